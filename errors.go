@@ -1,0 +1,105 @@
+package redlatch
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What a caller can do next decides which error it gets. Each is matched with [errors.Is]: the
+// errors that are returned carry the operation, the key and the cause on one line.
+var (
+	// ErrNotAcquired says that another owner has the key: wait, or do something else. At the end
+	// of a wait the error matches the context's error too.
+	ErrNotAcquired error = &sentinel{text: "held by another owner"}
+
+	// ErrLost says that the lock ended before it was released: it expired, was deleted, was taken
+	// by someone else, or Redis stayed out of reach. What it protected may have been touched.
+	ErrLost error = &sentinel{text: "lock lost"}
+
+	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It matches ErrLost too.
+	ErrMaxHold error = &sentinel{text: "lock lost: held for as long as WithMaxHold allows", is: ErrLost}
+
+	// ErrReleased says that this handle was unlocked before.
+	ErrReleased error = &sentinel{text: "lock already released"}
+
+	// ErrInvalidOption says that an option, a key or a client cannot work. It was found before
+	// anything was sent.
+	ErrInvalidOption error = &sentinel{text: "invalid option"}
+)
+
+const prefix = "redlatch: "
+
+// sentinel is an error that callers compare with. It may stand for a second one.
+type sentinel struct {
+	text string
+	is   error
+}
+
+func (s *sentinel) Error() string { return prefix + s.text }
+
+func (s *sentinel) Is(target error) bool { return s.is != nil && target == s.is }
+
+// opError is what leaves the package: the operation, the key and the cause, on one line.
+type opError struct {
+	op, key string
+	err     error
+}
+
+func (e *opError) Error() string {
+	if e.key == "" {
+		return prefix + e.op + ": " + line(e.err)
+	}
+	return fmt.Sprintf("%s%s %q: %s", prefix, e.op, e.key, line(e.err))
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+// wrap adds op and key to err at the exported edge, once.
+func wrap(op, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &opError{op: op, key: key, err: err}
+}
+
+// both matches two errors and prints them on one line, the one that a caller acts on first.
+type both struct{ first, then error }
+
+func (b *both) Error() string { return line(b.first) + ": " + line(b.then) }
+
+func (b *both) Unwrap() []error { return []error{b.first, b.then} }
+
+var breaks = strings.NewReplacer("\r\n", " ", "\n", " ")
+
+// line prints err without the package's name and without line breaks.
+func line(err error) string {
+	return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))
+}
+
+// invalid returns an ErrInvalidOption that says what is wrong.
+func invalid(format string, args ...any) error {
+	return &both{ErrInvalidOption, fmt.Errorf(format, args...)}
+}
+
+// noReply says that the bound of an operation passed first: whether it was carried out is unknown.
+type noReply struct{ within time.Duration }
+
+func (e *noReply) Error() string { return "no reply within " + e.within.String() }
+
+// Timeout makes it a timeout to those who ask as they ask a [net.Error].
+func (e *noReply) Timeout() bool { return true }
+
+// unsent marks the error of a command that never left this process.
+type unsent struct{ err error }
+
+func (e *unsent) Error() string { return e.err.Error() }
+
+func (e *unsent) Unwrap() error { return e.err }
+
+// surelyNot reports whether err is the second of the three outcomes: the operation was not done
+// and left nothing behind. Any other error says that it perhaps was.
+func surelyNot(err error) bool {
+	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) || errors.As(err, new(*unsent))
+}

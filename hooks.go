@@ -1,0 +1,102 @@
+package redlatch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Hooks are callbacks that hear of what happens to locks, as those of [net/http/httptrace] do.
+// Any may be nil, and all may run concurrently. They run in the goroutine that noticed, which
+// waits for them: a hook must be quick and must not call the Lock or Locker it hears of.
+type Hooks struct {
+	// Acquired: a lock was granted. Elapsed is how long the caller waited.
+	Acquired func(Event)
+	// Waiting: the first attempt of a Lock call was refused, and it starts to wait.
+	Waiting func(Event)
+	// Renewed: a renewal or Extend succeeded. Elapsed is its round trip.
+	Renewed func(Event)
+	// RenewFailed: a renewal failed in a way that leaves the lock alive, for Err. It is retried.
+	RenewFailed func(Event)
+	// Lost: the lock ended without having been released, for Err. Elapsed is how long it was held.
+	Lost func(Event)
+	// Released: Unlock ended the lock. Err is nil where Redis confirmed it.
+	Released func(Event)
+	// Degraded: something that makes waiting quick is not to be had, for Err.
+	Degraded func(Event)
+}
+
+// Event says what happened to which lock. Token, Fence and Elapsed are zero where they are not
+// known yet.
+type Event struct {
+	Strategy string // "setnxpx"
+	Key      string // as the caller named it
+	Token    string
+	Fence    uint64
+	Attempts int           // acquisition attempts so far
+	Elapsed  time.Duration // waited (Acquired, Waiting), held (Lost, Released), round trip (Renewed, RenewFailed)
+	Err      error
+}
+
+// JoinHooks returns Hooks that call those of every argument, in order.
+func JoinHooks(hooks ...Hooks) Hooks {
+	join := func(of func(*Hooks) func(Event)) func(Event) {
+		var set []func(Event)
+		for i := range hooks {
+			if f := of(&hooks[i]); f != nil {
+				set = append(set, f)
+			}
+		}
+		if len(set) == 0 {
+			return nil
+		}
+		return func(e Event) {
+			for _, f := range set {
+				f(e)
+			}
+		}
+	}
+	return Hooks{
+		Acquired:    join(func(h *Hooks) func(Event) { return h.Acquired }),
+		Waiting:     join(func(h *Hooks) func(Event) { return h.Waiting }),
+		Renewed:     join(func(h *Hooks) func(Event) { return h.Renewed }),
+		RenewFailed: join(func(h *Hooks) func(Event) { return h.RenewFailed }),
+		Lost:        join(func(h *Hooks) func(Event) { return h.Lost }),
+		Released:    join(func(h *Hooks) func(Event) { return h.Released }),
+		Degraded:    join(func(h *Hooks) func(Event) { return h.Degraded }),
+	}
+}
+
+// SlogHooks returns Hooks that write to logger, or to [slog.Default] where it is nil: what is
+// usual at Debug, RenewFailed and Degraded at Warn, Lost at Error. The lock's token is logged, and
+// nothing else that is secret.
+func SlogHooks(logger *slog.Logger) Hooks {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	at := func(level slog.Level, message string) func(Event) {
+		return func(e Event) {
+			attrs := []slog.Attr{
+				slog.String("strategy", e.Strategy),
+				slog.String("key", e.Key),
+				slog.String("token", e.Token),
+				slog.Uint64("fence", e.Fence),
+				slog.Int("attempts", e.Attempts),
+				slog.Duration("elapsed", e.Elapsed),
+			}
+			if e.Err != nil {
+				attrs = append(attrs, slog.String("error", e.Err.Error()))
+			}
+			logger.LogAttrs(context.Background(), level, message, attrs...)
+		}
+	}
+	return Hooks{
+		Acquired:    at(slog.LevelDebug, "lock acquired"),
+		Waiting:     at(slog.LevelDebug, "waiting for lock"),
+		Renewed:     at(slog.LevelDebug, "lock renewed"),
+		RenewFailed: at(slog.LevelWarn, "lock renewal failed"),
+		Lost:        at(slog.LevelError, "lock lost"),
+		Released:    at(slog.LevelDebug, "lock released"),
+		Degraded:    at(slog.LevelWarn, "lock waiting degraded"),
+	}
+}

@@ -1,0 +1,161 @@
+// Package redlatch provides locks that are kept in Redis.
+//
+// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock,
+// but a process that is paused for longer than the TTL loses it without knowing. Where two owners
+// would be wrong rather than merely wasteful, let the resource refuse writes whose [Lock.Fence] is
+// older than one it has seen.
+//
+// A [Locker] grants locks. [NewSetNXPX] makes one that keeps each lock as one key of one Redis.
+// [Do] is the short way to run a function under a lock:
+//
+//	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
+//		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
+//	})
+//
+// # Errors
+//
+// Every operation ends in one of three ways: done (nil); surely not done (ErrNotAcquired, ErrLost
+// and the other Err variables, matched with [errors.Is]); perhaps done (any other error: no
+// reply in time, a broken connection). An attempt to lock that was perhaps done is undone, so
+// that no error leaves a key behind for longer than its TTL.
+//
+// # Time
+//
+// A lock is trusted until [Lock.Until], which is counted from before the request was sent and
+// held back by the drift, see [WithDrift]. Its end needs no reply from Redis, and it is judged by
+// the monotonic and by the wall clock, whichever is further on.
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Locker grants locks on keys. Its methods may be called from many goroutines.
+type Locker interface {
+	// Lock waits until key is granted or ctx is done.
+	//
+	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The
+	// caller must call Unlock. If ctx ends first, the error matches ErrNotAcquired and ctx.Err(),
+	// and nothing is left in Redis. Nothing but ctx ends a wait. An error of Redis is returned if
+	// it meets the first attempt; once waiting, attempts go on, and ctx's error carries the last
+	// one. ErrInvalidOption says that nothing was sent.
+	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
+
+	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key,
+	// ErrInvalidOption where nothing was sent, and ErrLost where the grant took longer than the
+	// lease lasts. With any other error, ctx's among them, the outcome was unknown and is undone.
+	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
+
+	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes
+	// the lock last for its TTL from now and renews it like any other; it never shortens it. The
+	// other handle works on, and either can release. The error is ErrLost where the token does
+	// not hold key; ErrInvalidOption; or that of Redis or ctx, which leaves the lock as it is.
+	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
+
+	// Inspect reports who holds key, without changing anything. It is a picture of a moment that
+	// has passed: nothing may be concluded for a critical section.
+	Inspect(ctx context.Context, key string) (Status, error)
+}
+
+// Status is what [Locker.Inspect] saw.
+type Status struct {
+	Held    bool          `json:"held"`
+	Token   string        `json:"token,omitempty"`   // of the holder
+	TTL     time.Duration `json:"ttl,omitempty"`     // what is left of it, in ns as JSON; 0 when free, negative where the key has none
+	Fence   uint64        `json:"fence,omitempty"`   // the last one issued, 0 when unknown
+	Waiters int           `json:"waiters,omitempty"` // queued, as far as Redis knows
+}
+
+// Lock is one grant, made by a [Locker]. Its methods may be called from many goroutines.
+//
+// A Lock that is dropped without Unlock is renewed no more once the garbage collector has noticed,
+// and ends with its TTL: keep it for as long as the lock is needed.
+type Lock struct {
+	lease *lease
+}
+
+// Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
+func (k *Lock) Key() string { return k.lease.key }
+
+// Token returns what proves ownership in Redis: a UUID, or what [WithToken] chose. Who knows it
+// can [Locker.Adopt] the lock.
+func (k *Lock) Token() string { return k.lease.claim.token }
+
+// Fence returns a number that grows with every grant of the key, for the protected resource to
+// refuse older ones. It stays the same for this grant. It is 0 where the strategy issues none.
+func (k *Lock) Fence() uint64 { return k.lease.fence }
+
+// Until returns the end of the lease: the lock is trusted before this instant and not after.
+// Renewals and Extend move it.
+func (k *Lock) Until() time.Time { return k.lease.until() }
+
+// Done returns a channel that is closed when the lock has ended, however it did.
+func (k *Lock) Done() <-chan struct{} { return k.lease.ended() }
+
+// Err returns nil while the lock is trusted, then ErrReleased, ErrLost or ErrMaxHold, always the
+// same. It judges by the clocks at each call and asks nobody, so a call right before a step that
+// matters is cheap and worth it.
+func (k *Lock) Err() error { return k.lease.status() }
+
+// Context returns a child of parent that ends when the lock does; [context.Cause] is then Err.
+func (k *Lock) Context(parent context.Context) context.Context { return k.lease.context(parent) }
+
+// Extend makes the lock last for ttl from now on, if it would end sooner, within [WithMaxHold].
+// Renewal goes on as before. ctx bounds the call, as [WithOpTimeout] does.
+//
+// The error is ErrLost, ErrMaxHold or ErrReleased where the lock has ended; ErrInvalidOption for a
+// ttl below 1 ms; any other leaves Until as it was, and the call may be made again.
+func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	switch {
+	case ctx == nil:
+		return wrap("extend", k.lease.key, invalid("ctx is nil"))
+	case ttl < time.Millisecond:
+		return wrap("extend", k.lease.key, invalid("Extend(%v): below 1ms", ttl))
+	}
+	return wrap("extend", k.lease.key, k.lease.extend(ctx, ttl.Truncate(time.Millisecond)))
+}
+
+// Unlock gives the lock back. It is carried out also when ctx has ended: ctx only lends its
+// values, and [WithOpTimeout] bounds the call. The lock has ended when Unlock returns, whatever
+// it returns; Err is ErrReleased from the moment it is called.
+//
+// The error is ErrLost or ErrMaxHold where the lock had ended before, and the next owner's key is
+// untouched; ErrReleased at a second call; any other says that Redis did not confirm, and the key
+// ends with its TTL at the latest.
+func (k *Lock) Unlock(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return wrap("unlock", k.lease.key, k.lease.release(ctx))
+}
+
+// Do runs fn under a lock on key, which it waits for as [Locker.Lock] does. fn's ctx is a child of
+// ctx that ends, with cause ErrLost, when the lock does. The lock is released when fn returns or
+// panics.
+//
+// The error is Lock's, with fn not called; else fn's, joined with Unlock's where that failed: a
+// result that matches ErrLost says that fn, though it returned, was not alone all the time.
+func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) (err error) {
+	switch {
+	case l == nil:
+		return wrap("do", key, invalid("the Locker is nil"))
+	case fn == nil:
+		return wrap("do", key, invalid("fn is nil"))
+	}
+	lock, err := l.Lock(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		switch unlockErr := lock.Unlock(ctx); {
+		case unlockErr == nil, errors.Is(unlockErr, ErrReleased): // fn may have unlocked
+		case err == nil:
+			err = unlockErr
+		default:
+			err = &both{err, unlockErr}
+		}
+	}()
+	return fn(lock.Context(ctx), lock)
+}

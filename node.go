@@ -1,0 +1,154 @@
+package redlatch
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// resends is how often a command is sent again after a failure that sending again may mend.
+const resends = 3
+
+// firstPause is what passes before a command is sent again; it doubles from there.
+const firstPause = 4 * time.Millisecond
+
+// A script is sent by its SHA-1, and whole to a server that does not have it. It takes data as
+// KEYS and ARGV alone.
+type script struct {
+	source string
+	sha    string
+}
+
+func newScript(source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// call returns the words of an EVALSHA. Pointers in args cost no allocation.
+func (s *script) call(keys int, args ...any) []any {
+	words := make([]any, 0, 3+len(args))
+	return append(append(words, "evalsha", &s.sha, keys), args...)
+}
+
+// once is a command that go-redis must not send again by itself, so that send knows whether it
+// may have been carried out before.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// send runs a command on client, again where that may mend a failure, until ctx ends. s is the
+// script that words name, or nil. It reports whether an earlier send may have been carried out
+// before the one that was answered. An error that is not unsent says that the command perhaps
+// was carried out.
+func send(ctx context.Context, client redis.UniversalClient, s *script, words []any) (reply any, resent bool, err error) {
+	pause := firstPause
+	for try := 0; ; try++ {
+		cmd := redis.NewCmd(ctx, words...)
+		err := client.Process(ctx, once{cmd})
+		switch {
+		case err == nil, errors.Is(err, redis.Nil):
+			return cmd.Val(), resent, nil
+		case s != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
+			words = append([]any{"eval", s.source}, words[2:]...)
+			s = nil
+			continue
+		}
+		never := neverLeft(err)
+		if try == resends || !passing(err) || !sleep(ctx, pause/2+rand.N(pause)) {
+			if never && !resent {
+				err = &unsent{err}
+			}
+			return nil, resent, err
+		}
+		resent = resent || !never && !answered(err)
+		pause *= 2
+	}
+}
+
+// neverLeft reports whether a command that failed with err cannot have been carried out.
+func neverLeft(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" ||
+		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// answered reports whether err is the server's own word.
+func answered(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+// passing reports whether the same command may succeed a little later: the connection broke, or
+// the server said that it is not ready.
+func passing(err error) bool {
+	if answered(err) {
+		return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
+			redis.IsTryAgainError(err) || redis.IsMasterDownError(err) || redis.IsMaxClientsError(err) ||
+			redis.IsNoReplicasError(err)
+	}
+	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// wrongType reports whether err says that a key holds another type than a string. A script may
+// bury the word in a trace.
+func wrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
+
+// sleep waits for d and reports whether ctx let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// A node is one Redis as the strategies see it: an operation on it ends in time, whatever the
+// settings of the client.
+type node struct {
+	client redis.UniversalClient
+	crew   crew
+}
+
+// An operation sends its commands and reads the replies, in as much time as they take. ctx is for
+// the commands; its end says that nobody waits any more.
+type operation func(ctx context.Context, n *node, c *claim) (grant, error)
+
+// do runs op and waits for it until ctx ends or claim.bound has passed: go-redis does not heed a
+// cancelled ctx while it reads, and a silent server would cost seconds. When do leaves first, op
+// sends nothing again, and what it still brings about is undone by undo once it has landed.
+func (n *node) do(ctx context.Context, op operation, c *claim, undo operation) (grant, error) {
+	if ctx.Err() != nil {
+		return grant{}, &unsent{ctxError(ctx)}
+	}
+	j := &job{
+		Context: ctx, node: n, op: op, claim: c, undo: undo,
+		deadline: time.Now().Add(c.bound), ended: make(chan struct{}),
+	}
+	n.crew.start(j)
+	select {
+	case <-j.ended:
+	case <-ctx.Done():
+		j.settle(grant{}, ctxError(ctx))
+		<-j.ended
+	}
+	return j.grant, j.err
+}
+
+// ctxError returns why ctx ended: its error, and its cause where that says more.
+func ctxError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(cause, err) {
+		return err
+	}
+	return &both{err, cause}
+}

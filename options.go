@@ -1,0 +1,178 @@
+package redlatch
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An Option changes how a lock is taken and kept. Given to a constructor it is a default of the
+// Locker, given to a call it overrides that default. An option that cannot work is reported as
+// ErrInvalidOption, with its name and value, before anything is sent.
+type Option func(*config) error
+
+// config is what the options of one call come to.
+type config struct {
+	ttl       time.Duration
+	renew     bool
+	maxHold   time.Duration // 0: no limit
+	opTimeout time.Duration // 0: from the TTL
+	backoff   func(attempt int) time.Duration
+	prefix    string
+	token     string // empty: a fresh one
+	drift     float64
+	fenced    bool
+	hooks     Hooks
+}
+
+func defaults() config {
+	return config{ttl: 10 * time.Second, renew: true, drift: 0.01, fenced: true}
+}
+
+// with returns cfg changed by opts.
+func (cfg config) with(opts []Option) (config, error) {
+	for i, opt := range opts {
+		if opt == nil {
+			return cfg, invalid("option %d is nil", i)
+		}
+		if err := opt(&cfg); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
+}
+
+// bound returns how long one command on one node may take.
+func (cfg *config) bound() time.Duration {
+	if cfg.opTimeout > 0 {
+		return cfg.opTimeout
+	}
+	return min(max(cfg.ttl/10, 50*time.Millisecond), time.Second)
+}
+
+// WithTTL sets how long a lock lasts when nothing renews it: the default is 10 s, the least 1 ms,
+// and a fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process
+// sooner; a long one rides out a longer outage of Redis.
+func WithTTL(d time.Duration) Option {
+	return func(cfg *config) error {
+		if d < time.Millisecond {
+			return invalid("WithTTL(%v): below 1ms", d)
+		}
+		cfg.ttl = d.Truncate(time.Millisecond)
+		return nil
+	}
+}
+
+// WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless
+// [Lock.Extend] is called. The default is a renewal every TTL/3 until Unlock.
+func WithoutRenewal() Option {
+	return func(cfg *config) error {
+		cfg.renew = false
+		return nil
+	}
+}
+
+// WithMaxHold ends the lock, with ErrMaxHold, when it was held for d, whatever renews it. The
+// default is no limit; the least is 1 ms.
+func WithMaxHold(d time.Duration) Option {
+	return func(cfg *config) error {
+		if d < time.Millisecond {
+			return invalid("WithMaxHold(%v): below 1ms", d)
+		}
+		cfg.maxHold = d
+		return nil
+	}
+}
+
+// WithOpTimeout bounds one command on one Redis node, its retries included, whatever the timeouts
+// of the client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s.
+func WithOpTimeout(d time.Duration) Option {
+	return func(cfg *config) error {
+		if d <= 0 {
+			return invalid("WithOpTimeout(%v): not positive", d)
+		}
+		cfg.opTimeout = d
+		return nil
+	}
+}
+
+// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1, where
+// nothing wakes it sooner. It is at least 1 ms, and cut short when the holder's lease runs out
+// earlier. f may be called from many goroutines. The default grows from some 8 ms to 128 ms, with
+// jitter.
+func WithBackoff(f func(attempt int) time.Duration) Option {
+	return func(cfg *config) error {
+		if f == nil {
+			return invalid("WithBackoff(nil)")
+		}
+		cfg.backoff = f
+		return nil
+	}
+}
+
+// WithKeyPrefix puts prefix before every key as Redis sees it. [Lock.Key], events and errors show
+// the key without it. The default is no prefix.
+func WithKeyPrefix(prefix string) Option {
+	return func(cfg *config) error {
+		cfg.prefix = prefix
+		return nil
+	}
+}
+
+// WithToken makes token, instead of a fresh UUID, the proof of ownership of one lock. It is for a
+// call, not for a constructor. A process that restarts with the token it kept enters its old lock
+// again. Two owners with one token are one owner to Redis: never share it between contenders. A
+// failed attempt with a chosen token deletes nothing, so a key that it may have left ends with
+// its TTL.
+func WithToken(token string) Option {
+	return func(cfg *config) error {
+		if token == "" {
+			return invalid("WithToken(%q): empty", token)
+		}
+		cfg.token = token
+		return nil
+	}
+}
+
+// WithDrift sets the share of the TTL, at least 0 and below 1, that is held back because the
+// clocks of this machine and of Redis may not run at one rate. 2 ms are added to it. The default
+// is 0.01.
+func WithDrift(factor float64) Option {
+	return func(cfg *config) error {
+		if !(factor >= 0 && factor < 1) {
+			return invalid("WithDrift(%v): not in 0 <= factor < 1", factor)
+		}
+		cfg.drift = factor
+		return nil
+	}
+}
+
+// WithoutFence leaves out the fencing token: [Lock.Fence] is 0, and a free lock is taken with a
+// plain SET NX PX, which is less work for Redis.
+func WithoutFence() Option {
+	return func(cfg *config) error {
+		cfg.fenced = false
+		return nil
+	}
+}
+
+// WithHooks sets the callbacks that hear of what happens to locks. It replaces those set before;
+// [JoinHooks] makes one of several.
+func WithHooks(h Hooks) Option {
+	return func(cfg *config) error {
+		cfg.hooks = h
+		return nil
+	}
+}
+
+// checkClient refuses a client that is nil, also one that hides in an interface.
+func checkClient(client redis.UniversalClient) error {
+	if client == nil {
+		return invalid("client is nil")
+	}
+	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
+		return invalid("client is a nil %T", client)
+	}
+	return nil
+}

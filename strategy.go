@@ -1,0 +1,57 @@
+package redlatch
+
+import (
+	"context"
+	"time"
+)
+
+// A strategy is one way to keep a lock in Redis. It knows commands and replies and nothing else:
+// it never waits for a lock, renews it or judges when a lease ends.
+//
+// Every operation ends within a small multiple of claim.bound or soon after ctx, whatever the
+// settings of the client, in one of three ways: done (nil); surely not done (a sentinel, see
+// surelyNot); perhaps done (any other error). The engine undoes a perhaps. What an operation has
+// still in flight when it returns is the strategy's own to take back.
+type strategy interface {
+	// name is the strategy's name in events.
+	name() string
+
+	// check refuses options that the strategy cannot serve.
+	check(cfg *config) error
+
+	// checkKey refuses a key that the strategy cannot keep a lock on.
+	checkKey(key string, cfg *config) error
+
+	// acquire takes claim.key for claim.token. It is idempotent: a key that the token holds
+	// already is granted. A refusal is ErrNotAcquired, and the grant then says what is known of
+	// the holder.
+	acquire(ctx context.Context, c *claim) (grant, error)
+
+	// extend makes the lock last for claim.ttl from now on and never shortens it. It fails with
+	// ErrLost where the token does not hold the key.
+	extend(ctx context.Context, c *claim) error
+
+	// release gives the key back if the token holds it, else it fails with ErrLost. ctx is
+	// detached from every caller: only the bound ends it.
+	release(ctx context.Context, c *claim) error
+
+	// inspect reads who holds c.key.
+	inspect(ctx context.Context, c *claim) (Status, error)
+}
+
+// A claim is what an operation is about. It is not changed after it was handed to a strategy.
+type claim struct {
+	key    string        // as Redis knows it, with the prefix
+	token  string        // what proves ownership; empty to inspect
+	ttl    time.Duration // what to ask Redis for
+	bound  time.Duration // of one command on one node
+	chosen bool          // the caller chose the token, perhaps to recover a lock: never undone
+	fenced bool          // the grant needs a fence
+}
+
+// A grant is what a node answers.
+type grant struct {
+	fence  uint64        // 0: the strategy issues none
+	held   time.Duration // refused: what is left of the holder's lease; 0 when unknown
+	status *Status       // to inspect alone
+}

@@ -1,0 +1,128 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// wait takes the key's turn in this process and then looks until the lock is granted or ctx is
+// done. Nothing else ends a wait: Redis may restart meanwhile. refusal is what the first attempt
+// was told.
+func (e *engine) wait(ctx context.Context, r *request, refusal grant) (*Lock, error) {
+	if hook := r.cfg.hooks.Waiting; hook != nil {
+		hook(r.event(e, r.cfg.token, 0))
+	}
+	key := r.cfg.prefix + r.key
+	if !e.turns.take(ctx, key) {
+		return nil, waitEnded(ctx, nil)
+	}
+	defer e.turns.give(key)
+	var trouble error // why the last attempt failed, where not for another owner
+	for {
+		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.held)) {
+			return nil, waitEnded(ctx, trouble)
+		}
+		lock, g, err := e.attempt(ctx, r)
+		switch {
+		case err == nil:
+			return lock, nil
+		case ctx.Err() != nil:
+			return nil, waitEnded(ctx, trouble)
+		case wrongType(err), errors.Is(err, ErrInvalidOption):
+			return nil, err
+		case errors.Is(err, ErrNotAcquired):
+			trouble = nil
+		default:
+			trouble = err
+		}
+		refusal = g
+	}
+}
+
+// waitEnded returns the error of a wait that ctx ended, and what troubled it last.
+func waitEnded(ctx context.Context, trouble error) error {
+	err := &both{ErrNotAcquired, ctxError(ctx)}
+	if trouble != nil {
+		return &both{err, trouble}
+	}
+	return err
+}
+
+// The default pause doubles from shortestPause to longestPause, and half of it is random.
+const (
+	shortestPause = 8 * time.Millisecond
+	longestPause  = 128 * time.Millisecond
+)
+
+// pause returns how long to wait after the attempt-th attempt. Where the holder's lease has held
+// left, it is looked at as soon as it can have ended.
+func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
+	var d time.Duration
+	if cfg.backoff != nil {
+		d = max(cfg.backoff(attempt), time.Millisecond)
+	} else {
+		d = min(shortestPause<<min(attempt-1, 10), longestPause)
+		d = d/2 + rand.N(d/2)
+	}
+	if held > 0 {
+		d = min(d, held+time.Millisecond)
+	}
+	return d
+}
+
+// turns lets the goroutines of a process that wait for one key look at Redis one after the other,
+// in the order in which they came.
+type turns struct {
+	mu   sync.Mutex // guards keys
+	keys map[string]*turn
+}
+
+// turn belongs to one key while somebody has it or waits for it.
+type turn struct {
+	taken chan struct{} // holds one value while somebody has the turn; its senders queue in order
+	users int
+}
+
+// take waits for the key's turn and reports whether it came before ctx ended. It must be given
+// back.
+func (t *turns) take(ctx context.Context, key string) bool {
+	t.mu.Lock()
+	if t.keys == nil {
+		t.keys = make(map[string]*turn)
+	}
+	mine := t.keys[key]
+	if mine == nil {
+		mine = &turn{taken: make(chan struct{}, 1)}
+		t.keys[key] = mine
+	}
+	mine.users++
+	t.mu.Unlock()
+	select {
+	case mine.taken <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		t.leave(key, mine)
+		return false
+	}
+}
+
+// give passes the turn on.
+func (t *turns) give(key string) {
+	t.mu.Lock()
+	mine := t.keys[key]
+	t.mu.Unlock()
+	<-mine.taken
+	t.leave(key, mine)
+}
+
+// leave forgets a key that nobody uses any more.
+func (t *turns) leave(key string, mine *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if mine.users--; mine.users == 0 {
+		delete(t.keys, key)
+	}
+}
