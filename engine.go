@@ -68,7 +68,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (*reque
 func (r *request) claim(token string) (claim, error) {
 	c := claim{
 		key: r.cfg.prefix + r.key, token: token, ttl: r.cfg.ttl, bound: r.cfg.bound(),
-		chosen: token != "", fenced: r.cfg.fenced,
+		chosen: token != "", fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
 	}
 	if r.cfg.maxHold > 0 {
 		c.ttl = min(c.ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
@@ -135,12 +135,12 @@ func (e *engine) attempt(ctx context.Context, r *request) (*Lock, grant, error) 
 		return nil, g, err
 	}
 	l.fence = g.fence
-	return l.handOut(r, start, length), g, nil
+	return l.handOut(r, start, length, g.lookAt), g, nil
 }
 
 // handOut starts the lease and returns the caller's handle on it.
-func (l *lease) handOut(r *request, start instant, length time.Duration) *Lock {
-	lock := l.begin(start, length)
+func (l *lease) handOut(r *request, start instant, length, lookAt time.Duration) *Lock {
+	lock := l.begin(start, length, lookAt)
 	if hook := r.cfg.hooks.Acquired; hook != nil {
 		hook(r.event(l.engine, l.claim.token, l.fence))
 	}
@@ -203,7 +203,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	if e.now().since(start) >= length {
 		return nil, errSlow
 	}
-	return l.handOut(r, start, length), nil
+	return l.handOut(r, start, length, 0), nil
 }
 
 // Inspect asks the strategy.
@@ -212,7 +212,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
-	st, err := e.strategy.inspect(ctx, &claim{key: r.cfg.prefix + key, bound: r.cfg.bound(), fenced: r.cfg.fenced})
+	st, err := e.strategy.inspect(ctx, &claim{key: r.cfg.prefix + key, bound: r.cfg.bound(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime})
 	return st, wrap("inspect", key, err)
 }
 

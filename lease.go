@@ -62,6 +62,7 @@ type lease struct {
 	start     instant            // of the newest request that counts
 	length    time.Duration      // trusted from start until start + length
 	renewAt   time.Duration      // when to renew, counted from start
+	lookAt    time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
 	extending int                // extensions in flight
 	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
@@ -73,11 +74,11 @@ type lease struct {
 }
 
 // begin starts the lease that a request made at start was granted, and returns the handle on it.
-func (l *lease) begin(start instant, length time.Duration) *Lock {
+func (l *lease) begin(start instant, length, lookAt time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fresh = &Lock{lease: l}
-	l.granted, l.start = start, start
+	l.granted, l.start, l.lookAt = start, start, lookAt
 	l.prolongLocked(start, length)
 	l.timer = time.AfterFunc(l.nextLocked(), l.tick)
 	return l.fresh
@@ -106,15 +107,19 @@ func (l *lease) atMaxHoldLocked() bool {
 	return l.cfg.maxHold > 0 && l.start.since(l.granted)+l.length >= l.cfg.maxHold
 }
 
-// nextLocked returns how long tick may sleep: until the renewal, or until the end, and the first
-// time until half-way to the renewal.
+// nextLocked returns how long tick may sleep: until a renewal or a look, or until the end, and the
+// first time until half-way to the renewal.
 func (l *lease) nextLocked() time.Duration {
 	next := l.length
+	if l.lookAt > 0 && l.extending == 0 {
+		next = min(next, l.lookAt-l.start.since(l.granted))
+	}
 	if l.renewableLocked() {
-		next = min(next, l.renewAt)
+		at := l.renewAt
 		if l.fresh != nil {
-			next /= 2
+			at /= 2
 		}
+		next = min(next, at)
 	}
 	return next - l.engine.now().since(l.start)
 }
@@ -171,8 +176,10 @@ func (l *lease) tick() {
 	if l.fresh != nil {
 		l.fresh, l.held = nil, weak.Make(l.fresh)
 	}
-	due := after == nil && l.renewableLocked() && l.engine.now().since(l.start) >= l.renewAt
-	if due {
+	at := l.engine.now()
+	renew := after == nil && l.renewableLocked() && at.since(l.start) >= l.renewAt
+	look := after == nil && l.lookAt > 0 && l.extending == 0 && at.since(l.granted) >= l.lookAt
+	if renew || look {
 		l.extendingLocked()
 	}
 	if after == nil {
@@ -180,8 +187,12 @@ func (l *lease) tick() {
 	}
 	l.mu.Unlock()
 	l.reportLoss(before, after)
-	if due {
-		_ = l.extended(context.Background(), l.cfg.ttl) // the hooks hear of it, and tick comes again
+	// The hooks hear of a failure, and tick comes again. A lease that is not renewed is looked at by
+	// an extension that is too short to move it.
+	if renew {
+		_ = l.extended(context.Background(), l.cfg.ttl)
+	} else if look {
+		_ = l.extended(context.Background(), time.Millisecond)
 	}
 }
 
@@ -225,10 +236,17 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 		switch {
 		case err == nil:
 			l.prolongLocked(start, validity(c.ttl, l.cfg.drift))
+			if start.since(l.granted) >= l.lookAt {
+				l.lookAt = 0
+			}
 		case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)
 		default:
-			l.renewAt = l.engine.now().since(l.start) + c.bound/4 + rand.N(c.bound/2+1)
+			pause := c.bound/4 + rand.N(c.bound/2+1)
+			l.renewAt = l.engine.now().since(l.start) + pause
+			if l.lookAt > 0 {
+				l.lookAt = l.engine.now().since(l.granted) + pause
+			}
 		}
 	}
 	if after = l.judgeLocked(); after == nil {

@@ -100,7 +100,7 @@ func (w *world) everywhere(f func(c *redis.Client)) {
 // eventually waits for an event, with a deadline that only a failure meets.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !f(); <-time.After(2 * time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "waited in vain: %s", what)
 	}
 }

@@ -24,6 +24,8 @@ type config struct {
 	drift     float64
 	fenced    bool
 	hooks     Hooks
+
+	serverTime bool
 }
 
 func defaults() config {
@@ -153,6 +155,16 @@ func WithDrift(factor float64) Option {
 func WithoutFence() Option {
 	return func(cfg *config) error {
 		cfg.fenced = false
+		return nil
+	}
+}
+
+// WithServerTime makes LegacySetNX judge timestamps by the clock of Redis instead of this
+// machine's: for fleets whose clocks are not kept together. Other strategies have no use for it
+// and refuse it.
+func WithServerTime() Option {
+	return func(cfg *config) error {
+		cfg.serverTime = true
 		return nil
 	}
 }

@@ -58,7 +58,12 @@ type setNXPX struct {
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
-func (s *setNXPX) check(*config) error { return nil }
+func (s *setNXPX) check(cfg *config) error {
+	if cfg.serverTime {
+		return invalid("WithServerTime: SetNXPX keeps no timestamps")
+	}
+	return nil
+}
 
 func (s *setNXPX) checkKey(key string, cfg *config) error {
 	if s.cluster && cfg.fenced && !hasCompanions(key) {

@@ -16,7 +16,7 @@ type strategy interface {
 	// name is the strategy's name in events.
 	name() string
 
-	// check refuses options that the strategy cannot serve.
+	// check refuses options that the strategy cannot serve, and rounds those it serves in part.
 	check(cfg *config) error
 
 	// checkKey refuses a key that the strategy cannot keep a lock on.
@@ -47,11 +47,14 @@ type claim struct {
 	bound  time.Duration // of one command on one node
 	chosen bool          // the caller chose the token, perhaps to recover a lock: never undone
 	fenced bool          // the grant needs a fence
+
+	serverTime bool // see WithServerTime
 }
 
 // A grant is what a node answers.
 type grant struct {
 	fence  uint64        // 0: the strategy issues none
 	held   time.Duration // refused: what is left of the holder's lease; 0 when unknown
+	lookAt time.Duration // granted: look again after so long, also without renewal; 0: no need
 	status *Status       // to inspect alone
 }

@@ -1,0 +1,192 @@
+package faultproxy
+
+import (
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// chunkSize is what one Read may bring.
+const chunkSize = 64 << 10
+
+// link is one client's connection and its counterpart to the target.
+//
+// Each direction has a reader, which queues what arrives, and a writer, which passes it on
+// once nothing holds it back. So the end of a client is noticed while its bytes are held,
+// and does not take back the requests it has sent.
+type link struct {
+	proxy  *Proxy
+	client *net.TCPConn
+	done   chan struct{} // closed when the link is over
+
+	// The proxy's mu guards the fields below.
+	server net.Conn // nil until the target is reached
+	over   bool
+	held   int  // chunks that were read and not yet passed on
+	losing bool // the next reply is to be swallowed
+}
+
+// run passes chunks on until Redis has closed its side or the link is over.
+func (l *link) run() {
+	// The link owns the goroutines below. They end when it is over, and run waits for them.
+	var wg sync.WaitGroup
+	defer func() {
+		l.end()
+		wg.Wait()
+	}()
+	requests, replies := make(chan chunk, queueSize), make(chan chunk, queueSize)
+	wg.Go(func() { l.readRequests(requests) })
+	if server, err := l.dial(); err != nil {
+		l.queue(replies, chunk{})
+	} else {
+		wg.Go(func() { l.readReplies(server, replies) })
+		wg.Go(func() { l.writeRequests(server, requests) })
+	}
+	l.writeReplies(replies)
+}
+
+// dial connects the link to the target.
+func (l *link) dial() (net.Conn, error) {
+	p := l.proxy
+	var dialer net.Dialer
+	server, err := dialer.DialContext(p.ctx, p.network, p.target)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.over {
+		_ = server.Close()
+		return nil, net.ErrClosed
+	}
+	l.server = server
+	return server, nil
+}
+
+func (l *link) readRequests(requests chan<- chunk) {
+	buf := make([]byte, chunkSize)
+	for {
+		n, err := l.client.Read(buf)
+		if n > 0 {
+			l.queue(requests, chunk{bytes: slices.Clone(buf[:n])})
+		}
+		if err != nil {
+			l.queue(requests, chunk{})
+			return
+		}
+	}
+}
+
+func (l *link) readReplies(server net.Conn, replies chan<- chunk) {
+	buf := make([]byte, chunkSize)
+	for {
+		n, err := server.Read(buf)
+		switch {
+		case n == 0:
+		case l.swallow():
+			// The reply may be that of an earlier request. Redis carries out all it has
+			// read before it sees the end, so its own end says that the lost one is done.
+			closeWrite(server)
+			_, _ = io.Copy(io.Discard, server)
+			err = io.EOF
+		default:
+			l.queue(replies, chunk{bytes: slices.Clone(buf[:n]), arrived: time.Now()})
+		}
+		if err != nil {
+			l.queue(replies, chunk{})
+			return
+		}
+	}
+}
+
+func (l *link) writeRequests(server net.Conn, requests <-chan chunk) {
+	for {
+		c, ok := l.next(requests)
+		switch {
+		case !ok:
+			return
+		case len(c.bytes) == 0:
+			closeWrite(server)
+			return
+		case !l.forward(c):
+			l.end()
+			return
+		}
+		// A server that is gone shows in the end of its replies.
+		_, _ = server.Write(c.bytes)
+	}
+}
+
+func (l *link) writeReplies(replies <-chan chunk) {
+	for {
+		c, ok := l.next(replies)
+		if !ok || len(c.bytes) == 0 {
+			return
+		}
+		// A client that is gone gets no replies, but its requests are still forwarded.
+		_, _ = l.client.Write(c.bytes)
+	}
+}
+
+// forward counts a request and reports whether it may be forwarded.
+func (l *link) forward(c chunk) bool {
+	p := l.proxy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.loseRequests.takes(c.bytes) {
+		p.lost++
+		return false
+	}
+	p.requests++
+	if !l.losing && p.loseReplies.takes(c.bytes) {
+		l.losing = true
+	}
+	return true
+}
+
+// swallow reports whether the reply that has arrived is to be lost, and counts it.
+func (l *link) swallow() bool {
+	l.proxy.mu.Lock()
+	defer l.proxy.mu.Unlock()
+	if l.losing {
+		l.proxy.lost++
+	}
+	return l.losing
+}
+
+// end closes both connections, as their peers would.
+func (l *link) end() {
+	l.proxy.mu.Lock()
+	defer l.proxy.mu.Unlock()
+	l.endLocked()
+}
+
+// cutLocked is end with a reset for the client.
+func (l *link) cutLocked() {
+	// A connection that is already closed has no linger to set.
+	_ = l.client.SetLinger(0)
+	l.endLocked()
+}
+
+func (l *link) endLocked() {
+	if l.over {
+		return
+	}
+	l.over = true
+	close(l.done)
+	delete(l.proxy.links, l)
+	// Nobody is left to hear of a failed close.
+	_ = l.client.Close()
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+}
+
+// closeWrite ends the requests and leaves the replies open.
+func closeWrite(server net.Conn) {
+	if half, ok := server.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}

@@ -1,0 +1,172 @@
+// Package faultproxy is a TCP proxy in front of one Redis, whose faults a test switches on
+// and off.
+//
+// It does not parse the protocol. What one Read brings from a client is one request chunk,
+// and what one Read brings from Redis is one reply chunk. A go-redis client that waits for
+// each reply sends each command, or each pipeline of up to 32 KB, as one chunk. Pipelines
+// have connections of their own, and a connection begins with its handshake: a test that
+// counts chunks, or loses them whatever their text, should use the client once before.
+package faultproxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Proxy forwards connections to its target. Its methods may be called from several
+// goroutines.
+type Proxy struct {
+	tb      testing.TB
+	network string
+	target  string
+	addr    string
+	ctx     context.Context // ends with the Proxy
+	wg      sync.WaitGroup  // every goroutine of the Proxy
+
+	mu           sync.Mutex // guards the fields below and those of every link
+	closed       bool
+	listener     net.Listener // nil while connections are refused
+	links        map[*link]bool
+	requests     int
+	lost         int
+	loseReplies  loss
+	loseRequests loss
+	silent       bool
+	delay        func() time.Duration // nil is none
+	changed      chan struct{}        // closed and replaced when silent or delay changes
+}
+
+// New returns a proxy on a port of 127.0.0.1 in front of the Redis at target. At the end of
+// tb it cuts its connections and waits for its goroutines.
+//
+// A connection is accepted whether or not the target can be reached, and is closed when it
+// turns out that it cannot.
+func New(tb testing.TB, network, target string) *Proxy {
+	tb.Helper()
+	listener, err := listen()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{
+		tb:      tb,
+		network: network,
+		target:  target,
+		addr:    listener.Addr().String(),
+		ctx:     ctx,
+		links:   make(map[*link]bool),
+		changed: make(chan struct{}),
+	}
+	p.serveLocked(listener)
+	tb.Cleanup(func() {
+		cancel()
+		p.close()
+	})
+	return p
+}
+
+// listen stays below the ports that outgoing connections are given, so that none of them
+// takes the port between Refuse and Heal.
+func listen() (listener net.Listener, err error) {
+	for range 10 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
+		if listener, err = net.Listen("tcp", addr); err == nil {
+			return listener, nil
+		}
+	}
+	return nil, err
+}
+
+// Addr is the Addr of redis.Options. It stays the same for the life of the Proxy.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Options returns fresh options that reach the proxy and are otherwise go-redis' own, but
+// for the handshake. That is HELLO alone: CLIENT SETINFO would be lost for a "set".
+func (p *Proxy) Options() *redis.Options {
+	return &redis.Options{
+		Network:                  "tcp",
+		Addr:                     p.addr,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// Client returns a client with [Proxy.Options]. It is closed at the end of tb.
+func (p *Proxy) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
+	client := redis.NewClient(p.Options())
+	// A test may have closed its client already.
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Requests is the number of request chunks forwarded since New. A chunk is counted before
+// its reply can arrive.
+func (p *Proxy) Requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.requests
+}
+
+// Connections is the number of connections now open. One that its client has closed counts
+// until what it held has been passed on and Redis has closed its side too.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// Lost is the number of request chunks whose reply was swallowed, or which were not
+// forwarded, since New.
+func (p *Proxy) Lost() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.refuseLocked()
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// serveLocked admits what the listener accepts.
+func (p *Proxy) serveLocked(listener net.Listener) {
+	p.listener = listener
+	// The Proxy owns this goroutine, which ends when the listener is closed, by Refuse or
+	// at the end of the test; close waits for it.
+	p.wg.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			p.admit(listener, client.(*net.TCPConn))
+		}
+	})
+}
+
+// admit starts a link, or cuts one that was accepted while the listener was being closed.
+func (p *Proxy) admit(listener net.Listener, client *net.TCPConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := &link{proxy: p, client: client, done: make(chan struct{})}
+	if p.listener != listener {
+		l.cutLocked()
+		return
+	}
+	p.links[l] = true
+	// The Proxy owns this goroutine, which ends with the link; close ends the link and
+	// waits for it.
+	p.wg.Go(l.run)
+}

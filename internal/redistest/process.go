@@ -1,0 +1,157 @@
+package redistest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	socketName = "s"
+	pidName    = "pid"
+
+	startLimit = 10 * time.Second
+	startPoll  = 2 * time.Millisecond
+)
+
+// guard is the shell that redis-server runs under, and its parent. Its stdin is a pipe
+// that only the test process holds, and it waits for one of two things to come out of it:
+//
+//  1. a line: kill the server;
+//  2. the end, which even a killed test process causes: kill the server and remove its
+//     directory.
+//
+// It ignores what a terminal sends to all at once, so that it is there for the end. As it
+// waits for its child only after the kill, the pid cannot be somebody else's by then.
+const guard = `
+trap '' HUP INT QUIT TERM
+dir=$1
+shift
+redis-server "$@" </dev/null 2>&1 &
+exec >/dev/null 2>&1
+read -r order || abandoned=yes
+kill -KILL $!
+wait $!
+[ -z "$abandoned" ] || rm -rf "$dir"
+`
+
+// process is one run of redis-server.
+type process struct {
+	dir   string
+	shell *exec.Cmd
+	order io.WriteCloser
+	log   log
+	gone  chan struct{} // closed when redis-server has exited
+}
+
+// launch runs redis-server in dir and returns once it answers there. After an error
+// nothing runs.
+func launch(dir string, args []string) (*process, error) {
+	shell := exec.Command("sh", "-c", guard, "redistest", dir,
+		"--unixsocket", filepath.Join(dir, socketName),
+		"--pidfile", filepath.Join(dir, pidName))
+	shell.Args = append(shell.Args, args...)
+	shell.Dir = dir
+	order, err := shell.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := shell.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := shell.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{dir: dir, shell: shell, order: order, gone: make(chan struct{})}
+	// The process owns this goroutine, which ends when redis-server, the only one to hold
+	// the other end, has exited; kill waits for it.
+	go func() {
+		defer close(p.gone)
+		_, _ = io.Copy(&p.log, output)
+	}()
+	if err := p.await(); err != nil {
+		p.kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// await returns once the server answers PING on its socket. The error quotes the log.
+func (p *process) await() error {
+	limit := time.NewTimer(startLimit)
+	defer limit.Stop()
+	poll := time.NewTicker(startPoll)
+	defer poll.Stop()
+	for !p.answers() {
+		select {
+		case <-p.gone:
+			return fmt.Errorf("redis-server has exited:\n%s", &p.log)
+		case <-limit.C:
+			return fmt.Errorf("redis-server does not answer after %v:\n%s", startLimit, &p.log)
+		case <-poll.C:
+		}
+	}
+	return nil
+}
+
+// answers reports whether the server is there and has loaded its data.
+func (p *process) answers() bool {
+	conn, err := net.Dial("unix", filepath.Join(p.dir, socketName))
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return false
+	}
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return false
+	}
+	reply, err := bufio.NewReader(conn).ReadString('\n')
+	return err == nil && reply == "+PONG\r\n"
+}
+
+// kill ends the process and returns when it is gone. It must be called once.
+func (p *process) kill() {
+	// The errors say nothing: a shell that is already gone has done the same.
+	_, _ = io.WriteString(p.order, "\n")
+	<-p.gone
+	_ = p.shell.Wait()
+}
+
+// signal sends redis-server itself, not its shell, the signal of that name.
+func (p *process) signal(name string) error {
+	pid, err := os.ReadFile(filepath.Join(p.dir, pidName))
+	if err != nil {
+		return err
+	}
+	// The shell knows the signal's number on every platform; package syscall does not.
+	return exec.Command("sh", "-c", `kill -s "$1" "$2"`, "redistest", name, strings.TrimSpace(string(pid))).Run()
+}
+
+// log keeps what redis-server prints.
+type log struct {
+	mu   sync.Mutex // guards the fields below
+	text bytes.Buffer
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

@@ -1,0 +1,200 @@
+// Package redistest starts real redis-server processes for tests.
+//
+// A server has a fresh directory of its own and keeps nothing on disk unless its args ask
+// for it. It ends with the test that started it and never outlives the test binary, even
+// one that panics or is killed. Where redis-server is not installed the test is skipped,
+// or fails if REDLATCH_REQUIRE_REDIS is set.
+package redistest
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is one redis-server process and, after [Server.Restart], its successors. Its
+// methods may be called from several goroutines.
+type Server struct {
+	network string
+	addr    string
+	dir     string
+	args    []string
+
+	mu      sync.Mutex // guards the fields below
+	process *process   // nil while no process runs
+}
+
+// Start returns a server that listens on a unix socket and answers. It ends with tb.
+//
+// args are redis-server's, as in "--appendonly", "yes"; they win over the defaults, which
+// are no TCP port, no snapshots and no append-only file.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s := mustOpen(tb, args)
+	tb.Cleanup(s.close)
+	return s
+}
+
+// StartTCP is like [Start] with a server that listens on a TCP port of 127.0.0.1.
+func StartTCP(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	return startTCP(tb, randomPort, args)
+}
+
+// startTCP takes the first of the ports that nobody else listens on.
+func startTCP(tb testing.TB, port func() int, args []string) *Server {
+	tb.Helper()
+	mustBeInstalled(tb)
+	const tries = 10
+	for try := 1; ; try++ {
+		s, err := open(port(), args)
+		if err == nil {
+			tb.Cleanup(s.close)
+			return s
+		}
+		if try == tries || !strings.Contains(err.Error(), "Address already in use") {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// randomPort stays below the ports that outgoing connections are given, so that none of
+// them takes the port while a server restarts, and leaves room for a cluster's bus port,
+// which is 10,000 higher.
+func randomPort() int {
+	return 20_000 + rand.IntN(10_000)
+}
+
+func mustBeInstalled(tb testing.TB) {
+	tb.Helper()
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		return
+	}
+	const missing = "redis-server is not installed: real-Redis test skipped"
+	if os.Getenv("REDLATCH_REQUIRE_REDIS") != "" {
+		tb.Fatal(missing)
+	}
+	tb.Skip(missing)
+}
+
+// mustOpen returns a server on a unix socket, which the caller must close.
+func mustOpen(tb testing.TB, args []string) *Server {
+	tb.Helper()
+	mustBeInstalled(tb)
+	s, err := open(0, args)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// open starts a server on a unix socket and, unless port is 0, on that port too. After an
+// error nothing is left of it.
+//
+// The socket is there in any case because it shows who answers: a port may belong to
+// somebody else's server.
+func open(port int, args []string) (*Server, error) {
+	// The path of a unix socket is limited to about 100 bytes: tb.TempDir is too long.
+	dir, err := os.MkdirTemp("", "rl")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{network: "unix", addr: filepath.Join(dir, socketName), dir: dir}
+	if port != 0 {
+		s.network, s.addr = "tcp", "127.0.0.1:"+strconv.Itoa(port)
+	}
+	s.args = append([]string{
+		"--bind", "127.0.0.1",
+		"--port", strconv.Itoa(port),
+		"--save", "",
+		"--appendonly", "no",
+	}, args...)
+	if s.process, err = launch(s.dir, s.args); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// close ends the server and removes its directory.
+func (s *Server) close() {
+	s.Kill()
+	// A directory that cannot be removed is no reason to fail a test.
+	_ = os.RemoveAll(s.dir)
+}
+
+// Network is the Network of redis.Options: "unix" or "tcp".
+func (s *Server) Network() string { return s.network }
+
+// Addr is the Addr of redis.Options. It stays the same when the server restarts.
+func (s *Server) Addr() string { return s.addr }
+
+// Options returns fresh options that reach the server and are otherwise go-redis' own.
+func (s *Server) Options() *redis.Options {
+	return &redis.Options{Network: s.network, Addr: s.addr}
+}
+
+// Client returns a client with [Server.Options]. It is closed at the end of tb.
+func (s *Server) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
+	client := redis.NewClient(s.Options())
+	// A test may have closed its client already.
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Kill ends the process as kill -9 does and returns once it is gone. Connections to it are
+// refused until Restart. A server that does not run is left as it is.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killLocked()
+}
+
+func (s *Server) killLocked() {
+	if s.process != nil {
+		s.process.kill()
+		s.process = nil
+	}
+}
+
+// Restart ends the process as Kill does, starts another one with the same address, args
+// and directory, and returns once that answers. Data survive only if args made the server
+// append them to a file.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killLocked()
+	next, err := launch(s.dir, s.args)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.process = next
+}
+
+// Pause stops the process without ending it: connections stay open and new ones are made,
+// but what is sent from now on is not answered before Resume. It panics if no process
+// runs, since a fault that did not strike would prove anything.
+func (s *Server) Pause() { s.signal("STOP") }
+
+// Resume ends a Pause. What was sent meanwhile is then carried out.
+func (s *Server) Resume() { s.signal("CONT") }
+
+func (s *Server) signal(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		panic("redistest: the server does not run")
+	}
+	if err := s.process.signal(name); err != nil {
+		panic("redistest: SIG" + name + " was not sent: " + err.Error())
+	}
+}

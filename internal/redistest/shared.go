@@ -1,0 +1,36 @@
+package redistest
+
+import (
+	"sync"
+	"testing"
+)
+
+// shared is the server of the whole test binary.
+var shared struct {
+	mu     sync.Mutex // guards the fields below
+	server *Server    // nil before the first use and after StopShared
+}
+
+// Shared returns the one server that all tests of the binary use, started at its first
+// use. A test that puts a fault on it should take one of its own with [Start] instead.
+//
+// TestMain must call [StopShared] at its end.
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.server == nil {
+		shared.server = mustOpen(tb, nil)
+	}
+	return shared.server
+}
+
+// StopShared ends the server of [Shared], if one was started.
+func StopShared() {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.server != nil {
+		shared.server.close()
+		shared.server = nil
+	}
+}
