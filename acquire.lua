@@ -5,6 +5,7 @@
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 -- ARGV[3] how long to remember the counter after its last use, ms
+-- ARGV[4] grain of the clock that is the counter's floor, µs
 --
 -- Granted: the fence as an integer, or 1 without a counter.
 -- Held by another: {what is left of the holder's TTL in ms, -1 where it has none}.
@@ -31,7 +32,8 @@ if not fence then
 end
 
 -- The clock is the counter's floor: fences keep growing after the counter was lost.
-local now = redis.call('TIME')
-fence = math.max(fence + 1, now[1] * 1000000 + now[2])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+fence = math.max(fence + 1, now - now % ARGV[4])
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3])
 return fence

@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,33 +10,61 @@ import (
 
 // A job is one operation under way on one node. It is the context of its commands too: the
 // caller's values, with an end of its own, which comes when the outcome is settled. An operation
-// that nobody waits for any more thus sends nothing again.
+// that nobody waits for any more thus sends nothing again, unless it is the last of its token.
 type job struct {
 	context.Context
 	node     *node
 	op       operation
 	claim    *claim
-	undo     operation // of an operation that succeeds after its caller has left; nil: none
 	deadline time.Time
+	form
 
 	next, prev *job // guarded by crew.mu
 	listed     bool // likewise
 
+	trouble atomic.Pointer[error] // why it was sent again, last
 	settled atomic.Bool
 	ended   chan struct{}
 	grant   grant // written before ended is closed, read after
 	err     error // likewise
 }
 
-func (j *job) Deadline() (time.Time, bool) { return j.deadline, true }
+// A form says what a job is beside its operation.
+type form struct {
+	undo    operation   // what gives back what the operation took; nil: nothing does
+	kept    bool        // undo only what lands after the lease was lost, not after the caller left
+	last    bool        // carried out even if nobody waits for it any more: a release
+	ordered bool        // after the ordered jobs before it on the same key
+	first   bool        // nothing was sent for its token before
+	report  chan<- *job // hears of the outcome; it must have room
+	index   int         // of the node, for who reads report
+}
 
-func (j *job) Done() <-chan struct{} { return j.ended }
+func (j *job) Deadline() (time.Time, bool) { return j.deadline, !j.last }
+
+func (j *job) Done() <-chan struct{} {
+	if j.last {
+		return nil
+	}
+	return j.ended
+}
 
 func (j *job) Err() error {
-	if j.settled.Load() {
+	if j.settled.Load() && !j.last {
 		return context.Canceled
 	}
 	return nil
+}
+
+// sentAgain notes why a command of the job is sent again.
+func (j *job) sentAgain(err error) { j.trouble.Store(&err) }
+
+// noReply returns the error of a job whose deadline has passed.
+func (j *job) noReply() error {
+	if last := j.trouble.Load(); last != nil {
+		return &noReply{j.claim.bound, *last}
+	}
+	return &noReply{within: j.claim.bound}
 }
 
 // settle makes g and err the outcome, unless there is one, and reports whether it did.
@@ -45,39 +74,104 @@ func (j *job) settle(g grant, err error) bool {
 	}
 	j.grant, j.err = g, err
 	close(j.ended)
+	if j.report != nil {
+		j.report <- j
+	}
 	return true
 }
 
-// land settles what came of the operation. Where the caller has left meanwhile, the straggler is
-// undone in a goroutine of its own, which ends with the bound of that.
+// perform carries the operation out, unless nobody waits for it any more.
+func (j *job) perform() (grant, error) {
+	if j.settled.Load() && !j.last {
+		return grant{}, &undone{context.Canceled}
+	}
+	return j.op(j, j.node, j.claim)
+}
+
+// land settles what came of the operation, and has a straggler undone.
 func (j *job) land(g grant, err error) {
-	if !j.settle(g, err) && j.undo != nil && !surelyNot(err) {
-		go func() { _, _ = j.node.do(context.WithoutCancel(j.Context), j.undo, j.claim, nil) }()
+	straggler := !j.settle(g, err)
+	if j.kept {
+		straggler = j.claim.life.lost()
+	}
+	if straggler && j.undo != nil && !surelyNot(err) {
+		j.node.start(context.WithoutCancel(j.Context), j.undo, j.claim, form{last: true, ordered: j.ordered})
 	}
 }
 
-// idleTime is how long a worker that nobody needs stays, at least.
-const idleTime = 100 * time.Millisecond
+const (
+	// mostJobs is how many jobs of a node run at once, and mostOfQuorum where it is one of several.
+	// The rest wait without a goroutine.
+	mostJobs     = 1000
+	mostOfQuorum = 50
+
+	// longSilence is after how long a node that keeps so many jobs and answers none sheds: it
+	// takes no more, so that a node that hangs for long piles nothing up.
+	longSilence = 100 * time.Millisecond
+
+	// idleTime is how long a worker that nobody needs stays, at least.
+	idleTime = 100 * time.Millisecond
+)
+
+var errSheds = errors.New("the node answers nothing, and nothing more is sent to it")
 
 // A crew runs the jobs of one node in goroutines, which it keeps for a while: a new one would have
 // to grow its stack. One timer serves all deadlines, and dismisses the workers nobody needs; it
 // rests when there is neither.
 type crew struct {
-	mu    sync.Mutex // guards the fields below, and the links of jobs
-	idle  []worker   // the last to come is the first to go
-	spare int        // so many were idle ever since the timer fired
-	jobs  job        // the ring of all jobs whose deadline counts; its deadline is the timer's
-	timer *time.Timer
+	mu      sync.Mutex        // guards the fields below, and the links of jobs
+	idle    []worker          // the last to come is the first to go
+	spare   int               // so many were idle ever since the timer fired
+	most    int               // workers there may be; set before the first job
+	working int               // workers that have a job
+	heard   time.Time         // when a job last was answered, or the first of those under way began
+	waiting []*job            // for a worker, in order
+	lines   map[string][]*job // by key, the ordered jobs behind the one under way
+	jobs    job               // the ring of all jobs whose deadline counts; its deadline is the timer's
+	timer   *time.Timer
 }
 
 // A worker is a goroutine that waits for jobs. A nil ends it.
 type worker chan *job
 
-// start runs j in a goroutine. It ends when the client lets go of it and, but for workers that
-// are kept, soon after.
+// start has j carried out. Its goroutine ends when the client lets go of the operation and, but
+// for workers that are kept, soon after.
 func (c *crew) start(j *job) {
 	c.mu.Lock()
-	c.list(j)
+	if j.ordered {
+		line, busy := c.lines[j.claim.key]
+		if busy && j.last && c.withdrawLocked(j, line) {
+			c.mu.Unlock()
+			j.settle(grant{}, ErrLost) // nothing was ever sent for this token
+			return
+		}
+		if busy {
+			c.listLocked(j)
+			c.lines[j.claim.key] = append(c.lines[j.claim.key], j)
+			c.mu.Unlock()
+			return
+		}
+	}
+	if c.working == c.most && time.Since(c.heard) > longSilence {
+		c.mu.Unlock()
+		j.settle(grant{}, &undone{errSheds})
+		return
+	}
+	c.listLocked(j)
+	if j.ordered {
+		if c.lines == nil {
+			c.lines = make(map[string][]*job)
+		}
+		c.lines[j.claim.key] = nil
+	}
+	if c.working == c.most {
+		c.waiting = append(c.waiting, j)
+		c.mu.Unlock()
+		return
+	}
+	if c.working++; c.working == 1 {
+		c.heard = time.Now()
+	}
 	if n := len(c.idle); n > 0 {
 		w := c.idle[n-1]
 		c.idle = c.idle[:n-1]
@@ -90,20 +184,67 @@ func (c *crew) start(j *job) {
 	go make(worker, 1).work(c, j)
 }
 
-// work runs jobs until it is dismissed.
+// withdrawLocked takes the jobs of j's token that were not sent yet out of the line that j would
+// join, and reports whether that leaves nothing for j to release.
+func (c *crew) withdrawLocked(j *job, line []*job) bool {
+	kept := line[:0]
+	needless := false
+	for _, k := range line {
+		if k.claim.token != j.claim.token || k.last {
+			kept = append(kept, k)
+			continue
+		}
+		c.strikeLocked(k)
+		k.settle(grant{}, &undone{context.Canceled})
+		needless = needless || k.first
+	}
+	clear(line[len(kept):])
+	c.lines[j.claim.key] = kept
+	return needless
+}
+
+// work carries out jobs until it is dismissed.
 func (w worker) work(c *crew, j *job) {
 	for ; j != nil; j = <-w {
-		g, err := j.op(j, j.node, j.claim)
-		c.mu.Lock()
-		c.strike(j)
-		c.idle = append(c.idle, w)
-		c.mu.Unlock()
-		j.land(g, err)
+		for j != nil {
+			g, err := j.perform()
+			c.mu.Lock()
+			c.strikeLocked(j)
+			if err == nil || answered(err) || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLost) {
+				c.heard = time.Now()
+			}
+			next := c.afterLocked(j)
+			if next == nil {
+				c.working--
+				c.idle = append(c.idle, w)
+			}
+			c.mu.Unlock()
+			j.land(g, err)
+			j = next
+		}
 	}
 }
 
-// list puts j into the ring and has the timer fire for its deadline.
-func (c *crew) list(j *job) {
+// afterLocked returns the job that the worker of j turns to: the next on the key, or the next that
+// waits for a worker.
+func (c *crew) afterLocked(j *job) *job {
+	if j.ordered {
+		if line := c.lines[j.claim.key]; len(line) > 0 {
+			c.lines[j.claim.key] = line[1:]
+			return line[0]
+		}
+		delete(c.lines, j.claim.key)
+	}
+	if len(c.waiting) == 0 {
+		return nil
+	}
+	next := c.waiting[0]
+	c.waiting = c.waiting[1:]
+	return next
+}
+
+// listLocked puts j into the ring and has the timer fire for its deadline.
+func (c *crew) listLocked(j *job) {
 	if c.jobs.next == nil {
 		c.jobs.next, c.jobs.prev = &c.jobs, &c.jobs
 	}
@@ -111,12 +252,12 @@ func (c *crew) list(j *job) {
 	j.prev, j.next = c.jobs.prev, &c.jobs
 	j.prev.next, j.next.prev = j, j
 	if c.jobs.deadline.IsZero() || j.deadline.Before(c.jobs.deadline) {
-		c.fireAt(j.deadline)
+		c.fireAtLocked(j.deadline)
 	}
 }
 
-// strike takes j out of the ring.
-func (c *crew) strike(j *job) {
+// strikeLocked takes j out of the ring.
+func (c *crew) strikeLocked(j *job) {
 	if j.listed {
 		j.listed = false
 		j.prev.next, j.next.prev = j.next, j.prev
@@ -124,8 +265,8 @@ func (c *crew) strike(j *job) {
 	}
 }
 
-// fireAt sets the timer.
-func (c *crew) fireAt(t time.Time) {
+// fireAtLocked sets the timer.
+func (c *crew) fireAtLocked(t time.Time) {
 	c.jobs.deadline = t
 	if c.timer == nil {
 		c.timer = time.AfterFunc(time.Until(t), c.fire)
@@ -145,8 +286,8 @@ func (c *crew) fire() {
 		following := j.next
 		switch {
 		case !j.deadline.After(now):
-			c.strike(j)
-			j.settle(grant{}, &noReply{j.claim.bound})
+			c.strikeLocked(j)
+			j.settle(grant{}, j.noReply())
 		case next.IsZero() || j.deadline.Before(next):
 			next = j.deadline
 		}
@@ -160,8 +301,8 @@ func (c *crew) fire() {
 	if again := now.Add(idleTime); c.spare > 0 && (next.IsZero() || again.Before(next)) {
 		next = again
 	}
-	c.jobs.deadline = next
+	c.jobs.deadline = time.Time{}
 	if !next.IsZero() {
-		c.fireAt(next)
+		c.fireAtLocked(next)
 	}
 }

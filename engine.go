@@ -76,7 +76,7 @@ func (r *request) claim(token string) (claim, error) {
 	if !c.chosen {
 		id, err := uuid.NewRandom()
 		if err != nil {
-			return c, &unsent{err}
+			return c, &undone{err}
 		}
 		c.token = id.String()
 	}
@@ -104,7 +104,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	case err == nil:
 		return lock, nil
 	case ctx.Err() != nil:
-		return nil, wrap("lock", key, waitEnded(ctx, nil))
+		return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx)})
 	case !errors.Is(err, ErrNotAcquired):
 		return nil, wrap("lock", key, err)
 	}
@@ -122,6 +122,7 @@ func (e *engine) attempt(ctx context.Context, r *request) (*Lock, grant, error) 
 		return nil, grant{}, err
 	}
 	l := &lease{engine: e, cfg: r.cfg, key: r.key, claim: c}
+	l.claim.life = &l.life
 	start := e.now()
 	g, err := e.strategy.acquire(ctx, &l.claim)
 	length := validity(c.ttl, r.cfg.drift)
@@ -184,6 +185,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return nil, err
 	}
 	l := &lease{engine: e, cfg: r.cfg, key: r.key, claim: c}
+	l.claim.life = &l.life
 	start := e.now()
 	if err := e.strategy.extend(ctx, &l.claim); err != nil {
 		return nil, err

@@ -24,6 +24,9 @@ var (
 	// ErrReleased says that this handle was unlocked before.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
+	// ErrNoQuorum says that too few nodes answered to tell. What was taken is given back.
+	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered"}
+
 	// ErrInvalidOption says that an option, a key or a client cannot work. It was found before
 	// anything was sent.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
@@ -67,7 +70,7 @@ func wrap(op, key string, err error) error {
 // both matches two errors and prints them on one line, the one that a caller acts on first.
 type both struct{ first, then error }
 
-func (b *both) Error() string { return line(b.first) + ": " + line(b.then) }
+func (b *both) Error() string { return b.first.Error() + ": " + b.then.Error() }
 
 func (b *both) Unwrap() []error { return []error{b.first, b.then} }
 
@@ -83,23 +86,82 @@ func invalid(format string, args ...any) error {
 	return &both{ErrInvalidOption, fmt.Errorf(format, args...)}
 }
 
-// noReply says that the bound of an operation passed first: whether it was carried out is unknown.
-type noReply struct{ within time.Duration }
+// gaveUp is the error of a wait that ctx ended. It matches ErrNotAcquired, ctx's error and the
+// trouble that the last attempt had, if it had any.
+type gaveUp struct{ ctx, trouble error }
 
-func (e *noReply) Error() string { return "no reply within " + e.within.String() }
+func (e *gaveUp) Error() string {
+	if e.trouble == nil {
+		return "gave up waiting: " + e.ctx.Error()
+	}
+	return "gave up waiting: " + e.ctx.Error() + ": the last attempt: " + e.trouble.Error()
+}
+
+func (e *gaveUp) Unwrap() []error {
+	if e.trouble == nil {
+		return []error{ErrNotAcquired, e.ctx}
+	}
+	return []error{ErrNotAcquired, e.ctx, e.trouble}
+}
+
+// noReply says that the bound of an operation passed first: whether it was carried out is unknown.
+// last is why it was sent again, where it was.
+type noReply struct {
+	within time.Duration
+	last   error
+}
+
+func (e *noReply) Error() string {
+	if e.last == nil {
+		return "no reply within " + e.within.String()
+	}
+	return "no reply within " + e.within.String() + ": " + e.last.Error()
+}
+
+func (e *noReply) Unwrap() error { return e.last }
 
 // Timeout makes it a timeout to those who ask as they ask a [net.Error].
 func (e *noReply) Timeout() bool { return true }
 
-// unsent marks the error of a command that never left this process.
-type unsent struct{ err error }
+// undone marks the error of an operation that was not carried out, or was taken back since.
+type undone struct{ err error }
 
-func (e *unsent) Error() string { return e.err.Error() }
+func (e *undone) Error() string { return e.err.Error() }
 
-func (e *unsent) Unwrap() error { return e.err }
+func (e *undone) Unwrap() error { return e.err }
 
 // surelyNot reports whether err is the second of the three outcomes: the operation was not done
 // and left nothing behind. Any other error says that it perhaps was.
 func surelyNot(err error) bool {
-	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) || errors.As(err, new(*unsent))
+	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
+		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*undone))
 }
+
+// QuorumError says what each node answered to an operation that a quorum of them had to carry out
+// and did not. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.
+type QuorumError struct {
+	Op, Key string // the operation, and the key as Redis knows it
+	Need    int    // how many nodes had to carry it out
+	// Nodes holds an answer by node, in the order of the clients: nil for done; ErrNotAcquired for
+	// held by another; ErrLost for not held by the lock's token; else why it did not answer.
+	Nodes []error
+
+	err error
+}
+
+func (e *QuorumError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s %q needs %d of %d nodes", line(e.err), e.Op, e.Key, e.Need, len(e.Nodes))
+	for i, err := range e.Nodes {
+		answer := "done"
+		if err != nil {
+			answer = line(err)
+		}
+		fmt.Fprintf(&b, "; node %d: %s", i, answer)
+	}
+	return b.String()
+}
+
+// Unwrap returns the sentinel that the error matches. The nodes' own errors it does not match: one
+// node's ErrNotAcquired is not the lock's.
+func (e *QuorumError) Unwrap() error { return e.err }

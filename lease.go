@@ -53,6 +53,7 @@ type lease struct {
 	cfg    *config
 	key    string // as the caller named it
 	claim  claim
+	life   life
 	fence  uint64
 
 	granted instant        // when the granted request was made
@@ -139,6 +140,10 @@ func (l *lease) judgeLocked() error {
 // endLocked ends the lease, once.
 func (l *lease) endLocked(err error) {
 	l.err = err
+	l.life.state.Store(lifeLost)
+	if errors.Is(err, ErrReleased) {
+		l.life.state.Store(lifeReleased)
+	}
 	l.fresh = nil
 	l.timer.Stop()
 	if l.done != nil {
@@ -224,7 +229,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 	defer l.running.Done()
 	start := l.engine.now()
 	c := l.claim
-	c.ttl = l.affordable(start, ttl)
+	c.ttl, c.fence, c.until = l.affordable(start, ttl), l.fence, l.until()
 	err := l.engine.strategy.extend(ctx, &c)
 	trip := l.engine.now().since(start)
 

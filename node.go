@@ -43,15 +43,15 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// send runs a command on client, again where that may mend a failure, until ctx ends. s is the
+// send runs a command on n, again where that may mend a failure, until ctx ends. s is the
 // script that words name, or nil. It reports whether an earlier send may have been carried out
-// before the one that was answered. An error that is not unsent says that the command perhaps
+// before the one that was answered. An error that is not undone says that the command perhaps
 // was carried out.
-func send(ctx context.Context, client redis.UniversalClient, s *script, words []any) (reply any, resent bool, err error) {
+func send(ctx context.Context, n *node, s *script, words []any) (reply any, resent bool, err error) {
 	pause := firstPause
 	for try := 0; ; try++ {
 		cmd := redis.NewCmd(ctx, words...)
-		err := client.Process(ctx, once{cmd})
+		err := n.client.Process(ctx, once{cmd})
 		switch {
 		case err == nil, errors.Is(err, redis.Nil):
 			return cmd.Val(), resent, nil
@@ -60,10 +60,13 @@ func send(ctx context.Context, client redis.UniversalClient, s *script, words []
 			s = nil
 			continue
 		}
+		if j, ok := ctx.(*job); ok {
+			j.sentAgain(err)
+		}
 		never := neverLeft(err)
 		if try == resends || !passing(err) || !sleep(ctx, pause/2+rand.N(pause)) {
 			if never && !resent {
-				err = &unsent{err}
+				err = &undone{err}
 			}
 			return nil, resent, err
 		}
@@ -119,22 +122,34 @@ type node struct {
 	crew   crew
 }
 
+// newNode returns a node that has most operations under way at once.
+func newNode(client redis.UniversalClient, most int) *node {
+	return &node{client: client, crew: crew{most: most}}
+}
+
 // An operation sends its commands and reads the replies, in as much time as they take. ctx is for
 // the commands; its end says that nobody waits any more.
 type operation func(ctx context.Context, n *node, c *claim) (grant, error)
 
-// do runs op and waits for it until ctx ends or claim.bound has passed: go-redis does not heed a
-// cancelled ctx while it reads, and a silent server would cost seconds. When do leaves first, op
-// sends nothing again, and what it still brings about is undone by undo once it has landed.
-func (n *node) do(ctx context.Context, op operation, c *claim, undo operation) (grant, error) {
-	if ctx.Err() != nil {
-		return grant{}, &unsent{ctxError(ctx)}
-	}
+// start has op carried out and returns at once. Its outcome is settled when it is done, or when
+// claim.bound has passed: go-redis does not heed a cancelled ctx while it reads, and a silent
+// server would cost seconds. ctx lends its values.
+func (n *node) start(ctx context.Context, op operation, c *claim, f form) *job {
 	j := &job{
-		Context: ctx, node: n, op: op, claim: c, undo: undo,
+		Context: ctx, node: n, op: op, claim: c, form: f,
 		deadline: time.Now().Add(c.bound), ended: make(chan struct{}),
 	}
 	n.crew.start(j)
+	return j
+}
+
+// do has op carried out and waits for the outcome, or until ctx ends. When it leaves first, op
+// sends nothing again, and what it still brings about is undone once it has landed.
+func (n *node) do(ctx context.Context, op operation, c *claim, f form) (grant, error) {
+	if ctx.Err() != nil {
+		return grant{}, &undone{ctxError(ctx)}
+	}
+	j := n.start(ctx, op, c, f)
 	select {
 	case <-j.ended:
 	case <-ctx.Done():

@@ -47,12 +47,12 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 		return nil, wrap("new setnxpx", "", err)
 	}
 	_, cluster := client.(*redis.ClusterClient)
-	return newEngine(&setNXPX{node: node{client: client}, cluster: cluster}, opts)
+	return newEngine(&setNXPX{node: newNode(client, mostJobs), cluster: cluster}, opts)
 }
 
 // setNXPX keeps locks on one node.
 type setNXPX struct {
-	node    node
+	node    *node
 	cluster bool
 }
 
@@ -73,24 +73,21 @@ func (s *setNXPX) checkKey(key string, cfg *config) error {
 }
 
 func (s *setNXPX) acquire(ctx context.Context, c *claim) (grant, error) {
-	if c.chosen {
-		return s.node.do(ctx, acquire, c, nil)
-	}
-	return s.node.do(ctx, acquire, c, release)
+	return s.node.do(ctx, acquire, c, form{undo: c.undo()})
 }
 
 func (s *setNXPX) extend(ctx context.Context, c *claim) error {
-	_, err := s.node.do(ctx, extend, c, nil)
+	_, err := s.node.do(ctx, extend, c, form{})
 	return err
 }
 
 func (s *setNXPX) release(ctx context.Context, c *claim) error {
-	_, err := s.node.do(ctx, release, c, nil)
+	_, err := s.node.do(ctx, release, c, form{last: true})
 	return err
 }
 
 func (s *setNXPX) inspect(ctx context.Context, c *claim) (Status, error) {
-	g, err := s.node.do(ctx, inspect, c, nil)
+	g, err := s.node.do(ctx, inspect, c, form{})
 	if err != nil {
 		return Status{}, err
 	}
@@ -102,9 +99,9 @@ func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
 	if c.fenced {
 		fence := companion("fence", c.key)
-		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &fence, &c.token, &ttl, &fenceMemory))
+		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &fence, &c.token, &ttl, &fenceMemory, c.grain))
 	}
-	reply, _, err := send(ctx, n.client, nil, []any{"set", &c.key, &c.token, "nx", "px", &ttl})
+	reply, _, err := send(ctx, n, nil, []any{"set", &c.key, &c.token, "nx", "px", &ttl})
 	if err != nil || reply != nil {
 		return grant{}, err
 	}
@@ -116,7 +113,7 @@ func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 
 // askToAcquire sends acquire.lua and reads what it answers.
 func askToAcquire(ctx context.Context, n *node, words []any) (grant, error) {
-	reply, _, err := send(ctx, n.client, acquireScript, words)
+	reply, _, err := send(ctx, n, acquireScript, words)
 	if err != nil {
 		return grant{}, err
 	}
@@ -129,6 +126,15 @@ func askToAcquire(ctx context.Context, n *node, words []any) (grant, error) {
 		}
 	}
 	return grant{}, oddReply("acquire.lua", reply)
+}
+
+// undo returns what takes back an acquire of c: nothing where the caller chose the token, which
+// may be that of the very lock it wants to recover.
+func (c *claim) undo() operation {
+	if c.chosen {
+		return nil
+	}
+	return release
 }
 
 // extend makes the lock last.
@@ -150,7 +156,7 @@ func release(ctx context.Context, n *node, c *claim) (grant, error) {
 // compared runs a script that acts where the token holds the key and answers 1, or 0 elsewhere,
 // which is ErrLost. It reports whether an earlier send may have been carried out.
 func compared(ctx context.Context, n *node, name string, s *script, words []any) (resent bool, err error) {
-	reply, resent, err := send(ctx, n.client, s, words)
+	reply, resent, err := send(ctx, n, s, words)
 	switch {
 	case wrongType(err):
 		return resent, ErrLost
@@ -170,7 +176,7 @@ func inspect(ctx context.Context, n *node, c *claim) (grant, error) {
 	if c.fenced {
 		words = inspectScript.call(2, &c.key, companion("fence", c.key))
 	}
-	reply, _, err := send(ctx, n.client, inspectScript, words)
+	reply, _, err := send(ctx, n, inspectScript, words)
 	if err != nil {
 		return grant{}, err
 	}

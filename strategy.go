@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,9 +48,29 @@ type claim struct {
 	bound  time.Duration // of one command on one node
 	chosen bool          // the caller chose the token, perhaps to recover a lock: never undone
 	fenced bool          // the grant needs a fence
+	grain  int           // of the clock below a fence counter, in µs; 0: 1
 
 	serverTime bool // see WithServerTime
+
+	// To extend alone: what the lease is.
+	fence uint64
+	until time.Time // trusted so far
+	life  *life     // what became of the lease; nil until it was granted
 }
+
+// life says what became of a lease, to operations that outlive their callers.
+type life struct{ state atomic.Int32 }
+
+const (
+	lifeReleased = 1 + iota
+	lifeLost
+)
+
+// over reports whether the lease has ended, which is when Unlock begins at the latest.
+func (l *life) over() bool { return l.state.Load() != 0 }
+
+// lost reports whether it ended without Unlock.
+func (l *life) lost() bool { return l.state.Load() == lifeLost }
 
 // A grant is what a node answers.
 type grant struct {

@@ -17,20 +17,20 @@ func (e *engine) wait(ctx context.Context, r *request, refusal grant) (*Lock, er
 	}
 	key := r.cfg.prefix + r.key
 	if !e.turns.take(ctx, key) {
-		return nil, waitEnded(ctx, nil)
+		return nil, &gaveUp{ctx: ctxError(ctx)}
 	}
 	defer e.turns.give(key)
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
 		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.held)) {
-			return nil, waitEnded(ctx, trouble)
+			return nil, &gaveUp{ctxError(ctx), trouble}
 		}
 		lock, g, err := e.attempt(ctx, r)
 		switch {
 		case err == nil:
 			return lock, nil
 		case ctx.Err() != nil:
-			return nil, waitEnded(ctx, trouble)
+			return nil, &gaveUp{ctxError(ctx), trouble}
 		case wrongType(err), errors.Is(err, ErrInvalidOption):
 			return nil, err
 		case errors.Is(err, ErrNotAcquired):
@@ -40,15 +40,6 @@ func (e *engine) wait(ctx context.Context, r *request, refusal grant) (*Lock, er
 		}
 		refusal = g
 	}
-}
-
-// waitEnded returns the error of a wait that ctx ended, and what troubled it last.
-func waitEnded(ctx context.Context, trouble error) error {
-	err := &both{ErrNotAcquired, ctxError(ctx)}
-	if trouble != nil {
-		return &both{err, trouble}
-	}
-	return err
 }
 
 // The default pause doubles from shortestPause to longestPause, and half of it is random.

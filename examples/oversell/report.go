@@ -69,7 +69,8 @@ func report(w io.Writer, results []result) error {
 	errs = append(errs, table.Flush())
 	for _, r := range results {
 		if r.strategy.locker == nil && r.sold() <= r.seats {
-			fmt.Fprintf(w, "%s: nothing was oversold this time: try more -buyers or a longer -work\n", r.strategy.name)
+			_, err := fmt.Fprintf(w, "%s: nothing was oversold this time: try more -buyers or a longer -work\n", r.strategy.name)
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -17,7 +17,7 @@ import (
 
 func TestLostReplyIsCarriedOut(t *testing.T) {
 	m, p := front(t)
-	client := single(t, p, limit)
+	client := single(t, p)
 	p.LoseReplies(1, "SET")
 	require.Empty(t, client.Get(t.Context(), "k").Val())
 	require.Zero(t, p.Lost())
@@ -32,7 +32,7 @@ func TestLostReplyIsCarriedOut(t *testing.T) {
 
 func TestLostRequestIsNotCarriedOut(t *testing.T) {
 	m, p := front(t)
-	client := single(t, p, limit)
+	client := single(t, p)
 	p.LoseRequests(1, "set")
 	p.LoseReplies(1, "set")
 	before := p.Requests()
@@ -52,7 +52,7 @@ func TestExactlyTheNextRepliesAreLost(t *testing.T) {
 	const clients, losses = 20, 7
 	all := make([]*redis.Client, clients)
 	for i := range all {
-		all[i] = single(t, p, limit)
+		all[i] = single(t, p)
 	}
 	p.LoseReplies(losses, "set")
 
@@ -77,15 +77,27 @@ func TestExactlyTheNextRepliesAreLost(t *testing.T) {
 
 func TestAnyRequestIsLostForTheEmptyText(t *testing.T) {
 	_, p := front(t)
-	client := single(t, p, limit)
+	client := single(t, p)
 	p.LoseReplies(1, "")
 	require.ErrorIs(t, client.Ping(t.Context()).Err(), io.EOF)
 	require.Equal(t, 1, p.Lost())
 }
 
+func TestLossIgnoresCase(t *testing.T) {
+	m, p := front(t)
+	for _, text := range []string{"set", "SET", "sEt"} {
+		conn := dial(t, p)
+		p.LoseRequests(1, text)
+		send(t, conn, set)
+		require.Error(t, readError(t, conn, limit))
+	}
+	require.False(t, m.Exists("k"))
+	require.Equal(t, 3, p.Lost())
+}
+
 func TestLossCanBeTakenBack(t *testing.T) {
 	_, p := front(t)
-	client := single(t, p, limit)
+	client := single(t, p)
 	p.LoseReplies(1, "")
 	p.LoseReplies(0, "")
 	p.LoseRequests(1, "")
@@ -96,7 +108,7 @@ func TestLossCanBeTakenBack(t *testing.T) {
 
 func TestPipelineIsLostOnce(t *testing.T) {
 	m, p := front(t)
-	client := single(t, p, limit)
+	client := single(t, p)
 	p.LoseReplies(2, "set")
 	_, err := client.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
 		pipe.Set(t.Context(), "a", "1", 0)
@@ -115,32 +127,8 @@ func TestPipelineIsLostOnce(t *testing.T) {
 // The reply that arrives may be an earlier request's: the client must not see the end
 // before the lost request is done.
 func TestLostRequestIsDoneWhenItsClientSeesTheEnd(t *testing.T) {
-	server, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	step, done := make(chan bool), make(chan byte, 2)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer server.Close()
-	// The test owns this goroutine, which ends with the connection or the listener, and
-	// waits for it. It is a server of one-byte requests that takes its time.
-	wg.Go(func() {
-		conn, err := server.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		request := make([]byte, 1)
-		for {
-			if _, err := conn.Read(request); err != nil {
-				return
-			}
-			<-step
-			done <- request[0]
-			_, _ = conn.Write([]byte{'+'})
-		}
-	})
-
-	p := New(t, "tcp", server.Addr().String())
+	addr, step, done := slowServer(t)
+	p := New(t, "tcp", addr)
 	conn := dial(t, p)
 	p.LoseReplies(1, "b")
 	send(t, conn, "a")
@@ -159,6 +147,58 @@ func TestLostRequestIsDoneWhenItsClientSeesTheEnd(t *testing.T) {
 	require.Equal(t, 1, p.Lost())
 }
 
+func TestConnectionIsLostOnce(t *testing.T) {
+	addr, step, _ := slowServer(t)
+	p := New(t, "tcp", addr)
+	conn := dial(t, p)
+	p.LoseReplies(2, "")
+	for i := range 2 {
+		send(t, conn, "a")
+		eventually(t, func() bool { return p.Requests() == i+1 })
+	}
+	step <- true
+	step <- true
+	require.ErrorIs(t, readError(t, conn, limit), io.EOF)
+	require.Equal(t, 1, p.Lost())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Equal(t, 1, p.loseReplies.n)
+}
+
+// slowServer serves one connection: it answers a request of one byte for each step, and
+// says then what it has done.
+func slowServer(t *testing.T) (addr string, step chan<- bool, done <-chan byte) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	steps, requests := make(chan bool), make(chan byte, 2)
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		close(steps)
+		wg.Wait()
+	})
+	// The test owns this goroutine, which ends when its proxy has closed the connection;
+	// the cleanup waits for it.
+	wg.Go(func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		request := make([]byte, 1)
+		for {
+			if _, err := conn.Read(request); err != nil {
+				return
+			}
+			<-steps
+			requests <- request[0]
+			_, _ = conn.Write([]byte{'+'})
+		}
+	})
+	return listener.Addr().String(), steps, requests
+}
+
 func TestFaultsStrikeRealRedis(t *testing.T) {
 	server := redistest.Start(t)
 	direct := server.Client(t)
@@ -174,9 +214,11 @@ func TestFaultsStrikeRealRedis(t *testing.T) {
 	require.Equal(t, "token", direct.Get(t.Context(), "k").Val())
 	require.Equal(t, 1, p.Lost())
 
-	impatient := single(t, p, 20*time.Millisecond)
 	p.Silence()
-	require.ErrorIs(t, impatient.Del(t.Context(), "k").Err(), os.ErrDeadlineExceeded)
+	gone := dial(t, p)
+	send(t, gone, "*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n")
+	require.NoError(t, gone.Close())
+	eventually(t, func() bool { return held(p) == 2 })
 	require.Equal(t, "token", direct.Get(t.Context(), "k").Val())
 	p.Heal()
 	eventually(t, func() bool { return direct.Exists(t.Context(), "k").Val() == 0 })

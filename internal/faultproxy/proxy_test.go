@@ -31,12 +31,11 @@ func front(t *testing.T) (*miniredis.Miniredis, *Proxy) {
 
 // single returns a client that never sends a command twice and has one pool, pipelines
 // included, whose first connection is open.
-func single(t *testing.T, p *Proxy, readTimeout time.Duration) *redis.Client {
+func single(t *testing.T, p *Proxy) *redis.Client {
 	t.Helper()
 	options := p.Options()
 	options.MaxRetries = -1
 	options.PipelinePoolSize = -1
-	options.ReadTimeout = readTimeout
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	require.NoError(t, client.Ping(t.Context()).Err())
@@ -114,13 +113,13 @@ func TestLargeValuesPassUnchanged(t *testing.T) {
 
 func TestHandshakeIsOneChunk(t *testing.T) {
 	_, p := front(t)
-	single(t, p, limit)
+	single(t, p)
 	require.Equal(t, 2, p.Requests(), "HELLO and PING")
 }
 
 func TestEveryRequestChunkIsCounted(t *testing.T) {
 	_, p := front(t)
-	client := single(t, p, limit)
+	client := single(t, p)
 	before := p.Requests()
 	for range 10 {
 		require.NoError(t, client.Ping(t.Context()).Err())
@@ -194,12 +193,14 @@ func TestEndOfTestEndsEverything(t *testing.T) {
 	t.Run("the test", func(t *testing.T) {
 		silent = New(t, "tcp", m.Addr())
 		silent.Silence()
-		send(t, dial(t, silent), ping)
+		for range 100 {
+			send(t, dial(t, silent), ping)
+		}
 		delayed = New(t, "tcp", m.Addr())
 		delayed.Delay(time.Hour)
 		send(t, dial(t, delayed), ping)
 		New(t, "tcp", m.Addr()).Refuse()
-		eventually(t, func() bool { return held(silent) == 1 && held(delayed) == 1 })
+		eventually(t, func() bool { return held(silent) == 100 && held(delayed) == 1 })
 	})
 	require.Zero(t, silent.Connections())
 	require.Zero(t, delayed.Connections())

@@ -52,9 +52,9 @@ type process struct {
 	gone  chan struct{} // closed when redis-server has exited
 }
 
-// launch runs redis-server in dir and returns once it answers there. After an error
-// nothing runs.
-func launch(dir string, args []string) (*process, error) {
+// launch runs redis-server in dir and returns once it answers there, within the limit.
+// After an error nothing runs.
+func launch(dir string, args []string, limit time.Duration) (*process, error) {
 	shell := exec.Command("sh", "-c", guard, "redistest", dir,
 		"--unixsocket", filepath.Join(dir, socketName),
 		"--pidfile", filepath.Join(dir, pidName))
@@ -78,7 +78,7 @@ func launch(dir string, args []string) (*process, error) {
 		defer close(p.gone)
 		_, _ = io.Copy(&p.log, output)
 	}()
-	if err := p.await(); err != nil {
+	if err := p.await(limit); err != nil {
 		p.kill()
 		return nil, err
 	}
@@ -86,17 +86,17 @@ func launch(dir string, args []string) (*process, error) {
 }
 
 // await returns once the server answers PING on its socket. The error quotes the log.
-func (p *process) await() error {
-	limit := time.NewTimer(startLimit)
-	defer limit.Stop()
+func (p *process) await(limit time.Duration) error {
+	tooLate := time.NewTimer(limit)
+	defer tooLate.Stop()
 	poll := time.NewTicker(startPoll)
 	defer poll.Stop()
 	for !p.answers() {
 		select {
 		case <-p.gone:
 			return fmt.Errorf("redis-server has exited:\n%s", &p.log)
-		case <-limit.C:
-			return fmt.Errorf("redis-server does not answer after %v:\n%s", startLimit, &p.log)
+		case <-tooLate.C:
+			return fmt.Errorf("redis-server does not answer after %v:\n%s", limit, &p.log)
 		case <-poll.C:
 		}
 	}

@@ -116,7 +116,7 @@ func open(port int, args []string) (*Server, error) {
 		"--save", "",
 		"--appendonly", "no",
 	}, args...)
-	if s.process, err = launch(s.dir, s.args); err != nil {
+	if s.process, err = launch(s.dir, s.args, startLimit); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (s *Server) Restart(tb testing.TB) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killLocked()
-	next, err := launch(s.dir, s.args)
+	next, err := launch(s.dir, s.args, startLimit)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -176,6 +176,15 @@ func TestFailedStartQuotesTheLogAndLeavesNothing(t *testing.T) {
 	require.Empty(t, left)
 }
 
+func TestServerThatDoesNotAnswerIsKilled(t *testing.T) {
+	mustBeInstalled(t)
+	dir := shortDir(t)
+	_, err := launch(dir, []string{"--port", "0", "--requirepass", "secret"}, 300*time.Millisecond)
+	require.ErrorContains(t, err, "redis-server does not answer after 300ms:\n")
+	_, err = net.Dial("unix", filepath.Join(dir, socketName))
+	require.Error(t, err)
+}
+
 func TestMissingRedisSkipsUnlessItIsRequired(t *testing.T) {
 	const line = "redis-server is not installed: real-Redis test skipped"
 	t.Setenv("PATH", t.TempDir())
@@ -221,6 +230,7 @@ func outcome(o *observer) observer {
 	return observer{skipped: o.skipped, failed: strings.TrimSpace(o.failed)}
 }
 
+// shortDir is t.TempDir with a path that is short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rl")

@@ -1,0 +1,23 @@
+-- Raises a fence counter for a lock, if the token still holds it.
+--
+-- KEYS[1] the lock
+-- KEYS[2] its fence counter
+-- ARGV[1] token
+-- ARGV[2] the fence to raise the counter to
+-- ARGV[3] how long to remember the counter after its last use, ms
+--
+-- The counter as it is now: the fence, or what was higher already. 0: the token does not hold it.
+
+local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
+if not counter then
+  return redis.error_reply('ERR the fence counter holds something else')
+end
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+local fence = tonumber(ARGV[2])
+if counter < fence then
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+  return fence
+end
+return counter

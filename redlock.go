@@ -1,0 +1,421 @@
+package redlatch
+
+import (
+	"context"
+	_ "embed" // for the scripts
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The algorithm of "Distributed Locks with Redis", over N independent nodes:
+//
+//  1. Note the time.
+//  2. Ask all nodes for the lock, all at once, with one token, each within a short time.
+//  3. The lock is granted if a quorum, N/2+1 of the configured nodes, granted it and its lease,
+//     counted from step 1, has not ended meanwhile. (The engine does 1 and judges the lease.)
+//  4. It lasts for the TTL less what passed since step 1, less the drift.
+//  5. If it was not granted, release it on all nodes, also on those that have not answered.
+//
+// What the page leaves open, and what is done here:
+//   - A reply may come late. On each node the commands of this process for one key are carried out
+//     one after the other, so that a release follows the acquire it is for, and a new attempt
+//     follows the release of the last. A late grant of a refused attempt is thereby released; one
+//     of a granted lock makes it sturdier and stays until Unlock.
+//   - A node may be slow: the outcome stands as soon as a quorum granted, or no quorum can any
+//     more, and nobody waits for the rest.
+//   - A lock needs a fence: step 3 ends with all nodes of a quorum agreeing on one (see agree).
+
+var (
+	//go:embed raise.lua
+	raiseSource string
+	//go:embed heal.lua
+	healSource string
+
+	raiseScript = newScript(raiseSource)
+	healScript  = newScript(healSource)
+)
+
+// quorumGrain is the grain of the clocks below fence counters: nodes whose clocks are not far
+// apart count from the same floor and need no second round trip to agree.
+const quorumGrain = 1_000_000
+
+// NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
+// the algorithm of "Distributed Locks with Redis":
+//
+//	acquire  SET key token NX PX ttl on all nodes at once; a quorum of grants is a lock
+//	release  DEL key on all nodes, where it still holds the token
+//
+// It excludes while a quorum of the nodes answers and none of them forgets: a node that restarts
+// without its data must stay away for the longest TTL. One slow, hung or dead node of five costs
+// no time. A fence is issued by a quorum too, and grows with every grant.
+//
+// The nodes must be independent, so neither replicas of each other nor one server twice. Each
+// client may be of any kind. opts are the Locker's defaults; WithOpTimeout bounds a command on
+// one node.
+//
+// The error is ErrInvalidOption for no client, a nil client, one client twice, or an option that
+// cannot work. Two clients of one server are found when they are first used; from then on every
+// call but Unlock is refused with ErrInvalidOption.
+func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {
+	if len(clients) == 0 {
+		return nil, wrap("new redlock", "", invalid("no clients"))
+	}
+	r := &redlock{quorum: len(clients)/2 + 1}
+	for i, client := range clients {
+		if err := checkClient(client); err != nil {
+			return nil, wrap("new redlock", "", fmt.Errorf("node %d: %w", i, err))
+		}
+		for j, other := range clients[:i] {
+			if same(client, other) {
+				return nil, wrap("new redlock", "", invalid("nodes %d and %d have one client", j, i))
+			}
+		}
+		r.nodes = append(r.nodes, newNode(client, mostOfQuorum))
+	}
+	r.ids = make([]atomic.Pointer[string], len(clients))
+	return newEngine(r, opts)
+}
+
+// redlock keeps locks on a quorum of nodes.
+type redlock struct {
+	nodes  []*node
+	quorum int
+	ids    []atomic.Pointer[string] // by node, the run_id of its server; empty where it tells none
+	twins  atomic.Pointer[error]    // that two clients are of one server, once it is known
+}
+
+func (r *redlock) name() string { return "redlock" }
+
+func (r *redlock) check(cfg *config) error {
+	if cfg.serverTime {
+		return invalid("WithServerTime: Redlock keeps no timestamps")
+	}
+	return nil
+}
+
+func (r *redlock) checkKey(key string, cfg *config) error {
+	for _, n := range r.nodes {
+		if _, cluster := n.client.(*redis.ClusterClient); cluster && cfg.fenced && !hasCompanions(key) {
+			return invalid("key %q: a } without a hash tag leaves no room for its fence in its cluster slot", key)
+		}
+	}
+	return nil
+}
+
+func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
+	ask := *c
+	ask.grain = quorumGrain
+	// 2. All nodes at once.
+	t := r.ask(ctx, "acquire", &ask, r.identified(acquire), form{undo: c.undo(), kept: true, first: !c.chosen})
+	t.collect(ctx, func() bool {
+		return t.count(yes) >= r.quorum || // 3. A quorum granted,
+			t.certainly(held) // or none can, and it is certain why.
+	})
+	err := r.refused(ctx, t)
+	var fence uint64
+	if err == nil && c.fenced {
+		fence, err = r.agree(ctx, &ask, t)
+	}
+	if err == nil {
+		return grant{fence: fence}, nil
+	}
+	// 5. Not granted: release what was, and what may come.
+	if !c.chosen {
+		r.takeBack(ctx, c, t)
+	}
+	return grant{held: t.soonest()}, err
+}
+
+// refused returns why an acquire was not granted, or nil.
+func (r *redlock) refused(ctx context.Context, t *tally) error {
+	switch {
+	case r.twins.Load() != nil:
+		return *r.twins.Load()
+	case t.count(yes) >= r.quorum:
+		return nil
+	case ctx.Err() != nil:
+		return &undone{ctxError(ctx)}
+	case t.count(yes)+t.count(held) >= r.quorum:
+		return t.fail(ErrNotAcquired)
+	}
+	return t.fail(ErrNoQuorum)
+}
+
+// agree returns the fence of a lock that a quorum has just granted. Every grant raised the counter
+// of its node and voted it.
+//
+//  1. If a quorum of the votes is one number, that is the fence: any later quorum shares a node
+//     with this one, whose counter is then higher.
+//  2. Else the largest vote is tried: all nodes where our token still holds the key raise their
+//     counters to it. A node agrees if its counter is that number then. A higher one is tried
+//     instead, from the start.
+//  3. A number that a quorum agrees to is the fence. Whether the lease is still good by then, the
+//     engine judges.
+//
+// The largest of a majority's votes alone would be wrong: two locks could get the same.
+func (r *redlock) agree(ctx context.Context, c *claim, votes *tally) (uint64, error) {
+	begin := time.Now()
+	counts := make(map[uint64]int)
+	var fence uint64
+	for _, j := range votes.answers {
+		if j != nil && outcomeOf(j) == yes {
+			if counts[j.grant.fence]++; counts[j.grant.fence] >= r.quorum { // 1.
+				return j.grant.fence, nil
+			}
+			fence = max(fence, j.grant.fence)
+		}
+	}
+	for {
+		try := *c
+		try.fence = fence
+		t := r.ask(ctx, "raise", &try, raise, form{})
+		agreed, higher := 0, fence
+		t.collect(ctx, func() bool { // 2.
+			agreed = 0
+			for _, j := range t.answers {
+				if j != nil && outcomeOf(j) == yes {
+					higher = max(higher, j.grant.fence)
+					if j.grant.fence == fence {
+						agreed++
+					}
+				}
+			}
+			return agreed >= r.quorum || higher > fence || t.count(yes)+t.pending() < r.quorum
+		})
+		switch {
+		case agreed >= r.quorum: // 3.
+			return fence, nil
+		case ctx.Err() != nil:
+			return 0, &undone{ctxError(ctx)}
+		case higher == fence, time.Since(begin) > c.ttl:
+			return 0, t.fail(ErrNoQuorum)
+		}
+		fence = higher
+	}
+}
+
+// takeBack releases a refused claim on all nodes that granted it or may yet do so, and waits for
+// those that granted it, while ctx lasts. The others follow when their acquire has landed.
+func (r *redlock) takeBack(ctx context.Context, c *claim, t *tally) {
+	var waited []*job
+	for i, n := range r.nodes {
+		j := t.answers[i]
+		if j != nil && surelyNot(j.err) {
+			continue
+		}
+		t.jobs[i].settle(grant{}, errNoAnswer) // it is sent no more
+		release := n.start(detached(ctx), release, c, form{last: true, ordered: true})
+		if j != nil && j.err == nil {
+			waited = append(waited, release)
+		}
+	}
+	for _, j := range waited {
+		select {
+		case <-j.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// extend makes the lock last on a quorum of nodes that still have it. Nodes that have lost it are
+// healed, and do not count.
+func (r *redlock) extend(ctx context.Context, c *claim) error {
+	if twins := r.twins.Load(); twins != nil {
+		return *twins
+	}
+	t := r.ask(ctx, "extend", c, extend, form{})
+	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(gone) })
+	switch {
+	case t.count(yes) >= r.quorum:
+		if c.life != nil {
+			r.heal(ctx, c, t)
+		}
+		return nil
+	case t.count(gone) > len(r.nodes)-r.quorum:
+		return t.fail(ErrLost)
+	case ctx.Err() != nil:
+		return ctxError(ctx)
+	}
+	return t.fail(ErrNoQuorum)
+}
+
+// heal gives the lock back to the nodes that answered, or are yet to answer, that they lost it.
+func (r *redlock) heal(ctx context.Context, c *claim, t *tally) {
+	healing := func(j *job) {
+		if outcomeOf(j) == gone {
+			r.nodes[j.index].start(detached(ctx), heal, c, form{undo: release, kept: true, ordered: true})
+		}
+	}
+	for _, j := range t.answers {
+		if j != nil {
+			healing(j)
+		}
+	}
+	if left := t.pending(); left > 0 {
+		// Ends when the last answer is there, so with the bound of the extension.
+		go func() {
+			for range left {
+				healing(<-t.reports)
+			}
+		}()
+	}
+}
+
+// release gives the lock back on all nodes.
+func (r *redlock) release(ctx context.Context, c *claim) error {
+	t := r.ask(ctx, "release", c, release, form{last: true})
+	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(gone) })
+	switch {
+	case t.count(yes) >= r.quorum:
+		return nil
+	case t.count(gone) > len(r.nodes)-r.quorum:
+		return t.fail(ErrLost)
+	}
+	return t.fail(ErrNoQuorum)
+}
+
+// inspect reports what a quorum of the nodes says. With a token, it settles the fence of that
+// token's lock.
+func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
+	if twins := r.twins.Load(); twins != nil {
+		return Status{}, *twins
+	}
+	t := r.ask(ctx, "inspect", c, inspect, form{})
+	var st Status
+	t.collect(ctx, func() bool {
+		var clear bool
+		st, clear = r.common(t)
+		return clear
+	})
+	switch {
+	case ctx.Err() != nil:
+		return Status{}, ctxError(ctx)
+	case t.count(yes) < r.quorum:
+		return Status{}, t.fail(ErrNoQuorum)
+	case c.token == "" || st.Token != c.token:
+		return st, nil
+	}
+	// The counters of the nodes that hold the token are votes for its fence.
+	for i, j := range t.answers {
+		switch {
+		case j == nil || j.err != nil:
+		case j.grant.status.Token == c.token:
+			j.grant.fence = j.grant.status.Fence
+		default:
+			t.answers[i] = nil
+		}
+	}
+	var err error
+	st.Fence, err = r.agree(ctx, c, t)
+	return st, err
+}
+
+// common returns what a quorum of the answers has in common: the holder, or that there is none,
+// how long a quorum of the holder's keys lasts, and the counter. It reports whether the answers
+// so far make the holder clear.
+func (r *redlock) common(t *tally) (st Status, clear bool) {
+	ttls := make(map[string][]time.Duration) // by holder
+	counters := make(map[uint64]int)
+	for _, j := range t.answers {
+		if j != nil && j.err == nil {
+			token := j.grant.status.Token
+			ttls[token] = append(ttls[token], j.grant.status.TTL)
+			counters[j.grant.status.Fence]++
+		}
+	}
+	for token, left := range ttls {
+		if len(left) >= r.quorum {
+			clear = true
+			slices.Sort(left)
+			st.Held, st.Token, st.TTL = token != "", token, left[len(left)-r.quorum]
+		}
+	}
+	for counter, n := range counters {
+		if n >= r.quorum {
+			st.Fence = counter
+		}
+	}
+	return st, clear
+}
+
+// identified returns op preceded, once a node, by the question which server it is: two clients of
+// one server would vote twice. Servers that do not tell are taken for different ones.
+func (r *redlock) identified(op operation) operation {
+	return func(ctx context.Context, n *node, c *claim) (grant, error) {
+		i := slices.Index(r.nodes, n)
+		if r.ids[i].Load() == nil {
+			reply, _, err := send(ctx, n, nil, []any{"info", "server"})
+			if err != nil && !answered(err) {
+				return grant{}, err
+			}
+			id := runID(reply)
+			r.ids[i].Store(&id)
+			for j := range r.ids {
+				if other := r.ids[j].Load(); j != i && id != "" && other != nil && *other == id {
+					err := invalid("nodes %d and %d are one server, run_id %s", min(i, j), max(i, j), id)
+					r.twins.CompareAndSwap(nil, &err)
+				}
+			}
+		}
+		if twins := r.twins.Load(); twins != nil {
+			return grant{}, *twins
+		}
+		return op(ctx, n, c)
+	}
+}
+
+// runID returns the run_id in what INFO answers, or nothing.
+func runID(info any) string {
+	text, _ := info.(string)
+	_, rest, _ := strings.Cut(text, "run_id:")
+	id, _, _ := strings.Cut(rest, "\r\n")
+	return id
+}
+
+// raise raises the fence counter of a lock.
+func raise(ctx context.Context, n *node, c *claim) (grant, error) {
+	fence := companion("fence", c.key)
+	words := raiseScript.call(2, &c.key, &fence, &c.token, &c.fence, &fenceMemory)
+	reply, _, err := send(ctx, n, raiseScript, words)
+	switch counter, ok := reply.(int64); {
+	case wrongType(err):
+		return grant{}, ErrLost
+	case err != nil:
+		return grant{}, err
+	case !ok:
+		return grant{}, oddReply("raise.lua", reply)
+	case counter == 0:
+		return grant{}, ErrLost
+	default:
+		return grant{fence: uint64(counter)}, nil
+	}
+}
+
+// heal gives a lock back to a node that lost it, while the lease lasts.
+func heal(ctx context.Context, n *node, c *claim) (grant, error) {
+	if c.life.over() || !time.Now().Before(c.until) {
+		return grant{}, &undone{ErrReleased}
+	}
+	ttl := c.ttl.Milliseconds()
+	words := healScript.call(1, &c.key, &c.token, &ttl)
+	if c.fenced {
+		fence := companion("fence", c.key)
+		words = healScript.call(2, &c.key, &fence, &c.token, &ttl, &c.fence, &fenceMemory)
+	}
+	reply, _, err := send(ctx, n, healScript, words)
+	switch {
+	case err != nil:
+		return grant{}, err
+	case reply == int64(1):
+		return grant{}, nil
+	case reply == int64(0):
+		return grant{}, ErrNotAcquired
+	}
+	return grant{}, oddReply("heal.lua", reply)
+}
