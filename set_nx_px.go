@@ -99,7 +99,7 @@ func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
 	if c.fenced {
 		fence := companion("fence", c.key)
-		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &fence, &c.token, &ttl, &fenceMemory, c.grain))
+		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &fence, &c.token, &ttl, &fenceMemory, max(c.grain, 1)))
 	}
 	reply, _, err := send(ctx, n, nil, []any{"set", &c.key, &c.token, "nx", "px", &ttl})
 	if err != nil || reply != nil {

@@ -1,0 +1,194 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// fenceLog is what a protected resource sees: the fences in the order of the critical sections.
+type fenceLog struct {
+	mu     sync.Mutex // guards the fields below
+	fences []uint64
+}
+
+func (l *fenceLog) add(fence uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fences = append(l.fences, fence)
+}
+
+// requireGrowth fails unless n fences were seen and each was higher than the one before.
+func (l *fenceLog) requireGrowth(t *testing.T, n int) {
+	t.Helper()
+	require.Len(t, l.fences, n)
+	for i := 1; i < n; i++ {
+		require.Greater(t, l.fences[i], l.fences[i-1], "grant %d", i)
+	}
+}
+
+// requireSoundCounters fails unless every key has a TTL and every counter is a plain number: 1.7e+15
+// would lose digits.
+func requireSoundCounters(t *testing.T, c *redis.Client) {
+	t.Helper()
+	for _, key := range c.Keys(t.Context(), "*").Val() {
+		require.Positive(t, c.PTTL(t.Context(), key).Val(), key)
+		if strings.Contains(key, "}:fence:") {
+			_, err := strconv.ParseUint(c.Get(t.Context(), key).Val(), 10, 64)
+			require.NoError(t, err)
+		}
+	}
+}
+
+// TestFencesOfOneNodeGrow: 800 grants among 8 clients, then 20 with FLUSHALL between, where the
+// clock below the counter saves the order.
+func TestFencesOfOneNodeGrow(t *testing.T) {
+	s := redistest.Start(t)
+	var seen fenceLog
+	var wg sync.WaitGroup
+	for range 8 {
+		l := newLocker(t, s.Client(t), redlatch.WithBackoff(func(int) time.Duration { return time.Millisecond }))
+		wg.Go(func() {
+			for range 100 {
+				if err := redlatch.Do(t.Context(), l, "k", func(_ context.Context, lock *redlatch.Lock) error {
+					seen.add(lock.Fence())
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	requireSoundCounters(t, s.Client(t))
+	l, direct := newLocker(t, s.Client(t)), s.Client(t)
+	for range 20 {
+		require.NoError(t, direct.FlushAll(t.Context()).Err())
+		lock := mustLock(t, l, "k")
+		seen.add(lock.Fence())
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	seen.requireGrowth(t, 820)
+}
+
+// TestFencesOfAQuorumGrow: 400 grants on five nodes, while a random minority is held by another,
+// hung or cut before each, and a quarter is ended by force.
+func TestFencesOfAQuorumGrow(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	n := newCluster(t)
+	lockers := []redlatch.Locker{n.locker(t, true), n.locker(t, true), n.locker(t, true)}
+	var seen fenceLog
+	for range 400 {
+		sick := random.Perm(5)[:random.IntN(3)]
+		heal := func() {}
+		for _, i := range sick {
+			switch random.IntN(3) {
+			case 0:
+				n.direct[i].SetNX(t.Context(), "k", "another", 10*time.Second)
+			case 1:
+				n.proxies[i].Silence()
+			case 2:
+				n.proxies[i].Cut()
+			}
+			was := heal
+			heal = func() { was(); n.proxies[i].Heal() }
+		}
+		lock, err := lockers[random.IntN(3)].Lock(t.Context(), "k")
+		require.NoError(t, err)
+		seen.add(lock.Fence())
+		if random.IntN(4) == 0 {
+			heal()
+			for _, c := range n.direct {
+				require.NoError(t, c.Del(t.Context(), "k").Err())
+			}
+			_ = lock.Unlock(t.Context()) // it is lost, or will be found so
+		} else {
+			require.NoError(t, lock.Unlock(t.Context()))
+			heal()
+		}
+		for _, c := range n.direct {
+			if c.Get(t.Context(), "k").Val() == "another" {
+				require.NoError(t, c.Del(t.Context(), "k").Err())
+			}
+		}
+	}
+	seen.requireGrowth(t, 400)
+	for _, c := range n.direct {
+		requireSoundCounters(t, c)
+	}
+}
+
+// TestFenceCostsNoExtraRoundTrip: in the common case a node sees two scripts a cycle, acquire and
+// release.
+func TestFenceCostsNoExtraRoundTrip(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, true)
+	calls := func() float64 {
+		info := n.direct[0].Info(t.Context(), "commandstats").Val()
+		found := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(info)
+		require.NotNil(t, found)
+		number, err := strconv.ParseFloat(found[1], 64)
+		require.NoError(t, err)
+		return number
+	}
+	before := calls()
+	for range 100 {
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+	}
+	n.noLocks(t)
+	require.LessOrEqual(t, (calls()-before)/100, 2.3)
+}
+
+// TestHealedQuorumIssuesNoOlderFence: two nodes of the quorum are emptied one after the other, each
+// is healed by an Extend, and the next grant is made by the healed nodes, all within the grain of
+// the clock below the counters.
+func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, true, redlatch.WithoutRenewal())
+	for round := range 5 {
+		key := fmt.Sprint("k", round)
+		for _, p := range n.proxies[3:] {
+			p.Refuse()
+		}
+		var last uint64
+		for range 3 { // so that the counters are ahead of the clock
+			lock := mustLock(t, l, key)
+			last = lock.Fence()
+			require.NoError(t, lock.Unlock(t.Context()))
+			eventually(t, "released", func() bool { return n.have(t, key) == 0 })
+		}
+		lock := mustLock(t, l, key)
+		require.Greater(t, lock.Fence(), last)
+		for _, p := range n.proxies[3:] {
+			p.Heal()
+		}
+		for _, i := range []int{0, 1} {
+			require.NoError(t, lock.Extend(t.Context(), time.Minute))
+			eventually(t, "on the late nodes", func() bool { return n.have(t, key) == 5 })
+			require.NoError(t, n.direct[i].FlushAll(t.Context()).Err())
+			require.NoError(t, lock.Extend(t.Context(), time.Minute))
+			eventually(t, "healed", func() bool { return n.have(t, key) == 5 })
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		eventually(t, "released", func() bool { return n.have(t, key) == 0 })
+		n.proxies[2].Refuse() // only healed nodes are left, but for one that never voted
+		next := mustLock(t, l, key)
+		require.Greater(t, next.Fence(), lock.Fence())
+		require.NoError(t, next.Unlock(t.Context()))
+		n.proxies[2].Heal()
+	}
+}
