@@ -1,14 +1,19 @@
--- Takes a lock for a token, or says how long its holder still has. Sent again it grants again.
+-- Takes a lock for a token, or says who has it and keeps a place in the queue for it. Sent again
+-- it grants again, and keeps the place.
 --
 -- KEYS[1] the lock
--- KEYS[2] its fence counter; absent: no fence is asked for
+-- KEYS[2] its fence counter; absent: no fence is asked for, and no place
+-- KEYS[3] its queue; absent: no place is asked for
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 -- ARGV[3] how long to remember the counter after its last use, ms
 -- ARGV[4] grain of the clock that is the counter's floor, µs
+-- ARGV[5] the entry to queue: "<TTL, ms> <channel of the waiter's process> <token>"
+-- ARGV[6] how long to remember the queue after its last use, ms
 --
 -- Granted: the fence as an integer, or 1 without a counter.
--- Held by another: {what is left of the holder's TTL in ms, -1 where it has none}.
+-- Held by another: {what is left of the holder's TTL in ms, -1 where it has none} and, with a
+-- queue, {…, the holder, 1 if the entry is new, its rank, TIME's seconds, TIME's µs}.
 
 -- All reads come before any write: a key of another type stops the script and leaves nothing.
 local fence
@@ -18,14 +23,33 @@ if KEYS[2] then
     return redis.error_reply('ERR the fence counter holds something else')
   end
 end
+local queue = KEYS[3]
+local place = queue and redis.call('ZSCORE', queue, ARGV[5])
 local holder = redis.call('GET', KEYS[1])
+
 if holder and holder ~= ARGV[1] then
-  return {redis.call('PTTL', KEYS[1])}
+  local left = redis.call('PTTL', KEYS[1])
+  if not queue then
+    return {left}
+  end
+  -- The last place is the highest score + 1, not the time: a clock that was set back would let
+  -- newcomers overtake.
+  if not place then
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+    redis.call('ZADD', queue, (last[2] or 0) + 1, ARGV[5])
+  end
+  redis.call('PEXPIRE', queue, ARGV[6])
+  local time = redis.call('TIME')
+  return {left, holder, place and 0 or 1, redis.call('ZRANK', queue, ARGV[5]),
+    tonumber(time[1]), tonumber(time[2])}
 end
 
 -- A lease is never shortened by an acquire that comes again.
 if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
+if place then
+  redis.call('ZREM', queue, ARGV[5])
 end
 if not fence then
   return 1

@@ -31,8 +31,7 @@ type job struct {
 
 // A form says what a job is beside its operation.
 type form struct {
-	undo    operation   // what gives back what the operation took; nil: nothing does
-	kept    bool        // undo only what lands after the lease was lost, not after the caller left
+	undo    operation   // gives back what lands after the end of the lease; nil: it may stay
 	last    bool        // carried out even if nobody waits for it any more: a release
 	ordered bool        // after the ordered jobs before it on the same key
 	first   bool        // nothing was sent for its token before
@@ -88,13 +87,15 @@ func (j *job) perform() (grant, error) {
 	return j.op(j, j.node, j.claim)
 }
 
-// land settles what came of the operation, and has a straggler undone.
+// land settles what came of the operation, and has it undone where that comes after the lease has
+// ended. A release that is ordered behind it needs no help.
 func (j *job) land(g grant, err error) {
-	straggler := !j.settle(g, err)
-	if j.kept {
-		straggler = j.claim.life.lost()
+	j.settle(g, err)
+	if j.undo == nil || surelyNot(err) {
+		return
 	}
-	if straggler && j.undo != nil && !surelyNot(err) {
+	if life := j.claim.life; life.lost() || life.over() && !j.ordered {
+		life.undone.Store(true)
 		j.node.start(context.WithoutCancel(j.Context), j.undo, j.claim, form{last: true, ordered: j.ordered})
 	}
 }
@@ -107,7 +108,7 @@ const (
 
 	// longSilence is after how long a node that keeps so many jobs and answers none sheds: it
 	// takes no more, so that a node that hangs for long piles nothing up.
-	longSilence = 100 * time.Millisecond
+	longSilence = 500 * time.Millisecond
 
 	// idleTime is how long a worker that nobody needs stays, at least.
 	idleTime = 100 * time.Millisecond

@@ -17,6 +17,7 @@ type engine struct {
 	cfg      *config
 	now      func() instant // readClocks but in tests
 	turns    turns
+	lobby    *lobby // nil: waiters poll
 }
 
 // newEngine returns the Locker that keeps its locks by s.
@@ -31,7 +32,11 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
 	}
-	return &engine{strategy: s, cfg: &cfg, now: readClocks}, nil
+	e := &engine{strategy: s, cfg: &cfg, now: readClocks}
+	if s, ok := s.(handsOn); ok && s.subscription() != nil {
+		e.lobby = newLobby(e, s.subscription())
+	}
+	return e, nil
 }
 
 // request is a call as the caller meant it: what all its attempts share.
@@ -89,7 +94,7 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 	if err != nil {
 		return nil, wrap("try lock", key, err)
 	}
-	lock, _, err := e.attempt(ctx, r)
+	lock, _, err := e.once(ctx, r)
 	return lock, wrap("try lock", key, err)
 }
 
@@ -99,7 +104,11 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
-	lock, refusal, err := e.attempt(ctx, r)
+	if e.lobby != nil && e.lobby.subscription.stands() {
+		lock, err := e.queue(ctx, r)
+		return lock, wrap("lock", key, err)
+	}
+	lock, refusal, err := e.once(ctx, r)
 	switch {
 	case err == nil:
 		return lock, nil
@@ -108,32 +117,55 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	case !errors.Is(err, ErrNotAcquired):
 		return nil, wrap("lock", key, err)
 	}
-	lock, err = e.wait(ctx, r, refusal)
+	r.fire(e, r.cfg.hooks.Waiting)
+	if e.lobby != nil {
+		lock, err = e.queue(ctx, r)
+	} else {
+		lock, err = e.poll(ctx, r, refusal)
+	}
 	return lock, wrap("lock", key, err)
 }
 
-// attempt asks for the lock once. Every attempt has a token of its own, unless the caller chose
-// one: what an earlier attempt left behind may be given back at any time. A grant that comes when
-// nothing is left of its lease is no grant.
-func (e *engine) attempt(ctx context.Context, r *request) (*Lock, grant, error) {
-	r.attempts++
-	c, err := r.claim(r.cfg.token)
+// once makes a single attempt. What a failed one may have left is given back.
+func (e *engine) once(ctx context.Context, r *request) (*Lock, grant, error) {
+	l, err := e.lease(r)
 	if err != nil {
 		return nil, grant{}, err
 	}
+	lock, g, err := l.attempt(ctx, r, "")
+	if err != nil {
+		l.giveUp(ctx, err)
+	}
+	return lock, g, err
+}
+
+// lease returns a lease that is yet to be granted.
+func (e *engine) lease(r *request) (*lease, error) {
+	c, err := r.claim(r.cfg.token)
 	l := &lease{engine: e, cfg: r.cfg, key: r.key, claim: c}
 	l.claim.life = &l.life
-	start := e.now()
-	g, err := e.strategy.acquire(ctx, &l.claim)
-	length := validity(c.ttl, r.cfg.drift)
-	if err == nil && e.now().since(start) >= length {
-		err = errSlow
+	return l, err
+}
+
+// attempt asks for the lock once, and for a place in the queue if there is an entry. A grant that
+// comes when nothing is left of its lease is no grant. An error that is not surelyNot says that
+// the lock may have been taken: ask again with this lease, or give it up.
+func (l *lease) attempt(ctx context.Context, r *request, entry string) (*Lock, grant, error) {
+	r.attempts++
+	c := &l.claim
+	if entry != "" {
+		queueing := l.claim
+		queueing.entry, queueing.placed = entry, r.attempts > 1
+		c = &queueing
 	}
-	if err != nil {
-		if !surelyNot(err) && !c.chosen {
-			e.undo(ctx, &l.claim)
-		}
+	start := l.engine.now()
+	g, err := l.engine.strategy.acquire(ctx, c)
+	length := validity(c.ttl, r.cfg.drift)
+	switch {
+	case err != nil:
 		return nil, g, err
+	case l.engine.now().since(start) >= length:
+		return nil, g, errSlow
 	}
 	l.fence = g.fence
 	return l.handOut(r, start, length, g.lookAt), g, nil
@@ -148,8 +180,17 @@ func (l *lease) handOut(r *request, start instant, length, lookAt time.Duration)
 	return lock
 }
 
-// undo gives back what an attempt of unknown outcome may have taken. The caller waits for that
-// while its ctx lasts; the clean-up goes on without it and ends with its own bound.
+// giveUp ends a lease that was not granted, for err. What lands from now on is undone, and so is
+// what an attempt of unknown outcome may have taken, unless the caller chose the token.
+func (l *lease) giveUp(ctx context.Context, err error) {
+	l.life.state.Store(lifeLost)
+	if !surelyNot(err) && !l.claim.chosen {
+		l.engine.undo(ctx, &l.claim)
+	}
+}
+
+// undo releases a claim that was given up. The caller waits for that while its ctx lasts; the
+// clean-up goes on without it and ends with its own bound.
 func (e *engine) undo(ctx context.Context, c *claim) {
 	cleaned := make(chan struct{})
 	go func() {
@@ -180,17 +221,16 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
-	c, err := r.claim(token)
+	r.cfg.token = token
+	l, err := e.lease(r)
 	if err != nil {
 		return nil, err
 	}
-	l := &lease{engine: e, cfg: r.cfg, key: r.key, claim: c}
-	l.claim.life = &l.life
 	start := e.now()
 	if err := e.strategy.extend(ctx, &l.claim); err != nil {
 		return nil, err
 	}
-	if c.fenced {
+	if l.claim.fenced {
 		// The counter is this grant's for as long as the token holds the key.
 		st, err := e.strategy.inspect(ctx, &l.claim)
 		switch {
@@ -201,7 +241,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		}
 		l.fence = st.Fence
 	}
-	length := validity(c.ttl, r.cfg.drift)
+	length := validity(l.claim.ttl, r.cfg.drift)
 	if e.now().since(start) >= length {
 		return nil, errSlow
 	}
@@ -216,6 +256,13 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	}
 	st, err := e.strategy.inspect(ctx, &claim{key: r.cfg.prefix + key, bound: r.cfg.bound(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime})
 	return st, wrap("inspect", key, err)
+}
+
+// fire calls a hook for a request that has no lock yet.
+func (r *request) fire(e *engine, hook func(Event)) {
+	if hook != nil {
+		hook(r.event(e, r.cfg.token, 0))
+	}
 }
 
 // event returns what hooks hear of a request.

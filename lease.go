@@ -64,6 +64,7 @@ type lease struct {
 	length    time.Duration      // trusted from start until start + length
 	renewAt   time.Duration      // when to renew, counted from start
 	lookAt    time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
+	unclaimed bool               // handed over for a short time: the full TTL is still to be asked for
 	extending int                // extensions in flight
 	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
@@ -99,7 +100,7 @@ func (l *lease) prolongLocked(start instant, length time.Duration) {
 
 // renewableLocked reports whether the lease is to be renewed once more.
 func (l *lease) renewableLocked() bool {
-	return l.cfg.renew && l.extending == 0 && !l.atMaxHoldLocked() &&
+	return (l.cfg.renew || l.unclaimed) && l.extending == 0 && !l.atMaxHoldLocked() &&
 		(l.fresh != nil || l.held.Value() != nil)
 }
 
@@ -244,6 +245,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 			if start.since(l.granted) >= l.lookAt {
 				l.lookAt = 0
 			}
+			l.unclaimed = l.unclaimed && ttl < l.cfg.ttl
 		case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)
 		default:
@@ -298,6 +300,9 @@ func (l *lease) release(ctx context.Context) error {
 	l.reportLoss(before, lost)
 
 	err := l.engine.strategy.release(detached(ctx), &l.claim)
+	if errors.Is(err, ErrLost) && l.life.undone.Load() {
+		err = nil // by the release that followed a straggling acquire
+	}
 	l.running.Wait()
 	held := l.engine.now().since(l.granted)
 	switch {

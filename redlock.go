@@ -98,9 +98,9 @@ func (r *redlock) check(cfg *config) error {
 	return nil
 }
 
-func (r *redlock) checkKey(key string, cfg *config) error {
+func (r *redlock) checkKey(key string, _ *config) error {
 	for _, n := range r.nodes {
-		if _, cluster := n.client.(*redis.ClusterClient); cluster && cfg.fenced && !hasCompanions(key) {
+		if _, cluster := n.client.(*redis.ClusterClient); cluster && !hasCompanions(key) {
 			return invalid("key %q: a } without a hash tag leaves no room for its fence in its cluster slot", key)
 		}
 	}
@@ -111,7 +111,7 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	ask := *c
 	ask.grain = quorumGrain
 	// 2. All nodes at once.
-	t := r.ask(ctx, "acquire", &ask, r.identified(acquire), form{undo: c.undo(), kept: true, first: !c.chosen})
+	t := r.ask(ctx, "acquire", &ask, r.identified(acquire), form{undo: c.undo(), first: !c.chosen})
 	t.collect(ctx, func() bool {
 		return t.count(yes) >= r.quorum || // 3. A quorum granted,
 			t.certainly(held) // or none can, and it is certain why.
@@ -249,7 +249,7 @@ func (r *redlock) extend(ctx context.Context, c *claim) error {
 func (r *redlock) heal(ctx context.Context, c *claim, t *tally) {
 	healing := func(j *job) {
 		if outcomeOf(j) == gone {
-			r.nodes[j.index].start(detached(ctx), heal, c, form{undo: release, kept: true, ordered: true})
+			r.nodes[j.index].start(detached(ctx), heal, c, form{undo: release, ordered: true})
 		}
 	}
 	for _, j := range t.answers {

@@ -462,6 +462,12 @@ func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {
 func TestHungNodePilesNothingUp(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
+	workers := func() int64 { // the proxies have goroutines too: count those of the package
+		stacks := make([]byte, 4<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return int64(strings.Count(string(stacks), "redlatch.worker.work("))
+	}
+	eventually(t, "earlier workers are gone", func() bool { return workers() == 0 })
 	n.proxies[4].Silence()
 	var peak, failures atomic.Int64
 	var wg sync.WaitGroup
@@ -472,10 +478,8 @@ func TestHungNodePilesNothingUp(t *testing.T) {
 				if err != nil || lock.Unlock(t.Context()) != nil {
 					failures.Add(1)
 				}
-				if i%20 == 0 { // the proxies have goroutines too: count those of the package
-					stacks := make([]byte, 4<<20)
-					stacks = stacks[:runtime.Stack(stacks, true)]
-					peak.Store(max(peak.Load(), int64(strings.Count(string(stacks), "redlatch.worker.work("))))
+				if i%20 == 0 {
+					peak.Store(max(peak.Load(), workers()))
 				}
 			}
 		})

@@ -27,8 +27,16 @@ var (
 	inspectScript = newScript(inspectSource)
 )
 
-// fenceMemory is how long, in milliseconds, a fence counter outlives its last use: 24 hours.
-var fenceMemory = (24 * time.Hour).Milliseconds()
+// claimTime is how long a waiter that was handed a lock has to claim its full TTL.
+const claimTime = time.Second
+
+// In milliseconds, how long a fence counter and a queue outlive their last use. Waiters use their
+// queue about once a second.
+var (
+	fenceMemory = (24 * time.Hour).Milliseconds()
+	queueMemory = time.Minute.Milliseconds()
+	claimMillis = claimTime.Milliseconds()
+)
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:
 //
@@ -47,16 +55,23 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 		return nil, wrap("new setnxpx", "", err)
 	}
 	_, cluster := client.(*redis.ClusterClient)
-	return newEngine(&setNXPX{node: newNode(client, mostJobs), cluster: cluster}, opts)
+	s := &setNXPX{node: newNode(client, mostJobs), cluster: cluster}
+	if _, ring := client.(*redis.Ring); !ring { // its channels and its keys are on different nodes
+		s.handover = newSubscription(client)
+	}
+	return newEngine(s, opts)
 }
 
 // setNXPX keeps locks on one node.
 type setNXPX struct {
-	node    *node
-	cluster bool
+	node     *node
+	cluster  bool          // a key has its place in one of several nodes
+	handover *subscription // nil: waiters poll
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
+
+func (s *setNXPX) subscription() *subscription { return s.handover }
 
 func (s *setNXPX) check(cfg *config) error {
 	if cfg.serverTime {
@@ -65,15 +80,19 @@ func (s *setNXPX) check(cfg *config) error {
 	return nil
 }
 
-func (s *setNXPX) checkKey(key string, cfg *config) error {
-	if s.cluster && cfg.fenced && !hasCompanions(key) {
-		return invalid("key %q: a } without a hash tag leaves no room for its fence in its cluster slot", key)
+func (s *setNXPX) checkKey(key string, _ *config) error {
+	if s.cluster && !hasCompanions(key) {
+		return invalid("key %q: a } without a hash tag leaves no room for its queue in its cluster slot", key)
 	}
 	return nil
 }
 
 func (s *setNXPX) acquire(ctx context.Context, c *claim) (grant, error) {
-	return s.node.do(ctx, acquire, c, form{undo: c.undo()})
+	f := form{undo: s.pass}
+	if c.chosen {
+		f.undo = nil
+	}
+	return s.node.do(ctx, acquire, c, f)
 }
 
 func (s *setNXPX) extend(ctx context.Context, c *claim) error {
@@ -82,9 +101,29 @@ func (s *setNXPX) extend(ctx context.Context, c *claim) error {
 }
 
 func (s *setNXPX) release(ctx context.Context, c *claim) error {
-	_, err := s.node.do(ctx, release, c, form{last: true})
+	_, err := s.node.do(ctx, s.pass, c, form{last: true})
 	return err
 }
+
+// pass releases the lock to the next waiter, or deletes it.
+func (s *setNXPX) pass(ctx context.Context, n *node, c *claim) (grant, error) {
+	if s.handover == nil {
+		return release(ctx, n, c)
+	}
+	told := 1 // PUBLISH's answer is that of all the servers there are
+	if s.cluster {
+		told = 0
+	}
+	fence, queue := companion("fence", c.key), companion("queue", c.key)
+	answer, err := released(ctx, n, releaseScript.call(3, &c.key, &fence, &queue, &c.token, &c.entry,
+		&claimMillis, &fenceMemory, &queueMemory, told))
+	if answer < 0 {
+		s.handover.degrade(&s.handover.unheard, errNoPublish)
+	}
+	return grant{}, err
+}
+
+var errNoPublish = errors.New("a waiter could not be told of its turn: PUBLISH is forbidden")
 
 func (s *setNXPX) inspect(ctx context.Context, c *claim) (Status, error) {
 	g, err := s.node.do(ctx, inspect, c, form{})
@@ -97,17 +136,27 @@ func (s *setNXPX) inspect(ctx context.Context, c *claim) (Status, error) {
 // acquire takes the lock in one round trip, unless it is taken and no fence is asked for.
 func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
-	if c.fenced {
-		fence := companion("fence", c.key)
+	if !c.fenced && !c.placed {
+		reply, _, err := send(ctx, n, nil, []any{"set", &c.key, &c.token, "nx", "px", &ttl})
+		if err != nil || reply != nil {
+			return grant{}, err
+		}
+		// The key is taken, perhaps by this very token: the script tells.
+		if c.entry == "" {
+			g, err := askToAcquire(ctx, n, acquireScript.call(1, &c.key, &c.token, &ttl))
+			g.fence = 0
+			return g, err
+		}
+	}
+	fence := companion("fence", c.key)
+	if c.entry == "" {
 		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &fence, &c.token, &ttl, &fenceMemory, max(c.grain, 1)))
 	}
-	reply, _, err := send(ctx, n, nil, []any{"set", &c.key, &c.token, "nx", "px", &ttl})
-	if err != nil || reply != nil {
-		return grant{}, err
+	queue := companion("queue", c.key)
+	g, err := askToAcquire(ctx, n, acquireScript.call(3, &c.key, &fence, &queue, &c.token, &ttl, &fenceMemory, 1, &c.entry, &queueMemory))
+	if !c.fenced {
+		g.fence = 0
 	}
-	// The key is taken, perhaps by this very token: the script tells.
-	g, err := askToAcquire(ctx, n, acquireScript.call(1, &c.key, &c.token, &ttl))
-	g.fence = 0
 	return g, err
 }
 
@@ -121,11 +170,32 @@ func askToAcquire(ctx context.Context, n *node, words []any) (grant, error) {
 	case int64:
 		return grant{fence: uint64(reply)}, nil
 	case []any:
-		if left, ok := integer(reply, 0); ok {
-			return grant{held: time.Duration(max(left, 0)) * time.Millisecond}, ErrNotAcquired
+		if g, ok := readRefusal(reply); ok {
+			return g, ErrNotAcquired
 		}
 	}
 	return grant{}, oddReply("acquire.lua", reply)
+}
+
+// readRefusal reads what acquire.lua answers about a key that is held.
+func readRefusal(fields []any) (g grant, ok bool) {
+	left, ok := integer(fields, 0)
+	if left >= 0 { // -1: it has no TTL
+		g.held = max(time.Duration(left)*time.Millisecond, time.Millisecond)
+	}
+	if !ok || len(fields) == 1 {
+		return g, ok
+	}
+	var numbers [4]int64
+	for i := range numbers {
+		if numbers[i], ok = integer(fields, 2+i); !ok {
+			return g, false
+		}
+	}
+	g.holder, ok = fields[1].(string)
+	g.fresh, g.rank = numbers[0] == 1, numbers[1]
+	g.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
+	return g, ok
 }
 
 // undo returns what takes back an acquire of c: nothing where the caller chose the token, which
@@ -140,43 +210,47 @@ func (c *claim) undo() operation {
 // extend makes the lock last.
 func extend(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
-	_, err := compared(ctx, n, "extend.lua", extendScript, extendScript.call(1, &c.key, &c.token, &ttl))
+	_, _, err := compared(ctx, n, "extend.lua", extendScript, extendScript.call(1, &c.key, &c.token, &ttl))
 	return grant{}, err
 }
 
-// release deletes the lock.
+// release deletes the lock, wherever no queue is kept.
 func release(ctx context.Context, n *node, c *claim) (grant, error) {
-	resent, err := compared(ctx, n, "release.lua", releaseScript, releaseScript.call(1, &c.key, &c.token))
-	if resent && errors.Is(err, ErrLost) {
-		err = nil // the send whose reply was lost has deleted it
-	}
+	_, err := released(ctx, n, releaseScript.call(1, &c.key, &c.token, ""))
 	return grant{}, err
 }
 
-// compared runs a script that acts where the token holds the key and answers 1, or 0 elsewhere,
-// which is ErrLost. It reports whether an earlier send may have been carried out.
-func compared(ctx context.Context, n *node, name string, s *script, words []any) (resent bool, err error) {
+// released sends release.lua and returns what it answers.
+func released(ctx context.Context, n *node, words []any) (answer int64, err error) {
+	answer, resent, err := compared(ctx, n, "release.lua", releaseScript, words)
+	if resent && errors.Is(err, ErrLost) {
+		err = nil // the send whose reply was lost has released it
+	}
+	return answer, err
+}
+
+// compared runs a script that acts where the token holds the key, and answers 0 elsewhere, which
+// is ErrLost. It reports whether an earlier send may have been carried out.
+func compared(ctx context.Context, n *node, name string, s *script, words []any) (answer int64, resent bool, err error) {
 	reply, resent, err := send(ctx, n, s, words)
+	answer, ok := reply.(int64)
 	switch {
 	case wrongType(err):
-		return resent, ErrLost
+		return 0, resent, ErrLost
 	case err != nil:
-		return resent, err
-	case reply == int64(1):
-		return resent, nil
-	case reply == int64(0):
-		return resent, ErrLost
+		return 0, resent, err
+	case !ok:
+		return 0, resent, oddReply(name, reply)
+	case answer == 0:
+		return 0, resent, ErrLost
 	}
-	return resent, oddReply(name, reply)
+	return answer, resent, nil
 }
 
 // inspect reads who holds the lock.
 func inspect(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := inspectScript.call(1, &c.key)
-	if c.fenced {
-		words = inspectScript.call(2, &c.key, companion("fence", c.key))
-	}
-	reply, _, err := send(ctx, n, inspectScript, words)
+	fence, queue := companion("fence", c.key), companion("queue", c.key)
+	reply, _, err := send(ctx, n, inspectScript, inspectScript.call(3, &c.key, &fence, &queue))
 	if err != nil {
 		return grant{}, err
 	}
@@ -188,10 +262,11 @@ func inspect(ctx context.Context, n *node, c *claim) (grant, error) {
 func readStatus(reply any) (Status, error) {
 	fields, _ := reply.([]any)
 	left, ok := integer(fields, 1)
-	if !ok || len(fields) != 3 {
+	queued, counted := integer(fields, 3)
+	if !ok || !counted {
 		return Status{}, oddReply("inspect.lua", reply)
 	}
-	var st Status
+	st := Status{Waiters: int(queued)}
 	if counter, ok := fields[2].(string); ok {
 		fence, err := strconv.ParseUint(counter, 10, 64)
 		if err != nil {

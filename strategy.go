@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -48,6 +49,8 @@ type claim struct {
 	bound  time.Duration // of one command on one node
 	chosen bool          // the caller chose the token, perhaps to recover a lock: never undone
 	fenced bool          // the grant needs a fence
+	entry  string        // what to queue where the key is held, and to leave on release; empty: nothing
+	placed bool          // the entry may be queued already
 	grain  int           // of the clock below a fence counter, in µs; 0: 1
 
 	serverTime bool // see WithServerTime
@@ -59,7 +62,10 @@ type claim struct {
 }
 
 // life says what became of a lease, to operations that outlive their callers.
-type life struct{ state atomic.Int32 }
+type life struct {
+	state  atomic.Int32
+	undone atomic.Bool // a straggler that landed after the end was undone
+}
 
 const (
 	lifeReleased = 1 + iota
@@ -69,7 +75,7 @@ const (
 // over reports whether the lease has ended, which is when Unlock begins at the latest.
 func (l *life) over() bool { return l.state.Load() != 0 }
 
-// lost reports whether it ended without Unlock.
+// lost reports whether it ended without Unlock, or never began.
 func (l *life) lost() bool { return l.state.Load() == lifeLost }
 
 // A grant is what a node answers.
@@ -78,4 +84,24 @@ type grant struct {
 	held   time.Duration // refused: what is left of the holder's lease; 0 when unknown
 	lookAt time.Duration // granted: look again after so long, also without renewal; 0: no need
 	status *Status       // to inspect alone
+
+	// Refused, where claim.entry asked for a place in the queue.
+	holder string        // the token that has the key
+	fresh  bool          // the place is new
+	rank   int64         // how many are before
+	at     time.Duration // what the clock of Redis showed; 0: it was not asked
+}
+
+// handsOn is a strategy whose release hands a lock to the next waiter.
+type handsOn interface {
+	strategy
+
+	// subscription returns the channel for what is handed to this process, or nil where the
+	// client cannot have one.
+	subscription() *subscription
+}
+
+// entry returns what a waiter queues: how long a lease it wants, its process, and its token.
+func entry(ttl time.Duration, channel, token string) string {
+	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + token
 }

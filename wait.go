@@ -8,13 +8,10 @@ import (
 	"time"
 )
 
-// wait takes the key's turn in this process and then looks until the lock is granted or ctx is
+// poll takes the key's turn in this process and then looks until the lock is granted or ctx is
 // done. Nothing else ends a wait: Redis may restart meanwhile. refusal is what the first attempt
 // was told.
-func (e *engine) wait(ctx context.Context, r *request, refusal grant) (*Lock, error) {
-	if hook := r.cfg.hooks.Waiting; hook != nil {
-		hook(r.event(e, r.cfg.token, 0))
-	}
+func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, error) {
 	key := r.cfg.prefix + r.key
 	if !e.turns.take(ctx, key) {
 		return nil, &gaveUp{ctx: ctxError(ctx)}
@@ -25,22 +22,27 @@ func (e *engine) wait(ctx context.Context, r *request, refusal grant) (*Lock, er
 		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.held)) {
 			return nil, &gaveUp{ctxError(ctx), trouble}
 		}
-		lock, g, err := e.attempt(ctx, r)
+		// Every attempt has a token of its own: what an earlier one left is given back by its token
+		// at any time.
+		lock, g, err := e.once(ctx, r)
 		switch {
 		case err == nil:
 			return lock, nil
 		case ctx.Err() != nil:
 			return nil, &gaveUp{ctxError(ctx), trouble}
-		case wrongType(err), errors.Is(err, ErrInvalidOption):
+		case hopeless(err):
 			return nil, err
-		case errors.Is(err, ErrNotAcquired):
+		}
+		trouble = err
+		if errors.Is(err, ErrNotAcquired) {
 			trouble = nil
-		default:
-			trouble = err
 		}
 		refusal = g
 	}
 }
+
+// hopeless reports whether waiting cannot mend err.
+func hopeless(err error) bool { return wrongType(err) || errors.Is(err, ErrInvalidOption) }
 
 // The default pause doubles from shortestPause to longestPause, and half of it is random.
 const (

@@ -1,0 +1,361 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// How waiters are served where a release hands the lock on:
+//
+//   - A waiter queues in Redis, by the same script that tries to take the lock. A release gives
+//     the lock to the first in the queue and publishes that to its process. Whoever hears its
+//     token owns the lock, for a short time at first; it claims the full TTL in the background.
+//   - No waiter depends on a message. The first of a process's waiters for a key looks at Redis
+//     about once a second, for all of them, and when the holder's lease can have ended, if it is
+//     the first of all. Its look is the acquire again: it finds a free lock, keeps its place,
+//     tells whose message was lost, and whether the queue was.
+
+const (
+	// lookEvery is how often a process looks at a key that it waits for, and up to a quarter more.
+	lookEvery = time.Second
+
+	// patience is how long a message may take to reach a waiter that is said to have the lock.
+	patience = 100 * time.Millisecond
+
+	// confirmation is how long a waiter waits for the subscription before it queues without.
+	confirmation = time.Second
+)
+
+// handedAt returns when a lease began that Redis granted when its clock showed at, as this
+// machine's clocks have it. The news arrived at arrived. Asked then, at asked, Redis had shown
+// told, so it cannot have shown that before: what passed here since asked, less what passed
+// there, is the most that the news can have taken.
+//
+//	age = (arrived − asked) − (at − told) × (1 − drift), at least 0; start = arrived − age
+//
+// Of the two machines' clocks only their rates matter. Where Redis was never asked (told is 0),
+// the lease begins at asked, which is before the waiter queued.
+func handedAt(arrived, asked instant, told, at time.Duration, drift float64) instant {
+	age := arrived.since(asked)
+	if told != 0 {
+		there := float64(at - told)
+		if there > 0 {
+			there *= 1 - drift
+		} else {
+			there *= 1 + drift
+		}
+		age -= time.Duration(there)
+	}
+	age = max(age, 0)
+	return instant{mono: arrived.mono.Add(-age), wall: arrived.wall.Add(-age)}
+}
+
+// A waiter is one Lock call that waits to be handed its lock.
+type waiter struct {
+	key, token string
+	handed     chan delivery // has room for one
+	wake       chan struct{} // has room for one: look at lookAt, or at being the first, again
+
+	queued bool      // guarded by lobby.mu
+	lookAt time.Time // likewise; when to look, whoever is the first; zero: no need
+}
+
+// delivery is a handover with the moment of its arrival.
+type delivery struct {
+	handover
+	arrived instant
+}
+
+// A room is where the waiters for one key sit, in the order in which they came.
+type room struct {
+	waiters []*waiter
+	asked   instant       // when the newest command was sent that Redis told the time
+	told    time.Duration // the time it told; 0: none yet
+	looked  time.Time     // when somebody last heard of the key
+	ends    time.Time     // when the holder's lease can have ended, where the room's first is the first of all; zero: unknown
+}
+
+// A lobby is where all waiters of one Locker sit.
+type lobby struct {
+	engine       *engine
+	subscription *subscription
+
+	mu    sync.Mutex // guards the fields below, and what is in them
+	rooms map[string]*room
+}
+
+func newLobby(e *engine, s *subscription) *lobby {
+	b := &lobby{engine: e, subscription: s, rooms: make(map[string]*room)}
+	s.deliver = b.deliver
+	s.confirmed = b.look
+	s.degraded = func(err error) {
+		if hook := e.cfg.hooks.Degraded; hook != nil {
+			hook(Event{Strategy: e.strategy.name(), Err: err})
+		}
+	}
+	return b
+}
+
+// enter seats a waiter, who must leave. asked is a moment before anything is sent for it.
+func (b *lobby) enter(key, token string, asked instant) *waiter {
+	w := &waiter{key: key, token: token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[key]
+	if in == nil {
+		in = &room{asked: asked, looked: time.Now()}
+		b.rooms[key] = in
+	}
+	in.waiters = append(in.waiters, w)
+	return w
+}
+
+// leave takes w out of its room, and has the next one look from now on. Nothing is delivered to w
+// any more.
+func (b *lobby) leave(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[w.key]
+	i := slices.Index(in.waiters, w)
+	in.waiters = slices.Delete(in.waiters, i, i+1)
+	switch {
+	case len(in.waiters) == 0:
+		delete(b.rooms, w.key)
+	case i == 0:
+		in.waiters[0].rouse()
+	}
+}
+
+// rouse has w think again about when to look.
+func (w *waiter) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is about to anyway
+	}
+}
+
+// deliver gives a lock to the waiter it was handed to. One that nobody waits for any more was, or
+// is about to be, given back by the waiter that gave up.
+func (b *lobby) deliver(h handover) {
+	arrived := b.engine.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[h.key]
+	if in == nil {
+		return
+	}
+	for _, w := range in.waiters {
+		if w.token == h.token {
+			in.looked, in.ends = time.Now(), time.Time{}
+			select {
+			case w.handed <- delivery{h, arrived}:
+			default: // it has one, and looks if that is of no use
+			}
+			return
+		}
+	}
+}
+
+// look has the first of every room look now: messages may have been lost.
+func (b *lobby) look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, in := range b.rooms {
+		in.waiters[0].lookSoon(0)
+	}
+}
+
+// lookSoon has w look after d at the latest. lobby.mu is held.
+func (w *waiter) lookSoon(d time.Duration) {
+	at := time.Now().Add(d)
+	if w.lookAt.IsZero() || at.Before(w.lookAt) {
+		w.lookAt = at
+		w.rouse()
+	}
+}
+
+// heard notes what a look of w, sent at asked, was told about a lock that is held.
+func (b *lobby) heard(w *waiter, asked instant, g grant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[w.key]
+	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}
+	if g.rank == 0 && g.held > 0 {
+		in.ends = in.looked.Add(g.held + time.Millisecond)
+	}
+	if g.at == 0 {
+		return
+	}
+	if in.told == 0 || asked.mono.After(in.asked.mono) {
+		in.asked, in.told = asked, g.at
+	}
+	for _, other := range in.waiters {
+		switch {
+		case other == w:
+		case other.token == g.holder: // its message is late, or lost
+			other.lookSoon(patience)
+		case g.fresh && w.queued && other.queued && b.subscription.stands(): // the queue was lost
+			other.lookSoon(0)
+		}
+	}
+	w.queued = true
+}
+
+// troubled notes that a look of w failed: it looks again after pause.
+func (b *lobby) troubled(w *waiter, pause time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.lookAt = time.Now().Add(pause)
+}
+
+// due returns how long w may sleep: every is how often the first of a room looks.
+func (b *lobby) due(w *waiter, every time.Duration) (d time.Duration, forever bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := w.lookAt
+	if in := b.rooms[w.key]; in.waiters[0] == w {
+		for _, t := range []time.Time{in.looked.Add(every), in.ends} {
+			if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+				at = t
+			}
+		}
+	}
+	return time.Until(at), at.IsZero()
+}
+
+// started returns when a lease began that was handed to a waiter for key.
+func (b *lobby) started(d delivery, drift float64) instant {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[d.key]
+	return handedAt(d.arrived, in.asked, in.told, d.at, drift)
+}
+
+// queue waits for the lock in Redis's queue. It makes the first attempt itself, where none was
+// made. Nothing but ctx ends the wait.
+func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
+	ready := e.lobby.subscription.join()
+	defer e.lobby.subscription.leave()
+	if r.attempts > 0 {
+		confirmed, cancel := context.WithTimeout(ctx, confirmation)
+		select {
+		case <-ready:
+		case <-confirmed.Done():
+		}
+		cancel()
+	}
+	for {
+		l, err := e.lease(r)
+		if err != nil {
+			return nil, err
+		}
+		attempts := r.attempts
+		lock, err := e.waitFor(ctx, r, l)
+		if !errors.Is(err, errSlow) || attempts == 0 {
+			return lock, err
+		}
+	}
+}
+
+// waitFor waits until l is granted. It fails with errSlow where another token has to be tried.
+func (e *engine) waitFor(ctx context.Context, r *request, l *lease) (got *Lock, err error) {
+	w := e.lobby.enter(l.claim.key, l.claim.token, e.now())
+	place := entry(l.claim.ttl, e.lobby.subscription.channel, l.claim.token)
+	defer func() {
+		e.lobby.leave(w)
+		if got == nil {
+			l.leaveQueue(ctx, w, place)
+		}
+	}()
+	var trouble error // why the last attempt failed, where not for another owner
+	for {
+		first := r.attempts == 0
+		asked := e.now()
+		lock, g, err := l.attempt(ctx, r, place)
+		switch {
+		case err == nil:
+			return lock, nil
+		case ctx.Err() != nil:
+			return nil, &gaveUp{ctxError(ctx), trouble}
+		case hopeless(err), errors.Is(err, errSlow):
+			return nil, err
+		case errors.Is(err, ErrNotAcquired):
+			trouble = nil
+			if first {
+				r.fire(e, r.cfg.hooks.Waiting)
+			}
+			e.lobby.heard(w, asked, g)
+		case first:
+			return nil, err
+		default:
+			trouble = err
+			e.lobby.troubled(w, r.cfg.pause(r.attempts, 0))
+		}
+		every := lookEvery + rand.N(lookEvery/4)
+		if e.lobby.subscription.useless() {
+			every = r.cfg.pause(r.attempts, g.held)
+		}
+		handed, ok := e.lobby.sleep(ctx, w, every)
+		switch {
+		case handed != nil:
+			if lock := l.takeOver(r, *handed); lock != nil {
+				return lock, nil
+			}
+		case !ok:
+			return nil, &gaveUp{ctxError(ctx), trouble}
+		}
+	}
+}
+
+// sleep waits until w was handed the lock, or it is time to look. It is not ok when ctx ended.
+func (b *lobby) sleep(ctx context.Context, w *waiter, every time.Duration) (handed *delivery, ok bool) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var look <-chan time.Time
+		if d, forever := b.due(w, every); !forever {
+			timer.Reset(d)
+			look = timer.C
+		}
+		select {
+		case d := <-w.handed:
+			return &d, true
+		case <-w.wake:
+		case <-look:
+			return nil, true
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// takeOver starts the lease of a lock that was handed to l, unless it has ended already. The
+// first renewal, which is due at once, claims the full TTL.
+func (l *lease) takeOver(r *request, d delivery) *Lock {
+	start := l.engine.lobby.started(d, r.cfg.drift)
+	length := validity(d.claim, r.cfg.drift)
+	if l.engine.now().since(start) >= length {
+		return nil
+	}
+	if l.claim.fenced {
+		l.fence = d.fence
+	}
+	l.unclaimed = true
+	return l.handOut(r, start, length, 0)
+}
+
+// leaveQueue gives up the place of a waiter, and whatever was handed to it meanwhile. A token that
+// the caller chose may hold a lock of before: it gives up no more than the place.
+func (l *lease) leaveQueue(ctx context.Context, w *waiter, place string) {
+	l.life.state.Store(lifeLost)
+	c := l.claim
+	c.entry = place
+	if len(w.handed) == 0 && c.chosen {
+		c.token = ""
+	}
+	l.engine.undo(ctx, &c)
+}

@@ -1,0 +1,216 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// A handover is what release.lua tells the process of the waiter that it handed a lock to.
+type handover struct {
+	key, token string
+	fence      uint64
+	claim      time.Duration // how long Redis keeps the key unless it is claimed
+	at         time.Duration // what the clock of Redis showed
+}
+
+// parseHandover reads what release.lua publishes. Whatever else was published is not ok.
+func parseHandover(message string) (h handover, ok bool) {
+	fields := strings.SplitN(message, " ", 6)
+	if len(fields) != 6 {
+		return h, false
+	}
+	var numbers [5]uint64
+	for i := range numbers {
+		n, err := strconv.ParseUint(fields[i], 10, 53)
+		if err != nil {
+			return h, false
+		}
+		numbers[i] = n
+	}
+	claim, seconds, micros, fence, length := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+	rest := fields[5]
+	if claim == 0 || claim > uint64(claimTime.Milliseconds()) || seconds > 1<<33 || micros > 999_999 || length > uint64(len(rest)) {
+		return h, false
+	}
+	return handover{
+		key: rest[length:], token: rest[:length], fence: fence,
+		claim: time.Duration(claim) * time.Millisecond,
+		at:    time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond,
+	}, true
+}
+
+const (
+	// pingEvery is how long a subscription may be silent before it is asked for a sign of life,
+	// and then until it is replaced: go-redis does not notice one that nothing comes through. One
+	// that nobody used for so long is closed.
+	pingEvery = 3 * time.Second
+
+	// reconnectPause is what passes after a failure of the subscription.
+	reconnectPause = 50 * time.Millisecond
+)
+
+// A subscription is the one channel on which a Locker's process is handed locks. It is opened when
+// the first waiter comes, and closed a few seconds after the last one left.
+type subscription struct {
+	client  redis.UniversalClient
+	channel string
+
+	// Set before the first use. They are called by the one goroutine of the subscription.
+	deliver   func(handover) // a lock was handed to this process
+	confirmed func()         // Redis listens; what was published before may be lost
+	degraded  func(error)    // waiting has to do without
+
+	mu      sync.Mutex // guards the fields below
+	users   int
+	used    bool // since the last silence
+	running bool
+	ready   chan struct{} // closed while the subscription stands
+	refused error         // why it cannot be had, as Redis said last; nil: it can, as far as is known
+	unheard error         // why it is of no use: what is published does not come; nil likewise
+}
+
+func newSubscription(client redis.UniversalClient) *subscription {
+	return &subscription{client: client, channel: "redlatch:" + uuid.NewString(), ready: make(chan struct{})}
+}
+
+// join opens the subscription unless it is open. leave must follow. ready is closed once Redis
+// listens.
+func (s *subscription) join() (ready <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+	s.used = true
+	if !s.running {
+		s.running = true
+		s.refused, s.unheard = nil, nil
+		go s.run() // ends a while after the last user left
+	}
+	return s.ready
+}
+
+func (s *subscription) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+}
+
+// stands reports whether Redis listens and can tell this process of its turn.
+func (s *subscription) stands() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.ready:
+		return s.unheard == nil
+	default:
+		return false
+	}
+}
+
+// useless reports whether waiters have to do without.
+func (s *subscription) useless() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused != nil || s.unheard != nil
+}
+
+// degrade notes at why that waiters have to do without, and says so once.
+func (s *subscription) degrade(why *error, err error) {
+	s.mu.Lock()
+	first := *why == nil
+	*why = err
+	s.mu.Unlock()
+	if first {
+		s.degraded(err)
+	}
+}
+
+// run receives until nobody uses the subscription. It alone touches the connection.
+func (s *subscription) run() {
+	ctx := context.Background()
+	ps := s.client.Subscribe(ctx, s.channel)
+	asked := false // for a sign of life
+	for {
+		message, err := ps.ReceiveTimeout(ctx, pingEvery)
+		var timeout net.Error
+		switch {
+		case err == nil:
+			asked = false
+			s.received(message)
+		case errors.As(err, &timeout) && timeout.Timeout() && s.stop():
+			_ = ps.Close()
+			return
+		case errors.As(err, &timeout) && timeout.Timeout() && !asked:
+			asked = ps.Ping(ctx) == nil
+		default:
+			s.lapse()
+			_ = ps.Close()
+			pause := reconnectPause
+			if answered(err) {
+				s.degrade(&s.refused, err)
+				pause = pingEvery
+			}
+			if s.stop() {
+				return
+			}
+			<-time.After(pause)
+			ps, asked = s.client.Subscribe(ctx, s.channel), false
+		}
+	}
+}
+
+// received passes on what came through the subscription.
+func (s *subscription) received(message any) {
+	switch message := message.(type) {
+	case *redis.Subscription:
+		s.mu.Lock()
+		s.refused = nil
+		select {
+		case <-s.ready:
+		default:
+			close(s.ready)
+		}
+		s.mu.Unlock()
+		s.confirmed()
+	case *redis.Message:
+		if h, ok := parseHandover(message.Payload); ok {
+			s.deliver(h)
+		}
+	}
+}
+
+// lapse notes that the subscription does not stand any more.
+func (s *subscription) lapse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.ready:
+		s.ready = make(chan struct{})
+	default:
+	}
+}
+
+// stop ends the subscription if nobody has used it since it was last asked to, and reports whether
+// it did.
+func (s *subscription) stop() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users > 0 || s.used {
+		s.used = false
+		return false
+	}
+	s.running = false
+	select {
+	case <-s.ready:
+		s.ready = make(chan struct{})
+	default:
+	}
+	return true
+}
