@@ -218,6 +218,9 @@ func (w worker) work(c *crew, j *job) {
 			if next == nil {
 				c.working--
 				c.idle = append(c.idle, w)
+				if c.jobs.deadline.IsZero() { // the timer rests: its deadlines passed before the job was done
+					c.fireAtLocked(time.Now().Add(idleTime))
+				}
 			}
 			c.mu.Unlock()
 			j.land(g, err)
