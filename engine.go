@@ -75,6 +75,7 @@ func (r *request) claim(token string) (claim, error) {
 		key: r.cfg.prefix + r.key, token: token, ttl: r.cfg.ttl, bound: r.cfg.bound(),
 		chosen: token != "", fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
 	}
+	c.fences, c.queue = companions(c.key)
 	if r.cfg.maxHold > 0 {
 		c.ttl = min(c.ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
 	}
@@ -254,7 +255,9 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
-	st, err := e.strategy.inspect(ctx, &claim{key: r.cfg.prefix + key, bound: r.cfg.bound(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime})
+	c := claim{key: r.cfg.prefix + key, bound: r.cfg.bound(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime}
+	c.fences, c.queue = companions(c.key)
+	st, err := e.strategy.inspect(ctx, &c)
 	return st, wrap("inspect", key, err)
 }
 

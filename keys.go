@@ -9,11 +9,22 @@ import "strings"
 // where t is key's own hash tag, or all of key where it has none. The whole key stands in the
 // name, since k and {k} are two locks that share a tag.
 func companion(kind, key string) string {
-	t, tagged := hashTag(key)
-	if !tagged {
-		t = key
+	return "{" + slotTag(key) + "}:" + kind + ":" + key
+}
+
+// companions returns the names of key's fence counter and queue, for the price of one string.
+func companions(key string) (counter, queue string) {
+	t := slotTag(key)
+	both := "{" + t + "}:fence:" + key + "{" + t + "}:queue:" + key
+	return both[:len(both)/2], both[len(both)/2:]
+}
+
+// slotTag returns the hash tag that puts a companion into key's slot.
+func slotTag(key string) string {
+	if t, tagged := hashTag(key); tagged {
+		return t
 	}
-	return "{" + t + "}:" + kind + ":" + key
+	return key
 }
 
 // hasCompanions reports whether key's companions lie in its slot. They cannot where a } stands in

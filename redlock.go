@@ -380,8 +380,7 @@ func runID(info any) string {
 
 // raise raises the fence counter of a lock.
 func raise(ctx context.Context, n *node, c *claim) (grant, error) {
-	fence := companion("fence", c.key)
-	words := raiseScript.call(2, &c.key, &fence, &c.token, &c.fence, &fenceMemory)
+	words := raiseScript.call(2, &c.key, &c.fences, &c.token, &c.fence, &fenceMemory)
 	reply, _, err := send(ctx, n, raiseScript, words)
 	switch counter, ok := reply.(int64); {
 	case wrongType(err):
@@ -405,8 +404,7 @@ func heal(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
 	words := healScript.call(1, &c.key, &c.token, &ttl)
 	if c.fenced {
-		fence := companion("fence", c.key)
-		words = healScript.call(2, &c.key, &fence, &c.token, &ttl, &c.fence, &fenceMemory)
+		words = healScript.call(2, &c.key, &c.fences, &c.token, &ttl, &c.fence, &fenceMemory)
 	}
 	reply, _, err := send(ctx, n, healScript, words)
 	switch {

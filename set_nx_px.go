@@ -56,6 +56,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	}
 	_, cluster := client.(*redis.ClusterClient)
 	s := &setNXPX{node: newNode(client, mostJobs), cluster: cluster}
+	s.pass = s.passOn
 	if _, ring := client.(*redis.Ring); !ring { // its channels and its keys are on different nodes
 		s.handover = newSubscription(client)
 	}
@@ -67,6 +68,7 @@ type setNXPX struct {
 	node     *node
 	cluster  bool          // a key has its place in one of several nodes
 	handover *subscription // nil: waiters poll
+	pass     operation     // passOn
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
@@ -105,8 +107,8 @@ func (s *setNXPX) release(ctx context.Context, c *claim) error {
 	return err
 }
 
-// pass releases the lock to the next waiter, or deletes it.
-func (s *setNXPX) pass(ctx context.Context, n *node, c *claim) (grant, error) {
+// passOn releases the lock to the next waiter, or deletes it.
+func (s *setNXPX) passOn(ctx context.Context, n *node, c *claim) (grant, error) {
 	if s.handover == nil {
 		return release(ctx, n, c)
 	}
@@ -114,8 +116,7 @@ func (s *setNXPX) pass(ctx context.Context, n *node, c *claim) (grant, error) {
 	if s.cluster {
 		told = 0
 	}
-	fence, queue := companion("fence", c.key), companion("queue", c.key)
-	answer, err := released(ctx, n, releaseScript.call(3, &c.key, &fence, &queue, &c.token, &c.entry,
+	answer, err := released(ctx, n, releaseScript.call(3, &c.key, &c.fences, &c.queue, &c.token, &c.entry,
 		&claimMillis, &fenceMemory, &queueMemory, told))
 	if answer < 0 {
 		s.handover.degrade(&s.handover.unheard, errNoPublish)
@@ -148,12 +149,10 @@ func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 			return g, err
 		}
 	}
-	fence := companion("fence", c.key)
 	if c.entry == "" {
-		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &fence, &c.token, &ttl, &fenceMemory, max(c.grain, 1)))
+		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &c.fences, &c.token, &ttl, &fenceMemory, max(c.grain, 1)))
 	}
-	queue := companion("queue", c.key)
-	g, err := askToAcquire(ctx, n, acquireScript.call(3, &c.key, &fence, &queue, &c.token, &ttl, &fenceMemory, 1, &c.entry, &queueMemory))
+	g, err := askToAcquire(ctx, n, acquireScript.call(3, &c.key, &c.fences, &c.queue, &c.token, &ttl, &fenceMemory, 1, &c.entry, &queueMemory))
 	if !c.fenced {
 		g.fence = 0
 	}
@@ -249,8 +248,7 @@ func compared(ctx context.Context, n *node, name string, s *script, words []any)
 
 // inspect reads who holds the lock.
 func inspect(ctx context.Context, n *node, c *claim) (grant, error) {
-	fence, queue := companion("fence", c.key), companion("queue", c.key)
-	reply, _, err := send(ctx, n, inspectScript, inspectScript.call(3, &c.key, &fence, &queue))
+	reply, _, err := send(ctx, n, inspectScript, inspectScript.call(3, &c.key, &c.fences, &c.queue))
 	if err != nil {
 		return grant{}, err
 	}

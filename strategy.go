@@ -44,6 +44,8 @@ type strategy interface {
 // A claim is what an operation is about. It is not changed after it was handed to a strategy.
 type claim struct {
 	key    string        // as Redis knows it, with the prefix
+	fences string        // key's fence counter
+	queue  string        // key's queue
 	token  string        // what proves ownership; empty to inspect
 	ttl    time.Duration // what to ask Redis for
 	bound  time.Duration // of one command on one node
