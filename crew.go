@@ -91,7 +91,8 @@ func (j *job) perform() (grant, error) {
 // ended. A release that is ordered behind it needs no help.
 func (j *job) land(g grant, err error) {
 	j.settle(g, err)
-	if j.undo == nil || surelyNot(err) {
+	queued := j.claim.entry != "" && errors.Is(err, ErrNotAcquired)
+	if j.undo == nil || surelyNot(err) && !queued {
 		return
 	}
 	if life := j.claim.life; life.lost() || life.over() && !j.ordered {

@@ -316,8 +316,10 @@ func (l *lease) release(ctx context.Context) error {
 	return err
 }
 
-// ended returns the channel that is closed when the lease ends.
+// ended returns the channel that is closed when the lease ends. It judges the lease, too: a timer
+// may be late on a busy machine.
 func (l *lease) ended() <-chan struct{} {
+	_ = l.status()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done == nil {

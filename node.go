@@ -60,9 +60,6 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 			s = nil
 			continue
 		}
-		if j, ok := ctx.(*job); ok {
-			j.sentAgain(err)
-		}
 		never := neverLeft(err)
 		if try == resends || !passing(err) || !sleep(ctx, pause/2+rand.N(pause)) {
 			if never && !resent {
@@ -71,6 +68,9 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 			return nil, resent, err
 		}
 		resent = resent || !never && !answered(err)
+		if j, ok := ctx.(*job); ok {
+			j.sentAgain(err)
+		}
 		pause *= 2
 	}
 }

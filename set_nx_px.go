@@ -90,11 +90,11 @@ func (s *setNXPX) checkKey(key string, _ *config) error {
 }
 
 func (s *setNXPX) acquire(ctx context.Context, c *claim) (grant, error) {
-	f := form{undo: s.pass}
-	if c.chosen {
-		f.undo = nil
+	undo := s.pass
+	if c.chosen { // perhaps for a lock of before, which must stay
+		undo = s.leave
 	}
-	return s.node.do(ctx, acquire, c, f)
+	return s.node.do(ctx, acquire, c, form{undo: undo})
 }
 
 func (s *setNXPX) extend(ctx context.Context, c *claim) error {
@@ -122,6 +122,16 @@ func (s *setNXPX) passOn(ctx context.Context, n *node, c *claim) (grant, error) 
 		s.handover.degrade(&s.handover.unheard, errNoPublish)
 	}
 	return grant{}, err
+}
+
+// leave gives up a place in the queue, and nothing else.
+func (s *setNXPX) leave(ctx context.Context, n *node, c *claim) (grant, error) {
+	if c.entry == "" {
+		return grant{}, nil
+	}
+	place := *c
+	place.token = ""
+	return s.passOn(ctx, n, &place)
 }
 
 var errNoPublish = errors.New("a waiter could not be told of its turn: PUBLISH is forbidden")

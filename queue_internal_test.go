@@ -1,0 +1,98 @@
+package redlatch
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHandedLeaseNeverBeginsAfterRedisGranted holds the start formula to its promise: whatever the
+// offset between the clocks, their drift, how long the news took and how far Redis's clock was set
+// back meanwhile, a lease that was handed over is not trusted for longer than Redis keeps the key.
+// Where that clock was set forward, the error is the delay of the news, since no lease begins
+// after it arrived.
+func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
+	const factor = 0.01
+	scale := func(n uint32, most time.Duration) time.Duration {
+		return time.Duration(float64(most) * float64(n) / math.MaxUint32)
+	}
+	base := readClocks()
+	here := func(d time.Duration) instant {
+		return instant{mono: base.mono.Add(d), wall: base.wall.Add(d)}
+	}
+	property := func(asked, told, granted, arrived, drift, offset, stepped uint32) bool {
+		// In true time, in order: the question leaves, Redis is asked, grants, the news arrives.
+		t0 := scale(asked, time.Second)
+		s0 := t0 + scale(told, time.Second)
+		s1 := s0 + scale(granted, 20*time.Second)
+		end := s1 + scale(arrived, 5*time.Second)
+		rate := 1 + factor*(2*float64(drift)/math.MaxUint32-1)*0.99 // of Redis's clock
+		there := func(d time.Duration) time.Duration {
+			return scale(offset, 1000*time.Hour) + time.Duration(float64(d)*rate)
+		}
+		at := there(s1)
+		back := scale(stepped, time.Hour)
+		for _, at := range []time.Duration{at, at - min(back, at-1)} { // also with a clock set back
+			start := handedAt(here(end), here(t0), there(s0), at, factor)
+			if start.mono.Sub(base.mono) > s1+time.Microsecond || start.mono.Sub(base.mono) > end {
+				return false
+			}
+		}
+		unasked := handedAt(here(end), here(t0), 0, at, factor)
+		return unasked.mono.Sub(base.mono) <= s1
+	}
+	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 200_000}))
+}
+
+// TestHandedLeaseKeepsMostOfItsClaim: the formula must not be so careful that nothing is left. A
+// second after the last look, on clocks of one rate, it takes no more than the two trips and the
+// drift of that second.
+func TestHandedLeaseKeepsMostOfItsClaim(t *testing.T) {
+	base := readClocks()
+	arrived := instant{mono: base.mono.Add(1002 * time.Millisecond), wall: base.wall.Add(1002 * time.Millisecond)}
+	start := handedAt(arrived, base, time.Hour, time.Hour+time.Second, 0.01)
+	require.Equal(t, 12*time.Millisecond, arrived.since(start))
+}
+
+// TestSleptOverItsTurn: the wall clock alone ran on while the machine slept.
+func TestSleptOverItsTurn(t *testing.T) {
+	base := readClocks()
+	arrived := instant{mono: base.mono.Add(time.Millisecond), wall: base.wall.Add(time.Minute)}
+	start := handedAt(arrived, base, time.Hour, time.Hour+500*time.Microsecond, 0.01)
+	require.Greater(t, arrived.since(start), 59*time.Second)
+}
+
+// TestHandoverIsReadStrictly: what release.lua publishes is read, and nothing else.
+func TestHandoverIsReadStrictly(t *testing.T) {
+	h, ok := parseHandover("1000 1700000000 12 1700000000000123 9 a token! the key\x00 ")
+	require.False(t, ok && h.token != "a token! ")
+	h, ok = parseHandover("250 1700000000 999999 1700000000000123 7 a tokenthe key")
+	require.True(t, ok)
+	require.Equal(t, handover{
+		key: "the key", token: "a token", fence: 1700000000000123, claim: 250 * time.Millisecond,
+		at: 1700000000*time.Second + 999999*time.Microsecond,
+	}, h)
+	for _, bad := range []string{
+		"", "1 2 3 4 5", "0 1 1 1 1 xk", "1001 1 1 1 1 xk", "1000 1 1000000 1 1 xk", "1000 99999999999 1 1 1 xk",
+		"1000 1 1 1 3 xk", "1000 1 1 -1 1 xk", "1e3 1 1 1 1 xk", strings.Repeat("9", 400),
+	} {
+		_, ok := parseHandover(bad)
+		require.False(t, ok, bad)
+	}
+}
+
+// FuzzHandover: no message makes the parser panic, and what it accepts is within bounds.
+func FuzzHandover(f *testing.F) {
+	f.Add("250 1700000000 999999 1700000000000123 7 a tokenthe key")
+	f.Add("1000 1 1 1 0 ")
+	f.Fuzz(func(t *testing.T, message string) {
+		h, ok := parseHandover(message)
+		if ok && (h.claim <= 0 || h.claim > claimTime || !strings.HasSuffix(message, h.token+h.key)) {
+			t.Errorf("%q was read as %+v", message, h)
+		}
+	})
+}

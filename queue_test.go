@@ -1,0 +1,524 @@
+package redlatch_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// waitInLine starts a Lock call and returns once it queues in Redis.
+func waitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) <-chan *redlatch.Lock {
+	t.Helper()
+	before, err := l.Inspect(t.Context(), key)
+	require.NoError(t, err)
+	got := make(chan *redlatch.Lock, 1)
+	go func() {
+		defer close(got)
+		if lock, err := l.Lock(t.Context(), key, opts...); err == nil {
+			got <- lock
+		}
+	}()
+	eventually(t, "it queues", func() bool {
+		st, err := l.Inspect(t.Context(), key)
+		return err == nil && st.Waiters == before.Waiters+1
+	})
+	return got
+}
+
+// onlyFences waits until Redis holds nothing but fence counters.
+func onlyFences(t *testing.T, direct *redis.Client) {
+	t.Helper()
+	eventually(t, "only fences are left", func() bool {
+		for _, key := range direct.Keys(context.WithoutCancel(t.Context()), "*").Val() {
+			if !strings.Contains(key, "}:fence:") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestFirstComeFirstServed: waiters of different processes, who came one after the other, are
+// served in that order, and each has a higher fence than the one before.
+func TestFirstComeFirstServed(t *testing.T) {
+	s := redistest.Start(t)
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	var line []<-chan *redlatch.Lock
+	shared := newLocker(t, s.Client(t))
+	for i := range 20 {
+		l := shared // every other one is of a process that has several
+		if i%2 == 0 {
+			l = newLocker(t, s.Client(t))
+		}
+		line = append(line, waitInLine(t, l, "k"))
+	}
+	requireSoundCounters(t, s.Client(t))
+	fence := holder.Fence()
+	require.NoError(t, holder.Unlock(t.Context()))
+	for i, got := range line {
+		lock := <-got
+		require.NotNil(t, lock)
+		for _, later := range line[i+1:] {
+			require.Empty(t, later, "somebody was served before waiter %d", i)
+		}
+		require.Greater(t, lock.Fence(), fence)
+		fence = lock.Fence()
+		require.NoError(t, lock.Err())
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	onlyFences(t, s.Client(t))
+}
+
+// TestHandedLockIsClaimed: a lock that was handed over is trusted for the claim time at first, and
+// for its full TTL as soon as it is claimed, whether or not it is renewed.
+func TestHandedLockIsClaimed(t *testing.T) {
+	for name, opts := range map[string][]redlatch.Option{
+		"renewed": nil, "fixed": {redlatch.WithoutRenewal()}, "unfenced": {redlatch.WithoutFence()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			l := newLocker(t, s.Client(t), opts...)
+			holder := mustLock(t, l, "k")
+			got := waitInLine(t, l, "k")
+			require.NoError(t, holder.Unlock(t.Context()))
+			lock := <-got
+			require.NotNil(t, lock)
+			eventually(t, "claimed", func() bool { return time.Until(lock.Until()) > 9*time.Second })
+			require.Equal(t, lock.Token(), s.Client(t).Get(t.Context(), "k").Val())
+			require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 9*time.Second)
+			require.NoError(t, lock.Unlock(t.Context()))
+			onlyFences(t, s.Client(t))
+		})
+	}
+}
+
+// TestCrashedHolderCostsItsTTL is rule 15.
+func TestCrashedHolderCostsItsTTL(t *testing.T) {
+	s := redistest.Start(t)
+	crashed := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(1500*time.Millisecond))
+	first := waitInLine(t, newLocker(t, s.Client(t)), "k")
+	second := waitInLine(t, newLocker(t, s.Client(t)), "k")
+	lock := <-first
+	late := time.Since(crashed.Until())
+	require.NotNil(t, lock)
+	require.Less(t, late, 300*time.Millisecond)
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NotNil(t, <-second)
+}
+
+// TestCrashedWaitersAreSkipped: five processes that died in the queue cost next to nothing, since
+// the answer of PUBLISH tells.
+func TestCrashedWaitersAreSkipped(t *testing.T) {
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, l, "k")
+	for i := range 5 {
+		require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:queue:k", redis.Z{
+			Score: float64(-i), Member: fmt.Sprintf("10000 redlatch:gone-%d a-token-%d", i, i),
+		}).Err())
+	}
+	got := waitInLine(t, l, "k")
+	begin := time.Now()
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 500*time.Millisecond)
+	require.NoError(t, lock.Unlock(t.Context()))
+	onlyFences(t, s.Client(t))
+}
+
+// deafConn loses what it reads while it is deaf, if it is a subscription's.
+type deafConn struct {
+	net.Conn
+	deaf       *atomic.Bool
+	subscribed atomic.Bool
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if strings.Contains(strings.ToLower(string(b)), "subscribe") {
+		c.subscribed.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.deaf.Load() || !c.subscribed.Load() {
+			return n, err
+		}
+	}
+}
+
+// TestLostMessageCostsASecond is rule 15: the subscription is a black hole, nobody notices, and
+// the waiter is served all the same, long before a TTL has passed. Then the subscription is
+// replaced.
+func TestLostMessageCostsASecond(t *testing.T) {
+	s := redistest.Start(t)
+	var deaf atomic.Bool
+	o := s.Options()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &deafConn{Conn: c, deaf: &deaf}, err
+	}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLocker(t, client, redlatch.WithTTL(time.Minute))
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	got := waitInLine(t, l, "k")
+	deaf.Store(true)
+	begin := time.Now()
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 3*time.Second)
+
+	next := waitInLine(t, l, "k")
+	deaf.Store(false) // what was subscribed stays deaf in effect: its PING was swallowed
+	require.NoError(t, lock.Unlock(t.Context()))
+	lock = <-next
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// crowd has 24 goroutines of 6 processes lock one key again and again until stop, one at a time,
+// and returns how many grants there were.
+func crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
+	t.Helper()
+	var grants, inside, broken atomic.Int64
+	var wg sync.WaitGroup
+	var seen fenceLog
+	for i := range 24 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) != 1 {
+					broken.Add(1)
+				}
+				seen.add(lock.Fence())
+				inside.Add(-1)
+				grants.Add(1)
+				if err := lock.Unlock(t.Context()); errors.Is(err, redlatch.ErrLost) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, broken.Load(), "two owners at once")
+	seen.requireGrowth(t, int(grants.Load()))
+	return int(grants.Load())
+}
+
+// TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
+// second, scripts are flushed, or Redis restarts without its data.
+func TestEverybodyIsServedWhateverHappens(t *testing.T) {
+	for name, trouble := range map[string]func(s *redistest.Server, direct *redis.Client){
+		"subscriptions are killed": func(_ *redistest.Server, direct *redis.Client) {
+			_ = direct.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err()
+		},
+		"scripts are flushed": func(_ *redistest.Server, direct *redis.Client) {
+			_ = direct.ScriptFlush(t.Context()).Err()
+		},
+		"the queue is lost": func(_ *redistest.Server, direct *redis.Client) {
+			_ = direct.Del(t.Context(), "{k}:queue:k").Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			direct := s.Client(t)
+			var lockers []redlatch.Locker
+			for range 6 {
+				lockers = append(lockers, newLocker(t, s.Client(t)))
+			}
+			stop := make(chan struct{})
+			go func() {
+				defer close(stop)
+				tick := time.NewTicker(40 * time.Millisecond)
+				defer tick.Stop()
+				for range 75 {
+					<-tick.C
+					trouble(s, direct)
+				}
+			}()
+			t.Logf("%d grants", crowd(t, lockers, stop))
+			onlyFences(t, direct)
+		})
+	}
+}
+
+// TestRestartDuringTheWaitIsRiddenOut is rule 16: the queue and the holder's key are forgotten, and
+// everybody who waits is served.
+func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
+	s := redistest.Start(t)
+	mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Hour))
+	var line []<-chan *redlatch.Lock
+	for range 5 {
+		line = append(line, waitInLine(t, newLocker(t, s.Client(t)), "k"))
+	}
+	s.Restart(t)
+	var wg sync.WaitGroup
+	for _, got := range line {
+		wg.Go(func() {
+			if lock := <-got; lock == nil || lock.Unlock(t.Context()) != nil {
+				t.Error("not served")
+			}
+		})
+	}
+	wg.Wait()
+	onlyFences(t, s.Client(t))
+}
+
+// TestForbiddenChannelsDegradeToPolling: where SUBSCRIBE or PUBLISH is forbidden everybody is served
+// by polling, and Hooks.Degraded says so once a Locker.
+func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
+	for _, forbidden := range []string{"subscribe", "publish"} {
+		t.Run(forbidden, func(t *testing.T) {
+			s := redistest.Start(t)
+			require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-"+forbidden).Err())
+			var degraded atomic.Int64
+			var lockers []redlatch.Locker
+			for range 6 {
+				o := s.Options()
+				o.Username, o.Password = "u", "p"
+				client := redis.NewClient(o)
+				t.Cleanup(func() { _ = client.Close() })
+				lockers = append(lockers, newLocker(t, client, redlatch.WithHooks(redlatch.Hooks{
+					Degraded: func(e redlatch.Event) {
+						if e.Err != nil {
+							degraded.Add(1)
+						}
+					},
+				})))
+			}
+			stop := make(chan struct{})
+			time.AfterFunc(2*time.Second, func() { close(stop) })
+			grants := crowd(t, lockers, stop)
+			t.Logf("%d grants", grants)
+			require.Greater(t, grants, 20)
+			require.Positive(t, degraded.Load())
+			require.LessOrEqual(t, degraded.Load(), int64(len(lockers)))
+			onlyFences(t, s.Client(t))
+		})
+	}
+}
+
+// TestIdleWaitersAreQuiet: 100 waiters in 10 processes, and a holder that renews.
+func TestIdleWaitersAreQuiet(t *testing.T) {
+	s := redistest.Start(t)
+	admin := s.Client(t)
+	renewed := make(chan redlatch.Event, 100)
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
+		Renewed: func(e redlatch.Event) { renewed <- e },
+	}))
+	require.Equal(t, 0.0, calls(t, admin, "publish"), "no publish without a waiter")
+	var line []<-chan *redlatch.Lock
+	for range 10 {
+		l := newLocker(t, s.Client(t))
+		for range 10 {
+			line = append(line, waitInLine(t, l, "k"))
+		}
+	}
+	began, before := time.Now(), clientCommands(t, admin)
+	for range 5 { // renewals, one a second
+		<-renewed
+	}
+	rate := (clientCommands(t, admin) - before - 5) / time.Since(began).Seconds()
+	t.Logf("%.1f commands/s of 100 waiters", rate)
+	require.Less(t, rate, 15.0)
+	require.Equal(t, 0.0, calls(t, admin, "publish"), "renewals wake nobody")
+	require.NoError(t, holder.Unlock(t.Context()))
+	for _, got := range line {
+		lock := <-got
+		require.NotNil(t, lock)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+}
+
+// calls returns how often Redis ran a command.
+func calls(t *testing.T, admin *redis.Client, command string) (n float64) {
+	t.Helper()
+	for _, line := range strings.Split(admin.Info(t.Context(), "commandstats").Val(), "\r\n") {
+		if _, err := fmt.Sscanf(line, "cmdstat_"+command+":calls=%f,", &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// TestGivingUpInTheQueueLeavesNothing is rule 17: 10,000 waits end at random moments under load,
+// some when the lock was just handed over.
+func TestGivingUpInTheQueueLeavesNothing(t *testing.T) {
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	var clients []*redis.Client
+	var lockers []redlatch.Locker
+	before := runtime.NumGoroutine()
+	for range 8 {
+		c := redis.NewClient(s.Options())
+		clients = append(clients, c)
+		lockers = append(lockers, newLocker(t, c))
+	}
+	var wg sync.WaitGroup
+	var gaveUp, failures atomic.Int64
+	for i := range 40 {
+		wg.Go(func() {
+			for range 250 {
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(15*time.Millisecond))
+				lock, err := lockers[i%len(lockers)].Lock(ctx, "k")
+				switch {
+				case err == nil:
+					err = lock.Unlock(ctx)
+				case errors.Is(err, redlatch.ErrNotAcquired) && errors.Is(err, ctx.Err()):
+					gaveUp.Add(1)
+					err = nil
+				}
+				if err != nil {
+					t.Log(err)
+					failures.Add(1)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d of 10000 gave up", gaveUp.Load())
+	require.Zero(t, failures.Load())
+	onlyFences(t, direct)
+	for _, c := range clients {
+		require.NoError(t, c.Close())
+	}
+	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// TestLocksDoNotShareAQueue: k and {k} are two locks with one hash tag, and one chosen token may
+// wait on two keys. Each is granted only what was released.
+func TestLocksDoNotShareAQueue(t *testing.T) {
+	s := redistest.Start(t)
+	l, waiting := newLocker(t, s.Client(t)), newLocker(t, s.Client(t))
+	for _, keys := range [][2]string{{"k", "{k}"}, {"a", "b"}} {
+		one, two := mustLock(t, l, keys[0]), mustLock(t, l, keys[1])
+		gotOne := waitInLine(t, waiting, keys[0], redlatch.WithToken("the same"))
+		gotTwo := waitInLine(t, waiting, keys[1], redlatch.WithToken("the same"))
+		require.NoError(t, two.Unlock(t.Context()))
+		second := <-gotTwo
+		require.NotNil(t, second)
+		require.Equal(t, keys[1], second.Key())
+		require.Empty(t, gotOne)
+		require.Equal(t, one.Token(), s.Client(t).Get(t.Context(), keys[0]).Val())
+		require.NoError(t, one.Unlock(t.Context()))
+		first := <-gotOne
+		require.NotNil(t, first)
+		require.NoError(t, second.Unlock(t.Context()))
+		require.NoError(t, first.Unlock(t.Context()))
+	}
+}
+
+// TestForgedMessagesGrantNothing: what is published by others, replayed or malformed, is ignored.
+func TestForgedMessagesGrantNothing(t *testing.T) {
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	got := waitInLine(t, l, "k")
+	channels := direct.PubSubChannels(t.Context(), "redlatch:*").Val()
+	require.Len(t, channels, 1)
+	now := time.Now().Unix()
+	for _, message := range []string{
+		"", " ", "x", "1000", "1000 1 2 3 4 5", "-1 1 2 3 1 ak",
+		fmt.Sprintf("1000 %d 0 7 %d %sk", now, len(holder.Token()), holder.Token()),
+		fmt.Sprintf("1000 %d 0 7 99999 xk", now),
+		fmt.Sprintf("1000 %d 0 7 0 k", now),
+		fmt.Sprintf("1000 %d 0 99999999999999999999 1 xk", now),
+	} {
+		require.NoError(t, direct.Publish(t.Context(), channels[0], message).Err())
+	}
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, 1, st.Waiters)
+	require.Empty(t, got)
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
+// loses it after the claim time, and does not take the message for a fresh one when it wakes up.
+func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
+	if addr := os.Getenv("REDLATCH_TEST_FROZEN"); addr != "" {
+		l := newLocker(t, redis.NewClient(&redis.Options{Network: "unix", Addr: addr}))
+		lock, err := l.Lock(t.Context(), "k")
+		fmt.Println("granted", err)
+		if err == nil {
+			fmt.Println("unlocked", lock.Unlock(t.Context()))
+		}
+		return
+	}
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, l, "k")
+	child := exec.Command(os.Args[0], "-test.run=^TestFrozenWaiterKnowsThatItsTurnHasPassed$", "-test.v")
+	child.Env = append(os.Environ(), "REDLATCH_TEST_FROZEN="+s.Addr())
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	said := make(chan string, 100)
+	go func() { // ends with the child
+		defer close(said)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), "granted") || strings.HasPrefix(lines.Text(), "unlocked") {
+				said <- lines.Text()
+			}
+		}
+	}()
+	waiters := func() int {
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		return st.Waiters
+	}
+	eventually(t, "the child queues", func() bool { return waiters() == 1 })
+
+	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, holder.Unlock(t.Context()))
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.True(t, st.Held, "handed to the frozen child")
+	require.NotEqual(t, holder.Token(), st.Token)
+	second, err := l.Lock(t.Context(), "k") // after the claim time
+	require.NoError(t, err)
+	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
+	eventually(t, "the child queues again", func() bool { return waiters() == 1 })
+	require.Empty(t, said, "the child believed a stale message")
+	require.NoError(t, second.Unlock(t.Context()))
+	require.Equal(t, "granted <nil>", <-said)
+	require.Equal(t, "unlocked <nil>", <-said)
+	require.NoError(t, child.Wait())
+}
