@@ -110,23 +110,19 @@ const (
 	// longSilence is after how long a node that keeps so many jobs and answers none sheds: it
 	// takes no more, so that a node that hangs for long piles nothing up.
 	longSilence = 500 * time.Millisecond
-
-	// idleTime is how long a worker that nobody needs stays, at least.
-	idleTime = 100 * time.Millisecond
 )
 
 var errSheds = errors.New("the node answers nothing, and nothing more is sent to it")
 
-// A crew runs the jobs of one node in goroutines, which it keeps for a while: a new one would have
-// to grow its stack. One timer serves all deadlines, and dismisses the workers nobody needs; it
-// rests when there is neither.
+// A crew runs the jobs of one node in goroutines, which it keeps while there is work for about as
+// many: a new one would have to grow its stack. Where nothing is under way there is none. One
+// timer serves all deadlines.
 type crew struct {
 	mu      sync.Mutex        // guards the fields below, and the links of jobs
-	idle    []worker          // the last to come is the first to go
-	spare   int               // so many were idle ever since the timer fired
 	most    int               // workers there may be; set before the first job
 	working int               // workers that have a job
 	heard   time.Time         // when a job last was answered, or the first of those under way began
+	idle    []worker          // no more than work; the last to come is the first to go
 	waiting []*job            // for a worker, in order
 	lines   map[string][]*job // by key, the ordered jobs behind the one under way
 	jobs    job               // the ring of all jobs whose deadline counts; its deadline is the timer's
@@ -136,8 +132,8 @@ type crew struct {
 // A worker is a goroutine that waits for jobs. A nil ends it.
 type worker chan *job
 
-// start has j carried out. Its goroutine ends when the client lets go of the operation and, but
-// for workers that are kept, soon after.
+// start has j carried out, in a goroutine that ends when the client lets go of the operation or, if
+// it is kept, when there is less to do.
 func (c *crew) start(j *job) {
 	c.mu.Lock()
 	if j.ordered {
@@ -177,13 +173,12 @@ func (c *crew) start(j *job) {
 	if n := len(c.idle); n > 0 {
 		w := c.idle[n-1]
 		c.idle = c.idle[:n-1]
-		c.spare = min(c.spare, n-1)
 		c.mu.Unlock()
 		w <- j
 		return
 	}
 	c.mu.Unlock()
-	go make(worker, 1).work(c, j)
+	go c.work(j)
 }
 
 // withdrawLocked takes the jobs of j's token that were not sent yet out of the line that j would
@@ -205,28 +200,42 @@ func (c *crew) withdrawLocked(j *job, line []*job) bool {
 	return needless
 }
 
-// work carries out jobs until it is dismissed.
-func (w worker) work(c *crew, j *job) {
-	for ; j != nil; j = <-w {
-		for j != nil {
-			g, err := j.perform()
-			c.mu.Lock()
-			c.strikeLocked(j)
-			if err == nil || answered(err) || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLost) {
-				c.heard = time.Now()
-			}
-			next := c.afterLocked(j)
-			if next == nil {
-				c.working--
-				c.idle = append(c.idle, w)
-				if c.jobs.deadline.IsZero() { // the timer rests: its deadlines passed before the job was done
-					c.fireAtLocked(time.Now().Add(idleTime))
-				}
-			}
-			c.mu.Unlock()
-			j.land(g, err)
-			j = next
+// work carries out j and what comes after it, until there is less to do than there are workers.
+func (c *crew) work(j *job) {
+	var w worker // made when it is needed: most workers are alone
+	for j != nil {
+		g, err := j.perform()
+		c.mu.Lock()
+		c.strikeLocked(j)
+		if err == nil || answered(err) || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLost) {
+			c.heard = time.Now()
 		}
+		next := c.afterLocked(j)
+		idle := false
+		if next == nil {
+			c.working--
+			c.dismissLocked()
+			if idle = len(c.idle) < c.working; idle {
+				if w == nil {
+					w = make(worker, 1)
+				}
+				c.idle = append(c.idle, w)
+			}
+		}
+		c.mu.Unlock()
+		j.land(g, err)
+		if j = next; idle {
+			j = <-w
+		}
+	}
+}
+
+// dismissLocked ends idle workers until there are no more of them than work. Each has room for the
+// word.
+func (c *crew) dismissLocked() {
+	for n := len(c.idle); n > c.working; n-- {
+		c.idle[n-1] <- nil
+		c.idle = c.idle[:n-1]
 	}
 }
 
@@ -280,8 +289,8 @@ func (c *crew) fireAtLocked(t time.Time) {
 	}
 }
 
-// fire runs when the timer does. It settles the jobs whose deadline has passed, dismisses the
-// workers that were idle since it fired last, and sets the timer anew if there is a reason to.
+// fire runs when the timer does. It settles the jobs whose deadline has passed, and sets the timer
+// for the next.
 func (c *crew) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,14 +306,6 @@ func (c *crew) fire() {
 			next = j.deadline
 		}
 		j = following
-	}
-	for _, w := range c.idle[:c.spare] {
-		w <- nil
-	}
-	c.idle = append(c.idle[:0], c.idle[c.spare:]...)
-	c.spare = len(c.idle)
-	if again := now.Add(idleTime); c.spare > 0 && (next.IsZero() || again.Before(next)) {
-		next = again
 	}
 	c.jobs.deadline = time.Time{}
 	if !next.IsZero() {

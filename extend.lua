@@ -1,8 +1,10 @@
 -- Makes a lock last longer, if the token still holds it. It never shortens a lease.
 --
 -- KEYS[1] the lock
+-- KEYS[2] its fence counter; absent: it has none
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
+-- ARGV[3] how long to remember the counter after its last use, ms
 --
 -- 1: it lasts for the TTL or longer. 0: the token does not hold it.
 
@@ -11,5 +13,8 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+if KEYS[2] then
+  redis.call('PEXPIRE', KEYS[2], ARGV[3])
 end
 return 1

@@ -103,11 +103,11 @@ func TestStragglerDoesNotTakeTheLock(t *testing.T) {
 	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
 		t.Run(name, func(t *testing.T) {
 			direct, p, client := behindProxy(t)
-			l := newLocker(t, client, append(opts, redlatch.WithOpTimeout(50*time.Millisecond))...)
+			l := newLocker(t, client, opts...)
 			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 			sent := p.Requests()
 			p.Silence()
-			_, err := l.TryLock(t.Context(), "k")
+			_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(50*time.Millisecond))
 			require.Error(t, err)
 			require.ErrorContains(t, err, "no reply within 50ms")
 			p.Heal()
@@ -121,10 +121,10 @@ func TestStragglerDoesNotTakeTheLock(t *testing.T) {
 // wants to recover.
 func TestStragglerWithAChosenTokenStays(t *testing.T) {
 	direct, p, client := behindProxy(t)
-	l := newLocker(t, client, redlatch.WithOpTimeout(50*time.Millisecond))
+	l := newLocker(t, client)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	p.Silence()
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(50*time.Millisecond))
 	require.Error(t, err)
 	p.Heal()
 	eventually(t, "the straggler", func() bool { return direct.Get(t.Context(), "k").Val() == "job-7" })

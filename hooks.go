@@ -16,20 +16,22 @@ type Hooks struct {
 	Waiting func(Event)
 	// Renewed: a renewal or Extend succeeded. Elapsed is its round trip.
 	Renewed func(Event)
-	// RenewFailed: a renewal failed in a way that leaves the lock alive, for Err. It is retried.
+	// RenewFailed: a renewal or Extend failed, for Err, in a way that leaves the lock alive. A
+	// renewal is retried.
 	RenewFailed func(Event)
 	// Lost: the lock ended without having been released, for Err. Elapsed is how long it was held.
 	Lost func(Event)
 	// Released: Unlock ended the lock. Err is nil where Redis confirmed it.
 	Released func(Event)
-	// Degraded: something that makes waiting quick is not to be had, for Err.
+	// Degraded: waiters of the Locker poll, since Redis does not let them hear of their turn, for
+	// Err. Key is empty. It is reported again when that was mended in between.
 	Degraded func(Event)
 }
 
 // Event says what happened to which lock. Token, Fence and Elapsed are zero where they are not
 // known yet.
 type Event struct {
-	Strategy string // "setnxpx"
+	Strategy string // "setnxpx", "redlock" or "legacysetnx"
 	Key      string // as the caller named it
 	Token    string
 	Fence    uint64

@@ -5,8 +5,9 @@
 // would be wrong rather than merely wasteful, let the resource refuse writes whose [Lock.Fence] is
 // older than one it has seen.
 //
-// A [Locker] grants locks. [NewSetNXPX] makes one that keeps each lock as one key of one Redis.
-// [Do] is the short way to run a function under a lock:
+// A [Locker] grants locks. [NewSetNXPX] makes one that keeps each lock as one key of one Redis,
+// [NewRedlock] one that keeps it on a quorum of independent ones. [Do] is the short way to run a
+// function under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
@@ -38,9 +39,12 @@ type Locker interface {
 	//
 	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The
 	// caller must call Unlock. If ctx ends first, the error matches ErrNotAcquired and ctx.Err(),
-	// and nothing is left in Redis. Nothing but ctx ends a wait. An error of Redis is returned if
-	// it meets the first attempt; once waiting, attempts go on, and ctx's error carries the last
-	// one. ErrInvalidOption says that nothing was sent.
+	// and nothing is left in Redis once what was under way has come back. Nothing but ctx ends a
+	// wait. An error of Redis is returned if it meets the first attempt; once waiting, attempts go
+	// on, and ctx's error carries the last one. ErrInvalidOption says that nothing was sent.
+	//
+	// On one Redis ([NewSetNXPX]) a lock is handed from Unlock to the next waiter, of any process,
+	// in the order in which they came; only a key that is free goes to whoever looks first.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key,

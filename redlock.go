@@ -290,7 +290,7 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 	var st Status
 	t.collect(ctx, func() bool {
 		var clear bool
-		st, clear = r.common(t)
+		st, clear = r.common(t, c.token)
 		return clear
 	})
 	switch {
@@ -298,10 +298,10 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 		return Status{}, ctxError(ctx)
 	case t.count(yes) < r.quorum:
 		return Status{}, t.fail(ErrNoQuorum)
-	case c.token == "" || st.Token != c.token:
+	case c.token == "" || st.Token != c.token || st.Fence != 0:
 		return st, nil
 	}
-	// The counters of the nodes that hold the token are votes for its fence.
+	// No quorum of the token's nodes has one counter any more: let them agree anew.
 	for i, j := range t.answers {
 		switch {
 		case j == nil || j.err != nil:
@@ -317,31 +317,35 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 }
 
 // common returns what a quorum of the answers has in common: the holder, or that there is none,
-// how long a quorum of the holder's keys lasts, and the counter. It reports whether the answers
-// so far make the holder clear.
-func (r *redlock) common(t *tally) (st Status, clear bool) {
+// how long a quorum of the holder's keys lasts, and the counter; with a token, that of the nodes
+// that hold it. It reports whether that makes both the holder and the counter clear.
+func (r *redlock) common(t *tally, token string) (st Status, clear bool) {
 	ttls := make(map[string][]time.Duration) // by holder
 	counters := make(map[uint64]int)
 	for _, j := range t.answers {
 		if j != nil && j.err == nil {
-			token := j.grant.status.Token
-			ttls[token] = append(ttls[token], j.grant.status.TTL)
-			counters[j.grant.status.Fence]++
+			s := j.grant.status
+			ttls[s.Token] = append(ttls[s.Token], s.TTL)
+			if token == "" || s.Token == token {
+				counters[s.Fence]++
+			}
 		}
 	}
-	for token, left := range ttls {
+	held, counted := false, false
+	for holder, left := range ttls {
 		if len(left) >= r.quorum {
-			clear = true
+			held = true
 			slices.Sort(left)
-			st.Held, st.Token, st.TTL = token != "", token, left[len(left)-r.quorum]
+			st.Held, st.Token, st.TTL = holder != "", holder, left[len(left)-r.quorum]
 		}
 	}
 	for counter, n := range counters {
 		if n >= r.quorum {
+			counted = true
 			st.Fence = counter
 		}
 	}
-	return st, clear
+	return st, held && counted
 }
 
 // identified returns op preceded, once a node, by the question which server it is: two clients of

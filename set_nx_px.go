@@ -219,7 +219,11 @@ func (c *claim) undo() operation {
 // extend makes the lock last.
 func extend(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
-	_, _, err := compared(ctx, n, "extend.lua", extendScript, extendScript.call(1, &c.key, &c.token, &ttl))
+	words := extendScript.call(1, &c.key, &c.token, &ttl)
+	if c.fenced {
+		words = extendScript.call(2, &c.key, &c.fences, &c.token, &ttl, &fenceMemory)
+	}
+	_, _, err := compared(ctx, n, "extend.lua", extendScript, words)
 	return grant{}, err
 }
 
