@@ -129,7 +129,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 
 // once makes a single attempt. What a failed one may have left is given back.
 func (e *engine) once(ctx context.Context, r *request) (*Lock, grant, error) {
-	l, err := e.lease(r)
+	l, err := e.lease(r, r.cfg.token)
 	if err != nil {
 		return nil, grant{}, err
 	}
@@ -140,9 +140,9 @@ func (e *engine) once(ctx context.Context, r *request) (*Lock, grant, error) {
 	return lock, g, err
 }
 
-// lease returns a lease that is yet to be granted.
-func (e *engine) lease(r *request) (*lease, error) {
-	c, err := r.claim(r.cfg.token)
+// lease returns a lease that is yet to be granted, for a token or, if that is empty, a fresh one.
+func (e *engine) lease(r *request, token string) (*lease, error) {
+	c, err := r.claim(token)
 	l := &lease{engine: e, cfg: r.cfg, key: r.key, claim: c}
 	l.claim.life = &l.life
 	return l, err
@@ -222,8 +222,7 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
-	r.cfg.token = token
-	l, err := e.lease(r)
+	l, err := e.lease(r, token)
 	if err != nil {
 		return nil, err
 	}

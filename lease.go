@@ -231,6 +231,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 	start := l.engine.now()
 	c := l.claim
 	c.ttl, c.fence, c.until = l.affordable(start, ttl), l.fence, l.until()
+	c.bound = l.brief(start, c.until)
 	err := l.engine.strategy.extend(ctx, &c)
 	trip := l.engine.now().since(start)
 
@@ -271,6 +272,12 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 		l.fire(l.cfg.hooks.Renewed, trip, nil)
 	}
 	return err
+}
+
+// brief returns the bound of an extension at start: so short that there is time for several until
+// the lease ends.
+func (l *lease) brief(start instant, until time.Time) time.Duration {
+	return min(l.claim.bound, max(until.Sub(start.mono)/4, 50*time.Millisecond))
 }
 
 // affordable cuts ttl to what WithMaxHold leaves of it at start.

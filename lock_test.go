@@ -347,6 +347,15 @@ var conformance = []conformanceCase{
 		require.NoError(t, adopted.Unlock(t.Context()))
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 
+		l := w.locker(t)
+		lock = mustLock(t, l, w.key)
+		_, err = l.Adopt(t.Context(), w.key, lock.Token())
+		require.NoError(t, err)
+		other := mustLock(t, l, w.key+" other")
+		require.NotEqual(t, lock.Token(), other.Token(), "the adopted token is that of one lock")
+		require.NoError(t, other.Unlock(t.Context()))
+		require.NoError(t, lock.Unlock(t.Context()))
+
 		_, err = w.locker(t).Adopt(t.Context(), w.key, lock.Token())
 		require.ErrorIs(t, err, redlatch.ErrLost)
 		_, err = w.locker(t).Adopt(t.Context(), w.key, "")

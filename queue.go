@@ -209,7 +209,9 @@ func (b *lobby) heard(w *waiter, asked instant, g grant) {
 func (b *lobby) troubled(w *waiter, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w.lookAt = time.Now().Add(pause)
+	in := b.rooms[w.key]
+	in.looked, in.ends = time.Now(), time.Time{}
+	w.lookAt = in.looked.Add(pause)
 }
 
 // due returns how long w may sleep: every is how often the first of a room looks.
@@ -249,7 +251,7 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 		cancel()
 	}
 	for {
-		l, err := e.lease(r)
+		l, err := e.lease(r, r.cfg.token)
 		if err != nil {
 			return nil, err
 		}

@@ -296,6 +296,22 @@ func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
 	onlyFences(t, s.Client(t))
 }
 
+// TestWaiterDoesNotSpinWhenRedisIsSilent: it looks as often as its backoff says.
+func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
+	direct, p, client := behindProxy(t)
+	mustLock(t, newLocker(t, direct), "k")
+	looks := make(chan int, 1000)
+	l := newLocker(t, client, redlatch.WithOpTimeout(30*time.Millisecond), redlatch.WithBackoff(func(attempt int) time.Duration {
+		looks <- attempt
+		return 200 * time.Millisecond
+	}), redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }}))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := l.Lock(ctx, "k")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.LessOrEqual(t, len(looks), 10)
+}
+
 // TestForbiddenChannelsDegradeToPolling: where SUBSCRIBE or PUBLISH is forbidden everybody is served
 // by polling, and Hooks.Degraded says so once a Locker.
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
