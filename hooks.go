@@ -8,7 +8,7 @@ import (
 
 // Hooks are callbacks that hear of what happens to locks, as those of [net/http/httptrace] do.
 // Any may be nil, and all may run concurrently. They run in the goroutine that noticed, which
-// waits for them: a hook must be quick and must not call the Lock or Locker it hears of.
+// waits for them, so a hook must be quick. It may use the Lock it hears of.
 type Hooks struct {
 	// Acquired: a lock was granted. Elapsed is how long the caller waited.
 	Acquired func(Event)

@@ -141,9 +141,10 @@ func (l *lease) judgeLocked() error {
 // endLocked ends the lease, once.
 func (l *lease) endLocked(err error) {
 	l.err = err
-	l.life.state.Store(lifeLost)
 	if errors.Is(err, ErrReleased) {
 		l.life.state.Store(lifeReleased)
+	} else {
+		l.life.state.Store(lifeLost)
 	}
 	l.fresh = nil
 	l.timer.Stop()
@@ -227,7 +228,6 @@ func (l *lease) extendingLocked() {
 
 // extended asks for a longer lease. What is not certain leaves the lease as it was.
 func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
-	defer l.running.Done()
 	start := l.engine.now()
 	c := l.claim
 	c.ttl, c.fence, c.until = l.affordable(start, ttl), l.fence, l.until()
@@ -261,6 +261,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 		l.timer.Reset(l.nextLocked())
 	}
 	l.mu.Unlock()
+	l.running.Done() // before a hook is called: it may call Unlock
 
 	l.reportLoss(before, after)
 	switch {

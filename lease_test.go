@@ -441,6 +441,19 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 	})
 }
 
+// TestHooksMayUseTheLock: one that unlocks a lock that was just lost does not wait for itself.
+func TestHooksMayUseTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handle := make(chan *Lock, 1)
+		unlocked := make(chan error, 1)
+		s := &scripted{onExtend: func(context.Context, *claim) error { return ErrLost }}
+		handle <- granted(t, scriptedLocker(t, s), WithHooks(Hooks{
+			Lost: func(Event) { unlocked <- (<-handle).Unlock(context.Background()) },
+		}))
+		require.ErrorIs(t, <-unlocked, ErrLost)
+	})
+}
+
 // TestLocalWaitersTakeTurns is rule 18's other side: a process is one poller, and who gives up is
 // forgotten.
 func TestLocalWaitersTakeTurns(t *testing.T) {
