@@ -13,6 +13,10 @@ import (
 // margin is what drift holds back of every lease, however short: Redis keeps milliseconds.
 const margin = 2 * time.Millisecond
 
+// unclaimedShare is the part of a lease that was handed over after which the full TTL is asked for:
+// most locks are released by then, and need no more.
+const unclaimedShare = 100
+
 // validity returns how long a lease of ttl is trusted, counted from its start:
 //
 //	until = start + TTL − drift, drift = TTL × factor + 2 ms
@@ -96,6 +100,9 @@ func (l *lease) prolongLocked(start instant, length time.Duration) {
 		l.start, l.length = start, length
 	}
 	l.renewAt = l.length - validity(l.cfg.ttl, l.cfg.drift) + l.cfg.ttl/3
+	if l.unclaimed {
+		l.renewAt = l.length / unclaimedShare
+	}
 }
 
 // renewableLocked reports whether the lease is to be renewed once more.
@@ -242,11 +249,11 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 	if after == nil {
 		switch {
 		case err == nil:
+			l.unclaimed = l.unclaimed && ttl < l.cfg.ttl
 			l.prolongLocked(start, validity(c.ttl, l.cfg.drift))
 			if start.since(l.granted) >= l.lookAt {
 				l.lookAt = 0
 			}
-			l.unclaimed = l.unclaimed && ttl < l.cfg.ttl
 		case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)
 		default:

@@ -93,8 +93,8 @@ func (k *Lock) Fence() uint64 { return k.lease.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after.
 // Renewals and Extend move it. A lock that was handed on by another's Unlock is trusted for a
-// second at first, or its TTL if that is less, and for its TTL when the first renewal, which goes
-// out at once, has come back.
+// second at first, or its TTL if that is less, and for its TTL when its first renewal, which is due
+// after a hundredth of that, has come back.
 func (k *Lock) Until() time.Time { return k.lease.until() }
 
 // Done returns a channel that is closed when the lock has ended, however it did.

@@ -13,7 +13,7 @@ import (
 //
 //   - A waiter queues in Redis, by the same script that tries to take the lock. A release gives
 //     the lock to the first in the queue and publishes that to its process. Whoever hears its
-//     token owns the lock, for a short time at first; it claims the full TTL in the background.
+//     token owns the lock, for a short time at first; unless it is released soon, it claims the full TTL.
 //   - No waiter depends on a message. The first of a process's waiters for a key looks at Redis
 //     about once a second, for all of them, and when the holder's lease can have ended, if it is
 //     the first of all. Its look is the acquire again: it finds a free lock, keeps its place,
@@ -336,7 +336,7 @@ func (b *lobby) sleep(ctx context.Context, w *waiter, every time.Duration) (hand
 }
 
 // takeOver starts the lease of a lock that was handed to l, unless it has ended already. The
-// first renewal, which is due at once, claims the full TTL.
+// first renewal, which is due soon, claims the full TTL.
 func (l *lease) takeOver(r *request, d delivery) *Lock {
 	start := l.engine.lobby.started(d, r.cfg.drift)
 	length := validity(d.claim, r.cfg.drift)
