@@ -139,14 +139,7 @@ func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 // and leaves nothing behind.
 func TestHourOfRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
-		defer m.Close()
-		client := redis.NewClient(&redis.Options{
-			Addr:   "127.0.0.1:6379",
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
-		})
-		defer client.Close()
+		m, client := bubbleRedis(t)
 		var renewals atomic.Int64
 		l, err := NewSetNXPX(client, WithHooks(Hooks{Renewed: func(Event) { renewals.Add(1) }}))
 		require.NoError(t, err)
@@ -160,6 +153,54 @@ func TestHourOfRenewals(t *testing.T) {
 		require.Equal(t, []string{"{k}:fence:k"}, m.Keys())
 		time.Sleep(25 * time.Hour)
 		require.Empty(t, m.Keys(), "the fence counter goes, too")
+	})
+}
+
+// bubbleRedis returns a miniredis whose keys expire by the bubble's clock, and a client of it.
+func bubbleRedis(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	t.Cleanup(m.Close)
+	client := redis.NewClient(&redis.Options{
+		Addr:   "127.0.0.1:6379",
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return m, client
+}
+
+// TestHourOfWaiting is rules 15, 17 and 18 in a bubble: a waiter waits for an hour without a limit of
+// its own, is served the moment the holder lets go, and a crashed holder costs what is left of its
+// TTL. Then the subscription is closed, and no goroutine is left to the bubble.
+func TestHourOfWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		got := make(chan *Lock, 1)
+		wait := func() {
+			lock, err := l.Lock(context.Background(), "k", WithoutRenewal())
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lock
+		}
+		go wait()
+		time.Sleep(time.Hour)
+		require.Empty(t, got)
+		released := time.Now()
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.Less(t, time.Since(released), 2*time.Second)
+
+		go wait() // and the lock is never unlocked
+		next := <-got
+		require.Less(t, time.Since(lock.Until()), 250*time.Millisecond)
+		require.ErrorIs(t, lock.Err(), ErrLost)
+		require.NoError(t, next.Unlock(t.Context()))
+		time.Sleep(10 * time.Second)
 	})
 }
 
