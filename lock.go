@@ -6,8 +6,9 @@
 // older than one it has seen.
 //
 // A [Locker] grants locks. [NewSetNXPX] makes one that keeps each lock as one key of one Redis,
-// [NewRedlock] one that keeps it on a quorum of independent ones. [Do] is the short way to run a
-// function under a lock:
+// [NewRedlock] one that keeps it on a quorum of independent ones, and [NewLegacySetNX] one that
+// joins clients which already lock by SETNX and GETSET. [Do] is the short way to run a function
+// under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does

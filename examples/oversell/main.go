@@ -41,6 +41,7 @@ type newLocker func(nodes []redis.UniversalClient, opts ...redlatch.Option) (red
 var strategies = []strategy{
 	{name: "no lock"},
 	{name: "setnxpx", fenced: true, locker: onFirst(redlatch.NewSetNXPX)},
+	{name: "legacysetnx", locker: onFirst(redlatch.NewLegacySetNX)},
 	{name: "redlock", fenced: true, locker: redlatch.NewRedlock},
 }
 

@@ -1,0 +1,538 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// site is one server, with a client for the test's own looks.
+type site struct {
+	options redis.Options
+	direct  *redis.Client
+	real    bool // no miniredis
+}
+
+// within returns d, or more where the machine may be busy and time is not that of a bubble.
+func (s *site) within(d time.Duration) time.Duration {
+	if s.real {
+		return d + time.Second
+	}
+	return d
+}
+
+func newSite(t *testing.T, o redis.Options) *site {
+	s := &site{options: o}
+	s.direct = s.client(t)
+	return s
+}
+
+// client returns a client of its own, as another process would have.
+func (s *site) client(t *testing.T) *redis.Client {
+	o := s.options
+	c := redis.NewClient(&o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// proxied returns a client that has made its connection, and the proxy that it goes through.
+func (s *site) proxied(t *testing.T) (*faultproxy.Proxy, *redis.Client) {
+	p := faultproxy.New(t, s.options.Network, s.options.Addr)
+	c := p.Client(t)
+	require.NoError(t, c.Ping(t.Context()).Err())
+	return p, c
+}
+
+// everything returns all keys and values.
+func (s *site) everything(t *testing.T) map[string]string {
+	all := make(map[string]string)
+	for _, key := range s.direct.Keys(t.Context(), "*").Val() {
+		all[key] = s.direct.Get(t.Context(), key).Val()
+	}
+	return all
+}
+
+// set makes key hold value.
+func (s *site) set(t *testing.T, key string, value any) {
+	require.NoError(t, s.direct.Set(t.Context(), key, value, 0).Err())
+}
+
+// stamp returns the time in key.
+func (s *site) stamp(t *testing.T, key string) int64 {
+	n, err := s.direct.Get(t.Context(), key).Int64()
+	require.NoError(t, err)
+	return n
+}
+
+// onBoth runs a test on miniredis and on real Redis.
+func onBoth(t *testing.T, run func(t *testing.T, s *site)) {
+	t.Parallel()
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		m := miniredis.RunT(t)
+		m.ClockTTL(true)
+		run(t, newSite(t, redis.Options{Network: "tcp", Addr: m.Addr()}))
+	})
+	onRedis(t, run)
+}
+
+// onBothInTime is onBoth for a test that waits for locks to end: on miniredis no time passes.
+func onBothInTime(t *testing.T, run func(t *testing.T, s *site)) {
+	t.Parallel()
+	t.Run("miniredis", func(t *testing.T) { inBubble(t, run) })
+	onRedis(t, run)
+}
+
+// inBubble runs a test on miniredis and on a clock that stands still while anybody is at work.
+func inBubble(t *testing.T, run func(t *testing.T, s *site)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		t.Cleanup(m.Close)
+		defer time.Sleep(time.Minute) // idle goroutines end
+		run(t, newSite(t, redis.Options{
+			Addr:   "127.0.0.1:6379",
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		}))
+	})
+}
+
+func onRedis(t *testing.T, run func(t *testing.T, s *site)) {
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t, *redistest.Start(t).Options())
+		s.real = true
+		run(t, s)
+	})
+}
+
+// newLegacy returns a Locker whose locks are not renewed, for a machine that may be busy.
+func newLegacy(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	opts = append([]redlatch.Option{redlatch.WithoutRenewal(), redlatch.WithOpTimeout(5 * time.Second)}, opts...)
+	l, err := redlatch.NewLegacySetNX(client, opts...)
+	require.NoError(t, err)
+	return l
+}
+
+// TestLegacyWireIsThePages: others read the key as they would their own, and what they
+// do not know of has a TTL (rule 6).
+func TestLegacyWireIsThePages(t *testing.T) {
+	for name, opts := range map[string][]redlatch.Option{
+		"this machine's clock": nil,
+		"the server's clock":   {redlatch.WithServerTime()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, s *site) {
+				l := newLegacy(t, s.client(t), opts...)
+				for seconds, ttl := range map[int64]time.Duration{
+					1: time.Millisecond, 2: 1001 * time.Millisecond, 3: 3 * time.Second, 3600: time.Hour - 999*time.Millisecond,
+				} {
+					for how, prepare := range map[string]func(){
+						"free":    func() { require.NoError(t, s.direct.FlushAll(t.Context()).Err()) },
+						"expired": func() { s.set(t, "k", time.Now().Unix()-1) },
+					} {
+						prepare()
+						before := time.Now()
+						lock := mustLock(t, l, "k", redlatch.WithTTL(ttl))
+						after := time.Now()
+						stamp := s.stamp(t, "k")
+						require.GreaterOrEqual(t, stamp, before.Unix()+seconds+1, how)
+						require.LessOrEqual(t, stamp, after.Unix()+seconds+1, how)
+						require.Equal(t, map[string]string{
+							"k": strconv.FormatInt(stamp, 10), "{k}:owner:k": lock.Token(), "{k}:stamp:k": strconv.FormatInt(stamp, 10),
+						}, s.everything(t), how)
+						require.Equal(t, time.Duration(-1), s.direct.TTL(t.Context(), "k").Val(), how)
+						for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
+							life := time.Duration(seconds+2) * time.Second
+							require.InDelta(t, life, s.direct.PTTL(t.Context(), companion).Val(), float64(time.Second), how)
+						}
+						trusted := time.Duration(seconds)*time.Second*99/100 - 2*time.Millisecond
+						require.WithinRange(t, lock.Until(), before.Add(trusted), after.Add(trusted), how)
+						require.NoError(t, lock.Unlock(t.Context()))
+						require.Empty(t, s.everything(t), how)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestLegacyLoserWritesNothing: not even the time that is there already.
+func TestLegacyLoserWritesNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *site) {
+		s.set(t, "foreign", time.Now().Unix()+100)
+		mustLock(t, newLegacy(t, s.client(t)), "ours")
+		writes := func() string {
+			all := fmt.Sprint(s.everything(t))
+			for _, line := range []string{"{ours}:owner:ours", "{ours}:stamp:ours"} {
+				all += fmt.Sprint(" ", s.direct.PExpireTime(t.Context(), line).Val())
+			}
+			info, err := s.direct.InfoMap(t.Context(), "persistence").Result()
+			if err != nil {
+				return all // miniredis does not count
+			}
+			return all + " after " + info["Persistence"]["rdb_changes_since_last_save"]
+		}
+		before := writes()
+		for _, ttl := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
+			for _, key := range []string{"foreign", "ours"} {
+				l := newLegacy(t, s.client(t), redlatch.WithTTL(ttl))
+				_, err := l.TryLock(t.Context(), key)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				_, err = l.Inspect(t.Context(), key)
+				require.NoError(t, err)
+			}
+		}
+		require.Equal(t, before, writes())
+	})
+}
+
+// TestLegacyOnlyWhatIsExactlyOursIsTouched is rule 7: each of the three proofs, that
+// the companion names us, that the key holds what we wrote last and that its time has not passed,
+// is needed for a release, an extension and an acquire that comes again. What is not ours is lost,
+// and never repaired.
+func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
+	const key, owner, stamp = "k", "{k}:owner:k", "{k}:stamp:k"
+	onBoth(t, func(t *testing.T, s *site) {
+		past := func(t *testing.T) {
+			s.set(t, key, time.Now().Unix()-1)
+			s.set(t, stamp, time.Now().Unix()-1)
+		}
+		l := newLegacy(t, s.client(t))
+		for _, mischief := range []struct {
+			name  string
+			does  func(t *testing.T)
+			again error // of an acquire with the token
+		}{
+			{"another token holds it", func(t *testing.T) { s.set(t, owner, "another") }, redlatch.ErrNotAcquired},
+			{"nobody knows who holds it", func(t *testing.T) { s.direct.Del(t.Context(), owner) }, redlatch.ErrNotAcquired},
+			{"a longer time", func(t *testing.T) { s.set(t, key, s.stamp(t, key)+1) }, redlatch.ErrNotAcquired},
+			{"a shorter time", func(t *testing.T) { s.set(t, key, s.stamp(t, key)-1) }, redlatch.ErrNotAcquired},
+			{"nobody knows what was written", func(t *testing.T) { s.direct.Del(t.Context(), stamp) }, redlatch.ErrNotAcquired},
+			{"its time has passed", past, nil},
+			{"the key is deleted", func(t *testing.T) { s.direct.Del(t.Context(), key) }, nil},
+			{"only the owner is left", func(t *testing.T) { s.direct.Del(t.Context(), key, stamp) }, nil},
+			{"all is deleted", func(t *testing.T) { s.direct.Del(t.Context(), key, owner, stamp) }, nil},
+		} {
+			for name, op := range map[string]func(lock *redlatch.Lock) error{
+				"unlock": func(lock *redlatch.Lock) error { return lock.Unlock(t.Context()) },
+				"extend": func(lock *redlatch.Lock) error { return lock.Extend(t.Context(), time.Hour) },
+				"adopt":  func(lock *redlatch.Lock) error { _, err := l.Adopt(t.Context(), key, lock.Token()); return err },
+				"acquire": func(lock *redlatch.Lock) error {
+					_, err := l.TryLock(t.Context(), key, redlatch.WithToken(lock.Token()))
+					return err
+				},
+			} {
+				t.Run(mischief.name+", "+name, func(t *testing.T) {
+					require.NoError(t, s.direct.FlushAll(t.Context()).Err())
+					lock := mustLock(t, l, key)
+					mischief.does(t)
+					left := s.everything(t)
+					err := op(lock)
+					if name != "acquire" {
+						require.ErrorIs(t, err, redlatch.ErrLost)
+						require.Equal(t, left, s.everything(t))
+						return
+					}
+					require.ErrorIs(t, err, mischief.again)
+					if mischief.again != nil {
+						require.Equal(t, left, s.everything(t))
+					}
+				})
+			}
+		}
+	})
+}
+
+// TestLegacyLeaseIsNeverShortened is rule 4, on the wire: by an extension, a look and an acquire
+// that comes again.
+func TestLegacyLeaseIsNeverShortened(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *site) {
+		l := newLegacy(t, s.client(t))
+		lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
+		short := s.stamp(t, "k")
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		longer := s.stamp(t, "k")
+		require.Greater(t, longer, short+40)
+		for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
+			require.Greater(t, s.direct.TTL(t.Context(), companion).Val(), 60*time.Second)
+		}
+		mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour))
+		longest := s.stamp(t, "k")
+		require.Greater(t, longest, longer+3000)
+		for range 2 {
+			require.NoError(t, lock.Extend(t.Context(), time.Second))
+			mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithTTL(time.Second))
+		}
+		require.Equal(t, longest, s.stamp(t, "k"))
+		for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
+			require.Greater(t, s.direct.TTL(t.Context(), companion).Val(), time.Hour)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Empty(t, s.everything(t))
+	})
+}
+
+// TestLegacyServerTimeNeedsNoClockHere: with WithServerTime nothing but Redis's clock
+// decides, however wrong this machine's is.
+func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
+	t.Parallel()
+	for name, there := range map[string]time.Time{
+		"this machine is years behind":   time.Date(2100, 1, 1, 0, 0, 0, 999e6, time.UTC),
+		"this machine is years ahead":    time.Date(2001, 1, 1, 0, 0, 0, 999e6, time.UTC),
+		"this machine is a minute ahead": time.Now().Add(-time.Minute),
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := miniredis.RunT(t)
+			s := newSite(t, redis.Options{Addr: m.Addr()})
+			m.SetTime(there)
+			l := newLegacy(t, s.client(t), redlatch.WithServerTime())
+			get := func() string { v, _ := m.Get("k"); return v }
+
+			first := mustLock(t, l, "k")
+			value := strconv.FormatInt(there.Unix()+11, 10)
+			require.Equal(t, value, get())
+			for range 2 {
+				_, err := l.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				st, err := l.Inspect(t.Context(), "k")
+				require.NoError(t, err)
+				require.True(t, st.Held)
+				require.Equal(t, first.Token(), st.Token)
+				require.Positive(t, st.TTL)
+				require.LessOrEqual(t, st.TTL, 12*time.Second)
+				require.NoError(t, first.Extend(t.Context(), 10*time.Second))
+				there = there.Truncate(time.Second)
+				m.SetTime(there.Add(11 * time.Second)) // the last second of the first value
+			}
+			require.Equal(t, strconv.FormatInt(there.Unix()+22, 10), get())
+
+			m.SetTime(there.Add(23 * time.Second))
+			st, err := l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, redlatch.Status{}, st)
+			require.ErrorIs(t, first.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+			second := mustLock(t, l, "k")
+			require.Equal(t, strconv.FormatInt(there.Unix()+34, 10), get())
+			require.ErrorIs(t, first.Unlock(t.Context()), redlatch.ErrLost)
+			require.Equal(t, strconv.FormatInt(there.Unix()+34, 10), get())
+			m.SetTime(there.Add(35 * time.Second))
+			require.ErrorIs(t, second.Unlock(t.Context()), redlatch.ErrLost)
+			require.Equal(t, strconv.FormatInt(there.Unix()+34, 10), get())
+			third := mustLock(t, l, "k")
+			require.NoError(t, third.Unlock(t.Context()))
+			require.Empty(t, m.Keys())
+		})
+	}
+}
+
+// TestLegacyTimeEndsWithItsSecond is step 2 of the page, now > value in whole seconds, for every
+// operation.
+func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *site) {
+		const last = 2999 * time.Millisecond // of a TTL of 1 s
+		lock := mustLock(t, newLegacy(t, s.client(t), redlatch.WithTTL(time.Second)), "k")
+		l := newLegacy(t, s.client(t))
+		f := &foreign{client: s.client(t), key: "k"}
+		time.Sleep(last)
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		ok, err := f.tryLock(t.Context())
+		require.NoError(t, err)
+		require.False(t, ok)
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, redlatch.Status{Held: true, Token: lock.Token(), TTL: time.Millisecond}, st)
+		_, err = l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithTTL(time.Second))
+		require.NoError(t, err)
+		require.Equal(t, time.Now().Unix()+2, s.stamp(t, "k"))
+
+		time.Sleep(last - 998*time.Millisecond)
+		st, err = l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, redlatch.Status{}, st)
+		_, err = l.Adopt(t.Context(), "k", lock.Token())
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		mustLock(t, l, "k")
+	})
+}
+
+// TestLegacyCallIsOneRoundTrip: the ladder is one script.
+func TestLegacyCallIsOneRoundTrip(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *site) {
+		var sent atomic.Int64
+		client := s.client(t)
+		client.AddHook(counter{&sent})
+		l := newLegacy(t, client)
+		for round := range 2 { // the scripts are loaded in the first
+			for name, call := range map[string]func() error{
+				"TryLock": func() error {
+					lock, err := l.TryLock(t.Context(), "free")
+					require.NoError(t, err)
+					sent.Add(-1)
+					return lock.Unlock(t.Context())
+				},
+				"held":    func() error { s.set(t, "held", "4102444800"); _, err := l.TryLock(t.Context(), "held"); return err },
+				"expired": func() error { s.set(t, "expired", "1"); _, err := l.TryLock(t.Context(), "expired"); return err },
+				"Extend and Adopt": func() error {
+					lock := mustLock(t, l, "mine", redlatch.WithToken("mine"))
+					require.NoError(t, lock.Extend(t.Context(), time.Minute))
+					sent.Add(-2)
+					_, err := l.Adopt(t.Context(), "mine", "mine")
+					return err
+				},
+				"Inspect": func() error { _, err := l.Inspect(t.Context(), "k"); return err },
+			} {
+				sent.Store(0)
+				err := call()
+				if name == "held" {
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				} else {
+					require.NoError(t, err, name)
+				}
+				if round > 0 {
+					require.Equal(t, int64(1), sent.Load(), name)
+				}
+			}
+		}
+	})
+}
+
+// TestLegacyLeavesOtherDataAlone is rule 19: data of another kind under any of the three keys is
+// an error, and stays.
+func TestLegacyLeavesOtherDataAlone(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *site) {
+		l := newLegacy(t, s.client(t))
+		for _, value := range []string{"", "hello", "nan", "inf", "0x10", "1e3", " 1", "1 ", "-1", ".5", "1.2.3", "1\n", "5f0c7e9a", "1,5"} {
+			s.set(t, "k", value)
+			for name, ask := range map[string]func() error{
+				"TryLock": func() error { _, err := l.TryLock(t.Context(), "k"); return err },
+				"Lock":    func() error { _, err := l.Lock(t.Context(), "k"); return err },
+				"Inspect": func() error { _, err := l.Inspect(t.Context(), "k"); return err },
+			} {
+				err := ask()
+				require.ErrorContains(t, err, "no timestamp", "%q, %s", value, name)
+				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+			}
+			_, err := l.Adopt(t.Context(), "k", "token")
+			require.ErrorIs(t, err, redlatch.ErrLost)
+			require.Equal(t, map[string]string{"k": value}, s.everything(t))
+		}
+		for _, state := range []string{"free", "held", "expired"} {
+			for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
+				require.NoError(t, s.direct.FlushAll(t.Context()).Err())
+				require.NoError(t, s.direct.RPush(t.Context(), companion, "a", "b").Err())
+				switch state {
+				case "held":
+					s.set(t, "k", "4102444800")
+				case "expired":
+					s.set(t, "k", "1")
+				}
+				value := s.direct.Get(t.Context(), "k").Val()
+				_, err := l.TryLock(t.Context(), "k")
+				require.ErrorContains(t, err, "WRONGTYPE", state)
+				require.NotContains(t, err.Error(), "\n")
+				require.Equal(t, []string{"a", "b"}, s.direct.LRange(t.Context(), companion, 0, -1).Val())
+				require.Equal(t, value, s.direct.Get(t.Context(), "k").Val())
+			}
+		}
+	})
+}
+
+// TestLegacyReadsFractionsOfASecond: clients in other languages write what their clock
+// returns, and a value of theirs ends with the second it lies in.
+func TestLegacyReadsFractionsOfASecond(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *site) {
+		l := newLegacy(t, s.client(t))
+		s.set(t, "k", fmt.Sprintf("%d.75", time.Now().Unix()+60))
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		s.set(t, "k", fmt.Sprintf("%d.75", time.Now().Unix()-1))
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+	})
+}
+
+// TestLegacyInspectDeletesNothing, other than such clients' own question.
+func TestLegacyInspectDeletesNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *site) {
+		l := newLegacy(t, s.client(t))
+		lock := mustLock(t, l, "ours")
+		token := lock.Token()
+		mustLock(t, l, "overwritten")
+		s.set(t, "overwritten", time.Now().Unix()+20)
+		s.set(t, "foreign", time.Now().Unix()+20)
+		s.set(t, "expired", time.Now().Unix()-1)
+		s.set(t, "forever", "9999999999999999")
+		before := s.everything(t)
+		for key, want := range map[string]redlatch.Status{
+			"ours":        {Held: true, Token: token, TTL: 12 * time.Second},
+			"overwritten": {Held: true, TTL: 21 * time.Second},
+			"foreign":     {Held: true, TTL: 21 * time.Second},
+			"forever":     {Held: true, TTL: time.Duration(9e12) * time.Millisecond},
+			"expired":     {},
+			"free":        {},
+		} {
+			st, err := l.Inspect(t.Context(), key)
+			require.NoError(t, err, key)
+			require.InDelta(t, want.TTL, st.TTL, float64(3*time.Second), key)
+			st.TTL = want.TTL
+			require.Equal(t, want, st, key)
+		}
+		require.Equal(t, before, s.everything(t))
+	})
+}
+
+// TestLegacyWaiterLooksOnceASecond: nobody says when a foreign client releases, so no
+// backoff is longer, nor longer than the holder's time allows.
+func TestLegacyWaiterLooksOnceASecond(t *testing.T) {
+	onBothInTime(t, func(t *testing.T, s *site) {
+		waiting := make(chan redlatch.Event, 1)
+		l := newLegacy(t, s.client(t), redlatch.WithBackoff(func(int) time.Duration { return time.Hour }),
+			redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
+		s.set(t, "k", time.Now().Unix()+3600)
+		got := make(chan error, 1)
+		go func() { _, err := l.Lock(t.Context(), "k"); got <- err }()
+		<-waiting
+		deleted := time.Now()
+		s.direct.Del(t.Context(), "k")
+		require.NoError(t, <-got)
+		require.Less(t, time.Since(deleted), s.within(1100*time.Millisecond))
+
+		s.set(t, "k", time.Now().Unix())
+		ends := time.Unix(time.Now().Unix()+1, 0)
+		_, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.Less(t, time.Since(ends), s.within(100*time.Millisecond))
+	})
+}
+
+// TestLegacyKeyWithoutASlotForItsOwner is refused on a Cluster before anything is sent.
+func TestLegacyKeyWithoutASlotForItsOwner(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLegacy(t, client)
+	for _, key := range []string{"a}b", "{}x"} {
+		_, err := l.TryLock(t.Context(), key)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := l.TryLock(ctx, "a{b}c")
+	require.NotErrorIs(t, err, redlatch.ErrInvalidOption)
+}
