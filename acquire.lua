@@ -12,10 +12,28 @@
 -- ARGV[6] how long to remember the queue after its last use, ms
 --
 -- Granted: the fence as an integer, or 1 without a counter.
--- Held by another: {what is left of the holder's TTL in ms, -1 where it has none} and, with a
--- queue, {…, the holder, 1 if the entry is new, its rank, TIME's seconds, TIME's µs}.
+-- Held by another, without a queue: {what is left of the holder's TTL in ms, -1 where it has none}.
+-- With a queue: {the same for the first in it, -1 for the others; the holder; 1 if the entry is
+-- new; 1 if it is the first; TIME's seconds; TIME's µs}.
 
--- All reads come before any write: a key of another type stops the script and leaves nothing.
+local queue = KEYS[3]
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then
+  if not queue then
+    return {redis.call('PTTL', KEYS[1])}
+  end
+  -- The last place is the highest score + 1, not the time: a clock that was set back would let
+  -- newcomers overtake. Who queues already keeps its place.
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+  local new = redis.call('ZADD', queue, 'NX', (last[2] or 0) + 1, ARGV[5])
+  redis.call('PEXPIRE', queue, ARGV[6])
+  local first = not last[1] or new == 0 and redis.call('ZRANK', queue, ARGV[5]) == 0
+  local time = redis.call('TIME')
+  return {first and redis.call('PTTL', KEYS[1]) or -1, holder, new, first and 1 or 0,
+    tonumber(time[1]), tonumber(time[2])}
+end
+
+-- What may fail comes before any write: a key of another type stops the script and leaves nothing.
 local fence
 if KEYS[2] then
   fence = tonumber(redis.call('GET', KEYS[2]) or '0')
@@ -23,33 +41,12 @@ if KEYS[2] then
     return redis.error_reply('ERR the fence counter holds something else')
   end
 end
-local queue = KEYS[3]
-local place = queue and redis.call('ZSCORE', queue, ARGV[5])
-local holder = redis.call('GET', KEYS[1])
-
-if holder and holder ~= ARGV[1] then
-  local left = redis.call('PTTL', KEYS[1])
-  if not queue then
-    return {left}
-  end
-  -- The last place is the highest score + 1, not the time: a clock that was set back would let
-  -- newcomers overtake.
-  if not place then
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-    redis.call('ZADD', queue, (last[2] or 0) + 1, ARGV[5])
-  end
-  redis.call('PEXPIRE', queue, ARGV[6])
-  local time = redis.call('TIME')
-  return {left, holder, place and 0 or 1, redis.call('ZRANK', queue, ARGV[5]),
-    tonumber(time[1]), tonumber(time[2])}
+if queue then
+  redis.call('ZREM', queue, ARGV[5])
 end
-
 -- A lease is never shortened by an acquire that comes again.
 if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-end
-if place then
-  redis.call('ZREM', queue, ARGV[5])
 end
 if not fence then
   return 1

@@ -114,26 +114,20 @@ const (
 
 var errSheds = errors.New("the node answers nothing, and nothing more is sent to it")
 
-// A crew runs the jobs of one node in goroutines, which it keeps while there is work for about as
-// many: a new one would have to grow its stack. Where nothing is under way there is none. One
-// timer serves all deadlines.
+// A crew runs the jobs of one node, each in a goroutine. One timer serves all deadlines.
 type crew struct {
 	mu      sync.Mutex        // guards the fields below, and the links of jobs
 	most    int               // workers there may be; set before the first job
 	working int               // workers that have a job
 	heard   time.Time         // when a job last was answered, or the first of those under way began
-	idle    []worker          // no more than work; the last to come is the first to go
 	waiting []*job            // for a worker, in order
 	lines   map[string][]*job // by key, the ordered jobs behind the one under way
 	jobs    job               // the ring of all jobs whose deadline counts; its deadline is the timer's
 	timer   *time.Timer
 }
 
-// A worker is a goroutine that waits for jobs. A nil ends it.
-type worker chan *job
-
-// start has j carried out, in a goroutine that ends when the client lets go of the operation or, if
-// it is kept, when there is less to do.
+// start has j carried out, in a goroutine that ends when the client lets go of the operation, and of
+// those that waited for it.
 func (c *crew) start(j *job) {
 	c.mu.Lock()
 	if j.ordered {
@@ -170,13 +164,6 @@ func (c *crew) start(j *job) {
 	if c.working++; c.working == 1 {
 		c.heard = time.Now()
 	}
-	if n := len(c.idle); n > 0 {
-		w := c.idle[n-1]
-		c.idle = c.idle[:n-1]
-		c.mu.Unlock()
-		w <- j
-		return
-	}
 	c.mu.Unlock()
 	go c.work(j)
 }
@@ -200,9 +187,18 @@ func (c *crew) withdrawLocked(j *job, line []*job) bool {
 	return needless
 }
 
-// work carries out j and what comes after it, until there is less to do than there are workers.
+// deepen makes a new goroutine's stack as deep as go-redis needs it, while there is little on it to
+// move. Growing by and by costs more than a tenth of what a command costs.
+//
+//go:noinline
+func deepen(i int) byte {
+	var room [6 << 10]byte
+	return room[i%len(room)]
+}
+
+// work carries out j and what comes after it.
 func (c *crew) work(j *job) {
-	var w worker // made when it is needed: most workers are alone
+	deepen(c.most)
 	for j != nil {
 		g, err := j.perform()
 		c.mu.Lock()
@@ -211,31 +207,12 @@ func (c *crew) work(j *job) {
 			c.heard = time.Now()
 		}
 		next := c.afterLocked(j)
-		idle := false
 		if next == nil {
 			c.working--
-			c.dismissLocked()
-			if idle = len(c.idle) < c.working; idle {
-				if w == nil {
-					w = make(worker, 1)
-				}
-				c.idle = append(c.idle, w)
-			}
 		}
 		c.mu.Unlock()
 		j.land(g, err)
-		if j = next; idle {
-			j = <-w
-		}
-	}
-}
-
-// dismissLocked ends idle workers until there are no more of them than work. Each has room for the
-// word.
-func (c *crew) dismissLocked() {
-	for n := len(c.idle); n > c.working; n-- {
-		c.idle[n-1] <- nil
-		c.idle = c.idle[:n-1]
+		j = next
 	}
 }
 

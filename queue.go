@@ -184,7 +184,7 @@ func (b *lobby) heard(w *waiter, asked instant, g grant) {
 	defer b.mu.Unlock()
 	in := b.rooms[w.key]
 	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}
-	if g.rank == 0 && g.held > 0 {
+	if g.head && g.held > 0 {
 		in.ends = in.looked.Add(g.held + time.Millisecond)
 	}
 	if g.at == 0 {
@@ -315,12 +315,16 @@ func (e *engine) waitFor(ctx context.Context, r *request, l *lease) (got *Lock, 
 
 // sleep waits until w was handed the lock, or it is time to look. It is not ok when ctx ended.
 func (b *lobby) sleep(ctx context.Context, w *waiter, every time.Duration) (handed *delivery, ok bool) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	var timer *time.Timer // made for the first of a room, or when there is trouble
 	for {
 		var look <-chan time.Time
 		if d, forever := b.due(w, every); !forever {
-			timer.Reset(d)
+			if timer == nil {
+				timer = time.NewTimer(d)
+				defer timer.Stop()
+			} else {
+				timer.Reset(d)
+			}
 			look = timer.C
 		}
 		select {

@@ -202,7 +202,7 @@ func readRefusal(fields []any) (g grant, ok bool) {
 		}
 	}
 	g.holder, ok = fields[1].(string)
-	g.fresh, g.rank = numbers[0] == 1, numbers[1]
+	g.fresh, g.head = numbers[0] == 1, numbers[1] == 1
 	g.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
 	return g, ok
 }

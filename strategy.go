@@ -90,7 +90,7 @@ type grant struct {
 	// Refused, where claim.entry asked for a place in the queue.
 	holder string        // the token that has the key
 	fresh  bool          // the place is new
-	rank   int64         // how many are before
+	head   bool          // nobody is before; held is of use then
 	at     time.Duration // what the clock of Redis showed; 0: it was not asked
 }
 
