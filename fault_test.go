@@ -40,6 +40,9 @@ func newLocker(t *testing.T, client redis.UniversalClient, opts ...redlatch.Opti
 	return l
 }
 
+// longTTL leaves a key to those who clean up: it does not go by itself while a test waits.
+var longTTL = redlatch.WithTTL(time.Hour)
+
 // gone waits until key is not there.
 func gone(t *testing.T, direct *redis.Client, key string) {
 	t.Helper()
@@ -86,7 +89,7 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 // it took is given back.
 func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 	direct, p, client := behindProxy(t)
-	l := newLocker(t, client)
+	l := newLocker(t, client, longTTL)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	p.LoseReplies(1000, "evalsha")
 	_, err := l.TryLock(t.Context(), "k")
@@ -103,7 +106,7 @@ func TestStragglerDoesNotTakeTheLock(t *testing.T) {
 	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
 		t.Run(name, func(t *testing.T) {
 			direct, p, client := behindProxy(t)
-			l := newLocker(t, client, opts...)
+			l := newLocker(t, client, append(opts, longTTL)...)
 			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 			sent := p.Requests()
 			p.Silence()
@@ -157,6 +160,72 @@ func TestUnlockThatNeverLeftFindsTheLockLost(t *testing.T) {
 	require.Negative(t, failing.Load(), "the first dial failed")
 }
 
+// TestAttemptThatWasPerhapsSentIsUndone is rule 3: its reply was lost, and what was sent again never
+// left.
+func TestAttemptThatWasPerhapsSentIsUndone(t *testing.T) {
+	s := redistest.Start(t)
+	p := faultproxy.New(t, s.Network(), s.Addr())
+	var failing atomic.Int64
+	o := p.Options()
+	o.DialerRetries = 1
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if failing.Add(-1) >= 0 {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no route")}
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLocker(t, client, longTTL)
+	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+	p.LoseReplies(1, "evalsha")
+	failing.Store(1000)
+	time.AfterFunc(300*time.Millisecond, func() { failing.Store(0) })
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(200*time.Millisecond))
+	require.ErrorContains(t, err, "no route")
+	require.Equal(t, 1, p.Lost())
+	gone(t, s.Client(t), "k")
+}
+
+// refusal is an answer of Redis.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func (refusal) RedisError() {}
+
+// refuser answers the next commands by itself.
+type refuser struct{ left *atomic.Int64 }
+
+func (r refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if r.left.Add(-1) >= 0 {
+			return refusal("LOADING Redis is loading the dataset in memory")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (r refuser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestRefusedUnlockIsNoSuccess is rule 7: Redis said that it did not carry the release out, and then
+// nothing was there.
+func TestRefusedUnlockIsNoSuccess(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	var left atomic.Int64
+	client.AddHook(refuser{&left})
+	lock := mustLock(t, newLocker(t, client, redlatch.WithoutRenewal()), "k")
+	require.NoError(t, s.Client(t).Del(t.Context(), "k").Err())
+	left.Store(1)
+	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	require.Negative(t, left.Load())
+}
+
 // TestCtxEndsACallInMidCommand is rule 17, for a cancel and a deadline, and for clients that heed
 // neither: nobody waits for the reply, and the grant that comes with it is given back.
 func TestCtxEndsACallInMidCommand(t *testing.T) {
@@ -167,7 +236,7 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 	for name, c := range map[string]redis.UniversalClient{"client": client, "autopipeline": pipelined} {
 		for _, how := range []string{"cancel", "deadline"} {
 			t.Run(name+" "+how, func(t *testing.T) {
-				l := newLocker(t, c)
+				l := newLocker(t, c, longTTL)
 				require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 				p.Delay(700 * time.Millisecond)
 				defer p.Heal()
@@ -312,7 +381,9 @@ func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	s.Kill()
 
 	dead := newLocker(t, s.Client(t))
-	_, err := dead.Lock(t.Context(), "k")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := dead.Lock(ctx, "k")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 	_, err = dead.TryLock(t.Context(), "k")
@@ -350,7 +421,7 @@ func TestWaitTellsWhatTroubledIt(t *testing.T) {
 // network.
 func TestGivingUpLeavesNoGoroutineAndNoKey(t *testing.T) {
 	direct, p, client := behindProxy(t)
-	l := newLocker(t, client, redlatch.WithTTL(3*time.Second))
+	l := newLocker(t, client, longTTL)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	before := runtime.NumGoroutine()
 	p.DelayFunc(func() time.Duration { return rand.N(5 * time.Millisecond) })

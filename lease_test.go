@@ -21,6 +21,7 @@ type scripted struct {
 	onAcquire                      func(ctx context.Context, c *claim) (grant, error)
 	onExtend, onRelease            func(ctx context.Context, c *claim) error
 	acquires, extensions, releases atomic.Int64
+	holder                         string // what inspect says; empty: whoever asks
 }
 
 func (s *scripted) name() string { return "scripted" }
@@ -54,6 +55,9 @@ func (s *scripted) release(ctx context.Context, c *claim) error {
 }
 
 func (s *scripted) inspect(_ context.Context, c *claim) (Status, error) {
+	if s.holder != "" {
+		return Status{Held: true, Token: s.holder, Fence: 2}, nil
+	}
 	return Status{Held: true, Token: c.token, Fence: 1}, nil
 }
 
@@ -87,6 +91,12 @@ func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
 		require.Equal(t, begin.Add(20*time.Second-200*time.Millisecond-2*time.Millisecond), lock.Until())
 		require.NoError(t, lock.Unlock(t.Context()))
 
+		begin = time.Now()
+		adopted, err := scriptedLocker(t, s).Adopt(t.Context(), "k", "token", WithTTL(10*time.Second), WithoutRenewal())
+		require.NoError(t, err)
+		require.Equal(t, begin.Add(10*time.Second-100*time.Millisecond-2*time.Millisecond), adopted.Until())
+		require.NoError(t, adopted.Unlock(t.Context()))
+
 		s.onAcquire = nil
 		begin = time.Now()
 		lock = granted(t, scriptedLocker(t, s), WithTTL(10*time.Second), WithDrift(0.5), WithoutRenewal())
@@ -112,7 +122,95 @@ func TestSlowGrantIsNoGrant(t *testing.T) {
 		_, err := scriptedLocker(t, s).TryLock(t.Context(), "k", WithTTL(time.Second), WithToken("mine"))
 		require.ErrorIs(t, err, ErrLost)
 		require.Equal(t, int64(2), s.releases.Load(), "a chosen token is never undone")
+
+		s.onExtend = func(context.Context, *claim) error { time.Sleep(time.Second); return nil }
+		_, err = scriptedLocker(t, s).Adopt(t.Context(), "k", "token", WithTTL(time.Second))
+		require.ErrorIs(t, err, ErrLost)
 	})
+}
+
+// TestAdoptTakesNoOthersFence: the lock may end, and another be granted, before the fence is read.
+func TestAdoptTakesNoOthersFence(t *testing.T) {
+	_, err := scriptedLocker(t, &scripted{holder: "the next owner"}).Adopt(t.Context(), "k", "token")
+	require.ErrorIs(t, err, ErrLost)
+}
+
+// TestUndoIsDetachedFromItsCtx is rule 8: clean-up goes on when ctx has ended.
+func TestUndoIsDetachedFromItsCtx(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	undone := make(chan error, 1)
+	s := &scripted{
+		onAcquire: func(ctx context.Context, _ *claim) (grant, error) { cancel(); return grant{}, ctxError(ctx) },
+		onRelease: func(ctx context.Context, _ *claim) error { undone <- ctx.Err(); return nil },
+	}
+	_, err := scriptedLocker(t, s).TryLock(ctx, "k")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, <-undone)
+}
+
+// TestPollingRidesTroubleOut is rule 16, where nobody hands the lock on.
+func TestPollingRidesTroubleOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []error{ErrNotAcquired, errors.New("connection reset"), ErrNotAcquired, errors.New("no route"), nil}
+		s := &scripted{onAcquire: func(context.Context, *claim) (grant, error) {
+			err := answers[0]
+			answers = answers[1:]
+			return grant{}, err
+		}}
+		lock, err := scriptedLocker(t, s).Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		trouble := errors.New("no route")
+		s.onAcquire = func(context.Context, *claim) (grant, error) {
+			if s.acquires.Load() == 6 {
+				return grant{}, ErrNotAcquired
+			}
+			return grant{}, trouble
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = scriptedLocker(t, s).Lock(ctx, "k")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, trouble)
+
+		_, err = scriptedLocker(t, s).Lock(t.Context(), "k")
+		require.Same(t, trouble, errors.Unwrap(err), "at the first attempt it is returned")
+	})
+}
+
+// TestMaxHoldIsExact: no extension passes it, be it by the rounding of a TTL.
+func TestMaxHoldIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 1500*time.Millisecond + 300*time.Microsecond
+		begin := time.Now()
+		lock := granted(t, scriptedLocker(t, &scripted{}), WithMaxHold(most))
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		require.Equal(t, begin.Add(most), lock.Until())
+		<-lock.Done()
+		require.Equal(t, most, time.Since(begin))
+		require.ErrorIs(t, lock.Err(), ErrMaxHold)
+	})
+}
+
+// TestLateAnswerRevivesNothing is rule 10: the lease ended, by a clock that ran on, while an
+// extension was under way, and the timer has not noticed yet.
+func TestLateAnswerRevivesNothing(t *testing.T) {
+	var asleep atomic.Int64
+	s := &scripted{onExtend: func(context.Context, *claim) error {
+		asleep.Store(int64(20 * time.Second))
+		return nil
+	}}
+	l := scriptedLocker(t, s, WithTTL(10*time.Second), WithoutRenewal())
+	l.now = func() instant {
+		i := readClocks()
+		i.wall = i.wall.Add(time.Duration(asleep.Load()))
+		return i
+	}
+	lock := granted(t, l)
+	require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+	require.ErrorIs(t, lock.Err(), ErrLost)
 }
 
 // TestEveryAttemptHasATokenOfItsOwn is rules 1 and 4: what an earlier attempt left is given back

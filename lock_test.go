@@ -263,6 +263,15 @@ var conformance = []conformanceCase{
 			require.ErrorIs(t, err, redlatch.ErrLost, token)
 		}
 		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+
+		early := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
+		lock = mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-10"))
+		require.ErrorIs(t, early.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+		require.ErrorIs(t, early.Unlock(t.Context()), redlatch.ErrLost)
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		require.NoError(t, lock.Unlock(t.Context()))
 	}},
 
 	{"a chosen token enters its old lock again", func(t *testing.T, w *world) {
@@ -274,6 +283,15 @@ var conformance = []conformanceCase{
 		}
 		require.NoError(t, lock.Unlock(t.Context()))
 		w.gone(t, w.key)
+	}},
+
+	{"an acquire that comes again never shortens the lease", func(t *testing.T, w *world) {
+		mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal())
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
+		st, err := w.locker(t).Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		require.Greater(t, st.TTL, 50*time.Minute)
+		require.NoError(t, lock.Unlock(t.Context()))
 	}},
 
 	{"a waiter gets the key when it is unlocked", func(t *testing.T, w *world) {
@@ -423,6 +441,43 @@ var conformance = []conformanceCase{
 		w.everywhere(func(c *redis.Client) {
 			require.Equal(t, "4102444800", c.Get(t.Context(), w.key).Val())
 		})
+	}},
+
+	{"a counter that is none is an error, and nothing is taken or touched", func(t *testing.T, w *world) {
+		if !w.fences {
+			t.Skip("this strategy has no counters")
+		}
+		counter := "{" + w.key + "}:fence:" + w.key
+		for _, spoil := range []func(c *redis.Client) error{
+			func(c *redis.Client) error { return c.Set(t.Context(), counter, "a shopping list", time.Hour).Err() },
+			func(c *redis.Client) error { return c.RPush(t.Context(), counter, "milk").Err() },
+		} {
+			w.everywhere(func(c *redis.Client) { require.NoError(t, spoil(c)) })
+			_, err := w.locker(t).TryLock(t.Context(), w.key)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+			w.everywhere(func(c *redis.Client) {
+				require.Zero(t, c.Exists(t.Context(), w.key).Val())
+				if c.Type(t.Context(), counter).Val() == "string" {
+					require.Equal(t, "a shopping list", c.Get(t.Context(), counter).Val())
+				} else {
+					require.Equal(t, int64(1), c.LLen(t.Context(), counter).Val())
+				}
+				require.NoError(t, c.Del(t.Context(), counter).Err())
+			})
+		}
+	}},
+
+	{"a stranger's list in place of the key is a lost lock, and stays", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		w.everywhere(func(c *redis.Client) {
+			require.NoError(t, c.Del(t.Context(), w.key).Err())
+			require.NoError(t, c.RPush(t.Context(), w.key, "theirs").Err())
+		})
+		require.ErrorIs(t, lock.Extend(t.Context(), w.ttl), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		w.everywhere(func(c *redis.Client) { require.Equal(t, int64(1), c.LLen(t.Context(), w.key).Val()) })
 	}},
 
 	{"a deleted key is a lost lock", func(t *testing.T, w *world) {

@@ -13,11 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// resends is how often a command is sent again after a failure that sending again may mend.
-const resends = 3
-
-// firstPause is what passes before a command is sent again; it doubles from there.
-const firstPause = 4 * time.Millisecond
+// What passes before a command is sent again doubles from firstPause to lastPause, with jitter.
+const (
+	firstPause = 4 * time.Millisecond
+	lastPause  = 64 * time.Millisecond
+)
 
 // A script is sent by its SHA-1, and whole to a server that does not have it. It takes data as
 // KEYS and ARGV alone.
@@ -43,13 +43,13 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// send runs a command on n, again where that may mend a failure, until ctx ends. s is the
-// script that words name, or nil. It reports whether an earlier send may have been carried out
+// send runs a command on n, again where that may mend a failure, until its bound has passed or ctx
+// ends. s is the script that words name, or nil. It reports whether an earlier send may have been carried out
 // before the one that was answered. An error that is not undone says that the command perhaps
 // was carried out.
 func send(ctx context.Context, n *node, s *script, words []any) (reply any, resent bool, err error) {
-	pause := firstPause
-	for try := 0; ; try++ {
+	j, _ := ctx.(*job)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		cmd := redis.NewCmd(ctx, words...)
 		err := n.client.Process(ctx, once{cmd})
 		switch {
@@ -61,17 +61,14 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 			continue
 		}
 		never := neverLeft(err)
-		if try == resends || !passing(err) || !sleep(ctx, pause/2+rand.N(pause)) {
+		if j == nil || !passing(err) || time.Now().After(j.deadline) || !sleep(ctx, pause/2+rand.N(pause)) {
 			if never && !resent {
 				err = &undone{err}
 			}
 			return nil, resent, err
 		}
 		resent = resent || !never && !answered(err)
-		if j, ok := ctx.(*job); ok {
-			j.sentAgain(err)
-		}
-		pause *= 2
+		j.sentAgain(err)
 	}
 }
 

@@ -51,7 +51,7 @@ func (n *cluster) locker(t *testing.T, proxied bool, opts ...redlatch.Option) re
 		}
 		clients = append(clients, c)
 	}
-	l, err := redlatch.NewRedlock(clients, opts...)
+	l, err := redlatch.NewRedlock(clients, append([]redlatch.Option{longTTL}, opts...)...)
 	require.NoError(t, err)
 	if proxied {
 		lock := mustLock(t, l, "warm")
