@@ -88,11 +88,11 @@ func (j *job) perform() (grant, error) {
 }
 
 // land settles what came of the operation, and has it undone where that comes after the lease has
-// ended. A release that is ordered behind it needs no help.
+// ended. A release that is ordered behind it needs no help, and neither does who waited for it.
 func (j *job) land(g grant, err error) {
-	j.settle(g, err)
+	waited := j.settle(g, err) && !j.ordered
 	queued := j.claim.entry != "" && errors.Is(err, ErrNotAcquired)
-	if j.undo == nil || surelyNot(err) && !queued {
+	if waited || j.undo == nil || surelyNot(err) && !queued {
 		return
 	}
 	if life := j.claim.life; life.lost() || life.over() && !j.ordered {

@@ -345,8 +345,9 @@ func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
 func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *site) {
 		const last = 2999 * time.Millisecond // of a TTL of 1 s
-		lock := mustLock(t, newLegacy(t, s.client(t), redlatch.WithTTL(time.Second)), "k")
 		l := newLegacy(t, s.client(t))
+		lock := mustLock(t, l, "k", redlatch.WithTTL(time.Second))
+		late := mustLock(t, l, "late", redlatch.WithTTL(time.Second))
 		f := &foreign{client: s.client(t), key: "k"}
 		time.Sleep(last)
 		_, err := l.TryLock(t.Context(), "k")
@@ -357,6 +358,8 @@ func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, redlatch.Status{Held: true, Token: lock.Token(), TTL: time.Millisecond}, st)
+		require.ErrorIs(t, late.Unlock(t.Context()), redlatch.ErrLost, "it is not trusted any more")
+		require.Zero(t, s.direct.Exists(t.Context(), "late").Val(), "but deleted all the same")
 		_, err = l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithTTL(time.Second))
 		require.NoError(t, err)
 		require.Equal(t, time.Now().Unix()+2, s.stamp(t, "k"))
@@ -377,39 +380,34 @@ func TestLegacyCallIsOneRoundTrip(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *site) {
 		var sent atomic.Int64
 		client := s.client(t)
-		client.AddHook(counter{&sent})
 		l := newLegacy(t, client)
-		for round := range 2 { // the scripts are loaded in the first
-			for name, call := range map[string]func() error{
-				"TryLock": func() error {
-					lock, err := l.TryLock(t.Context(), "free")
-					require.NoError(t, err)
-					sent.Add(-1)
-					return lock.Unlock(t.Context())
-				},
-				"held":    func() error { s.set(t, "held", "4102444800"); _, err := l.TryLock(t.Context(), "held"); return err },
-				"expired": func() error { s.set(t, "expired", "1"); _, err := l.TryLock(t.Context(), "expired"); return err },
-				"Extend and Adopt": func() error {
-					lock := mustLock(t, l, "mine", redlatch.WithToken("mine"))
-					require.NoError(t, lock.Extend(t.Context(), time.Minute))
-					sent.Add(-2)
-					_, err := l.Adopt(t.Context(), "mine", "mine")
-					return err
-				},
-				"Inspect": func() error { _, err := l.Inspect(t.Context(), "k"); return err },
-			} {
-				sent.Store(0)
-				err := call()
-				if name == "held" {
-					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-				} else {
-					require.NoError(t, err, name)
-				}
-				if round > 0 {
-					require.Equal(t, int64(1), sent.Load(), name)
-				}
-			}
-		}
+		try := func() error { return mustLock(t, l, "k").Unlock(t.Context()) }
+		require.NoError(t, try()) // the connection is made, and the scripts are loaded
+		_, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		_, err = l.Adopt(t.Context(), "k", "nobody")
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		client.AddHook(counter{&sent})
+
+		require.NoError(t, try())
+		require.Equal(t, int64(2), sent.Swap(0), "a free key and its release")
+		s.set(t, "k", "1")
+		require.NoError(t, try())
+		require.Equal(t, int64(2), sent.Swap(0), "an expired key and its release")
+		s.set(t, "k", "4102444800")
+		_, err = l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.Equal(t, int64(1), sent.Swap(0), "a held key")
+		_, err = l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, int64(1), sent.Swap(0), "Inspect")
+
+		lock := mustLock(t, l, "mine")
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		adopted, err := l.Adopt(t.Context(), "mine", lock.Token())
+		require.NoError(t, err)
+		require.NoError(t, adopted.Unlock(t.Context()))
+		require.Equal(t, int64(4), sent.Swap(0), "Lock, Extend, Adopt, Unlock")
 	})
 }
 
@@ -513,8 +511,9 @@ func TestLegacyWaiterLooksOnceASecond(t *testing.T) {
 		require.NoError(t, <-got)
 		require.Less(t, time.Since(deleted), s.within(1100*time.Millisecond))
 
-		s.set(t, "k", time.Now().Unix())
-		ends := time.Unix(time.Now().Unix()+1, 0)
+		<-time.After(time.Until(time.Now().Truncate(time.Second).Add(1500 * time.Millisecond)))
+		ends := time.Now().Truncate(time.Second).Add(time.Second)
+		s.set(t, "k", ends.Unix()-1)
 		_, err := l.Lock(t.Context(), "k")
 		require.NoError(t, err)
 		require.Less(t, time.Since(ends), s.within(100*time.Millisecond))

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// lab runs the tests of the module's root package, mutated and not.
+type lab struct {
+	root  string // of the module
+	dir   string // for mutated files, removed by close
+	tests []testFile
+}
+
+func newLab(ctx context.Context) (*lab, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list -m: %w", err)
+	}
+	l := &lab{root: strings.TrimSpace(string(root))}
+	if l.tests, err = readTests(l.root); err != nil {
+		return nil, err
+	}
+	l.dir, err = os.MkdirTemp("", "mutants")
+	return l, err
+}
+
+func (l *lab) close() { _ = os.RemoveAll(l.dir) }
+
+// unmutated runs the tests of all the mutants on the tree as it is: what fails there proves
+// nothing.
+func (l *lab) unmutated(ctx context.Context, chosen []mutant) error {
+	var tests []string
+	for _, m := range chosen {
+		if !slices.Contains(tests, m.tests) {
+			tests = append(tests, m.tests)
+		}
+	}
+	v := l.test(ctx, strings.Join(tests, "|"))
+	if v.outcome != survived {
+		return fmt.Errorf("the tests do not pass on the tree as it is: %s\n%s", strings.Join(v.by, ", "), v.output)
+	}
+	return nil
+}
+
+// try runs the tests that are meant to catch m.
+func (l *lab) try(ctx context.Context, m mutant) verdict {
+	text, err := m.apply(l.root)
+	if err != nil {
+		return verdict{outcome: stale, output: err.Error() + "\n"}
+	}
+	overlay, err := l.overlay(m, text)
+	if err != nil {
+		return verdict{outcome: broken, output: err.Error() + "\n"}
+	}
+	return l.test(ctx, m.tests, "-overlay", overlay)
+}
+
+// apply returns m's file with the mistake made.
+func (m mutant) apply(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		return "", fmt.Errorf("%s has this text %d times, not once:\n%s", m.file, n, m.old)
+	}
+	return strings.Replace(string(text), m.old, m.new, 1), nil
+}
+
+// overlay writes what makes the go command read text in place of m's file, which may be one that
+// is embedded. The external test package is left out where m has no use for it: that saves half of
+// the build.
+func (l *lab) overlay(m mutant, text string) (string, error) {
+	dir, err := os.MkdirTemp(l.dir, "")
+	if err != nil {
+		return "", err
+	}
+	mutated := filepath.Join(dir, filepath.Base(m.file))
+	replace := map[string]string{filepath.Join(l.root, m.file): mutated}
+	for _, name := range l.needless(m.tests) {
+		replace[name] = ""
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(mutated, []byte(text), 0o600); err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "overlay.json")
+	return name, os.WriteFile(name, overlay, 0o600)
+}
+
+// needless returns the files of the external test package if none of its tests matches.
+func (l *lab) needless(match string) []string {
+	var names []string
+	for _, f := range l.tests {
+		if !f.external {
+			continue
+		}
+		for _, path := range alternatives(match) {
+			test, _, _ := strings.Cut(path, "/")
+			if re, err := regexp.Compile(test); err != nil || slices.ContainsFunc(f.tests, re.MatchString) {
+				return nil
+			}
+		}
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// test runs the tests that match and judges what they say. Vet is off since it would refuse some
+// mistakes before they run, and so is inlining, which takes a third of the build.
+func (l *lab) test(ctx context.Context, match string, flags ...string) verdict {
+	args := append([]string{"test", "-json", "-count=1", "-timeout=60s", "-vet=off", "-gcflags=-l", "-run=" + match}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd.Dir = l.root
+	cmd.Env = append(os.Environ(), "REDLATCH_REQUIRE_REDIS=1") // a skipped test catches nothing
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.Output()
+	v := judge(stdout, err == nil)
+	if v.outcome == broken {
+		v.output += stderr.String()
+	}
+	return v
+}

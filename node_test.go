@@ -1,0 +1,112 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// answers is what a client says to the first commands, without sending them.
+type answers struct{ next chan error }
+
+func (a answers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		select {
+		case err := <-a.next:
+			cmd.SetErr(err)
+			return err
+		default:
+			return next(ctx, cmd)
+		}
+	}
+}
+
+func (a answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestSendKnowsWhatMayHaveBeenCarriedOut is rules 3 and 7: a command counts as never sent only if no
+// send of it can have been carried out.
+func TestSendKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: errors.New("no route")}
+	loading := redis.ErrNoScript // any answer of Redis
+	for name, c := range map[string]struct {
+		errs  []error
+		clean bool
+	}{
+		"closed":            {[]error{redis.ErrClosed}, true},
+		"no route, closed":  {[]error{dial, dial, redis.ErrClosed}, true},
+		"lost, then closed": {[]error{io.EOF, redis.ErrClosed}, false},
+		"lost, no route":    {[]error{dial, io.EOF, dial, redis.ErrClosed}, false},
+		"refused":           {[]error{loading}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, n := oneNode(t)
+			a := answers{make(chan error, len(c.errs))}
+			for _, err := range c.errs {
+				a.next <- err
+			}
+			n.client.AddHook(a)
+			j := n.start(context.Background(), func(ctx context.Context, n *node, _ *claim) (grant, error) {
+				_, _, err := send(ctx, n, nil, []any{"ping"})
+				return grant{}, err
+			}, &claim{bound: time.Minute}, form{})
+			<-j.ended
+			require.ErrorIs(t, j.err, c.errs[len(c.errs)-1])
+			require.Equal(t, c.clean, errors.As(j.err, new(*undone)))
+		})
+	}
+}
+
+// heldBack keeps the first script of a client back until it is let go.
+type heldBack struct {
+	arrived, let chan struct{}
+}
+
+func (h heldBack) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			select {
+			case h.arrived <- struct{}{}:
+				<-h.let
+				return next(context.Background(), cmd) // go-redis does not heed ctx on the wire
+			default:
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestStragglerThatLandsAfterTheCleanUpIsReleased is rule 4: the clean-up of an attempt found
+// nothing, and only then does its acquire arrive.
+func TestStragglerThatLandsAfterTheCleanUpIsReleased(t *testing.T) {
+	m, n := oneNode(t)
+	l, err := NewSetNXPX(n.client, WithTTL(time.Hour))
+	require.NoError(t, err)
+	warm, err := l.TryLock(t.Context(), "warm") // the scripts are loaded
+	require.NoError(t, err)
+	require.NoError(t, warm.Unlock(t.Context()))
+	h := heldBack{make(chan struct{}, 1), make(chan struct{})}
+	n.client.AddHook(h)
+	_, err = l.TryLock(t.Context(), "k", WithOpTimeout(50*time.Millisecond))
+	require.ErrorContains(t, err, "no reply within 50ms")
+	require.False(t, m.Exists("k"))
+	close(h.let)
+	require.Eventually(t, func() bool { return m.Exists("{k}:fence:k") }, 10*time.Second, time.Millisecond, "it landed")
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
+}
