@@ -1,0 +1,239 @@
+package fencemodel
+
+// The steps of the explored world. What is under way may land at any time, in any order.
+//
+// A message that is lost is one that never lands, so nothing is done to lose it; a request
+// that is refused is as good as lost. A reply does not land on its own: the client that
+// decides chooses which of the replies sent so far have reached it. An attempt begins when
+// its first acquire lands. (Had it begun earlier, fewer grants would have returned before
+// it: what is checked is no less than what must hold.)
+//
+// With bounds.plain, a lock vanishes and an attempt is given up in steps of their own. Else
+// fewer steps come to the same grants:
+//
+//   - A lock vanishes when something else lands on its node. Before that only its owner
+//     could tell, by a raise that is refused, which is as good as lost. A release is one of
+//     the ways to vanish.
+//   - An attempt is given up when its client begins another, or when a node is emptied: it
+//     can do nothing then that it could not do as one which never decides.
+//   - A raise or a heal that would change nothing does not land: it is as good as lost.
+
+// An explorer knows what can happen next.
+type explorer struct {
+	rules
+	bounds
+	cut bool // a counter went past maxFence, and was not followed
+}
+
+// roots returns the states in which the world can begin, up to the order of nodes.
+func (x *explorer) roots() []state {
+	var s state
+	s.resends, s.wipes = x.resends, x.wipes
+	for t := x.attempts; t < maxAttempts; t++ {
+		s.attempts[t].phase = over
+	}
+	var all []state
+	for i := range x.counters + 1 {
+		for j := range i + 1 {
+			for k := range j + 1 {
+				s.nodes[0].counter, s.nodes[1].counter, s.nodes[2].counter = i, j, k
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// next calls emit with every step that is possible in s, and what s becomes. The pointer is
+// good until emit returns.
+func (x *explorer) next(s *state, emit func(step, *state)) {
+	begun := false
+	for t := range s.attempts {
+		switch s.attempts[t].phase {
+		case fresh:
+			if !begun { // Those that have not begun are all the same.
+				x.begin(s, t, emit)
+			}
+			begun = true
+		case voting:
+			x.decisions(s, t, emit)
+		case raising:
+			x.rounds(s, t, emit)
+		case granted:
+			x.heal(s, t, emit)
+		}
+		for n := range s.nodes {
+			x.land(s, t, n, emit)
+		}
+		if x.plain && s.attempts[t].open() {
+			to := *s
+			to.attempts[t].phase = over
+			emit(step{kind: givesUp, attempt: t}, &to)
+		}
+	}
+	for n := range s.nodes {
+		x.landLate(s, n, emit)
+		if x.plain && s.nodes[n].holder != 0 {
+			to := *s
+			to.nodes[n].holder = 0
+			emit(step{kind: vanishes, node: n}, &to)
+		}
+	}
+	x.wipe(s, emit)
+}
+
+// nobody is the token of attempts that have ended and have nothing left to do on a node.
+const nobody token = maxAttempts + 1
+
+// acquire is step 1 on a node of a world without a clock. It returns 0 where it was refused
+// or is not to be followed.
+func (x *explorer) acquire(n *node, t token) fence {
+	if n.counter >= maxFence {
+		x.cut = true
+		return 0
+	}
+	vote, _ := n.acquire(t, 0)
+	return vote
+}
+
+// landLate lets the acquire of an attempt that has ended land. What it takes is released.
+func (x *explorer) landLate(s *state, n int, emit func(step, *state)) {
+	if s.late[n] == 0 {
+		return
+	}
+	to := *s
+	to.nodes[n].holder = 0
+	if x.acquire(&to.nodes[n], nobody) == 0 {
+		return
+	}
+	p := step{kind: lateAcquireLands, node: n}
+	if to.resends > 0 {
+		again := to
+		again.resends--
+		emit(p, &again)
+	}
+	to.late[n]--
+	emit(p, &to)
+}
+
+// begin lets the first acquire of an attempt land. If every client is at an attempt already,
+// one of these is given up.
+func (x *explorer) begin(s *state, t int, emit func(step, *state)) {
+	to := *s
+	a := &to.attempts[t]
+	a.phase = voting
+	a.after = s.granted.highest()
+	for n := range a.legs {
+		a.legs[n].acquires = 1
+	}
+	busy := 0
+	for i := range s.attempts {
+		if s.attempts[i].open() {
+			busy++
+		}
+	}
+	if busy < x.clients {
+		for n := range to.nodes {
+			x.landAcquire(&to, t, n, 0, emit)
+		}
+		return
+	}
+	for i := range s.attempts {
+		if x.plain || !s.attempts[i].open() {
+			continue
+		}
+		instead := to
+		instead.attempts[i].phase = over
+		for n := range to.nodes {
+			x.landAcquire(&instead, t, n, 1<<i, emit)
+		}
+	}
+}
+
+// land lets each request of an attempt to a node land.
+func (x *explorer) land(s *state, t, n int, emit func(step, *state)) {
+	if s.attempts[t].legs[n].acquires > 0 {
+		x.landAcquire(s, t, n, 0, emit)
+	}
+	for f := range s.attempts[t].legs[n].raises.each {
+		to := *s
+		a := &to.attempts[t]
+		leg := &a.legs[n]
+		leg.raises &^= set(f)
+		counter, ok := x.raise(&to.nodes[n], tokenOf(t), f) // 3.
+		if !ok {
+			continue
+		}
+		if a.phase == raising {
+			leg.hear(x.hear(a.f, f, counter), a.f, counter)
+		}
+		if !x.plain && to.nodes[n] == s.nodes[n] && leg.said == s.attempts[t].legs[n].said {
+			continue
+		}
+		emit(step{kind: raiseLands, attempt: t, node: n, f: f}, &to)
+	}
+}
+
+// landAcquire lets an acquire land. Where one may be sent again, it also stays under way.
+func (x *explorer) landAcquire(s *state, t, n int, ended uint8, emit func(step, *state)) {
+	to := *s
+	if !x.plain {
+		to.nodes[n].holder = 0
+	}
+	a := &to.attempts[t]
+	leg := &a.legs[n]
+	vote := x.acquire(&to.nodes[n], tokenOf(t)) // 1.
+	if vote == 0 {
+		return
+	}
+	switch a.phase {
+	case voting:
+		leg.said |= set(vote)
+	case raising:
+		leg.hear(x.hear(a.f, 0, vote), a.f, vote)
+	}
+	p := step{kind: acquireLands, attempt: t, node: n, f: vote, ended: ended}
+	if to.resends > 0 {
+		again := to
+		again.resends--
+		emit(p, &again)
+	}
+	leg.acquires--
+	emit(p, &to)
+}
+
+// wipe takes lock and counter from a node, while nobody acquires and if a quorum of the
+// others remember the highest fence or were healed by its owner. Without a clock healing
+// can promise no more.
+func (x *explorer) wipe(s *state, emit func(step, *state)) {
+	if s.wipes == 0 {
+		return
+	}
+	to := *s
+	to.wipes--
+	p := step{kind: isEmptied}
+	for t := range s.attempts {
+		if s.attempts[t].open() {
+			if x.plain {
+				return
+			}
+			to.attempts[t].phase = over
+			p.ended |= 1 << t
+		}
+	}
+	for n := range s.nodes {
+		remember := 0
+		for m := range s.nodes {
+			if m != n && (s.nodes[m].counter >= s.granted.highest() || s.healed&(1<<m) != 0) {
+				remember++
+			}
+		}
+		if remember >= majority {
+			emptied := to
+			emptied.nodes[n] = node{}
+			emptied.healed &^= 1 << n
+			p.node = n
+			emit(p, &emptied)
+		}
+	}
+}
