@@ -105,6 +105,18 @@ func (w *world) gone(t *testing.T, key string) {
 	eventually(t, key+" is gone", func() bool { return w.exists(t, key) == 0 })
 }
 
+// lastsLong waits until key lasts for most of an hour, as far as Inspect sees: the slower nodes may
+// be late.
+func (w *world) lastsLong(t *testing.T, key string) {
+	t.Helper()
+	l := w.locker(t)
+	eventually(t, key+" lasts", func() bool {
+		st, err := l.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		return st.TTL > 50*time.Minute
+	})
+}
+
 // everywhere runs f on every node.
 func (w *world) everywhere(f func(c *redis.Client)) {
 	for _, c := range w.admin {
@@ -288,9 +300,7 @@ var conformance = []conformanceCase{
 	{"an acquire that comes again never shortens the lease", func(t *testing.T, w *world) {
 		mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal())
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
-		st, err := w.locker(t).Inspect(t.Context(), w.key)
-		require.NoError(t, err)
-		require.Greater(t, st.TTL, 50*time.Minute)
+		w.lastsLong(t, w.key)
 		require.NoError(t, lock.Unlock(t.Context()))
 	}},
 
@@ -356,9 +366,7 @@ var conformance = []conformanceCase{
 		require.Greater(t, long.Sub(was), 50*time.Minute)
 		require.NoError(t, lock.Extend(t.Context(), time.Millisecond))
 		require.Equal(t, long, lock.Until())
-		st, err := w.locker(t).Inspect(t.Context(), w.key)
-		require.NoError(t, err)
-		require.Greater(t, st.TTL, 50*time.Minute)
+		w.lastsLong(t, w.key)
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Microsecond), redlatch.ErrInvalidOption)
 		require.NoError(t, lock.Unlock(t.Context()))
 	}},
@@ -499,7 +507,8 @@ var conformance = []conformanceCase{
 			w.everywhere(func(c *redis.Client) {
 				for _, key := range c.Keys(t.Context(), "*").Val() {
 					if strings.HasSuffix(key, w.key) && !(w.timeless && key == w.key) {
-						require.Positive(t, c.PTTL(t.Context(), key).Val(), key)
+						// -1 says that it has none; -2 that a late release came between.
+						require.NotEqual(t, time.Duration(-1), c.PTTL(t.Context(), key).Val(), key)
 					}
 				}
 			})
@@ -535,7 +544,7 @@ var conformance = []conformanceCase{
 			locks = append(locks, mustLock(t, l, key, redlatch.WithKeyPrefix(w.key+"/")))
 		}
 		for _, lock := range locks {
-			require.Equal(t, w.nodes, w.exists(t, w.key+"/"+lock.Key()))
+			eventually(t, "it is on all nodes", func() bool { return w.exists(t, w.key+"/"+lock.Key()) == w.nodes })
 			require.NoError(t, lock.Unlock(t.Context()))
 		}
 	}},
