@@ -99,7 +99,8 @@ func (l *lease) prolongLocked(start instant, length time.Duration) {
 	if start.since(l.start)+length > l.length {
 		l.start, l.length = start, length
 	}
-	l.renewAt = l.length - validity(l.cfg.ttl, l.cfg.drift) + l.cfg.ttl/3
+	full := validity(l.cfg.ttl, l.cfg.drift)
+	l.renewAt = l.length - full + min(l.cfg.ttl/3, full/2)
 	if l.unclaimed {
 		l.renewAt = l.length / unclaimedShare
 	}

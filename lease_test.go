@@ -145,7 +145,12 @@ func TestUndoIsDetachedFromItsCtx(t *testing.T) {
 	}
 	_, err := scriptedLocker(t, s).TryLock(ctx, "k")
 	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, <-undone)
+	select {
+	case err := <-undone:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "what it may have taken was not given back")
+	}
 }
 
 // TestPollingRidesTroubleOut is rule 16, where nobody hands the lock on.
@@ -175,7 +180,9 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, trouble)
 
-		_, err = scriptedLocker(t, s).Lock(t.Context(), "k")
+		again, cancelAgain := context.WithTimeout(t.Context(), time.Second)
+		defer cancelAgain()
+		_, err = scriptedLocker(t, s).Lock(again, "k")
 		require.Same(t, trouble, errors.Unwrap(err), "at the first attempt it is returned")
 	})
 }
@@ -218,13 +225,14 @@ func TestLateAnswerRevivesNothing(t *testing.T) {
 func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(map[string]bool)
-		s := &scripted{onAcquire: func(_ context.Context, c *claim) (grant, error) {
+		s := &scripted{}
+		s.onAcquire = func(_ context.Context, c *claim) (grant, error) {
 			seen[c.token] = true
-			if len(seen) < 5 {
+			if s.acquires.Load() < 5 {
 				return grant{}, ErrNotAcquired
 			}
 			return grant{}, nil
-		}}
+		}
 		lock, err := scriptedLocker(t, s).Lock(t.Context(), "k")
 		require.NoError(t, err)
 		require.Len(t, seen, 5)
@@ -299,6 +307,18 @@ func TestHourOfWaiting(t *testing.T) {
 		require.ErrorIs(t, lock.Err(), ErrLost)
 		require.NoError(t, next.Unlock(t.Context()))
 		time.Sleep(10 * time.Second)
+	})
+}
+
+// TestRenewalComesBeforeTheEnd, also where the drift leaves less than a third of the TTL.
+func TestRenewalComesBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, opts := range [][]Option{{WithDrift(0.7)}, {WithTTL(4 * time.Millisecond)}} {
+			lock := granted(t, scriptedLocker(t, &scripted{}), opts...)
+			time.Sleep(time.Minute)
+			require.NoError(t, lock.Err())
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
 	})
 }
 
@@ -626,4 +646,17 @@ func TestPauseEndsWithTheHoldersLease(t *testing.T) {
 		require.GreaterOrEqual(t, d, shortestPause/2)
 		require.Less(t, d, longestPause)
 	}
+}
+
+// TestForgottenLockIsRenewedNoMore is rule 13, whatever the machine has to do.
+func TestForgottenLockIsRenewedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
+		time.Sleep(4 * time.Second)
+		require.Equal(t, int64(1), s.extensions.Load())
+		runtime.GC()
+		time.Sleep(time.Hour)
+		require.Equal(t, int64(1), s.extensions.Load())
+	})
 }

@@ -74,8 +74,12 @@ func TestFirstComeFirstServed(t *testing.T) {
 	fence := holder.Fence()
 	require.NoError(t, holder.Unlock(t.Context()))
 	for i, got := range line {
-		lock := <-got
-		require.NotNil(t, lock)
+		var lock *redlatch.Lock
+		select {
+		case lock = <-got:
+		case <-time.After(10 * time.Second):
+		}
+		require.NotNil(t, lock, "waiter %d is not served in its turn", i)
 		for _, later := range line[i+1:] {
 			require.Empty(t, later, "somebody was served before waiter %d", i)
 		}
@@ -116,7 +120,12 @@ func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	crashed := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(1500*time.Millisecond))
 	first := waitInLine(t, newLocker(t, s.Client(t)), "k")
 	second := waitInLine(t, newLocker(t, s.Client(t)), "k")
-	lock := <-first
+	var lock *redlatch.Lock
+	select {
+	case lock = <-first:
+	case <-second:
+		require.Fail(t, "whoever came later was served first")
+	}
 	late := time.Since(crashed.Until())
 	require.NotNil(t, lock)
 	require.Less(t, late, 300*time.Millisecond)
@@ -457,6 +466,29 @@ func TestLocksDoNotShareAQueue(t *testing.T) {
 	}
 }
 
+// TestQueueOfAnotherTypeKeepsNoLock is rules 7 and 19: somebody's data under the queue's name.
+func TestQueueOfAnotherTypeKeepsNoLock(t *testing.T) {
+	s := redistest.Start(t)
+	lock := mustLock(t, newLocker(t, s.Client(t)), "k")
+	require.NoError(t, s.Client(t).Set(t.Context(), "{k}:queue:k", "theirs", time.Hour).Err())
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Zero(t, s.Client(t).Exists(t.Context(), "k").Val())
+	require.Equal(t, "theirs", s.Client(t).Get(t.Context(), "{k}:queue:k").Val())
+}
+
+// TestGivingUpTouchesNoStrangersKey is rule 19: not even one that holds nothing.
+func TestGivingUpTouchesNoStrangersKey(t *testing.T) {
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	require.NoError(t, direct.Set(t.Context(), "k", "", 0).Err())
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := newLocker(t, s.Client(t)).Lock(ctx, "k", redlatch.WithToken("job-7"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	eventually(t, "it left the queue", func() bool { return direct.Exists(t.Context(), "{k}:queue:k").Val() == 0 })
+	require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
+}
+
 // TestForgedMessagesGrantNothing: what is published by others, replayed or malformed, is ignored.
 func TestForgedMessagesGrantNothing(t *testing.T) {
 	s := redistest.Start(t)
@@ -609,4 +641,17 @@ func TestClusterKeepsALockInOneSlot(t *testing.T) {
 	stop := make(chan struct{})
 	time.AfterFunc(2*time.Second, func() { close(stop) })
 	t.Logf("%d grants", crowd(t, lockers, stop))
+}
+
+// TestReleaseLeavesNoGap: a key that is waited for is never free, so nobody can barge.
+func TestReleaseLeavesNoGap(t *testing.T) {
+	s := redistest.Start(t)
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	got := waitInLine(t, newLocker(t, s.Client(t)), "k")
+	require.NoError(t, holder.Unlock(t.Context()))
+	next := s.Client(t).Get(t.Context(), "k").Val()
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Equal(t, lock.Token(), next)
+	require.NoError(t, lock.Unlock(t.Context()))
 }

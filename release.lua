@@ -5,7 +5,7 @@
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter; absent with the queue
 -- KEYS[3] its queue; absent: nobody queues
--- ARGV[1] token
+-- ARGV[1] token; empty to leave the queue and release nothing
 -- ARGV[2] the entry with which the token itself is still queued, or ''
 -- ARGV[3] how long a waiter has to claim its full TTL, ms
 -- ARGV[4] how long to remember the counter after its last use, ms
@@ -18,17 +18,21 @@
 -- What is told: "<claim time, ms> <TIME's seconds> <TIME's µs> <fence> <length of the token>
 -- <token><key>".
 
+-- A queue of another type is none: it must not keep a lock from being released.
 local queue = KEYS[3]
 if queue and ARGV[2] ~= '' then
-  redis.call('ZREM', queue, ARGV[2])
+  redis.pcall('ZREM', queue, ARGV[2])
+end
+if ARGV[1] == '' then
+  return 0
 end
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
 
 while queue do
-  local head = redis.call('ZPOPMIN', queue)
-  if not head[1] then
+  local head = redis.pcall('ZPOPMIN', queue)
+  if head.err or not head[1] then
     break
   end
   local ttl, channel, token = string.match(head[1], '^(%d+) (%S+) (.*)$')

@@ -120,9 +120,10 @@ func (l *lab) needless(match string) []string {
 }
 
 // test runs the tests that match and judges what they say. Vet is off since it would refuse some
-// mistakes before they run, and so is inlining, which takes a third of the build.
+// mistakes before they run, and so are inlining and what a debugger needs, which take a third of
+// the build.
 func (l *lab) test(ctx context.Context, match string, flags ...string) verdict {
-	args := append([]string{"test", "-json", "-count=1", "-timeout=60s", "-vet=off", "-gcflags=-l", "-run=" + match}, flags...)
+	args := append([]string{"test", "-json", "-count=1", "-timeout=60s", "-vet=off", "-gcflags=-l", "-ldflags=-w", "-run=" + match}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
 	cmd.Dir = l.root
 	cmd.Env = append(os.Environ(), "REDLATCH_REQUIRE_REDIS=1") // a skipped test catches nothing

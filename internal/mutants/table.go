@@ -410,7 +410,7 @@ var mutants = []mutant{
 		name: "a forgotten lock renewed for ever", rule: "13", file: "lease.go",
 		old:   `(l.fresh != nil || l.held.Value() != nil)`,
 		new:   `true`,
-		tests: "TestForgottenLockEndsWithItsTTL",
+		tests: "TestForgottenLockIsRenewedNoMore",
 	},
 	{
 		name: "a goroutine for each idle lock", rule: "14", file: "lease.go",
@@ -503,12 +503,12 @@ var mutants = []mutant{
 		name: "a release that frees a key that is waited for", rule: "Hand-off", file: "release.lua",
 		old:   `while queue do`,
 		new:   `while false do`,
-		tests: "TestFirstComeFirstServed",
+		tests: "TestReleaseLeavesNoGap",
 	},
 	{
 		name: "last come, first served", rule: "Hand-off", file: "release.lua",
-		old:   `redis.call('ZPOPMIN', queue)`,
-		new:   `redis.call('ZPOPMAX', queue)`,
+		old:   `redis.pcall('ZPOPMIN', queue)`,
+		new:   `redis.pcall('ZPOPMAX', queue)`,
 		tests: "TestFirstComeFirstServed",
 	},
 	{
