@@ -6,15 +6,16 @@
 -- KEYS[3] its queue; absent: no place is asked for
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
--- ARGV[3] how long to remember the counter after its last use, ms
--- ARGV[4] grain of the clock that is the counter's floor, µs
--- ARGV[5] the entry to queue: "<TTL, ms> <channel of the waiter's process> <token>"
--- ARGV[6] how long to remember the queue after its last use, ms
+-- ARGV[3] grain of the clock that is the counter's floor, µs; absent: 1
+-- ARGV[4] the entry to queue: "<TTL, ms> <channel of the waiter's process> <token>"
 --
 -- Granted: the fence as an integer, or 1 without a counter.
 -- Held by another, without a queue: {what is left of the holder's TTL in ms, -1 where it has none}.
 -- With a queue: {the same for the first in it, -1 for the others; the holder; 1 if the entry is
 -- new; 1 if it is the first; TIME's seconds; TIME's µs}.
+
+local fenceMemory = 86400000 -- how long the counter outlives its last use, ms
+local queueMemory = 60000 -- how long the queue does: waiters use it about once a second
 
 local queue = KEYS[3]
 local holder = redis.call('GET', KEYS[1])
@@ -25,9 +26,9 @@ if holder and holder ~= ARGV[1] then
   -- The last place is the highest score + 1, not the time: a clock that was set back would let
   -- newcomers overtake. Who queues already keeps its place.
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-  local new = redis.call('ZADD', queue, 'NX', (last[2] or 0) + 1, ARGV[5])
-  redis.call('PEXPIRE', queue, ARGV[6])
-  local first = not last[1] or new == 0 and redis.call('ZRANK', queue, ARGV[5]) == 0
+  local new = redis.call('ZADD', queue, 'NX', (last[2] or 0) + 1, ARGV[4])
+  redis.call('PEXPIRE', queue, queueMemory)
+  local first = not last[1] or new == 0 and redis.call('ZRANK', queue, ARGV[4]) == 0
   local time = redis.call('TIME')
   return {first and redis.call('PTTL', KEYS[1]) or -1, holder, new, first and 1 or 0,
     tonumber(time[1]), tonumber(time[2])}
@@ -42,7 +43,7 @@ if KEYS[2] then
   end
 end
 if queue then
-  redis.call('ZREM', queue, ARGV[5])
+  redis.call('ZREM', queue, ARGV[4])
 end
 -- A lease is never shortened by an acquire that comes again.
 if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
@@ -55,6 +56,6 @@ end
 -- The clock is the counter's floor: fences keep growing after the counter was lost.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-fence = math.max(fence + 1, now - now % ARGV[4])
-redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[3])
+fence = math.max(fence + 1, now - now % (ARGV[3] or 1))
+redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', fenceMemory)
 return fence

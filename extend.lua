@@ -4,7 +4,6 @@
 -- KEYS[2] its fence counter; absent: it has none
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
--- ARGV[3] how long to remember the counter after its last use, ms
 --
 -- 1: it lasts for the TTL or longer. 0: the token does not hold it.
 
@@ -15,6 +14,6 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 if KEYS[2] then
-  redis.call('PEXPIRE', KEYS[2], ARGV[3])
+  redis.call('PEXPIRE', KEYS[2], 86400000) -- as acquire.lua has it
 end
 return 1

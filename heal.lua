@@ -5,7 +5,6 @@
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 -- ARGV[3] the lock's fence
--- ARGV[4] how long to remember the counter after its last use, ms
 --
 -- 1: set. 0: the key is there, and was left alone.
 --
@@ -23,7 +22,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
 if counter and counter < tonumber(ARGV[3]) then
-  redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+  redis.call('SET', KEYS[2], ARGV[3], 'PX', 86400000) -- as acquire.lua has it
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1

@@ -4,7 +4,6 @@
 -- KEYS[2] its fence counter
 -- ARGV[1] token
 -- ARGV[2] the fence to raise the counter to
--- ARGV[3] how long to remember the counter after its last use, ms
 --
 -- The counter as it is now: the fence, or what was higher already. 0: the token does not hold it.
 
@@ -17,7 +16,7 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 end
 local fence = tonumber(ARGV[2])
 if counter < fence then
-  redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', 86400000) -- as acquire.lua has it
   return fence
 end
 return counter

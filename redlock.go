@@ -330,7 +330,7 @@ func heal(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
 	words := healScript.call(1, &c.key, &c.token, &ttl)
 	if c.fenced {
-		words = healScript.call(2, &c.key, &c.fences, &c.token, &ttl, &c.fence, &fenceMemory)
+		words = healScript.call(2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
 	}
 	reply, _, err := send(ctx, n, healScript, words)
 	switch {

@@ -27,16 +27,9 @@ var (
 	inspectScript = newScript(inspectSource)
 )
 
-// claimTime is how long a waiter that was handed a lock has to claim its full TTL.
+// claimTime is how long a waiter that was handed a lock has to claim its full TTL, as release.lua
+// has it.
 const claimTime = time.Second
-
-// In milliseconds, how long a fence counter and a queue outlive their last use. Waiters use their
-// queue about once a second.
-var (
-	fenceMemory = (24 * time.Hour).Milliseconds()
-	queueMemory = time.Minute.Milliseconds()
-	claimMillis = claimTime.Milliseconds()
-)
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:
 //
@@ -112,12 +105,14 @@ func (s *setNXPX) passOn(ctx context.Context, n *node, c *claim) (grant, error) 
 	if s.handover == nil {
 		return release(ctx, n, c)
 	}
-	told := 1 // PUBLISH's answer is that of all the servers there are
-	if s.cluster {
-		told = 0
+	words := releaseScript.call(3, &c.key, &c.fences, &c.queue, &c.token)
+	switch {
+	case s.cluster:
+		words = append(words, &c.entry, "cluster")
+	case c.entry != "":
+		words = append(words, &c.entry)
 	}
-	answer, err := released(ctx, n, releaseScript.call(3, &c.key, &c.fences, &c.queue, &c.token, &c.entry,
-		&claimMillis, &fenceMemory, &queueMemory, told))
+	answer, err := released(ctx, n, words)
 	if answer < 0 {
 		s.handover.degrade(&s.handover.unheard, errNoPublish)
 	}
@@ -160,9 +155,13 @@ func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 		}
 	}
 	if c.entry == "" {
-		return askToAcquire(ctx, n, acquireScript.call(2, &c.key, &c.fences, &c.token, &ttl, &fenceMemory, max(c.grain, 1)))
+		words := acquireScript.call(2, &c.key, &c.fences, &c.token, &ttl)
+		if c.grain > 1 {
+			words = append(words, c.grain)
+		}
+		return askToAcquire(ctx, n, words)
 	}
-	g, err := askToAcquire(ctx, n, acquireScript.call(3, &c.key, &c.fences, &c.queue, &c.token, &ttl, &fenceMemory, 1, &c.entry, &queueMemory))
+	g, err := askToAcquire(ctx, n, acquireScript.call(3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry))
 	if !c.fenced {
 		g.fence = 0
 	}
@@ -221,7 +220,7 @@ func extend(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
 	words := extendScript.call(1, &c.key, &c.token, &ttl)
 	if c.fenced {
-		words = extendScript.call(2, &c.key, &c.fences, &c.token, &ttl, &fenceMemory)
+		words = extendScript.call(2, &c.key, &c.fences, &c.token, &ttl)
 	}
 	_, _, err := compared(ctx, n, "extend.lua", extendScript, words)
 	return grant{}, err
@@ -229,7 +228,7 @@ func extend(ctx context.Context, n *node, c *claim) (grant, error) {
 
 // release deletes the lock, wherever no queue is kept.
 func release(ctx context.Context, n *node, c *claim) (grant, error) {
-	_, err := released(ctx, n, releaseScript.call(1, &c.key, &c.token, ""))
+	_, err := released(ctx, n, releaseScript.call(1, &c.key, &c.token))
 	return grant{}, err
 }
 

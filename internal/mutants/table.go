@@ -47,8 +47,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "release compares a prefix of the token", rule: "1, 7", file: "release.lua",
-		old:   `if redis.call('GET', KEYS[1]) ~= ARGV[1] then`,
-		new:   `if string.sub(redis.call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then`,
+		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
+		new:   `if ARGV[1] == '' or string.sub(call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then`,
 		tests: conformance + "a token is compared whole",
 	},
 	{
@@ -207,7 +207,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a fence counter without a TTL", rule: "6", file: "acquire.lua",
-		old:   `string.format('%.0f', fence), 'PX', ARGV[3])`,
+		old:   `string.format('%.0f', fence), 'PX', fenceMemory)`,
 		new:   `string.format('%.0f', fence))`,
 		tests: "TestFirstComeFirstServed",
 	},
@@ -215,14 +215,14 @@ var mutants = []mutant{
 	// End.
 	{
 		name: "an Unlock that deletes nothing", rule: "7", file: "release.lua",
-		old:   `return redis.call('DEL', KEYS[1])`,
+		old:   `return call('DEL', KEYS[1])`,
 		new:   `return 1`,
 		tests: "TestLostReplyIsNotLostOwnership/fenced",
 	},
 	{
 		name: "release without compare", rule: "7", file: "release.lua",
-		old:   `if redis.call('GET', KEYS[1]) ~= ARGV[1] then`,
-		new:   `if false then`,
+		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
+		new:   `if ARGV[1] == '' then`,
 		tests: conformance + "after expiry",
 	},
 	{
@@ -507,8 +507,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "last come, first served", rule: "Hand-off", file: "release.lua",
-		old:   `redis.pcall('ZPOPMIN', queue)`,
-		new:   `redis.pcall('ZPOPMAX', queue)`,
+		old:   `pcall('ZPOPMIN', queue)`,
+		new:   `pcall('ZPOPMAX', queue)`,
 		tests: "TestFirstComeFirstServed",
 	},
 	{
@@ -519,13 +519,13 @@ var mutants = []mutant{
 	},
 	{
 		name: "a queue without a TTL", rule: "6", file: "acquire.lua",
-		old:   `redis.call('PEXPIRE', queue, ARGV[6])`,
+		old:   `redis.call('PEXPIRE', queue, queueMemory)`,
 		new:   ``,
 		tests: "TestFirstComeFirstServed",
 	},
 	{
 		name: "a dead process holds up the queue", rule: "Hand-off", file: "release.lua",
-		old:   `if heard > 0 or ARGV[6] == '0' then`,
+		old:   `if heard > 0 or ARGV[3] then`,
 		new:   `if true then`,
 		tests: "TestCrashedWaitersAreSkipped",
 	},
@@ -608,20 +608,20 @@ var mutants = []mutant{
 	// The strategy: fences, companions, scripts.
 	{
 		name: "a fence that does not grow", rule: "Fencing", file: "acquire.lua",
-		old:   `fence = math.max(fence + 1, now - now % ARGV[4])`,
+		old:   `fence = math.max(fence + 1, now - now % (ARGV[3] or 1))`,
 		new:   `fence = math.max(fence, 1)`,
 		tests: conformance + "fences grow",
 	},
 	{
 		name: "a fence by the counter alone", rule: "Fencing", file: "acquire.lua",
-		old:   `fence = math.max(fence + 1, now - now % ARGV[4])`,
+		old:   `fence = math.max(fence + 1, now - now % (ARGV[3] or 1))`,
 		new:   `fence = fence + 1`,
 		tests: "TestFencesOfOneNodeGrow",
 	},
 	{
 		name: "a fence by the clock alone", rule: "Fencing", file: "acquire.lua",
-		old:   `fence = math.max(fence + 1, now - now % ARGV[4])`,
-		new:   `fence = now - now % ARGV[4]`,
+		old:   `fence = math.max(fence + 1, now - now % (ARGV[3] or 1))`,
+		new:   `fence = now - now % (ARGV[3] or 1)`,
 		tests: "TestHealedQuorumIssuesNoOlderFence",
 	},
 	{
@@ -735,8 +735,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "a heal that raises the counter past the fence", rule: "Fencing", file: "heal.lua",
-		old:   `redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])`,
-		new:   `redis.call('SET', KEYS[2], string.format('%.0f', ARGV[3] + 1), 'PX', ARGV[4])`,
+		old:   `redis.call('SET', KEYS[2], ARGV[3], 'PX', 86400000)`,
+		new:   `redis.call('SET', KEYS[2], string.format('%.0f', ARGV[3] + 1), 'PX', 86400000)`,
 		tests: "TestExtendHealsEmptiedNodes",
 	},
 	{
