@@ -72,7 +72,7 @@ func (r *redlock) agree(ctx context.Context, c *claim, votes *tally) (uint64, er
 
 // raise raises the fence counter of a lock.
 func raise(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := raiseScript.call(2, &c.key, &c.fences, &c.token, &c.fence)
+	words := raiseScript.call(ctx, 2, &c.key, &c.fences, &c.token, &c.fence)
 	reply, _, err := send(ctx, n, raiseScript, words)
 	switch counter, ok := reply.(int64); {
 	case wrongType(err):

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A job is one operation under way on one node. It is the context of its commands too: the
@@ -21,6 +23,12 @@ type job struct {
 
 	next, prev *job // guarded by crew.mu
 	listed     bool // likewise
+
+	here   bool              // in the goroutine of who waits for it
+	flight *redis.AutoFuture // its command, where nobody waited for that
+	failed error             // why it was carried out here in vain, until it is sent again
+	resent bool              // it may have been carried out then
+	words  [10]any           // room for those of its command
 
 	trouble atomic.Pointer[error] // why it was sent again, last
 	settled atomic.Bool
@@ -39,17 +47,21 @@ type form struct {
 	index   int         // of the node, for who reads report
 }
 
-func (j *job) Deadline() (time.Time, bool) { return j.deadline, !j.last }
+func (j *job) Deadline() (time.Time, bool) { return j.deadline, !j.stays() }
+
+// stays reports whether its end ends no command: those of a release are carried out by the crew
+// though nobody waits for them.
+func (j *job) stays() bool { return j.last && !j.here }
 
 func (j *job) Done() <-chan struct{} {
-	if j.last {
+	if j.stays() {
 		return nil
 	}
 	return j.ended
 }
 
 func (j *job) Err() error {
-	if j.settled.Load() && !j.last {
+	if j.settled.Load() && !j.stays() {
 		return context.Canceled
 	}
 	return nil
@@ -57,6 +69,17 @@ func (j *job) Err() error {
 
 // sentAgain notes why a command of the job is sent again.
 func (j *job) sentAgain(err error) { j.trouble.Store(&err) }
+
+// wait returns the outcome of j. Where ctx ends first, that is the outcome.
+func (j *job) wait(ctx context.Context) (grant, error) {
+	select {
+	case <-j.ended:
+	case <-ctx.Done():
+		j.settle(grant{}, ctxError(ctx))
+		<-j.ended
+	}
+	return j.grant, j.err
+}
 
 // noReply returns the error of a job whose deadline has passed.
 func (j *job) noReply() error {
@@ -232,6 +255,20 @@ func (c *crew) afterLocked(j *job) *job {
 	next := c.waiting[0]
 	c.waiting = c.waiting[1:]
 	return next
+}
+
+// list has j settled at its deadline, unless it is struck off before.
+func (c *crew) list(j *job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listLocked(j)
+}
+
+// strike ends what list began.
+func (c *crew) strike(j *job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strikeLocked(j)
 }
 
 // listLocked puts j into the ring and has the timer fire for its deadline.

@@ -78,7 +78,9 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 		return nil, wrap("new legacysetnx", "", err)
 	}
 	_, cluster := client.(*redis.ClusterClient)
-	return newEngine(&legacySetNX{node: newNode(client, mostJobs), cluster: cluster}, opts)
+	s := &legacySetNX{node: newNode(client, mostJobs), cluster: cluster}
+	s.node.pipeline = pipelineOf(client)
+	return newEngine(s, opts)
 }
 
 // legacySetNX keeps locks on one node.
@@ -130,7 +132,7 @@ func (s *legacySetNX) inspect(ctx context.Context, c *claim) (Status, error) {
 
 // legacyAcquire climbs the ladder.
 func legacyAcquire(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := legacyAcquireScript.legacyCall(c, c.token, wholeSeconds(c.ttl), clock(c))
+	words := legacyAcquireScript.legacyCall(ctx, c, c.token, wholeSeconds(c.ttl), clock(c))
 	reply, _, err := send(ctx, n, legacyAcquireScript, words)
 	if err != nil {
 		return grant{}, err
@@ -151,14 +153,14 @@ func legacyAcquire(ctx context.Context, n *node, c *claim) (grant, error) {
 
 // legacyExtend makes the lock last.
 func legacyExtend(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := legacyExtendScript.legacyCall(c, c.token, wholeSeconds(c.ttl), clock(c))
+	words := legacyExtendScript.legacyCall(ctx, c, c.token, wholeSeconds(c.ttl), clock(c))
 	_, _, err := compared(ctx, n, "legacy_extend.lua", legacyExtendScript, words)
 	return grant{}, err
 }
 
 // legacyRelease deletes the lock.
 func legacyRelease(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := legacyReleaseScript.legacyCall(c, c.token, clock(c))
+	words := legacyReleaseScript.legacyCall(ctx, c, c.token, clock(c))
 	answer, resent, err := compared(ctx, n, "legacy_release.lua", legacyReleaseScript, words)
 	switch {
 	case answer < 0:
@@ -171,7 +173,7 @@ func legacyRelease(ctx context.Context, n *node, c *claim) (grant, error) {
 
 // legacyInspect reads who holds the lock.
 func legacyInspect(ctx context.Context, n *node, c *claim) (grant, error) {
-	reply, _, err := send(ctx, n, legacyInspectScript, legacyInspectScript.legacyCall(c, clock(c)))
+	reply, _, err := send(ctx, n, legacyInspectScript, legacyInspectScript.legacyCall(ctx, c, clock(c)))
 	if err != nil {
 		return grant{}, err
 	}
@@ -186,9 +188,8 @@ func legacyInspect(ctx context.Context, n *node, c *claim) (grant, error) {
 }
 
 // legacyCall returns the words of an EVALSHA with the lock and its two companions as keys.
-func (s *script) legacyCall(c *claim, args ...any) []any {
-	keys := []any{&c.key, companion("owner", c.key), companion("stamp", c.key)}
-	return s.call(len(keys), append(keys, args...)...)
+func (s *script) legacyCall(ctx context.Context, c *claim, args ...any) []any {
+	return append(s.call(ctx, 3, &c.key, companion("owner", c.key), companion("stamp", c.key)), args...)
 }
 
 // clock returns the time by which a lock is judged, or "" for that of Redis. A command that is

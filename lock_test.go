@@ -50,6 +50,20 @@ var kinds = []kind{
 		},
 	},
 	{
+		name: "SetNXPX, pipelined", nodes: 1, ttl: time.Second, fences: true,
+		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+			client, ok := clients[0].(*redis.Client)
+			if !ok || client == nil {
+				return redlatch.NewSetNXPX(clients[0], opts...)
+			}
+			pipelined, err := client.AutoPipeline()
+			if err != nil {
+				return nil, err
+			}
+			return redlatch.NewSetNXPX(pipelined, opts...)
+		},
+	},
+	{
 		name: "LegacySetNX", nodes: 1, ttl: time.Second, timeless: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			return redlatch.NewLegacySetNX(clients[0], opts...)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,9 +33,17 @@ func newScript(source string) *script {
 }
 
 // call returns the words of an EVALSHA. Pointers in args cost no allocation.
-func (s *script) call(keys int, args ...any) []any {
-	words := make([]any, 0, 3+len(args))
-	return append(append(words, "evalsha", &s.sha, keys), args...)
+func (s *script) call(ctx context.Context, keys int, args ...any) []any {
+	return append(append(blank(ctx), "evalsha", &s.sha, keys), args...)
+}
+
+// blank returns an empty slice for the words of one command, in the job that ctx is: it sends one
+// after the other.
+func blank(ctx context.Context) []any {
+	if j, ok := ctx.(*job); ok {
+		return j.words[:0]
+	}
+	return nil
 }
 
 // once is a command that go-redis must not send again by itself, so that send knows whether it
@@ -49,9 +58,17 @@ func (once) NoRetry() bool { return true }
 // was carried out.
 func send(ctx context.Context, n *node, s *script, words []any) (reply any, resent bool, err error) {
 	j, _ := ctx.(*job)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	pause := firstPause
+	if j != nil && j.failed != nil {
+		why := j.failed
+		resent, j.failed = j.resent, nil
+		if !sleep(ctx, jitter(pause)) {
+			return nil, resent, why
+		}
+	}
+	for ; ; pause = min(2*pause, lastPause) {
 		cmd := redis.NewCmd(ctx, words...)
-		err := n.client.Process(ctx, once{cmd})
+		err := n.process(ctx, j, once{cmd})
 		switch {
 		case err == nil, errors.Is(err, redis.Nil):
 			return cmd.Val(), resent, nil
@@ -61,7 +78,10 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 			continue
 		}
 		never := neverLeft(err)
-		if j == nil || !passing(err) || time.Now().After(j.deadline) || !sleep(ctx, pause/2+rand.N(pause)) {
+		if j != nil && j.here && passing(err) {
+			j.failed = err
+		}
+		if j == nil || j.here || !passing(err) || time.Now().After(j.deadline) || !sleep(ctx, jitter(pause)) {
 			if never && !resent {
 				err = &undone{err}
 			}
@@ -71,6 +91,17 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 		j.sentAgain(err)
 	}
 }
+
+// process runs one command.
+func (n *node) process(ctx context.Context, j *job, cmd redis.Cmder) error {
+	if j != nil && j.here {
+		return j.submit(cmd)
+	}
+	return n.client.Process(ctx, cmd)
+}
+
+// jitter returns a random duration around d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // neverLeft reports whether a command that failed with err cannot have been carried out.
 func neverLeft(err error) bool {
@@ -115,8 +146,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // A node is one Redis as the strategies see it: an operation on it ends in time, whatever the
 // settings of the client.
 type node struct {
-	client redis.UniversalClient
-	crew   crew
+	client   redis.UniversalClient
+	pipeline *redis.AutoPipeliner // where operations need no goroutine; else nil
+	crew     crew
+
+	// Jobs that ended before their deadline in the goroutine of the caller: nobody else has heard of
+	// their end, so that their channel is still open.
+	spare sync.Pool
 }
 
 // newNode returns a node that has most operations under way at once.
@@ -140,20 +176,16 @@ func (n *node) start(ctx context.Context, op operation, c *claim, f form) *job {
 	return j
 }
 
-// do has op carried out and waits for the outcome, or until ctx ends. When it leaves first, op
+// do has op carried out, in no order, and waits for the outcome, or until ctx ends. When it leaves first, op
 // sends nothing again, and what it still brings about is undone once it has landed.
 func (n *node) do(ctx context.Context, op operation, c *claim, f form) (grant, error) {
 	if ctx.Err() != nil {
 		return grant{}, &undone{ctxError(ctx)}
 	}
-	j := n.start(ctx, op, c, f)
-	select {
-	case <-j.ended:
-	case <-ctx.Done():
-		j.settle(grant{}, ctxError(ctx))
-		<-j.ended
+	if n.pipeline != nil {
+		return n.doHere(ctx, op, c, f)
 	}
-	return j.grant, j.err
+	return n.start(ctx, op, c, f).wait(ctx)
 }
 
 // ctxError returns why ctx ended: its error, and its cause where that says more.

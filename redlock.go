@@ -328,9 +328,9 @@ func heal(ctx context.Context, n *node, c *claim) (grant, error) {
 		return grant{}, &undone{ErrReleased}
 	}
 	ttl := c.ttl.Milliseconds()
-	words := healScript.call(1, &c.key, &c.token, &ttl)
+	words := healScript.call(ctx, 1, &c.key, &c.token, &ttl)
 	if c.fenced {
-		words = healScript.call(2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
+		words = healScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
 	}
 	reply, _, err := send(ctx, n, healScript, words)
 	switch {

@@ -49,6 +49,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	}
 	_, cluster := client.(*redis.ClusterClient)
 	s := &setNXPX{node: newNode(client, mostJobs), cluster: cluster}
+	s.node.pipeline = pipelineOf(client)
 	s.pass = s.passOn
 	if _, ring := client.(*redis.Ring); !ring { // its channels and its keys are on different nodes
 		s.handover = newSubscription(client)
@@ -105,7 +106,7 @@ func (s *setNXPX) passOn(ctx context.Context, n *node, c *claim) (grant, error) 
 	if s.handover == nil {
 		return release(ctx, n, c)
 	}
-	words := releaseScript.call(3, &c.key, &c.fences, &c.queue, &c.token)
+	words := releaseScript.call(ctx, 3, &c.key, &c.fences, &c.queue, &c.token)
 	switch {
 	case s.cluster:
 		words = append(words, &c.entry, "cluster")
@@ -143,25 +144,25 @@ func (s *setNXPX) inspect(ctx context.Context, c *claim) (Status, error) {
 func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
 	if !c.fenced && !c.placed {
-		reply, _, err := send(ctx, n, nil, []any{"set", &c.key, &c.token, "nx", "px", &ttl})
+		reply, _, err := send(ctx, n, nil, append(blank(ctx), "set", &c.key, &c.token, "nx", "px", &ttl))
 		if err != nil || reply != nil {
 			return grant{}, err
 		}
 		// The key is taken, perhaps by this very token: the script tells.
 		if c.entry == "" {
-			g, err := askToAcquire(ctx, n, acquireScript.call(1, &c.key, &c.token, &ttl))
+			g, err := askToAcquire(ctx, n, acquireScript.call(ctx, 1, &c.key, &c.token, &ttl))
 			g.fence = 0
 			return g, err
 		}
 	}
 	if c.entry == "" {
-		words := acquireScript.call(2, &c.key, &c.fences, &c.token, &ttl)
+		words := acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
 		if c.grain > 1 {
 			words = append(words, c.grain)
 		}
 		return askToAcquire(ctx, n, words)
 	}
-	g, err := askToAcquire(ctx, n, acquireScript.call(3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry))
+	g, err := askToAcquire(ctx, n, acquireScript.call(ctx, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry))
 	if !c.fenced {
 		g.fence = 0
 	}
@@ -218,9 +219,9 @@ func (c *claim) undo() operation {
 // extend makes the lock last.
 func extend(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
-	words := extendScript.call(1, &c.key, &c.token, &ttl)
+	words := extendScript.call(ctx, 1, &c.key, &c.token, &ttl)
 	if c.fenced {
-		words = extendScript.call(2, &c.key, &c.fences, &c.token, &ttl)
+		words = extendScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
 	}
 	_, _, err := compared(ctx, n, "extend.lua", extendScript, words)
 	return grant{}, err
@@ -228,7 +229,7 @@ func extend(ctx context.Context, n *node, c *claim) (grant, error) {
 
 // release deletes the lock, wherever no queue is kept.
 func release(ctx context.Context, n *node, c *claim) (grant, error) {
-	_, err := released(ctx, n, releaseScript.call(1, &c.key, &c.token))
+	_, err := released(ctx, n, releaseScript.call(ctx, 1, &c.key, &c.token))
 	return grant{}, err
 }
 
@@ -261,7 +262,7 @@ func compared(ctx context.Context, n *node, name string, s *script, words []any)
 
 // inspect reads who holds the lock.
 func inspect(ctx context.Context, n *node, c *claim) (grant, error) {
-	reply, _, err := send(ctx, n, inspectScript, inspectScript.call(3, &c.key, &c.fences, &c.queue))
+	reply, _, err := send(ctx, n, inspectScript, inspectScript.call(ctx, 3, &c.key, &c.fences, &c.queue))
 	if err != nil {
 		return grant{}, err
 	}
