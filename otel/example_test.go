@@ -1,0 +1,152 @@
+package redlatchotel_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/redlatch/redlatch"
+	redlatchotel "github.com/redlatch/redlatch/otel"
+)
+
+// must keeps the examples short: they run on an embedded Redis that answers.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// record makes the global providers keep what they are given, until end is called.
+func record() (*sdkmetric.ManualReader, *tracetest.SpanRecorder, func()) {
+	reader, spans := sdkmetric.NewManualReader(), tracetest.NewSpanRecorder()
+	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+	return reader, spans, func() {
+		otel.SetMeterProvider(noop.NewMeterProvider())
+		otel.SetTracerProvider(tracenoop.NewTracerProvider())
+	}
+}
+
+// newLocker is the wiring that the README shows.
+func newLocker(client redis.UniversalClient) (redlatch.Locker, error) {
+	hooks, err := redlatchotel.Hooks() // to the global providers
+	if err != nil {
+		return nil, err
+	}
+	locker, err := redlatch.NewSetNXPX(client, redlatch.WithHooks(hooks))
+	if err != nil {
+		return nil, err
+	}
+	return redlatchotel.Locker(locker, redlatchotel.WithSpanKey())
+}
+
+func Example() {
+	reader, spans, end := record()
+	defer end()
+	server := miniredis.NewMiniRedis()
+	must(server.Start())
+	defer server.Close()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	ctx := context.Background()
+
+	locker, err := newLocker(client)
+	must(err)
+	lock, err := locker.Lock(ctx, "orders:42")
+	must(err)
+	_, err = locker.TryLock(ctx, "orders:42")
+	fmt.Println(err)
+	must(lock.Unlock(ctx))
+
+	for _, span := range spans.Ended() {
+		fmt.Println("span:", span.Name(), span.Status().Code)
+	}
+	var metrics metricdata.ResourceMetrics
+	must(reader.Collect(ctx, &metrics))
+	for _, m := range metrics.ScopeMetrics[0].Metrics {
+		fmt.Println("metric:", m.Name, m.Unit)
+	}
+	// Unordered output:
+	// redlatch: try lock "orders:42": held by another owner
+	// span: lock acquire Unset
+	// span: lock try Unset
+	// metric: redlatch.lock.grants {grant}
+	// metric: redlatch.lock.wait.duration s
+	// metric: redlatch.lock.hold.duration s
+	// metric: redlatch.operation.duration s
+}
+
+// Keys are unbounded, so metrics say what kind of key it is, and only where they are told how to
+// find out.
+func ExampleWithKeyAttribute() {
+	kind := func(key string) string {
+		kind, _, _ := strings.Cut(key, ":")
+		return kind
+	}
+	_, err := redlatchotel.Hooks(redlatchotel.WithKeyAttribute(kind))
+	fmt.Println(kind("orders:42"), err)
+	// Output:
+	// orders <nil>
+}
+
+// trimmed returns text without the indentation of its lines.
+func trimmed(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestREADMECodeIsCompiled: each block of Go code stands in this file, so that it compiles
+// and runs.
+func TestREADMECodeIsCompiled(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	require.NotEmpty(t, blocks)
+	for _, block := range blocks {
+		require.Contains(t, trimmed(string(source)), trimmed(block[1]))
+	}
+}
+
+// TestREADMEListsEveryMetric: those that there are, with their units, and no other.
+func TestREADMEListsEveryMetric(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	b := newLab(t)
+	hooks, err := redlatchotel.Hooks(b.opts...)
+	require.NoError(t, err)
+	for _, hook := range []func(redlatch.Event){
+		hooks.Acquired, hooks.Waiting, hooks.Renewed, hooks.RenewFailed, hooks.Lost, hooks.Released, hooks.Degraded,
+	} {
+		hook(redlatch.Event{})
+	}
+	_, err = b.locker(t, nil, nil).TryLock(t.Context(), "k")
+	require.NoError(t, err)
+	listed := make(map[string]string)
+	for _, row := range regexp.MustCompile("(?m)^\\| `(redlatch\\.(?:lock|operation)\\.[a-z.]+)` \\|[^|]*\\| `([^`]+)` \\|").FindAllStringSubmatch(string(readme), -1) {
+		listed[row[1]] = row[2]
+	}
+	recorded := make(map[string]string)
+	for name, m := range b.metrics(t) {
+		recorded[name] = m.Unit
+	}
+	require.Equal(t, recorded, listed)
+}

@@ -1,0 +1,192 @@
+package redlatchotel_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/redlatch/redlatch"
+	redlatchotel "github.com/redlatch/redlatch/otel"
+)
+
+// TestHooksRecordAGrantAndItsRelease: counted once each, with the strategy as only attribute.
+func TestHooksRecordAGrantAndItsRelease(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil)
+	lock, err := l.Lock(t.Context(), "orders:42")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.grants", setNXPX))
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.wait.duration", setNXPX))
+	require.NotContains(t, b.metrics(t), "redlatch.lock.hold.duration")
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.hold.duration", setNXPX, outcome.String("released")))
+	require.NotContains(t, b.metrics(t), "redlatch.lock.losses")
+	require.NotContains(t, b.metrics(t), "redlatch.lock.refusals")
+}
+
+// TestHooksMeasureSeconds: in histograms whose buckets fit, and which say so.
+func TestHooksMeasureSeconds(t *testing.T) {
+	b := newLab(t)
+	hooks, err := redlatchotel.Hooks(b.opts...)
+	require.NoError(t, err)
+	hooks.Acquired(redlatch.Event{Strategy: "redlock", Elapsed: 250 * time.Millisecond})
+	hooks.Released(redlatch.Event{Strategy: "redlock", Elapsed: 90 * time.Minute})
+	for name, want := range map[string]struct {
+		seconds     float64
+		first, last float64
+	}{
+		"redlatch.lock.wait.duration": {0.25, 0.0005, 60},
+		"redlatch.lock.hold.duration": {5400, 0.001, 14400},
+	} {
+		m := b.metrics(t)[name]
+		require.Equal(t, "s", m.Unit, name)
+		points := m.Data.(metricdata.Histogram[float64]).DataPoints
+		require.Len(t, points, 1, name)
+		require.InDelta(t, want.seconds, points[0].Sum, 1e-9, name)
+		require.Equal(t, want.first, points[0].Bounds[0], name)
+		require.Equal(t, want.last, points[0].Bounds[len(points[0].Bounds)-1], name)
+		require.IsIncreasing(t, points[0].Bounds, name)
+	}
+}
+
+// TestHooksCountWaiting: the first attempt of a Lock was refused, once a call.
+func TestHooksCountWaiting(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil)
+	holder, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	got := make(chan error, 1)
+	go func() { // ends when it was granted the lock
+		lock, err := l.Lock(t.Context(), "k")
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		got <- err
+	}()
+	require.Eventually(t, func() bool { return b.count(t, "redlatch.lock.refusals", setNXPX) == 1 },
+		20*time.Second, time.Millisecond)
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.NoError(t, <-got)
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.refusals", setNXPX))
+	require.EqualValues(t, 2, b.count(t, "redlatch.lock.grants", setNXPX))
+}
+
+// TestHooksTellLossesApart: by what ended the lock, with how long it was held.
+func TestHooksTellLossesApart(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil)
+	deleted, err := l.Lock(t.Context(), "deleted")
+	require.NoError(t, err)
+	b.server.Del("deleted")
+	require.ErrorIs(t, deleted.Unlock(t.Context()), redlatch.ErrLost)
+	slow, err := l.Lock(t.Context(), "slow", redlatch.WithMaxHold(50*time.Millisecond))
+	require.NoError(t, err)
+	<-slow.Done()
+	require.ErrorIs(t, slow.Unlock(t.Context()), redlatch.ErrMaxHold)
+	for _, end := range []string{"lost", "max_hold"} {
+		for _, name := range []string{"redlatch.lock.losses", "redlatch.lock.hold.duration"} {
+			// The hook may run after Done was closed.
+			require.Eventually(t, func() bool { return b.count(t, name, setNXPX, outcome.String(end)) == 1 },
+				20*time.Second, time.Millisecond, "%s: %s", name, end)
+		}
+	}
+}
+
+// TestHooksCountRenewals: those that succeed and those that do not, each by its outcome.
+func TestHooksCountRenewals(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal())
+	lock, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	require.NoError(t, lock.Extend(t.Context(), time.Minute))
+	b.server.SetError("LOADING not yet")
+	require.Error(t, lock.Extend(t.Context(), time.Minute))
+	b.server.SetError("")
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.renewals", setNXPX, outcome.String("renewed")))
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.renewals", setNXPX, outcome.String("error")))
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestHooksCountWhatRedisDidNotConfirm: a lock whose Unlock had no clear answer was held, too.
+func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond))
+	lock, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	b.server.SetError("LOADING not yet")
+	require.Error(t, lock.Unlock(t.Context()))
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.hold.duration", setNXPX, outcome.String("error")))
+	require.NotContains(t, b.metrics(t), "redlatch.lock.losses")
+}
+
+// TestHooksCountDegradedWaiting: the event has no key, and none is asked of the option.
+func TestHooksCountDegradedWaiting(t *testing.T) {
+	b := newLab(t)
+	hooks, err := redlatchotel.Hooks(append(b.opts, redlatchotel.WithKeyAttribute(func(key string) string {
+		require.NotEmpty(t, key)
+		return "k"
+	}))...)
+	require.NoError(t, err)
+	hooks.Degraded(redlatch.Event{Strategy: "setnxpx", Err: errors.New("NOPERM")})
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.degraded", setNXPX))
+}
+
+// TestHooksSayTheKindOfAKey: what the option makes of it, and nothing where that is empty.
+func TestHooksSayTheKindOfAKey(t *testing.T) {
+	b := newLab(t)
+	kind := redlatchotel.WithKeyAttribute(func(key string) string {
+		if key == "secret" {
+			return ""
+		}
+		return "orders"
+	})
+	l := b.locker(t, []redlatchotel.Option{kind}, nil)
+	for _, key := range []string{"orders:1", "orders:2", "secret"} {
+		_, err := l.TryLock(t.Context(), key)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2, b.count(t, "redlatch.lock.grants", setNXPX, attribute.String("redlatch.key", "orders")))
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.grants", setNXPX))
+}
+
+// TestHooksOfEveryStrategy: each says its name.
+func TestHooksOfEveryStrategy(t *testing.T) {
+	b := newLab(t)
+	hooks, err := redlatchotel.Hooks(b.opts...)
+	require.NoError(t, err)
+	with := redlatch.WithHooks(hooks)
+	legacy, err := redlatch.NewLegacySetNX(b.client, with)
+	require.NoError(t, err)
+	quorum, err := redlatch.NewRedlock([]redis.UniversalClient{b.client}, with)
+	require.NoError(t, err)
+	for name, l := range map[string]redlatch.Locker{"legacysetnx": legacy, "redlock": quorum} {
+		require.NoError(t, redlatch.Do(t.Context(), l, name, func(context.Context, *redlatch.Lock) error { return nil }))
+		strategy := attribute.String("redlatch.strategy", name)
+		require.EqualValues(t, 1, b.count(t, "redlatch.lock.grants", strategy))
+		require.EqualValues(t, 1, b.count(t, "redlatch.lock.hold.duration", strategy, outcome.String("released")))
+	}
+}
+
+// TestInvalidOptionsAreRefused: found before anything is recorded, with the sentinel of redlatch.
+func TestInvalidOptionsAreRefused(t *testing.T) {
+	b := newLab(t)
+	for name, opt := range map[string]redlatchotel.Option{
+		"option 0 is nil":         nil,
+		"WithMeterProvider(nil)":  redlatchotel.WithMeterProvider(nil),
+		"WithTracerProvider(nil)": redlatchotel.WithTracerProvider(nil),
+	} {
+		_, err := redlatchotel.Hooks(opt)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorContains(t, err, name)
+		_, err = redlatchotel.Locker(b.locker(t, nil, nil), opt)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}
+	_, err := redlatchotel.Locker(nil)
+	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+}
