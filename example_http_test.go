@@ -1,0 +1,79 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch"
+)
+
+// till is a handler that works on one cart at a time.
+type till struct {
+	locker   redlatch.Locker
+	patience time.Duration // how long a request may wait for its turn
+}
+
+func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	turn, cancel := context.WithTimeout(r.Context(), h.patience)
+	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"))
+	cancel() // it bounds the waiting, and not the work
+	switch {
+	case errors.Is(err, redlatch.ErrNotAcquired):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "this cart is being paid for", http.StatusConflict)
+		return
+	case err != nil:
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "try again later", http.StatusServiceUnavailable)
+		return
+	}
+	defer func() {
+		if err := lock.Unlock(r.Context()); err != nil { // carried out also when the client has left
+			log.Print(err)
+		}
+	}()
+	if err := pay(lock.Context(r.Context()), r.PathValue("id"), lock.Fence()); err != nil {
+		http.Error(w, "not paid", http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprintln(w, "paid")
+}
+
+// pay stands in for the work. It stops when ctx ends, which it does with the lock.
+func pay(ctx context.Context, _ string, _ uint64) error { return ctx.Err() }
+
+// A section of a handler under a lock, with a limit on the wait for it.
+func Example_httpHandler() {
+	server, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	locker := made(redlatch.NewSetNXPX(client))
+	site := http.NewServeMux()
+	site.Handle("POST /carts/{id}/payment", &till{locker: locker, patience: 500 * time.Millisecond})
+	post := func() {
+		answer := httptest.NewRecorder()
+		site.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/carts/7/payment", nil))
+		fmt.Printf("%d, Retry-After %q: %s", answer.Code, answer.Header().Get("Retry-After"), answer.Body)
+	}
+
+	post()
+	another := redis.NewClient(&redis.Options{Addr: server.Addr()}) // on another host
+	defer another.Close()
+	lock := granted(made(redlatch.NewSetNXPX(another)).Lock(ctx, "cart:7"))
+	post()
+	must(lock.Unlock(ctx))
+	server.SetError("OOM command not allowed when used memory > 'maxmemory'")
+	post()
+	server.SetError("")
+	// Output:
+	// 200, Retry-After "": paid
+	// 409, Retry-After "1": this cart is being paid for
+	// 503, Retry-After "5": try again later
+}

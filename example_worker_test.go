@@ -1,0 +1,70 @@
+package redlatch_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/redlatch/redlatch"
+)
+
+// handedLock is what a worker needs to carry on under a lock. Who knows the token can release the
+// lock, so it goes through a pipe and not into arguments, which all users of a host can see.
+type handedLock struct{ Key, Token string }
+
+// handOver takes key for a worker and tells it. The worker has until the TTL to adopt the lock; from
+// then on it is the worker's, who renews and releases it.
+func handOver(ctx context.Context, l redlatch.Locker, key string, worker io.Writer) (*redlatch.Lock, error) {
+	lock, err := l.TryLock(ctx, key, redlatch.WithoutRenewal())
+	if err != nil {
+		return nil, err
+	}
+	if err := json.NewEncoder(worker).Encode(handedLock{key, lock.Token()}); err != nil {
+		return nil, errors.Join(err, lock.Unlock(ctx)) // nobody will adopt it
+	}
+	return lock, nil
+}
+
+// carryOn is the worker: it reads what lock is handed to it, and works under it.
+func carryOn(ctx context.Context, l redlatch.Locker, told io.Reader, work func(ctx context.Context, lock *redlatch.Lock) error) error {
+	var handed handedLock
+	if err := json.NewDecoder(told).Decode(&handed); err != nil {
+		return err
+	}
+	lock, err := l.Adopt(ctx, handed.Key, handed.Token)
+	if err != nil {
+		return err // ErrLost: too late
+	}
+	return errors.Join(work(lock.Context(ctx), lock), lock.Unlock(ctx))
+}
+
+// A lock is taken by one process and handed to another, a worker, by its token. The pipe between
+// them is a buffer here, and the worker's standard input elsewhere.
+func Example_worker() {
+	server, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	pipe := new(bytes.Buffer)
+
+	lock := granted(handOver(ctx, locker, "import", pipe))
+	must(carryOn(ctx, locker, pipe, func(_ context.Context, mine *redlatch.Lock) error {
+		fmt.Println("the worker has", mine.Key(), "with the same fence:", mine.Fence() == lock.Fence())
+		return nil
+	}))
+	fmt.Println("released:", !server.Exists("import"))
+
+	late := granted(handOver(ctx, locker, "import", pipe))
+	server.FastForward(time.Minute)
+	err := carryOn(ctx, locker, pipe, nil)
+	fmt.Println("late:", err)
+	fmt.Println("late:", late.Unlock(ctx))
+	// Output:
+	// the worker has import with the same fence: true
+	// released: true
+	// late: redlatch: adopt "import": lock lost
+	// late: redlatch: unlock "import": lock lost
+}

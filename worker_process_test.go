@@ -1,0 +1,91 @@
+package redlatch_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestWorkerProcessCarriesOnUnderAnAdoptedLock: a lock whose token was handed to another process is
+// that one's. It outlives the handle that it came from, it has the same fence, and its release frees
+// the key.
+func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
+	if addr := os.Getenv("REDLATCH_TEST_WORKER"); addr != "" {
+		beWorker(t, addr)
+		return
+	}
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t), redlatch.WithTTL(4*time.Second)) // there is time to start a process
+	worker := exec.Command(os.Args[0], "-test.run=^TestWorkerProcessCarriesOnUnderAnAdoptedLock$", "-test.v")
+	worker.Env = append(os.Environ(), "REDLATCH_TEST_WORKER="+s.Addr())
+	in, err := worker.StdinPipe()
+	require.NoError(t, err)
+	out, err := worker.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, worker.Start())
+	said := make(chan string, 100)
+	go func() { // ends with the worker
+		defer close(said)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if text, ours := strings.CutPrefix(lines.Text(), "worker: "); ours {
+				said <- text
+			}
+		}
+	}()
+
+	lock, err := handOver(t.Context(), l, "k", in)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("has fence ", lock.Fence()), <-said)
+	<-lock.Done()
+	require.ErrorIs(t, lock.Err(), redlatch.ErrLost, "the lease of the handle that was handed on")
+	for range len(said) { // of before
+		<-said
+	}
+	for range 3 {
+		require.Equal(t, "renewed", <-said)
+	}
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, lock.Token(), st.Token, "renewed by the worker")
+	_, err = l.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+
+	require.NoError(t, in.Close()) // the work is done
+	var last string
+	for last = range said {
+	}
+	require.Equal(t, "ended <nil>", last)
+	require.NoError(t, worker.Wait())
+	next := mustLock(t, l, "k")
+	require.Greater(t, next.Fence(), lock.Fence())
+	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	require.NoError(t, next.Unlock(t.Context()), "left alone by the Unlock of the first handle")
+}
+
+// beWorker is the other process. Its work lasts until its input ends.
+func beWorker(t *testing.T, addr string) {
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: addr})
+	l := newLocker(t, client, redlatch.WithTTL(time.Second), redlatch.WithHooks(redlatch.Hooks{
+		Renewed: func(redlatch.Event) { fmt.Println("worker: renewed") },
+	}))
+	input := bufio.NewReader(os.Stdin)
+	order, err := input.ReadString('\n')
+	require.NoError(t, err)
+	err = carryOn(t.Context(), l, strings.NewReader(order), func(ctx context.Context, lock *redlatch.Lock) error {
+		fmt.Println("worker: has fence", lock.Fence())
+		_, _ = input.ReadString('\n')
+		return ctx.Err()
+	})
+	fmt.Println("worker: ended", err)
+}
