@@ -1,0 +1,304 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+// plain is a lock client that others wrote, for keys that are free or taken and hold no times. It
+// sends what such clients send, command by command.
+type plain struct {
+	client *redis.Client
+	key    string
+	value  string // what the key holds while it has the lock
+	ttl    int    // what it asks Redis for, in seconds
+	take   func(ctx context.Context, p *plain) (bool, error)
+	// owns is the look before DEL, for those who look.
+	owns func(ctx context.Context, p *plain) (bool, error)
+}
+
+// shortTTL is the least that they can ask for, in seconds.
+const shortTTL = 1
+
+var setNXExpire = redis.NewScript(`
+if redis.call('SETNX', KEYS[1], ARGV[1]) == 1 then
+  redis.call('EXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+return 0`)
+
+// plainClients are the kinds that there are, by what they send.
+var plainClients = map[string]func(client *redis.Client, key string) *plain{
+	// All holders write one value, and release by a DEL without a look.
+	"SETNX and EXPIRE in a script, DEL": func(client *redis.Client, key string) *plain {
+		return &plain{
+			client: client, key: key, value: "locked", ttl: shortTTL,
+			take: func(ctx context.Context, p *plain) (bool, error) {
+				return setNXExpire.Run(ctx, p.client, []string{p.key}, p.value, p.ttl).Bool()
+			},
+			owns: func(context.Context, *plain) (bool, error) { return true, nil },
+		}
+	},
+	// Each holder writes a value of its own, and looks for it before DEL, in two commands.
+	"SET NX EX, GET and DEL": func(client *redis.Client, key string) *plain {
+		return &plain{
+			client: client, key: key, value: uuid.NewString(), ttl: shortTTL,
+			take: func(ctx context.Context, p *plain) (bool, error) {
+				err := p.client.Do(ctx, "SET", p.key, p.value, "NX", "EX", p.ttl).Err()
+				return err == nil, ignoreNil(err)
+			},
+			owns: func(ctx context.Context, p *plain) (bool, error) {
+				value, err := p.client.Get(ctx, p.key).Result()
+				return value == p.value, ignoreNil(err)
+			},
+		}
+	},
+}
+
+// tryLock makes one attempt.
+func (p *plain) tryLock(t *testing.T) bool {
+	t.Helper()
+	ok, err := p.take(t.Context(), p)
+	require.NoError(t, err)
+	return ok
+}
+
+// looks returns whether it may delete the key, as far as it knows.
+func (p *plain) looks(t *testing.T) bool {
+	t.Helper()
+	ok, err := p.owns(t.Context(), p)
+	require.NoError(t, err)
+	return ok
+}
+
+// del deletes whatever is there.
+func (p *plain) del(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.client.Do(t.Context(), "DEL", p.key).Err())
+}
+
+// section polls until it has the lock, runs f, and releases as its kind does.
+func (p *plain) section(ctx context.Context, f func()) error {
+	for {
+		ok, err := p.take(ctx, p)
+		if err != nil {
+			return err
+		}
+		if ok {
+			break
+		}
+		<-time.After(time.Millisecond)
+	}
+	f()
+	mine, err := p.owns(ctx, p)
+	switch {
+	case err != nil:
+		return err
+	case !mine:
+		return errors.New("its lock was taken")
+	}
+	return p.client.Del(ctx, p.key).Err()
+}
+
+// withPlainClients runs a test with every kind of client, on miniredis and on real Redis, with
+// fences and without.
+func withPlainClients(t *testing.T, run func(t *testing.T, s *site, foreign *plain, l redlatch.Locker)) {
+	t.Parallel()
+	for name, newPlain := range plainClients {
+		for fences, opts := range map[string][]redlatch.Option{"fenced": nil, "without fence": {redlatch.WithoutFence()}} {
+			t.Run(name+"/"+fences, func(t *testing.T) {
+				onBothInTime(t, func(t *testing.T, s *site) {
+					opts := append([]redlatch.Option{redlatch.WithOpTimeout(5 * time.Second)}, opts...)
+					run(t, s, newPlain(s.client(t), "k"), newLocker(t, s.client(t), opts...))
+				})
+			})
+		}
+	}
+}
+
+// TestPlainClientsExcludeAndAreExcluded: SETNX with EXPIRE, and SET NX EX, on one key with SetNXPX.
+// What they hold is refused and stays as it is; what we hold they do not get.
+func TestPlainClientsExcludeAndAreExcluded(t *testing.T) {
+	withPlainClients(t, func(t *testing.T, s *site, foreign *plain, l redlatch.Locker) {
+		require.True(t, foreign.tryLock(t))
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.Equal(t, foreign.value, s.direct.Get(t.Context(), "k").Val())
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, foreign.value, st.Token)
+		require.LessOrEqual(t, st.TTL, shortTTL*time.Second)
+		require.True(t, foreign.looks(t))
+		foreign.del(t)
+
+		lock := mustLock(t, l, "k")
+		require.False(t, foreign.tryLock(t))
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.True(t, foreign.tryLock(t), "our Unlock leaves the key free")
+	})
+}
+
+// TestWaitersFollowPlainClients: nobody tells us of their DEL or of their crash. A waiter finds out by
+// itself, of the first within about a second, of the second when the TTL has passed.
+func TestWaitersFollowPlainClients(t *testing.T) {
+	withPlainClients(t, func(t *testing.T, s *site, foreign *plain, l redlatch.Locker) {
+		for name, end := range map[string]func(){
+			"released": func() { foreign.del(t) },
+			"crashed":  func() {},
+		} {
+			require.True(t, foreign.tryLock(t), name)
+			got := waitInLine(t, l, "k")
+			end()
+			begin := time.Now()
+			lock := <-got
+			require.NotNil(t, lock, name)
+			require.Less(t, time.Since(begin), s.within(1500*time.Millisecond), name)
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	})
+}
+
+// TestPlainClientsTakeTurnsWithUs counts under one key, in which nobody may come between a look and a
+// write.
+func TestPlainClientsTakeTurnsWithUs(t *testing.T) {
+	const each = 20
+	onBoth(t, func(t *testing.T, s *site) {
+		var total int // written under the lock alone
+		var inside atomic.Int32
+		var wg sync.WaitGroup
+		critical := func() {
+			if inside.Add(1) != 1 {
+				t.Error("two owners")
+			}
+			total++
+			inside.Add(-1)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		members := 0
+		member := func(section func() error) {
+			members++
+			wg.Go(func() {
+				for range each {
+					if err := section(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for range 2 {
+			for _, newPlain := range plainClients {
+				foreign := newPlain(s.client(t), "k")
+				foreign.ttl = 60 // nobody is too slow here
+				member(func() error { return foreign.section(ctx, critical) })
+			}
+			l := newLocker(t, s.client(t), redlatch.WithTTL(time.Minute), redlatch.WithOpTimeout(5*time.Second))
+			member(func() error {
+				return redlatch.Do(ctx, l, "k", func(context.Context, *redlatch.Lock) error {
+					critical()
+					return nil
+				})
+			})
+		}
+		wg.Wait()
+		require.Equal(t, members*each, total)
+	})
+}
+
+// TestPlainClientDeletesOurLock: one that was too slow deletes the lock of whoever came after it, with
+// a look before, too, since that and DEL are two commands. Then there are two owners until the first
+// is told: by its next renewal, or by Unlock where it is not renewed. The second has the higher
+// fence and is left alone.
+func TestPlainClientDeletesOurLock(t *testing.T) {
+	for name, opts := range map[string][]redlatch.Option{
+		"renewed":     {redlatch.WithTTL(3 * time.Second)},
+		"not renewed": {redlatch.WithoutRenewal()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withPlainClients(t, func(t *testing.T, s *site, foreign *plain, l redlatch.Locker) {
+				losses := make(chan redlatch.Event, 10)
+				hooks := redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { losses <- e }})
+
+				require.True(t, foreign.tryLock(t))
+				require.True(t, foreign.looks(t)) // and then it is paused for longer than its TTL
+				lock, err := l.Lock(t.Context(), "k", append(opts, hooks)...)
+				require.NoError(t, err)
+				foreign.del(t)
+
+				next := mustLock(t, l, "k")
+				require.NoError(t, lock.Err(), "it cannot know yet")
+				if lock.Fence() > 0 { // or there are none
+					require.Greater(t, next.Fence(), lock.Fence())
+				}
+				if name == "renewed" {
+					working := lock.Context(t.Context())
+					<-working.Done()
+					require.ErrorIs(t, context.Cause(working), redlatch.ErrLost)
+				}
+				require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+				lost := <-losses
+				require.ErrorIs(t, lost.Err, redlatch.ErrLost)
+				require.Equal(t, lock.Token(), lost.Token)
+				require.Equal(t, lock.Fence(), lost.Fence)
+				require.Empty(t, losses)
+
+				require.NoError(t, next.Err())
+				require.NoError(t, next.Unlock(t.Context()), "the lock of the second owner is its own")
+			})
+		})
+	}
+}
+
+// TestPlainKeyWithoutATTLIsHeldForEver: what a client leaves that crashed between SETNX and EXPIRE,
+// when it sends them one by one. Inspect shows it, and only a DEL by hand frees it.
+func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
+	onBothInTime(t, func(t *testing.T, s *site) {
+		l := newLocker(t, s.client(t))
+		require.NoError(t, s.direct.Do(t.Context(), "SETNX", "k", "locked").Err())
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err = l.Lock(ctx, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.True(t, st.Held)
+		require.Negative(t, st.TTL)
+		require.EqualValues(t, 1, s.direct.Del(t.Context(), "k").Val())
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+	})
+}
+
+// TestPlainLockCanBeAdopted: its value is a token like any other. No fence was issued for it, so
+// Adopt asks for none.
+func TestPlainLockCanBeAdopted(t *testing.T) {
+	onBothInTime(t, func(t *testing.T, s *site) {
+		foreign := plainClients["SET NX EX, GET and DEL"](s.client(t), "k")
+		l := newLocker(t, s.client(t), redlatch.WithOpTimeout(5*time.Second))
+		require.True(t, foreign.tryLock(t))
+		renewed := make(chan struct{}, 100)
+		lock, err := l.Adopt(t.Context(), "k", foreign.value, redlatch.WithoutFence(), redlatch.WithTTL(shortTTL*time.Second),
+			redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed <- struct{}{} }}))
+		require.NoError(t, err)
+		require.Zero(t, lock.Fence())
+		for range 5 { // for longer than it was taken for
+			<-renewed
+		}
+		require.NoError(t, lock.Err())
+		require.True(t, foreign.looks(t))
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.False(t, foreign.looks(t))
+	})
+}
