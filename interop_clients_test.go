@@ -168,6 +168,21 @@ func TestWaitersFollowPlainClients(t *testing.T) {
 	})
 }
 
+// TestQueueLeavesPlainClientsNoGap: a lock that is waited for is handed on and never free, so those who
+// poll get it only when nobody of ours queues.
+func TestQueueLeavesPlainClientsNoGap(t *testing.T) {
+	withPlainClients(t, func(t *testing.T, _ *site, foreign *plain, l redlatch.Locker) {
+		lock := mustLock(t, l, "k")
+		got := waitInLine(t, l, "k")
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.False(t, foreign.tryLock(t))
+		lock = <-got
+		require.NotNil(t, lock)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.True(t, foreign.tryLock(t))
+	})
+}
+
 // TestPlainClientsTakeTurnsWithUs counts under one key, in which nobody may come between a look and a
 // write.
 func TestPlainClientsTakeTurnsWithUs(t *testing.T) {

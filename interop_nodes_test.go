@@ -1,0 +1,68 @@
+package redlatch_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+// TestLockersOfDifferentNodesDoNotExclude: a quorum can be put together without the one node, or
+// without a quorum of fewer nodes. So a fleet cannot be moved by adding nodes, one process after the
+// other.
+func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
+	client := func(server *miniredis.Miniredis) redis.UniversalClient {
+		c := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	var nodes []redis.UniversalClient
+	for range 5 {
+		nodes = append(nodes, client(miniredis.RunT(t)))
+	}
+	dead := miniredis.RunT(t)
+	unreachable := client(dead)
+	dead.Close()
+	quorum := func(nodes ...redis.UniversalClient) redlatch.Locker {
+		l, err := redlatch.NewRedlock(nodes, redlatch.WithOpTimeout(5*time.Second))
+		require.NoError(t, err)
+		return l
+	}
+	t.Run("one node, then three", func(t *testing.T) {
+		one := mustLock(t, newLocker(t, nodes[0]), "a")
+		three := mustLock(t, quorum(nodes[:3]...), "a")
+		require.NoError(t, one.Err())
+		require.NoError(t, three.Err(), "two owners")
+	})
+	t.Run("three nodes, then five", func(t *testing.T) {
+		three := mustLock(t, quorum(nodes[0], nodes[1], unreachable), "b") // the third is away for a moment
+		five := mustLock(t, quorum(nodes...), "b")
+		require.NoError(t, three.Err())
+		require.NoError(t, five.Err(), "two owners")
+	})
+}
+
+// TestFencesOfDifferentLockersHaveNoOrder: one node counts from its microseconds, a quorum from whole
+// seconds, each by clocks of its own. So the later grant of another Locker may have the lower fence,
+// by a second and what the clocks differ.
+func TestFencesOfDifferentLockersHaveNoOrder(t *testing.T) {
+	client := func() redis.UniversalClient {
+		server := miniredis.RunT(t)
+		server.SetTime(time.Date(2026, time.January, 1, 12, 0, 0, 900_000_000, time.UTC))
+		c := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	quorum, err := redlatch.NewRedlock([]redis.UniversalClient{client(), client(), client()})
+	require.NoError(t, err)
+	before := mustLock(t, newLocker(t, client()), "k")
+	require.NoError(t, before.Unlock(t.Context()))
+	after := mustLock(t, quorum, "k")
+	require.NoError(t, after.Unlock(t.Context()))
+	require.Less(t, after.Fence(), before.Fence())
+	require.Less(t, before.Fence()-after.Fence(), uint64(time.Second/time.Microsecond))
+}
