@@ -175,6 +175,18 @@ func (l *lease) status() error {
 	return after
 }
 
+// end ends the lease for err, which came from elsewhere, unless it has ended.
+func (l *lease) end(err error) {
+	l.mu.Lock()
+	before := l.err
+	if before == nil {
+		l.endLocked(err)
+	}
+	after := l.err
+	l.mu.Unlock()
+	l.reportLoss(before, after)
+}
+
 // reportLoss tells the hooks where the lease was lost between before and after.
 func (l *lease) reportLoss(before, after error) {
 	if before == nil && errors.Is(after, ErrLost) {
@@ -332,10 +344,8 @@ func (l *lease) release(ctx context.Context) error {
 	return err
 }
 
-// ended returns the channel that is closed when the lease ends. It judges the lease, too: a timer
-// may be late on a busy machine.
+// ended returns the channel that is closed when the lease ends.
 func (l *lease) ended() <-chan struct{} {
-	_ = l.status()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done == nil {

@@ -79,6 +79,7 @@ type Status struct {
 // and ends with its TTL: keep it for as long as the lock is needed.
 type Lock struct {
 	lease *lease
+	from  *Lock // the other side of a migration, taken before this one; nil without
 }
 
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
@@ -96,18 +97,39 @@ func (k *Lock) Fence() uint64 { return k.lease.fence }
 // Renewals and Extend move it. A lock that was handed on by another's Unlock is trusted for a
 // second at first, or its TTL if that is less, and for its TTL when its first renewal, which is due
 // after a hundredth of that, has come back.
-func (k *Lock) Until() time.Time { return k.lease.until() }
+func (k *Lock) Until() time.Time {
+	until := k.lease.until()
+	if k.from != nil {
+		if old := k.from.Until(); old.Before(until) {
+			return old
+		}
+	}
+	return until
+}
 
 // Done returns a channel that is closed when the lock has ended, however it did.
-func (k *Lock) Done() <-chan struct{} { return k.lease.ended() }
+func (k *Lock) Done() <-chan struct{} {
+	_ = k.Err() // a timer may be late on a busy machine
+	return k.lease.ended()
+}
 
 // Err returns nil while the lock is trusted, then ErrReleased, ErrLost or ErrMaxHold, always the
 // same. It judges by the clocks at each call and asks nobody, so a call right before a step that
 // matters is cheap and worth it.
-func (k *Lock) Err() error { return k.lease.status() }
+func (k *Lock) Err() error {
+	if k.from != nil {
+		if err := k.from.Err(); err != nil {
+			k.lease.end(err)
+		}
+	}
+	return k.lease.status()
+}
 
 // Context returns a child of parent that ends when the lock does; [context.Cause] is then Err.
-func (k *Lock) Context(parent context.Context) context.Context { return k.lease.context(parent) }
+func (k *Lock) Context(parent context.Context) context.Context {
+	_ = k.Err()
+	return k.lease.context(parent)
+}
 
 // Extend makes the lock last for ttl from now on, if it would end sooner, within [WithMaxHold].
 // Renewal goes on as before. ctx bounds the call, as [WithOpTimeout] does.
@@ -120,6 +142,11 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 		return wrap("extend", k.lease.key, invalid("ctx is nil"))
 	case ttl < time.Millisecond:
 		return wrap("extend", k.lease.key, invalid("Extend(%v): below 1ms", ttl))
+	}
+	if k.from != nil {
+		if err := k.from.Extend(ctx, ttl); err != nil {
+			return err
+		}
 	}
 	return wrap("extend", k.lease.key, k.lease.extend(ctx, ttl.Truncate(time.Millisecond)))
 }
@@ -135,7 +162,14 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return wrap("unlock", k.lease.key, k.lease.release(ctx))
+	_ = k.Err()
+	err := wrap("unlock", k.lease.key, k.lease.release(ctx))
+	if k.from != nil {
+		if old := k.from.Unlock(ctx); err == nil {
+			err = old
+		}
+	}
+	return err
 }
 
 // Do runs fn under a lock on key, which it waits for as [Locker.Lock] does. fn's ctx is a child of
