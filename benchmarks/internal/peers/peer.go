@@ -1,0 +1,83 @@
+// Package peers has an adapter for each library that is compared. They add no work: a lock is
+// given back by the library's own handle, without a closure or an allocation.
+package peers
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TTL is how long the locks of all peers last, where a measurement does not ask for another.
+const TTL = 10 * time.Second
+
+// Peer is a way to lock.
+type Peer struct {
+	Name string
+
+	// Direct has the commands that its clients send, as commandstats names them. Whatever else
+	// Redis runs is run by scripts.
+	Direct []string
+
+	// Open connects a client of its own to one Redis.
+	Open func(target Target) (Locker, error)
+
+	// OpenQuorum connects to independent nodes, at those addresses; nil where it cannot.
+	OpenQuorum func(addrs []string) (Locker, error)
+
+	// OpenRenewing is like Open, for locks of that TTL that are renewed until they are given
+	// back. They are all Renewed; nil where nothing renews.
+	OpenRenewing func(target Target, ttl time.Duration) (Locker, error)
+}
+
+// Target is one Redis, and how to send to it.
+type Target struct {
+	Addr      string
+	Pipelined bool // through AutoPipeline, where the peer uses go-redis
+}
+
+// Locker grants locks.
+type Locker interface {
+	// Lock waits until key is granted or ctx is done. ctx should have a deadline: bsm/redislock
+	// gives up after the TTL otherwise.
+	Lock(ctx context.Context, key string) (Lock, error)
+	Close() error
+}
+
+// Lock is one grant.
+type Lock interface {
+	Unlock(ctx context.Context) error
+}
+
+// Renewed is a lock that something renews.
+type Renewed interface {
+	Lock
+	// Held reports whether the peer takes it for held.
+	Held() bool
+}
+
+// scripts are the commands by which a go-redis client runs scripts, and what it sends beside them.
+var scripts = []string{
+	"evalsha", "eval", "script|load", "ping", "subscribe", "unsubscribe",
+	"hello", "client|setinfo", "client|tracking", "client|maint_notifications",
+}
+
+// client is a go-redis client and how it is used.
+type client struct {
+	redis.UniversalClient
+	plain *redis.Client
+}
+
+// connect returns a client of target with go-redis' default options.
+func connect(target Target) (client, error) {
+	plain := redis.NewClient(&redis.Options{Addr: target.Addr})
+	if !target.Pipelined {
+		return client{plain, plain}, nil
+	}
+	pipelined, err := plain.AutoPipeline()
+	return client{pipelined, plain}, err
+}
+
+// Close closes the plain client, which ends its pipeline too.
+func (c client) Close() error { return c.plain.Close() }

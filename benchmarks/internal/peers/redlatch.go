@@ -1,0 +1,90 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch"
+)
+
+// Redlatch is this library, as it is by default: with fences, renewal and a queue.
+func Redlatch() Peer { return ours("redlatch") }
+
+// RedlatchWithoutFence is this library with plain SET NX PX.
+func RedlatchWithoutFence() Peer { return ours("redlatch, no fence", redlatch.WithoutFence()) }
+
+func ours(name string, opts ...redlatch.Option) Peer {
+	open := func(target Target, ttl time.Duration) (Locker, error) {
+		c, err := connect(target)
+		if err != nil {
+			return nil, err
+		}
+		l, err := redlatch.NewSetNXPX(c.UniversalClient, append(opts, redlatch.WithTTL(ttl))...)
+		return &redlatchLocker{l, []client{c}}, err
+	}
+	return Peer{
+		Name:         name,
+		Direct:       scripts,
+		Open:         func(target Target) (Locker, error) { return open(target, TTL) },
+		OpenRenewing: open,
+		OpenQuorum: func(addrs []string) (Locker, error) {
+			clients, err := connectAll(addrs)
+			if err != nil {
+				return nil, err
+			}
+			l, err := redlatch.NewRedlock(universal(clients), append(opts, redlatch.WithTTL(TTL))...)
+			return &redlatchLocker{l, clients}, err
+		},
+	}
+}
+
+type redlatchLocker struct {
+	locker  redlatch.Locker
+	clients []client
+}
+
+func (l *redlatchLocker) Lock(ctx context.Context, key string) (Lock, error) {
+	lock, err := l.locker.Lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return redlatchLock{lock}, nil
+}
+
+func (l *redlatchLocker) Close() error { return closeAll(l.clients) }
+
+type redlatchLock struct{ *redlatch.Lock }
+
+func (k redlatchLock) Held() bool { return k.Err() == nil }
+
+// connectAll connects to each address.
+func connectAll(addrs []string) ([]client, error) {
+	var clients []client
+	for _, addr := range addrs {
+		c, err := connect(Target{Addr: addr})
+		if err != nil {
+			return nil, err
+		}
+		clients = append(clients, c)
+	}
+	return clients, nil
+}
+
+func universal(clients []client) []redis.UniversalClient {
+	var all []redis.UniversalClient
+	for _, c := range clients {
+		all = append(all, c.UniversalClient)
+	}
+	return all
+}
+
+func closeAll(clients []client) error {
+	var errs []error
+	for _, c := range clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,75 @@
+package peers
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// Rueidislock is the lock of rueidis. A majority of one makes it one key of one Redis, as the
+// others are; without loop tracking, which needs Redis 7.0.5, it is told of fewer changes. Its
+// client pipelines always.
+//
+// It gives a command 20 ms by default, and a lock on a free key that took longer may never be
+// granted. Only where renewal is measured, which that does not change, it is given a second.
+func Rueidislock() Peer {
+	open := func(target Target, ttl, patience time.Duration) (rueidislock.Locker, error) {
+		return rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption:   rueidis.ClientOption{InitAddress: []string{target.Addr}},
+			KeyMajority:    1,
+			KeyValidity:    ttl,
+			NoLoopTracking: true,
+			TryNextAfter:   patience,
+		})
+	}
+	return Peer{
+		Name:   "rueidislock",
+		Direct: scripts,
+		Open: func(target Target) (Locker, error) {
+			l, err := open(target, TTL, 0)
+			return rueidisLocker{l, false}, err
+		},
+		OpenRenewing: func(target Target, ttl time.Duration) (Locker, error) {
+			l, err := open(target, ttl, time.Second)
+			return rueidisLocker{l, true}, err
+		},
+	}
+}
+
+type rueidisLocker struct {
+	rueidislock.Locker
+	watched bool // the locks are Renewed, which costs an allocation
+}
+
+func (l rueidisLocker) Lock(ctx context.Context, key string) (Lock, error) {
+	held, release, err := l.WithContext(ctx, key)
+	switch {
+	case err != nil:
+		return nil, err
+	case l.watched:
+		return watchedLock{rueidisLock(release), held}, nil
+	}
+	return rueidisLock(release), nil
+}
+
+func (l rueidisLocker) Close() error {
+	l.Locker.Close()
+	return nil
+}
+
+type rueidisLock context.CancelFunc
+
+// Unlock returns when the key is deleted.
+func (release rueidisLock) Unlock(context.Context) error {
+	release()
+	return nil
+}
+
+type watchedLock struct {
+	rueidisLock
+	held context.Context
+}
+
+func (k watchedLock) Held() bool { return k.held.Err() == nil }
