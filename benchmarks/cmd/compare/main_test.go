@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/report"
+	"github.com/redlatch/redlatch/benchmarks/internal/sections"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// quick is enough for every figure to be there, and for none to mean anything.
+var quick = sections.Plan{Rounds: 1, Duration: 50 * time.Millisecond, Held: 10_000}
+
+func TestEverySectionGivesEveryFigure(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	redistest.Start(t) // skips the test where there is no redis-server
+	r, err := measure(t.Context(), regexp.MustCompile(""), quick)
+	require.NoError(t, err)
+	require.Len(t, r.Tables, len(sections.All()))
+	for _, table := range r.Tables {
+		require.NotEmpty(t, table.Rows, table.Section)
+		for _, row := range table.Rows {
+			if gaveUp(row) {
+				continue
+			}
+			for _, m := range table.Metrics {
+				require.Contains(t, row.Figures, m.Key, "%s: %s %s, %s", table.Section, row.Group, row.Case, row.Peer)
+			}
+		}
+	}
+	for _, table := range r.Tables {
+		for _, row := range table.Rows {
+			require.LessOrEqual(t, row.Figures["owners"].Median, 1.0, "%s", row.Peer)
+		}
+	}
+
+	// Charts and the summary name sections, groups, cases and figures: all of them exist.
+	dir := t.TempDir()
+	require.NoError(t, r.Write(dir))
+	charts, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	require.NoError(t, err)
+	require.NotEmpty(t, charts)
+	_, err = r.Summary()
+	require.NoError(t, err)
+}
+
+// gaveUp reports whether a peer was granted nothing, or not always: rueidislock gives up on a
+// Redis that is slower than 20 ms. Ours never does.
+func gaveUp(row report.Row) bool {
+	if strings.HasPrefix(row.Peer, "redlatch") {
+		return false
+	}
+	rate, measured := row.Figures["rate"]
+	return row.Figures["failed"].Median > 0 || measured && rate.Median == 0
+}
+
+func TestResultsAreWrittenAnewFromWhatWasMeasured(t *testing.T) {
+	redistest.Start(t)
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	readme := filepath.Join(dir, "README.md")
+	marks := "# Title\n\n<!-- benchmarks:begin -->\n<!-- benchmarks:end -->\n"
+	require.NoError(t, os.WriteFile(readme, []byte(marks), 0o644))
+
+	require.NoError(t, run(t.Context(), settings{run: "^renewal$", out: first, plan: quick}))
+	require.NoError(t, run(t.Context(), settings{from: filepath.Join(first, "results.json"), out: second, readme: readme}))
+	for _, file := range []string{"results.md", "results.json", "renewal-heap.svg"} {
+		before, err := os.ReadFile(filepath.Join(first, file))
+		require.NoError(t, err)
+		after, err := os.ReadFile(filepath.Join(second, file))
+		require.NoError(t, err)
+		require.Equal(t, string(before), string(after), file)
+	}
+	text, err := os.ReadFile(readme)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(text), "# Title\n\n<!-- benchmarks:begin -->\n|"), "%s", text)
+	require.Contains(t, string(text), "10,000 locks renewed")
+
+	// Of the machine it says what matters, and neither its name nor a path.
+	results, err := os.ReadFile(filepath.Join(first, "results.json"))
+	require.NoError(t, err)
+	var told struct{ Machine map[string]any }
+	require.NoError(t, json.Unmarshal(results, &told))
+	require.ElementsMatch(t, []string{"cpu", "cores", "os", "arch"}, slices.Collect(maps.Keys(told.Machine)))
+	require.NotContains(t, string(results), dir)
+}
+
+func TestNothingToRunIsAnError(t *testing.T) {
+	redistest.Start(t)
+	out := filepath.Join(t.TempDir(), "out")
+	require.Error(t, run(t.Context(), settings{run: "no such section", out: out, plan: quick}))
+	require.Error(t, run(t.Context(), settings{run: "(", out: out, plan: quick}))
+	require.Error(t, run(t.Context(), settings{from: out, out: out}))
+	require.NoDirExists(t, out)
+}

@@ -1,0 +1,97 @@
+package report
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// The lines between which the README's table stands.
+const (
+	beginMark = "<!-- benchmarks:begin -->"
+	endMark   = "<!-- benchmarks:end -->"
+)
+
+// highlight is a row of the README's table.
+type highlight struct {
+	title, section, group, name, metric string
+}
+
+// columns are the peers of the README's table.
+var columns = []string{"redlatch", "redsync", "bsm/redislock", "rueidislock"}
+
+var highlights = []highlight{
+	{"Lock and unlock a free key, 1 goroutine: pairs a second", "pairs", "Plain client", "1 goroutine", "rate"},
+	{"256 goroutines, AutoPipeline: pairs a second", "pairs", "AutoPipeline client", "256 goroutines", "rate"},
+	{"One key, 64 clients: hand-offs a second", "hotkey", "No hold", "64×1", "rate"},
+	{"fairness (1: all are served alike)", "hotkey", "No hold", "64×1", "jain"},
+	{"longest wait", "hotkey", "No hold", "64×1", "longest"},
+	{"commands that Redis runs a hand-off", "hotkey", "No hold", "64×1", "commands"},
+	{"1,024 waiters, held for 5 ms: never served", "hotkey", "Held for 5 ms", "256×4", "never"},
+	{"Redlock, 5 nodes: lock, median", "redlock", "", "healthy", "lock50"},
+	{"one of them hung: lock, median", "redlock", "", "one hung", "lock50"},
+	{"10,000 locks renewed: goroutines, at most", "renewal", "", "10,000 locks", "peak"},
+	{"10,000 locks renewed: memory a lock", "renewal", "", "10,000 locks", "heap"},
+}
+
+// Summary returns the README's table. It has the rows that the report knows of, and fails where
+// it knows of none.
+func (r *Report) Summary() (string, error) {
+	var rows [][]string
+	for _, h := range highlights {
+		t := r.find(h.section)
+		if t == nil {
+			continue
+		}
+		m, ok := t.metric(h.metric)
+		if !ok {
+			return "", fmt.Errorf("section %s has no figure %s", h.section, h.metric)
+		}
+		row, found := []string{h.title}, false
+		for _, peer := range columns {
+			cell := "–"
+			if f, ok := t.figure(h.group, h.name, peer, h.metric); ok {
+				cell, found = m.Unit.format(f.Median), true
+			}
+			row = append(row, cell)
+		}
+		if !found {
+			return "", fmt.Errorf("section %s has no case %s %s", h.section, h.group, h.name)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		return "", fmt.Errorf("no section that the summary needs was run")
+	}
+	return tabulate(append([]string{""}, columns...), rows, 1) + "\n" + r.circumstances() + ".\n", nil
+}
+
+// Embed puts the summary between the marks in file, and touches nothing else in it.
+func (r *Report) Embed(file string) error {
+	summary, err := r.Summary()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	changed, err := replace(string(text), summary)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return os.WriteFile(file, []byte(changed), 0o644)
+}
+
+// replace returns text with summary between the marks, which must be there once, in order.
+func replace(text, summary string) (string, error) {
+	if strings.Count(text, beginMark) != 1 || strings.Count(text, endMark) != 1 {
+		return "", fmt.Errorf("want %s and %s, each once", beginMark, endMark)
+	}
+	before, rest, _ := strings.Cut(text, beginMark)
+	_, after, ok := strings.Cut(rest, endMark)
+	if !ok {
+		return "", fmt.Errorf("%s stands before %s", endMark, beginMark)
+	}
+	return before + beginMark + "\n" + summary + endMark + after, nil
+}

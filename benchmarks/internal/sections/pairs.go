@@ -1,0 +1,94 @@
+package sections
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/peers"
+	"github.com/redlatch/redlatch/benchmarks/internal/report"
+)
+
+// pairs is the price of a lock that nobody else wants.
+func pairs() Section {
+	return Section{
+		Name:  "pairs",
+		Title: "Lock and unlock a free key",
+		About: "Each goroutine locks and unlocks a key of its own through one client that all share. " +
+			"rueidislock has a client of its own, which pipelines always.",
+		Metrics: []report.Metric{
+			{Key: "rate", Title: "pairs/s", Unit: report.Rate},
+			{Key: "pair50", Title: "a pair, median", Unit: report.Seconds},
+			{Key: "pair99", Title: "p99", Unit: report.Seconds},
+			{Key: "allocs", Title: "allocations a pair", Unit: report.Count},
+			{Key: "bytes", Title: "bytes a pair", Unit: report.Bytes},
+			{Key: "client", Title: "client CPU a pair", Unit: report.Seconds},
+			{Key: "redis", Title: "Redis CPU a pair", Unit: report.Seconds},
+			{Key: "failed", Title: "failed", Unit: report.Count},
+		},
+		prepare: func(tb testing.TB, plan Plan) []scenario {
+			n := start(tb)
+			goRedis := []peers.Peer{
+				peers.Raw(), peers.Redlatch(), peers.RedlatchWithoutFence(), peers.Redsync(), peers.Redislock(),
+			}
+			var cases []scenario
+			for _, client := range []struct {
+				group     string
+				pipelined bool
+				peers     []peers.Peer
+			}{
+				{"Plain client", false, goRedis},
+				{"AutoPipeline client", true, append(goRedis, peers.Rueidislock())},
+			} {
+				for _, goroutines := range []int{1, 16, 256} {
+					c := scenario{group: client.group, name: counted(goroutines, "goroutine")}
+					for _, p := range client.peers {
+						target := n.target()
+						target.Pipelined = client.pipelined
+						c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
+							return measurePairs(ctx, n, p, target, goroutines, plan.Duration)
+						}})
+					}
+					cases = append(cases, c)
+				}
+			}
+			return cases
+		},
+	}
+}
+
+func measurePairs(ctx context.Context, n node, p peers.Peer, target peers.Target, goroutines int, d time.Duration) (report.Sample, error) {
+	if err := n.forget(ctx); err != nil {
+		return nil, err
+	}
+	locker, err := p.Open(target)
+	if err != nil {
+		return nil, err
+	}
+	defer locker.Close()
+	t, err := loop{
+		locker: locker, goroutines: goroutines, duration: d, patience: 5 * time.Second, meter: n.meter(p),
+	}.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	count := float64(t.pair.Count())
+	return report.Sample{
+		"rate":   count / t.elapsed.Seconds(),
+		"pair50": t.pair.Quantile(0.5),
+		"pair99": t.pair.Quantile(0.99),
+		"allocs": float64(t.used.Allocations) / count,
+		"bytes":  float64(t.used.Bytes) / count,
+		"client": t.used.ClientCPU.Seconds() / count,
+		"redis":  t.used.RedisCPU.Seconds() / count,
+		"failed": float64(t.failed),
+	}, nil
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,123 @@
+package sections
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/peers"
+	"github.com/redlatch/redlatch/benchmarks/internal/report"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+)
+
+// quorum is the price of a free lock on five nodes, in health and in trouble.
+func quorum() Section {
+	return Section{
+		Name:  "redlock",
+		Title: "Redlock on 5 nodes",
+		About: "One goroutine locks and unlocks a free key. A fault strikes when the connections are open: " +
+			"the hung node is silent, the refused one is gone. redsync is the only peer with independent nodes. " +
+			"Where one pair takes longer than a measurement it is the only one of its round.",
+		Metrics: []report.Metric{
+			{Key: "lock50", Title: "lock, median", Unit: report.Seconds},
+			{Key: "lock99", Title: "p99", Unit: report.Seconds},
+			{Key: "unlock50", Title: "unlock, median", Unit: report.Seconds},
+			{Key: "unlock99", Title: "p99", Unit: report.Seconds},
+			{Key: "samples", Title: "pairs a round", Unit: report.Count},
+			{Key: "failed", Title: "failed", Unit: report.Count},
+		},
+		prepare: func(tb testing.TB, plan Plan) []scenario {
+			five := startFive(tb)
+			var cases []scenario
+			for _, trouble := range troubles {
+				c := scenario{name: trouble.name}
+				for _, p := range []peers.Peer{peers.Redlatch(), peers.RedlatchWithoutFence(), peers.Redsync()} {
+					c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
+						return five.measure(ctx, p, trouble, plan.Duration)
+					}})
+				}
+				cases = append(cases, c)
+			}
+			return cases
+		},
+	}
+}
+
+// trouble is what the nodes have.
+type trouble struct {
+	name   string
+	behind func(node int) bool               // whether clients reach that node through its proxy
+	strike func(proxies []*faultproxy.Proxy) // once the connections are open
+}
+
+const last = 4 // the node that a trouble of one node strikes
+
+var troubles = []trouble{
+	{"healthy", none, func([]*faultproxy.Proxy) {}},
+	{"all at 0.5–1.5 ms", every, func(proxies []*faultproxy.Proxy) {
+		for _, p := range proxies {
+			p.DelayFunc(func() time.Duration {
+				return time.Millisecond/2 + rand.N(time.Millisecond)
+			})
+		}
+	}},
+	{"one at 50 ms", one, func(proxies []*faultproxy.Proxy) { proxies[last].Delay(50 * time.Millisecond) }},
+	{"one hung", one, func(proxies []*faultproxy.Proxy) { proxies[last].Silence() }},
+	{"one refused", one, func(proxies []*faultproxy.Proxy) { proxies[last].Refuse() }},
+}
+
+func none(int) bool     { return false }
+func every(int) bool    { return true }
+func one(node int) bool { return node == last }
+
+// five are independent nodes with a proxy each.
+type five struct {
+	nodes   []node
+	proxies []*faultproxy.Proxy
+}
+
+func startFive(tb testing.TB) five {
+	tb.Helper()
+	var all five
+	for range last + 1 {
+		n := start(tb)
+		all.nodes = append(all.nodes, n)
+		all.proxies = append(all.proxies, faultproxy.New(tb, n.server.Network(), n.server.Addr()))
+	}
+	return all
+}
+
+func (f five) measure(ctx context.Context, p peers.Peer, what trouble, d time.Duration) (report.Sample, error) {
+	var addrs []string
+	for i, n := range f.nodes {
+		if err := n.forget(ctx); err != nil {
+			return nil, err
+		}
+		addr := n.server.Addr()
+		if what.behind(i) {
+			addr = f.proxies[i].Addr()
+		}
+		addrs = append(addrs, addr)
+	}
+	locker, err := p.OpenQuorum(addrs)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = locker.Close() // first, so that nothing that was held back reaches the next
+		for _, proxy := range f.proxies {
+			proxy.HealDropping()
+		}
+	}()
+	t, err := loop{
+		locker: locker, goroutines: 1, duration: d, patience: 30 * time.Second,
+		ready: func() { what.strike(f.proxies) },
+	}.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sample := t.latencies()
+	sample["samples"] = float64(t.pair.Count())
+	return sample, nil
+}

@@ -1,0 +1,110 @@
+// Package sections has the measurements of the comparison, a file each.
+package sections
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/measure"
+	"github.com/redlatch/redlatch/benchmarks/internal/peers"
+	"github.com/redlatch/redlatch/benchmarks/internal/report"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// Plan says how much is measured.
+type Plan struct {
+	Rounds   int
+	Duration time.Duration // of one measurement; sections that need more take multiples of it
+	Held     int           // locks that are renewed
+}
+
+// Section is one question that is asked of every peer.
+type Section struct {
+	Name    string
+	Title   string
+	About   string
+	Metrics []report.Metric
+
+	// prepare starts what the section needs, which ends with tb, and returns its cases.
+	prepare func(tb testing.TB, plan Plan) []scenario
+}
+
+// scenario is a case, and the peers that it is measured for.
+type scenario struct {
+	group, name string
+	entries     []entry
+}
+
+// entry is a peer in a case.
+type entry struct {
+	peer    string
+	measure func(ctx context.Context) (report.Sample, error)
+}
+
+// All returns every section in the order in which they are run.
+func All() []Section {
+	return []Section{pairs(), hotKey(), quorum(), renewal(), roundTrip()}
+}
+
+// Progress hears what is about to be measured, as the done-th of total measurements.
+type Progress func(done, total int, what string)
+
+// Run measures. In each round every case has its turn, and in each case every peer, in an order
+// of chance: what the machine does meanwhile hits all alike, and nobody profits from a place.
+func (s Section) Run(ctx context.Context, tb testing.TB, plan Plan, progress Progress) (report.Table, error) {
+	table := report.Table{Section: s.Name, Title: s.Title, About: s.About, Metrics: s.Metrics}
+	cases := s.prepare(tb, plan)
+	rows := make([]int, len(cases)) // where the rows of a case begin
+	for i, c := range cases {
+		rows[i] = len(table.Rows)
+		for _, e := range c.entries {
+			table.Rows = append(table.Rows, report.Row{Group: c.group, Case: c.name, Peer: e.peer})
+		}
+	}
+	done, total := 0, plan.Rounds*len(table.Rows)
+	for round := range plan.Rounds {
+		for i, c := range cases {
+			for _, j := range rand.Perm(len(c.entries)) {
+				e := c.entries[j]
+				what := fmt.Sprintf("%s, round %d: %s %s, %s", s.Name, round+1, c.group, c.name, e.peer)
+				progress(done, total, what)
+				done++
+				runtime.GC() // what others left is not for this one to clean up
+				sample, err := e.measure(ctx)
+				if err != nil {
+					return table, fmt.Errorf("%s: %w", what, err)
+				}
+				table.Rows[rows[i]+j].Add(sample)
+			}
+		}
+	}
+	return table, nil
+}
+
+// node is a Redis that is measured on.
+type node struct {
+	server *redistest.Server
+	admin  *redis.Client
+}
+
+// start starts a Redis that admits as many clients as the hot key needs.
+func start(tb testing.TB) node {
+	tb.Helper()
+	server := redistest.StartTCP(tb, "--maxclients", "10000")
+	return node{server, server.Client(tb)}
+}
+
+// target returns how to reach it.
+func (n node) target() peers.Target { return peers.Target{Addr: n.server.Addr()} }
+
+// meter returns a meter for p on n.
+func (n node) meter(p peers.Peer) *measure.Meter { return measure.NewMeter(n.admin, p.Direct) }
+
+// forget deletes all keys, so that nobody pays for what others left.
+func (n node) forget(ctx context.Context) error { return n.admin.FlushAll(ctx).Err() }
