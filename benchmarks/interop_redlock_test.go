@@ -1,0 +1,151 @@
+package benchmarks_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// quorum is five nodes that redsync and NewRedlock share.
+type quorum struct {
+	nodes []*redis.Client // for the test to look at
+	ours  redlatch.Locker
+	their *redsync.Redsync
+}
+
+func newQuorum(t *testing.T) quorum {
+	t.Helper()
+	var q quorum
+	var clients []redis.UniversalClient
+	var pools []redsyncredis.Pool
+	for range 5 {
+		server := redistest.Start(t)
+		q.nodes = append(q.nodes, server.Client(t))
+		clients = append(clients, server.Client(t))
+		pools = append(pools, goredis.NewPool(server.Client(t)))
+	}
+	var err error
+	q.ours, err = redlatch.NewRedlock(clients)
+	require.NoError(t, err)
+	q.their = redsync.New(pools...)
+	return q
+}
+
+// holders returns how many nodes hold value at key.
+func (q quorum) holders(t *testing.T, key, value string) (n int) {
+	t.Helper()
+	for _, node := range q.nodes {
+		if node.Get(t.Context(), key).Val() == value {
+			n++
+		}
+	}
+	return n
+}
+
+// del deletes key on all nodes.
+func (q quorum) del(t *testing.T, key string) {
+	t.Helper()
+	for _, node := range q.nodes {
+		require.NoError(t, node.Del(t.Context(), key).Err())
+	}
+}
+
+func TestRedlockAndRedsyncExcludeEachOtherOnAQuorum(t *testing.T) {
+	q := newQuorum(t)
+	const key = "orders:42"
+	mutex := q.their.NewMutex(key)
+	require.NoError(t, mutex.TryLock())
+	_, err := q.ours.TryLock(t.Context(), key)
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.Equal(t, 5, q.holders(t, key, mutex.Value()))
+	ok, err := mutex.Unlock()
+	require.True(t, ok, "%v", err)
+
+	lock, err := q.ours.TryLock(t.Context(), key)
+	require.NoError(t, err)
+	err = q.their.NewMutex(key).TryLock()
+	var taken *redsync.ErrTaken
+	require.True(t, errors.As(err, &taken), "%v", err)
+	require.GreaterOrEqual(t, q.holders(t, key, lock.Token()), 3)
+	require.NoError(t, lock.Err())
+	require.NoError(t, lock.Unlock(t.Context()))
+
+	require.Eventually(t, func() bool { // the nodes that the release did not wait for
+		return q.their.NewMutex(key).TryLock() == nil
+	}, 5*time.Second, time.Millisecond)
+}
+
+func TestNeitherOfRedlockAndRedsyncDeletesTheLockOfTheOther(t *testing.T) {
+	q := newQuorum(t)
+	const key = "orders:42"
+	lock, err := q.ours.TryLock(t.Context(), key, redlatch.WithoutRenewal())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return q.holders(t, key, lock.Token()) == 5 }, 5*time.Second, time.Millisecond)
+	q.del(t, key)
+	mutex := q.their.NewMutex(key)
+	require.NoError(t, mutex.TryLock())
+	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	require.Equal(t, 5, q.holders(t, key, mutex.Value()))
+
+	q.del(t, key)
+	lock, err = q.ours.TryLock(t.Context(), key)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return q.holders(t, key, lock.Token()) == 5 }, 5*time.Second, time.Millisecond)
+	ok, err := mutex.Unlock()
+	require.False(t, ok)
+	require.Error(t, err)
+	require.Equal(t, 5, q.holders(t, key, lock.Token()))
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+func TestWaitersOfRedlockAndRedsyncGetWhatTheOtherReleased(t *testing.T) {
+	q := newQuorum(t)
+	const key = "orders:42"
+	mutex := q.their.NewMutex(key, redsync.WithExpiry(time.Minute))
+	require.NoError(t, mutex.TryLock())
+	waiting := make(chan struct{}, 1)
+	granted := make(chan *redlatch.Lock, 1)
+	// Ends when it has the lock, or with the test's ctx.
+	go func() {
+		defer close(granted)
+		lock, err := q.ours.Lock(t.Context(), key, redlatch.WithBackoff(func(int) time.Duration {
+			select {
+			case waiting <- struct{}{}:
+			default:
+			}
+			return 10 * time.Millisecond
+		}))
+		if err == nil {
+			granted <- lock
+		}
+	}()
+	<-waiting
+	ok, err := mutex.Unlock()
+	require.True(t, ok, "%v", err)
+	lock := grantedWithin(t, granted, looksWithin+slack)
+
+	waiting, result := make(chan struct{}, 1), make(chan error, 1)
+	theirs := q.their.NewMutex(key, redsync.WithRetryDelayFunc(func(int) time.Duration {
+		select {
+		case waiting <- struct{}{}:
+		default:
+		}
+		return 10 * time.Millisecond
+	}), redsync.WithTries(1000))
+	// Ends when it has the lock, or after some ten seconds.
+	go func() { result <- theirs.Lock() }()
+	<-waiting
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, <-result)
+	ok, err = theirs.Unlock()
+	require.True(t, ok, "%v", err)
+}

@@ -1,0 +1,14 @@
+package benchmarks_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	redistest.StopShared()
+	os.Exit(code)
+}
