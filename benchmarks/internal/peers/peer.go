@@ -17,7 +17,7 @@ type Peer struct {
 	Name string
 
 	// Direct has the commands that its clients send, as commandstats names them. Whatever else
-	// Redis runs is run by scripts.
+	// Redis runs is run by scripts. nil: that cannot be told.
 	Direct []string
 
 	// Open connects a client of its own to one Redis.
@@ -29,6 +29,11 @@ type Peer struct {
 	// OpenRenewing is like Open, for locks of that TTL that are renewed until they are given
 	// back. They are all Renewed; nil where nothing renews.
 	OpenRenewing func(target Target, ttl time.Duration) (Locker, error)
+}
+
+// All returns every peer, as a lock on one Redis.
+func All() []Peer {
+	return []Peer{Raw(), Redlatch(), RedlatchWithoutFence(), Redsync(), Redislock(), Rueidislock()}
 }
 
 // Target is one Redis, and how to send to it.

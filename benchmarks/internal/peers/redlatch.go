@@ -14,7 +14,11 @@ import (
 func Redlatch() Peer { return ours("redlatch") }
 
 // RedlatchWithoutFence is this library with plain SET NX PX.
-func RedlatchWithoutFence() Peer { return ours("redlatch, no fence", redlatch.WithoutFence()) }
+func RedlatchWithoutFence() Peer {
+	p := ours("redlatch, no fence", redlatch.WithoutFence())
+	p.Direct = nil // it sends SET and has scripts send SET: the two cannot be told apart
+	return p
+}
 
 func ours(name string, opts ...redlatch.Option) Peer {
 	open := func(target Target, ttl time.Duration) (Locker, error) {

@@ -14,7 +14,10 @@ import (
 //
 // It gives a command 20 ms by default, and a lock on a free key that took longer may never be
 // granted. Only where renewal is measured, which that does not change, it is given a second.
-func Rueidislock() Peer {
+func Rueidislock() Peer { return patientRueidislock(0) }
+
+// patientRueidislock is rueidislock that gives a command so long, or its default for 0.
+func patientRueidislock(patience time.Duration) Peer {
 	open := func(target Target, ttl, patience time.Duration) (rueidislock.Locker, error) {
 		return rueidislock.NewLocker(rueidislock.LockerOption{
 			ClientOption:   rueidis.ClientOption{InitAddress: []string{target.Addr}},
@@ -28,7 +31,7 @@ func Rueidislock() Peer {
 		Name:   "rueidislock",
 		Direct: scripts,
 		Open: func(target Target) (Locker, error) {
-			l, err := open(target, TTL, 0)
+			l, err := open(target, TTL, patience)
 			return rueidisLocker{l, false}, err
 		},
 		OpenRenewing: func(target Target, ttl time.Duration) (Locker, error) {

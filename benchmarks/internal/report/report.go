@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/redlatch/redlatch/benchmarks/internal/measure"
 )
@@ -57,7 +58,7 @@ type Figure struct {
 // tell, as the latency of what never succeeded.
 type Sample map[string]float64
 
-// Add adds the sample of another round.
+// Add adds the sample of another round, to six digits.
 func (r *Row) Add(sample Sample) {
 	if r.Figures == nil {
 		r.Figures = make(map[string]Figure)
@@ -67,10 +68,15 @@ func (r *Row) Add(sample Sample) {
 			continue
 		}
 		f := r.Figures[key]
-		f.Rounds = append(f.Rounds, value)
-		f.Median = measure.Median(f.Rounds)
+		f.Rounds = append(f.Rounds, sixDigits(value))
+		f.Median = sixDigits(measure.Median(f.Rounds))
 		r.Figures[key] = f
 	}
+}
+
+func sixDigits(value float64) float64 {
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 6, 64), 64)
+	return rounded
 }
 
 // find returns the table of a section, or nil.

@@ -64,11 +64,11 @@ type crowd struct {
 }
 
 // turns returns how long to measure: four times d, or longer where a queue needs that to serve
-// everybody and a quarter of them again, up to fourteen times d.
+// everybody and a quarter of them again, up to sixteen times d.
 func (c crowd) turns(d time.Duration) time.Duration {
-	const handOff = 200 * time.Microsecond
+	const handOff = time.Millisecond // with what time.Sleep oversleeps
 	everybody := time.Duration(c.clients*c.goroutines) * (c.hold + handOff)
-	return max(4*d, min(everybody*5/4, 14*d))
+	return max(4*d, min(everybody*5/4, 16*d))
 }
 
 func (c crowd) measure(ctx context.Context, n node, p peers.Peer) (sample report.Sample, err error) {

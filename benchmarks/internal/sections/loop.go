@@ -28,7 +28,8 @@ type loop struct {
 type timings struct {
 	lock, unlock, pair measure.Histogram
 	failed             int
-	elapsed            time.Duration
+	end                time.Time     // of the last pair
+	elapsed            time.Duration // until the last pair of all, or the duration if that is longer
 	used               measure.Usage
 }
 
@@ -69,14 +70,15 @@ func (l loop) run(ctx context.Context) (*timings, error) {
 	started := time.Now()
 	close(begin)
 	wg.Wait()
-	total.elapsed = time.Since(started)
 
 	var after measure.Usage
 	if err := l.read(context.WithoutCancel(ctx), &after); err != nil {
 		return nil, err
 	}
 	total.used = after.Since(before)
+	total.elapsed = l.duration
 	for g := range each {
+		total.elapsed = max(total.elapsed, each[g].end.Sub(started))
 		total.lock.Merge(&each[g].lock)
 		total.unlock.Merge(&each[g].unlock)
 		total.pair.Merge(&each[g].pair)
@@ -124,6 +126,7 @@ func (l loop) work(ctx context.Context, key string, t *timings, stopped *atomic.
 		}
 		err = lock.Unlock(unlocking)
 		unlocked := time.Now()
+		t.end = unlocked
 		t.lock.Add(locked.Sub(begun))
 		t.unlock.Add(unlocked.Sub(locked))
 		t.pair.Add(unlocked.Sub(begun))

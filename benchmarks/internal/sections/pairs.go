@@ -16,7 +16,7 @@ func pairs() Section {
 		Name:  "pairs",
 		Title: "Lock and unlock a free key",
 		About: "Each goroutine locks and unlocks a key of its own through one client that all share. " +
-			"rueidislock has a client of its own, which pipelines always.",
+			"rueidislock has a client of its own, which pipelines always: it is the same one in both tables.",
 		Metrics: []report.Metric{
 			{Key: "rate", Title: "pairs/s", Unit: report.Rate},
 			{Key: "pair50", Title: "a pair, median", Unit: report.Seconds},
@@ -29,21 +29,14 @@ func pairs() Section {
 		},
 		prepare: func(tb testing.TB, plan Plan) []scenario {
 			n := start(tb)
-			goRedis := []peers.Peer{
-				peers.Raw(), peers.Redlatch(), peers.RedlatchWithoutFence(), peers.Redsync(), peers.Redislock(),
-			}
 			var cases []scenario
 			for _, client := range []struct {
 				group     string
 				pipelined bool
-				peers     []peers.Peer
-			}{
-				{"Plain client", false, goRedis},
-				{"AutoPipeline client", true, append(goRedis, peers.Rueidislock())},
-			} {
+			}{{"Plain client", false}, {"AutoPipeline client", true}} {
 				for _, goroutines := range []int{1, 16, 256} {
 					c := scenario{group: client.group, name: counted(goroutines, "goroutine")}
-					for _, p := range client.peers {
+					for _, p := range peers.All() {
 						target := n.target()
 						target.Pipelined = client.pipelined
 						c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {

@@ -31,9 +31,7 @@ func roundTrip() Section {
 				proxy := faultproxy.New(tb, n.server.Network(), n.server.Addr())
 				proxy.Delay(added)
 				c := scenario{name: added.String()}
-				for _, p := range []peers.Peer{
-					peers.Raw(), peers.Redlatch(), peers.RedlatchWithoutFence(), peers.Redsync(), peers.Redislock(), peers.Rueidislock(),
-				} {
+				for _, p := range peers.All() {
 					c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
 						if err := n.forget(ctx); err != nil {
 							return nil, err
@@ -43,8 +41,8 @@ func roundTrip() Section {
 							return nil, err
 						}
 						defer locker.Close()
-						// Enough for a hundred, so that p99 says something.
-						d := max(plan.Duration, min(200*added, 8*plan.Duration))
+						// Enough for some fifty pairs: p99 is then the slowest.
+						d := max(plan.Duration, min(100*added, 4*plan.Duration))
 						t, err := loop{locker: locker, goroutines: 1, duration: d, patience: time.Second}.run(ctx)
 						if err != nil {
 							return nil, err

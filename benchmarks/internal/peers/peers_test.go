@@ -1,0 +1,99 @@
+package peers
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/measure"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// eachPeer opens a Locker of every peer, with a key that nobody has used.
+func eachPeer(t *testing.T, pipelined bool, test func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context)) {
+	server := redistest.StartTCP(t)
+	// The default of rueidislock is too short for a machine that is busy.
+	all := slices.Concat(All()[:len(All())-1], []Peer{patientRueidislock(10 * time.Second)})
+	require.Equal(t, Rueidislock().Name, All()[len(All())-1].Name)
+	for _, p := range all {
+		t.Run(p.Name, func(t *testing.T) {
+			l, err := p.Open(Target{Addr: server.Addr(), Pipelined: pipelined})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, l.Close()) }()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			lock, err := l.Lock(ctx, "warm") // loads the scripts
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(ctx))
+			test(t, p, server, l, ctx)
+		})
+	}
+}
+
+func TestEveryAdapterExcludesUntilUnlock(t *testing.T) {
+	eachPeer(t, true, func(t *testing.T, p Peer, _ *redistest.Server, l Locker, ctx context.Context) {
+		lock, err := l.Lock(ctx, "key")
+		require.NoError(t, err)
+		short, cancel := context.WithTimeout(ctx, 150*time.Millisecond)
+		defer cancel()
+		_, err = l.Lock(short, "key")
+		require.Error(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+		lock, err = l.Lock(ctx, "key")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+func TestDirectCommandsAreWhatClientsSend(t *testing.T) {
+	eachPeer(t, false, func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context) {
+		if p.Direct == nil {
+			t.Skip("it cannot be told")
+		}
+		meter := measure.NewMeter(server.Client(t), p.Direct)
+		before, err := meter.Read(ctx)
+		require.NoError(t, err)
+		const pairs = 10
+		for range pairs {
+			lock, err := l.Lock(ctx, "key")
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(ctx))
+		}
+		after, err := meter.Read(ctx)
+		require.NoError(t, err)
+		used := after.Since(before)
+		require.Equal(t, 2.0*pairs, used.Direct, "each of these libraries sends one command to lock and one to unlock")
+		require.Greater(t, used.Commands, used.Direct)
+	})
+}
+
+func TestRenewedLocksAreRenewedUntilUnlock(t *testing.T) {
+	server := redistest.StartTCP(t)
+	for _, p := range All() {
+		if p.OpenRenewing == nil {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			const ttl = 4 * time.Second
+			l, err := p.OpenRenewing(Target{Addr: server.Addr()}, ttl)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, l.Close()) }()
+			lock, err := l.Lock(t.Context(), "renewed")
+			require.NoError(t, err)
+			admin := server.Client(t)
+			last := ttl
+			require.Eventually(t, func() bool {
+				left := max(admin.PTTL(t.Context(), "renewed").Val(), admin.PTTL(t.Context(), "rueidislock:0:renewed").Val())
+				longer := left > last+100*time.Millisecond
+				last = left
+				return longer
+			}, 2*ttl, 10*time.Millisecond)
+			require.True(t, lock.(Renewed).Held())
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.False(t, lock.(Renewed).Held())
+		})
+	}
+}
