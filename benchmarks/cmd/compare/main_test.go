@@ -57,11 +57,12 @@ func TestEverySectionGivesEveryFigure(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// granted reports whether a peer was granted what it asked for. rueidislock gives up on a Redis that
-// takes longer than 20 ms, and all fail on a machine that stands still for a second.
+// granted reports whether a peer was granted what it asked for, more than once or twice.
+// rueidislock gives up on a Redis that takes longer than 20 ms and hands on slowly, and all fail on a
+// machine that stands still for a second.
 func granted(row report.Row) bool {
 	rate, measured := row.Figures["rate"]
-	return row.Figures["failed"].Median == 0 && (!measured || rate.Median > 0)
+	return row.Figures["failed"].Median == 0 && (!measured || rate.Median > 10)
 }
 
 func TestResultsAreWrittenAnewFromWhatWasMeasured(t *testing.T) {
