@@ -30,6 +30,7 @@ var highlights = []highlight{
 	{"1,024 waiters, held for 5 ms: never served", "hotkey", "Held for 5 ms", "256×4", "never"},
 	{"Redlock, 5 nodes: lock, median", "redlock", "", "healthy", "lock50"},
 	{"one of them hung: lock, median", "redlock", "", "one hung", "lock50"},
+	{"10,000 locks renewed: goroutines, mean", "renewal", "", "10,000 locks", "goroutines"},
 	{"10,000 locks renewed: goroutines, at most", "renewal", "", "10,000 locks", "peak"},
 	{"10,000 locks renewed: memory a lock", "renewal", "", "10,000 locks", "heap"},
 }
