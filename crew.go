@@ -26,6 +26,7 @@ type job struct {
 
 	here   bool              // in the goroutine of who waits for it
 	flight *redis.AutoFuture // its command, where nobody waited for that
+	stray  bool              // its command may land though nobody reads the reply
 	failed error             // why it was carried out here in vain, until it is sent again
 	resent bool              // it may have been carried out then
 	words  [10]any           // room for those of its command

@@ -359,6 +359,7 @@ func TestFlushedLockIsLost(t *testing.T) {
 		require.Fail(t, "not noticed")
 	}
 	require.ErrorIs(t, context.Cause(ctx), redlatch.ErrLost)
+	runtime.KeepAlive(lock) // one that is forgotten is renewed no more
 }
 
 // TestFirstAttemptReportsTroubleAndAWaitRidesItOut is rule 16.

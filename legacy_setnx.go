@@ -79,7 +79,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 	}
 	_, cluster := client.(*redis.ClusterClient)
 	s := &legacySetNX{node: newNode(client, mostJobs), cluster: cluster}
-	s.node.pipeline = pipelineOf(client)
+	s.node.near = nearBy(client)
 	return newEngine(s, opts)
 }
 

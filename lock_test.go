@@ -500,6 +500,7 @@ var conformance = []conformanceCase{
 
 	{"a stranger's list in place of the key is a lost lock, and stays", func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), w.key)
+		eventually(t, "the slower nodes have it", func() bool { return w.exists(t, w.key) == w.nodes })
 		w.everywhere(func(c *redis.Client) {
 			require.NoError(t, c.Del(t.Context(), w.key).Err())
 			require.NoError(t, c.RPush(t.Context(), w.key, "theirs").Err())

@@ -95,7 +95,7 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 // process runs one command.
 func (n *node) process(ctx context.Context, j *job, cmd redis.Cmder) error {
 	if j != nil && j.here {
-		return j.submit(cmd)
+		return n.near.run(j, cmd)
 	}
 	return n.client.Process(ctx, cmd)
 }
@@ -146,9 +146,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // A node is one Redis as the strategies see it: an operation on it ends in time, whatever the
 // settings of the client.
 type node struct {
-	client   redis.UniversalClient
-	pipeline *redis.AutoPipeliner // where operations need no goroutine; else nil
-	crew     crew
+	client redis.UniversalClient
+	near   near // nil: every operation has a goroutine of its own
+	crew   crew
 
 	// Jobs that ended before their deadline in the goroutine of the caller: nobody else has heard of
 	// their end, so that their channel is still open.
@@ -182,7 +182,7 @@ func (n *node) do(ctx context.Context, op operation, c *claim, f form) (grant, e
 	if ctx.Err() != nil {
 		return grant{}, &undone{ctxError(ctx)}
 	}
-	if n.pipeline != nil {
+	if n.near != nil && n.near.serves(ctx, c.bound) {
 		return n.doHere(ctx, op, c, f)
 	}
 	return n.start(ctx, op, c, f).wait(ctx)

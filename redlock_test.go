@@ -400,7 +400,6 @@ func TestContendersAreServedOneByOne(t *testing.T) {
 	t.Logf("90 grants of 5 ms in %v", time.Since(begin))
 	require.Zero(t, broken.Load())
 	require.Equal(t, int64(90), grants.Load())
-	require.Less(t, time.Since(begin), 4*90*5*time.Millisecond)
 }
 
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once, all granted.

@@ -1,0 +1,167 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An operation needs no goroutine of its own where its commands come back in time by themselves:
+// then its caller, who waits anyway, carries it out. Where a command fails, the crew takes over.
+
+// near runs commands so that they come back in time.
+type near interface {
+	// serves reports whether a command of an operation that ends with ctx, or after bound, comes
+	// back when it ends.
+	serves(ctx context.Context, bound time.Duration) bool
+
+	// run carries out a command of j, and returns when j has ended, or a little later.
+	run(j *job, cmd redis.Cmder) error
+}
+
+// nearBy returns how commands for client come back in time, or nil where they may not.
+func nearBy(client redis.UniversalClient) near {
+	switch client := client.(type) {
+	case *redis.Client:
+		o := client.Options()
+		if o.ContextTimeoutEnabled {
+			return &timed{client, 0}
+		}
+		if o.ReadTimeout > 0 && o.WriteTimeout > 0 {
+			return &timed{client, max(o.ReadTimeout, o.WriteTimeout)}
+		}
+	case *redis.AutoPipeliner:
+		if client.Config().FullDuplex { // a full window blocks who submits
+			return nil
+		}
+		if pipeline, err := client.AsyncAutoPipeline(); err == nil {
+			return &pipelined{pipeline}
+		}
+	}
+	return nil
+}
+
+// A timed client writes and reads within its patience, or until the deadline of a job. It heeds the
+// end of one while it waits for a connection, and not while it reads, so it serves nobody who may
+// want to leave earlier.
+type timed struct {
+	client   *redis.Client
+	patience time.Duration
+}
+
+func (t *timed) serves(ctx context.Context, bound time.Duration) bool {
+	return ctx.Done() == nil && t.patience <= bound
+}
+
+func (t *timed) run(j *job, cmd redis.Cmder) error {
+	err := t.client.Process(j, cmd)
+	var timeout net.Error
+	j.stray = errors.As(err, &timeout) && timeout.Timeout()
+	return err
+}
+
+// A pipelined client sends commands in batches, from a goroutine of its own. Who leaves has its
+// command still in flight.
+type pipelined struct{ pipeline *redis.AutoPipeliner }
+
+func (p *pipelined) serves(context.Context, time.Duration) bool { return true }
+
+func (p *pipelined) run(j *job, cmd redis.Cmder) error {
+	sent := p.pipeline.Submit(j, cmd)
+	err := sent.WaitContext(j)
+	if j.settled.Load() && errors.Is(err, context.Canceled) {
+		j.flight = &sent
+	}
+	return err
+}
+
+// doHere is do in the goroutine of the caller, for an operation that n.near serves.
+func (n *node) doHere(ctx context.Context, op operation, c *claim, f form) (grant, error) {
+	j, _ := n.spare.Get().(*job)
+	if j == nil {
+		j = &job{ended: make(chan struct{})}
+	}
+	j.Context, j.node, j.op, j.claim, j.form = ctx, n, op, c, f
+	j.deadline, j.here = time.Now().Add(c.bound), true
+	stay := func() bool { return true }
+	if ctx.Done() != nil {
+		stay = context.AfterFunc(ctx, func() { j.settle(grant{}, ctxError(ctx)) })
+	}
+	n.crew.list(j)
+	g, err := j.perform()
+	n.crew.strike(j)
+	if j.stray && j.undo != nil {
+		n.start(detached(ctx), undoStray(j.undo), c, form{last: true})
+	}
+	if stay() && !j.settled.Load() { // and nobody can settle it any more
+		if j.failed != nil {
+			return n.again(j, j.failed).wait(ctx)
+		}
+		j.Context, j.op, j.claim, j.form = nil, nil, nil, form{}
+		clear(j.words[:])
+		n.spare.Put(j)
+		return g, err
+	}
+	<-j.ended
+	switch {
+	case j.flight != nil:
+		go j.follow() // ends when go-redis lets go of the command
+	case j.last && err != nil && !answered(err) && !errors.Is(err, ErrLost):
+		n.again(j, err)
+	default:
+		j.land(g, err)
+	}
+	return j.grant, j.err
+}
+
+// again has the crew carry j out once more, which failed with err, in what is left of its time.
+func (n *node) again(j *job, err error) *job {
+	k := &job{
+		Context: j.Context, node: n, op: j.op, claim: j.claim, form: j.form,
+		deadline: j.deadline, ended: make(chan struct{}),
+		failed: err, resent: !neverLeft(err) && !answered(err),
+	}
+	k.sentAgain(err)
+	if j.settled.Load() {
+		k.settle(grant{}, err) // nobody waits for it
+	}
+	n.crew.start(k)
+	return k
+}
+
+// follow waits for what becomes of a command of j that its caller did not wait for.
+func (j *job) follow() {
+	err := j.flight.Wait()
+	if j.last && err != nil && !answered(err) {
+		j.node.again(j, err)
+		return
+	}
+	j.land(grant{}, err)
+}
+
+const (
+	// strayTime is how long a command may still be on its way whose connection was given up.
+	strayTime = 5 * time.Second
+
+	// strayPause is how often it is looked for.
+	strayPause = 250 * time.Millisecond
+)
+
+// undoStray returns undo for a command whose reply was not waited for, so that nobody learns when
+// it lands: what it takes after its lease has ended is given back soon.
+func undoStray(undo operation) operation {
+	return func(ctx context.Context, n *node, c *claim) (g grant, err error) {
+		for end := time.Now().Add(strayTime); time.Now().Before(end) && sleep(ctx, strayPause); {
+			if !c.life.over() {
+				continue
+			}
+			if g, err = undo(ctx, n, c); err == nil {
+				break
+			}
+		}
+		return g, err
+	}
+}

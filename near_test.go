@@ -1,0 +1,203 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// onNearClients runs test on every kind of client whose commands come back in time by themselves, so
+// that callers without an end of their own carry them out. Each goes through a proxy.
+func onNearClients(t *testing.T, test func(t *testing.T, direct *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient)) {
+	for name, make := range map[string]func(t *testing.T, o *redis.Options) redis.UniversalClient{
+		"pipelined": func(t *testing.T, o *redis.Options) redis.UniversalClient {
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			pipelined, err := client.AutoPipeline()
+			require.NoError(t, err)
+			return pipelined
+		},
+		"short timeouts": func(t *testing.T, o *redis.Options) redis.UniversalClient {
+			o.ReadTimeout, o.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			return client
+		},
+		"heeds deadlines": func(t *testing.T, o *redis.Options) redis.UniversalClient {
+			o.ContextTimeoutEnabled = true
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			return client
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			direct, p, _ := behindProxy(t)
+			client := make(t, p.Options())
+			warm, err := newLocker(t, client).TryLock(context.Background(), "warm") // the scripts are loaded
+			require.NoError(t, err)
+			require.NoError(t, warm.Extend(t.Context(), time.Second))
+			require.NoError(t, warm.Unlock(t.Context()))
+			test(t, direct, p, client)
+		})
+	}
+}
+
+// TestNearLostReplyIsNotLostOwnership is rules 3 and 7 where no operation has a goroutine.
+func TestNearLostReplyIsNotLostOwnership(t *testing.T) {
+	onNearClients(t, func(t *testing.T, direct *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient) {
+		l := newLocker(t, client)
+		p.LoseReplies(1, "evalsha")
+		lock, err := l.TryLock(context.Background(), "k")
+		require.NoError(t, err)
+		p.LoseReplies(1, "evalsha")
+		require.NoError(t, lock.Extend(context.Background(), time.Hour))
+		p.LoseReplies(1, "evalsha")
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, 3, p.Lost())
+		require.Zero(t, direct.Exists(t.Context(), "k").Val())
+	})
+}
+
+// TestNearRefusalIsNoFault is rule 7: what Redis answers ends an operation, and it is not sent again.
+func TestNearRefusalIsNoFault(t *testing.T) {
+	onNearClients(t, func(t *testing.T, direct *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient) {
+		l := newLocker(t, client)
+		lock, err := l.TryLock(context.Background(), "k")
+		require.NoError(t, err)
+		sent := p.Requests()
+		_, err = l.TryLock(context.Background(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, direct.Del(t.Context(), "k").Err())
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		require.Equal(t, sent+2, p.Requests())
+	})
+}
+
+// TestNearCallIsBounded is rules 4 and 8: a slow server holds nobody up, and ends as the callers
+// wanted.
+func TestNearCallIsBounded(t *testing.T) {
+	onNearClients(t, func(t *testing.T, direct *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient) {
+		l := newLocker(t, client, longTTL, redlatch.WithOpTimeout(100*time.Millisecond))
+		held, err := l.TryLock(context.Background(), "held")
+		require.NoError(t, err)
+
+		p.Delay(700 * time.Millisecond)
+		begin := time.Now()
+		require.ErrorContains(t, held.Unlock(t.Context()), "no reply within 100ms")
+		_, err = l.TryLock(context.Background(), "k")
+		require.ErrorContains(t, err, "no reply within 100ms")
+		require.Less(t, time.Since(begin), 600*time.Millisecond)
+		p.Heal()
+		gone(t, direct, "k")
+		gone(t, direct, "held")
+	})
+}
+
+// TestNearStragglerThatLandsLastIsUndone is rule 4: the client has given up the connection, so that
+// nobody learns when the acquire lands, which is after the clean-up has found nothing.
+func TestNearStragglerThatLandsLastIsUndone(t *testing.T) {
+	s := redistest.Start(t)
+	o := s.Options()
+	o.ReadTimeout, o.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	direct := s.Client(t)
+	on := &onItsWay{token: make(chan string, 1), cleaned: make(chan struct{}, 1)}
+	client.AddHook(on)
+	l := newLocker(t, client, longTTL, redlatch.WithOpTimeout(100*time.Millisecond))
+
+	_, err := l.TryLock(context.Background(), "k")
+	require.ErrorContains(t, err, "no reply within 100ms")
+	<-on.cleaned
+	require.NoError(t, direct.Set(t.Context(), "k", <-on.token, time.Hour).Err())
+	gone(t, direct, "k")
+}
+
+// onItsWay keeps the first script to itself until its reader has given up, and tells its token. It
+// tells when the next one was carried out.
+type onItsWay struct {
+	scripts atomic.Int64
+	token   chan string
+	cleaned chan struct{}
+}
+
+func (h *onItsWay) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" {
+			return next(ctx, cmd)
+		}
+		if h.scripts.Add(1) == 1 {
+			h.token <- *cmd.Args()[5].(*string)
+			<-ctx.Done()
+			return os.ErrDeadlineExceeded
+		}
+		defer func() {
+			select {
+			case h.cleaned <- struct{}{}:
+			default:
+			}
+		}()
+		return next(ctx, cmd)
+	}
+}
+
+func (h *onItsWay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestNearReleaseIsCarriedOutAfterItsCallerLeft is rule 8: the connection dies under a release that
+// nobody waits for any more.
+func TestNearReleaseIsCarriedOutAfterItsCallerLeft(t *testing.T) {
+	onNearClients(t, func(t *testing.T, direct *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient) {
+		l := newLocker(t, client, longTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(100*time.Millisecond))
+		lock, err := l.TryLock(context.Background(), "k")
+		require.NoError(t, err)
+		p.Silence()
+		require.ErrorContains(t, lock.Unlock(t.Context()), "no reply within 100ms")
+		require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
+		p.Cut()
+		p.Heal()
+		gone(t, direct, "k")
+	})
+}
+
+// TestNearClientIsSharedByMany is for the race detector: jobs are used again, whether their callers
+// stay or leave.
+func TestNearClientIsSharedByMany(t *testing.T) {
+	onNearClients(t, func(t *testing.T, direct *redis.Client, _ *faultproxy.Proxy, client redis.UniversalClient) {
+		l := newLocker(t, client, redlatch.WithOpTimeout(5*time.Second))
+		var wg sync.WaitGroup
+		for g := range 16 {
+			wg.Go(func() {
+				key := fmt.Sprint("k", g/2) // two for each
+				for i := range 100 {
+					ctx, cancel := context.Background(), func() {}
+					if g%2 == 0 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(i%20)*100*time.Microsecond)
+					}
+					if lock, err := l.TryLock(ctx, key); err == nil {
+						_ = lock.Unlock(t.Context())
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		for g := range 8 {
+			gone(t, direct, fmt.Sprint("k", g))
+		}
+	})
+}
