@@ -7,6 +7,7 @@
 package redistest
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -170,9 +171,30 @@ func (s *Server) killLocked() {
 // append them to a file.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
+	s.restart(tb, func() error { return nil })
+}
+
+// RestartEmpty is like [Server.Restart], but the successor finds none of the files.
+func (s *Server) RestartEmpty(tb testing.TB) {
+	tb.Helper()
+	s.restart(tb, func() error {
+		files, err := filepath.Glob(filepath.Join(s.dir, "*"))
+		for _, file := range files {
+			err = errors.Join(err, os.RemoveAll(file))
+		}
+		return err
+	})
+}
+
+// restart calls between while no process runs.
+func (s *Server) restart(tb testing.TB, between func() error) {
+	tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killLocked()
+	if err := between(); err != nil {
+		tb.Fatal(err)
+	}
 	next, err := launch(s.dir, s.args, startLimit)
 	if err != nil {
 		tb.Fatal(err)

@@ -114,6 +114,18 @@ func TestRestartKeepsTheAppendOnlyFile(t *testing.T) {
 	require.NotEqual(t, before, client.InfoMap(t.Context(), "server").Item("Server", "run_id"))
 }
 
+func TestRestartEmptyForgetsTheAppendOnlyFile(t *testing.T) {
+	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := s.Client(t)
+	require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
+	s.RestartEmpty(t)
+	require.ErrorIs(t, client.Get(t.Context(), "k").Err(), redis.Nil)
+
+	require.NoError(t, client.Set(t.Context(), "k", "w", 0).Err())
+	s.Restart(t)
+	require.Equal(t, "w", client.Get(t.Context(), "k").Val(), "its own file is kept")
+}
+
 func TestPausedServerCarriesOutAtResume(t *testing.T) {
 	s := Start(t)
 	client := s.Client(t)
