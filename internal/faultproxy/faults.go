@@ -2,7 +2,6 @@ package faultproxy
 
 import (
 	"bytes"
-	"net"
 	"strings"
 	"time"
 )
@@ -98,7 +97,7 @@ func (p *Proxy) healLocked() {
 	if p.listener != nil || p.closed {
 		return
 	}
-	listener, err := net.Listen("tcp", p.addr)
+	listener, err := listenAgain(p.addr)
 	if err != nil {
 		p.tb.Errorf("faultproxy: cannot listen again: %v", err)
 		return

@@ -10,10 +10,12 @@ package faultproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,6 +85,17 @@ func listen() (listener net.Listener, err error) {
 		}
 	}
 	return nil, err
+}
+
+// listenAgain listens at an address that this process listened at before. A process that is being
+// forked has a copy of the closed listener until it execs.
+func listenAgain(addr string) (listener net.Listener, err error) {
+	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		listener, err = net.Listen("tcp", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return listener, err
+		}
+	}
 }
 
 // Addr is the Addr of redis.Options. It stays the same for the life of the Proxy.

@@ -187,6 +187,19 @@ func TestRefuseCutsAndRefusesUntilHeal(t *testing.T) {
 	requireReply(t, conn, pong)
 }
 
+// A forked process keeps a copy of the listener for a moment.
+func TestHealWaitsForItsPort(t *testing.T) {
+	_, p := front(t)
+	p.Refuse()
+	copied, err := net.Listen("tcp", p.Addr())
+	require.NoError(t, err)
+	time.AfterFunc(50*time.Millisecond, func() { _ = copied.Close() })
+	p.Heal()
+	conn := dial(t, p)
+	send(t, conn, ping)
+	requireReply(t, conn, pong)
+}
+
 func TestEndOfTestEndsEverything(t *testing.T) {
 	m := miniredis.RunT(t)
 	var silent, delayed *Proxy
