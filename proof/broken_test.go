@@ -1,0 +1,150 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+// broken is a locker as it is written in a hurry. Each of its flaws is one that histories have to show.
+type broken struct {
+	client redis.UniversalClient
+	flaws  flaws
+}
+
+type flaws struct {
+	blindDelete  bool // Unlock deletes whatever is there
+	countsLate   bool // the lease is counted from the reply
+	neverLost    bool // the holder does not notice the end
+	plainCounter bool // the fence is a counter that FLUSHALL sets back
+}
+
+func (b broken) lock(ctx context.Context, key string, w wish) (handle, error) {
+	for {
+		h, err := b.tryLock(ctx, key, w)
+		if err == nil {
+			return h, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, redlatch.ErrNotAcquired
+		case <-time.After(3 * time.Millisecond):
+		}
+	}
+}
+
+func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error) {
+	h := &brokenLock{broken: b, key: key, token: uuid.NewString()}
+	asked := time.Now()
+	if err := b.client.SetArgs(ctx, key, h.token, redis.SetArgs{Mode: "NX", TTL: w.ttl}).Err(); err != nil {
+		return nil, redlatch.ErrNotAcquired
+	}
+	if b.flaws.plainCounter {
+		fence, err := b.client.Incr(ctx, key+":fence").Result()
+		if err != nil {
+			return nil, redlatch.ErrNotAcquired // the lock ends with its TTL
+		}
+		h.fence = uint64(fence)
+	}
+	if b.flaws.countsLate {
+		asked = time.Now()
+	}
+	h.until = asked.Add(w.ttl - w.ttl/50)
+	return h, nil
+}
+
+// remove deletes the lock. Where it finds nothing, it does not know why.
+func (b broken) remove(ctx context.Context, h *brokenLock) error {
+	source := `return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`
+	if b.flaws.blindDelete {
+		source = `return redis.call('DEL', KEYS[1])`
+	}
+	n, err := b.client.Eval(ctx, source, []string{h.key}, h.token).Int()
+	if err == nil && n == 0 {
+		return errors.New("not there")
+	}
+	return err
+}
+
+// brokenLock is a handle of a broken locker.
+type brokenLock struct {
+	broken
+	key, token string
+	fence      uint64
+	until      time.Time
+	released   atomic.Bool
+}
+
+func (h *brokenLock) Token() string         { return h.token }
+func (h *brokenLock) Fence() uint64         { return h.fence }
+func (h *brokenLock) Until() time.Time      { return h.until }
+func (h *brokenLock) Done() <-chan struct{} { return nil }
+
+func (h *brokenLock) Err() error {
+	switch {
+	case h.released.Load():
+		return redlatch.ErrReleased
+	case !h.flaws.neverLost && !time.Now().Before(h.until):
+		return redlatch.ErrLost
+	}
+	return nil
+}
+
+func (h *brokenLock) Extend(context.Context, time.Duration) error { return errors.ErrUnsupported }
+
+func (h *brokenLock) Unlock(ctx context.Context) error {
+	lost := h.Err()
+	h.released.Store(true)
+	if err := h.remove(ctx, h); lost == nil {
+		return err
+	}
+	return lost
+}
+
+// TestBrokenLockersAreCaught: the histories, the faults and the rules of the tests above give away what
+// is wrong with a lock.
+func TestBrokenLockersAreCaught(t *testing.T) {
+	const rounds = 15 // enough for what one history in two would show
+	for name, mistake := range map[string]struct {
+		flaws  flaws
+		forget bool
+	}{
+		"DEL without compare":                   {flaws{blindDelete: true}, false},
+		"a lease counted from the reply":        {flaws{countsLate: true}, false},
+		"a holder that does not notice the end": {flaws{neverLost: true}, false},
+		"a fence that is a counter and no more": {flaws{plainCounter: true}, true},
+		"nothing":                               {flaws{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := strategy{name: name, servers: 1, ttl: 50 * time.Millisecond, keys: 8, fenced: mistake.forget}
+			s.make = func(clients []redis.UniversalClient) (locker, error) {
+				return broken{clients[0], mistake.flaws}, nil
+			}
+			w, from := newWorld(t, s), seed(t)
+			for round := range rounds {
+				e := w.newEpisode(from+uint64(round), !mistake.forget, round)
+				e.pictures = t.TempDir()
+				err := e.run()
+				t.Log(e.summary())
+				if name == "nothing" {
+					require.NoError(t, err)
+					return
+				}
+				if err != nil && strings.Contains(err.Error(), "breaks the rules") {
+					return
+				}
+			}
+			t.Errorf("%d histories did not show it", rounds)
+		})
+	}
+}

@@ -1,0 +1,188 @@
+package proof
+
+import (
+	"context"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A fault is one kind of trouble. It strikes somewhere, at random, and has ended when strike returns.
+// Strike reports false where it found nothing to strike: another fault is there already.
+type fault struct {
+	name   string
+	strike func(g *gremlin) bool
+}
+
+// A gremlin causes faults in a world until it is calm.
+type gremlin struct {
+	*world
+	rng  *rand.Rand
+	calm context.Context
+}
+
+// faults returns those that can strike in a world. Keeping says that no lock may be forgotten while its
+// lease lasts.
+func (w *world) faults(keeping bool) []fault {
+	all := []fault{
+		{"lost replies", onRoad(func(g *gremlin, r *road) { r.LoseReplies(1+g.rng.IntN(4), "") })},
+		{"lost requests", onRoad(func(g *gremlin, r *road) { r.LoseRequests(1+g.rng.IntN(4), "") })},
+		{"delayed replies", onRoad((*gremlin).delay)},
+		{"silence", onRoad((*gremlin).silence)},
+		{"cut connections", onRoad(func(_ *gremlin, r *road) { r.Cut() })},
+		{"refused connections", onRoad(func(g *gremlin, r *road) { r.Refuse(); g.span(); r.Heal() })},
+		{"kill -9 of a server", onServer((*gremlin).kill)},
+		{"SIGSTOP of a server", onServer(func(g *gremlin, s *server) { s.Pause(); g.span(); s.Resume() })},
+		{"CLIENT PAUSE", onServer(func(g *gremlin, s *server) { g.admin(s, "CLIENT", "PAUSE", g.draw().Milliseconds(), "ALL") })},
+		{"CLIENT KILL", onServer(func(g *gremlin, s *server) { g.admin(s, "CLIENT", "KILL", "TYPE", "normal") })},
+		{"SCRIPT FLUSH", onServer(func(g *gremlin, s *server) { g.admin(s, "SCRIPT", "FLUSH") })},
+	}
+	if w.odd {
+		all = append(all, fault{"SIGSTOP of a client", (*gremlin).stopClient}, fault{"parted clocks", (*gremlin).partClocks})
+	}
+	if w.strategy.name == setNXPX.name {
+		all = append(all, fault{"killed subscriptions", onServer(func(g *gremlin, s *server) {
+			g.admin(s, "CLIENT", "KILL", "TYPE", "pubsub")
+		})})
+	}
+	if !keeping {
+		all = append(all, fault{"FLUSHALL", onServer((*gremlin).flush)})
+	}
+	if w.strategy.quorum || !keeping {
+		all = append(all, fault{"kill -9 of a server, its data lost", onServer((*gremlin).killForgetting)})
+	}
+	return all
+}
+
+// onRoad is a fault on the way between a client and a server.
+func onRoad(strike func(*gremlin, *road)) func(*gremlin) bool {
+	return func(g *gremlin) bool {
+		roads := g.roads()
+		r := roads[g.rng.IntN(len(roads))]
+		if !r.busy.TryLock() {
+			return false
+		}
+		defer r.busy.Unlock()
+		strike(g, r)
+		return true
+	}
+}
+
+// onServer is a fault of a server.
+func onServer(strike func(*gremlin, *server)) func(*gremlin) bool {
+	return func(g *gremlin) bool {
+		s := g.servers[g.rng.IntN(len(g.servers))]
+		if !s.busy.TryLock() {
+			return false
+		}
+		defer s.busy.Unlock()
+		strike(g, s)
+		return true
+	}
+}
+
+// draw returns how long a fault lasts: mostly some milliseconds, at times longer than a lease.
+func (g *gremlin) draw() time.Duration {
+	if g.rng.IntN(6) == 0 {
+		return g.strategy.ttl/2 + time.Duration(g.rng.Int64N(int64(g.strategy.ttl)))
+	}
+	return 5*time.Millisecond + time.Duration(g.rng.Int64N(int64(60*time.Millisecond)))
+}
+
+// span waits for as long as a fault lasts, or until it is calm.
+func (g *gremlin) span() {
+	timer := time.NewTimer(g.draw())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-g.calm.Done():
+	}
+}
+
+func (g *gremlin) delay(r *road) {
+	most := int64(g.draw())
+	rng := rand.New(rand.NewPCG(g.rng.Uint64(), 0)) // the proxy's own: it draws in its goroutines
+	r.DelayFunc(func() time.Duration { return time.Duration(rng.Int64N(most)) })
+	g.span()
+	r.Heal()
+}
+
+func (g *gremlin) silence(r *road) {
+	r.Silence()
+	g.span()
+	if g.rng.IntN(2) == 0 {
+		r.HealDropping()
+	} else {
+		r.Heal()
+	}
+}
+
+// admin sends a command past the proxies. What it answers is of no use: the connection may be the one
+// that is killed.
+func (g *gremlin) admin(s *server, words ...any) {
+	_ = s.admin.Do(context.Background(), words...).Err()
+}
+
+func (g *gremlin) kill(s *server) {
+	s.Kill()
+	g.span()
+	s.Restart(g.tb)
+}
+
+// killForgetting leaves a server without its data. Where a lock may still be on a quorum, it stays away
+// for the longest TTL; for its clock to be ahead of its counters, for a second.
+func (g *gremlin) killForgetting(s *server) {
+	s.Kill()
+	if g.strategy.quorum {
+		time.Sleep(max(g.strategy.longest()+50*time.Millisecond, 1100*time.Millisecond))
+	} else {
+		g.span()
+	}
+	s.RestartEmpty(g.tb)
+}
+
+// flush empties a server. One of a quorum does not answer for a second then, for its clock to be
+// ahead of its counters.
+func (g *gremlin) flush(s *server) {
+	_, _ = s.admin.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // as admin
+		p.FlushAll(context.Background())
+		if g.strategy.quorum {
+			p.Do(context.Background(), "CLIENT", "PAUSE", 1100, "ALL")
+		}
+		return nil
+	})
+}
+
+// stopClient stops a process of clients for a while.
+func (g *gremlin) stopClient() bool {
+	for _, s := range g.sites {
+		if s.process != nil && s.process.busy.TryLock() {
+			defer s.process.busy.Unlock()
+			s.process.signal(syscall.SIGSTOP)
+			g.span()
+			s.process.signal(syscall.SIGCONT)
+			return true
+		}
+	}
+	return false
+}
+
+// partClocks sets the wall clock of one client, and lets the monotonic clock of another stand still,
+// as it does while a machine sleeps. A client on which both happened would have no clock to go by.
+func (g *gremlin) partClocks() bool {
+	struck := false
+	for _, s := range g.sites {
+		switch {
+		case s.parted == nil:
+		case s.stepped:
+			s.parted.wall.Store(g.rng.Int64N(int64(4*g.strategy.ttl)) - int64(2*g.strategy.ttl))
+			struck = true
+		default:
+			s.parted.mono.Add(-g.rng.Int64N(int64(g.strategy.ttl)))
+			struck = true
+		}
+	}
+	return struck
+}

@@ -1,0 +1,88 @@
+package history
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// patience is how long one key's history may take to judge: it takes milliseconds.
+const patience = time.Minute
+
+// A Verdict is what [Check] found.
+type Verdict struct {
+	Ops int // that were judged, ends of leases included
+	// Bad are the keys whose history breaks the rules, sorted.
+	Bad []string
+
+	model porcupine.Model
+	info  map[string]porcupine.LinearizationInfo // of the bad keys
+}
+
+// Check judges a history by the rules, each key by itself.
+func Check(ops []Op, rules Rules) *Verdict {
+	v := &Verdict{model: rules.model(), info: make(map[string]porcupine.LinearizationInfo)}
+	keys := make(map[string][]Op)
+	for _, op := range ops {
+		keys[op.Key] = append(keys[op.Key], op)
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		history := ordered(rules.relevant(withEnds(keys[key])))
+		v.Ops += len(history)
+		operations := make([]porcupine.Operation, len(history))
+		for i, op := range history {
+			operations[i] = porcupine.Operation{ClientId: op.Worker, Input: op, Call: op.Call, Return: op.Return}
+		}
+		// What takes too long to judge is not known to be right.
+		if porcupine.CheckOperationsTimeout(v.model, operations, patience) != porcupine.Ok {
+			v.Bad = append(v.Bad, key)
+			_, v.info[key] = porcupine.CheckOperationsVerbose(v.model, operations, patience)
+		}
+	}
+	return v
+}
+
+// relevant returns what the rules say something about: without exclusion, grants that were had.
+func (r Rules) relevant(ops []Op) []Op {
+	if r.Exclusion {
+		return ops
+	}
+	return slices.DeleteFunc(ops, func(op Op) bool { return op.Kind != Grant || op.Unknown })
+}
+
+// Err says which keys are bad, or nothing.
+func (v *Verdict) Err() error {
+	if len(v.Bad) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the history of %q breaks the rules", v.Bad)
+}
+
+// Draw writes porcupine's picture of each bad key to dir, which it makes, and returns the files.
+func (v *Verdict) Draw(dir string) (files []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, key := range v.Bad {
+		file := filepath.Join(dir, strings.Map(plain, key)+".html")
+		if err := porcupine.VisualizePath(v.model, v.info[key], file); err != nil {
+			return files, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+// plain keeps what is safe in a file's name.
+func plain(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+		return r
+	}
+	return '_'
+}

@@ -1,0 +1,161 @@
+package history_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/proof/history"
+)
+
+var all = history.Rules{Exclusion: true, Fences: true}
+
+// grant is a lock of token that was asked for at call and had at ret, with its fence.
+func grant(token string, call, ret, until int64, fence uint64) history.Op {
+	return history.Op{Kind: history.Grant, Key: "k", Token: token, Call: call, Return: ret, Until: until, Fence: fence}
+}
+
+// did is another operation of token's owner.
+func did(kind history.Kind, token string, call, ret, until int64) history.Op {
+	return history.Op{Kind: kind, Key: "k", Token: token, Call: call, Return: ret, Until: until}
+}
+
+func use(token string, call, ret, until int64) history.Op {
+	return did(history.Use, token, call, ret, until)
+}
+
+func release(token string, call, ret, until int64) history.Op {
+	return did(history.Release, token, call, ret, until)
+}
+
+func loss(token string, call, ret, until int64) history.Op {
+	return did(history.Loss, token, call, ret, until)
+}
+
+// unknown is op with an outcome that nobody knows.
+func unknown(op history.Op) history.Op {
+	op.Unknown = true
+	return op
+}
+
+// blurred is op by a clock that is not that of the history.
+func blurred(op history.Op) history.Op {
+	op.Blurred = true
+	return op
+}
+
+func TestSoundHistoriesPass(t *testing.T) {
+	for name, ops := range map[string][]history.Op{
+		"nothing": nil,
+		"one after the other": {
+			grant("a", 0, 10, 100, 1), use("a", 11, 12, 100), release("a", 20, 30, 100),
+			grant("b", 5, 40, 140, 2), use("b", 41, 42, 140), release("b", 50, 60, 140),
+		},
+		"handed on before the release has returned": {
+			grant("a", 0, 10, 100, 1), release("a", 20, 50, 100), grant("b", 5, 30, 100, 2), use("b", 31, 32, 100),
+		},
+		"a crashed owner": {
+			grant("a", 0, 10, 100, 1), use("a", 90, 95, 100), grant("b", 20, 110, 200, 2), use("b", 120, 121, 200),
+		},
+		"a lease that was extended": {
+			grant("a", 0, 10, 100, 1), use("a", 150, 151, 200), grant("b", 20, 210, 300, 2), loss("a", 205, 206, 200),
+		},
+		"a process that stood still while it looked": {
+			grant("a", 0, 10, 100, 1), use("a", 20, 500, 100), grant("b", 15, 120, 300, 2), use("b", 130, 131, 300),
+		},
+		"a release that perhaps was carried out at once": {
+			grant("a", 0, 10, 100, 1), unknown(release("a", 20, history.Never, 100)), grant("b", 15, 30, 300, 2),
+		},
+		"a release that perhaps was never carried out": {
+			grant("a", 0, 10, 100, 1), unknown(release("a", 20, history.Never, 100)), grant("b", 15, 130, 300, 2),
+		},
+		"a release on its way when the lease ended": {
+			grant("a", 0, 10, 100, 1), grant("b", 15, 110, 300, 2), release("a", 90, 130, 100), use("b", 140, 141, 300),
+		},
+		"a lock that perhaps was granted": {
+			unknown(grant("?", 0, history.Never, 0, 0)), grant("a", 0, 10, 100, 1), release("a", 20, 30, 100),
+		},
+		"an owner whose clock ran ahead": {
+			blurred(grant("a", 0, 10, 5000, 1)), blurred(loss("a", 20, 21, 5000)), grant("b", 15, 40, 100, 2),
+		},
+		"other keys are other locks": {
+			grant("a", 0, 10, 100, 5), {Kind: history.Grant, Key: "l", Token: "b", Call: 20, Return: 30, Until: 100, Fence: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { require.NoError(t, history.Check(ops, all).Err()) })
+	}
+}
+
+func TestEachRuleIsChecked(t *testing.T) {
+	exclusion, fences := history.Rules{Exclusion: true}, history.Rules{Fences: true}
+	for name, bad := range map[string]struct {
+		rule history.Rules
+		ops  []history.Op
+	}{
+		"two owners": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), grant("b", 20, 30, 120, 2),
+		}},
+		"two owners, the first of whom still uses the lock": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), unknown(release("a", 5, history.Never, 100)),
+			grant("b", 20, 30, 120, 2), use("b", 31, 32, 120), use("a", 40, 41, 100),
+		}},
+		"use after the end": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), use("a", 101, 102, 100),
+		}},
+		"use after the release": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), release("a", 20, 30, 100), use("a", 40, 41, 100),
+		}},
+		"use by nobody's grant": {exclusion, []history.Op{
+			use("a", 0, 10, 100),
+		}},
+		"use while another owns, by a blurred clock": {exclusion, []history.Op{
+			blurred(grant("a", 0, 10, 0, 1)), grant("b", 20, 30, 100, 2), use("b", 31, 32, 100),
+			blurred(use("a", 40, 41, 0)), use("b", 50, 51, 100),
+		}},
+		"release by a stranger": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), release("b", 20, 30, 100),
+		}},
+		"release that was counted, of a lock that another had": {exclusion, []history.Op{
+			grant("a", 0, 10, 200, 1), release("a", 20, 30, 200), grant("b", 40, 50, 300, 2), release("a", 60, 70, 200),
+		}},
+		"loss before the end": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), loss("a", 20, 21, 100),
+		}},
+		"grant before the end of an extended lease": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), use("a", 20, 21, 200), grant("b", 25, 150, 300, 2),
+		}},
+		"one fence twice": {fences, []history.Op{
+			grant("a", 0, 10, 100, 7), release("a", 20, 30, 100), grant("b", 40, 50, 140, 7),
+		}},
+		"a fence that is older": {fences, []history.Op{
+			grant("a", 0, 10, 100, 7), grant("b", 40, 50, 140, 6),
+		}},
+		"a fence that nobody issued": {fences, []history.Op{
+			grant("a", 0, 10, 100, 0),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			verdict := history.Check(bad.ops, bad.rule)
+			require.Error(t, verdict.Err())
+			require.Equal(t, []string{"k"}, verdict.Bad)
+			if bad.rule == exclusion {
+				require.NoError(t, history.Check(bad.ops, fences).Err(), "the other rule has nothing against it")
+			}
+		})
+	}
+}
+
+func TestPictureShowsWhatWasWrong(t *testing.T) {
+	verdict := history.Check([]history.Op{
+		grant("a", 0, 10, 100, 1), grant("b", 20, 30, 120, 2),
+		{Kind: history.Grant, Key: "a good {key}", Token: "c", Return: 1, Until: 2, Fence: 1},
+	}, all)
+	files, err := verdict.Draw(t.TempDir())
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	page, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(page), "grant b fence 2"))
+}

@@ -1,0 +1,84 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+)
+
+// ordered returns the history of one key in the order of its calls, in which each grant knows the fence
+// before its own.
+func ordered(ops []Op) []Op {
+	all := slices.Clone(ops)
+	slices.SortStableFunc(all, func(a, b Op) int { return cmp.Compare(a.Fence, b.Fence) })
+	var after uint64
+	for i, op := range all {
+		if op.Kind == Grant && !op.Unknown {
+			all[i].after, after = after, op.Fence
+		}
+	}
+	// Maps have no order to repeat.
+	slices.SortStableFunc(all, func(a, b Op) int {
+		return cmp.Or(cmp.Compare(a.Call, b.Call), cmp.Compare(a.Return, b.Return), cmp.Compare(a.Token, b.Token))
+	})
+	return all
+}
+
+// withEnds returns the history of one key with the ends of its leases. Where nobody surely released
+// a lease, it ended at its until or later, but before the next grant:
+//
+//	[until, the return of the first grant that was asked for after this one was had]
+//
+// A grant that was asked for later took effect later, so this lease had ended by then. The second bound
+// only saves porcupine from trying what cannot be. A lease on a blurred clock may end as soon as it is
+// had, one that perhaps was granted as soon as it was asked for.
+func withEnds(ops []Op) []Op {
+	leases := make(map[string]*lease)
+	var grants []Op
+	worker := 0
+	for _, op := range ops {
+		worker = max(worker, op.Worker+1) // a line of its own in the picture
+		if op.Kind == Grant {
+			leases[op.Token] = &lease{grant: op, until: op.Until}
+			if !op.Unknown {
+				grants = append(grants, op)
+			}
+		}
+	}
+	for _, op := range ops {
+		if l := leases[op.Token]; l != nil {
+			l.until = max(l.until, op.Until)
+			l.released = l.released || op.Kind == Release && !op.Unknown && !op.late()
+		}
+	}
+	slices.SortFunc(grants, func(a, b Op) int { return cmp.Compare(a.Return, b.Return) })
+
+	all := slices.Clone(ops)
+	for _, l := range leases {
+		if l.released {
+			continue
+		}
+		end := Op{Kind: End, Worker: worker, Key: l.grant.Key, Token: l.grant.Token, Call: l.until, Return: Never}
+		switch {
+		case l.grant.Unknown:
+			end.Call = l.grant.Call + 1
+		case l.grant.Blurred:
+			end.Call = l.grant.Return
+		}
+		first, _ := slices.BinarySearchFunc(grants, end.Call, func(g Op, t int64) int { return cmp.Compare(g.Return, t) })
+		for _, g := range grants[first:] {
+			if g.Call > l.grant.Return {
+				end.Return = g.Return
+				break
+			}
+		}
+		all = append(all, end)
+	}
+	return all
+}
+
+// lease is what is known of one token.
+type lease struct {
+	grant    Op
+	until    int64 // the latest
+	released bool  // for sure, while it lasted
+}

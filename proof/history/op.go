@@ -1,0 +1,62 @@
+// Package history records what happened to locks and judges it.
+//
+// A history is a list of operations, each with the interval in which it took effect. It is judged by
+// porcupine: is there an order of the operations, each at an instant of its interval, that the rules of
+// a lock allow?
+package history
+
+import (
+	"fmt"
+	"math"
+)
+
+// Kind is what an operation does.
+type Kind string
+
+const (
+	// Grant makes Token the owner of Key, with Fence. An unknown one perhaps did.
+	Grant Kind = "grant"
+	// Use says that the owner believed in its lock.
+	Use Kind = "use"
+	// Release ends the ownership. An unknown one perhaps did.
+	Release Kind = "release"
+	// Loss says that the owner was told, by its handle, that it is none any more.
+	Loss Kind = "loss"
+	// End is the end of a lease that nobody released. [Check] adds it: no client sees it happen.
+	End Kind = "end"
+)
+
+// Never is the Return of an operation that may take effect at any later time.
+const Never = math.MaxInt64
+
+// An Op is one operation. Its times are nanoseconds on one clock.
+type Op struct {
+	Kind         Kind
+	Worker       int // who did it; only the picture shows it
+	Key, Token   string
+	Fence        uint64 // of a Grant
+	Call, Return int64
+	// Until is the end of the lease as the owner knew it after the operation.
+	Until   int64
+	Unknown bool // the outcome is
+	// Blurred says that the owner's clock is not that of the times: Until tells nothing, and the
+	// lease may end at any time.
+	Blurred bool
+
+	after uint64 // of a Grant: the fence that comes before its own
+}
+
+// late reports whether the operation may have taken effect only after the lease had ended.
+func (op Op) late() bool { return op.Blurred || op.Return >= op.Until }
+
+// describe is what the picture shows.
+func (op Op) describe() string {
+	text := fmt.Sprintf("%s %.8s", op.Kind, op.Token)
+	if op.Kind == Grant && op.Fence != 0 {
+		text += fmt.Sprintf(" fence %d", op.Fence)
+	}
+	if op.Unknown {
+		text += " ?"
+	}
+	return text
+}

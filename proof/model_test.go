@@ -1,0 +1,164 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/redlatch/redlatch"
+)
+
+// The model says what a lock does, in a world where commands take no time and nothing fails. It knows
+// two ends of a lease: until, when its owner stops to believe in it, and freeAt, when Redis gives the key
+// to another.
+
+// rulebook is what strategies differ in.
+type rulebook struct {
+	// freeAt is when a key that is set for ttl at a moment is free.
+	freeAt func(at time.Time, ttl time.Duration) time.Time
+	least  time.Duration // of the TTLs that are tried
+	fenced bool
+	// wholeSeconds: a TTL that is asked for is rounded up, that of Extend for Redis alone. A lock that
+	// was taken over is looked at once more.
+	wholeSeconds bool
+}
+
+// byTTL is the rule of the strategies that leave it to Redis.
+func byTTL(at time.Time, ttl time.Duration) time.Time { return at.Add(ttl) }
+
+// byTimestamp is the rule of the page: the key holds now + TTL + 1 in whole seconds, and is free once
+// that has passed.
+func byTimestamp(at time.Time, ttl time.Duration) time.Time {
+	return time.Unix(at.Unix()+2, 0).Add(ceil(ttl))
+}
+
+// ceil rounds up to whole seconds.
+func ceil(d time.Duration) time.Duration {
+	return time.Duration(math.Ceil(d.Seconds())) * time.Second
+}
+
+// trusted is how long an owner believes in a lease of ttl.
+func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }
+
+// A keyModel is one key in Redis.
+type keyModel struct {
+	token   string // of the holder; it counts until freeAt
+	freeAt  time.Time
+	fence   uint64    // the highest
+	changed time.Time // when the holder last was taken away, other than by time
+}
+
+// holder is who has the key.
+func (k *keyModel) holder() string {
+	if time.Now().Before(k.freeAt) {
+		return k.token
+	}
+	return ""
+}
+
+// keep makes a key last longer, and never shorter.
+func (k *keyModel) keep(at time.Time) {
+	if at.After(k.freeAt) {
+		k.freeAt = at
+	}
+}
+
+// drop takes the key away.
+func (k *keyModel) drop() { k.freeAt, k.changed = time.Time{}, time.Now() }
+
+// A handleModel is a handle that was given out.
+type handleModel struct {
+	lock     *redlatch.Lock
+	key      *keyModel
+	name     string
+	token    string
+	ttl      time.Duration
+	until    time.Time
+	renewed  bool
+	looks    bool // it may find out by a look that the key is gone
+	released bool
+	end      error // what Err says for ever; nil before
+}
+
+// err returns what Err has to say now. It is unsure where a renewal may have found out that the key is
+// gone.
+func (h *handleModel) err() (err error, unsure bool) {
+	switch {
+	case h.end != nil:
+		return h.end, false
+	case h.renewed && h.key.holder() == h.token:
+		return nil, false
+	case h.renewed:
+		// The next renewal tells, or the end of the lease.
+		return redlatch.ErrLost, time.Since(h.key.changed) < h.ttl || time.Now().Before(h.until)
+	case !time.Now().Before(h.until):
+		return redlatch.ErrLost, false
+	case h.looks && h.key.holder() != h.token:
+		return redlatch.ErrLost, true
+	}
+	return nil, false
+}
+
+// alive settles what the model knows of the handle, and reports whether it is trusted.
+func (h *handleModel) alive() bool {
+	if err, unsure := h.err(); err != nil && !unsure || unsure && h.lock.Err() != nil {
+		h.end = err
+	}
+	return h.end == nil
+}
+
+// extends says that a command extended the lease now.
+func (h *handleModel) extends(ttl time.Duration, rules rulebook) {
+	h.key.keep(rules.freeAt(time.Now(), ttl))
+	if until := time.Now().Add(trusted(ttl)); until.After(h.until) {
+		h.until = until
+	}
+}
+
+// unlock returns what Unlock has to say, and does it.
+func (h *handleModel) unlock() error {
+	if h.released {
+		return redlatch.ErrReleased
+	}
+	alive, mine := h.alive(), h.key.holder() == h.token
+	h.released = true
+	if mine {
+		h.key.drop() // even that of a handle which was lost
+	}
+	if alive {
+		h.end = redlatch.ErrReleased
+	}
+	if alive && mine {
+		return nil
+	}
+	return redlatch.ErrLost
+}
+
+// extend returns what Extend has to say, and does it.
+func (h *handleModel) extend(ttl time.Duration, rules rulebook) error {
+	switch {
+	case !h.alive():
+		return h.end
+	case h.key.holder() != h.token:
+		h.end = redlatch.ErrLost
+		return h.end
+	}
+	h.extends(ttl, rules)
+	return nil
+}
+
+// waits reports what a wait of d for the key may come to. Polling and lost messages may cost a second
+// and a half.
+func (k *keyModel) waits(d time.Duration) (mayBeGranted, mayGiveUp bool) {
+	end, slack := time.Now().Add(d), 1500*time.Millisecond
+	if k.holder() == "" {
+		return true, false
+	}
+	return k.freeAt.Before(end), k.freeAt.Add(slack).After(end)
+}
+
+// gaveUp is what a wait that ctx ended has to say.
+func gaveUp(err error) bool {
+	return errors.Is(err, redlatch.ErrNotAcquired) && errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,321 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/redlatch/redlatch"
+)
+
+// forever is when a lock that is renewed is free.
+const forever = 1000 * time.Hour
+
+// sequence is a random sequence of operations on real Lockers, with what the model says of it.
+type sequence struct {
+	rules   rulebook
+	stores  []*miniredis.Miniredis
+	lockers []redlatch.Locker
+	keys    map[string]*keyModel
+	names   []string
+	handles []*handleModel
+}
+
+// TestModelSaysWhatLocksDo: whatever is done in whatever order, each call answers what the model says,
+// each handle knows whether it is trusted, and fences grow.
+func TestModelSaysWhatLocksDo(t *testing.T) {
+	if s := *seedFlag; s != 0 {
+		require.NoError(t, flag.Set("rapid.seed", fmt.Sprint(s)))
+	}
+	for name, kind := range map[string]struct {
+		rules  rulebook
+		stores int
+		make   func(clients []redis.UniversalClient) (redlatch.Locker, error)
+	}{
+		"setnxpx": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, fenced: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+			return redlatch.NewSetNXPX(c[0])
+		}},
+		"setnxpx without fences": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+			return redlatch.NewSetNXPX(c[0], redlatch.WithoutFence())
+		}},
+		"legacysetnx": {rulebook{freeAt: byTimestamp, least: 2 * time.Second, wholeSeconds: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+			return redlatch.NewLegacySetNX(c[0])
+		}},
+		"redlock": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, fenced: true}, 3, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+			return redlatch.NewRedlock(c)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				rapid.SyncTest(t, func(t *rapid.T) {
+					s := &sequence{rules: kind.rules, names: []string{"k", "{k}", "k\x00}"}, keys: make(map[string]*keyModel)}
+					for _, name := range s.names {
+						s.keys[name] = &keyModel{}
+					}
+					for range kind.stores {
+						m := miniredis.NewMiniRedis()
+						m.ClockTTL(true)
+						t.Cleanup(m.Close)
+						s.stores = append(s.stores, m)
+					}
+					for range 2 {
+						l, err := kind.make(s.clients(t))
+						require.NoError(t, err)
+						s.lockers = append(s.lockers, l)
+					}
+					t.Cleanup(s.leave)
+					t.Repeat(map[string]func(*rapid.T){
+						"":        s.agrees,
+						"tryLock": s.tryLock, "lock": s.lock, "unlock": s.unlock, "extend": s.extend,
+						"adopt": s.adopt, "inspect": s.inspect, "pass": s.pass, "remove": s.remove,
+					})
+					s.end(t)
+				})
+			})
+		})
+	}
+}
+
+// clients returns a client for each store, in the bubble.
+func (s *sequence) clients(t *rapid.T) (clients []redis.UniversalClient) {
+	for _, m := range s.stores {
+		client := redis.NewClient(&redis.Options{
+			Addr:   "127.0.0.1:6379",
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		})
+		t.Cleanup(func() { _ = client.Close() }) // the bubble is over
+		clients = append(clients, client)
+	}
+	return clients
+}
+
+// agrees compares what the handles say of themselves.
+func (s *sequence) agrees(t *rapid.T) {
+	synctest.Wait()                    // what a wait that was given up leaves goes in the background
+	trusted := make(map[string]string) // by key, the token
+	for _, h := range s.handles {
+		h.alive() // notices an end for good
+		want, unsure := h.err()
+		got := h.lock.Err()
+		if !unsure || got != nil {
+			require.ErrorIs(t, got, want, "%q by %s", h.name, h.token)
+		}
+		if got == nil && h.key.holder() == h.token {
+			require.Contains(t, []string{"", h.token}, trusted[h.name], "two owners")
+			trusted[h.name] = h.token
+		}
+		if !h.renewed && h.end == nil {
+			require.True(t, h.until.Equal(h.lock.Until()), "until is %v, not %v", h.lock.Until(), h.until)
+		}
+	}
+}
+
+// settle lets time pass until nothing is about to end: what happens at an edge is not modelled.
+func (s *sequence) settle() {
+	const edge = 3 * time.Millisecond
+	for again := true; again; {
+		again = false
+		for _, h := range s.handles {
+			for _, at := range []time.Time{h.until, h.key.freeAt} {
+				if d := time.Until(at); -edge < d && d < edge {
+					again = true
+				}
+			}
+		}
+		if again {
+			time.Sleep(edge)
+		}
+	}
+}
+
+func (s *sequence) someKey(t *rapid.T) (string, *keyModel) {
+	name := rapid.SampledFrom(s.names).Draw(t, "key")
+	return name, s.keys[name]
+}
+
+func (s *sequence) someLocker(t *rapid.T) redlatch.Locker {
+	return s.lockers[rapid.IntRange(0, len(s.lockers)-1).Draw(t, "locker")]
+}
+
+func (s *sequence) someHandle(t *rapid.T) *handleModel {
+	if len(s.handles) == 0 {
+		t.Skip("no handle yet")
+	}
+	// Mostly one of the newest.
+	back := rapid.IntRange(1, min(len(s.handles), 6)).Draw(t, "handle")
+	return s.handles[len(s.handles)-back]
+}
+
+func (s *sequence) someTTL(t *rapid.T) time.Duration {
+	least := s.rules.least.Milliseconds()
+	return time.Duration(rapid.Int64Range(least, least+4000).Draw(t, "ttl, ms")) * time.Millisecond
+}
+
+// tryLock asks once, with a token of its own or that of a handle on whatever key.
+func (s *sequence) tryLock(t *rapid.T) {
+	name, key := s.someKey(t)
+	ttl, renewed := s.someTTL(t), rapid.Bool().Draw(t, "renewed")
+	opts := []redlatch.Option{redlatch.WithTTL(ttl)}
+	if !renewed {
+		opts = append(opts, redlatch.WithoutRenewal())
+	}
+	token := ""
+	if len(s.handles) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
+		token = s.someHandle(t).token
+		for _, h := range s.handles {
+			if _, unsure := h.err(); unsure && h.token == token && h.key == key {
+				t.Skip("whether its renewal or the new end comes first is not modelled")
+			}
+		}
+		opts = append(opts, redlatch.WithToken(token))
+	}
+	lock, err := s.someLocker(t).TryLock(context.Background(), name, opts...)
+	if holder := key.holder(); holder != "" && holder != token {
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "%q is held by %s", name, holder)
+		return
+	}
+	require.NoError(t, err)
+	s.granted(t, lock, name, ttl, renewed)
+}
+
+// granted notes a new handle on a new grant.
+func (s *sequence) granted(t *rapid.T, lock *redlatch.Lock, name string, ttl time.Duration, renewed bool) {
+	key := s.keys[name]
+	if s.rules.fenced {
+		require.Greater(t, lock.Fence(), key.fence)
+	} else {
+		require.Zero(t, lock.Fence())
+	}
+	if key.holder() != lock.Token() {
+		key.freeAt = time.Time{}
+	}
+	key.fence, key.token = lock.Fence(), lock.Token()
+	s.took(lock, name, ttl, renewed)
+}
+
+// took notes a new handle.
+func (s *sequence) took(lock *redlatch.Lock, name string, ttl time.Duration, renewed bool) {
+	if s.rules.wholeSeconds {
+		ttl = ceil(ttl)
+	}
+	h := &handleModel{lock: lock, key: s.keys[name], name: name, token: lock.Token(), ttl: ttl, renewed: renewed, looks: s.rules.wholeSeconds}
+	h.extends(ttl, s.rules)
+	s.handles = append(s.handles, h)
+	for _, other := range s.handles {
+		if other.token == h.token && other.key == h.key && other.renewed && other.alive() {
+			h.key.keep(time.Now().Add(forever))
+		}
+	}
+	s.settle()
+}
+
+// lock waits, and is served when the key is free.
+func (s *sequence) lock(t *rapid.T) {
+	name, key := s.someKey(t)
+	ttl, patience := s.someTTL(t), time.Duration(rapid.Int64Range(1, 6000).Draw(t, "patience, ms"))*time.Millisecond
+	mayBeGranted, mayGiveUp := key.waits(patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	begin := time.Now()
+	lock, err := s.someLocker(t).Lock(ctx, name, redlatch.WithTTL(ttl), redlatch.WithoutRenewal())
+	if err != nil {
+		require.True(t, gaveUp(err), err)
+		require.True(t, mayGiveUp, "%q was free before the wait ended", name)
+		require.Equal(t, patience, time.Since(begin))
+		s.settle()
+		return
+	}
+	require.True(t, mayBeGranted, "%q was not free", name)
+	require.Empty(t, key.holder(), "%q was granted before it was free", name)
+	s.granted(t, lock, name, ttl, false)
+}
+
+func (s *sequence) unlock(t *rapid.T) {
+	h := s.someHandle(t)
+	want := h.unlock()
+	requireSame(t, want, h.lock.Unlock(context.Background()))
+}
+
+func (s *sequence) extend(t *rapid.T) {
+	h, ttl := s.someHandle(t), s.someTTL(t)
+	want := h.extend(ttl, s.rules)
+	requireSame(t, want, h.lock.Extend(context.Background(), ttl))
+	s.settle()
+}
+
+// adopt takes over a lock by the token of one of its handles.
+func (s *sequence) adopt(t *rapid.T) {
+	h, ttl := s.someHandle(t), s.someTTL(t)
+	lock, err := s.someLocker(t).Adopt(context.Background(), h.name, h.token, redlatch.WithTTL(ttl), redlatch.WithoutRenewal())
+	if h.key.holder() != h.token {
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, h.key.fence, lock.Fence(), "the fence of the grant that it adopts")
+	s.took(lock, h.name, ttl, false)
+}
+
+func (s *sequence) inspect(t *rapid.T) {
+	name, key := s.someKey(t)
+	st, err := s.someLocker(t).Inspect(context.Background(), name)
+	require.NoError(t, err)
+	require.Equal(t, key.holder(), st.Token)
+	require.Equal(t, key.holder() != "", st.Held)
+	if s.rules.fenced { // else a wait may have counted it on
+		require.Equal(t, key.fence, st.Fence)
+	}
+	require.Zero(t, st.Waiters)
+	if left := time.Until(key.freeAt); st.Held && left < forever/2 {
+		require.InDelta(t, left, st.TTL, float64(2*time.Millisecond))
+	}
+}
+
+// pass lets time pass.
+func (s *sequence) pass(t *rapid.T) {
+	time.Sleep(time.Duration(rapid.Int64Range(1, 4000).Draw(t, "ms")) * time.Millisecond)
+	s.settle()
+}
+
+// remove has somebody delete a lock.
+func (s *sequence) remove(t *rapid.T) {
+	name, key := s.someKey(t)
+	for _, m := range s.stores {
+		m.Del(name)
+	}
+	key.drop()
+}
+
+// end gives everything back.
+func (s *sequence) end(t *rapid.T) {
+	for _, h := range s.handles {
+		requireSame(t, h.unlock(), h.lock.Unlock(context.Background()))
+	}
+}
+
+// leave ends what is left, and lets subscriptions close: a bubble waits for its goroutines.
+func (s *sequence) leave() {
+	for _, h := range s.handles {
+		_ = h.lock.Unlock(context.Background()) // most were unlocked before
+	}
+	time.Sleep(10 * time.Second)
+}
+
+// requireSame fails unless err is what was wanted.
+func requireSame(t *rapid.T, want, err error) {
+	if want == nil {
+		require.NoError(t, err)
+	} else if !errors.Is(err, want) {
+		t.Fatalf("%v, not %v", err, want)
+	}
+}

@@ -1,0 +1,194 @@
+package proof
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// A strategy is a way to make lockers, with what a history has to know of it.
+type strategy struct {
+	name    string
+	servers int
+	ttl     time.Duration
+	keys    int
+	fenced  bool
+	// quorum: a server may forget, if it then stays away for the longest TTL.
+	quorum bool
+	// untimed: its locks have no TTL in Redis.
+	untimed bool
+	make    func(clients []redis.UniversalClient) (locker, error)
+}
+
+var (
+	setNXPX = strategy{
+		name: "setnxpx", servers: 1, ttl: 400 * time.Millisecond, keys: 8, fenced: true,
+		make: func(clients []redis.UniversalClient) (locker, error) {
+			l, err := redlatch.NewSetNXPX(clients[0])
+			return sound{l}, err
+		},
+	}
+	legacySetNX = strategy{
+		name: "legacysetnx", servers: 1, ttl: time.Second, keys: 24, untimed: true,
+		make: func(clients []redis.UniversalClient) (locker, error) {
+			l, err := redlatch.NewLegacySetNX(clients[0])
+			return sound{l}, err
+		},
+	}
+	redlock = strategy{
+		name: "redlock", servers: 3, ttl: 400 * time.Millisecond, keys: 8, fenced: true, quorum: true,
+		make: func(clients []redis.UniversalClient) (locker, error) {
+			l, err := redlatch.NewRedlock(clients)
+			return sound{l}, err
+		},
+	}
+	strategies = []strategy{setNXPX, legacySetNX, redlock}
+)
+
+// strategyCalled is how a client process finds its strategy.
+func strategyCalled(name string) (strategy, bool) {
+	for _, s := range strategies {
+		if s.name == name {
+			return s, true
+		}
+	}
+	return strategy{}, false
+}
+
+// longest is the longest TTL that a worker asks for.
+func (s strategy) longest() time.Duration { return 2 * s.ttl }
+
+// A server is one Redis. Only who is busy with it may put a fault on it.
+type server struct {
+	*redistest.Server
+	busy  sync.Mutex
+	admin *redis.Client // past all proxies
+}
+
+// A road is a proxy between a site and a server. Only who is busy with it may put a fault on it.
+type road struct {
+	*faultproxy.Proxy
+	busy sync.Mutex
+}
+
+// A site is one client of the locks: a Locker in this process, or a process of its own.
+type site struct {
+	roads   []*road // by server
+	locker  locker  // nil: a process of its own
+	parted  *parted // its clocks, where they part
+	stepped bool    // its wall clock is set; else its monotonic clock stands still at times
+	process *process
+}
+
+// A world is all that a history takes place in.
+type world struct {
+	tb       testing.TB
+	strategy strategy
+	servers  []*server
+	sites    []*site
+	odd      bool // withOddClients
+}
+
+// Sites of a world, by how they are special.
+const (
+	plainSites = 2
+	siteCrew   = 3 // workers of a site
+)
+
+// newWorld starts servers that keep their data, and clients that reach them through proxies. It ends
+// with tb.
+func newWorld(tb testing.TB, s strategy) *world {
+	tb.Helper()
+	w := &world{tb: tb, strategy: s}
+	for range s.servers {
+		at := redistest.Start(tb, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-min-size", "16mb")
+		o := at.Options()
+		o.ReadTimeout, o.MaxRetries = 10*time.Second, -1
+		admin := redis.NewClient(o)
+		tb.Cleanup(func() { _ = admin.Close() }) // the world is over
+		w.servers = append(w.servers, &server{Server: at, admin: admin})
+	}
+	for range plainSites {
+		w.sites = append(w.sites, w.newSite())
+	}
+	return w
+}
+
+// withOddClients adds sites that redlatch alone can have: two whose clocks part, and one in a process
+// of its own, which can be stopped.
+func (w *world) withOddClients() *world {
+	w.odd = true
+	for _, stepped := range []bool{true, false} {
+		odd := w.newSite()
+		odd.parted, odd.stepped = new(parted), stepped
+		part(odd.locker.(sound).Locker, odd.parted)
+		w.sites = append(w.sites, odd)
+	}
+	w.sites = append(w.sites, &site{roads: w.newRoads()})
+	return w
+}
+
+func (w *world) newRoads() (roads []*road) {
+	for _, s := range w.servers {
+		roads = append(roads, &road{Proxy: faultproxy.New(w.tb, s.Network(), s.Addr())})
+	}
+	return roads
+}
+
+func (w *world) newSite() *site {
+	at := &site{roads: w.newRoads()}
+	var clients []redis.UniversalClient
+	for i, r := range at.roads {
+		o := r.Options()
+		o.MaxRetries = []int{0, -1}[(len(w.sites)+i)%2] // go-redis' default, and none
+		client := redis.NewClient(o)
+		w.tb.Cleanup(func() { _ = client.Close() }) // the world is over
+		clients = append(clients, client)
+	}
+	var err error
+	at.locker, err = w.strategy.make(clients)
+	require.NoError(w.tb, err)
+	return at
+}
+
+// roads returns all proxies.
+func (w *world) roads() (roads []*road) {
+	for _, s := range w.sites {
+		roads = append(roads, s.roads...)
+	}
+	return roads
+}
+
+// eternal returns the keys without a TTL, except the locks of a strategy that gives them none.
+func (w *world) eternal(ctx context.Context, s *server, locks []string) ([]string, error) {
+	found, err := s.admin.Eval(ctx, `
+		local eternal = {}
+		for _, key in ipairs(redis.call('KEYS', '*')) do
+			if redis.call('PTTL', key) == -1 then
+				table.insert(eternal, key)
+			end
+		end
+		return eternal`, nil).StringSlice()
+	if !w.strategy.untimed {
+		return found, err
+	}
+	known := make(map[string]bool)
+	for _, key := range locks {
+		known[key] = true
+	}
+	var others []string
+	for _, key := range found {
+		if !known[key] {
+			others = append(others, key)
+		}
+	}
+	return others, err
+}
