@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 		beClients(plan)
 		return
 	}
+	flag.Parse()
+	// Histories wait more than they work.
+	must(flag.Set("test.parallel", "8"))
 	code := m.Run()
 	if code == 0 {
 		if err := leaks(); err != nil {

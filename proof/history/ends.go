@@ -5,15 +5,24 @@ import (
 	"slices"
 )
 
-// ordered returns the history of one key in the order of its calls, in which each grant knows the fence
-// before its own.
+// ordered returns the history of one key in the order of its calls, in which each grant knows what
+// comes before it.
 func ordered(ops []Op) []Op {
 	all := slices.Clone(ops)
+	had := func(op Op) bool { return op.Kind == Grant && !op.Unknown }
 	slices.SortStableFunc(all, func(a, b Op) int { return cmp.Compare(a.Fence, b.Fence) })
 	var after uint64
-	for i, op := range all {
-		if op.Kind == Grant && !op.Unknown {
-			all[i].after, after = after, op.Fence
+	for i := range all {
+		if had(all[i]) {
+			all[i].after, after = after, all[i].Fence
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Op) int { return cmp.Compare(a.Return, b.Return) })
+	turn := 0
+	for i := range all {
+		if had(all[i]) {
+			turn++
+			all[i].turn = turn
 		}
 	}
 	// Maps have no order to repeat.
@@ -30,7 +39,7 @@ func ordered(ops []Op) []Op {
 //
 // A grant that was asked for later took effect later, so this lease had ended by then. The second bound
 // only saves porcupine from trying what cannot be. A lease on a blurred clock may end as soon as it is
-// had, one that perhaps was granted as soon as it was asked for.
+// had, one that perhaps was granted as soon as it was asked for; but none ends before it was used last.
 func withEnds(ops []Op) []Op {
 	leases := make(map[string]*lease)
 	var grants []Op
@@ -47,6 +56,9 @@ func withEnds(ops []Op) []Op {
 	for _, op := range ops {
 		if l := leases[op.Token]; l != nil {
 			l.until = max(l.until, op.Until)
+			if op.Kind == Use {
+				l.used = max(l.used, op.Call)
+			}
 			l.released = l.released || op.Kind == Release && !op.Unknown && !op.late()
 		}
 	}
@@ -64,6 +76,7 @@ func withEnds(ops []Op) []Op {
 		case l.grant.Blurred:
 			end.Call = l.grant.Return
 		}
+		end.Call = max(end.Call, l.used)
 		first, _ := slices.BinarySearchFunc(grants, end.Call, func(g Op, t int64) int { return cmp.Compare(g.Return, t) })
 		for _, g := range grants[first:] {
 			if g.Call > l.grant.Return {
@@ -80,5 +93,6 @@ func withEnds(ops []Op) []Op {
 type lease struct {
 	grant    Op
 	until    int64 // the latest
+	used     int64 // when it was used last
 	released bool  // for sure, while it lasted
 }

@@ -18,8 +18,9 @@ type Rules struct {
 
 // state is what there is of one key.
 type state struct {
-	owner string // empty: it is free
-	fence uint64 // the highest
+	owner  string // empty: it is free
+	fence  uint64 // the highest
+	grants int    // that were had
 }
 
 // model returns the rules for one key, as a set of steps. A step that may have happened or not goes
@@ -78,16 +79,22 @@ func (r Rules) step(s state, op Op) (to []any) {
 	return to
 }
 
-// grant returns s after a grant, if it can be. That fences grow leaves one order of the grants alone:
-// each comes right after the one with the fence before its own.
+// grant returns s after a grant, if it can be. The rules leave one order of the grants alone, which
+// saves porcupine from trying others:
+//
+//   - That fences grow: each comes right after the one with the fence before its own.
+//   - That there is one owner: they come in the order of their returns. A lease that was had ends after
+//     its return. Had a grant taken effect before one that returned earlier, both would have lasted then.
 func (r Rules) grant(s state, op Op) (state, bool) {
 	switch {
 	case r.Exclusion && s.owner != "":
 		return s, false
 	case op.Unknown:
-		return state{owner: op.Token, fence: s.fence}, true
+		return state{owner: op.Token, fence: s.fence, grants: s.grants}, true
+	case r.Exclusion && s.grants+1 != op.turn:
+		return s, false
 	case r.Fences && (op.Fence <= op.after || s.fence != op.after):
 		return s, false
 	}
-	return state{owner: op.Token, fence: op.Fence}, true
+	return state{owner: op.Token, fence: op.Fence, grants: s.grants + 1}, true
 }

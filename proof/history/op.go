@@ -43,7 +43,8 @@ type Op struct {
 	// lease may end at any time.
 	Blurred bool
 
-	after uint64 // of a Grant: the fence that comes before its own
+	after uint64 // of a Grant that was had: the fence that comes before its own
+	turn  int    // likewise: its place in the order of the returns, from 1
 }
 
 // late reports whether the operation may have taken effect only after the lease had ended.

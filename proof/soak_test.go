@@ -1,0 +1,65 @@
+package proof
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+)
+
+// round is how long one history of a soak lasts: locks are counted on to be free at its end.
+const round = 15 * time.Second
+
+// TestSoak plays histories of all strategies at once, each in a world that lasts, with every kind of
+// fault. Those that keep all locks and those that forget some take turns.
+func TestSoak(t *testing.T) {
+	if *soakFlag == 0 {
+		t.Skip("it runs for as long as -soak says")
+	}
+	end := time.Now().Add(*soakFlag)
+	if deadline, ok := t.Deadline(); ok && deadline.Before(end.Add(3*time.Minute)) {
+		t.Fatalf("-soak %v needs more time than -timeout leaves: add -timeout 0", *soakFlag)
+	}
+	from := seed(t)
+	fmt.Printf("soak for %v with -seed %d\n", *soakFlag, from)
+	var mu sync.Mutex // guards totals
+	totals := make(map[string]summary)
+	t.Run("all", func(t *testing.T) {
+		for _, s := range strategies {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, s).withOddClients()
+				for i := 0; i == 0 || time.Now().Before(end); i++ {
+					e := w.newEpisode(from+uint64(i), s.name == legacySetNX.name || i%2 == 0, i)
+					e.length, e.limit = round, 10*round
+					err := e.run()
+					sum := e.summary()
+					mu.Lock()
+					totals[s.name] = totals[s.name].plus(sum)
+					mu.Unlock()
+					fmt.Printf("%s, round %d: %v\n", s.name, i, sum)
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	})
+	for _, s := range strategies {
+		fmt.Printf("%s, in all: %v\n", s.name, totals[s.name])
+	}
+}
+
+// plus adds two summaries.
+func (s summary) plus(o summary) summary {
+	sum := summary{
+		ops: s.ops + o.ops, grants: s.grants + o.grants, losses: s.losses + o.losses, unknown: s.unknown + o.unknown,
+		longest: max(s.longest, o.longest), struck: make(map[string]int),
+	}
+	maps.Copy(sum.struck, s.struck)
+	for name, n := range o.struck {
+		sum.struck[name] += n
+	}
+	return sum
+}
