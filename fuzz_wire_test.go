@@ -1,0 +1,244 @@
+package redlatch
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// FuzzLegacyValue: whatever another program left under a legacy lock's key is a time that has passed,
+// one that has not, or an error; and only the first is touched.
+func FuzzLegacyValue(f *testing.F) {
+	for _, value := range []string{
+		"", "0", "1", "4102444800", "4102444800.75", "1.", "01", "-1", "1e3", "nan", "inf", "0x10", "1,5", "1\n", "\x00",
+		strings.Repeat("9", 400), "0." + strings.Repeat("0", 100),
+	} {
+		f.Add(value)
+	}
+	number := regexp.MustCompile(`^[0-9]+\.?[0-9]*$`)
+	// Real Redis, if it is there: the Lua of miniredis reads other numbers.
+	client := redistest.Start(f).Client(f)
+	l, err := NewLegacySetNX(client)
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, value string) {
+		require.NoError(t, client.FlushAll(t.Context()).Err())
+		require.NoError(t, client.Set(t.Context(), "k", value, 0).Err())
+		till, _ := strconv.ParseFloat(value, 64)
+		isTime := number.MatchString(value)
+		if left := till - float64(time.Now().Unix()); isTime && -2 < left && left < 2 {
+			t.Skip("it ends about now")
+		}
+		passed := till < float64(time.Now().Unix())
+
+		st, inspectErr := l.Inspect(t.Context(), "k")
+		lock, err := l.TryLock(t.Context(), "k")
+		requireOneLine(t, err)
+		if isTime && passed {
+			require.NoError(t, err)
+			require.NoError(t, inspectErr)
+			require.False(t, st.Held)
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.Zero(t, client.DBSize(t.Context()).Val())
+			return
+		}
+		require.Equal(t, value, client.Get(t.Context(), "k").Val(), "it is not ours")
+		require.Equal(t, int64(1), client.DBSize(t.Context()).Val())
+		if isTime {
+			require.ErrorIs(t, err, ErrNotAcquired)
+			require.True(t, st.Held)
+		} else {
+			require.ErrorContains(t, err, "no timestamp")
+			require.ErrorContains(t, inspectErr, "no timestamp")
+		}
+	})
+}
+
+// liar answers every command with what a test makes up.
+type liar struct{ reply func() (any, error) }
+
+func (l liar) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		reply, err := l.reply()
+		if c, ok := cmd.(once); ok && err == nil {
+			c.SetVal(reply)
+		}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+func (l liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// reading makes replies of bytes: the first says what it is, those behind it what is in it.
+type reading struct{ text []byte }
+
+func (r *reading) next() byte {
+	if len(r.text) == 0 {
+		return 0
+	}
+	b := r.text[0]
+	r.text = r.text[1:]
+	return b
+}
+
+func (r *reading) reply(depth int) (any, error) {
+	switch kind := r.next(); kind % 12 {
+	case 0:
+		return nil, redis.Nil
+	case 1:
+		return int64(int8(r.next())), nil
+	case 2:
+		return int64(r.next()) << (r.next() % 64), nil
+	case 3:
+		return string(r.take()), nil
+	case 4:
+		return "OK", nil
+	case 5:
+		return float64(r.next()) / 3, nil
+	case 6:
+		return r.next()%2 == 0, nil
+	case 7:
+		return nil, refused(r.take())
+	case 8:
+		return map[any]any{"a": int64(r.next())}, nil
+	default:
+		list := []any{}
+		for range r.next() % 9 {
+			if depth > 3 {
+				break
+			}
+			element, err := r.reply(depth + 1)
+			if err != nil {
+				element = err
+			}
+			list = append(list, element)
+		}
+		return list, nil
+	}
+}
+
+// take returns some of the bytes.
+func (r *reading) take() []byte {
+	n := min(int(r.next())%40, len(r.text))
+	taken := r.text[:n]
+	r.text = r.text[n:]
+	return taken
+}
+
+// refused is an error as Redis answers it.
+type refused string
+
+func (r refused) Error() string { return string(r) }
+
+func (refused) RedisError() {}
+
+// FuzzReplies: a server that answers nonsense gets an error or is believed, and breaks nothing.
+func FuzzReplies(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{2, 1, 40, 1, 1, 1, 1})                             // granted, extended, released
+	f.Add([]byte{9, 6, 1, 50, 3, 1, 'x', 1, 1, 1, 1, 1, 100, 1, 7}) // held, and a place in the queue
+	f.Add([]byte{9, 4, 3, 1, 120, 1, 1, 3, 1, 55, 1, 0})            // inspected
+	f.Add([]byte("\x07\x09WRONGTYPE\x07\x08NOSCRIPT\x07\x07LOADING"))
+	f.Add([]byte{3, 30, 'r', 'u', 'n', '_', 'i', 'd', ':', 'a', '\r', '\n'})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	f.Cleanup(func() { _ = client.Close() })
+	answer := make(chan *reading, 1)
+	answer <- new(reading)
+	client.AddHook(liar{func() (any, error) {
+		r := <-answer
+		defer func() { answer <- r }()
+		return r.reply(0)
+	}})
+	f.Fuzz(func(t *testing.T, replies []byte) {
+		if len(replies) > 200 {
+			t.Skip("more replies than calls")
+		}
+		for _, l := range lockersOf(t, client, WithOpTimeout(10*time.Millisecond), WithoutRenewal()) {
+			<-answer
+			answer <- &reading{replies}
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
+			_, err := l.Inspect(ctx, "k")
+			requireOneLine(t, err)
+			for _, ask := range []func() (*Lock, error){
+				func() (*Lock, error) { return l.TryLock(ctx, "k") },
+				func() (*Lock, error) { return l.Adopt(ctx, "k", "token") },
+				func() (*Lock, error) { return l.Lock(ctx, "k", WithoutFence()) },
+			} {
+				lock, err := ask()
+				require.Equal(t, err == nil, lock != nil)
+				requireOneLine(t, err)
+				if lock != nil {
+					requireOneLine(t, lock.Extend(ctx, time.Second))
+					requireOneLine(t, lock.Unlock(ctx))
+					require.ErrorIs(t, lock.Unlock(ctx), ErrReleased)
+				}
+			}
+			cancel()
+		}
+	})
+}
+
+// FuzzDeliveries: of messages that are cut, doubled, forged or spoilt, only one that names a token that
+// waits for that key is delivered, once, and its lease began between the question and the news.
+func FuzzDeliveries(f *testing.F) {
+	f.Add([]byte{}, "")
+	f.Add([]byte{0, 0, 0, 0}, "")
+	f.Add([]byte{1, 5, 1, 60, 0, 0}, "1000 1 1 7 1 xk")
+	f.Add([]byte{2, 0, 2, 30, 0, 0, 3, 9, 4}, "1000 1700000000 5 7 5 tokenl")
+	f.Add([]byte{4, 4, 0, 0, 3, 0}, "1 0 0 0 0 k")
+	f.Fuzz(func(t *testing.T, edits []byte, forged string) {
+		s := newSubscription(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
+		defer s.client.Close()
+		b := newLobby(&engine{now: readClocks, cfg: &config{}, strategy: &scripted{}}, s)
+		asked := readClocks()
+		first, second := b.enter("k", "token", asked), b.enter("k", "token 2", asked)
+		elsewhere := b.enter("l", "token", asked)
+		real := fmt.Sprintf("1000 %d 5 1700000000000123 5 tokenk", time.Now().Unix())
+		in := &reading{edits}
+		genuine := false
+		for len(in.text) > 0 {
+			message := real
+			switch kind, at := in.next()%5, int(in.next())%(len(real)+1); kind {
+			case 0:
+				genuine = true
+			case 1:
+				message = real[:at]
+			case 2:
+				message = real[at:]
+			case 3:
+				message = real[:at] + string([]byte{in.next()}) + real[at:]
+			default:
+				message = forged
+			}
+			s.received(&redis.Message{Payload: message})
+		}
+		require.Equal(t, genuine, genuine && len(first.handed) == 1, "what was sent is delivered")
+		for _, w := range []*waiter{first, second, elsewhere} {
+			select {
+			case d := <-w.handed:
+				require.Equal(t, []string{w.key, w.token}, []string{d.key, d.token})
+				require.Positive(t, d.claim)
+				require.LessOrEqual(t, d.claim, claimTime)
+				start := b.started(d, 0.01)
+				require.Less(t, asked.mono.Sub(start.mono), time.Millisecond) // the two clocks are read one after the other
+				require.False(t, start.mono.After(d.arrived.mono))
+			default:
+			}
+			b.leave(w)
+		}
+		require.Empty(t, b.rooms)
+	})
+}
