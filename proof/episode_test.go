@@ -18,6 +18,9 @@ import (
 const (
 	gremlins = 2
 
+	// roundPrefix begins every lock's key.
+	roundPrefix = "round "
+
 	// fairBound is how long a wait may last once the faults have ended: the longest lease that is
 	// left and a second for a lost message, and much more for a busy machine.
 	fairBound = 20 * time.Second
@@ -47,7 +50,7 @@ type episode struct {
 func (w *world) newEpisode(seed uint64, keeping bool, round int) *episode {
 	return &episode{
 		world: w, seed: seed, keeping: keeping, ops: 2000, length: 4 * time.Second, limit: time.Minute,
-		faults: w.faults(keeping), prefix: fmt.Sprintf("round %d:", round), struck: make(map[string]int),
+		faults: w.faults(keeping), prefix: fmt.Sprintf("%s%d:", roundPrefix, round), struck: make(map[string]int),
 		pictures: *pictures,
 	}
 }
@@ -69,7 +72,7 @@ func (e *episode) run() error {
 		g := &gremlin{world: e.world, rng: rand.New(rand.NewPCG(e.seed, uint64(2+i))), calm: calm}
 		trouble.Go(func() { e.rage(g, deck) })
 	}
-	trouble.Go(func() { e.watch(calm, keys) })
+	trouble.Go(func() { e.watch(calm) })
 
 	begin := time.Now()
 	for !e.enough(time.Since(begin)) {
@@ -93,7 +96,7 @@ func (e *episode) run() error {
 		}
 	}
 	crew.Wait()
-	e.inspect(keys)
+	e.inspect()
 	return e.judge()
 }
 
@@ -162,11 +165,11 @@ func (e *episode) rage(g *gremlin, d *deck) {
 }
 
 // watch looks for keys without a TTL, until it is calm.
-func (e *episode) watch(calm context.Context, keys []string) {
+func (e *episode) watch(calm context.Context) {
 	for calm.Err() == nil {
 		for _, s := range e.world.servers {
 			if s.busy.TryLock() {
-				e.lookForEternal(s, keys)
+				e.lookForEternal(s)
 				s.busy.Unlock()
 			}
 		}
@@ -174,9 +177,9 @@ func (e *episode) watch(calm context.Context, keys []string) {
 	}
 }
 
-func (e *episode) lookForEternal(s *server, keys []string) {
+func (e *episode) lookForEternal(s *server) {
 	// A server that is being paused answers later.
-	if found, err := e.world.eternal(context.Background(), s, keys); err == nil && len(found) > 0 {
+	if found, err := e.world.eternal(context.Background(), s); err == nil && len(found) > 0 {
 		e.complain(fmt.Sprintf("without a TTL: %q", found))
 	}
 }
@@ -201,9 +204,9 @@ func (e *episode) enough(lasted time.Duration) bool {
 }
 
 // inspect looks at what is left when all workers have gone home.
-func (e *episode) inspect(keys []string) {
+func (e *episode) inspect() {
 	for _, s := range e.world.servers {
-		e.lookForEternal(s, keys)
+		e.lookForEternal(s)
 		for _, key := range s.admin.Keys(context.Background(), "*:queue:*").Val() {
 			if strings.Contains(key, e.prefix) && s.admin.ZCard(context.Background(), key).Val() > 0 {
 				e.complain(fmt.Sprintf("%q is still queued for", key))

@@ -2,6 +2,8 @@ package proof
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -168,7 +170,7 @@ func (w *world) roads() (roads []*road) {
 }
 
 // eternal returns the keys without a TTL, except the locks of a strategy that gives them none.
-func (w *world) eternal(ctx context.Context, s *server, locks []string) ([]string, error) {
+func (w *world) eternal(ctx context.Context, s *server) ([]string, error) {
 	found, err := s.admin.Eval(ctx, `
 		local eternal = {}
 		for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -177,18 +179,7 @@ func (w *world) eternal(ctx context.Context, s *server, locks []string) ([]strin
 			end
 		end
 		return eternal`, nil).StringSlice()
-	if !w.strategy.untimed {
-		return found, err
-	}
-	known := make(map[string]bool)
-	for _, key := range locks {
-		known[key] = true
-	}
-	var others []string
-	for _, key := range found {
-		if !known[key] {
-			others = append(others, key)
-		}
-	}
-	return others, err
+	return slices.DeleteFunc(found, func(key string) bool {
+		return w.strategy.untimed && strings.HasPrefix(key, roundPrefix) // and no companion, which begins with a {
+	}), err
 }
