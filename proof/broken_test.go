@@ -3,6 +3,7 @@ package proof
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ type flaws struct {
 	countsLate   bool // the lease is counted from the reply
 	neverLost    bool // the holder does not notice the end
 	plainCounter bool // the fence is a counter that FLUSHALL sets back
+	noTTL        bool // a lock that was not released stays
 }
 
 func (b broken) lock(ctx context.Context, key string, w wish) (handle, error) {
@@ -44,8 +46,11 @@ func (b broken) lock(ctx context.Context, key string, w wish) (handle, error) {
 
 func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error) {
 	h := &brokenLock{broken: b, key: key, token: uuid.NewString()}
-	asked := time.Now()
-	if err := b.client.SetArgs(ctx, key, h.token, redis.SetArgs{Mode: "NX", TTL: w.ttl}).Err(); err != nil {
+	asked, ttl := time.Now(), w.ttl
+	if b.flaws.noTTL {
+		ttl = 0
+	}
+	if err := b.client.SetArgs(ctx, key, h.token, redis.SetArgs{Mode: "NX", TTL: ttl}).Err(); err != nil {
 		return nil, redlatch.ErrNotAcquired
 	}
 	if b.flaws.plainCounter {
@@ -117,12 +122,14 @@ func TestBrokenLockersAreCaught(t *testing.T) {
 	for name, mistake := range map[string]struct {
 		flaws  flaws
 		forget bool
+		shown  []string
 	}{
-		"DEL without compare":                   {flaws{blindDelete: true}, false},
-		"a lease counted from the reply":        {flaws{countsLate: true}, false},
-		"a holder that does not notice the end": {flaws{neverLost: true}, false},
-		"a fence that is a counter and no more": {flaws{plainCounter: true}, true},
-		"nothing":                               {flaws{}, false},
+		"DEL without compare":                   {flaws{blindDelete: true}, false, []string{"breaks the rules"}},
+		"a lease counted from the reply":        {flaws{countsLate: true}, false, []string{"breaks the rules"}},
+		"a holder that does not notice the end": {flaws{neverLost: true}, false, []string{"breaks the rules"}},
+		"a fence that is a counter and no more": {flaws{plainCounter: true}, true, []string{"breaks the rules"}},
+		"a lock that has no TTL":                {flaws{noTTL: true}, false, []string{"without a TTL", "waited for"}},
+		"nothing":                               {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,13 +141,16 @@ func TestBrokenLockersAreCaught(t *testing.T) {
 			for round := range rounds {
 				e := w.newEpisode(from+uint64(round), !mistake.forget, round)
 				e.pictures = t.TempDir()
+				if mistake.flaws.noTTL {
+					e.limit, e.bound = e.length, 2*time.Second // it comes to a standstill
+				}
 				err := e.run()
 				t.Log(e.summary())
-				if name == "nothing" {
+				if mistake.shown == nil {
 					require.NoError(t, err)
 					return
 				}
-				if err != nil && strings.Contains(err.Error(), "breaks the rules") {
+				if err != nil && !slices.ContainsFunc(mistake.shown, func(text string) bool { return !strings.Contains(err.Error(), text) }) {
 					return
 				}
 			}

@@ -3,13 +3,9 @@ package proof
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/redlatch/redlatch/proof/history"
@@ -38,7 +34,8 @@ type episode struct {
 	faults  []fault
 	prefix  string // of the keys
 
-	pictures string // where those of broken rules go; empty: a new directory
+	bound    time.Duration // how long a wait may last once the faults have ended
+	pictures string        // where those of broken rules go; empty: a new directory
 
 	mu      sync.Mutex // guards the fields below
 	history []history.Op
@@ -51,7 +48,7 @@ func (w *world) newEpisode(seed uint64, keeping bool, round int) *episode {
 	return &episode{
 		world: w, seed: seed, keeping: keeping, ops: 2000, length: 4 * time.Second, limit: time.Minute,
 		faults: w.faults(keeping), prefix: fmt.Sprintf("%s%d:", roundPrefix, round), struck: make(map[string]int),
-		pictures: *pictures,
+		bound: fairBound, pictures: *pictures,
 	}
 }
 
@@ -85,7 +82,7 @@ func (e *episode) run() error {
 		r.LoseRequests(0, "")
 	}
 	enough()
-	timer := time.AfterFunc(fairBound, func() {
+	timer := time.AfterFunc(e.bound, func() {
 		e.autopsy(keys)
 		late()
 	})
@@ -119,7 +116,7 @@ func (e *episode) hire(keys []string, working, bound context.Context) (crew *syn
 			}
 			s.process = e.world.startProcess(plan{
 				Strategy: e.world.strategy.name, Addrs: addrs, Keys: keys, Seed: e.seed + uint64(i), FirstID: i * siteCrew,
-				Bound: fairBound,
+				Bound: e.bound,
 			}, e.hear)
 			processes = append(processes, s.process)
 			continue
@@ -144,7 +141,7 @@ func (e *episode) hear(n news) {
 	if n.Op != nil {
 		e.history = append(e.history, *n.Op)
 	}
-	if n.Stuck != "" {
+	if n.Stuck != "" && !slices.Contains(e.wrong, n.Stuck) {
 		e.wrong = append(e.wrong, n.Stuck)
 	}
 }
@@ -164,154 +161,9 @@ func (e *episode) rage(g *gremlin, d *deck) {
 	}
 }
 
-// watch looks for keys without a TTL, until it is calm.
-func (e *episode) watch(calm context.Context) {
-	for calm.Err() == nil {
-		for _, s := range e.world.servers {
-			if s.busy.TryLock() {
-				e.lookForEternal(s)
-				s.busy.Unlock()
-			}
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-func (e *episode) lookForEternal(s *server) {
-	// A server that is being paused answers later.
-	if found, err := e.world.eternal(context.Background(), s); err == nil && len(found) > 0 {
-		e.complain(fmt.Sprintf("without a TTL: %q", found))
-	}
-}
-
-// autopsy notes what servers know of the locks that somebody still waits for.
-func (e *episode) autopsy(keys []string) {
-	for i, s := range e.world.servers {
-		for _, key := range keys {
-			holder := s.admin.Get(context.Background(), key).Val()
-			if holder != "" {
-				e.complain(fmt.Sprintf("server %d: %q is held by %q for %v", i, key, holder, s.admin.PTTL(context.Background(), key).Val()))
-			}
-		}
-	}
-}
-
 // enough reports whether the episode has seen all it wants to see, or has lasted too long.
 func (e *episode) enough(lasted time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.history) >= e.ops && lasted >= e.length && len(e.struck) == len(e.faults) || lasted > e.limit
-}
-
-// inspect looks at what is left when all workers have gone home.
-func (e *episode) inspect() {
-	for _, s := range e.world.servers {
-		e.lookForEternal(s)
-		for _, key := range s.admin.Keys(context.Background(), "*:queue:*").Val() {
-			if strings.Contains(key, e.prefix) && s.admin.ZCard(context.Background(), key).Val() > 0 {
-				e.complain(fmt.Sprintf("%q is still queued for", key))
-			}
-		}
-	}
-	if len(e.history) < e.ops {
-		e.complain(fmt.Sprintf("%d operations in %v: too few to tell", len(e.history), e.limit))
-	}
-	for _, f := range e.faults {
-		if e.struck[f.name] == 0 {
-			e.complain("never struck: " + f.name)
-		}
-	}
-}
-
-// judge returns what is wrong, and writes a picture of a history that broke the rules.
-func (e *episode) judge() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	verdict := history.Check(e.history, history.Rules{Exclusion: e.keeping, Fences: e.world.strategy.fenced})
-	if err := verdict.Err(); err != nil {
-		dir := e.pictures
-		if dir == "" {
-			dir = must1(os.MkdirTemp("", "redlatch-history-"))
-		}
-		files, drawErr := verdict.Draw(dir)
-		e.wrong = append(e.wrong, fmt.Sprintf("%v; see %q (%v)", err, files, drawErr))
-	}
-	if len(e.wrong) > 0 {
-		return fmt.Errorf("%s, seed %d: %s", e.world.strategy.name, e.seed, strings.Join(e.wrong, "\n"))
-	}
-	return nil
-}
-
-// summary is what an episode was.
-type summary struct {
-	ops, grants, losses, unknown int
-	longest                      time.Duration // wait for a grant
-	struck                       map[string]int
-}
-
-func (e *episode) summary() summary {
-	s := summary{ops: len(e.history), struck: e.struck}
-	for _, op := range e.history {
-		switch {
-		case op.Unknown:
-			s.unknown++
-		case op.Kind == history.Grant:
-			s.grants++
-			s.longest = max(s.longest, time.Duration(op.Return-op.Call))
-		case op.Kind == history.Loss:
-			s.losses++
-		}
-	}
-	return s
-}
-
-func (s summary) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d operations, %d grants, %d unknown outcomes, %d losses seen, longest wait %v, faults:",
-		s.ops, s.grants, s.unknown, s.losses, s.longest.Round(time.Millisecond))
-	for _, name := range slices.Sorted(maps.Keys(s.struck)) {
-		fmt.Fprintf(&b, " %s %d,", name, s.struck[name])
-	}
-	return strings.TrimSuffix(b.String(), ",")
-}
-
-func must1[T any](v T, err error) T {
-	must(err)
-	return v
-}
-
-// deck deals faults: each kind once, then each once again, in another order.
-type deck struct {
-	mu     sync.Mutex // guards the fields below
-	faults []fault
-	rng    *rand.Rand
-	left   []fault
-}
-
-func newDeck(faults []fault, rng *rand.Rand) *deck { return &deck{faults: faults, rng: rng} }
-
-func (d *deck) draw() fault {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.left) == 0 {
-		d.left = slices.Clone(d.faults)
-		d.rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
-	}
-	f := d.left[0]
-	d.left = d.left[1:]
-	return f
-}
-
-func TestDeckDealsEachFaultOnceARound(t *testing.T) {
-	faults := (&world{strategy: setNXPX}).faults(false)
-	d := newDeck(faults, rand.New(rand.NewPCG(1, 1)))
-	for range 3 {
-		seen := make(map[string]bool)
-		for range faults {
-			seen[d.draw().name] = true
-		}
-		if len(seen) != len(faults) {
-			t.Error("a fault was dealt twice before another was dealt at all")
-		}
-	}
 }

@@ -102,6 +102,7 @@ func beClients(text string) {
 		mu.Lock()
 		defer mu.Unlock()
 		must(lines.Encode(n))
+		must(out.Flush())
 	}
 	working, enough := context.WithCancel(context.Background())
 	bound, late := context.WithCancel(context.Background())
@@ -120,11 +121,15 @@ func beClients(text string) {
 		crew.Go(func() { w.run(working, bound) })
 	}
 	crew.Wait()
-	must(out.Flush())
 }
 
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+func must1[T any](v T, err error) T {
+	must(err)
+	return v
 }

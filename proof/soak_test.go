@@ -2,7 +2,6 @@ package proof
 
 import (
 	"fmt"
-	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -49,17 +48,4 @@ func TestSoak(t *testing.T) {
 	for _, s := range strategies {
 		fmt.Printf("%s, in all: %v\n", s.name, totals[s.name])
 	}
-}
-
-// plus adds two summaries.
-func (s summary) plus(o summary) summary {
-	sum := summary{
-		ops: s.ops + o.ops, grants: s.grants + o.grants, losses: s.losses + o.losses, unknown: s.unknown + o.unknown,
-		longest: max(s.longest, o.longest), struck: make(map[string]int),
-	}
-	maps.Copy(sum.struck, s.struck)
-	for name, n := range o.struck {
-		sum.struck[name] += n
-	}
-	return sum
 }
