@@ -67,8 +67,11 @@ type worker struct {
 	ttl     time.Duration
 	rng     *rand.Rand
 	blurred bool // the locker's clocks are parted
-	record  func(history.Op)
-	stuck   func(complaint string)
+	// quorum: none waits with a token that it chose. What such a wait was granted by a minority it
+	// keeps, and three of them can keep each other out.
+	quorum bool
+	record func(history.Op)
+	stuck  func(complaint string)
 }
 
 // run works until working ends. A wait that bound ends is a stuck one: the faults ended long before.
@@ -91,13 +94,16 @@ func (w *worker) rest(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64
 // acquire asks for a lock: mostly with patience, sometimes without, or only once.
 func (w *worker) acquire(bound context.Context, key string) handle {
 	ask := wish{ttl: w.ttl, renew: w.chance(60)}
-	if w.chance(10) {
+	get, ctx, patient := w.locker.lock, bound, true
+	if w.chance(10) && !w.quorum {
 		ask.token = uuid.NewString()
 	}
-	get, ctx, patient := w.locker.lock, bound, true
 	switch {
 	case w.chance(15):
 		get, patient = w.locker.tryLock, false
+		if w.chance(30) {
+			ask.token = uuid.NewString()
+		}
 	case w.chance(15):
 		short, cancel := context.WithTimeout(bound, time.Duration(w.rng.Int64N(int64(60*time.Millisecond))))
 		defer cancel()
