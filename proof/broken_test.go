@@ -64,6 +64,10 @@ func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error)
 		asked = time.Now()
 	}
 	h.until = asked.Add(w.ttl - w.ttl/50)
+	if !time.Now().Before(h.until) {
+		_ = b.remove(ctx, h) // or it ends with its TTL
+		return nil, redlatch.ErrNotAcquired
+	}
 	return h, nil
 }
 
@@ -133,7 +137,7 @@ func TestBrokenLockersAreCaught(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := strategy{name: name, servers: 1, ttl: 50 * time.Millisecond, keys: 8, fenced: mistake.forget}
+			s := strategy{name: name, servers: 1, ttl: 50 * time.Millisecond, keys: 8, overstays: 10, fenced: mistake.forget}
 			s.make = func(clients []redis.UniversalClient) (locker, error) {
 				return broken{clients[0], mistake.flaws}, nil
 			}

@@ -30,6 +30,7 @@ func (w *world) faults(keeping bool) []fault {
 		{"lost replies", onRoad(func(g *gremlin, r *road) { r.LoseReplies(1+g.rng.IntN(4), "") })},
 		{"lost requests", onRoad(func(g *gremlin, r *road) { r.LoseRequests(1+g.rng.IntN(4), "") })},
 		{"delayed replies", onRoad((*gremlin).delay)},
+		{"delayed replies of a server", onServer((*gremlin).delayAll)},
 		{"silence", onRoad((*gremlin).silence)},
 		{"cut connections", onRoad(func(_ *gremlin, r *road) { r.Cut() })},
 		{"refused connections", onRoad(func(g *gremlin, r *road) { r.Refuse(); g.span(); r.Heal() })},
@@ -102,11 +103,29 @@ func (g *gremlin) span() {
 }
 
 func (g *gremlin) delay(r *road) {
+	g.slow(r)
+	g.span()
+	r.Heal()
+}
+
+// delayAll delays what a server answers to anybody.
+func (g *gremlin) delayAll(s *server) {
+	for _, r := range g.roadsTo(s) {
+		if r.busy.TryLock() {
+			defer r.busy.Unlock()
+			defer r.Heal()
+			g.slow(r)
+		}
+	}
+	g.span()
+	g.span()
+}
+
+// slow delays the replies on a road until it is healed.
+func (g *gremlin) slow(r *road) {
 	most := int64(g.draw())
 	rng := rand.New(rand.NewPCG(g.rng.Uint64(), 0)) // the proxy's own: it draws in its goroutines
 	r.DelayFunc(func() time.Duration { return time.Duration(rng.Int64N(most)) })
-	g.span()
-	r.Heal()
 }
 
 func (g *gremlin) silence(r *road) {

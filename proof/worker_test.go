@@ -67,6 +67,8 @@ type worker struct {
 	ttl     time.Duration
 	rng     *rand.Rand
 	blurred bool // the locker's clocks are parted
+	// overstays is how many in a hundred locks are held for longer than their TTL.
+	overstays int
 	// quorum: none waits with a token that it chose. What such a wait was granted by a minority it
 	// keeps, and three of them can keep each other out.
 	quorum bool
@@ -165,7 +167,7 @@ func (w *worker) hold(ctx context.Context, key string, lock handle) {
 		// What is not certain leaves Until as it was.
 		_ = lock.Extend(ctx, w.ttl+time.Duration(w.rng.Int64N(int64(w.ttl))))
 		w.look(key, lock)
-	case w.chance(6):
+	case w.chance(w.overstays):
 		for end := time.Now().Add(w.ttl + w.ttl/2); time.Now().Before(end) && ctx.Err() == nil && w.look(key, lock); {
 			w.rest(w.ttl / 4)
 		}

@@ -22,7 +22,10 @@ type strategy struct {
 	servers int
 	ttl     time.Duration
 	keys    int
-	fenced  bool
+	// overstays is how many in a hundred locks are held for longer than their TTL: dear where a lock
+	// that was lost is free only seconds later.
+	overstays int
+	fenced    bool
 	// quorum: a server may forget, if it then stays away for the longest TTL.
 	quorum bool
 	// untimed: its locks have no TTL in Redis.
@@ -32,21 +35,21 @@ type strategy struct {
 
 var (
 	setNXPX = strategy{
-		name: "setnxpx", servers: 1, ttl: 400 * time.Millisecond, keys: 8, fenced: true,
+		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true,
 		make: func(clients []redis.UniversalClient) (locker, error) {
 			l, err := redlatch.NewSetNXPX(clients[0])
 			return sound{l}, err
 		},
 	}
 	legacySetNX = strategy{
-		name: "legacysetnx", servers: 1, ttl: time.Second, keys: 24, untimed: true,
+		name: "legacysetnx", servers: 1, ttl: time.Second, keys: 24, overstays: 5, untimed: true,
 		make: func(clients []redis.UniversalClient) (locker, error) {
 			l, err := redlatch.NewLegacySetNX(clients[0])
 			return sound{l}, err
 		},
 	}
 	redlock = strategy{
-		name: "redlock", servers: 3, ttl: 400 * time.Millisecond, keys: 8, fenced: true, quorum: true,
+		name: "redlock", servers: 3, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, quorum: true,
 		make: func(clients []redis.UniversalClient) (locker, error) {
 			l, err := redlatch.NewRedlock(clients)
 			return sound{l}, err
@@ -165,6 +168,15 @@ func (w *world) newSite() *site {
 func (w *world) roads() (roads []*road) {
 	for _, s := range w.sites {
 		roads = append(roads, s.roads...)
+	}
+	return roads
+}
+
+// roadsTo returns the proxies in front of a server.
+func (w *world) roadsTo(s *server) (roads []*road) {
+	i := slices.Index(w.servers, s)
+	for _, at := range w.sites {
+		roads = append(roads, at.roads[i])
 	}
 	return roads
 }

@@ -33,7 +33,7 @@ func Check(ops []Op, rules Rules) *Verdict {
 		keys[op.Key] = append(keys[op.Key], op)
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		history := ordered(rules.relevant(withEnds(keys[key])))
+		history := ordered(rules.relevant(withEnds(inTime(keys[key]))))
 		v.Ops += len(history)
 		operations := make([]porcupine.Operation, len(history))
 		for i, op := range history {

@@ -80,6 +80,9 @@ func TestSoundHistoriesPass(t *testing.T) {
 		"an owner whose clock ran ahead": {
 			blurred(grant("a", 0, 10, 5000, 1)), blurred(loss("a", 20, 21, 5000)), grant("b", 15, 40, 100, 2),
 		},
+		"a process that stood still while it was granted a lock": {
+			grant("a", 0, 500, 100, 1), loss("a", 501, 502, 100), grant("b", 20, 130, 300, 2), use("b", 140, 141, 300),
+		},
 		"other keys are other locks": {
 			grant("a", 0, 10, 100, 5), {Kind: history.Grant, Key: "l", Token: "b", Call: 20, Return: 30, Until: 100, Fence: 1},
 		},
@@ -100,6 +103,9 @@ func TestEachRuleIsChecked(t *testing.T) {
 		"two owners, the first of whom still uses the lock": {exclusion, []history.Op{
 			grant("a", 0, 10, 100, 1), unknown(release("a", 5, history.Never, 100)),
 			grant("b", 20, 30, 120, 2), use("b", 31, 32, 120), use("a", 40, 41, 100),
+		}},
+		"a grant after its own end": {exclusion, []history.Op{
+			grant("a", 0, 10, 300, 1), use("a", 200, 201, 300), grant("b", 20, 500, 100, 2),
 		}},
 		"use after the end": {exclusion, []history.Op{
 			grant("a", 0, 10, 100, 1), use("a", 101, 102, 100),

@@ -5,6 +5,18 @@ import (
 	"slices"
 )
 
+// inTime returns the history with an earlier end of grants: what was had took effect before the lease
+// that it began was over, however late its owner, who may have been stopped, noted that.
+func inTime(ops []Op) []Op {
+	all := slices.Clone(ops)
+	for i, op := range all {
+		if op.Kind == Grant && !op.Unknown && !op.Blurred && op.Until > op.Call {
+			all[i].Return = min(op.Return, op.Until)
+		}
+	}
+	return all
+}
+
 // ordered returns the history of one key in the order of its calls, in which each grant knows what
 // comes before it.
 func ordered(ops []Op) []Op {
