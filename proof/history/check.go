@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long one key's history may take to judge: it takes milliseconds.
-const patience = time.Minute
+const patience = 20 * time.Second
 
 // A Verdict is what [Check] found.
 type Verdict struct {
