@@ -117,8 +117,10 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	if err == nil {
 		return grant{fence: fence}, nil
 	}
-	// 5. Not granted: release what was, and what may come.
-	if !c.chosen {
+	// 5. Not granted: release what was, and what may come. A token that the caller chose may hold a
+	// lock of before, unless so many nodes are another's that it cannot have a quorum: then its votes
+	// would only keep everybody out.
+	if !c.chosen || t.count(held) > len(r.nodes)-r.quorum {
 		r.takeBack(ctx, c, t)
 	}
 	return grant{held: t.soonest()}, err

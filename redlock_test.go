@@ -402,6 +402,30 @@ func TestContendersAreServedOneByOne(t *testing.T) {
 	require.Equal(t, int64(90), grants.Load())
 }
 
+// TestChosenTokensDoNotKeepEachOtherOut is rule 15: three waiters have one node each, with tokens of
+// their own choice. What a refused attempt holds of a minority is no lock of before.
+func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
+	n := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i, s := range n.servers {
+		require.NoError(t, s.Client(t).Set(ctx, "k", fmt.Sprint("worker-", i), 300*time.Millisecond).Err())
+	}
+	var wg sync.WaitGroup
+	for i := range n.servers {
+		l := n.locker(t, true, redlatch.WithTTL(300*time.Millisecond))
+		wg.Go(func() {
+			lock, err := l.Lock(ctx, "k", redlatch.WithToken(fmt.Sprint("worker-", i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = lock.Unlock(ctx) // so short a lease may end before
+		})
+	}
+	wg.Wait()
+}
+
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once, all granted.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)

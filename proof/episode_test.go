@@ -125,7 +125,7 @@ func (e *episode) hire(keys []string, working, bound context.Context) (crew *syn
 			w := &worker{
 				id: i*siteCrew + j, locker: s.locker, keys: keys, ttl: e.world.strategy.ttl,
 				rng:     rand.New(rand.NewPCG(e.seed, uint64(100+i*siteCrew+j))),
-				blurred: s.parted != nil, quorum: e.world.strategy.quorum, overstays: e.world.strategy.overstays,
+				blurred: s.parted != nil, overstays: e.world.strategy.overstays,
 				record: func(op history.Op) { e.hear(news{Op: &op}) }, stuck: e.complain,
 			}
 			crew.Go(func() { w.run(working, bound) })

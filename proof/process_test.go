@@ -114,7 +114,7 @@ func beClients(text string) {
 	var crew sync.WaitGroup
 	for i := range siteCrew {
 		w := &worker{
-			id: p.FirstID + i, locker: l, keys: p.Keys, ttl: s.ttl, quorum: s.quorum, overstays: s.overstays,
+			id: p.FirstID + i, locker: l, keys: p.Keys, ttl: s.ttl, overstays: s.overstays,
 			rng:    rand.New(rand.NewPCG(p.Seed, uint64(i))),
 			record: func(op history.Op) { tell(news{Op: &op}) },
 			stuck:  func(complaint string) { tell(news{Stuck: complaint}) },

@@ -69,9 +69,6 @@ type worker struct {
 	blurred bool // the locker's clocks are parted
 	// overstays is how many in a hundred locks are held for longer than their TTL.
 	overstays int
-	// quorum: none waits with a token that it chose. What such a wait was granted by a minority it
-	// keeps, and three of them can keep each other out.
-	quorum bool
 	record func(history.Op)
 	stuck  func(complaint string)
 }
@@ -97,7 +94,7 @@ func (w *worker) rest(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64
 func (w *worker) acquire(bound context.Context, key string) handle {
 	ask := wish{ttl: w.ttl, renew: w.chance(60)}
 	get, ctx, patient := w.locker.lock, bound, true
-	if w.chance(10) && !w.quorum {
+	if w.chance(10) {
 		ask.token = uuid.NewString()
 	}
 	switch {
