@@ -31,6 +31,9 @@ type job struct {
 	resent bool              // it may have been carried out then
 	words  [10]any           // room for those of its command
 
+	waits        bool            // a WAIT goes behind each command
+	acknowledged acknowledgement // what it answered last
+
 	trouble atomic.Pointer[error] // why it was sent again, last
 	settled atomic.Bool
 	ended   chan struct{}

@@ -74,6 +74,7 @@ func (r *request) claim(token string) (claim, error) {
 	c := claim{
 		key: r.cfg.prefix + r.key, token: token, ttl: r.cfg.ttl, bound: r.cfg.bound(),
 		chosen: token != "", fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
+		replicas: r.cfg.replicas, patience: r.cfg.patience,
 	}
 	c.fences, c.queue = companions(c.key)
 	if r.cfg.maxHold > 0 {

@@ -27,6 +27,10 @@ var (
 	// ErrNoQuorum says that too few nodes answered to tell. What was taken is given back.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered"}
 
+	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. Nothing is
+	// held.
+	ErrNotReplicated error = &sentinel{text: "not replicated"}
+
 	// ErrInvalidOption says that an option, a key or a client cannot work. It was found before
 	// anything was sent.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}

@@ -250,6 +250,7 @@ func (l *lease) extendingLocked() {
 func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 	start := l.engine.now()
 	c := l.claim
+	c.replicas = 0 // the grant is on them
 	c.ttl, c.fence, c.until = l.affordable(start, ttl), l.fence, l.until()
 	c.bound = l.brief(start, c.until)
 	err := l.engine.strategy.extend(ctx, &c)

@@ -94,7 +94,7 @@ func (s *legacySetNX) name() string { return "legacysetnx" }
 func (s *legacySetNX) check(cfg *config) error {
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
 	cfg.fenced = false
-	return nil
+	return cfg.refuseReplicas("LegacySetNX")
 }
 
 func (s *legacySetNX) checkKey(key string, _ *config) error {

@@ -94,7 +94,12 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 
 // process runs one command.
 func (n *node) process(ctx context.Context, j *job, cmd redis.Cmder) error {
-	if j != nil && j.here {
+	switch {
+	case j == nil:
+		return n.client.Process(ctx, cmd)
+	case j.waits:
+		return n.processAndWait(ctx, j, cmd)
+	case j.here:
 		return n.near.run(j, cmd)
 	}
 	return n.client.Process(ctx, cmd)

@@ -26,6 +26,9 @@ type config struct {
 	hooks     Hooks
 
 	serverTime bool
+
+	replicas int           // 0: none are asked
+	patience time.Duration // with them
 }
 
 func defaults() config {
@@ -167,6 +170,33 @@ func WithServerTime() Option {
 		cfg.serverTime = true
 		return nil
 	}
+}
+
+// WithReplicas has SetNXPX grant a lock only when n replicas of its Redis have confirmed, within
+// timeout, that they have it too: Redis is asked to WAIT. A fail-over to one of them then keeps the
+// lock; one to another replica may still forget it. n is 1 or more. timeout is 1 ms or more, less
+// than the TTL, from which it is taken, and less than the ReadTimeout of the client; [WithOpTimeout]
+// does not count it.
+//
+// Where too few confirm, a call fails with ErrNotReplicated and nothing is held; one that waits
+// already tries again. Renewals, Extend and Unlock ask no replicas. It needs a *[redis.Client] or a
+// *[redis.ClusterClient]; with another client and in other strategies it is refused.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return func(cfg *config) error {
+		if n < 1 || timeout < time.Millisecond {
+			return invalid("WithReplicas(%d, %v): less than one replica, or than 1ms", n, timeout)
+		}
+		cfg.replicas, cfg.patience = n, timeout
+		return nil
+	}
+}
+
+// refuseReplicas refuses WithReplicas for a strategy that cannot serve it.
+func (cfg *config) refuseReplicas(strategy string) error {
+	if cfg.replicas == 0 {
+		return nil
+	}
+	return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.patience, strategy)
 }
 
 // WithHooks sets the callbacks that hear of what happens to locks. It replaces those set before;

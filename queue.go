@@ -303,6 +303,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, l *lease) (got *Lock, 
 		}
 		handed, ok := e.lobby.sleep(ctx, w, every)
 		switch {
+		case handed != nil && r.cfg.replicas > 0: // to be claimed, and confirmed, by the next attempt
 		case handed != nil:
 			if lock := l.takeOver(r, *handed); lock != nil {
 				return lock, nil

@@ -88,7 +88,7 @@ func (r *redlock) check(cfg *config) error {
 	if cfg.serverTime {
 		return invalid("WithServerTime: Redlock keeps no timestamps")
 	}
-	return nil
+	return cfg.refuseReplicas("Redlock")
 }
 
 func (r *redlock) checkKey(key string, _ *config) error {

@@ -75,7 +75,7 @@ func (s *setNXPX) check(cfg *config) error {
 	if cfg.serverTime {
 		return invalid("WithServerTime: SetNXPX keeps no timestamps")
 	}
-	return nil
+	return s.checkReplicas(cfg)
 }
 
 func (s *setNXPX) checkKey(key string, _ *config) error {
@@ -90,10 +90,17 @@ func (s *setNXPX) acquire(ctx context.Context, c *claim) (grant, error) {
 	if c.chosen { // perhaps for a lock of before, which must stay
 		undo = s.leave
 	}
+	if c.replicas > 0 {
+		return s.node.start(ctx, confirmed(acquire), c.patient(), form{undo: undo}).wait(ctx)
+	}
 	return s.node.do(ctx, acquire, c, form{undo: undo})
 }
 
 func (s *setNXPX) extend(ctx context.Context, c *claim) error {
+	if c.replicas > 0 {
+		_, err := s.node.start(ctx, confirmed(extend), c.patient(), form{}).wait(ctx)
+		return err
+	}
 	_, err := s.node.do(ctx, extend, c, form{})
 	return err
 }
@@ -145,26 +152,25 @@ func (s *setNXPX) inspect(ctx context.Context, c *claim) (Status, error) {
 // acquire takes the lock in one round trip, unless it is taken and no fence is asked for.
 func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
-	if !c.fenced && !c.placed {
+	if !c.fenced && !c.placed && c.replicas == 0 {
 		reply, _, err := send(ctx, n, nil, append(blank(ctx), "set", &c.key, &c.token, "nx", "px", &ttl))
 		if err != nil || reply != nil {
 			return grant{}, err
 		}
 		// The key is taken, perhaps by this very token: the script tells.
-		if c.entry == "" {
-			g, err := askToAcquire(ctx, n, acquireScript.call(ctx, 1, &c.key, &c.token, &ttl))
-			g.fence = 0
-			return g, err
-		}
 	}
-	if c.entry == "" {
-		words := acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
-		if c.grain > 1 {
-			words = append(words, c.grain)
-		}
-		return askToAcquire(ctx, n, words)
+	var words []any
+	switch {
+	case c.entry != "":
+		words = acquireScript.call(ctx, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry)
+	case !c.fenced:
+		words = acquireScript.call(ctx, 1, &c.key, &c.token, &ttl)
+	case c.grain > 1:
+		words = acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl, c.grain)
+	default:
+		words = acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
 	}
-	g, err := askToAcquire(ctx, n, acquireScript.call(ctx, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry))
+	g, err := askToAcquire(ctx, n, words)
 	if !c.fenced {
 		g.fence = 0
 	}

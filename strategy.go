@@ -57,6 +57,10 @@ type claim struct {
 
 	serverTime bool // see WithServerTime
 
+	// To acquire and adopt alone, see WithReplicas.
+	replicas int
+	patience time.Duration
+
 	// To extend alone: what the lease is.
 	fence uint64
 	until time.Time // trusted so far

@@ -69,8 +69,8 @@ type worker struct {
 	blurred bool // the locker's clocks are parted
 	// overstays is how many in a hundred locks are held for longer than their TTL.
 	overstays int
-	record func(history.Op)
-	stuck  func(complaint string)
+	record    func(history.Op)
+	stuck     func(complaint string)
 }
 
 // run works until working ends. A wait that bound ends is a stuck one: the faults ended long before.

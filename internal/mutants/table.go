@@ -120,7 +120,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a command that is not sent again", rule: "3", file: "node.go",
-		old:   `if j == nil || !passing(err) ||`,
+		old:   `if j == nil || j.here || !passing(err) ||`,
 		new:   `if true || !passing(err) ||`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
@@ -144,14 +144,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "an acquire that comes again shortens the lease", rule: "4", file: "acquire.lua",
-		old:   `if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
-		new:   `if true then`,
+		old:   `left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
+		new:   `ARGV[2])`,
 		tests: conformance + "an acquire that comes again",
 	},
 	{
 		name: "Extend shortens the lease in Redis", rule: "4", file: "extend.lua",
-		old:   `if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
-		new:   `if true then`,
+		old:   `left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
+		new:   `ARGV[2])`,
 		tests: conformance + "Extend lengthens",
 	},
 	{
@@ -195,14 +195,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "a key without a TTL", rule: "6", file: "acquire.lua",
-		old:   `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`,
+		old:   `redis.call('SET', KEYS[1], ARGV[1], 'PX', left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
 		new:   `redis.call('SET', KEYS[1], ARGV[1])`,
 		tests: conformance + "Inspect tells",
 	},
 	{
 		name: "a plain key without a TTL", rule: "6", file: "set_nx_px.go",
-		old:   `"nx", "px", &ttl}`,
-		new:   `"nx"}`,
+		old:   `"nx", "px", &ttl))`,
+		new:   `"nx"))`,
 		tests: plainOnes + "Inspect tells",
 	},
 	{
@@ -470,7 +470,7 @@ var mutants = []mutant{
 		tests: "TestWaitTellsWhatTroubledIt",
 	},
 	{
-		name: "ctx not honoured in mid-command", rule: "17", file: "node.go",
+		name: "ctx not honoured in mid-command", rule: "17", file: "crew.go",
 		old:   `j.settle(grant{}, ctxError(ctx))`,
 		new:   ``,
 		tests: "TestCtxEndsACallInMidCommand/client",
@@ -744,5 +744,65 @@ var mutants = []mutant{
 		old:   `if c.life.over() || !time.Now().Before(c.until) {`,
 		new:   `if !time.Now().Before(c.until) {`,
 		tests: "TestHealEndsWithTheLease",
+	},
+
+	// A caller that carries its operation out itself.
+	{
+		name: "a stray acquire is not looked for", rule: "4", file: "near.go",
+		old:   `if j.stray && j.undo != nil {`,
+		new:   `if false {`,
+		tests: "TestNearStraggler",
+	},
+	{
+		name: "a failed operation is not sent again", rule: "3", file: "near.go",
+		old:   `if j.failed != nil {`,
+		new:   `if false {`,
+		tests: "TestNearLostReply",
+	},
+	{
+		name: "a release ends with who waited for it", rule: "8", file: "near.go",
+		old:   `case j.last && err != nil && !answered(err) && !errors.Is(err, ErrLost):`,
+		new:   `case false:`,
+		tests: "TestNearReleaseIsCarriedOut",
+	},
+	{
+		name: "a release sent again is as if for the first time", rule: "7", file: "near.go",
+		old:   `resent: !neverLeft(err) && !answered(err),`,
+		new:   `resent: false,`,
+		tests: "TestNearLostReply",
+	},
+
+	// Replicas.
+	{
+		name: "a grant without its replicas", rule: "Replicas", file: "replicas.go",
+		old:   `case got.replicas < c.replicas:`,
+		new:   `case false:`,
+		tests: "TestTooFewReplicas",
+	},
+	{
+		name: "WAIT on another connection", rule: "Replicas", file: "replicas.go",
+		old: `_ = pipe.Process(ctx, once{wait})
+	_, _ = pipe.Exec(ctx) // each command has its own error`,
+		new: `_, _ = pipe.Exec(ctx)
+	_ = client.Process(ctx, once{wait})`,
+		tests: "TestTooFewReplicas",
+	},
+	{
+		name: "a waiter takes what was handed on unconfirmed", rule: "Replicas", file: "queue.go",
+		old:   `case handed != nil && r.cfg.replicas > 0:`,
+		new:   `case false:`,
+		tests: "TestWaiterClaimsOnReplicas",
+	},
+	{
+		name: "a grant that writes nothing has nothing confirmed", rule: "Replicas", file: "extend.lua",
+		old:   `redis.call('PEXPIRE', KEYS[1], left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
+		new:   `if left < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end`,
+		tests: "TestAdoptedLockIsOnReplicas",
+	},
+	{
+		name: "a chosen token keeps its minority", rule: "15", file: "redlock.go",
+		old:   `if !c.chosen || t.count(held) > len(r.nodes)-r.quorum {`,
+		new:   `if !c.chosen {`,
+		tests: "TestChosenTokensDoNot",
 	},
 }

@@ -1,0 +1,258 @@
+package redlatch_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// replicated returns a server and a replica of it that is in step.
+func replicated(t *testing.T, args ...string) (primary, replica *redistest.Server) {
+	t.Helper()
+	primary = redistest.StartTCP(t, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	replica = redistest.StartTCP(t, append([]string{"--replicaof", host + " " + port}, args...)...)
+	inStep(t, primary)
+	return primary, replica
+}
+
+// inStep waits until a replica confirms writes.
+func inStep(t *testing.T, primary *redistest.Server) {
+	t.Helper()
+	conn := primary.Client(t).Conn()
+	defer conn.Close()
+	eventually(t, "a replica confirms", func() bool {
+		require.NoError(t, conn.Set(t.Context(), "warm", "1", time.Second).Err())
+		return conn.Wait(t.Context(), 1, 100*time.Millisecond).Val() == 1
+	})
+}
+
+// TestGrantIsOnReplicas: WithReplicas grants what so many replicas have, with and without a fence.
+func TestGrantIsOnReplicas(t *testing.T) {
+	primary, replica := replicated(t)
+	copied := replica.Client(t)
+	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocker(t, primary.Client(t), append(opts, redlatch.WithReplicas(1, time.Second))...)
+			for range 50 {
+				lock := mustLock(t, l, "k")
+				require.Equal(t, lock.Token(), copied.Get(t.Context(), "k").Val())
+				require.NoError(t, lock.Unlock(t.Context()))
+			}
+			lock := mustLock(t, l, "k")
+			adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+			require.NoError(t, err)
+			require.NoError(t, adopted.Unlock(t.Context()))
+		})
+	}
+}
+
+// TestTooFewReplicasGrantNothing: the grant is undone, and the error says how many confirmed it.
+func TestTooFewReplicasGrantNothing(t *testing.T) {
+	primary, replica := replicated(t)
+	client := primary.Client(t)
+	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocker(t, client, append(opts, longTTL, redlatch.WithReplicas(1, 100*time.Millisecond))...)
+			require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+			inStep(t, primary) // so that the writes of before are confirmed: another connection's WAIT is worth nothing
+			replica.Pause()
+			defer replica.Resume()
+			_, err := l.TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.EqualError(t, err, `redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 100ms`)
+			gone(t, client, "k")
+			_, err = l.Lock(t.Context(), "k")
+			require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+			gone(t, client, "k")
+		})
+	}
+	inStep(t, primary)
+	l := newLocker(t, client, redlatch.WithReplicas(2, 50*time.Millisecond))
+	_, err := l.TryLock(t.Context(), "k")
+	require.ErrorContains(t, err, "1 of 2 replicas")
+}
+
+// TestAdoptedLockIsOnReplicas: Adopt writes, also where the lease is the longer one already, so that
+// its WAIT is not answered for what was confirmed before.
+func TestAdoptedLockIsOnReplicas(t *testing.T) {
+	primary, replica := replicated(t)
+	o := primary.Options()
+	o.PoolSize, o.MaxRetries = 1, -1
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLocker(t, client, longTTL, redlatch.WithoutFence(), redlatch.WithReplicas(1, 100*time.Millisecond))
+	lock := mustLock(t, l, "k", redlatch.WithTTL(2*time.Hour))
+	replica.Pause()
+	defer replica.Resume()
+	_, err := l.Adopt(t.Context(), "k", lock.Token())
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+	require.NoError(t, lock.Err())
+	require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val(), "it is still the other handle's")
+}
+
+// TestRenewalDoesNotAskReplicas: a lock that was granted is kept while replicas are away, and by
+// those who extend it.
+func TestRenewalDoesNotAskReplicas(t *testing.T) {
+	primary, replica := replicated(t)
+	lock := mustLock(t, newLocker(t, primary.Client(t), redlatch.WithReplicas(1, time.Second)), "k")
+	replica.Pause()
+	defer replica.Resume()
+	begin := time.Now()
+	require.NoError(t, lock.Extend(t.Context(), time.Minute))
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Less(t, time.Since(begin), time.Second)
+}
+
+// TestWaiterClaimsOnReplicas: what a release hands on is confirmed before Lock returns it, and a
+// waiter that cannot have that waits until it can.
+func TestWaiterClaimsOnReplicas(t *testing.T) {
+	primary, replica := replicated(t)
+	copied := replica.Client(t)
+	l := newLocker(t, primary.Client(t), redlatch.WithReplicas(1, 200*time.Millisecond))
+	holder := mustLock(t, l, "k")
+	got := make(chan *redlatch.Lock, 1)
+	go func() {
+		lock, err := l.Lock(t.Context(), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lock
+	}()
+	eventually(t, "it waits", func() bool {
+		st, err := l.Inspect(t.Context(), "k")
+		return err == nil && st.Waiters == 1
+	})
+	replica.Pause()
+	require.NoError(t, holder.Unlock(t.Context()))
+	eventually(t, "it was handed the lock", func() bool {
+		st, err := l.Inspect(t.Context(), "k")
+		return err == nil && st.Waiters == 0 && st.Token != holder.Token()
+	})
+	select {
+	case <-got:
+		require.Fail(t, "nobody has confirmed it")
+	case <-time.After(500 * time.Millisecond):
+	}
+	replica.Resume()
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Equal(t, lock.Token(), copied.Get(t.Context(), "k").Val())
+	require.Greater(t, time.Until(lock.Until()), 5*time.Second, "it claimed its full TTL")
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestWaiterWithoutReplicasGivesUpAndLeavesNothing is rule 17.
+func TestWaiterWithoutReplicasGivesUpAndLeavesNothing(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	holder := mustLock(t, newLocker(t, client), "k")
+	l := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	time.AfterFunc(200*time.Millisecond, func() { _ = holder.Unlock(context.Background()) })
+	_, err := l.Lock(ctx, "k")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+	gone(t, client, "k")
+	gone(t, client, "{k}:queue:k")
+}
+
+// TestForbiddenWaitIsSaidPlainly: a server that does not let the user WAIT grants nothing.
+func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
+	s := redistest.Start(t)
+	admin := s.Client(t)
+	require.NoError(t, admin.ACLSetUser(t.Context(), "plain", "on", "nopass", "~*", "&*", "+@all", "-wait").Err())
+	o := s.Options()
+	o.Username, o.Password = "plain", "x"
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	_, err := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context(), "k")
+	require.ErrorContains(t, err, "WAIT: NOPERM")
+	require.NotErrorIs(t, err, redlatch.ErrNotReplicated)
+	require.NotContains(t, err.Error(), "\n")
+	gone(t, admin, "k")
+}
+
+// TestReplicasAreRefusedWhereTheyCannotWork: nothing is sent, and the error names the option.
+func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr(), ReadTimeout: 2 * time.Second})
+	t.Cleanup(func() { _ = client.Close() })
+	pipelined, err := client.AutoPipeline()
+	require.NoError(t, err)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": m.Addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+	setNXPX := func(c redis.UniversalClient, opt redlatch.Option) error {
+		_, err := redlatch.NewSetNXPX(c, opt)
+		return err
+	}
+	one := redlatch.WithReplicas(1, time.Second)
+	for name, refused := range map[string]error{
+		"none":          setNXPX(client, redlatch.WithReplicas(0, time.Second)),
+		"less":          setNXPX(client, redlatch.WithReplicas(-1, time.Second)),
+		"no time":       setNXPX(client, redlatch.WithReplicas(1, 0)),
+		"too little":    setNXPX(client, redlatch.WithReplicas(1, time.Microsecond)),
+		"its reader":    setNXPX(client, redlatch.WithReplicas(1, 2*time.Second)),
+		"the TTL":       setNXPX(client, func() redlatch.Option { return redlatch.WithReplicas(1, 1500*time.Millisecond) }()),
+		"autopipeline":  setNXPX(pipelined, one),
+		"ring":          setNXPX(ring, one),
+		"legacy":        func() error { _, err := redlatch.NewLegacySetNX(client, one); return err }(),
+		"redlock":       func() error { _, err := redlatch.NewRedlock([]redis.UniversalClient{client}, one); return err }(),
+		"a short lease": func() error { _, err := redlatch.NewSetNXPX(client, one, redlatch.WithTTL(time.Second)); return err }(),
+	} {
+		if name == "the TTL" {
+			require.NoError(t, refused, "the default TTL is longer")
+			continue
+		}
+		require.ErrorIs(t, refused, redlatch.ErrInvalidOption, name)
+		require.ErrorContains(t, refused, "WithReplicas", name)
+	}
+	require.Zero(t, m.TotalConnectionCount())
+
+	l := newLocker(t, client)
+	_, err = l.TryLock(t.Context(), "k", redlatch.WithReplicas(1, 3*time.Second))
+	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	_, err = l.TryLock(t.Context(), "k", redlatch.WithReplicas(1, 10*time.Millisecond))
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated, "miniredis has none")
+	require.False(t, m.Exists("k"))
+}
+
+// TestReplicasInACluster: WAIT goes to the master of the key, on the connection of the grant.
+func TestReplicasInACluster(t *testing.T) {
+	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
+	admin := s.Client(t)
+	require.NoError(t, admin.Do(t.Context(), "cluster", "addslotsrange", 0, 16383).Err())
+	replica := redistest.StartTCP(t, "--cluster-enabled", "yes")
+	copied := replica.Client(t)
+	host, port, _ := strings.Cut(s.Addr(), ":")
+	require.NoError(t, copied.ClusterMeet(t.Context(), host, port).Err())
+	id := admin.ClusterMyID(t.Context()).Val()
+	eventually(t, "it is a replica", func() bool { return copied.ClusterReplicate(t.Context(), id).Err() == nil })
+	eventually(t, "the cluster stands", func() bool {
+		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	inStep(t, s)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLocker(t, client, redlatch.WithReplicas(1, time.Second))
+	require.NoError(t, copied.ReadOnly(t.Context()).Err())
+	for i := range 20 {
+		lock := mustLock(t, l, "k"+strconv.Itoa(i))
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	replica.Pause()
+	defer replica.Resume()
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithReplicas(1, 50*time.Millisecond))
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+}
