@@ -79,10 +79,18 @@ func (j *job) wait(ctx context.Context) (grant, error) {
 	select {
 	case <-j.ended:
 	case <-ctx.Done():
-		j.settle(grant{}, ctxError(ctx))
+		j.settle(grant{}, j.cutShort(ctxError(ctx)))
 		<-j.ended
 	}
 	return j.grant, j.err
+}
+
+// cutShort returns the error of a job whose caller left for end.
+func (j *job) cutShort(end error) error {
+	if last := j.trouble.Load(); last != nil {
+		return &cutShort{end, *last}
+	}
+	return end
 }
 
 // noReply returns the error of a job whose deadline has passed.

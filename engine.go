@@ -114,7 +114,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	switch {
 	case err == nil:
 		return lock, nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !errors.As(err, new(*cutShort)):
 		return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx)})
 	case !errors.Is(err, ErrNotAcquired):
 		return nil, wrap("lock", key, err)

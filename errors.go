@@ -108,6 +108,13 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrNotAcquired, e.ctx, e.trouble}
 }
 
+// cutShort is the error of a call that ctx ended when it had met trouble, and tried again.
+type cutShort struct{ ctx, trouble error }
+
+func (e *cutShort) Error() string { return e.ctx.Error() + ": " + e.trouble.Error() }
+
+func (e *cutShort) Unwrap() []error { return []error{e.ctx, e.trouble} }
+
 // noReply says that the bound of an operation passed first: whether it was carried out is unknown.
 // last is why it was sent again, where it was.
 type noReply struct {

@@ -337,7 +337,7 @@ func ExampleLocker_Inspect() {
 	fmt.Println(string(text))
 	must(lock.Unlock(ctx))
 	// Output:
-	// {"held":true,"token":"worker-7","ttl":10000000000,"fence":1767225600000000}
+	// {"held":true,"token":"worker-7","ttl_ns":10000000000,"fence":1767225600000000}
 }
 
 func ExampleSlogHooks() {

@@ -261,6 +261,36 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 	}
 }
 
+// TestTroubleIsNoRefusal is rule 16: where the first attempt meets nothing but trouble until ctx
+// ends, nobody was seen to have the key, and the error says what was met.
+func TestTroubleIsNoRefusal(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, l redlatch.Locker){
+		"at first": func(*testing.T, redlatch.Locker) {},
+		"after a wait": func(t *testing.T, l redlatch.Locker) { // it has a subscription now
+			holder := mustLock(t, l, "k")
+			time.AfterFunc(100*time.Millisecond, func() { _ = holder.Unlock(context.Background()) })
+			lock, err := l.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(t.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := redistest.Start(t).Client(t)
+			l := newLocker(t, client)
+			before(t, l)
+			var left atomic.Int64
+			left.Store(1 << 30)
+			client.AddHook(refuser{&left})
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, err := l.Lock(ctx, "k")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "LOADING")
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		})
+	}
+}
+
 // TestUnlockIsBoundedBySilence is rule 8.
 func TestUnlockIsBoundedBySilence(t *testing.T) {
 	_, p, client := behindProxy(t)

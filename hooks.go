@@ -8,7 +8,8 @@ import (
 
 // Hooks are callbacks that hear of what happens to locks, as those of [net/http/httptrace] do.
 // Any may be nil, and all may run concurrently. They run in the goroutine that noticed, which
-// waits for them, so a hook must be quick. It may use the Lock it hears of.
+// waits for them, so a hook must be quick. That may be after Done was closed, and for a loss that a
+// timer noticed after Unlock has returned.
 type Hooks struct {
 	// Acquired: a lock was granted. Elapsed is how long the caller waited.
 	Acquired func(Event)
@@ -19,7 +20,8 @@ type Hooks struct {
 	// RenewFailed: a renewal or Extend failed, for Err, in a way that leaves the lock alive. A
 	// renewal is retried.
 	RenewFailed func(Event)
-	// Lost: the lock ended without having been released, for Err. Elapsed is how long it was held.
+	// Lost: the lock ended without having been released, for Err: also a fixed lease that was left
+	// to its end on purpose. Elapsed is how long it was held.
 	Lost func(Event)
 	// Released: Unlock ended the lock. Err is nil where Redis confirmed it.
 	Released func(Event)

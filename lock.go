@@ -68,7 +68,7 @@ type Locker interface {
 type Status struct {
 	Held    bool          `json:"held"`
 	Token   string        `json:"token,omitempty"`   // of the holder
-	TTL     time.Duration `json:"ttl,omitempty"`     // what is left of it, in ns as JSON; 0 when free, negative where the key has none
+	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of it; 0 when free, negative where the key has none
 	Fence   uint64        `json:"fence,omitempty"`   // the last one issued, 0 when unknown
 	Waiters int           `json:"waiters,omitempty"` // queued, as far as Redis knows
 }

@@ -281,6 +281,8 @@ func (e *engine) waitFor(ctx context.Context, r *request, l *lease) (got *Lock, 
 		switch {
 		case err == nil:
 			return lock, nil
+		case first && errors.As(err, new(*cutShort)):
+			return nil, err
 		case ctx.Err() != nil:
 			return nil, &gaveUp{ctxError(ctx), trouble}
 		case hopeless(err), errors.Is(err, errSlow):

@@ -23,6 +23,7 @@ var outcomes = []struct {
 	{redlatch.ErrLost, "lost"},
 	{redlatch.ErrReleased, "already_released"},
 	{redlatch.ErrNoQuorum, "no_quorum"},
+	{redlatch.ErrNotReplicated, "not_replicated"},
 }
 
 // notAcquired is the outcome of a TryLock that another owner refused, which is no failure.

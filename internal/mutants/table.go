@@ -471,7 +471,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "ctx not honoured in mid-command", rule: "17", file: "crew.go",
-		old:   `j.settle(grant{}, ctxError(ctx))`,
+		old:   `j.settle(grant{}, j.cutShort(ctxError(ctx)))`,
 		new:   ``,
 		tests: "TestCtxEndsACallInMidCommand/client",
 	},
@@ -804,5 +804,17 @@ var mutants = []mutant{
 		old:   `if !c.chosen || t.count(held) > len(r.nodes)-r.quorum {`,
 		new:   `if !c.chosen {`,
 		tests: "TestChosenTokensDoNot",
+	},
+	{
+		name: "trouble taken for a refusal", rule: "16", file: "engine.go",
+		old:   `case ctx.Err() != nil && !errors.As(err, new(*cutShort)):`,
+		new:   `case ctx.Err() != nil:`,
+		tests: "TestTroubleIsNoRefusal",
+	},
+	{
+		name: "trouble taken for a refusal in the queue", rule: "16", file: "queue.go",
+		old:   `case first && errors.As(err, new(*cutShort)):`,
+		new:   `case false:`,
+		tests: "TestTroubleIsNoRefusal",
 	},
 }
