@@ -74,9 +74,14 @@ type client struct {
 	plain *redis.Client
 }
 
-// connect returns a client of target with go-redis' default options.
+// patience bounds what a client reads and writes. go-redis' default is 5 s, which is longer than
+// anybody who holds a lock of 10 s should wait, and than redlatch waits: with less, its operations
+// need no goroutine of their own. It is the same for every peer on go-redis.
+const patience = time.Second
+
+// connect returns a client of target.
 func connect(target Target) (client, error) {
-	plain := redis.NewClient(&redis.Options{Addr: target.Addr})
+	plain := redis.NewClient(&redis.Options{Addr: target.Addr, ReadTimeout: patience, WriteTimeout: patience})
 	if !target.Pipelined {
 		return client{plain, plain}, nil
 	}

@@ -35,10 +35,7 @@ func ours(name string, opts ...redlatch.Option) Peer {
 		Open:         func(target Target) (Locker, error) { return open(target, TTL) },
 		OpenRenewing: open,
 		OpenQuorum: func(addrs []string) (Locker, error) {
-			clients, err := connectAll(addrs)
-			if err != nil {
-				return nil, err
-			}
+			clients := connectAll(addrs)
 			l, err := redlatch.NewRedlock(universal(clients), append(opts, redlatch.WithTTL(TTL))...)
 			return &redlatchLocker{l, clients}, err
 		},
@@ -64,17 +61,15 @@ type redlatchLock struct{ *redlatch.Lock }
 
 func (k redlatchLock) Held() bool { return k.Err() == nil }
 
-// connectAll connects to each address.
-func connectAll(addrs []string) ([]client, error) {
+// connectAll connects to each address with go-redis' default options, whose timeouts show where a
+// node hangs.
+func connectAll(addrs []string) []client {
 	var clients []client
 	for _, addr := range addrs {
-		c, err := connect(Target{Addr: addr})
-		if err != nil {
-			return nil, err
-		}
-		clients = append(clients, c)
+		plain := redis.NewClient(&redis.Options{Addr: addr})
+		clients = append(clients, client{plain, plain})
 	}
-	return clients, nil
+	return clients
 }
 
 func universal(clients []client) []redis.UniversalClient {

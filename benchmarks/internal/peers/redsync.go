@@ -22,8 +22,7 @@ func Redsync() Peer {
 			return newRedsync([]client{c}), err
 		},
 		OpenQuorum: func(addrs []string) (Locker, error) {
-			clients, err := connectAll(addrs)
-			return newRedsync(clients), err
+			return newRedsync(connectAll(addrs)), nil
 		},
 	}
 }
