@@ -32,7 +32,7 @@ func NewMigration(from, to Locker) (Locker, error) {
 			return nil, wrap("new migration", "", invalid("%s is nil", name))
 		}
 	}
-	if reflect.TypeOf(from).Comparable() && from == to {
+	if reflect.ValueOf(from).Comparable() && from == to {
 		return nil, wrap("new migration", "", invalid("from and to are one Locker"))
 	}
 	return &migration{from: from, to: to}, nil
@@ -68,6 +68,9 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 // Lock waits for from, and then for to while from is held.
 func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, opts); err != nil {
+		if ctx != nil && ctx.Err() != nil && !errors.Is(err, ErrInvalidOption) {
+			err = &gaveUp{ctx: ctxError(ctx)}
+		}
 		return nil, wrap("lock", key, err)
 	}
 	for {
@@ -85,8 +88,11 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 		}
 		lost := old.Err() != nil
 		_ = old.Unlock(ctx)
-		if !lost || ctx.Err() != nil {
+		switch {
+		case !lost:
 			return nil, err
+		case ctx.Err() != nil: // err may tell of the loss
+			return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx)})
 		}
 	}
 }
@@ -116,6 +122,17 @@ func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 
 // check refuses what cannot work on both sides, and finds out whether they keep a key in one place.
 func (m *migration) check(ctx context.Context, key string, opts []Option) error {
+	if err := m.vet(ctx, key, opts); err != nil {
+		return err
+	}
+	if ctx == nil || key == "" || m.apart.Load() {
+		return nil // what is wrong with ctx and key a Locker says that is not ours
+	}
+	return m.probe(ctx, key)
+}
+
+// vet asks both sides about opts, before anything is sent to either.
+func (m *migration) vet(ctx context.Context, key string, opts []Option) error {
 	const unset = "\x00"
 	cfg, err := config{prefix: unset}.with(opts)
 	switch {
@@ -123,40 +140,62 @@ func (m *migration) check(ctx context.Context, key string, opts []Option) error 
 		return err
 	case cfg.prefix != unset:
 		return invalid("WithKeyPrefix(%q): a call would give both Lockers of a migration one prefix", cfg.prefix)
-	case ctx == nil || key == "" || m.apart.Load():
-		return nil // what is wrong with ctx and key the Lockers say
 	}
-	return m.probe(ctx, key)
+	for _, side := range []Locker{m.from, m.to} {
+		switch side := side.(type) {
+		case *engine:
+			_, err = side.request(ctx, key, opts)
+		case *migration:
+			err = side.vet(ctx, key, opts)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// probe locks a key that nobody else knows on both sides. Where to refuses it as long as from holds
-// it, there is one place for it.
+// probe locks a key that nobody else knows on both sides. Where one of them refuses it while the other
+// holds it, there is one place for it.
 func (m *migration) probe(ctx context.Context, key string) error {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return err
 	}
 	unknown := key + ":" + id.String() // what may touch key may touch this
+	held, trouble := probe(ctx, unknown, m.from, m.to)
+	if trouble != nil && !held {
+		// To one strategy the key of another is no lock but an error. That one takes it first now.
+		held, err = probe(ctx, unknown, m.to, m.from)
+		if err == nil {
+			trouble = nil
+		}
+	}
+	switch {
+	case held:
+		return invalid("NewMigration: both Lockers keep %q in one place; give one of them a WithKeyPrefix", key)
+	case trouble != nil:
+		return trouble
+	}
+	m.apart.Store(true)
+	return nil
+}
+
+// probe locks key on first, and meanwhile on second. It reports whether second found it held. The
+// error is nil where both had it at one time.
+func probe(ctx context.Context, key string, first, second Locker) (held bool, err error) {
 	quietly := []Option{WithoutRenewal(), WithoutFence(), WithHooks(Hooks{})}
-	old, err := m.from.TryLock(ctx, unknown, quietly...)
+	one, err := first.TryLock(ctx, key, quietly...)
 	if err != nil {
-		return err
+		return false, err
 	}
-	lock, refused := m.to.TryLock(ctx, unknown, quietly...)
-	if refused == nil {
-		_ = lock.Unlock(ctx)
+	two, err := second.TryLock(ctx, key, quietly...)
+	if err == nil {
+		err = one.Err() // a grant of second says nothing if first has ended
+		_ = two.Unlock(ctx)
 	}
-	_ = old.Unlock(ctx)
-	if refused == nil {
-		m.apart.Store(true)
-		return nil
-	}
-	lock, err = m.to.TryLock(ctx, unknown, quietly...)
-	if err != nil {
-		return refused // not for what from did
-	}
-	_ = lock.Unlock(ctx)
-	return invalid("NewMigration: both Lockers keep %q in one place; give one of them a WithKeyPrefix", key)
+	_ = one.Unlock(ctx)
+	return errors.Is(err, ErrNotAcquired), err
 }
 
 // joinTo makes old a part of k: either ends when the other is lost, and k's Unlock unlocks both. It

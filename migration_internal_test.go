@@ -1,0 +1,502 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pairOf is a migration between two strategies that a test plays, and what they did with key "k":
+// with the probe's key they do what the script leaves out.
+type pairOf struct {
+	Locker
+	from, to *scripted
+	did      []string // in the order in which it was done
+}
+
+// newPair returns a migration whose sides know each other to be apart. The scripts are for the
+// test to change.
+func newPair(t *testing.T, opts ...Option) *pairOf {
+	t.Helper()
+	p := &pairOf{from: &scripted{}, to: &scripted{}}
+	m, err := NewMigration(scriptedLocker(t, p.from, opts...), scriptedLocker(t, p.to, opts...))
+	require.NoError(t, err)
+	p.Locker = m
+	require.NoError(t, granted(t, p).Unlock(t.Context()))
+	for _, s := range []*scripted{p.from, p.to} {
+		s.acquires.Store(0)
+		s.releases.Store(0)
+	}
+	return p
+}
+
+// side returns one side and the other.
+func (p *pairOf) side(name string) (this, other *scripted) {
+	if name == "from" {
+		return p.from, p.to
+	}
+	return p.to, p.from
+}
+
+// note has both sides write down what they are told to do.
+func (p *pairOf) note() {
+	for name, s := range map[string]*scripted{"from": p.from, "to": p.to} {
+		s.onAcquire = func(context.Context, *claim) (grant, error) {
+			p.did = append(p.did, "acquire "+name)
+			return grant{}, nil
+		}
+		s.onExtend = func(context.Context, *claim) error { p.did = append(p.did, "extend "+name); return nil }
+		s.onRelease = func(context.Context, *claim) error { p.did = append(p.did, "release "+name); return nil }
+	}
+}
+
+// TestMigrationTakesFromFirstAndGivesItBackLast: whoever has from alone keeps all others out.
+func TestMigrationTakesFromFirstAndGivesItBackLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.note()
+		order := []string{"acquire from", "acquire to", "release to", "release from"}
+		require.NoError(t, granted(t, p).Unlock(t.Context()))
+		require.Equal(t, order, p.did)
+
+		p.did = nil
+		lock, err := p.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, order, p.did)
+	})
+}
+
+// TestMigrationEndsWithEither: at the moment in which one side is lost, with that side's reason, and
+// nobody renews the other side any more.
+func TestMigrationEndsWithEither(t *testing.T) {
+	for _, name := range []string{"from", "to"} {
+		t.Run("a definite answer of "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				lost, other := p.side(name)
+				var at time.Time
+				lost.onExtend = func(context.Context, *claim) error {
+					if lost.extensions.Load() < 3 {
+						return nil
+					}
+					at = time.Now()
+					return ErrLost
+				}
+				lock := granted(t, p)
+				ctx := lock.Context(t.Context())
+				<-lock.Done()
+				require.Equal(t, at, time.Now())
+				synctest.Wait()
+				require.ErrorIs(t, lock.Err(), ErrLost)
+				require.ErrorIs(t, context.Cause(ctx), ErrLost)
+				renewed := other.extensions.Load()
+				require.Positive(t, renewed)
+				require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+				time.Sleep(time.Hour)
+				require.Equal(t, renewed, other.extensions.Load())
+				require.Equal(t, int64(3), lost.extensions.Load())
+
+				require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+				require.Equal(t, int64(1), p.from.releases.Load(), "what is left of it is given back")
+				require.Equal(t, int64(1), p.to.releases.Load(), "what is left of it is given back")
+				require.ErrorIs(t, lock.Unlock(t.Context()), ErrReleased)
+			})
+		})
+		t.Run("silence of "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				silent, other := p.side(name)
+				silent.onExtend = func(context.Context, *claim) error { return errors.New("no route") }
+				begin := time.Now()
+				lock := granted(t, p)
+				<-lock.Done()
+				require.Equal(t, validity(10*time.Second, 0.01), time.Since(begin))
+				require.ErrorIs(t, lock.Err(), ErrLost)
+				synctest.Wait()
+				renewed := other.extensions.Load()
+				require.Positive(t, renewed)
+				time.Sleep(time.Hour)
+				require.Equal(t, renewed, other.extensions.Load())
+				require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+			})
+		})
+		t.Run("an Unlock that finds "+name+" gone", func(t *testing.T) {
+			p := newPair(t)
+			lost, other := p.side(name)
+			lost.onRelease = func(context.Context, *claim) error { return ErrLost }
+			require.ErrorIs(t, granted(t, p).Unlock(t.Context()), ErrLost)
+			require.Equal(t, int64(1), other.releases.Load())
+		})
+	}
+}
+
+// TestMigrationJudgesBothSides at each call, by clocks that no timer has told of: either side may be
+// the one whose time has come.
+func TestMigrationJudgesBothSides(t *testing.T) {
+	for name, look := range map[string]func(lock *Lock) error{
+		"Err":     (*Lock).Err,
+		"Done":    func(lock *Lock) error { <-lock.Done(); return lock.Err() },
+		"Context": func(lock *Lock) error { return context.Cause(lock.Context(context.Background())) },
+		"Extend":  func(lock *Lock) error { return lock.Extend(context.Background(), time.Hour) },
+		"Unlock":  func(lock *Lock) error { return lock.Unlock(context.Background()) },
+	} {
+		for side := range 2 {
+			var asleep atomic.Int64
+			var sides [2]*engine
+			for i := range sides {
+				sides[i] = scriptedLocker(t, &scripted{}, WithTTL(time.Hour))
+			}
+			sides[side].now = func() instant {
+				i := readClocks()
+				i.wall = i.wall.Add(time.Duration(asleep.Load()))
+				return i
+			}
+			m, err := NewMigration(sides[0], sides[1])
+			require.NoError(t, err)
+			lock := granted(t, m)
+			require.NoError(t, lock.Err())
+			asleep.Store(int64(time.Hour))
+			require.ErrorIs(t, look(lock), ErrLost, "%s, side %d", name, side)
+		}
+	}
+}
+
+// TestMigrationLastsAsLongAsBoth: Until is that of the side which ends first, and Extend is for both.
+func TestMigrationLastsAsLongAsBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		short, long := []Option{WithTTL(10 * time.Second)}, []Option{WithTTL(20 * time.Second)}
+		for _, opts := range [][2][]Option{{short, long}, {long, short}} {
+			from, to := &scripted{}, &scripted{}
+			m, err := NewMigration(scriptedLocker(t, from, opts[0]...), scriptedLocker(t, to, opts[1]...))
+			require.NoError(t, err)
+			begin := time.Now()
+			lock := granted(t, m, WithoutRenewal())
+			require.Equal(t, begin.Add(validity(10*time.Second, 0.01)), lock.Until())
+			require.NoError(t, lock.Extend(t.Context(), time.Minute))
+			require.Equal(t, begin.Add(validity(time.Minute, 0.01)), lock.Until())
+			require.Equal(t, int64(1), from.extensions.Load())
+			require.Equal(t, int64(1), to.extensions.Load())
+			<-lock.Done()
+			require.Equal(t, validity(time.Minute, 0.01), time.Since(begin))
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+		}
+	})
+}
+
+// TestMigrationIsHeldNoLongerThanEitherAllows: WithMaxHold of one side alone ends both.
+func TestMigrationIsHeldNoLongerThanEitherAllows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, opts := range [][2][]Option{{{WithMaxHold(time.Minute)}, nil}, {nil, {WithMaxHold(time.Minute)}}} {
+			m, err := NewMigration(scriptedLocker(t, &scripted{}, opts[0]...), scriptedLocker(t, &scripted{}, opts[1]...))
+			require.NoError(t, err)
+			begin := time.Now()
+			lock := granted(t, m)
+			<-lock.Done()
+			require.Equal(t, time.Minute, time.Since(begin))
+			require.ErrorIs(t, lock.Err(), ErrMaxHold)
+			require.ErrorIs(t, lock.Extend(t.Context(), time.Minute), ErrMaxHold)
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrMaxHold)
+		}
+	})
+}
+
+// TestMigrationStartsOverWhenFromIsLost while it waits for to: a lock whose from ended is none.
+func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, WithBackoff(func(int) time.Duration { return time.Second }))
+		p.from.onExtend = func(context.Context, *claim) error {
+			if p.from.acquires.Load() == 1 {
+				return ErrLost
+			}
+			return nil
+		}
+		var held, overlapping atomic.Bool
+		held.Store(true)
+		p.to.onAcquire = func(context.Context, *claim) (grant, error) {
+			if held.Load() {
+				return grant{}, ErrNotAcquired
+			}
+			overlapping.Store(p.from.acquires.Load() != 2 || p.from.releases.Load() != 1)
+			return grant{}, nil
+		}
+		got := make(chan *Lock, 1)
+		go func() {
+			lock, err := p.Lock(context.Background(), "k")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lock
+		}()
+		time.Sleep(3 * time.Second)
+		require.Equal(t, int64(1), p.from.acquires.Load())
+		time.Sleep(time.Second)
+		require.Equal(t, int64(2), p.from.acquires.Load(), "lost at the first renewal, and taken again")
+		time.Sleep(time.Hour)
+		require.Empty(t, got)
+		held.Store(false)
+		lock := <-got
+		require.False(t, overlapping.Load())
+		require.NoError(t, lock.Err())
+		require.Equal(t, int64(2), p.from.acquires.Load())
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, int64(2), p.from.releases.Load())
+		require.Equal(t, int64(1), p.to.releases.Load())
+	})
+}
+
+// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends in the moment in which to is granted.
+func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, WithoutRenewal())
+		p.to.onAcquire = func(context.Context, *claim) (grant, error) {
+			if p.to.acquires.Load() == 1 {
+				time.Sleep(validity(10*time.Second, 0.01) - time.Nanosecond)
+			}
+			return grant{}, nil
+		}
+		p.from.onAcquire = func(context.Context, *claim) (grant, error) {
+			time.Sleep(time.Nanosecond) // by which its lease ends earlier
+			return grant{}, nil
+		}
+		_, err := p.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, ErrLost)
+		require.Equal(t, int64(1), p.from.releases.Load())
+		require.Equal(t, int64(1), p.to.releases.Load())
+
+		p.to.acquires.Store(0)
+		begin := time.Now()
+		lock, err := p.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Err())
+		require.Equal(t, int64(2), p.to.acquires.Load())
+		require.Equal(t, int64(2), p.from.releases.Load(), "once more")
+		require.Equal(t, int64(2), p.to.releases.Load(), "once more")
+		require.Greater(t, lock.Until().Sub(begin), 15*time.Second)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestMigrationThatFailsHalfWayLeavesNeither, whatever to answers.
+func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
+	trouble := errors.New("LOADING")
+	for name, answer := range map[string]error{"refused": ErrNotAcquired, "no quorum": ErrNoQuorum, "trouble": trouble} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				p.to.onAcquire = func(context.Context, *claim) (grant, error) { return grant{}, answer }
+				_, err := p.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, answer)
+				require.Equal(t, int64(1), p.from.acquires.Load())
+				require.Equal(t, int64(1), p.from.releases.Load())
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err = p.Lock(ctx, "k")
+				if answer == ErrNotAcquired {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				require.ErrorIs(t, err, answer)
+				require.Equal(t, int64(2), p.from.acquires.Load())
+				require.Equal(t, int64(2), p.from.releases.Load())
+				renewed := p.from.extensions.Load()
+				time.Sleep(time.Hour)
+				require.Equal(t, renewed, p.from.extensions.Load())
+			})
+		})
+	}
+	t.Run("from refuses", func(t *testing.T) {
+		p := newPair(t)
+		p.from.onAcquire = func(context.Context, *claim) (grant, error) { return grant{}, ErrNotAcquired }
+		_, err := p.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.Zero(t, p.to.acquires.Load())
+	})
+}
+
+// TestForgottenMigrationIsRenewedNoMore: neither side keeps the other's handle alive.
+func TestForgottenMigrationIsRenewedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		_ = granted(t, p).Context(t.Context())
+		time.Sleep(4 * time.Second)
+		require.Equal(t, int64(1), p.from.extensions.Load())
+		require.Equal(t, int64(1), p.to.extensions.Load())
+		runtime.GC() // the handle of the lock
+		runtime.GC() // and that of from, which it held
+		time.Sleep(time.Hour)
+		require.Equal(t, int64(1), p.from.extensions.Load())
+		require.Equal(t, int64(1), p.to.extensions.Load())
+	})
+}
+
+// TestMigrationCostsNoGoroutine while it is idle, and leaves none.
+func TestMigrationCostsNoGoroutine(t *testing.T) {
+	p := newPair(t)
+	before := runtime.NumGoroutine()
+	var locks []*Lock
+	for range 100 {
+		locks = append(locks, granted(t, p))
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+	for _, lock := range locks {
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		require.True(t, time.Now().Before(deadline), "goroutines are left")
+	}
+}
+
+// TestMigrationsNestWithAllTheirSides: four strategies, of which each may be the one that is lost.
+func TestMigrationsNestWithAllTheirSides(t *testing.T) {
+	for lost := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			var did []string
+			var sides [4]*scripted
+			var lockers [4]Locker
+			for i, name := range []string{"a", "b", "c", "d"} {
+				s := &scripted{}
+				s.onAcquire = func(_ context.Context, c *claim) (grant, error) {
+					if c.key == "k" {
+						did = append(did, "acquire "+name)
+					}
+					return grant{fence: uint64(i)}, nil
+				}
+				s.onRelease = func(_ context.Context, c *claim) error {
+					if c.key == "k" {
+						did = append(did, "release "+name)
+					}
+					return nil
+				}
+				sides[i], lockers[i] = s, scriptedLocker(t, s)
+			}
+			pair := func(from, to Locker) Locker {
+				m, err := NewMigration(from, to)
+				require.NoError(t, err)
+				return m
+			}
+			m := pair(pair(lockers[0], lockers[1]), pair(lockers[2], lockers[3]))
+			lock := granted(t, m)
+			require.Equal(t, uint64(3), lock.Fence())
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.Equal(t, []string{
+				"acquire a", "acquire b", "acquire c", "acquire d",
+				"release d", "release c", "release b", "release a",
+			}, did)
+
+			lock = granted(t, m)
+			sides[lost].onExtend = func(context.Context, *claim) error { return ErrLost }
+			<-lock.Done()
+			synctest.Wait()
+			require.ErrorIs(t, lock.Err(), ErrLost)
+			var extensions [4]int64
+			for i, s := range sides {
+				extensions[i] = s.extensions.Load()
+			}
+			time.Sleep(time.Hour)
+			for i, s := range sides {
+				require.Equal(t, extensions[i], s.extensions.Load())
+			}
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+			for _, s := range sides {
+				require.Equal(t, s.acquires.Load(), s.releases.Load())
+			}
+		})
+	}
+}
+
+// TestMigrationWaitSaysHowItEnded: by ctx, also where that ends right after from was lost, or before
+// anything was looked at.
+func TestMigrationWaitSaysHowItEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.from.onExtend = func(context.Context, *claim) error { return ErrLost }
+		p.to.onAcquire = func(context.Context, *claim) (grant, error) {
+			time.Sleep(5 * time.Second)
+			return grant{}, ErrNotAcquired
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		_, err := p.Lock(ctx, "k")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, ErrLost)
+		require.Equal(t, p.from.acquires.Load(), p.from.releases.Load())
+	})
+	why := errors.New("closing time")
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(why)
+	first := func() Locker {
+		reply := func(ctx context.Context, _ *claim) (grant, error) { return grant{}, ctx.Err() }
+		m, err := NewMigration(scriptedLocker(t, &scripted{onAcquire: reply}), scriptedLocker(t, &scripted{}))
+		require.NoError(t, err)
+		return m
+	}
+	_, err := first().Lock(ctx, "k")
+	require.ErrorIs(t, err, ErrNotAcquired)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, why)
+	_, err = first().TryLock(ctx, "k")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, ErrNotAcquired)
+}
+
+// probed reports whether a claim is that of the probe.
+func probed(c *claim) bool { return strings.HasPrefix(c.key, "k:") }
+
+// TestMigrationProbeTakesTroubleForNoRefusal: what fails once and then works is not in one place.
+func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := &scripted{}, &scripted{}
+		to.onAcquire = func(_ context.Context, c *claim) (grant, error) {
+			if probed(c) && to.acquires.Load() == 1 {
+				return grant{}, errors.New("connection reset")
+			}
+			return grant{}, nil
+		}
+		m, err := NewMigration(scriptedLocker(t, from), scriptedLocker(t, to))
+		require.NoError(t, err)
+		require.NoError(t, granted(t, m).Unlock(t.Context()))
+		require.Equal(t, from.acquires.Load(), from.releases.Load())
+	})
+}
+
+// TestMigrationProbeHoldsFrom: where from has ended meanwhile, a grant of to proves nothing.
+func TestMigrationProbeHoldsFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holder string // both keep the key here
+		var until time.Time
+		one := func(delay func()) *scripted {
+			return &scripted{
+				onAcquire: func(_ context.Context, c *claim) (grant, error) {
+					delay()
+					if holder != "" && holder != c.token && time.Now().Before(until) {
+						return grant{}, ErrNotAcquired
+					}
+					holder, until = c.token, time.Now().Add(c.ttl)
+					return grant{}, nil
+				},
+				onRelease: func(_ context.Context, c *claim) error {
+					if holder != c.token {
+						return ErrLost
+					}
+					holder = ""
+					return nil
+				},
+			}
+		}
+		to := one(func() { time.Sleep(11 * time.Second) })
+		m, err := NewMigration(scriptedLocker(t, one(func() {})), scriptedLocker(t, to, WithTTL(time.Minute)))
+		require.NoError(t, err)
+		_, err = m.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, ErrInvalidOption)
+		require.Empty(t, holder)
+	})
+}
