@@ -1,0 +1,437 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+func newMigration(t *testing.T, from, to redlatch.Locker) redlatch.Locker {
+	t.Helper()
+	m, err := redlatch.NewMigration(from, to)
+	require.NoError(t, err)
+	return m
+}
+
+func newQuorum(t *testing.T, clients []*redis.Client, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	var nodes []redis.UniversalClient
+	for _, c := range clients {
+		nodes = append(nodes, c)
+	}
+	l, err := redlatch.NewRedlock(nodes, opts...)
+	require.NoError(t, err)
+	return l
+}
+
+// onServers runs a test with three servers, on miniredis and on real Redis.
+func onServers(t *testing.T, run func(t *testing.T, clients []*redis.Client)) {
+	t.Run("miniredis", func(t *testing.T) {
+		var clients []*redis.Client
+		for range 3 {
+			c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+			t.Cleanup(func() { _ = c.Close() })
+			clients = append(clients, c)
+		}
+		run(t, clients)
+	})
+	t.Run("redis", func(t *testing.T) {
+		var clients []*redis.Client
+		for range 3 {
+			clients = append(clients, redistest.Start(t).Client(t))
+		}
+		run(t, clients)
+	})
+}
+
+// keysOf returns the keys of all servers, by server.
+func keysOf(t *testing.T, clients []*redis.Client) (all [][]string) {
+	t.Helper()
+	for _, c := range clients {
+		keys, err := c.Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		slices.Sort(keys)
+		all = append(all, keys)
+	}
+	return all
+}
+
+// pairs are what a migration may join, each on servers of its own or under a prefix of its own.
+var pairs = map[string]func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker){
+	"another prefix": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
+		return newLocker(t, c[0], opts...), newLocker(t, c[0], append(opts, redlatch.WithKeyPrefix("v2:"))...)
+	},
+	"another server": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
+		return newLocker(t, c[0], opts...), newLocker(t, c[1], opts...)
+	},
+	"LegacySetNX to SetNXPX": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
+		return newLegacy(t, c[0], opts...), newLocker(t, c[0], append(opts, redlatch.WithKeyPrefix("v2:"))...)
+	},
+	"SetNXPX to Redlock": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
+		return newLocker(t, c[0], opts...), newQuorum(t, c, append(opts, redlatch.WithKeyPrefix("v2:"))...)
+	},
+	"Redlock to LegacySetNX": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
+		return newQuorum(t, c, opts...), newLegacy(t, c[1], append(opts, redlatch.WithKeyPrefix("v2:"))...)
+	},
+}
+
+// patience is that with a command on a busy machine.
+var patience = redlatch.WithOpTimeout(5 * time.Second)
+
+// TestMigrationHoldsUnderBoth: neither Locker grants the key meanwhile, and both do afterwards.
+func TestMigrationHoldsUnderBoth(t *testing.T) {
+	t.Parallel()
+	for name, pair := range pairs {
+		t.Run(name, func(t *testing.T) {
+			onServers(t, func(t *testing.T, clients []*redis.Client) {
+				from, to := pair(t, clients, patience)
+				for _, take := range []func(l redlatch.Locker) (*redlatch.Lock, error){
+					func(l redlatch.Locker) (*redlatch.Lock, error) { return l.TryLock(t.Context(), "k") },
+					func(l redlatch.Locker) (*redlatch.Lock, error) { return l.Lock(t.Context(), "k") },
+				} {
+					lock, err := take(newMigration(t, from, to))
+					require.NoError(t, err)
+					for _, side := range []redlatch.Locker{from, to, newMigration(t, from, to)} {
+						_, err := side.TryLock(t.Context(), "k")
+						require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+					}
+					require.NoError(t, lock.Unlock(t.Context()))
+					for _, side := range []redlatch.Locker{from, to} {
+						require.NoError(t, mustLock(t, side, "k").Unlock(t.Context()))
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestMigrationRefusedHalfWayLeavesNeither: the other side is free, and nobody stays in a queue.
+func TestMigrationRefusedHalfWayLeavesNeither(t *testing.T) {
+	t.Parallel()
+	for name, pair := range pairs {
+		t.Run(name, func(t *testing.T) {
+			onServers(t, func(t *testing.T, clients []*redis.Client) {
+				from, to := pair(t, clients, patience, longTTL)
+				for holder, other := range map[redlatch.Locker]redlatch.Locker{from: to, to: from} {
+					m := newMigration(t, from, to)
+					held := mustLock(t, holder, "k")
+					_, err := m.TryLock(t.Context(), "k")
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+					require.NoError(t, mustLock(t, other, "k").Unlock(t.Context()))
+
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					defer cancel()
+					_, err = m.Lock(ctx, "k")
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.NoError(t, mustLock(t, other, "k").Unlock(t.Context()))
+					eventually(t, "nobody waits", func() bool {
+						st, err := m.Inspect(t.Context(), "k")
+						require.NoError(t, err)
+						require.True(t, st.Held)
+						require.Equal(t, held.Token(), st.Token)
+						return st.Waiters == 0
+					})
+					require.NoError(t, held.Unlock(t.Context()))
+					require.NoError(t, mustLock(t, m, "k").Unlock(t.Context()))
+				}
+			})
+		})
+	}
+}
+
+// TestMigrationThatGetsNoAnswerLeavesNeither: from is given back at once, and what to perhaps took, too.
+func TestMigrationThatGetsNoAnswerLeavesNeither(t *testing.T) {
+	t.Parallel()
+	a, b := redistest.Start(t), redistest.Start(t)
+	p := faultproxy.New(t, b.Network(), b.Addr())
+	m := newMigration(t, newLocker(t, a.Client(t), longTTL, patience),
+		newLocker(t, p.Client(t), longTTL, redlatch.WithOpTimeout(300*time.Millisecond)))
+	require.NoError(t, mustLock(t, m, "warm").Unlock(t.Context()))
+	for name, ask := range map[string]func(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error){
+		"TryLock": m.TryLock, "Lock": m.Lock,
+	} {
+		p.LoseReplies(1000, "evalsha")
+		_, err := ask(t.Context(), "k")
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
+		require.Zero(t, a.Client(t).Exists(t.Context(), "k").Val(), name)
+		p.LoseReplies(0, "")
+		gone(t, b.Client(t), "k")
+		require.NoError(t, mustLock(t, m, "k").Unlock(t.Context()))
+	}
+}
+
+// TestMigrationRenewsBothAndEndsWithEither, on real servers: a key that is deleted on one side ends the
+// lock, and the key of the other side is free a TTL later.
+func TestMigrationRenewsBothAndEndsWithEither(t *testing.T) {
+	t.Parallel()
+	servers := []*redis.Client{redistest.Start(t).Client(t), redistest.Start(t).Client(t)}
+	for lost := range servers {
+		var renewals [2]atomic.Int64
+		var sides [2]redlatch.Locker
+		for i, c := range servers {
+			sides[i] = newLocker(t, c, patience, redlatch.WithTTL(time.Second), redlatch.WithHooks(redlatch.Hooks{
+				Renewed: func(redlatch.Event) { renewals[i].Add(1) },
+			}))
+		}
+		lock := mustLock(t, newMigration(t, sides[0], sides[1]), "k")
+		eventually(t, "four renewals of each", func() bool { return renewals[0].Load() >= 4 && renewals[1].Load() >= 4 })
+		require.NoError(t, lock.Err())
+		require.NoError(t, servers[lost].Del(t.Context(), "k").Err())
+		<-lock.Done()
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		gone(t, servers[1-lost], "k") // renewed no more
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	}
+}
+
+// TestMigrationOfOneKeyIsRefused instead of waiting for ever: from would refuse to, or, where the caller
+// chose the token, both would be one lock.
+func TestMigrationOfOneKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	type sides = func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker)
+	long := []redlatch.Option{longTTL, patience}
+	for name, sides := range map[string]sides{
+		"SetNXPX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			return newLocker(t, c[0], long...), newLocker(t, c[0], long...)
+		},
+		"LegacySetNX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			return newLegacy(t, c[0], long...), newLegacy(t, c[0], long...)
+		},
+		"LegacySetNX and SetNXPX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			return newLegacy(t, c[0], long...), newLocker(t, c[0], long...)
+		},
+		"SetNXPX and LegacySetNX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			return newLocker(t, c[0], long...), newLegacy(t, c[0], long...)
+		},
+		"Redlock twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			return newQuorum(t, c, long...), newQuorum(t, c, long...)
+		},
+		"one prefix twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			opts := append(long, redlatch.WithKeyPrefix("v2:"))
+			return newLocker(t, c[0], opts...), newLocker(t, c[0], opts...)
+		},
+		"a migration and one of its sides": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			last := newLocker(t, c[1], long...)
+			return last, newMigration(t, newLocker(t, c[0], long...), last)
+		},
+		"a migration of one key": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
+			return newMigration(t, newLocker(t, c[0], long...), newLocker(t, c[0], long...)), newLocker(t, c[1], long...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onServers(t, func(t *testing.T, clients []*redis.Client) {
+				from, to := sides(t, clients)
+				m := newMigration(t, from, to)
+				for range 2 {
+					_, err := m.TryLock(t.Context(), "k")
+					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+					require.ErrorContains(t, err, "WithKeyPrefix")
+					require.NotContains(t, err.Error(), "\n")
+					_, err = m.Lock(t.Context(), "k")
+					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+					_, err = m.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+				}
+				eventually(t, "nothing is left", func() bool {
+					return len(slices.Concat(keysOf(t, clients)...)) == 0
+				})
+			})
+		})
+	}
+}
+
+// TestMigrationProbeLeavesNoKey: neither lock nor counter of the key that it looks with.
+func TestMigrationProbeLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	for name, pair := range pairs {
+		t.Run(name, func(t *testing.T) {
+			onServers(t, func(t *testing.T, clients []*redis.Client) {
+				from, to := pair(t, clients, patience, longTTL, redlatch.WithoutFence())
+				lock := mustLock(t, newMigration(t, from, to), "k")
+				for _, key := range slices.Concat(keysOf(t, clients)...) {
+					require.Contains(t, []string{
+						"k", "v2:k", "{k}:owner:k", "{k}:stamp:k", "{v2:k}:owner:v2:k", "{v2:k}:stamp:v2:k",
+					}, key)
+				}
+				require.NoError(t, lock.Unlock(t.Context()))
+				eventually(t, "nothing is left", func() bool {
+					return len(slices.Concat(keysOf(t, clients)...)) == 0
+				})
+			})
+		})
+	}
+	// With fences, too, and with the default hooks of a Locker not called.
+	var heard []string
+	note := redlatch.WithHooks(redlatch.Hooks{Acquired: func(e redlatch.Event) { heard = append(heard, e.Key) }})
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	lock := mustLock(t, newMigration(t, newLocker(t, client, note), newLocker(t, client, note, redlatch.WithKeyPrefix("v2:"))), "k")
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Equal(t, []string{"k", "k"}, heard)
+	require.Equal(t, []string{"{k}:fence:k", "{v2:k}:fence:v2:k"}, server.Keys())
+}
+
+// TestMigrationTokenAndFenceAreThoseOfTo, and so is what Inspect says of a key that both hold.
+func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, clients []*redis.Client) {
+		from, to := newLocker(t, clients[0], patience), newLocker(t, clients[1], patience)
+		m := newMigration(t, from, to)
+		lock := mustLock(t, m, "k", redlatch.WithTTL(time.Hour))
+		require.Equal(t, "k", lock.Key())
+		require.NotEqual(t, clients[0].Get(t.Context(), "k").Val(), lock.Token())
+		require.Equal(t, clients[1].Get(t.Context(), "k").Val(), lock.Token())
+		st, err := to.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, st.Fence, lock.Fence())
+		both, err := m.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.InDelta(t, st.TTL, both.TTL, float64(time.Minute))
+		both.TTL = st.TTL
+		require.Equal(t, st, both)
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		// Where one side alone holds it, that one.
+		for _, side := range []redlatch.Locker{from, to} {
+			alone := mustLock(t, side, "k")
+			st, err := m.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.True(t, st.Held)
+			require.Equal(t, alone.Token(), st.Token)
+			require.Equal(t, alone.Fence(), st.Fence)
+			require.NoError(t, alone.Unlock(t.Context()))
+		}
+
+		// A chosen token is that of both.
+		lock = mustLock(t, m, "k", redlatch.WithToken("job-7"))
+		require.Equal(t, "job-7", lock.Token())
+		require.Equal(t, "job-7", clients[0].Get(t.Context(), "k").Val())
+		require.Equal(t, "job-7", clients[1].Get(t.Context(), "k").Val())
+		require.NoError(t, mustLock(t, m, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+// TestMigrationAdoptIsUnsupported: one token cannot prove two locks.
+func TestMigrationAdoptIsUnsupported(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	m := newMigration(t, newLocker(t, client), newLegacy(t, client))
+	_, err := m.Adopt(t.Context(), "k", "token")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.EqualError(t, err, `redlatch: adopt "k": unsupported operation`)
+}
+
+// TestMigrationRefusesWhatOneSideCannotServe before anything is sent to either.
+func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
+	var sent atomic.Int64
+	client := func() redis.UniversalClient {
+		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		c.AddHook(counter{&sent})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	legacy, plain := newLegacy(t, client().(*redis.Client)), newLocker(t, client())
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	for name, c := range map[string]struct {
+		m   redlatch.Locker
+		key string
+		opt redlatch.Option
+	}{
+		"a prefix in a call":      {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("v2:")},
+		"no prefix in a call":     {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("")},
+		"an option of from alone": {newMigration(t, legacy, plain), "k", redlatch.WithServerTime()},
+		"an option of to alone":   {newMigration(t, plain, legacy), "k", redlatch.WithServerTime()},
+		"nested": {
+			newMigration(t, legacy, newMigration(t, newLegacy(t, client().(*redis.Client)), plain)), "k", redlatch.WithServerTime(),
+		},
+		"a key of from alone": {newMigration(t, plain, newLocker(t, cluster)), "a}b", longTTL},
+	} {
+		_, err := c.m.TryLock(t.Context(), c.key, c.opt)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
+		_, err = c.m.Lock(t.Context(), c.key, c.opt)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
+	}
+	require.Zero(t, sent.Load())
+
+	for from, to := range map[redlatch.Locker]redlatch.Locker{nil: plain, plain: nil, legacy: legacy} {
+		_, err := redlatch.NewMigration(from, to)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}
+}
+
+// TestMigrationHooksHearOfTheirOwnSide, in the order in which it happens.
+func TestMigrationHooksHearOfTheirOwnSide(t *testing.T) {
+	onServers(t, func(t *testing.T, clients []*redis.Client) {
+		var heard []string
+		side := func(name string) redlatch.Option {
+			note := func(what string) func(redlatch.Event) {
+				return func(e redlatch.Event) {
+					heard = append(heard, fmt.Sprintf("%s %s %t", name, what, e.Err != nil))
+				}
+			}
+			return redlatch.WithHooks(redlatch.Hooks{
+				Acquired: note("acquired"), Renewed: note("renewed"), Lost: note("lost"), Released: note("released"),
+			})
+		}
+		m := newMigration(t, newLocker(t, clients[0], patience, side("from")), newLocker(t, clients[1], patience, side("to")))
+		lock := mustLock(t, m, "k")
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, []string{
+			"from acquired false", "to acquired false", "from renewed false", "to renewed false",
+			"to released false", "from released false",
+		}, heard)
+	})
+}
+
+// TestMigrationOfMigrationsHoldsAll: a fleet that rolls on before it has arrived.
+func TestMigrationOfMigrationsHoldsAll(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, clients []*redis.Client) {
+		var sides []redlatch.Locker
+		for _, c := range clients {
+			sides = append(sides, newLocker(t, c, patience))
+		}
+		for _, m := range []redlatch.Locker{
+			newMigration(t, sides[0], newMigration(t, sides[1], sides[2])),
+			newMigration(t, newMigration(t, sides[0], sides[1]), sides[2]),
+		} {
+			lock, err := m.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			for _, side := range sides {
+				_, err := side.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			}
+			require.Equal(t, clients[2].Get(t.Context(), "k").Val(), lock.Token())
+			require.NoError(t, lock.Extend(t.Context(), time.Hour))
+			for _, c := range clients {
+				require.Greater(t, c.PTTL(t.Context(), "k").Val(), 50*time.Minute)
+			}
+			require.NoError(t, lock.Unlock(t.Context()))
+			for _, side := range sides {
+				held := mustLock(t, side, "k")
+				_, err := m.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.NoError(t, held.Unlock(t.Context()))
+			}
+			require.NoError(t, mustLock(t, m, "k").Unlock(t.Context()))
+		}
+	})
+}
