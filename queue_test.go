@@ -538,6 +538,7 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	out, err := child.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
+	t.Cleanup(func() { _ = child.Process.Kill() })
 	said := make(chan string, 100)
 	go func() { // ends with the child
 		defer close(said)
@@ -553,6 +554,9 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 		return st.Waiters
 	}
 	eventually(t, "the child queues", func() bool { return waiters() == 1 })
+	eventually(t, "the child listens", func() bool {
+		return len(s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val()) == 1
+	})
 
 	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
 	require.NoError(t, holder.Unlock(t.Context()))
