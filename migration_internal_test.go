@@ -92,7 +92,11 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				}
 				lock := granted(t, p)
 				ctx := lock.Context(t.Context())
-				<-lock.Done()
+				select {
+				case <-lock.Done():
+				case <-time.After(time.Hour):
+					require.Fail(t, "the lock goes on")
+				}
 				require.Equal(t, at, time.Now())
 				synctest.Wait()
 				require.ErrorIs(t, lock.Err(), ErrLost)
