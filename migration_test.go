@@ -262,11 +262,15 @@ func TestMigrationProbeLeavesNoKey(t *testing.T) {
 			onServers(t, func(t *testing.T, clients []*redis.Client) {
 				from, to := pair(t, clients, patience, longTTL, redlatch.WithoutFence())
 				lock := mustLock(t, newMigration(t, from, to), "k")
-				for _, key := range slices.Concat(keysOf(t, clients)...) {
-					require.Contains(t, []string{
-						"k", "v2:k", "{k}:owner:k", "{k}:stamp:k", "{v2:k}:owner:v2:k", "{v2:k}:stamp:v2:k",
-					}, key)
+				expected := []string{
+					"k", "v2:k", "{k}:owner:k", "{k}:stamp:k", "{v2:k}:owner:v2:k", "{v2:k}:stamp:v2:k",
 				}
+				// A release may still be under way on a minority of a quorum.
+				eventually(t, "the lock's keys alone are there", func() bool {
+					return !slices.ContainsFunc(slices.Concat(keysOf(t, clients)...), func(key string) bool {
+						return !slices.Contains(expected, key)
+					})
+				})
 				require.NoError(t, lock.Unlock(t.Context()))
 				eventually(t, "nothing is left", func() bool {
 					return len(slices.Concat(keysOf(t, clients)...)) == 0
