@@ -121,7 +121,11 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				silent.onExtend = func(context.Context, *claim) error { return errors.New("no route") }
 				begin := time.Now()
 				lock := granted(t, p)
-				<-lock.Done()
+				select {
+				case <-lock.Done():
+				case <-time.After(time.Hour):
+					require.Fail(t, "the lock goes on")
+				}
 				require.Equal(t, validity(10*time.Second, 0.01), time.Since(begin))
 				require.ErrorIs(t, lock.Err(), ErrLost)
 				synctest.Wait()
