@@ -931,7 +931,7 @@ var mutants = []mutant{
 		name: "a probe one way round", rule: "Migration", file: "migration.go",
 		old:   `held, err = probe(ctx, unknown, m.to, m.from)`,
 		new:   `err = trouble`,
-		tests: "TestMigrationOfOneKeyIsRefused/SetNXPX_and_LegacySetNX/miniredis",
+		tests: "TestMigrationOfOneKeyIsRefused/SetNXPX and LegacySetNX/miniredis",
 	},
 	{
 		name: "a probe that counts fences", rule: "Migration", file: "migration.go",
