@@ -500,10 +500,10 @@ func mustRead(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestREADMECodeIsCompiled: each block of Go code stands in this file, modulo indentation, so that
-// it compiles and runs.
+// TestREADMECodeIsCompiled: each block of Go code stands in this file or in the one of the module
+// that it shows, modulo indentation, so that it compiles and runs.
 func TestREADMECodeIsCompiled(t *testing.T) {
-	source := trimmed(mustRead(t, "example_test.go"))
+	source := trimmed(mustRead(t, "example_test.go")) + trimmed(mustRead(t, "otel/example_test.go"))
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, "README.md"), -1)
 	require.NotEmpty(t, blocks)
 	for _, block := range blocks {
