@@ -29,13 +29,16 @@ const (
 //  2. the end, which even a killed test process causes: kill the server and remove its
 //     directory.
 //
+// The config file is empty, and there because a sentinel, which writes it, does not start without.
+//
 // It ignores what a terminal sends to all at once, so that it is there for the end. As it
 // waits for its child only after the kill, the pid cannot be somebody else's by then.
 const guard = `
 trap '' HUP INT QUIT TERM
 dir=$1
 shift
-redis-server "$@" </dev/null 2>&1 &
+: >>"$dir/conf"
+redis-server "$dir/conf" "$@" </dev/null 2>&1 &
 exec >/dev/null 2>&1
 read -r order || abandoned=yes
 kill -KILL $!

@@ -1,0 +1,92 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// StartReplica is like [StartTCP] with a server that has replicated primary, and goes on to do so.
+func StartReplica(tb testing.TB, primary *Server) *Server {
+	tb.Helper()
+	host, port, err := net.SplitHostPort(primary.Addr())
+	if err != nil {
+		tb.Fatalf("redistest: a primary needs a TCP port: %v", err)
+	}
+	// A primary waits for more replicas, 5 s by default, before it sends any of them its data.
+	if err := primary.Client(tb).ConfigSet(tb.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
+		tb.Fatal(err)
+	}
+	s := StartTCP(tb, "--replicaof", host+" "+port)
+	c := s.Client(tb)
+	until(tb, "it has replicated", func() bool {
+		return strings.Contains(c.Info(tb.Context(), "replication").Val(), "master_link_status:up")
+	})
+	return s
+}
+
+const (
+	// downAfter is how long a server may be silent before sentinels say that it is down: longer than
+	// a busy machine takes to answer.
+	downAfter = 500 * time.Millisecond
+
+	// failoverTimeout is how long sentinels try to promote a replica, and then do not.
+	failoverTimeout = 5 * time.Second
+
+	sentinelCount = 3
+	sentinelVotes = 2
+)
+
+// StartSentinels returns three sentinels that watch primary under that name. They know each other
+// and its replicas, of which there must be one. When primary is silent for half a second, they
+// promote a replica.
+func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
+	tb.Helper()
+	host, port, err := net.SplitHostPort(primary.Addr())
+	if err != nil {
+		tb.Fatalf("redistest: a primary needs a TCP port: %v", err)
+	}
+	var sentinels []*Server
+	for range sentinelCount {
+		s := StartTCP(tb, "--sentinel")
+		sentinels = append(sentinels, s)
+		// They tell each other of themselves every 2 s, and ask the primary for its replicas every 10 s,
+		// unless they are told to hurry. Not every version can be.
+		_ = command(tb, s, "sentinel", "debug", "publish-period", 100, "info-period", 200)
+		for _, words := range [][]any{
+			{"sentinel", "monitor", name, host, port, sentinelVotes},
+			{"sentinel", "set", name, "down-after-milliseconds", downAfter.Milliseconds()},
+			{"sentinel", "set", name, "failover-timeout", failoverTimeout.Milliseconds()},
+		} {
+			if err := command(tb, s, words...); err != nil {
+				tb.Fatalf("redistest: %v: %v", words, err)
+			}
+		}
+	}
+	for _, s := range sentinels {
+		c := s.Client(tb)
+		until(tb, "the sentinels know each other and a replica", func() bool {
+			known, err := c.Do(tb.Context(), "info", "sentinel").Text()
+			return err == nil && strings.Contains(known, fmt.Sprintf("status=ok,address=%s,slaves=1,sentinels=%d", primary.Addr(), sentinelCount))
+		})
+	}
+	return sentinels
+}
+
+// command sends s one command.
+func command(tb testing.TB, s *Server, words ...any) error {
+	tb.Helper()
+	return s.Client(tb).Do(tb.Context(), words...).Err()
+}
+
+// until waits for an event, with a deadline that only a failure meets.
+func until(tb testing.TB, what string, f func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(startLimit); !f(); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("redistest: waited in vain: %s", what)
+		}
+	}
+}
