@@ -580,30 +580,10 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 // time, since there the answer of PUBLISH tells nothing.
 func TestClusterKeepsALockInOneSlot(t *testing.T) {
 	ctx := t.Context()
-	var masters []*redis.Client
-	var addrs []string
-	for i := range 3 {
-		s := redistest.StartTCP(t, "--cluster-enabled", "yes")
-		c := s.Client(t)
-		first, last := i*16384/3, (i+1)*16384/3-1
-		require.NoError(t, c.Do(ctx, "cluster", "addslotsrange", first, last).Err())
-		if i > 0 {
-			host, port, err := net.SplitHostPort(addrs[0])
-			require.NoError(t, err)
-			require.NoError(t, c.ClusterMeet(ctx, host, port).Err())
-		}
-		masters, addrs = append(masters, c), append(addrs, s.Addr())
-	}
-	for _, c := range masters {
-		eventually(t, "the cluster stands", func() bool {
-			return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") && len(c.ClusterSlots(ctx).Val()) == 3
-		})
-	}
+	masters, addrs := startCluster(t)
 	var lockers []redlatch.Locker
 	for range 4 {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { _ = c.Close() })
-		lockers = append(lockers, newLocker(t, c))
+		lockers = append(lockers, newLocker(t, toCluster(addrs)(t)))
 	}
 	for _, key := range []string{"a}b", "{}x"} {
 		_, err := lockers[0].TryLock(ctx, key)

@@ -1,0 +1,107 @@
+package redlatch_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// A connector returns a client of its own, as another process would have.
+type connector func(t *testing.T) redis.UniversalClient
+
+// pipelined returns how to connect with AutoPipeline.
+func (connect connector) pipelined() connector {
+	return func(t *testing.T) redis.UniversalClient {
+		client, err := connect(t).AutoPipeline()
+		require.NoError(t, err)
+		return client
+	}
+}
+
+// overOneClient are the strategies as they use one client.
+var overOneClient = []struct {
+	name   string
+	fences bool
+	make   func(client redis.UniversalClient, others []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
+}{
+	{"SetNXPX", true, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSetNXPX(client, opts...)
+	}},
+	{"SetNXPX without fence", false, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSetNXPX(client, append(opts, redlatch.WithoutFence())...)
+	}},
+	{"LegacySetNX", false, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewLegacySetNX(client, opts...)
+	}},
+	{"one node of Redlock", true, func(client redis.UniversalClient, others []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewRedlock(append(others[:1:1], client), opts...) // both have to grant
+	}},
+}
+
+// serves runs every strategy over one kind of client, on keys that lie on all of its servers.
+func (connect connector) serves(t *testing.T, keys []string) {
+	other := redistest.Start(t)
+	for _, strategy := range overOneClient {
+		t.Run(strategy.name, func(t *testing.T) {
+			locker := func(opts ...redlatch.Option) redlatch.Locker {
+				opts = append([]redlatch.Option{redlatch.WithOpTimeout(5 * time.Second)}, opts...)
+				l, err := strategy.make(connect(t), []redis.UniversalClient{other.Client(t)}, opts...)
+				require.NoError(t, err)
+				return l
+			}
+			waiting := make(chan redlatch.Event, len(keys))
+			holder, next := locker(), locker(redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
+			for _, key := range keys {
+				key = strategy.name + key
+				lock := mustLock(t, holder, key)
+				require.Equal(t, strategy.fences, lock.Fence() > 0)
+				_, err := next.TryLock(t.Context(), key)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired, key)
+				require.NoError(t, lock.Extend(t.Context(), time.Minute))
+				st, err := next.Inspect(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, lock.Token(), st.Token)
+				require.Greater(t, st.TTL, 50*time.Second)
+
+				adopted, err := next.Adopt(t.Context(), key, lock.Token())
+				require.NoError(t, err)
+				require.Equal(t, lock.Fence(), adopted.Fence())
+
+				got := make(chan *redlatch.Lock, 1)
+				go func() { // ends with the lock, or with the test
+					lock, err := next.Lock(t.Context(), key)
+					if err != nil {
+						t.Error(err)
+					}
+					got <- lock
+				}()
+				<-waiting
+				released := time.Now()
+				require.NoError(t, adopted.Unlock(t.Context()))
+				require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+				second := <-got
+				require.NotNil(t, second)
+				require.Less(t, time.Since(released), 3*time.Second)
+				if strategy.fences {
+					require.Greater(t, second.Fence(), lock.Fence())
+				}
+				require.NoError(t, second.Unlock(t.Context()))
+				require.NoError(t, mustLock(t, holder, key).Unlock(t.Context()))
+			}
+		})
+	}
+}
+
+// spread are keys of which every server of three, or of two, has some.
+func spread() (keys []string) {
+	for i := range 6 {
+		keys = append(keys, fmt.Sprintf("{%d}k", i))
+	}
+	return keys
+}

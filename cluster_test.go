@@ -1,0 +1,119 @@
+package redlatch_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// startCluster returns clients of three masters that share the slots, and their addresses.
+func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
+	t.Helper()
+	ctx := t.Context()
+	for i := range 3 {
+		s := redistest.StartTCP(t, "--cluster-enabled", "yes")
+		c := s.Client(t)
+		first, last := i*16384/3, (i+1)*16384/3-1
+		require.NoError(t, c.Do(ctx, "cluster", "addslotsrange", first, last).Err())
+		for _, addr := range addrs {
+			host, port, err := net.SplitHostPort(addr)
+			require.NoError(t, err)
+			require.NoError(t, c.ClusterMeet(ctx, host, port).Err())
+		}
+		masters, addrs = append(masters, c), append(addrs, s.Addr())
+	}
+	for _, c := range masters {
+		eventually(t, "the cluster stands", func() bool {
+			return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") && len(c.ClusterSlots(ctx).Val()) == 3
+		})
+	}
+	return masters, addrs
+}
+
+// toCluster returns how to connect to the cluster that has these nodes.
+func toCluster(addrs []string) connector {
+	return func(t *testing.T) redis.UniversalClient {
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+}
+
+// TestClusterServesEveryStrategy: three masters, with keys on each, also while a slot moves.
+func TestClusterServesEveryStrategy(t *testing.T) {
+	t.Parallel()
+	masters, addrs := startCluster(t)
+	toCluster(addrs).serves(t, spread())
+	t.Run("a lock stays held while its slot moves", func(t *testing.T) { keepsAMovingLock(t, masters, addrs) })
+}
+
+// TestClusterKeyWithoutRoomForCompanionsIsRefused: by every strategy, before anything is sent.
+func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
+	client := toCluster([]string{"127.0.0.1:1"})(t)
+	for _, strategy := range overOneClient {
+		l, err := strategy.make(client, []redis.UniversalClient{redistest.Shared(t).Client(t)})
+		require.NoError(t, err)
+		for _, key := range []string{"a}b", "{}x"} {
+			_, err = l.TryLock(t.Context(), key)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption, "%s: %q", strategy.name, key)
+		}
+	}
+}
+
+// keepsAMovingLock moves a lock to another master, with its queue and its fence. The holder can extend
+// it at every step, and the waiter is handed it at the new place.
+func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
+	ctx := t.Context()
+	slot := masters[0].ClusterKeySlot(ctx, "k").Val()
+	from := int(slot) * 3 / 16384
+	source, target := masters[from], masters[(from+1)%3]
+	sourceID, targetID := source.Do(ctx, "cluster", "myid").Val(), target.Do(ctx, "cluster", "myid").Val()
+	host, port, err := net.SplitHostPort(addrs[(from+1)%3])
+	require.NoError(t, err)
+
+	l := newLocker(t, toCluster(addrs)(t), redlatch.WithOpTimeout(5*time.Second))
+	holder := mustLock(t, l, "k")
+	got := waitInLine(t, newLocker(t, toCluster(addrs)(t)), "k")
+	for _, step := range []struct {
+		name string
+		take func() error
+	}{
+		{"the slot is announced", func() error {
+			require.NoError(t, target.Do(ctx, "cluster", "setslot", slot, "importing", sourceID).Err())
+			return source.Do(ctx, "cluster", "setslot", slot, "migrating", targetID).Err()
+		}},
+		{"its keys are there", func() error {
+			words := []any{"migrate", host, port, "", 0, 5000, "keys"}
+			keys := source.ClusterGetKeysInSlot(ctx, int(slot), 10).Val()
+			require.Len(t, keys, 3, "lock, fence and queue")
+			for _, key := range keys {
+				words = append(words, key)
+			}
+			return source.Do(ctx, words...).Err()
+		}},
+		{"it is there", func() error {
+			require.NoError(t, target.Do(ctx, "cluster", "setslot", slot, "node", targetID).Err())
+			return source.Do(ctx, "cluster", "setslot", slot, "node", targetID).Err()
+		}},
+	} {
+		require.NoError(t, step.take(), step.name)
+		require.NoError(t, holder.Extend(ctx, time.Minute), step.name)
+		st, err := l.Inspect(ctx, "k")
+		require.NoError(t, err, step.name)
+		require.Equal(t, holder.Token(), st.Token, step.name)
+		require.Equal(t, 1, st.Waiters, step.name)
+	}
+	require.Equal(t, holder.Token(), target.Get(ctx, "k").Val())
+	require.NoError(t, holder.Unlock(ctx))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Greater(t, lock.Fence(), holder.Fence())
+	require.NoError(t, lock.Unlock(ctx))
+}
