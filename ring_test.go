@@ -1,0 +1,120 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// toRing returns how to connect to a Ring of these shards, with beat as its HeartbeatFn: nil is
+// go-redis' own.
+func toRing(shards map[string]string, beat func(context.Context, *redis.Client) bool) connector {
+	return func(t *testing.T) redis.UniversalClient {
+		c := redis.NewRing(&redis.RingOptions{
+			Addrs: shards, HeartbeatFn: beat, HeartbeatFrequency: 20 * time.Millisecond,
+			DialerRetries: 1, // a shard that is down is soon found to be
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+}
+
+// alwaysUp keeps every key at its shard, whatever becomes of that.
+func alwaysUp(context.Context, *redis.Client) bool { return true }
+
+// on returns a key that lies on a server.
+func on(t *testing.T, s *redistest.Server, ring redis.UniversalClient) string {
+	t.Helper()
+	for i := range 100 {
+		key := fmt.Sprintf("key-%d", i)
+		require.NoError(t, ring.Set(t.Context(), key, "", time.Minute).Err())
+		here := s.Client(t).Exists(t.Context(), key).Val() == 1
+		require.NoError(t, ring.Del(t.Context(), key).Err())
+		if here {
+			return key
+		}
+	}
+	require.Fail(t, "no key lies there")
+	return ""
+}
+
+// TestRingServesEveryStrategy: two shards, with keys on each. Its waiters poll.
+func TestRingServesEveryStrategy(t *testing.T) {
+	t.Parallel()
+	connect := toRing(map[string]string{"a": redistest.StartTCP(t).Addr(), "b": redistest.StartTCP(t).Addr()}, nil)
+	connect.serves(t, spread())
+	_, err := connect(t).AutoPipeline()
+	require.ErrorIs(t, err, redis.ErrRingAutoPipelineUnsupported)
+}
+
+// TestRingShardThatIsDownFailsItsKeysOnly: where keys stay at their shard, its locks fail with its
+// error and within the op timeout, and those of the other go on.
+func TestRingShardThatIsDownFailsItsKeysOnly(t *testing.T) {
+	t.Parallel()
+	const bound, soon = 100 * time.Millisecond, time.Second
+	a, b := redistest.StartTCP(t), redistest.StartTCP(t)
+	connect := toRing(map[string]string{"a": a.Addr(), "b": b.Addr()}, alwaysUp)
+	down, up := on(t, a, connect(t)), on(t, b, connect(t))
+	for name, fault := range map[string]func(){"silent": a.Pause, "dead": a.Kill} {
+		for _, make := range []func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
+			redlatch.NewSetNXPX, redlatch.NewLegacySetNX,
+		} {
+			a.Restart(t)
+			l, err := make(connect(t), redlatch.WithOpTimeout(bound))
+			require.NoError(t, err)
+			lock := lockAfterTrouble(t, l, down)
+			fault()
+			for i, do := range []func() error{
+				func() error { _, err := l.TryLock(t.Context(), down); return err },
+				func() error { _, err := l.Lock(t.Context(), down); return err },
+				func() error { _, err := l.Inspect(t.Context(), down); return err },
+				func() error { return lock.Extend(t.Context(), time.Minute) },
+				func() error { return lock.Unlock(t.Context()) },
+			} {
+				require.NoError(t, lock.Err(), "silence is no loss")
+				begin := time.Now()
+				err := do()
+				require.Error(t, err, "%s, call %d", name, i)
+				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.NotErrorIs(t, err, redlatch.ErrLost)
+				require.Less(t, time.Since(begin), soon, "%s, call %d", name, i)
+			}
+			require.NoError(t, mustLock(t, l, up, redlatch.WithOpTimeout(5*time.Second)).Unlock(t.Context()))
+		}
+	}
+}
+
+// TestRingMovesKeysOfAShardItCannotReach: by itself, each client for itself, and nothing is forgotten
+// for that. So one that was cut off from a shard for three heartbeats locks on another what is held
+// there: there are two owners, until the first ends.
+func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
+	t.Parallel()
+	a, b := redistest.StartTCP(t), redistest.StartTCP(t)
+	p := faultproxy.New(t, a.Network(), a.Addr())
+	near := toRing(map[string]string{"a": a.Addr(), "b": b.Addr()}, alwaysUp)(t)
+	far := map[string]string{"a": p.Addr(), "b": b.Addr()}
+	key := on(t, a, near)
+	lock := mustLock(t, newLocker(t, near), key)
+	moves, stays := newLocker(t, toRing(far, nil)(t)), newLocker(t, toRing(far, alwaysUp)(t))
+	for _, l := range []redlatch.Locker{moves, stays} {
+		_, err := l.TryLock(t.Context(), key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	}
+	p.Refuse()
+	second := lockAfterTrouble(t, moves, key)
+	require.NoError(t, second.Err())
+	require.NoError(t, lock.Err(), "two owners")
+	require.NoError(t, lock.Extend(t.Context(), time.Minute), "the first is never told")
+	_, err := stays.TryLock(t.Context(), key)
+	require.Error(t, err, "a client that does not move keys is not granted")
+	require.NoError(t, second.Unlock(t.Context()))
+	require.NoError(t, lock.Unlock(t.Context()))
+}
