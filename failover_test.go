@@ -36,6 +36,7 @@ func (r *replicated) connect(t *testing.T) redis.UniversalClient {
 	o := r.options
 	c := redis.NewFailoverClient(&o)
 	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.Ping(t.Context()).Err()) // it has found the primary, which may take a while
 	return c
 }
 
@@ -45,6 +46,7 @@ func (r *replicated) connectRouted(t *testing.T) redis.UniversalClient {
 	o.RouteRandomly = true
 	c := redis.NewFailoverClusterClient(&o)
 	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.Ping(t.Context()).Err())
 	return c
 }
 
