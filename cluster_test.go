@@ -1,6 +1,7 @@
 package redlatch_test
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -64,6 +65,51 @@ func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
 			_, err = l.TryLock(t.Context(), key)
 			require.ErrorIs(t, err, redlatch.ErrInvalidOption, "%s: %q", strategy.name, key)
 		}
+	}
+}
+
+// wrapped is a client that a program put something around.
+type wrapped struct{ *redis.ClusterClient }
+
+// TestClusterBehindAnotherTypeIsACluster: AutoPipeline of a cluster client, and one in a struct.
+func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
+	_, addrs := startCluster(t)
+	for name, connect := range map[string]connector{
+		"pipelined": toCluster(addrs).pipelined(),
+		"wrapped": func(t *testing.T) redis.UniversalClient {
+			return wrapped{toCluster(addrs)(t).(*redis.ClusterClient)}
+		},
+	} {
+		t.Run(name+" serves", func(t *testing.T) { connect.serves(t, spread()) })
+		t.Run(name+" makes no two owners", func(t *testing.T) {
+			l, waiting, third := newLocker(t, connect(t)), newLocker(t, connect(t)), newLocker(t, connect(t))
+			for i := range 10 {
+				key := fmt.Sprintf("%s-%d", name, i)
+				holder := mustLock(t, l, key)
+				got := waitInLine(t, waiting, key)
+				require.NoError(t, holder.Unlock(t.Context()))
+				lock := <-got
+				other, err := third.TryLock(t.Context(), key)
+				if err == nil && lock.Err() == nil {
+					t.Errorf("two owners of %s: %d and %d", key, lock.Fence(), other.Fence())
+				}
+			}
+		})
+		t.Run(name+" refuses a key without room", func(t *testing.T) {
+			_, err := newLocker(t, connect(t)).TryLock(t.Context(), "a}b")
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		})
+	}
+}
+
+// TestTwoClientsOfOneClusterAreRefused: INFO asks whatever node.
+func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
+	_, addrs := startCluster(t)
+	for i := range 10 {
+		l, err := redlatch.NewRedlock([]redis.UniversalClient{toCluster(addrs)(t), toCluster(addrs)(t)})
+		require.NoError(t, err)
+		_, err = l.TryLock(t.Context(), fmt.Sprint(i))
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "try %d", i)
 	}
 }
 

@@ -77,8 +77,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new legacysetnx", "", err)
 	}
-	_, cluster := client.(*redis.ClusterClient)
-	s := &legacySetNX{node: newNode(client, mostJobs), cluster: cluster}
+	s := &legacySetNX{node: newNode(client, mostJobs), cluster: spread(client)}
 	s.node.near = nearBy(client)
 	return newEngine(s, opts)
 }

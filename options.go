@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"context"
 	"reflect"
 	"time"
 
@@ -206,6 +207,16 @@ func WithHooks(h Hooks) Option {
 		cfg.hooks = h
 		return nil
 	}
+}
+
+// spread reports whether client keeps its keys on several servers, as one of a Redis Cluster does,
+// also behind another type. Such a one refuses to watch no key at all, before anything is sent; one
+// of a single server just calls the function.
+func spread(client redis.UniversalClient) bool {
+	if _, ring := client.(*redis.Ring); ring { // the slots of keys do not matter to it
+		return false
+	}
+	return client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil
 }
 
 // checkClient refuses a client that is nil, also one that hides in an interface.

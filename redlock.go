@@ -69,6 +69,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 			}
 		}
 		r.nodes = append(r.nodes, newNode(client, mostOfQuorum))
+		r.cluster = r.cluster || spread(client)
 	}
 	r.ids = make([]atomic.Pointer[string], len(clients))
 	return newEngine(r, opts)
@@ -76,10 +77,11 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 
 // redlock keeps locks on a quorum of nodes.
 type redlock struct {
-	nodes  []*node
-	quorum int
-	ids    []atomic.Pointer[string] // by node, the run_id of its server; empty where it tells none
-	twins  atomic.Pointer[error]    // that two clients are of one server, once it is known
+	nodes   []*node
+	quorum  int
+	cluster bool                     // on some node a key has its place in one of several servers
+	ids     []atomic.Pointer[string] // by node, the run_id of its server; empty where it tells none
+	twins   atomic.Pointer[error]    // that two clients are of one server, once it is known
 }
 
 func (r *redlock) name() string { return "redlock" }
@@ -92,10 +94,8 @@ func (r *redlock) check(cfg *config) error {
 }
 
 func (r *redlock) checkKey(key string, _ *config) error {
-	for _, n := range r.nodes {
-		if _, cluster := n.client.(*redis.ClusterClient); cluster && !hasCompanions(key) {
-			return invalid("key %q: a } without a hash tag leaves no room for its fence in its cluster slot", key)
-		}
+	if r.cluster && !hasCompanions(key) {
+		return invalid("key %q: a } without a hash tag leaves no room for its fence in its cluster slot", key)
 	}
 	return nil
 }

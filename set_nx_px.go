@@ -49,8 +49,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new setnxpx", "", err)
 	}
-	_, cluster := client.(*redis.ClusterClient)
-	s := &setNXPX{node: newNode(client, mostJobs), cluster: cluster}
+	s := &setNXPX{node: newNode(client, mostJobs), cluster: spread(client)}
 	s.pass = s.passOn
 	if _, ring := client.(*redis.Ring); !ring { // its channels and its keys are on different nodes
 		s.handover = newSubscription(client)

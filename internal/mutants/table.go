@@ -951,4 +951,14 @@ var mutants = []mutant{
 		new:   `for _, side := range []Locker{m.from} {`,
 		tests: "TestMigrationRefusesWhatOneSideCannotServe",
 	},
+
+	// Kinds of clients.
+	{
+		name: "a cluster behind another type taken for one server", rule: "Hand-off", file: "options.go",
+		old: `return client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil`,
+		new: `_, cluster := client.(*redis.ClusterClient)
+	_ = context.Background
+	return cluster`,
+		tests: "TestClusterBehindAnotherType",
+	},
 }
