@@ -522,15 +522,15 @@ func TestGuaranteesNameRealTests(t *testing.T) {
 		return err
 	}))
 	exist := make(map[string]bool)
-	for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(tests.String(), -1) {
+	for _, found := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(tests.String(), -1) {
 		exist[found[1]] = true
 	}
 	documents, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	named := 0
-	for _, document := range append(documents, "README.md") {
+	for _, document := range append(documents, "README.md", "SECURITY.md") {
 		text := mustRead(t, document)
-		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(text, -1) {
+		for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*`).FindAllString(text, -1) {
 			require.True(t, exist[name], "%s names %s", document, name)
 			named++
 		}

@@ -1,0 +1,267 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// aclLines returns the rights that SECURITY.md gives to the user of each strategy, by its name in
+// kinds, as ACL SETUSER takes them.
+func aclLines(t *testing.T) map[string][]string {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^ACL SETUSER (\w+) on >secret (.*)$`).FindAllStringSubmatch(mustRead(t, "SECURITY.md"), -1)
+	lines := make(map[string][]string)
+	for _, line := range found {
+		lines[line[1]] = strings.Fields(line[2])
+	}
+	require.Len(t, lines, 3, "a line for each strategy")
+	return lines
+}
+
+// A grantee is a Redis user with certain rights, on servers of its own.
+type grantee struct {
+	redlatch.Locker // whose every command is that user's
+
+	nodes   []*redis.Client // with all rights
+	waiting chan redlatch.Event
+	polling chan error // why its waiters had to poll
+}
+
+func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
+	t.Helper()
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == strategy })
+	require.GreaterOrEqual(t, i, 0, strategy)
+	g := &grantee{waiting: make(chan redlatch.Event, 10), polling: make(chan error, 10)}
+	var clients []redis.UniversalClient
+	for range min(kinds[i].nodes, 3) {
+		s := redistest.Start(t)
+		admin := s.Client(t)
+		line := []any{"acl", "setuser", "locks", "reset", "on", ">secret"}
+		for _, right := range rights {
+			line = append(line, right)
+		}
+		require.NoError(t, admin.Do(t.Context(), line...).Err())
+		o := s.Options()
+		o.Username, o.Password = "locks", "secret"
+		client := redis.NewClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		g.nodes, clients = append(g.nodes, admin), append(clients, client)
+	}
+	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), redlatch.WithHooks(redlatch.Hooks{
+		Waiting:  func(e redlatch.Event) { g.waiting <- e },
+		Degraded: func(e redlatch.Event) { g.polling <- e.Err },
+	})}
+	if kinds[i].timeless {
+		opts = append(opts, redlatch.WithServerTime())
+	}
+	l, err := kinds[i].make(clients, opts...)
+	require.NoError(t, err)
+	g.Locker = l
+	return g
+}
+
+// refused returns what the servers refused to the user, as in "command zadd" and "key k".
+func (g *grantee) refused(t *testing.T) (refusals []string) {
+	t.Helper()
+	for _, node := range g.nodes {
+		entries, err := node.ACLLog(t.Context(), 1000).Result()
+		require.NoError(t, err)
+		for _, e := range entries {
+			// What go-redis says about itself when it connects may be refused.
+			if e.Username == "locks" && !strings.HasPrefix(e.Object, "client") {
+				refusals = append(refusals, e.Reason+" "+e.Object)
+			}
+		}
+	}
+	return refusals
+}
+
+// useLocks does everything that locks are good for, until ctx ends or something fails.
+func (g *grantee) useLocks(ctx context.Context) error {
+	lock, err := g.TryLock(ctx, "k")
+	if err != nil {
+		return err
+	}
+	for had := int64(0); len(g.nodes) > 1 && had == 0; { // the slowest node may be yet to grant
+		if had, err = g.nodes[0].Del(ctx, "lock:k").Result(); err != nil {
+			return err
+		}
+	}
+	if err := lock.Extend(ctx, time.Minute); err != nil { // it heals that node
+		return err
+	}
+
+	brief, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	left := g.wait(brief)
+	if err := g.queued(ctx); err != nil {
+		return err
+	}
+	giveUp()
+	if given := <-left; given.err == nil {
+		return fmt.Errorf("a lock that is held was granted: %s", given.lock.Token())
+	}
+
+	served := g.wait(ctx)
+	if err := g.queued(ctx); err != nil {
+		return err
+	}
+	if err := g.lookedAgain(ctx); err != nil {
+		return err
+	}
+	if err := lock.Unlock(ctx); err != nil {
+		return err
+	}
+	given := <-served
+	if given.err != nil {
+		return given.err
+	}
+	adopted, err := g.Adopt(ctx, "k", given.lock.Token())
+	if err != nil {
+		return err
+	}
+	if err := adopted.Unlock(ctx); err != nil {
+		return err
+	}
+
+	plain, err := g.TryLock(ctx, "k", redlatch.WithoutFence())
+	if err != nil {
+		return err
+	}
+	return plain.Unlock(ctx)
+}
+
+// given is what a Lock call returned.
+type given struct {
+	lock *redlatch.Lock
+	err  error
+}
+
+// wait starts a Lock call.
+func (g *grantee) wait(ctx context.Context) <-chan given {
+	returned := make(chan given, 1)
+	// It ends with ctx; who reads what it returned waits for it.
+	go func() {
+		lock, err := g.Lock(ctx, "k")
+		returned <- given{lock, err}
+	}()
+	return returned
+}
+
+// queued returns once a Lock call waits, in Redis's queue where there is one.
+func (g *grantee) queued(ctx context.Context) error {
+	select {
+	case e := <-g.waiting:
+		if e.Strategy != "setnxpx" {
+			return nil
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		st, err := g.Inspect(ctx, "k")
+		if err != nil || st.Waiters == 1 {
+			return err
+		}
+	}
+}
+
+// lookedAgain returns once a waiter has looked whether it still is in Redis's queue, if there is one.
+func (g *grantee) lookedAgain(ctx context.Context) error {
+	if st, err := g.Inspect(ctx, "k"); err != nil || st.Waiters == 0 {
+		return err
+	}
+	added := func() (calls string, err error) {
+		info, err := g.nodes[0].InfoMap(ctx, "commandstats").Result()
+		calls, _, _ = strings.Cut(info["Commandstats"]["cmdstat_zadd"], ",")
+		return calls, err
+	}
+	before, err := added()
+	for now := before; err == nil && now == before; {
+		now, err = added()
+	}
+	return err
+}
+
+// TestACLLinesAreEnough: with exactly the rights of SECURITY.md everything works, hand-over by message
+// included; nothing is refused, until the idle subscription has been asked for a sign of life and
+// closed; and other keys and channels stay out of reach.
+func TestACLLinesAreEnough(t *testing.T) {
+	for strategy, rights := range aclLines(t) {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			g := newGrantee(t, strategy, rights)
+			require.NoError(t, g.useLocks(t.Context()))
+			eventually(t, "the subscription is closed", func() bool {
+				return len(g.nodes[0].PubSubChannels(t.Context(), "*").Val()) == 0
+			})
+			require.Empty(t, g.polling)
+			require.Empty(t, g.refused(t))
+
+			user := redis.NewClient(&redis.Options{
+				Network: "unix", Addr: g.nodes[0].Options().Addr, Username: "locks", Password: "secret",
+			})
+			defer user.Close()
+			for _, words := range [][]any{
+				{"get", "other"},
+				{"set", "other", "x"},
+				{"get", "{lock:k}:fence:other"},
+				{"publish", "other", "x"},
+				{"keys", "*"},
+				{"flushall"},
+				{"config", "get", "*"},
+				{"acl", "list"},
+				{"script", "flush"},
+			} {
+				require.ErrorContains(t, user.Do(t.Context(), words...).Err(), "NOPERM", "%v", words)
+			}
+		})
+	}
+}
+
+// TestACLLinesHaveNothingToSpare: without any one of the rights something is refused that a lock needs.
+func TestACLLinesHaveNothingToSpare(t *testing.T) {
+	for strategy, rights := range aclLines(t) {
+		for i, right := range rights {
+			t.Run(strategy+" without "+right, func(t *testing.T) {
+				t.Parallel()
+				g := newGrantee(t, strategy, slices.Delete(slices.Clone(rights), i, i+1))
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				// The test owns this goroutine and waits for it below.
+				go func() {
+					defer close(ended)
+					_ = g.useLocks(ctx) // how it fails depends on what is missed
+				}()
+				eventually(t, "it is missed", func() bool {
+					return slices.ContainsFunc(g.refused(t), func(refusal string) bool { return missed(right, refusal) })
+				})
+				cancel()
+				<-ended
+			})
+		}
+	}
+}
+
+// missed reports whether a refusal is for want of the right.
+func missed(right, refusal string) bool {
+	reason, object, _ := strings.Cut(refusal, " ")
+	pattern := right[1:]
+	if right[0] == '+' {
+		return reason == "command" && object == pattern
+	}
+	matches, err := path.Match(pattern, object)
+	return err == nil && matches && reason == map[byte]string{'~': "key", '&': "channel"}[right[0]]
+}

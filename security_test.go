@@ -1,0 +1,128 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// listen subscribes to the one channel of a process that waits.
+func listen(t *testing.T, client *redis.Client) (channel string, heard <-chan *redis.Message) {
+	t.Helper()
+	channels := client.PubSubChannels(t.Context(), "redlatch:*").Val()
+	require.Len(t, channels, 1)
+	ps := client.Subscribe(t.Context(), channels[0])
+	t.Cleanup(func() { _ = ps.Close() })
+	_, err := ps.Receive(t.Context())
+	require.NoError(t, err)
+	return channels[0], ps.Channel()
+}
+
+// TestReplayedMessagesGrantNothing: who listens on a channel and publishes what was said there once
+// more, at once and later, grants nothing to whoever waits then.
+func TestReplayedMessagesGrantNothing(t *testing.T) {
+	s := redistest.Start(t)
+	eve := s.Client(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	got := waitInLine(t, l, "k")
+	channel, heard := listen(t, eve)
+	require.NoError(t, holder.Unlock(t.Context()))
+	said := (<-heard).Payload
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Contains(t, said, lock.Token())
+
+	again := waitInLine(t, l, "k")
+	for range 20 {
+		require.NoError(t, eve.Publish(t.Context(), channel, said).Err())
+	}
+	for range 20 {
+		<-heard // so the process that waits was sent them too
+	}
+	require.NoError(t, lock.Err())
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, lock.Token(), st.Token)
+	require.Equal(t, 1, st.Waiters)
+	require.Empty(t, again)
+	require.NoError(t, lock.Unlock(t.Context()))
+	next := <-again
+	require.NotNil(t, next)
+	require.Greater(t, next.Fence(), lock.Fence())
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// TestGuessedTokenIsBelievedBriefly is why a chosen token has to be a secret: a message that names the
+// token of a waiter is believed, until the claim that follows it is refused. The holder keeps its lock.
+func TestGuessedTokenIsBelievedBriefly(t *testing.T) {
+	s := redistest.Start(t)
+	eve := s.Client(t)
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithTTL(time.Minute))
+	got := waitInLine(t, newLocker(t, s.Client(t)), "k", redlatch.WithToken("job-7"))
+	channel, _ := listen(t, eve)
+	forged := fmt.Sprintf("1000 %d 0 7 5 job-7k", time.Now().Unix()+1)
+	require.NoError(t, eve.Publish(t.Context(), channel, forged).Err())
+
+	deceived := <-got
+	require.NotNil(t, deceived)
+	require.LessOrEqual(t, time.Until(deceived.Until()), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	select {
+	case <-deceived.Done():
+	case <-ctx.Done():
+	}
+	require.ErrorIs(t, deceived.Err(), redlatch.ErrLost)
+	require.ErrorIs(t, deceived.Unlock(t.Context()), redlatch.ErrLost)
+	require.NoError(t, holder.Err())
+	require.NoError(t, holder.Unlock(t.Context()), "it was there all the time")
+}
+
+// TestListenerCostsADeadWaitersClaim: who listens on the channel of a process that died has its waiter
+// pass for alive. That costs others the claim time, and no more.
+func TestListenerCostsADeadWaitersClaim(t *testing.T) {
+	s := redistest.Start(t)
+	eve := s.Client(t)
+	ps := eve.Subscribe(t.Context(), "redlatch:gone")
+	defer ps.Close()
+	_, err := ps.Receive(t.Context())
+	require.NoError(t, err)
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	require.NoError(t, eve.ZAdd(t.Context(), "{k}:queue:k", redis.Z{Score: -1, Member: "10000 redlatch:gone a-token"}).Err())
+	l := newLocker(t, s.Client(t))
+	got := waitInLine(t, l, "k")
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.Equal(t, "a-token", eve.Get(t.Context(), "k").Val())
+	require.LessOrEqual(t, eve.PTTL(t.Context(), "k").Val(), time.Second)
+	lock := <-got
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestPrefixKeepsKeysApartFromCompanions: where others choose what a key is called, a prefix keeps them
+// from naming the counter or the queue of another lock.
+func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
+	for prefix, apart := range map[string]bool{"": false, "lock:": true} {
+		for _, companion := range []string{"{k}:fence:k", "{k}:queue:k", "{lock:k}:fence:lock:k", "{lock:k}:queue:lock:k"} {
+			s := redistest.Start(t)
+			l := newLocker(t, s.Client(t), redlatch.WithKeyPrefix(prefix))
+			theirs := mustLock(t, l, companion)
+			lock, err := l.TryLock(t.Context(), "k")
+			if apart || companion != "{k}:fence:k" {
+				require.NoError(t, err)
+				require.NoError(t, lock.Unlock(t.Context()))
+			} else {
+				require.ErrorContains(t, err, "the fence counter holds something else")
+			}
+			require.NoError(t, theirs.Unlock(t.Context()))
+		}
+	}
+}
