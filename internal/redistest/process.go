@@ -36,9 +36,10 @@ const (
 const guard = `
 trap '' HUP INT QUIT TERM
 dir=$1
-shift
+server=$2
+shift 2
 : >>"$dir/conf"
-redis-server "$dir/conf" "$@" </dev/null 2>&1 &
+"$server" "$dir/conf" "$@" </dev/null 2>&1 &
 exec >/dev/null 2>&1
 read -r order || abandoned=yes
 kill -KILL $!
@@ -58,7 +59,7 @@ type process struct {
 // launch runs redis-server in dir and returns once it answers there, within the limit.
 // After an error nothing runs.
 func launch(dir string, args []string, limit time.Duration) (*process, error) {
-	shell := exec.Command("sh", "-c", guard, "redistest", dir,
+	shell := exec.Command("sh", "-c", guard, "redistest", dir, binary(),
 		"--unixsocket", filepath.Join(dir, socketName),
 		"--pidfile", filepath.Join(dir, pidName))
 	shell.Args = append(shell.Args, args...)

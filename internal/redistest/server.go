@@ -3,10 +3,13 @@
 // A server has a fresh directory of its own and keeps nothing on disk unless its args ask
 // for it. It ends with the test that started it and never outlives the test binary, even
 // one that panics or is killed. Where redis-server is not installed the test is skipped,
-// or fails if REDLATCH_REQUIRE_REDIS is set.
+// or fails if REDLATCH_REQUIRE_REDIS is set. REDLATCH_REDIS_SERVER names another program to
+// run instead, as a name in PATH or an absolute path: another version, or valkey-server. A test
+// fails where that is missing.
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -73,10 +76,15 @@ func randomPort() int {
 	return 20_000 + rand.IntN(10_000)
 }
 
+// binary is the program that servers run.
+func binary() string { return cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-server") }
+
 func mustBeInstalled(tb testing.TB) {
 	tb.Helper()
-	if _, err := exec.LookPath("redis-server"); err == nil {
+	if _, err := exec.LookPath(binary()); err == nil {
 		return
+	} else if os.Getenv("REDLATCH_REDIS_SERVER") != "" {
+		tb.Fatal("REDLATCH_REDIS_SERVER: ", err)
 	}
 	const missing = "redis-server is not installed: real-Redis test skipped"
 	if os.Getenv("REDLATCH_REQUIRE_REDIS") != "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -200,6 +201,7 @@ func TestServerThatDoesNotAnswerIsKilled(t *testing.T) {
 func TestMissingRedisSkipsUnlessItIsRequired(t *testing.T) {
 	const line = "redis-server is not installed: real-Redis test skipped"
 	t.Setenv("PATH", t.TempDir())
+	t.Setenv("REDLATCH_REDIS_SERVER", "")
 	for name, start := range map[string]func(tb testing.TB){
 		"Start":    func(tb testing.TB) { Start(tb) },
 		"StartTCP": func(tb testing.TB) { StartTCP(tb) },
@@ -212,6 +214,26 @@ func TestMissingRedisSkipsUnlessItIsRequired(t *testing.T) {
 			require.Equal(t, observer{failed: line}, outcome(observe(t, start)))
 		})
 	}
+}
+
+func TestServerRunsTheProgramThatTheEnvironmentNames(t *testing.T) {
+	mustBeInstalled(t)
+	usual, err := exec.LookPath(binary())
+	require.NoError(t, err)
+	dir := t.TempDir()
+	other := filepath.Join(dir, "another server")
+	script := fmt.Sprintf("#!/bin/sh\necho \"$0\" >'%s/ran'\nexec '%s' \"$@\"\n", dir, usual)
+	require.NoError(t, os.WriteFile(other, []byte(script), 0o700))
+	t.Setenv("REDLATCH_REDIS_SERVER", other)
+
+	s := Start(t)
+	require.NoError(t, s.Client(t).Ping(t.Context()).Err())
+	ran, err := os.ReadFile(filepath.Join(dir, "ran"))
+	require.NoError(t, err)
+	require.Equal(t, other+"\n", string(ran))
+
+	t.Setenv("REDLATCH_REDIS_SERVER", filepath.Join(dir, "missing"))
+	require.Contains(t, outcome(observe(t, func(tb testing.TB) { Start(tb) })).failed, "REDLATCH_REDIS_SERVER")
 }
 
 // observer is a testing.TB that keeps how a test would have ended.
