@@ -206,20 +206,20 @@ func FuzzDeliveries(f *testing.F) {
 		asked := readClocks()
 		first, second := b.enter("k", "token", asked), b.enter("k", "token 2", asked)
 		elsewhere := b.enter("l", "token", asked)
-		real := fmt.Sprintf("1000 %d 5 1700000000000123 5 tokenk", time.Now().Unix())
+		sent := fmt.Sprintf("1000 %d 5 1700000000000123 5 tokenk", time.Now().Unix())
 		in := &reading{edits}
 		genuine := false
 		for len(in.text) > 0 {
-			message := real
-			switch kind, at := in.next()%5, int(in.next())%(len(real)+1); kind {
+			message := sent
+			switch kind, at := in.next()%5, int(in.next())%(len(sent)+1); kind {
 			case 0:
 				genuine = true
 			case 1:
-				message = real[:at]
+				message = sent[:at]
 			case 2:
-				message = real[at:]
+				message = sent[at:]
 			case 3:
-				message = real[:at] + string([]byte{in.next()}) + real[at:]
+				message = sent[:at] + string([]byte{in.next()}) + sent[at:]
 			default:
 				message = forged
 			}

@@ -127,7 +127,7 @@ func TestPlainClientDeletesOurLock(t *testing.T) {
 		"not renewed": {redlatch.WithoutRenewal()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withPlainClients(t, func(t *testing.T, s *site, foreign *plain, l redlatch.Locker) {
+			withPlainClients(t, func(t *testing.T, _ *site, foreign *plain, l redlatch.Locker) {
 				losses := make(chan redlatch.Event, 10)
 				hooks := redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { losses <- e }})
 

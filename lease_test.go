@@ -449,8 +449,8 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 		require.Equal(t, int64(1), s.releases.Load())
 		require.ErrorIs(t, lock.Err(), ErrReleased)
 		select {
-		case <-done:
-			require.Fail(t, "Unlock returned before the renewal")
+		case err := <-done:
+			require.Failf(t, "Unlock returned before the renewal", "with %v", err)
 		default:
 		}
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrReleased)

@@ -20,7 +20,7 @@ import (
 // onNearClients runs test on every kind of client whose commands come back in time by themselves, so
 // that callers without an end of their own carry them out. Each goes through a proxy.
 func onNearClients(t *testing.T, test func(t *testing.T, direct *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient)) {
-	for name, make := range map[string]func(t *testing.T, o *redis.Options) redis.UniversalClient{
+	for name, wrap := range map[string]func(t *testing.T, o *redis.Options) redis.UniversalClient{
 		"pipelined": func(t *testing.T, o *redis.Options) redis.UniversalClient {
 			client := redis.NewClient(o)
 			t.Cleanup(func() { _ = client.Close() })
@@ -43,7 +43,7 @@ func onNearClients(t *testing.T, test func(t *testing.T, direct *redis.Client, p
 	} {
 		t.Run(name, func(t *testing.T) {
 			direct, p, _ := behindProxy(t)
-			client := make(t, p.Options())
+			client := wrap(t, p.Options())
 			warm, err := newLocker(t, client).TryLock(context.Background(), "warm") // the scripts are loaded
 			require.NoError(t, err)
 			require.NoError(t, warm.Extend(t.Context(), time.Second))

@@ -390,7 +390,7 @@ func TestIdleWaitersAreQuiet(t *testing.T) {
 // calls returns how often Redis ran a command.
 func calls(t *testing.T, admin *redis.Client, command string) (n float64) {
 	t.Helper()
-	for _, line := range strings.Split(admin.Info(t.Context(), "commandstats").Val(), "\r\n") {
+	for line := range strings.SplitSeq(admin.Info(t.Context(), "commandstats").Val(), "\r\n") {
 		if _, err := fmt.Sscanf(line, "cmdstat_"+command+":calls=%f,", &n); err == nil {
 			return n
 		}

@@ -19,9 +19,9 @@ func oneNode(t *testing.T) (*miniredis.Miniredis, *node) {
 	return m, newNode(client, 1)
 }
 
-func quorumClaim(token string, fence uint64) *claim {
+func quorumClaim(fence uint64) *claim {
 	c := &claim{
-		key: "k", token: token, ttl: time.Minute, bound: time.Minute, fenced: true, fence: fence,
+		key: "k", token: "mine", ttl: time.Minute, bound: time.Minute, fenced: true, fence: fence,
 		until: time.Now().Add(time.Minute), life: &life{},
 	}
 	c.fences, c.queue = companions(c.key)
@@ -36,13 +36,13 @@ func TestRaiseNeedsTheLock(t *testing.T) {
 		if holder != "" {
 			require.NoError(t, m.Set("k", holder))
 		}
-		_, err := n.do(context.Background(), raise, quorumClaim("mine", 70), form{})
+		_, err := n.do(context.Background(), raise, quorumClaim(70), form{})
 		require.ErrorIs(t, err, ErrLost)
 		require.False(t, m.Exists("{k}:fence:k"))
 	}
 	require.NoError(t, m.Set("k", "mine"))
 	for _, fence := range []uint64{70, 60} {
-		g, err := n.do(context.Background(), raise, quorumClaim("mine", fence), form{})
+		g, err := n.do(context.Background(), raise, quorumClaim(fence), form{})
 		require.NoError(t, err)
 		require.Equal(t, uint64(70), g.fence, "a counter that is higher is told, and not lowered")
 	}
@@ -52,9 +52,9 @@ func TestRaiseNeedsTheLock(t *testing.T) {
 // as it was has ended, or where somebody else has the key.
 func TestHealEndsWithTheLease(t *testing.T) {
 	m, n := oneNode(t)
-	over := quorumClaim("mine", 70)
+	over := quorumClaim(70)
 	over.life.state.Store(lifeReleased)
-	late := quorumClaim("mine", 70)
+	late := quorumClaim(70)
 	late.until = time.Now()
 	for _, c := range []*claim{over, late} {
 		_, err := n.do(context.Background(), heal, c, form{})
@@ -62,10 +62,10 @@ func TestHealEndsWithTheLease(t *testing.T) {
 		require.Empty(t, m.Keys())
 	}
 	require.NoError(t, m.Set("k", "another"))
-	_, err := n.do(context.Background(), heal, quorumClaim("mine", 70), form{})
+	_, err := n.do(context.Background(), heal, quorumClaim(70), form{})
 	require.ErrorIs(t, err, ErrNotAcquired)
 	m.Del("k")
-	_, err = n.do(context.Background(), heal, quorumClaim("mine", 70), form{})
+	_, err = n.do(context.Background(), heal, quorumClaim(70), form{})
 	require.NoError(t, err)
 	m.CheckGet(t, "k", "mine")
 	m.CheckGet(t, "{k}:fence:k", "70")

@@ -231,9 +231,9 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 	t := r.ask(ctx, "inspect", c, inspect, form{})
 	var st Status
 	t.collect(ctx, func() bool {
-		var clear bool
-		st, clear = r.common(t, c.token)
-		return clear
+		var certain bool
+		st, certain = r.common(t, c.token)
+		return certain
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -260,8 +260,8 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 
 // common returns what a quorum of the answers has in common: the holder, or that there is none,
 // how long a quorum of the holder's keys lasts, and the counter; with a token, that of the nodes
-// that hold it. It reports whether that makes both the holder and the counter clear.
-func (r *redlock) common(t *tally, token string) (st Status, clear bool) {
+// that hold it. It reports whether that makes both the holder and the counter certain.
+func (r *redlock) common(t *tally, token string) (st Status, certain bool) {
 	ttls := make(map[string][]time.Duration) // by holder
 	counters := make(map[uint64]int)
 	for _, j := range t.answers {

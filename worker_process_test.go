@@ -63,7 +63,8 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 
 	require.NoError(t, in.Close()) // the work is done
 	var last string
-	for last = range said {
+	for line := range said {
+		last = line
 	}
 	require.Equal(t, "ended <nil>", last)
 	require.NoError(t, worker.Wait())

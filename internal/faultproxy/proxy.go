@@ -30,7 +30,7 @@ type Proxy struct {
 	network string
 	target  string
 	addr    string
-	ctx     context.Context // ends with the Proxy
+	ctx     context.Context //nolint:containedctx // ends with the Proxy, which no caller's context does
 	wg      sync.WaitGroup  // every goroutine of the Proxy
 
 	mu           sync.Mutex // guards the fields below and those of every link

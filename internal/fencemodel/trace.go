@@ -31,7 +31,7 @@ const (
 	isEmptied
 )
 
-// String names attempts a, b, … and nodes n1, n2, …
+// String names attempts a, b and so on, and nodes n1, n2 and so on.
 func (p step) String() string {
 	var b strings.Builder
 	for i := range maxAttempts {

@@ -35,7 +35,7 @@ func TestTableFitsTheTree(t *testing.T) {
 				test, subtests, nested := strings.Cut(path, "/")
 				requireMatch(t, test, tests)
 				if nested {
-					for _, subtest := range strings.Split(subtests, "/") {
+					for subtest := range strings.SplitSeq(subtests, "/") {
 						requireMatch(t, subtest, words)
 					}
 				}

@@ -22,11 +22,11 @@ func TestDyingBinary(t *testing.T) {
 	}
 	paused := Start(t)
 	paused.Pause()
-	println := func(s *Server) { _, _ = os.Stdout.WriteString("dir " + s.dir + "\n") }
-	println(Shared(t))
-	println(Start(t))
-	println(StartTCP(t))
-	println(paused)
+	tell := func(s *Server) { _, _ = os.Stdout.WriteString("dir " + s.dir + "\n") }
+	tell(Shared(t))
+	tell(Start(t))
+	tell(StartTCP(t))
+	tell(paused)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	panic("as wished")
 }

@@ -267,7 +267,7 @@ func outcome(o *observer) observer {
 // shortDir is t.TempDir with a path that is short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rl")
+	dir, err := os.MkdirTemp("", "rl") //nolint:usetesting // its paths are too long
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
