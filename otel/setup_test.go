@@ -105,7 +105,7 @@ func (b *lab) span(t *testing.T, name string) sdktrace.ReadOnlySpan {
 func attributes(s sdktrace.ReadOnlySpan) map[string]string {
 	said := make(map[string]string)
 	for _, a := range s.Attributes() {
-		said[string(a.Key)] = a.Value.Emit()
+		said[string(a.Key)] = a.Value.String()
 	}
 	return said
 }

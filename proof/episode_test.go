@@ -106,6 +106,8 @@ func (e *episode) keys() (keys []string) {
 }
 
 // hire starts the workers of all sites.
+//
+//nolint:revive // neither context is the call's: they are what the workers get
 func (e *episode) hire(keys []string, working, bound context.Context) (crew *sync.WaitGroup, processes []*process) {
 	crew = new(sync.WaitGroup)
 	for i, s := range e.world.sites {

@@ -20,7 +20,7 @@ type fault struct {
 type gremlin struct {
 	*world
 	rng  *rand.Rand
-	calm context.Context
+	calm context.Context //nolint:containedctx // a gremlin is a job that ends with it
 }
 
 // faults returns those that can strike in a world. Keeping says that no lock may be forgotten while its

@@ -83,6 +83,8 @@ type handleModel struct {
 
 // err returns what Err has to say now. It is unsure where a renewal may have found out that the key is
 // gone.
+//
+//nolint:revive // the error is a value here, no failure
 func (h *handleModel) err() (err error, unsure bool) {
 	switch {
 	case h.end != nil:

@@ -103,7 +103,7 @@ func (w *worker) acquire(bound context.Context, key string) handle {
 		if w.chance(30) {
 			ask.token = uuid.NewString()
 		}
-	case w.chance(15):
+	case w.chance(15): //nolint:gocritic // a chance of its own
 		short, cancel := context.WithTimeout(bound, time.Duration(w.rng.Int64N(int64(60*time.Millisecond))))
 		defer cancel()
 		ctx, patient = short, false

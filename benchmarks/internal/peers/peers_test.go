@@ -34,7 +34,7 @@ func eachPeer(t *testing.T, pipelined bool, test func(t *testing.T, p Peer, serv
 }
 
 func TestEveryAdapterExcludesUntilUnlock(t *testing.T) {
-	eachPeer(t, true, func(t *testing.T, p Peer, _ *redistest.Server, l Locker, ctx context.Context) {
+	eachPeer(t, true, func(t *testing.T, _ Peer, _ *redistest.Server, l Locker, ctx context.Context) {
 		lock, err := l.Lock(ctx, "key")
 		require.NoError(t, err)
 		short, cancel := context.WithTimeout(ctx, 150*time.Millisecond)

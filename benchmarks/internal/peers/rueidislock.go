@@ -72,7 +72,7 @@ func (release rueidisLock) Unlock(context.Context) error {
 
 type watchedLock struct {
 	rueidisLock
-	held context.Context
+	held context.Context //nolint:containedctx // what WithContext returned is how that package tells of a loss
 }
 
 func (k watchedLock) Held() bool { return k.held.Err() == nil }

@@ -9,6 +9,7 @@ import (
 // Unit says how a figure reads. Figures are kept in the base unit.
 type Unit string
 
+// The units of all figures.
 const (
 	Seconds Unit = "s"     // a duration
 	Rate    Unit = "1/s"   // so many a second

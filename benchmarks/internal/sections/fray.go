@@ -113,6 +113,9 @@ func (f *fray) end() (longest time.Duration) {
 
 // raise makes highest at least n.
 func raise(highest *atomic.Int64, n int64) {
-	for old := highest.Load(); n > old && !highest.CompareAndSwap(old, n); old = highest.Load() {
+	for old := highest.Load(); n > old; old = highest.Load() {
+		if highest.CompareAndSwap(old, n) {
+			return
+		}
 	}
 }
