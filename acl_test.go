@@ -46,7 +46,7 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	g := &grantee{waiting: make(chan redlatch.Event, 10), polling: make(chan error, 10)}
 	var clients []redis.UniversalClient
 	for range min(kinds[i].nodes, 3) {
-		s := redistest.Start(t)
+		s := redistest.Start(t, "--acl-pubsub-default", "allchannels") // as Redis 6.2 has it
 		admin := s.Client(t)
 		line := []any{"acl", "setuser", "locks", "reset", "on", ">secret"}
 		for _, right := range rights {
@@ -235,6 +235,9 @@ func TestACLLinesAreEnough(t *testing.T) {
 func TestACLLinesHaveNothingToSpare(t *testing.T) {
 	for strategy, rights := range aclLines(t) {
 		for i, right := range rights {
+			if right == "resetchannels" { // it takes rights away
+				continue
+			}
 			t.Run(strategy+" without "+right, func(t *testing.T) {
 				t.Parallel()
 				g := newGrantee(t, strategy, slices.Delete(slices.Clone(rights), i, i+1))

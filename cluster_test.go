@@ -21,8 +21,7 @@ func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 	for i := range 3 {
 		s := redistest.StartTCP(t, "--cluster-enabled", "yes")
 		c := s.Client(t)
-		first, last := i*16384/3, (i+1)*16384/3-1
-		require.NoError(t, c.Do(ctx, "cluster", "addslotsrange", first, last).Err())
+		require.NoError(t, c.ClusterAddSlotsRange(ctx, i*16384/3, (i+1)*16384/3-1).Err())
 		for _, addr := range addrs {
 			host, port, err := net.SplitHostPort(addr)
 			require.NoError(t, err)
