@@ -528,7 +528,7 @@ func TestGuaranteesNameRealTests(t *testing.T) {
 	documents, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	named := 0
-	for _, document := range append(documents, "README.md", "SECURITY.md") {
+	for _, document := range append(documents, "README.md", "SECURITY.md", "CONTRIBUTING.md") {
 		text := mustRead(t, document)
 		for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*`).FindAllString(text, -1) {
 			require.True(t, exist[name], "%s names %s", document, name)
