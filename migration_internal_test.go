@@ -308,7 +308,7 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, err = p.Lock(ctx, "k")
-				if answer == ErrNotAcquired {
+				if errors.Is(answer, ErrNotAcquired) {
 					require.ErrorIs(t, err, context.DeadlineExceeded)
 				}
 				require.ErrorIs(t, err, answer)

@@ -221,7 +221,7 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 			return newQuorum(t, c, long...), newQuorum(t, c, long...)
 		},
 		"one prefix twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			opts := append(long, redlatch.WithKeyPrefix("v2:"))
+			opts := append([]redlatch.Option{redlatch.WithKeyPrefix("v2:")}, long...)
 			return newLocker(t, c[0], opts...), newLocker(t, c[0], opts...)
 		},
 		"a migration and one of its sides": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {

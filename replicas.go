@@ -45,7 +45,7 @@ func (c *claim) patient() *claim {
 
 // processAndWait runs a command of j and WAIT behind it, on one connection.
 func (n *node) processAndWait(ctx context.Context, j *job, cmd redis.Cmder) error {
-	var client redis.UniversalClient = n.client
+	client := n.client
 	cluster, clustered := client.(*redis.ClusterClient)
 	if clustered {
 		master, err := cluster.MasterForKey(ctx, j.claim.key)

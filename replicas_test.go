@@ -235,7 +235,7 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 func TestReplicasInACluster(t *testing.T) {
 	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
 	admin := s.Client(t)
-	require.NoError(t, admin.Do(t.Context(), "cluster", "addslotsrange", 0, 16383).Err())
+	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	replica := redistest.StartTCP(t, "--cluster-enabled", "yes")
 	copied := replica.Client(t)
 	host, port, _ := strings.Cut(s.Addr(), ":")

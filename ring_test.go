@@ -64,11 +64,11 @@ func TestRingShardThatIsDownFailsItsKeysOnly(t *testing.T) {
 	connect := toRing(map[string]string{"a": a.Addr(), "b": b.Addr()}, alwaysUp)
 	down, up := on(t, a, connect(t)), on(t, b, connect(t))
 	for name, fault := range map[string]func(){"silent": a.Pause, "dead": a.Kill} {
-		for _, make := range []func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
+		for _, strategy := range []func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
 			redlatch.NewSetNXPX, redlatch.NewLegacySetNX,
 		} {
 			a.Restart(t)
-			l, err := make(connect(t), redlatch.WithOpTimeout(bound))
+			l, err := strategy(connect(t), redlatch.WithOpTimeout(bound))
 			require.NoError(t, err)
 			lock := lockAfterTrouble(t, l, down)
 			fault()
