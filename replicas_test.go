@@ -86,8 +86,7 @@ func TestTooFewReplicasGrantNothing(t *testing.T) {
 	require.ErrorContains(t, err, "1 of 2 replicas")
 }
 
-// TestAdoptedLockIsOnReplicas: Adopt writes, also where the lease is the longer one already, so that
-// its WAIT is not answered for what was confirmed before.
+// TestAdoptedLockIsOnReplicas: Adopt grants too, also where the lease is the longer one already.
 func TestAdoptedLockIsOnReplicas(t *testing.T) {
 	primary, replica := withReplica(t)
 	o := primary.Options()

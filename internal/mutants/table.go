@@ -794,9 +794,11 @@ var mutants = []mutant{
 		tests: "TestWaiterClaimsOnReplicas",
 	},
 	{
-		name: "a grant that writes nothing has nothing confirmed", rule: "Replicas", file: "extend.lua",
-		old:   `redis.call('PEXPIRE', KEYS[1], left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
-		new:   `if left < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end`,
+		name: "Adopt asks no replicas", rule: "Replicas", file: "set_nx_px.go",
+		old: `if c.replicas > 0 {
+		_, err := s.node.start`,
+		new: `if false {
+		_, err := s.node.start`,
 		tests: "TestAdoptedLockIsOnReplicas",
 	},
 	{
