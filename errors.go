@@ -131,8 +131,9 @@ func (e *noReply) Error() string {
 
 func (e *noReply) Unwrap() error { return e.last }
 
-// Timeout makes it a timeout to those who ask as they ask a [net.Error].
-func (e *noReply) Timeout() bool { return true }
+// Timeout and Temporary make it a [net.Error], and a timeout to those who ask one.
+func (e *noReply) Timeout() bool   { return true }
+func (e *noReply) Temporary() bool { return true }
 
 // undone marks the error of an operation that was not carried out, or was taken back since.
 type undone struct{ err error }

@@ -302,7 +302,8 @@ func TestUnlockIsBoundedBySilence(t *testing.T) {
 	var timeout net.Error
 	require.ErrorContains(t, err, "no reply within 200ms")
 	require.NotErrorIs(t, err, redlatch.ErrLost)
-	require.False(t, errors.As(err, &timeout) && !timeout.Timeout())
+	require.ErrorAs(t, err, &timeout)
+	require.True(t, timeout.Timeout())
 	require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
 }
 
