@@ -1,0 +1,81 @@
+package redlatch_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// What no client can mend is shown here: two owners who both believe, and the fence that tells a
+// resource which of them is the newer. A fail-over is in failover_test.go.
+
+// twoOwners requires that both locks are trusted, that the fence knows better, and that the first
+// owner's Unlock leaves the second one alone.
+func twoOwners(t *testing.T, first, second *redlatch.Lock) {
+	t.Helper()
+	require.NoError(t, first.Err())
+	require.NoError(t, second.Err())
+	if first.Fence() != 0 {
+		require.Greater(t, second.Fence(), first.Fence())
+	}
+	require.ErrorIs(t, first.Unlock(t.Context()), redlatch.ErrLost)
+	require.NoError(t, second.Extend(t.Context(), time.Minute))
+	require.NoError(t, second.Unlock(t.Context()))
+}
+
+// TestUnpersistedRestartMakesTwoOwners: one server that keeps nothing on disk is restarted.
+func TestUnpersistedRestartMakesTwoOwners(t *testing.T) {
+	for name, strategy := range map[string]func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
+		"SetNXPX": redlatch.NewSetNXPX, "LegacySetNX": redlatch.NewLegacySetNX,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			l, err := strategy(s.Client(t), longTTL, redlatch.WithoutRenewal())
+			require.NoError(t, err)
+			first := mustLock(t, l, "k")
+			s.Kill()
+			s.Restart(t)
+			twoOwners(t, first, mustLock(t, l, "k", redlatch.WithOpTimeout(10*time.Second)))
+		})
+	}
+}
+
+// TestForgetfulNodeVotesTwice: a node of a bare quorum is restarted without its data and comes back
+// at once.
+func TestForgetfulNodeVotesTwice(t *testing.T) {
+	var servers []*redistest.Server
+	var clients []redis.UniversalClient
+	for range 3 {
+		s := redistest.Start(t)
+		servers, clients = append(servers, s), append(clients, s.Client(t))
+	}
+	l, err := redlatch.NewRedlock(clients, longTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(10*time.Second))
+	require.NoError(t, err)
+	last := servers[2].Client(t)
+	require.NoError(t, last.Set(t.Context(), "k", "another", time.Hour).Err())
+	first := mustLock(t, l, "k")
+	require.NoError(t, last.Del(t.Context(), "k").Err())
+	servers[1].Kill()
+	servers[1].Restart(t)
+	// Fences of a quorum count from whole seconds: the node that came back counts on in the next one.
+	<-time.After(time.Until(time.Now().Truncate(time.Second).Add(1010 * time.Millisecond)))
+	twoOwners(t, first, mustLock(t, l, "k"))
+}
+
+// TestClockStepMakesTwoOwners: the clock of the server is stepped forward by an hour.
+func TestClockStepMakesTwoOwners(t *testing.T) {
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLocker(t, client, redlatch.WithoutRenewal())
+	first := mustLock(t, l, "k")
+	m.SetTime(time.Now().Add(time.Hour))
+	m.FastForward(time.Hour)
+	twoOwners(t, first, mustLock(t, l, "k"))
+}
