@@ -306,6 +306,7 @@ func TestExtendHealsEmptiedNodes(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, false)
 	lock := mustLock(t, l, "k", redlatch.WithoutRenewal())
+	eventually(t, "on all nodes", func() bool { return n.have(t, "k") == 5 })
 	require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
 	require.NoError(t, n.direct[1].Set(t.Context(), "k", "a stranger", 0).Err())
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
