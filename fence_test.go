@@ -192,3 +192,23 @@ func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
 		n.proxies[2].Heal()
 	}
 }
+
+// TestAdoptedQuorumLockHasAFence: where no quorum of the token's nodes has one counter any more, they
+// agree anew, on a fence that is no older than any that was issued.
+func TestAdoptedQuorumLockHasAFence(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, false, redlatch.WithoutRenewal())
+	lock := mustLock(t, l, "k")
+	eventually(t, "on all nodes", func() bool { return n.have(t, "k") == 5 })
+	for i, c := range n.direct {
+		require.NoError(t, c.Set(t.Context(), "{k}:fence:k", lock.Fence()+uint64(i), time.Hour).Err())
+	}
+	adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, adopted.Fence(), lock.Fence()+2, "the least that a quorum can have")
+	require.NoError(t, adopted.Unlock(t.Context()))
+	eventually(t, "released", func() bool { return n.have(t, "k") == 0 })
+	next := mustLock(t, l, "k")
+	require.Greater(t, next.Fence(), adopted.Fence())
+	require.NoError(t, next.Unlock(t.Context()))
+}
