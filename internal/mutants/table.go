@@ -1025,7 +1025,7 @@ redis.call('GETSET', KEYS[1], stamp)`,
 		new: `var in *room
 	for _, r := range b.rooms {
 		for _, w := range r.waiters {
-			if w.token == h.token {
+			if w.token == h.token && (in == nil || r != b.rooms[h.key]) {
 				in = r
 			}
 		}
