@@ -45,10 +45,10 @@ end
 if queue then
   redis.call('ZREM', queue, ARGV[4])
 end
--- A lease is never shortened by an acquire that comes again. It is written in any case, so that
--- WAIT has something to wait for.
-local left = holder and redis.call('PTTL', KEYS[1]) or -1
-redis.call('SET', KEYS[1], ARGV[1], 'PX', left < tonumber(ARGV[2]) and ARGV[2] or left + 1)
+-- A lease is never shortened by an acquire that comes again.
+if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
 if not fence then
   return 1
 end

@@ -10,9 +10,9 @@
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
--- It is written in any case, so that WAIT has something to wait for.
-local left = redis.call('PTTL', KEYS[1])
-redis.call('PEXPIRE', KEYS[1], left < tonumber(ARGV[2]) and ARGV[2] or left + 1)
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
 if KEYS[2] then
   redis.call('PEXPIRE', KEYS[2], 86400000) -- as acquire.lua has it
 end

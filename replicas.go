@@ -10,7 +10,7 @@ import (
 
 // WAIT answers for the writes of its own connection: on another one it says at once how many
 // replicas have confirmed what was written there, which means nothing. So it is pipelined with the
-// script whose write it is to confirm, which writes whenever it grants.
+// script whose write it is to confirm.
 
 // An acknowledgement is what WAIT answered to the last command of a job.
 type acknowledgement struct {

@@ -144,14 +144,14 @@ var mutants = []mutant{
 	},
 	{
 		name: "an acquire that comes again shortens the lease", rule: "4", file: "acquire.lua",
-		old:   `left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
-		new:   `ARGV[2])`,
+		old:   `if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
+		new:   `if true then`,
 		tests: conformance + "an acquire that comes again",
 	},
 	{
 		name: "Extend shortens the lease in Redis", rule: "4", file: "extend.lua",
-		old:   `left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
-		new:   `ARGV[2])`,
+		old:   `if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
+		new:   `if true then`,
 		tests: conformance + "Extend lengthens",
 	},
 	{
@@ -195,7 +195,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a key without a TTL", rule: "6", file: "acquire.lua",
-		old:   `redis.call('SET', KEYS[1], ARGV[1], 'PX', left < tonumber(ARGV[2]) and ARGV[2] or left + 1)`,
+		old:   `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`,
 		new:   `redis.call('SET', KEYS[1], ARGV[1])`,
 		tests: conformance + "Inspect tells",
 	},
