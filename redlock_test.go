@@ -427,6 +427,25 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	wg.Wait()
 }
 
+// TestLateGrantOfARefusedTokenIsReleased is for a token of the caller's choice, whose late grants nobody
+// else undoes: so many nodes are another's that it is refused before the others have answered.
+func TestLateGrantOfARefusedTokenIsReleased(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, true)
+	for _, c := range n.direct[:3] {
+		require.NoError(t, c.Set(t.Context(), "k", "another", time.Hour).Err())
+	}
+	for _, p := range n.proxies[3:] {
+		p.Delay(300 * time.Millisecond)
+	}
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	for _, c := range n.direct[3:] {
+		eventually(t, "it was granted", func() bool { return c.Exists(t.Context(), "{k}:fence:k").Val() == 1 })
+		gone(t, c, "k")
+	}
+}
+
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once, all granted.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)

@@ -1,0 +1,162 @@
+package main
+
+// ends are mistakes about the end of a lock.
+var ends = []mutant{
+	{
+		name: "an Unlock that deletes nothing", rule: "7", file: "release.lua",
+		old:   `return call('DEL', KEYS[1])`,
+		new:   `return 1`,
+		tests: "TestLostReplyIsNotLostOwnership/fenced",
+	},
+	{
+		name: "release without compare", rule: "7", file: "release.lua",
+		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
+		new:   `if ARGV[1] == '' then`,
+		tests: conformance + "after expiry",
+	},
+	{
+		name: "extend without compare", rule: "7", file: "extend.lua",
+		old:   `if redis.call('GET', KEYS[1]) ~= ARGV[1] then`,
+		new:   `if false then`,
+		tests: plainOnes + "a token is compared whole",
+	},
+	{
+		name: "a second Unlock that succeeds", rule: "7", file: "lease.go",
+		old:   `return ErrReleased`,
+		new:   `return nil`,
+		tests: conformance + "an unlocked key",
+	},
+	{
+		name: "an Unlock whose reply was lost is ErrLost", rule: "7", file: "set_nx_px.go",
+		old:   `if resent && errors.Is(err, ErrLost) {`,
+		new:   `if resent && errors.Is(err, ErrNotAcquired) {`,
+		tests: "TestLostReplyIsNotLostOwnership",
+	},
+	{
+		name: "an Unlock that never left is a success", rule: "7", file: "node.go",
+		old:   `resent = resent || !never && !answered(err)`,
+		new:   `resent = resent || !answered(err)`,
+		tests: "TestUnlockThatNeverLeftFindsTheLockLost",
+	},
+	{
+		name: "an Unlock that Redis refused is a success", rule: "7", file: "node.go",
+		old:   `resent = resent || !never && !answered(err)`,
+		new:   `resent = resent || !never`,
+		tests: "TestRefusedUnlockIsNoSuccess",
+	},
+	{
+		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "lease.go",
+		old: `err := l.engine.strategy.release(detached(ctx), &l.claim)`,
+		new: `if lost != nil {
+		return lost
+	}
+	err := l.engine.strategy.release(detached(ctx), &l.claim)`,
+		tests: "TestSuspendedMachineWakesUpKnowing",
+	},
+	{
+		name: "Unlock under the caller's ctx", rule: "8", file: "lease.go",
+		old:   `err := l.engine.strategy.release(detached(ctx), &l.claim)`,
+		new:   `err := l.engine.strategy.release(ctx, &l.claim)`,
+		tests: "TestUnlockIsDetachedFromItsCtx",
+	},
+	{
+		name: "a clean-up under the caller's ctx", rule: "8", file: "engine.go",
+		old:   `e.strategy.release(detached(ctx), c)`,
+		new:   `e.strategy.release(ctx, c)`,
+		tests: "TestUndoIsDetachedFromItsCtx",
+	},
+	{
+		name: "the op timeout not applied", rule: "8", file: "node.go",
+		old:   `time.Now().Add(c.bound)`,
+		new:   `time.Now().Add(2 * time.Second)`,
+		tests: "TestUnlockIsBoundedBySilence",
+	},
+	{
+		name: "the loss waits for the renewal's answer", rule: "9", file: "lease.go",
+		old: `if after == nil {
+		l.timer.Reset(l.nextLocked())`,
+		new: `if after == nil && !renew {
+		l.timer.Reset(l.nextLocked())`,
+		tests: "TestLossNeedsNoAnswer",
+	},
+	{
+		name: "validity by the monotonic clock only", rule: "10", file: "lease.go",
+		old:   `return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))`,
+		new:   `return i.mono.Sub(earlier.mono)`,
+		tests: "TestSuspendedMachineWakesUpKnowing",
+	},
+	{
+		name: "validity by the wall clock only", rule: "10", file: "lease.go",
+		old:   `return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))`,
+		new:   `return i.wall.Sub(earlier.wall)`,
+		tests: "TestSuspendedMachineWakesUpKnowing",
+	},
+	{
+		name: "Err believes the timer", rule: "10", file: "lease.go",
+		old: `after := l.judgeLocked()
+	l.mu.Unlock()`,
+		new: `after := l.err
+	l.mu.Unlock()`,
+		tests: "TestSuspendedMachineWakesUpKnowing",
+	},
+	{
+		name: "an answer after the end revives the lock", rule: "10", file: "lease.go",
+		old:   `after := l.judgeLocked() // an answer after the end comes too late`,
+		new:   `after := l.err`,
+		tests: "TestLateAnswerRevivesNothing",
+	},
+	{
+		name: "Done stays open", rule: "11", file: "lease.go",
+		old: `if l.done != nil {
+		close(l.done)`,
+		new: `if false {
+		close(l.done)`,
+		tests: "TestLossNeedsNoAnswer",
+	},
+	{
+		name: "Done closed twice", rule: "11", file: "lease.go",
+		old:   `if l.err == nil && l.engine.now().since(l.start) >= l.length {`,
+		new:   `if l.engine.now().since(l.start) >= l.length {`,
+		tests: "TestWallClockStepsBackHarmlessly",
+	},
+	{
+		name: "a context that does not say why it ended", rule: "11", file: "lease.go",
+		old:   `cancel(err)` + "\n\t}\n\tl.contexts = nil",
+		new:   `cancel(nil)` + "\n\t}\n\tl.contexts = nil",
+		tests: "TestContextEndsWithItsParentOrItsLock",
+	},
+	{
+		name: "a context that is kept after it ended", rule: "11", file: "lease.go",
+		old:   `delete(l.contexts, ctx)`,
+		new:   ``,
+		tests: "TestContextEndsWithItsParentOrItsLock",
+	},
+	{
+		name: "a loss reported twice", rule: "11", file: "lease.go",
+		old:   `if before == nil && errors.Is(after, ErrLost) {`,
+		new:   `if errors.Is(after, ErrLost) {`,
+		tests: "TestEachTransitionIsReportedOnce",
+	},
+	{
+		name: "a renewal that outlives Unlock", rule: "11", file: "lease.go",
+		old:   `l.running.Wait()`,
+		new:   ``,
+		tests: "TestUnlockWaitsForARenewalInFlight",
+	},
+	{
+		name: "a renewal that starts after Unlock began", rule: "11", file: "lease.go",
+		old: `l.endLocked(ErrReleased)`,
+		new: `defer func() {
+			l.mu.Lock()
+			l.endLocked(ErrReleased)
+			l.mu.Unlock()
+		}()`,
+		tests: "TestUnlockWaitsForARenewalInFlight",
+	},
+	{
+		name: "WithMaxHold does not hold back Extend", rule: "WithMaxHold", file: "lease.go",
+		old:   `length = min(length, l.cfg.maxHold-start.since(l.granted))`,
+		new:   ``,
+		tests: "TestMaxHoldIsExact",
+	},
+}

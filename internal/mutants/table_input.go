@@ -1,0 +1,42 @@
+package main
+
+// inputs are mistakes about errors and bad input.
+var inputs = []mutant{
+	{
+		name: "a lock is written before the counter is read", rule: "19", file: "acquire.lua",
+		old: `fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
+		new: `redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
+  fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
+		tests: conformance + "a counter that is none",
+	},
+	{
+		name: "somebody's data taken for a counter", rule: "19", file: "acquire.lua",
+		old:   `return redis.error_reply('ERR the fence counter holds something else')`,
+		new:   `fence = 0`,
+		tests: conformance + "a counter that is none",
+	},
+	{
+		name: "a key of another type does not end the lock", rule: "19", file: "set_nx_px.go",
+		old:   `case wrongType(err):`,
+		new:   `case false:`,
+		tests: conformance + "a stranger's list",
+	},
+	{
+		name: "a nil client hidden in an interface", rule: "20", file: "options.go",
+		old:   `v.Kind() == reflect.Pointer && v.IsNil()`,
+		new:   `v.Kind() == reflect.Pointer && false`,
+		tests: conformance + "bad input",
+	},
+	{
+		name: "an empty key", rule: "20", file: "engine.go",
+		old:   `if key == "" {`,
+		new:   `if false {`,
+		tests: conformance + "bad input",
+	},
+	{
+		name: "a drift that is not a number", rule: "20", file: "options.go",
+		old:   `if !(factor >= 0 && factor < 1) {`,
+		new:   `if factor < 0 || factor >= 1 {`,
+		tests: conformance + "bad input",
+	},
+}

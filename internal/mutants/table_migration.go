@@ -1,0 +1,137 @@
+package main
+
+// migrations are mistakes about NewMigration.
+var migrations = []mutant{
+	{
+		name: "a migration that takes from alone", rule: "Migration", file: "migration.go",
+		old: `lock, err := m.to.Lock(old.Context(ctx), key, opts...)
+		if err == nil {`,
+		new: `lock, err := old, error(nil)
+		if lock != nil {
+			return lock, nil
+		}
+		if err == nil {`,
+		tests: "TestMigrationNeighboursExclude|TestMigrationHoldsUnderBoth",
+	},
+	{
+		name: "a migration that takes to alone", rule: "Migration", file: "migration.go",
+		old: `old, err := m.from.Lock(ctx, key, opts...)
+		if err != nil {`,
+		new: `old, err := m.to.Lock(ctx, key, opts...)
+		if err == nil {
+			return old, nil
+		}
+		if err != nil {`,
+		tests: "TestMigrationNeighboursExclude|TestMigrationHoldsUnderBoth",
+	},
+	{
+		name: "from stays when to refuses an attempt", rule: "Migration", file: "migration.go",
+		old:   `_ = old.Unlock(ctx) // what cannot be reached ends with its TTL`,
+		new:   `_ = old`,
+		tests: "TestMigrationThatFailsHalfWayLeavesNeither",
+	},
+	{
+		name: "from stays when the wait for to ends", rule: "Migration", file: "migration.go",
+		old: `lost := old.Err() != nil
+		_ = old.Unlock(ctx)`,
+		new:   `lost := old.Err() != nil`,
+		tests: "TestMigrationThatFailsHalfWayLeavesNeither",
+	},
+	{
+		name: "a wait for to that outlives from", rule: "Migration", file: "migration.go",
+		old:   `m.to.Lock(old.Context(ctx), key, opts...)`,
+		new:   `m.to.Lock(ctx, key, opts...)`,
+		tests: "TestMigrationStartsOverWhenFromIsLost",
+	},
+	{
+		name: "a wait that ends when from is lost", rule: "Migration", file: "migration.go",
+		old:   `case !lost:`,
+		new:   `case lost || !lost:`,
+		tests: "TestMigrationStartsOverWhenFromIsLost",
+	},
+	{
+		name: "the end of from does not end to", rule: "Migration", file: "migration.go",
+		old:   `link(old.lease, k.lease)`,
+		new:   `_ = old.lease`,
+		tests: "TestMigrationEndsWithEither",
+	},
+	{
+		name: "the end of to does not end from", rule: "Migration", file: "migration.go",
+		old:   `link(k.lease, old.lease)`,
+		new:   `_ = k.lease`,
+		tests: "TestMigrationEndsWithEither",
+	},
+	{
+		name: "Err judges to alone", rule: "10, Migration", file: "lock.go",
+		old:   `if err := k.from.Err(); err != nil {`,
+		new:   `if err := error(nil); err != nil {`,
+		tests: "TestMigrationJudgesBothSides",
+	},
+	{
+		name: "Until is that of to", rule: "Migration", file: "lock.go",
+		old:   `old.Before(until) {`,
+		new:   `old.Equal(until) {`,
+		tests: "TestMigrationLastsAsLongAsBoth",
+	},
+	{
+		name: "Extend leaves from as it is", rule: "Migration", file: "lock.go",
+		old:   `if err := k.from.Extend(ctx, ttl); err != nil {`,
+		new:   `if err := k.from.Err(); err != nil {`,
+		tests: "TestMigrationLastsAsLongAsBoth",
+	},
+	{
+		name: "from is not unlocked", rule: "Migration", file: "lock.go",
+		old:   `if old := k.from.Unlock(ctx); err == nil {`,
+		new:   `if old := k.from.Err(); err == nil {`,
+		tests: "TestMigrationTakesFromFirstAndGivesItBackLast",
+	},
+	{
+		name: "a link that keeps a forgotten lock", rule: "13, Migration", file: "migration.go",
+		old: `link(old.lease, k.lease)`,
+		new: `link(old.lease, k.lease)
+	context.AfterFunc(k.Context(context.Background()), func() { _ = k.Err() })`,
+		tests: "TestForgottenMigrationIsRenewedNoMore",
+	},
+	{
+		name: "a migration without a probe", rule: "Migration", file: "migration.go",
+		old:   `if ctx == nil || key == "" || m.apart.Load() {`,
+		new:   `if ctx != nil || key == "" || m.apart.Load() {`,
+		tests: "TestMigrationProbeHoldsFrom",
+	},
+	{
+		name: "a probe that goes by a lock that has ended", rule: "Migration", file: "migration.go",
+		old:   `err = one.Err()`,
+		new:   `err = nil`,
+		tests: "TestMigrationProbeHoldsFrom",
+	},
+	{
+		name: "a probe that takes trouble for a refusal", rule: "Migration", file: "migration.go",
+		old:   `return errors.Is(err, ErrNotAcquired), err`,
+		new:   `return err != nil, err`,
+		tests: "TestMigrationProbeTakesTroubleForNoRefusal",
+	},
+	{
+		name: "a probe one way round", rule: "Migration", file: "migration.go",
+		old:   `held, err = probe(ctx, unknown, m.to, m.from)`,
+		new:   `err = trouble`,
+		tests: "TestMigrationOfOneKeyIsRefused/SetNXPX and LegacySetNX/miniredis",
+	},
+	{
+		name: "a probe that counts fences", rule: "Migration", file: "migration.go",
+		old:   `WithoutRenewal(), WithoutFence(),`,
+		new:   `WithoutRenewal(),`,
+		tests: "TestMigrationProbeLeavesNoKey",
+	},
+	{
+		name: "one prefix for both sides", rule: "Migration", file: "migration.go",
+		old:   `case cfg.prefix != unset:`,
+		new:   `case cfg.prefix == "none":`,
+		tests: "TestMigrationRefusesWhatOneSideCannotServe",
+	},
+	{
+		name: "options that to alone is asked about too late", rule: "20, Migration", file: "migration.go",
+		old:   `for _, side := range []Locker{m.from, m.to} {`,
+		new:   `for _, side := range []Locker{m.from} {`,
+		tests: "TestMigrationRefusesWhatOneSideCannotServe",
+	},
+}

@@ -1,0 +1,90 @@
+package main
+
+// queues are mistakes about the queue and the hand-off.
+var queues = []mutant{
+	{
+		name: "a release that frees a key that is waited for", rule: "Hand-off", file: "release.lua",
+		old:   `while queue do`,
+		new:   `while false do`,
+		tests: "TestReleaseLeavesNoGap",
+	},
+	{
+		name: "last come, first served", rule: "Hand-off", file: "release.lua",
+		old:   `pcall('ZPOPMIN', queue)`,
+		new:   `pcall('ZPOPMAX', queue)`,
+		tests: "TestFirstComeFirstServed",
+	},
+	{
+		name: "a hand-off that mints no fence", rule: "Fencing", file: "release.lua",
+		old:   `local fence = math.max((tonumber(counter or '0') or 0) + 1, time[1] * 1000000 + time[2])`,
+		new:   `local fence = tonumber(counter or '0') or 0`,
+		tests: "TestFirstComeFirstServed",
+	},
+	{
+		name: "a queue without a TTL", rule: "6", file: "acquire.lua",
+		old:   `redis.call('PEXPIRE', queue, queueMemory)`,
+		new:   ``,
+		tests: "TestFirstComeFirstServed",
+	},
+	{
+		name: "a dead process holds up the queue", rule: "Hand-off", file: "release.lua",
+		old:   `if heard > 0 or ARGV[3] then`,
+		new:   `if true then`,
+		tests: "TestCrashedWaitersAreSkipped",
+	},
+	{
+		name: "a waiter depends on its message", rule: "15", file: "queue.go",
+		old:   `lookEvery = time.Second`,
+		new:   `lookEvery = 10 * time.Second`,
+		tests: "TestLostMessageCostsASecond",
+	},
+	{
+		name: "a handed lock that is not claimed", rule: "Hand-off", file: "lease.go",
+		old:   `(l.cfg.renew || l.unclaimed)`,
+		new:   `l.cfg.renew`,
+		tests: "TestHandedLockIsClaimed/fixed",
+	},
+	{
+		name: "a handed lock trusted for longer than it is kept", rule: "2", file: "queue.go",
+		old:   `length := validity(d.claim, r.cfg.drift)`,
+		new:   `length := validity(l.claim.ttl, r.cfg.drift)`,
+		tests: "TestHandedLockIsClaimed/fixed",
+	},
+	{
+		name: "a handed lease that begins when the news arrives", rule: "2", file: "queue.go",
+		old:   `age = max(age, 0)`,
+		new:   `age = 0`,
+		tests: "TestHandedLeaseNeverBeginsAfterRedisGranted",
+	},
+	{
+		name: "a turn that the machine slept over", rule: "10", file: "queue.go",
+		old:   `age := arrived.since(asked)`,
+		new:   `age := arrived.mono.Sub(asked.mono)`,
+		tests: "TestSleptOverItsTurn",
+	},
+	{
+		name: "a message that promises more than a claim", rule: "Hand-off", file: "subscription.go",
+		old:   `claim == 0 || claim > uint64(claimTime.Milliseconds())`,
+		new:   `claim == 0`,
+		tests: "TestHandoverIsReadStrictly",
+	},
+	{
+		name: "a hand-off found by its token only", rule: "Hand-off", file: "queue.go",
+		old: `in := b.rooms[h.key]
+	if in == nil {
+		return
+	}`,
+		new: `var in *room
+	for _, r := range b.rooms {
+		for _, w := range r.waiters {
+			if w.token == h.token && (in == nil || r != b.rooms[h.key]) {
+				in = r
+			}
+		}
+	}
+	if in == nil {
+		return
+	}`,
+		tests: "TestLocksDoNotShareAQueue|TestForgedMessages",
+	},
+}

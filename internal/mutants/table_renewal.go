@@ -1,0 +1,52 @@
+package main
+
+// renewals are mistakes about renewal.
+var renewals = []mutant{
+	{
+		name: "a renewal that comes late", rule: "12", file: "lease.go",
+		old:   `l.cfg.ttl/3`,
+		new:   `2*l.cfg.ttl/3`,
+		tests: "TestHourOfRenewals",
+	},
+	{
+		name: "an unclear renewal that loses the lock", rule: "12", file: "lease.go",
+		old: `case errors.Is(err, ErrLost):
+			l.endLocked(ErrLost)`,
+		new: `case err != nil:
+			l.endLocked(ErrLost)`,
+		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
+	},
+	{
+		name: "an unclear renewal that counts as one", rule: "12", file: "lease.go",
+		old:   `case err == nil:`,
+		new:   `case !errors.Is(err, ErrLost):`,
+		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
+	},
+	{
+		name: "an unclear renewal that waits for the next one", rule: "12", file: "lease.go",
+		old:   `pause := c.bound/4 + rand.N(c.bound/2+1)`,
+		new:   `pause := l.cfg.ttl/3 + 0*rand.N(c.bound)`,
+		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
+	},
+	{
+		name: "not mine counts as unclear", rule: "12", file: "lease.go",
+		old: `case errors.Is(err, ErrLost):
+			l.endLocked(ErrLost)`,
+		new: `case false:
+			l.endLocked(ErrLost)`,
+		tests: "TestDefiniteAnswerEndsTheLeaseAtOnce",
+	},
+	{
+		name: "a forgotten lock renewed for ever", rule: "13", file: "lease.go",
+		old:   `(l.fresh != nil || l.held.Value() != nil)`,
+		new:   `true`,
+		tests: "TestForgottenLockIsRenewedNoMore",
+	},
+	{
+		name: "a goroutine for each idle lock", rule: "14", file: "lease.go",
+		old: `l.timer = time.AfterFunc(l.nextLocked(), l.tick)`,
+		new: `l.timer = time.AfterFunc(l.nextLocked(), l.tick)
+	go func() { <-l.ended() }()`,
+		tests: "TestIdleLockCostsNoGoroutine",
+	},
+}

@@ -1,0 +1,33 @@
+package main
+
+// replicas are mistakes about WithReplicas.
+var replicas = []mutant{
+	{
+		name: "a grant without its replicas", rule: "Replicas", file: "replicas.go",
+		old:   `case got.replicas < c.replicas:`,
+		new:   `case false:`,
+		tests: "TestTooFewReplicas",
+	},
+	{
+		name: "WAIT on another connection", rule: "Replicas", file: "replicas.go",
+		old: `_ = pipe.Process(ctx, once{wait})
+	_, _ = pipe.Exec(ctx) // each command has its own error`,
+		new: `_, _ = pipe.Exec(ctx)
+	_ = client.Process(ctx, once{wait})`,
+		tests: "TestTooFewReplicas",
+	},
+	{
+		name: "a waiter takes what was handed on unconfirmed", rule: "Replicas", file: "queue.go",
+		old:   `case handed != nil && r.cfg.replicas > 0:`,
+		new:   `case false:`,
+		tests: "TestWaiterClaimsOnReplicas",
+	},
+	{
+		name: "Adopt asks no replicas", rule: "Replicas", file: "set_nx_px.go",
+		old: `if c.replicas > 0 {
+		_, err := s.node.start`,
+		new: `if false {
+		_, err := s.node.start`,
+		tests: "TestAdoptedLockIsOnReplicas",
+	},
+}

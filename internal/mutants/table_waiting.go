@@ -1,0 +1,93 @@
+package main
+
+// waits are mistakes about waiting where nothing is handed on.
+var waits = []mutant{
+	{
+		name: "a pause that does not heed the holder's lease", rule: "15", file: "wait.go",
+		old:   `d = min(d, held+time.Millisecond)`,
+		new:   `d = max(d, time.Millisecond)`,
+		tests: "TestPauseEndsWithTheHoldersLease",
+	},
+	{
+		name: "a refusal that does not tell the holder's lease", rule: "15", file: "set_nx_px.go",
+		old:   `g.held = max(time.Duration(left)*time.Millisecond, time.Millisecond)`,
+		new:   `g.held = 0`,
+		tests: "TestCrashedHolderCostsItsTTL",
+	},
+	{
+		name: "trouble at the first attempt is waited out", rule: "16", file: "engine.go",
+		old:   `case !errors.Is(err, ErrNotAcquired):`,
+		new:   `case false:`,
+		tests: "TestPollingRidesTroubleOut",
+	},
+	{
+		name: "trouble ends polling", rule: "16", file: "wait.go",
+		old: `trouble = err`,
+		new: `if trouble = err; !errors.Is(err, ErrNotAcquired) {
+			return nil, err
+		}`,
+		tests: "TestPollingRidesTroubleOut",
+	},
+	{
+		name: "trouble ends a place in the queue", rule: "16", file: "queue.go",
+		old: `trouble = err
+			e.lobby.troubled`,
+		new: `return nil, err
+			e.lobby.troubled`,
+		tests: "TestWaitTellsWhatTroubledIt",
+	},
+	{
+		name: "polling does not tell what troubled it", rule: "16", file: "wait.go",
+		old:   `trouble = err`,
+		new:   `_ = err`,
+		tests: "TestPollingRidesTroubleOut",
+	},
+	{
+		name: "a place in the queue does not tell what troubled it", rule: "16", file: "queue.go",
+		old: `trouble = err
+			e.lobby.troubled`,
+		new: `_ = err
+			e.lobby.troubled`,
+		tests: "TestWaitTellsWhatTroubledIt",
+	},
+	{
+		name: "ctx not honoured in mid-command", rule: "17", file: "crew.go",
+		old:   `j.settle(grant{}, j.cutShort(ctxError(ctx)))`,
+		new:   ``,
+		tests: "TestCtxEndsACallInMidCommand/client",
+	},
+	{
+		name: "ctx not honoured between attempts", rule: "17", file: "node.go",
+		old: `case <-ctx.Done():
+		return false
+`,
+		new:   ``,
+		tests: "TestLocalWaitersTakeTurns",
+	},
+	{
+		name: "a waiter that gave up is remembered", rule: "17", file: "wait.go",
+		old:   `t.leave(key, mine)` + "\n\t\treturn false",
+		new:   `return false`,
+		tests: "TestLocalWaitersTakeTurns",
+	},
+	{
+		name: "a hidden number of tries", rule: "18", file: "wait.go",
+		old: `trouble = nil`,
+		new: `if trouble = nil; r.attempts == 64 {
+				return nil, err
+			}`,
+		tests: "TestLocalWaitersTakeTurns",
+	},
+	{
+		name: "trouble taken for a refusal", rule: "16", file: "engine.go",
+		old:   `case ctx.Err() != nil && !errors.As(err, new(*cutShort)):`,
+		new:   `case ctx.Err() != nil:`,
+		tests: "TestTroubleIsNoRefusal",
+	},
+	{
+		name: "trouble taken for a refusal in the queue", rule: "16", file: "queue.go",
+		old:   `case first && errors.As(err, new(*cutShort)):`,
+		new:   `case false:`,
+		tests: "TestTroubleIsNoRefusal",
+	},
+}
