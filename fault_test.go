@@ -197,8 +197,6 @@ func (refusal) RedisError() {}
 // refuser answers the next commands by itself.
 type refuser struct{ left *atomic.Int64 }
 
-func (r refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
-
 func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if r.left.Add(-1) >= 0 {
@@ -208,17 +206,13 @@ func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (r refuser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // TestRefusedUnlockIsNoSuccess is rule 7: Redis said that it did not carry the release out, and then
 // nothing was there.
 func TestRefusedUnlockIsNoSuccess(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
 	var left atomic.Int64
-	client.AddHook(refuser{&left})
+	client.AddHook(redistest.OnProcess(refuser{&left}.ProcessHook))
 	lock := mustLock(t, newLocker(t, client, redlatch.WithoutRenewal()), "k")
 	require.NoError(t, s.Client(t).Del(t.Context(), "k").Err())
 	left.Store(1)
@@ -280,7 +274,7 @@ func TestTroubleIsNoRefusal(t *testing.T) {
 			before(t, l)
 			var left atomic.Int64
 			left.Store(1 << 30)
-			client.AddHook(refuser{&left})
+			client.AddHook(redistest.OnProcess(refuser{&left}.ProcessHook))
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			_, err := l.Lock(ctx, "k")

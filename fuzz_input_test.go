@@ -11,6 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // fuzzed is a miniredis that all inputs of a fuzz target share.
@@ -28,7 +30,7 @@ func newFuzzed(f *testing.F) *fuzzed {
 func (s *fuzzed) client(tb testing.TB) (client *redis.Client, sent *atomic.Int64) {
 	tb.Helper()
 	client, sent = redis.NewClient(&redis.Options{Addr: s.Addr()}), new(atomic.Int64)
-	client.AddHook(counting{sent})
+	client.AddHook(redistest.OnProcess(counting{sent}.ProcessHook))
 	tb.Cleanup(func() { _ = client.Close() })
 	return client, sent
 }
@@ -48,17 +50,11 @@ func lockersOf(tb testing.TB, client *redis.Client, opts ...Option) []Locker {
 // counting counts the commands of a client.
 type counting struct{ n *atomic.Int64 }
 
-func (c counting) DialHook(next redis.DialHook) redis.DialHook { return next }
-
 func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		c.n.Add(1)
 		return next(ctx, cmd)
 	}
-}
-
-func (c counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // requireTTLs fails unless every key has a TTL, but for those of the old algorithm.

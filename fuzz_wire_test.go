@@ -65,8 +65,6 @@ func FuzzLegacyValue(f *testing.F) {
 // liar answers every command with what a test makes up.
 type liar struct{ reply func() (any, error) }
 
-func (l liar) DialHook(next redis.DialHook) redis.DialHook { return next }
-
 func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
 		reply, err := l.reply()
@@ -76,10 +74,6 @@ func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		cmd.SetErr(err)
 		return err
 	}
-}
-
-func (l liar) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // reading makes replies of bytes: the first says what it is, those behind it what is in it.
@@ -157,11 +151,12 @@ func FuzzReplies(f *testing.F) {
 	f.Cleanup(func() { _ = client.Close() })
 	answer := make(chan *reading, 1)
 	answer <- new(reading)
-	client.AddHook(liar{func() (any, error) {
+	lies := liar{func() (any, error) {
 		r := <-answer
 		defer func() { answer <- r }()
 		return r.reply(0)
-	}})
+	}}
+	client.AddHook(redistest.OnProcess(lies.ProcessHook))
 	f.Fuzz(func(t *testing.T, replies []byte) {
 		if len(replies) > 200 {
 			t.Skip("more replies than calls")

@@ -18,7 +18,8 @@ type near interface {
 	// back when it ends.
 	serves(ctx context.Context, bound time.Duration) bool
 
-	// run carries out a command of j, and returns when j has ended, or a little later.
+	// run carries out a command of j. It returns when j has ended, or later by as much as serves
+	// allows for: a connection that came late is still read for as long as the client is patient.
 	run(j *job, cmd redis.Cmder) error
 }
 

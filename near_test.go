@@ -114,7 +114,7 @@ func TestNearStragglerThatLandsLastIsUndone(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	direct := s.Client(t)
 	on := &onItsWay{token: make(chan string, 1), cleaned: make(chan struct{}, 1)}
-	client.AddHook(on)
+	client.AddHook(redistest.OnProcess(on.ProcessHook))
 	l := newLocker(t, client, longTTL, redlatch.WithOpTimeout(100*time.Millisecond))
 
 	_, err := l.TryLock(context.Background(), "k")
@@ -131,8 +131,6 @@ type onItsWay struct {
 	token   chan string
 	cleaned chan struct{}
 }
-
-func (h *onItsWay) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -152,10 +150,6 @@ func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}()
 		return next(ctx, cmd)
 	}
-}
-
-func (h *onItsWay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // TestNearReleaseIsCarriedOutAfterItsCallerLeft is rule 8: the connection dies under a release that

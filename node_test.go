@@ -11,12 +11,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // answers is what a client says to the first commands, without sending them.
 type answers struct{ next chan error }
-
-func (a answers) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (a answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -28,10 +28,6 @@ func (a answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 	}
-}
-
-func (a answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // TestSendKnowsWhatMayHaveBeenCarriedOut is rules 3 and 7: a command counts as never sent only if no
@@ -55,7 +51,7 @@ func TestSendKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 			for _, err := range c.errs {
 				a.next <- err
 			}
-			n.client.AddHook(a)
+			n.client.AddHook(redistest.OnProcess(a.ProcessHook))
 			j := n.start(context.Background(), func(ctx context.Context, n *node, _ *claim) (grant, error) {
 				_, _, err := send(ctx, n, nil, []any{"ping"})
 				return grant{}, err
@@ -72,8 +68,6 @@ type heldBack struct {
 	arrived, let chan struct{}
 }
 
-func (h heldBack) DialHook(next redis.DialHook) redis.DialHook { return next }
-
 func (h heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {
@@ -88,10 +82,6 @@ func (h heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (h heldBack) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // TestStragglerThatLandsAfterTheCleanUpIsReleased is rule 4: the clean-up of an attempt found
 // nothing, and only then does its acquire arrive.
 func TestStragglerThatLandsAfterTheCleanUpIsReleased(t *testing.T) {
@@ -102,7 +92,7 @@ func TestStragglerThatLandsAfterTheCleanUpIsReleased(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, warm.Unlock(t.Context()))
 	h := heldBack{make(chan struct{}, 1), make(chan struct{})}
-	n.client.AddHook(h)
+	n.client.AddHook(redistest.OnProcess(h.ProcessHook))
 	_, err = l.TryLock(t.Context(), "k", WithOpTimeout(50*time.Millisecond))
 	require.ErrorContains(t, err, "no reply within 50ms")
 	require.False(t, m.Exists("k"))
