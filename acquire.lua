@@ -45,9 +45,12 @@ end
 if queue then
   redis.call('ZREM', queue, ARGV[4])
 end
--- A lease is never shortened by an acquire that comes again.
+-- A lease is never shortened by an acquire that comes again. WAIT confirms what its connection
+-- wrote, so whatever grants writes: here the value that is there already.
 if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+elseif not fence then
+  redis.call('SETRANGE', KEYS[1], 0, ARGV[1])
 end
 if not fence then
   return 1

@@ -10,10 +10,14 @@
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
+local wrote = 0
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  wrote = redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 if KEYS[2] then
-  redis.call('PEXPIRE', KEYS[2], 86400000) -- as acquire.lua has it
+  wrote = wrote + redis.call('PEXPIRE', KEYS[2], 86400000) -- as acquire.lua has it
+end
+if wrote == 0 then
+  redis.call('SETRANGE', KEYS[1], 0, ARGV[1]) -- for WAIT, as in acquire.lua
 end
 return 1

@@ -103,6 +103,42 @@ func TestAdoptedLockIsOnReplicas(t *testing.T) {
 	require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val(), "it is still the other handle's")
 }
 
+// TestWhatGrantsWrites: since Redis 7.2, WAIT confirms nothing but what its connection wrote. So a
+// grant writes, also where the key is the token's already and for longer, or it would be confirmed by
+// replicas that have never seen it.
+func TestWhatGrantsWrites(t *testing.T) {
+	s := redistest.Start(t)
+	client := s.Client(t)
+	writes := func() (n int) {
+		info, err := client.InfoMap(t.Context(), "persistence").Result()
+		require.NoError(t, err)
+		n, err = strconv.Atoi(info["Persistence"]["rdb_changes_since_last_save"])
+		require.NoError(t, err)
+		return n
+	}
+	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocker(t, client, opts...)
+			lock := mustLock(t, l, "k", redlatch.WithTTL(2*time.Hour))
+			left := client.PTTL(t.Context(), "k").Val()
+
+			before := writes()
+			_ = mustLock(t, l, "k", redlatch.WithToken(lock.Token()))
+			require.Greater(t, writes(), before, "an acquire")
+
+			require.NoError(t, client.Del(t.Context(), "{k}:fence:k").Err(), "it may be evicted")
+			before = writes()
+			_, err := l.Adopt(t.Context(), "k", lock.Token())
+			require.NoError(t, err)
+			require.Greater(t, writes(), before, "an extension")
+
+			require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val())
+			require.LessOrEqual(t, client.PTTL(t.Context(), "k").Val(), left)
+			require.NoError(t, lock.Unlock(t.Context()))
+		})
+	}
+}
+
 // TestRenewalDoesNotAskReplicas: a lock that was granted is kept while replicas are away, and by
 // those who extend it.
 func TestRenewalDoesNotAskReplicas(t *testing.T) {

@@ -30,4 +30,16 @@ var replicas = []mutant{
 		_, err := s.node.start`,
 		tests: "TestAdoptedLockIsOnReplicas",
 	},
+	{
+		name: "a grant that writes nothing", rule: "Replicas", file: "acquire.lua",
+		old:   `elseif not fence then`,
+		new:   `elseif false then`,
+		tests: "TestWhatGrantsWrites",
+	},
+	{
+		name: "an extension that writes nothing", rule: "Replicas", file: "extend.lua",
+		old:   `if wrote == 0 then`,
+		new:   `if false then`,
+		tests: "TestWhatGrantsWrites",
+	},
 }
