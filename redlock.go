@@ -2,10 +2,8 @@ package redlatch
 
 import (
 	"context"
-	_ "embed" // for the scripts
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,13 +27,6 @@ import (
 //   - A node may be slow: the outcome stands as soon as a quorum granted, or no quorum can any
 //     more, and nobody waits for the rest.
 //   - A lock needs a fence: step 3 ends with a quorum agreeing on one (see agree.go).
-
-var (
-	//go:embed heal.lua
-	healSource string
-
-	healScript = newScript(healSource)
-)
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
 // the algorithm of "Distributed Locks with Redis":
@@ -126,6 +117,15 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	return grant{held: t.soonest()}, err
 }
 
+// undo returns what takes back an acquire of c: nothing where the caller chose the token, which
+// may be that of the very lock it wants to recover.
+func (c *claim) undo() operation {
+	if c.chosen {
+		return nil
+	}
+	return release
+}
+
 // refused returns why an acquire was not granted, or nil.
 func (r *redlock) refused(ctx context.Context, t *tally) error {
 	switch {
@@ -185,28 +185,6 @@ func (r *redlock) extend(ctx context.Context, c *claim) error {
 		return ctxError(ctx)
 	}
 	return t.fail(ErrNoQuorum)
-}
-
-// heal gives the lock back to the nodes that answered, or are yet to answer, that they lost it.
-func (r *redlock) heal(ctx context.Context, c *claim, t *tally) {
-	healing := func(j *job) {
-		if outcomeOf(j) == gone {
-			r.nodes[j.index].start(detached(ctx), heal, c, form{undo: release, ordered: true})
-		}
-	}
-	for _, j := range t.answers {
-		if j != nil {
-			healing(j)
-		}
-	}
-	if left := t.pending(); left > 0 {
-		// Ends when the last answer is there, so with the bound of the extension.
-		go func() {
-			for range left {
-				healing(<-t.reports)
-			}
-		}()
-	}
 }
 
 // release gives the lock back on all nodes.
@@ -288,60 +266,4 @@ func (r *redlock) common(t *tally, token string) (st Status, certain bool) {
 		}
 	}
 	return st, held && counted
-}
-
-// identified returns op preceded, once a node, by the question which server it is: two clients of
-// one server would vote twice. Servers that do not tell are taken for different ones.
-func (r *redlock) identified(op operation) operation {
-	return func(ctx context.Context, n *node, c *claim) (grant, error) {
-		i := slices.Index(r.nodes, n)
-		if r.ids[i].Load() == nil {
-			reply, _, err := send(ctx, n, nil, []any{"info", "server"})
-			if err != nil && !answered(err) {
-				return grant{}, err
-			}
-			id := runID(reply)
-			r.ids[i].Store(&id)
-			for j := range r.ids {
-				if other := r.ids[j].Load(); j != i && id != "" && other != nil && *other == id {
-					err := invalid("nodes %d and %d are one server, run_id %s", min(i, j), max(i, j), id)
-					r.twins.CompareAndSwap(nil, &err)
-				}
-			}
-		}
-		if twins := r.twins.Load(); twins != nil {
-			return grant{}, *twins
-		}
-		return op(ctx, n, c)
-	}
-}
-
-// runID returns the run_id in what INFO answers, or nothing.
-func runID(info any) string {
-	text, _ := info.(string)
-	_, rest, _ := strings.Cut(text, "run_id:")
-	id, _, _ := strings.Cut(rest, "\r\n")
-	return id
-}
-
-// heal gives a lock back to a node that lost it, while the lease lasts.
-func heal(ctx context.Context, n *node, c *claim) (grant, error) {
-	if c.life.over() || !time.Now().Before(c.until) {
-		return grant{}, &undone{ErrReleased}
-	}
-	ttl := c.ttl.Milliseconds()
-	words := healScript.call(ctx, 1, &c.key, &c.token, &ttl)
-	if c.fenced {
-		words = healScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
-	}
-	reply, _, err := send(ctx, n, healScript, words)
-	switch {
-	case err != nil:
-		return grant{}, err
-	case reply == int64(1):
-		return grant{}, nil
-	case reply == int64(0):
-		return grant{}, ErrNotAcquired
-	}
-	return grant{}, oddReply("heal.lua", reply)
 }

@@ -27,7 +27,7 @@ var ends = []mutant{
 		tests: conformance + "an unlocked key",
 	},
 	{
-		name: "an Unlock whose reply was lost is ErrLost", rule: "7", file: "set_nx_px.go",
+		name: "an Unlock whose reply was lost is ErrLost", rule: "7", file: "operations.go",
 		old:   `if resent && errors.Is(err, ErrLost) {`,
 		new:   `if resent && errors.Is(err, ErrNotAcquired) {`,
 		tests: "TestLostReplyIsNotLostOwnership",
@@ -72,7 +72,7 @@ var ends = []mutant{
 		tests: "TestUnlockIsBoundedBySilence",
 	},
 	{
-		name: "the loss waits for the renewal's answer", rule: "9", file: "lease.go",
+		name: "the loss waits for the renewal's answer", rule: "9", file: "renewal.go",
 		old: `if after == nil {
 		l.timer.Reset(l.nextLocked())`,
 		new: `if after == nil && !renew {
@@ -80,13 +80,13 @@ var ends = []mutant{
 		tests: "TestLossNeedsNoAnswer",
 	},
 	{
-		name: "validity by the monotonic clock only", rule: "10", file: "lease.go",
+		name: "validity by the monotonic clock only", rule: "10", file: "clock.go",
 		old:   `return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))`,
 		new:   `return i.mono.Sub(earlier.mono)`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
-		name: "validity by the wall clock only", rule: "10", file: "lease.go",
+		name: "validity by the wall clock only", rule: "10", file: "clock.go",
 		old:   `return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))`,
 		new:   `return i.wall.Sub(earlier.wall)`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
@@ -100,7 +100,7 @@ var ends = []mutant{
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
-		name: "an answer after the end revives the lock", rule: "10", file: "lease.go",
+		name: "an answer after the end revives the lock", rule: "10", file: "renewal.go",
 		old:   `after := l.judgeLocked() // an answer after the end comes too late`,
 		new:   `after := l.err`,
 		tests: "TestLateAnswerRevivesNothing",

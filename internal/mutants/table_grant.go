@@ -43,7 +43,7 @@ var grants = []mutant{
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
-		name: "a renewal measured from the reply", rule: "2", file: "lease.go",
+		name: "a renewal measured from the reply", rule: "2", file: "renewal.go",
 		old: `err := l.engine.strategy.extend(ctx, &c)`,
 		new: `err := l.engine.strategy.extend(ctx, &c)
 	start = l.engine.now()`,
@@ -58,13 +58,13 @@ var grants = []mutant{
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
-		name: "no drift", rule: "2", file: "lease.go",
+		name: "no drift", rule: "2", file: "clock.go",
 		old:   `return ttl - time.Duration(float64(ttl)*factor) - margin`,
 		new:   `return ttl - margin`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
-		name: "no margin for milliseconds", rule: "2", file: "lease.go",
+		name: "no margin for milliseconds", rule: "2", file: "clock.go",
 		old:   `return ttl - time.Duration(float64(ttl)*factor) - margin`,
 		new:   `return ttl - time.Duration(float64(ttl)*factor)`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
@@ -94,7 +94,7 @@ var grants = []mutant{
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
-		name: "a plain acquire that refuses its own token", rule: "3", file: "set_nx_px.go",
+		name: "a plain acquire that refuses its own token", rule: "3", file: "operations.go",
 		old: `if err != nil || reply != nil {`,
 		new: `if err == nil && reply == nil {
 		err = ErrNotAcquired
@@ -184,7 +184,7 @@ var grants = []mutant{
 		tests: conformance + "Inspect tells",
 	},
 	{
-		name: "a plain key without a TTL", rule: "6", file: "set_nx_px.go",
+		name: "a plain key without a TTL", rule: "6", file: "operations.go",
 		old:   `"nx", "px", &ttl))`,
 		new:   `"nx"))`,
 		tests: plainOnes + "Inspect tells",

@@ -16,7 +16,7 @@ var inputs = []mutant{
 		tests: conformance + "a counter that is none",
 	},
 	{
-		name: "a key of another type does not end the lock", rule: "19", file: "set_nx_px.go",
+		name: "a key of another type does not end the lock", rule: "19", file: "operations.go",
 		old:   `case wrongType(err):`,
 		new:   `case false:`,
 		tests: conformance + "a stranger's list",

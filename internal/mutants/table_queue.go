@@ -39,7 +39,7 @@ var queues = []mutant{
 		tests: "TestLostMessageCostsASecond",
 	},
 	{
-		name: "a handed lock that is not claimed", rule: "Hand-off", file: "lease.go",
+		name: "a handed lock that is not claimed", rule: "Hand-off", file: "renewal.go",
 		old:   `(l.cfg.renew || l.unclaimed)`,
 		new:   `l.cfg.renew`,
 		tests: "TestHandedLockIsClaimed/fixed",
@@ -51,13 +51,13 @@ var queues = []mutant{
 		tests: "TestHandedLockIsClaimed/fixed",
 	},
 	{
-		name: "a handed lease that begins when the news arrives", rule: "2", file: "queue.go",
+		name: "a handed lease that begins when the news arrives", rule: "2", file: "clock.go",
 		old:   `age = max(age, 0)`,
 		new:   `age = 0`,
 		tests: "TestHandedLeaseNeverBeginsAfterRedisGranted",
 	},
 	{
-		name: "a turn that the machine slept over", rule: "10", file: "queue.go",
+		name: "a turn that the machine slept over", rule: "10", file: "clock.go",
 		old:   `age := arrived.since(asked)`,
 		new:   `age := arrived.mono.Sub(asked.mono)`,
 		tests: "TestSleptOverItsTurn",
@@ -69,7 +69,7 @@ var queues = []mutant{
 		tests: "TestHandoverIsReadStrictly",
 	},
 	{
-		name: "a hand-off found by its token only", rule: "Hand-off", file: "queue.go",
+		name: "a hand-off found by its token only", rule: "Hand-off", file: "lobby.go",
 		old: `in := b.rooms[h.key]
 	if in == nil {
 		return

@@ -9,7 +9,7 @@ var quorums = []mutant{
 		tests: "TestEvenNumberOfNodesNeedsMoreThanHalf",
 	},
 	{
-		name: "one server votes twice", rule: "Redlock", file: "redlock.go",
+		name: "one server votes twice", rule: "Redlock", file: "twins.go",
 		old:   `r.twins.CompareAndSwap(nil, &err)`,
 		new:   `_ = err`,
 		tests: "TestTwoClientsOfOneServerAreRefused",
@@ -27,7 +27,7 @@ var quorums = []mutant{
 		tests: "TestErrorWaitsUntilItIsCertain",
 	},
 	{
-		name: "a straggler of a lost lock stays", rule: "4", file: "crew.go",
+		name: "a straggler of a lost lock stays", rule: "4", file: "job.go",
 		old:   `life.lost() || life.over() && !j.ordered`,
 		new:   `life.over() && !j.ordered`,
 		tests: "TestStragglerOfALostLockIsReleased",
@@ -86,7 +86,7 @@ var quorums = []mutant{
 		tests: "TestExtendHealsEmptiedNodes",
 	},
 	{
-		name: "a heal once Unlock began", rule: "11", file: "redlock.go",
+		name: "a heal once Unlock began", rule: "11", file: "heal.go",
 		old:   `if c.life.over() || !time.Now().Before(c.until) {`,
 		new:   `if !time.Now().Before(c.until) {`,
 		tests: "TestHealEndsWithTheLease",

@@ -9,7 +9,7 @@ var renewals = []mutant{
 		tests: "TestHourOfRenewals",
 	},
 	{
-		name: "an unclear renewal that loses the lock", rule: "12", file: "lease.go",
+		name: "an unclear renewal that loses the lock", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)`,
 		new: `case err != nil:
@@ -17,19 +17,19 @@ var renewals = []mutant{
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
 	{
-		name: "an unclear renewal that counts as one", rule: "12", file: "lease.go",
+		name: "an unclear renewal that counts as one", rule: "12", file: "renewal.go",
 		old:   `case err == nil:`,
 		new:   `case !errors.Is(err, ErrLost):`,
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
 	{
-		name: "an unclear renewal that waits for the next one", rule: "12", file: "lease.go",
+		name: "an unclear renewal that waits for the next one", rule: "12", file: "renewal.go",
 		old:   `pause := c.bound/4 + rand.N(c.bound/2+1)`,
 		new:   `pause := l.cfg.ttl/3 + 0*rand.N(c.bound)`,
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
 	{
-		name: "not mine counts as unclear", rule: "12", file: "lease.go",
+		name: "not mine counts as unclear", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)`,
 		new: `case false:
@@ -37,7 +37,7 @@ var renewals = []mutant{
 		tests: "TestDefiniteAnswerEndsTheLeaseAtOnce",
 	},
 	{
-		name: "a forgotten lock renewed for ever", rule: "13", file: "lease.go",
+		name: "a forgotten lock renewed for ever", rule: "13", file: "renewal.go",
 		old:   `(l.fresh != nil || l.held.Value() != nil)`,
 		new:   `true`,
 		tests: "TestForgottenLockIsRenewedNoMore",

@@ -9,7 +9,7 @@ var waits = []mutant{
 		tests: "TestPauseEndsWithTheHoldersLease",
 	},
 	{
-		name: "a refusal that does not tell the holder's lease", rule: "15", file: "set_nx_px.go",
+		name: "a refusal that does not tell the holder's lease", rule: "15", file: "operations.go",
 		old:   `g.held = max(time.Duration(left)*time.Millisecond, time.Millisecond)`,
 		new:   `g.held = 0`,
 		tests: "TestCrashedHolderCostsItsTTL",
@@ -51,7 +51,7 @@ var waits = []mutant{
 		tests: "TestWaitTellsWhatTroubledIt",
 	},
 	{
-		name: "ctx not honoured in mid-command", rule: "17", file: "crew.go",
+		name: "ctx not honoured in mid-command", rule: "17", file: "job.go",
 		old:   `j.settle(grant{}, j.cutShort(ctxError(ctx)))`,
 		new:   ``,
 		tests: "TestCtxEndsACallInMidCommand/client",

@@ -1,0 +1,66 @@
+package redlatch
+
+import (
+	"math"
+	"time"
+)
+
+// margin is what drift holds back of every lease, however short: Redis keeps milliseconds.
+const margin = 2 * time.Millisecond
+
+// validity returns how long a lease of ttl is trusted, counted from its start:
+//
+//	until = start + TTL − drift, drift = TTL × factor + 2 ms
+//
+// start is read before the request leaves, so a slow reply shortens the lease.
+func validity(ttl time.Duration, factor float64) time.Duration {
+	return ttl - time.Duration(float64(ttl)*factor) - margin
+}
+
+// ttlFor returns the least TTL, in whole milliseconds, that is trusted for d.
+func ttlFor(d time.Duration, factor float64) time.Duration {
+	ms := math.Ceil(float64(d+margin) / (1 - factor) / float64(time.Millisecond))
+	return time.Duration(ms) * time.Millisecond
+}
+
+// An instant is one moment on both clocks of this machine. The monotonic clock may stand still
+// while the machine sleeps, and the wall clock may be set.
+type instant struct {
+	mono time.Time // compared by its monotonic reading
+	wall time.Time // has none
+}
+
+// readClocks returns this moment.
+func readClocks() instant {
+	t := time.Now()
+	return instant{mono: t, wall: t.Round(0)}
+}
+
+// since returns the time from earlier to i on the clock that is further on.
+func (i instant) since(earlier instant) time.Duration {
+	return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))
+}
+
+// handedAt returns when a lease began that Redis granted when its clock showed at, as this
+// machine's clocks have it. The news arrived at arrived. Asked then, at asked, Redis had shown
+// told, so it cannot have shown that before: what passed here since asked, less what passed
+// there, is the most that the news can have taken.
+//
+//	age = (arrived − asked) − (at − told) × (1 − drift), at least 0; start = arrived − age
+//
+// Of the two machines' clocks only their rates matter. Where Redis was never asked (told is 0),
+// the lease begins at asked, which is before the waiter queued.
+func handedAt(arrived, asked instant, told, at time.Duration, drift float64) instant {
+	age := arrived.since(asked)
+	if told != 0 {
+		there := float64(at - told)
+		if there > 0 {
+			there *= 1 - drift
+		} else {
+			there *= 1 + drift
+		}
+		age -= time.Duration(there)
+	}
+	age = max(age, 0)
+	return instant{mono: arrived.mono.Add(-age), wall: arrived.wall.Add(-age)}
+}

@@ -1,0 +1,58 @@
+package redlatch
+
+import (
+	"context"
+	_ "embed" // for the script
+	"time"
+)
+
+var (
+	//go:embed heal.lua
+	healSource string
+
+	healScript = newScript(healSource)
+)
+
+// heal gives the lock back to the nodes that answered, or are yet to answer, that they lost it.
+func (r *redlock) heal(ctx context.Context, c *claim, t *tally) {
+	healing := func(j *job) {
+		if outcomeOf(j) == gone {
+			r.nodes[j.index].start(detached(ctx), heal, c, form{undo: release, ordered: true})
+		}
+	}
+	for _, j := range t.answers {
+		if j != nil {
+			healing(j)
+		}
+	}
+	if left := t.pending(); left > 0 {
+		// Ends when the last answer is there, so with the bound of the extension.
+		go func() {
+			for range left {
+				healing(<-t.reports)
+			}
+		}()
+	}
+}
+
+// heal gives a lock back to a node that lost it, while the lease lasts.
+func heal(ctx context.Context, n *node, c *claim) (grant, error) {
+	if c.life.over() || !time.Now().Before(c.until) {
+		return grant{}, &undone{ErrReleased}
+	}
+	ttl := c.ttl.Milliseconds()
+	words := healScript.call(ctx, 1, &c.key, &c.token, &ttl)
+	if c.fenced {
+		words = healScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
+	}
+	reply, _, err := send(ctx, n, healScript, words)
+	switch {
+	case err != nil:
+		return grant{}, err
+	case reply == int64(1):
+		return grant{}, nil
+	case reply == int64(0):
+		return grant{}, ErrNotAcquired
+	}
+	return grant{}, oddReply("heal.lua", reply)
+}

@@ -1,0 +1,220 @@
+package redlatch
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// patience is how long a message may take to reach a waiter that is said to have the lock.
+const patience = 100 * time.Millisecond
+
+// A waiter is one Lock call that waits to be handed its lock.
+type waiter struct {
+	key, token string
+	handed     chan delivery // has room for one
+	wake       chan struct{} // has room for one: look at lookAt, or at being the first, again
+
+	queued bool      // guarded by lobby.mu
+	lookAt time.Time // likewise; when to look, whoever is the first; zero: no need
+}
+
+// delivery is a handover with the moment of its arrival.
+type delivery struct {
+	handover
+	arrived instant
+}
+
+// A room is where the waiters for one key sit, in the order in which they came.
+type room struct {
+	waiters []*waiter
+	asked   instant       // when the newest command was sent that Redis told the time
+	told    time.Duration // the time it told; 0: none yet
+	looked  time.Time     // when somebody last heard of the key
+	ends    time.Time     // when the holder's lease can have ended, where the room's first is the first of all; zero: unknown
+}
+
+// A lobby is where all waiters of one Locker sit.
+type lobby struct {
+	engine       *engine
+	subscription *subscription
+
+	mu    sync.Mutex // guards the fields below, and what is in them
+	rooms map[string]*room
+}
+
+func newLobby(e *engine, s *subscription) *lobby {
+	b := &lobby{engine: e, subscription: s, rooms: make(map[string]*room)}
+	s.deliver = b.deliver
+	s.confirmed = b.look
+	s.degraded = func(err error) {
+		if hook := e.cfg.hooks.Degraded; hook != nil {
+			hook(Event{Strategy: e.strategy.name(), Err: err})
+		}
+	}
+	return b
+}
+
+// enter seats a waiter, who must leave. asked is a moment before anything is sent for it.
+func (b *lobby) enter(key, token string, asked instant) *waiter {
+	w := &waiter{key: key, token: token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[key]
+	if in == nil {
+		in = &room{asked: asked, looked: time.Now()}
+		b.rooms[key] = in
+	}
+	in.waiters = append(in.waiters, w)
+	return w
+}
+
+// leave takes w out of its room, and has the next one look from now on. Nothing is delivered to w
+// any more.
+func (b *lobby) leave(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[w.key]
+	i := slices.Index(in.waiters, w)
+	in.waiters = slices.Delete(in.waiters, i, i+1)
+	switch {
+	case len(in.waiters) == 0:
+		delete(b.rooms, w.key)
+	case i == 0:
+		in.waiters[0].rouse()
+	}
+}
+
+// rouse has w think again about when to look.
+func (w *waiter) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is about to anyway
+	}
+}
+
+// deliver gives a lock to the waiter it was handed to. One that nobody waits for any more was, or
+// is about to be, given back by the waiter that gave up.
+func (b *lobby) deliver(h handover) {
+	arrived := b.engine.now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[h.key]
+	if in == nil {
+		return
+	}
+	for _, w := range in.waiters {
+		if w.token == h.token {
+			in.looked, in.ends = time.Now(), time.Time{}
+			select {
+			case w.handed <- delivery{h, arrived}:
+			default: // it has one, and looks if that is of no use
+			}
+			return
+		}
+	}
+}
+
+// look has the first of every room look now: messages may have been lost.
+func (b *lobby) look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, in := range b.rooms {
+		in.waiters[0].lookSoon(0)
+	}
+}
+
+// lookSoon has w look after d at the latest. lobby.mu is held.
+func (w *waiter) lookSoon(d time.Duration) {
+	at := time.Now().Add(d)
+	if w.lookAt.IsZero() || at.Before(w.lookAt) {
+		w.lookAt = at
+		w.rouse()
+	}
+}
+
+// heard notes what a look of w, sent at asked, was told about a lock that is held.
+func (b *lobby) heard(w *waiter, asked instant, g grant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[w.key]
+	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}
+	if g.head && g.held > 0 {
+		in.ends = in.looked.Add(g.held + time.Millisecond)
+	}
+	if g.at == 0 {
+		return
+	}
+	if in.told == 0 || asked.mono.After(in.asked.mono) {
+		in.asked, in.told = asked, g.at
+	}
+	for _, other := range in.waiters {
+		switch {
+		case other == w:
+		case other.token == g.holder: // its message is late, or lost
+			other.lookSoon(patience)
+		case g.fresh && w.queued && other.queued && b.subscription.stands(): // the queue was lost
+			other.lookSoon(0)
+		}
+	}
+	w.queued = true
+}
+
+// troubled notes that a look of w failed: it looks again after pause.
+func (b *lobby) troubled(w *waiter, pause time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[w.key]
+	in.looked, in.ends = time.Now(), time.Time{}
+	w.lookAt = in.looked.Add(pause)
+}
+
+// due returns how long w may sleep: every is how often the first of a room looks.
+func (b *lobby) due(w *waiter, every time.Duration) (d time.Duration, forever bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := w.lookAt
+	if in := b.rooms[w.key]; in.waiters[0] == w {
+		for _, t := range []time.Time{in.looked.Add(every), in.ends} {
+			if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+				at = t
+			}
+		}
+	}
+	return time.Until(at), at.IsZero()
+}
+
+// started returns when a lease began that was handed to a waiter for key.
+func (b *lobby) started(d delivery, drift float64) instant {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := b.rooms[d.key]
+	return handedAt(d.arrived, in.asked, in.told, d.at, drift)
+}
+
+// sleep waits until w was handed the lock, or it is time to look. It is not ok when ctx ended.
+func (b *lobby) sleep(ctx context.Context, w *waiter, every time.Duration) (handed *delivery, ok bool) {
+	var timer *time.Timer // made for the first of a room, or when there is trouble
+	for {
+		var look <-chan time.Time
+		if d, forever := b.due(w, every); !forever {
+			if timer == nil {
+				timer = time.NewTimer(d)
+				defer timer.Stop()
+			} else {
+				timer.Reset(d)
+			}
+			look = timer.C
+		}
+		select {
+		case d := <-w.handed:
+			return &d, true
+		case <-w.wake:
+		case <-look:
+			return nil, true
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}

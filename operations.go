@@ -1,0 +1,187 @@
+package redlatch
+
+import (
+	"context"
+	_ "embed" // for the scripts
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// The operations on one node: SetNXPX sends them to its only one, Redlock to each of many.
+
+var (
+	//go:embed acquire.lua
+	acquireSource string
+	//go:embed extend.lua
+	extendSource string
+	//go:embed release.lua
+	releaseSource string
+	//go:embed inspect.lua
+	inspectSource string
+
+	acquireScript = newScript(acquireSource)
+	extendScript  = newScript(extendSource)
+	releaseScript = newScript(releaseSource)
+	inspectScript = newScript(inspectSource)
+)
+
+// acquire takes the lock in one round trip, unless it is taken and no fence is asked for.
+func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
+	ttl := c.ttl.Milliseconds()
+	if !c.fenced && !c.placed && c.replicas == 0 {
+		reply, _, err := send(ctx, n, nil, append(blank(ctx), "set", &c.key, &c.token, "nx", "px", &ttl))
+		if err != nil || reply != nil {
+			return grant{}, err
+		}
+		// The key is taken, perhaps by this very token: the script tells.
+	}
+	var words []any
+	switch {
+	case c.entry != "":
+		words = acquireScript.call(ctx, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry)
+	case !c.fenced:
+		words = acquireScript.call(ctx, 1, &c.key, &c.token, &ttl)
+	case c.grain > 1:
+		words = acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl, c.grain)
+	default:
+		words = acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
+	}
+	g, err := askToAcquire(ctx, n, words)
+	if !c.fenced {
+		g.fence = 0
+	}
+	return g, err
+}
+
+// askToAcquire sends acquire.lua and reads what it answers.
+func askToAcquire(ctx context.Context, n *node, words []any) (grant, error) {
+	reply, _, err := send(ctx, n, acquireScript, words)
+	if err != nil {
+		return grant{}, err
+	}
+	switch reply := reply.(type) {
+	case int64:
+		return grant{fence: uint64(reply)}, nil
+	case []any:
+		if g, ok := readRefusal(reply); ok {
+			return g, ErrNotAcquired
+		}
+	}
+	return grant{}, oddReply("acquire.lua", reply)
+}
+
+// readRefusal reads what acquire.lua answers about a key that is held.
+func readRefusal(fields []any) (g grant, ok bool) {
+	left, ok := integer(fields, 0)
+	if left >= 0 { // -1: it has no TTL
+		g.held = max(time.Duration(left)*time.Millisecond, time.Millisecond)
+	}
+	if !ok || len(fields) == 1 {
+		return g, ok
+	}
+	var numbers [4]int64
+	for i := range numbers {
+		if numbers[i], ok = integer(fields, 2+i); !ok {
+			return g, false
+		}
+	}
+	g.holder, ok = fields[1].(string)
+	g.fresh, g.head = numbers[0] == 1, numbers[1] == 1
+	g.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
+	return g, ok
+}
+
+// extend makes the lock last.
+func extend(ctx context.Context, n *node, c *claim) (grant, error) {
+	ttl := c.ttl.Milliseconds()
+	words := extendScript.call(ctx, 1, &c.key, &c.token, &ttl)
+	if c.fenced {
+		words = extendScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
+	}
+	_, _, err := compared(ctx, n, "extend.lua", extendScript, words)
+	return grant{}, err
+}
+
+// release deletes the lock, wherever no queue is kept.
+func release(ctx context.Context, n *node, c *claim) (grant, error) {
+	_, err := released(ctx, n, releaseScript.call(ctx, 1, &c.key, &c.token))
+	return grant{}, err
+}
+
+// released sends release.lua and returns what it answers.
+func released(ctx context.Context, n *node, words []any) (answer int64, err error) {
+	answer, resent, err := compared(ctx, n, "release.lua", releaseScript, words)
+	if resent && errors.Is(err, ErrLost) {
+		err = nil // the send whose reply was lost has released it
+	}
+	return answer, err
+}
+
+// compared runs a script that acts where the token holds the key, and answers 0 elsewhere, which
+// is ErrLost. It reports whether an earlier send may have been carried out.
+func compared(ctx context.Context, n *node, name string, s *script, words []any) (answer int64, resent bool, err error) {
+	reply, resent, err := send(ctx, n, s, words)
+	answer, ok := reply.(int64)
+	switch {
+	case wrongType(err):
+		return 0, resent, ErrLost
+	case err != nil:
+		return 0, resent, err
+	case !ok:
+		return 0, resent, oddReply(name, reply)
+	case answer == 0:
+		return 0, resent, ErrLost
+	}
+	return answer, resent, nil
+}
+
+// inspect reads who holds the lock.
+func inspect(ctx context.Context, n *node, c *claim) (grant, error) {
+	reply, _, err := send(ctx, n, inspectScript, inspectScript.call(ctx, 3, &c.key, &c.fences, &c.queue))
+	if err != nil {
+		return grant{}, err
+	}
+	st, err := readStatus(reply)
+	return grant{status: &st}, err
+}
+
+// readStatus reads what inspect.lua answers.
+func readStatus(reply any) (Status, error) {
+	fields, _ := reply.([]any)
+	left, ok := integer(fields, 1)
+	queued, counted := integer(fields, 3)
+	if !ok || !counted {
+		return Status{}, oddReply("inspect.lua", reply)
+	}
+	st := Status{Waiters: int(queued)}
+	if counter, ok := fields[2].(string); ok {
+		fence, err := strconv.ParseUint(counter, 10, 64)
+		if err != nil {
+			return Status{}, fmt.Errorf("the fence counter holds %q", counter)
+		}
+		st.Fence = fence
+	}
+	if token, ok := fields[0].(string); ok {
+		st.Held, st.Token, st.TTL = true, token, time.Duration(left)*time.Millisecond
+		if left < 0 {
+			st.TTL = -1
+		}
+	}
+	return st, nil
+}
+
+// integer returns the integer at i of a reply, if there is one.
+func integer(fields []any, i int) (int64, bool) {
+	if i >= len(fields) {
+		return 0, false
+	}
+	n, ok := fields[i].(int64)
+	return n, ok
+}
+
+// oddReply is the error for a reply that a script of ours cannot have given.
+func oddReply(script string, reply any) error {
+	return fmt.Errorf("%s: cannot read the reply %v", script, reply)
+}

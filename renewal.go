@@ -1,0 +1,157 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+	"weak"
+)
+
+// unclaimedShare is the part of a lease that was handed over after which the full TTL is asked for:
+// most locks are released by then, and need no more.
+const unclaimedShare = 100
+
+// renewableLocked reports whether the lease is to be renewed once more.
+func (l *lease) renewableLocked() bool {
+	return (l.cfg.renew || l.unclaimed) && l.extending == 0 && !l.atMaxHoldLocked() &&
+		(l.fresh != nil || l.held.Value() != nil)
+}
+
+// atMaxHoldLocked reports whether the lease lasts as long as WithMaxHold allows.
+func (l *lease) atMaxHoldLocked() bool {
+	return l.cfg.maxHold > 0 && l.start.since(l.granted)+l.length >= l.cfg.maxHold
+}
+
+// nextLocked returns how long tick may sleep: until a renewal or a look, or until the end, and the
+// first time until half-way to the renewal.
+func (l *lease) nextLocked() time.Duration {
+	next := l.length
+	if l.lookAt > 0 && l.extending == 0 {
+		next = min(next, l.lookAt-l.start.since(l.granted))
+	}
+	if l.renewableLocked() {
+		at := l.renewAt
+		if l.fresh != nil {
+			at /= 2
+		}
+		next = min(next, at)
+	}
+	return next - l.engine.now().since(l.start)
+}
+
+// tick runs when the timer fires. It ends the lease or renews it; while a renewal is in flight,
+// the timer stands at the end, so that a loss needs no answer from anybody.
+func (l *lease) tick() {
+	l.mu.Lock()
+	before := l.err
+	after := l.judgeLocked()
+	if l.fresh != nil {
+		l.fresh, l.held = nil, weak.Make(l.fresh)
+	}
+	at := l.engine.now()
+	renew := after == nil && l.renewableLocked() && at.since(l.start) >= l.renewAt
+	look := after == nil && l.lookAt > 0 && l.extending == 0 && at.since(l.granted) >= l.lookAt
+	if renew || look {
+		l.extendingLocked()
+	}
+	if after == nil {
+		l.timer.Reset(l.nextLocked())
+	}
+	l.mu.Unlock()
+	l.reportLoss(before, after)
+	// The hooks hear of a failure, and tick comes again. A lease that is not renewed is looked at by
+	// an extension that is too short to move it.
+	if renew {
+		_ = l.extended(context.Background(), l.cfg.ttl)
+	} else if look {
+		_ = l.extended(context.Background(), time.Millisecond)
+	}
+}
+
+// extend makes the lease last for ttl from now, at the caller's wish.
+func (l *lease) extend(ctx context.Context, ttl time.Duration) error {
+	l.mu.Lock()
+	before := l.err
+	after := l.judgeLocked()
+	if after == nil {
+		l.extendingLocked()
+	}
+	l.mu.Unlock()
+	l.reportLoss(before, after)
+	if after != nil {
+		return after
+	}
+	return l.extended(ctx, ttl)
+}
+
+// extendingLocked announces an extension, which extended then carries out. The lease has not
+// ended, so Unlock has not begun.
+func (l *lease) extendingLocked() {
+	l.extending++
+	l.running.Add(1)
+}
+
+// extended asks for a longer lease. What is not certain leaves the lease as it was.
+func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
+	start := l.engine.now()
+	c := l.claim
+	c.replicas = 0 // the grant is on them
+	c.ttl, c.fence, c.until = l.affordable(start, ttl), l.fence, l.until()
+	c.bound = l.brief(start, c.until)
+	err := l.engine.strategy.extend(ctx, &c)
+	trip := l.engine.now().since(start)
+
+	l.mu.Lock()
+	l.extending--
+	before := l.err
+	after := l.judgeLocked() // an answer after the end comes too late
+	if after == nil {
+		switch {
+		case err == nil:
+			l.unclaimed = l.unclaimed && ttl < l.cfg.ttl
+			l.prolongLocked(start, validity(c.ttl, l.cfg.drift))
+			if start.since(l.granted) >= l.lookAt {
+				l.lookAt = 0
+			}
+		case errors.Is(err, ErrLost):
+			l.endLocked(ErrLost)
+		default:
+			pause := c.bound/4 + rand.N(c.bound/2+1)
+			l.renewAt = l.engine.now().since(l.start) + pause
+			if l.lookAt > 0 {
+				l.lookAt = l.engine.now().since(l.granted) + pause
+			}
+		}
+	}
+	if after = l.judgeLocked(); after == nil {
+		l.timer.Reset(l.nextLocked())
+	}
+	l.mu.Unlock()
+	l.running.Done() // before a hook is called: it may call Unlock
+
+	l.reportLoss(before, after)
+	switch {
+	case after != nil:
+		return after
+	case err != nil:
+		l.fire(l.cfg.hooks.RenewFailed, trip, err)
+	default:
+		l.fire(l.cfg.hooks.Renewed, trip, nil)
+	}
+	return err
+}
+
+// brief returns the bound of an extension at start: so short that there is time for several until
+// the lease ends.
+func (l *lease) brief(start instant, until time.Time) time.Duration {
+	return min(l.claim.bound, max(until.Sub(start.mono)/4, 50*time.Millisecond))
+}
+
+// affordable cuts ttl to what WithMaxHold leaves of it at start.
+func (l *lease) affordable(start instant, ttl time.Duration) time.Duration {
+	if l.cfg.maxHold == 0 {
+		return ttl
+	}
+	return min(ttl, ttlFor(l.cfg.maxHold-start.since(l.granted), l.cfg.drift))
+}
