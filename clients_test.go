@@ -24,6 +24,35 @@ func (connect connector) pipelined() connector {
 	}
 }
 
+// deferred returns how to connect with AsyncAutoPipeline, whose commands return before they are
+// carried out, in no order.
+func (connect connector) deferred() connector {
+	return func(t *testing.T) redis.UniversalClient {
+		client, err := connect(t).AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{
+			NumShards: 2, MaxConcurrentBatches: 2, Unordered: true,
+		})
+		require.NoError(t, err)
+		return client
+	}
+}
+
+// TestDeferredPipelinesAreServed: a client may be one whose commands return before they are carried
+// out. The server knows no script yet.
+func TestDeferredPipelinesAreServed(t *testing.T) {
+	s := redistest.Start(t)
+	connect := connector(func(t *testing.T) redis.UniversalClient { return s.Client(t) }).deferred()
+	connect.serves(t, []string{"k"})
+	for _, strategy := range overOneClient {
+		t.Run(strategy.name+", commands that fail", func(t *testing.T) {
+			require.NoError(t, s.Client(t).LPush(t.Context(), "list", "theirs").Err())
+			l, err := strategy.make(connect(t), []redis.UniversalClient{redistest.Start(t).Client(t)})
+			require.NoError(t, err)
+			_, err = l.TryLock(t.Context(), "list")
+			require.ErrorContains(t, err, "WRONGTYPE")
+		})
+	}
+}
+
 // overOneClient are the strategies as they use one client.
 var overOneClient = []struct {
 	name   string

@@ -38,6 +38,9 @@ func nearBy(client redis.UniversalClient) near {
 		if client.Config().FullDuplex { // a full window blocks who submits
 			return nil
 		}
+		if !client.IsBlocking() {
+			return &pipelined{client}
+		}
 		if pipeline, err := client.AsyncAutoPipeline(); err == nil {
 			return &pipelined{pipeline}
 		}

@@ -95,14 +95,15 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 // process runs one command.
 func (n *node) process(ctx context.Context, j *job, cmd redis.Cmder) error {
 	switch {
-	case j == nil:
-		return n.client.Process(ctx, cmd)
-	case j.waits:
+	case j != nil && j.waits:
 		return n.processAndWait(ctx, j, cmd)
-	case j.here:
+	case j != nil && j.here:
 		return n.near.run(j, cmd)
 	}
-	return n.client.Process(ctx, cmd)
+	if err := n.client.Process(ctx, cmd); err != nil {
+		return err
+	}
+	return cmd.Err() // of a deferred pipeline: it waits until the command is carried out
 }
 
 // jitter returns a random duration around d.
