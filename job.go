@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -71,7 +72,10 @@ func (j *job) Err() error {
 }
 
 // sentAgain notes why a command of the job is sent again.
-func (j *job) sentAgain(err error) { j.trouble.Store(&err) }
+func (j *job) sentAgain(err error) {
+	j.trouble.Store(&err)
+	j.node.trouble.Store(&err)
+}
 
 // wait returns the outcome of j. Where ctx ends first, that is the outcome.
 func (j *job) wait(ctx context.Context) (grant, error) {
@@ -92,9 +96,10 @@ func (j *job) cutShort(end error) error {
 	return end
 }
 
-// noReply returns the error of a job whose deadline has passed.
+// noReply returns the error of a job whose deadline has passed. One that was sent once only, or
+// not at all, tells of the trouble that its node has.
 func (j *job) noReply() error {
-	if last := j.trouble.Load(); last != nil {
+	if last := cmp.Or(j.trouble.Load(), j.node.trouble.Load()); last != nil {
 		return &noReply{j.claim.bound, *last}
 	}
 	return &noReply{within: j.claim.bound}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -71,17 +73,21 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 		err := n.process(ctx, j, once{cmd})
 		switch {
 		case err == nil, errors.Is(err, redis.Nil):
+			if n.trouble.Load() != nil {
+				n.trouble.Store(nil)
+			}
 			return cmd.Val(), resent, nil
 		case s != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
 			words = append([]any{"eval", s.source}, words[2:]...)
 			s = nil
 			continue
 		}
-		never := neverLeft(err)
-		if j != nil && j.here && passing(err) {
+		never, again := neverLeft(err), passing(err)
+		err = advise(err)
+		if j != nil && j.here && again {
 			j.failed = err
 		}
-		if j == nil || j.here || !passing(err) || time.Now().After(j.deadline) || !sleep(ctx, jitter(pause)) {
+		if j == nil || j.here || !again || time.Now().After(j.deadline) || !sleep(ctx, jitter(pause)) {
 			if never && !resent {
 				err = &undone{err}
 			}
@@ -122,13 +128,17 @@ func answered(err error) bool {
 	return errors.As(err, &answer)
 }
 
+// notReady are the words by which Redis says that the same command may succeed a little later.
+var notReady = []string{
+	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "ERR max number of clients",
+}
+
 // passing reports whether the same command may succeed a little later: the connection broke, or
 // the server said that it is not ready.
 func passing(err error) bool {
 	if answered(err) {
-		return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
-			redis.IsTryAgainError(err) || redis.IsMasterDownError(err) || redis.IsMaxClientsError(err) ||
-			redis.IsNoReplicasError(err)
+		said := spoken(err)
+		return slices.ContainsFunc(notReady, func(word string) bool { return strings.HasPrefix(said, word) })
 	}
 	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
@@ -155,6 +165,8 @@ type node struct {
 	client redis.UniversalClient
 	near   near // nil: every operation has a goroutine of its own
 	crew   crew
+
+	trouble atomic.Pointer[error] // why a command was sent again, last; nil once one succeeded
 
 	// Jobs that ended before their deadline in the goroutine of the caller: nobody else has heard of
 	// their end, so that their channel is still open.

@@ -100,3 +100,19 @@ func TestStragglerThatLandsAfterTheCleanUpIsReleased(t *testing.T) {
 	require.Eventually(t, func() bool { return m.Exists("{k}:fence:k") }, 10*time.Second, time.Millisecond, "it landed")
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }
+
+// TestJobInLineTellsWhatTroublesItsNode: an operation that never got its turn says what the one before
+// it met.
+func TestJobInLineTellsWhatTroublesItsNode(t *testing.T) {
+	_, n := oneNode(t)
+	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	n.client.AddHook(redistest.OnProcess(func(redis.ProcessHook) redis.ProcessHook {
+		return func(context.Context, redis.Cmder) error { return refused }
+	}))
+	c := &claim{key: "k", bound: 100 * time.Millisecond}
+	first := n.start(t.Context(), release, c, form{last: true, ordered: true})
+	second := n.start(t.Context(), acquire, c, form{ordered: true})
+	<-first.ended
+	<-second.ended
+	require.EqualError(t, second.err, "no reply within 100ms: dial: connection refused")
+}
