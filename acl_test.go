@@ -59,7 +59,7 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 		t.Cleanup(func() { _ = client.Close() })
 		g.nodes, clients = append(g.nodes, admin), append(clients, client)
 	}
-	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), redlatch.WithHooks(redlatch.Hooks{
+	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), redlatch.WithOpTimeout(5 * time.Second), redlatch.WithHooks(redlatch.Hooks{
 		Waiting:  func(e redlatch.Event) { g.waiting <- e },
 		Degraded: func(e redlatch.Event) { g.polling <- e.Err },
 	})}
@@ -202,6 +202,7 @@ func (g *grantee) lookedAgain(ctx context.Context) error {
 // included; nothing is refused, until the idle subscription has been asked for a sign of life and
 // closed; and other keys and channels stay out of reach.
 func TestACLLinesAreEnough(t *testing.T) {
+	t.Parallel()
 	for strategy, rights := range aclLines(t) {
 		t.Run(strategy, func(t *testing.T) {
 			t.Parallel()
@@ -236,6 +237,7 @@ func TestACLLinesAreEnough(t *testing.T) {
 
 // TestACLLinesHaveNothingToSpare: without any one of the rights something is refused that a lock needs.
 func TestACLLinesHaveNothingToSpare(t *testing.T) {
+	t.Parallel()
 	for strategy, rights := range aclLines(t) {
 		for i, right := range rights {
 			if right == "resetchannels" { // it takes rights away

@@ -34,7 +34,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 		refusal(t, s.Options(), "list"))
 
 	replica := redistest.StartReplica(t, s)
-	require.Regexp(t, `^redlatch: try lock "k": no reply within 200ms: READONLY [^(]* \(this server is a replica: connect the client to the primary\)$`,
+	require.Regexp(t, `^redlatch: try lock "k": (no reply within 200ms: )?READONLY [^(]* \(this server is a replica: connect the client to the primary\)$`,
 		refusal(t, replica.Options(), "k"))
 
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())

@@ -72,6 +72,7 @@ type wrapped struct{ *redis.ClusterClient }
 
 // TestClusterBehindAnotherTypeIsACluster: AutoPipeline of a cluster client, and one in a struct.
 func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
+	t.Parallel()
 	_, addrs := startCluster(t)
 	for name, connect := range map[string]connector{
 		"pipelined": toCluster(addrs).pipelined(),
@@ -103,6 +104,7 @@ func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
 
 // TestTwoClientsOfOneClusterAreRefused: INFO asks whatever node.
 func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
+	t.Parallel()
 	_, addrs := startCluster(t)
 	for i := range 10 {
 		l, err := redlatch.NewRedlock([]redis.UniversalClient{toCluster(addrs)(t), toCluster(addrs)(t)})

@@ -143,6 +143,32 @@ func ExampleNewRedlock() {
 	// error: <nil>
 }
 
+// A program in another language locks by SETNX with the time when its lock ends. The two exclude
+// each other.
+func ExampleNewLegacySetNX() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	locker, err := redlatch.NewLegacySetNX(client)
+	must(err)
+
+	theirs := time.Now().Add(time.Minute).Unix() + 1
+	fmt.Println("they have it:", client.SetNX(ctx, "nightly", theirs, 0).Val())
+	_, err = locker.TryLock(ctx, "nightly")
+	fmt.Println(err)
+	client.Del(ctx, "nightly") // they are done
+
+	lock, err := locker.TryLock(ctx, "nightly")
+	must(err)
+	fmt.Println("they have it:", client.SetNX(ctx, "nightly", theirs, 0).Val())
+	fmt.Println(lock.Unlock(ctx))
+	// Output:
+	// they have it: true
+	// redlatch: try lock "nightly": held by another owner
+	// they have it: false
+	// <nil>
+}
+
 var errStale = errors.New("a newer lock has written here")
 
 // register is a value in memory that only the newest lock may write.
@@ -508,6 +534,39 @@ func TestREADMECodeIsCompiled(t *testing.T) {
 	require.NotEmpty(t, blocks)
 	for _, block := range blocks {
 		require.True(t, strings.Contains(source, trimmed(block[1])), "not in example_test.go:\n%s", block[1])
+	}
+}
+
+// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, or to a heading.
+func TestDocumentsLinkToWhatIsThere(t *testing.T) {
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", ".", "", "(", "", ")", "", "*", "", ":", "")
+	for _, pattern := range []string{"*.md", "*/*.md"} {
+		documents, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, documents)
+		for _, document := range documents {
+			for _, link := range regexp.MustCompile(`\]\(([^)\s]+)`).FindAllStringSubmatch(mustRead(t, document), -1) {
+				file, place, _ := strings.Cut(link[1], "#")
+				if strings.Contains(file, "://") {
+					continue
+				}
+				target := document
+				if file != "" {
+					target = filepath.Join(filepath.Dir(document), file)
+					_, err := os.Stat(target)
+					require.NoError(t, err, document)
+				}
+				if place == "" {
+					continue
+				}
+				var places []string
+				for _, found := range heading.FindAllStringSubmatch(mustRead(t, target), -1) {
+					places = append(places, anchor.Replace(strings.ToLower(found[1])))
+				}
+				require.Contains(t, places, place, document)
+			}
+		}
 	}
 }
 

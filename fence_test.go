@@ -86,6 +86,7 @@ func TestFencesOfOneNodeGrow(t *testing.T) {
 // TestFencesOfAQuorumGrow: 400 grants on five nodes, while a random minority is held by another,
 // hung or cut before each, and a quarter is ended by force.
 func TestFencesOfAQuorumGrow(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -157,6 +158,7 @@ func TestFenceCostsNoExtraRoundTrip(t *testing.T) {
 // is healed by an Extend, and the next grant is made by the healed nodes, all within the grain of
 // the clock below the counters.
 func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
+	t.Parallel()
 	n := newCluster(t)
 	l := n.locker(t, true, redlatch.WithoutRenewal())
 	for round := range 5 {

@@ -65,12 +65,12 @@ func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
 func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *site) {
 		p, client := s.proxied(t)
-		l := newLegacy(t, client, redlatch.WithOpTimeout(100*time.Millisecond))
+		l, brief := newLegacy(t, client), redlatch.WithOpTimeout(100*time.Millisecond)
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
 		for _, prepare := range []func(){func() {}, func() { s.set(t, "k", 1) }} {
 			prepare()
 			p.LoseReplies(1000, "evalsha")
-			_, err := l.TryLock(t.Context(), "k")
+			_, err := l.TryLock(t.Context(), "k", brief)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 			p.LoseReplies(0, "")
@@ -79,7 +79,7 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 			prepare()
 			sent := p.Requests()
 			p.Silence()
-			_, err = l.TryLock(t.Context(), "k")
+			_, err = l.TryLock(t.Context(), "k", brief)
 			require.ErrorContains(t, err, "no reply within 100ms")
 			p.Heal()
 			eventually(t, "acquired, released and released", func() bool { return p.Requests() >= sent+3 })

@@ -1,6 +1,7 @@
 package redlatch_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,7 @@ func TestUnpersistedRestartMakesTwoOwners(t *testing.T) {
 // TestForgetfulNodeVotesTwice: a node of a bare quorum is restarted without its data and comes back
 // at once.
 func TestForgetfulNodeVotesTwice(t *testing.T) {
+	t.Parallel()
 	var servers []*redistest.Server
 	var clients []redis.UniversalClient
 	for range 3 {
@@ -60,6 +62,9 @@ func TestForgetfulNodeVotesTwice(t *testing.T) {
 	last := servers[2].Client(t)
 	require.NoError(t, last.Set(t.Context(), "k", "another", time.Hour).Err())
 	first := mustLock(t, l, "k")
+	eventually(t, "that node was asked too", func() bool {
+		return strings.Contains(last.Info(t.Context(), "commandstats").Val(), "cmdstat_pttl")
+	})
 	require.NoError(t, last.Del(t.Context(), "k").Err())
 	servers[1].Kill()
 	servers[1].Restart(t)

@@ -3,6 +3,7 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -19,7 +20,13 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
+// TestMain has more tests run at once than there are processors, unless it was told how many: most
+// of them wait for time to pass.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = flag.Set("test.parallel", "8")
+	}
 	code := m.Run()
 	redistest.StopShared()
 	os.Exit(code)
@@ -171,9 +178,12 @@ func eventually(t *testing.T, what string, f func() bool) {
 
 // TestConformance runs every case on every strategy, on miniredis and on real Redis.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			t.Run("miniredis", func(t *testing.T) {
+				t.Parallel()
 				for _, c := range conformance {
 					t.Run(c.name, func(t *testing.T) {
 						t.Parallel()
@@ -191,6 +201,7 @@ func TestConformance(t *testing.T) {
 				}
 			})
 			t.Run("redis", func(t *testing.T) {
+				t.Parallel()
 				servers := make([]*redistest.Server, k.nodes)
 				for i := range servers {
 					servers[i] = redistest.Start(t)

@@ -96,3 +96,17 @@ func FuzzHandover(f *testing.F) {
 		}
 	})
 }
+
+// TestDegradationIsToldOnce: also where a release was the first to find that nobody can be told.
+func TestDegradationIsToldOnce(t *testing.T) {
+	var told int
+	_, n := oneNode(t)
+	s := newSubscription(n.client)
+	s.deliver, s.confirmed, s.degraded = func(handover) {}, func() {}, func(error) { told++ }
+	s.degrade(&s.unheard, errNoPublish)
+	s.join()
+	defer s.leave()
+	s.degrade(&s.unheard, errNoPublish)
+	require.Equal(t, 1, told)
+	require.True(t, s.useless())
+}

@@ -116,6 +116,7 @@ func TestHandedLockIsClaimed(t *testing.T) {
 
 // TestCrashedHolderCostsItsTTL is rule 15.
 func TestCrashedHolderCostsItsTTL(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	crashed := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(1500*time.Millisecond))
 	first := waitInLine(t, newLocker(t, s.Client(t)), "k")
@@ -181,6 +182,7 @@ func (c *deafConn) Read(b []byte) (int, error) {
 // the waiter is served all the same, long before a TTL has passed. Then the subscription is
 // replaced.
 func TestLostMessageCostsASecond(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	var deaf atomic.Bool
 	o := s.Options()
@@ -249,6 +251,7 @@ func crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
 // TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
 // second, scripts are flushed, or Redis restarts without its data.
 func TestEverybodyIsServedWhateverHappens(t *testing.T) {
+	t.Parallel()
 	for name, trouble := range map[string]func(s *redistest.Server, direct *redis.Client){
 		"subscriptions are killed": func(_ *redistest.Server, direct *redis.Client) {
 			_ = direct.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err()
@@ -307,6 +310,7 @@ func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
 
 // TestWaiterDoesNotSpinWhenRedisIsSilent: it looks as often as its backoff says.
 func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
+	t.Parallel()
 	direct, p, client := behindProxy(t)
 	mustLock(t, newLocker(t, direct), "k")
 	looks := make(chan int, 1000)
@@ -324,6 +328,7 @@ func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 // TestForbiddenChannelsDegradeToPolling: where SUBSCRIBE or PUBLISH is forbidden everybody is served
 // by polling, and Hooks.Degraded says so once a Locker.
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
+	t.Parallel()
 	for _, forbidden := range []string{"subscribe", "publish"} {
 		t.Run(forbidden, func(t *testing.T) {
 			s := redistest.Start(t)
@@ -357,6 +362,7 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 
 // TestIdleWaitersAreQuiet: 100 waiters in 10 processes, and a holder that renews.
 func TestIdleWaitersAreQuiet(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	admin := s.Client(t)
 	renewed := make(chan redlatch.Event, 100)
@@ -521,6 +527,7 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 // TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
 // loses it after the claim time, and does not take the message for a fresh one when it wakes up.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
+	t.Parallel()
 	if addr := os.Getenv("REDLATCH_TEST_FROZEN"); addr != "" {
 		l := newLocker(t, redis.NewClient(&redis.Options{Network: "unix", Addr: addr}))
 		lock, err := l.Lock(t.Context(), "k")
@@ -559,6 +566,10 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	})
 
 	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err = syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil) // until all its threads have stopped
+	require.NoError(t, err)
+	require.True(t, status.Stopped())
 	require.NoError(t, holder.Unlock(t.Context()))
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
@@ -579,6 +590,7 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 // slot, a message reaches its waiter on whatever node it listens, and a dead waiter costs its claim
 // time, since there the answer of PUBLISH tells nothing.
 func TestClusterKeepsALockInOneSlot(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	masters, addrs := startCluster(t)
 	var lockers []redlatch.Locker

@@ -20,7 +20,7 @@ func withReplica(t *testing.T, args ...string) (primary, replica *redistest.Serv
 	t.Helper()
 	primary = redistest.StartTCP(t, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)
 	host, port, _ := strings.Cut(primary.Addr(), ":")
-	replica = redistest.StartTCP(t, append([]string{"--replicaof", host + " " + port}, args...)...)
+	replica = redistest.StartTCP(t, append([]string{"--replicaof", host, port}, args...)...)
 	inStep(t, primary)
 	return primary, replica
 }
@@ -41,6 +41,7 @@ func inStep(t *testing.T, primary *redistest.Server) {
 
 // TestGrantIsOnReplicas: WithReplicas grants what so many replicas have, with and without a fence.
 func TestGrantIsOnReplicas(t *testing.T) {
+	t.Parallel()
 	primary, replica := withReplica(t)
 	copied := replica.Client(t)
 	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
@@ -61,6 +62,7 @@ func TestGrantIsOnReplicas(t *testing.T) {
 
 // TestTooFewReplicasGrantNothing: the grant is undone, and the error says how many confirmed it.
 func TestTooFewReplicasGrantNothing(t *testing.T) {
+	t.Parallel()
 	primary, replica := withReplica(t)
 	client := primary.Client(t)
 	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
@@ -88,6 +90,7 @@ func TestTooFewReplicasGrantNothing(t *testing.T) {
 
 // TestAdoptedLockIsOnReplicas: Adopt grants too, also where the lease is the longer one already.
 func TestAdoptedLockIsOnReplicas(t *testing.T) {
+	t.Parallel()
 	primary, replica := withReplica(t)
 	o := primary.Options()
 	o.PoolSize, o.MaxRetries = 1, -1
@@ -142,6 +145,7 @@ func TestWhatGrantsWrites(t *testing.T) {
 // TestRenewalDoesNotAskReplicas: a lock that was granted is kept while replicas are away, and by
 // those who extend it.
 func TestRenewalDoesNotAskReplicas(t *testing.T) {
+	t.Parallel()
 	primary, replica := withReplica(t)
 	lock := mustLock(t, newLocker(t, primary.Client(t), patiently), "k")
 	replica.Pause()
@@ -155,6 +159,7 @@ func TestRenewalDoesNotAskReplicas(t *testing.T) {
 // TestWaiterClaimsOnReplicas: what a release hands on is confirmed before Lock returns it, and a
 // waiter that cannot have that waits until it can.
 func TestWaiterClaimsOnReplicas(t *testing.T) {
+	t.Parallel()
 	primary, replica := withReplica(t)
 	copied := replica.Client(t)
 	l := newLocker(t, primary.Client(t), redlatch.WithReplicas(1, 200*time.Millisecond))
@@ -192,6 +197,7 @@ func TestWaiterClaimsOnReplicas(t *testing.T) {
 
 // TestWaiterWithoutReplicasGivesUpAndLeavesNothing is rule 17.
 func TestWaiterWithoutReplicasGivesUpAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client(t)
 	holder := mustLock(t, newLocker(t, client), "k")
@@ -268,6 +274,7 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 
 // TestReplicasInACluster: WAIT goes to the master of the key, on the connection of the grant.
 func TestReplicasInACluster(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
 	admin := s.Client(t)
 	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())

@@ -89,6 +89,7 @@ func TestGuessedTokenIsBelievedBriefly(t *testing.T) {
 // TestListenerCostsADeadWaitersClaim: who listens on the channel of a process that died has its waiter
 // pass for alive. That costs others the claim time, and no more.
 func TestListenerCostsADeadWaitersClaim(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	eve := s.Client(t)
 	ps := eve.Subscribe(t.Context(), "redlatch:gone")

@@ -90,7 +90,6 @@ func (s *subscription) join() (ready <-chan struct{}) {
 	s.used = true
 	if !s.running {
 		s.running = true
-		s.refused, s.unheard = nil, nil
 		go s.run() // ends a while after the last user left
 	}
 	return s.ready
@@ -207,6 +206,7 @@ func (s *subscription) stop() bool {
 		return false
 	}
 	s.running = false
+	s.refused, s.unheard = nil, nil
 	select {
 	case <-s.ready:
 		s.ready = make(chan struct{})

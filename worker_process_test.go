@@ -21,6 +21,7 @@ import (
 // that one's. It outlives the handle that it came from, it has the same fence, and its release frees
 // the key.
 func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
+	t.Parallel()
 	if addr := os.Getenv("REDLATCH_TEST_WORKER"); addr != "" {
 		beWorker(t, addr)
 		return

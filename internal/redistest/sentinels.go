@@ -19,7 +19,7 @@ func StartReplica(tb testing.TB, primary *Server) *Server {
 	if err := primary.Client(tb).ConfigSet(tb.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
 		tb.Fatal(err)
 	}
-	s := StartTCP(tb, "--replicaof", host+" "+port)
+	s := StartTCP(tb, "--replicaof", host, port)
 	c := s.Client(tb)
 	until(tb, "it has replicated", func() bool {
 		return strings.Contains(c.Info(tb.Context(), "replication").Val(), "master_link_status:up")
