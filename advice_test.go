@@ -62,14 +62,14 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 		"ERR Error running script (call to f_ba3d4e): @user_script:1: @user_script: 1: -READONLY": "READONLY",
 		"ERR Error running script": "ERR Error running script",
 	} {
-		require.Equal(t, want, spoken(answerOf(said)), said)
-		require.Equal(t, want == "READONLY", passing(answerOf(said)), said)
+		require.Equal(t, want, spoken(answerError(said)), said)
+		require.Equal(t, want == "READONLY", passing(answerError(said)), said)
 	}
 	require.Empty(t, spoken(errors.New("WRONGTYPE")))
 }
 
-// answerOf is an answer of Redis.
-type answerOf string
+// answerError is an answer of Redis.
+type answerError string
 
-func (a answerOf) Error() string { return string(a) }
-func (answerOf) RedisError()     {}
+func (a answerError) Error() string { return string(a) }
+func (answerError) RedisError()     {}

@@ -104,8 +104,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a command that is not sent again", rule: "3", file: "node.go",
-		old:   `if j == nil || j.here || !passing(err) ||`,
-		new:   `if true || !passing(err) ||`,
+		old:   `if j == nil || j.here || !again ||`,
+		new:   `if true || !again ||`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{

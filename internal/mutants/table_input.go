@@ -39,4 +39,16 @@ var inputs = []mutant{
 		new:   `if factor < 0 || factor >= 1 {`,
 		tests: conformance + "bad input",
 	},
+	{
+		name: "trouble in a script of Redis 6 taken for final", rule: "16", file: "advice.go",
+		old:   `strings.HasPrefix(said, "ERR Error running script")`,
+		new:   `false`,
+		tests: "TestAnswersAreReadAlikeFromEveryServer",
+	},
+	{
+		name: "polling is told of twice", rule: "Waiting", file: "subscription.go",
+		old:   `s.running = true`,
+		new:   `s.running, s.refused, s.unheard = true, nil, nil`,
+		tests: "TestDegradationIsToldOnce",
+	},
 }
