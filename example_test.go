@@ -537,16 +537,17 @@ func TestREADMECodeIsCompiled(t *testing.T) {
 	}
 }
 
-// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, or to a heading.
+// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the test
+// that its title names.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", ".", "", "(", "", ")", "", "*", "", ":", "")
-	for _, pattern := range []string{"*.md", "*/*.md"} {
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
 		documents, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, documents)
 		for _, document := range documents {
-			for _, link := range regexp.MustCompile(`\]\(([^)\s]+)`).FindAllStringSubmatch(mustRead(t, document), -1) {
+			for _, link := range regexp.MustCompile(`\]\(([^)\s]+)(?: "(Test\w+)[^"]*")?`).FindAllStringSubmatch(mustRead(t, document), -1) {
 				file, place, _ := strings.Cut(link[1], "#")
 				if strings.Contains(file, "://") {
 					continue
@@ -556,6 +557,9 @@ func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 					target = filepath.Join(filepath.Dir(document), file)
 					_, err := os.Stat(target)
 					require.NoError(t, err, document)
+				}
+				if test := link[2]; test != "" {
+					require.True(t, strings.Contains(mustRead(t, target), "func "+test+"("), "%s names %s of %s", document, test, target)
 				}
 				if place == "" {
 					continue

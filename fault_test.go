@@ -234,7 +234,7 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 			t.Run(name+" "+how, func(t *testing.T) {
 				l := newLocker(t, c, longTTL)
 				require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-				p.Delay(700 * time.Millisecond)
+				p.Delay(5 * time.Second)
 				defer p.Heal()
 				begin := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -249,8 +249,9 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 				took := time.Since(begin)
 				require.ErrorIs(t, err, want)
 				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-				require.Less(t, took, 150*time.Millisecond)
+				require.Less(t, took, 2*time.Second)
 				require.Equal(t, int64(1), direct.Exists(t.Context(), "{k}:fence:k").Val(), "it was carried out")
+				p.Heal()
 				gone(t, direct, "k")
 			})
 		}

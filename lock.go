@@ -26,6 +26,11 @@
 // A lock is trusted until [Lock.Until], which is counted from before the request was sent and
 // held back by the drift, see [WithDrift]. Its end needs no reply from Redis, and it is judged by
 // the monotonic and by the wall clock, whichever is further on.
+//
+// # Servers
+//
+// Redis 5.0 or newer, or Valkey. A user of Redis with limited rights needs those that SECURITY.md in
+// the repository lists.
 package redlatch
 
 import (
@@ -50,7 +55,9 @@ type Locker interface {
 
 	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key,
 	// ErrInvalidOption where nothing was sent, and ErrLost where the grant took longer than the
-	// lease lasts. With any other error, ctx's among them, the outcome was unknown and is undone.
+	// lease lasts. With any other error, ctx's among them, the outcome was unknown and is undone,
+	// which ends with ctx too, as far as the caller waits for it: an attempt on a Redis that is
+	// down takes twice as long as [WithOpTimeout].
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes

@@ -20,11 +20,11 @@ const claimTime = time.Second
 // This is the pattern that the documentation of SET describes. It excludes as long as that Redis
 // neither forgets nor fails over; [Lock.Fence] tells a resource which of two grants is the newer.
 //
-// client may be of any kind, also one made by AutoPipeline or AsyncAutoPipeline, in order or not; the
-// AutoPipelineOptions that count are those of the client's own options. Its retries and timeouts need
+// client may be of any kind, also one made by AsyncAutoPipeline, or by AutoPipeline, where the
+// AutoPipelineOptions in its client's Options are the ones that count. Its retries and timeouts need
 // no care: every command is bounded by [WithOpTimeout]. One whose ReadTimeout and WriteTimeout are not
-// above that, or with ContextTimeoutEnabled, takes a third less time for a lock and its unlock,
-// since most calls then need no goroutine. opts are the Locker's defaults.
+// above that, or with ContextTimeoutEnabled, takes less time, since most calls then need no goroutine.
+// opts are the Locker's defaults.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
