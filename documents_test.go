@@ -1,0 +1,107 @@
+package redlatch_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// trimmed returns text without the indentation of its lines.
+func trimmed(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func mustRead(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestREADMECodeIsCompiled: each block of Go code stands in example_test.go, or in that of the module
+// that it shows, modulo indentation, so that it compiles and runs.
+func TestREADMECodeIsCompiled(t *testing.T) {
+	source := trimmed(mustRead(t, "example_test.go")) + trimmed(mustRead(t, "otel/example_test.go"))
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, "README.md"), -1)
+	require.NotEmpty(t, blocks)
+	for _, block := range blocks {
+		require.True(t, strings.Contains(source, trimmed(block[1])), "not in example_test.go:\n%s", block[1])
+	}
+}
+
+// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the test
+// that its title names.
+func TestDocumentsLinkToWhatIsThere(t *testing.T) {
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", ".", "", "(", "", ")", "", "*", "", ":", "")
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
+		documents, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, documents)
+		for _, document := range documents {
+			for _, link := range regexp.MustCompile(`\]\(([^)\s]+)(?: "(Test\w+)[^"]*")?`).FindAllStringSubmatch(mustRead(t, document), -1) {
+				file, place, _ := strings.Cut(link[1], "#")
+				if strings.Contains(file, "://") {
+					continue
+				}
+				target := document
+				if file != "" {
+					target = filepath.Join(filepath.Dir(document), file)
+					_, err := os.Stat(target)
+					require.NoError(t, err, document)
+				}
+				if test := link[2]; test != "" {
+					require.True(t, strings.Contains(mustRead(t, target), "func "+test+"("), "%s names %s of %s", document, test, target)
+				}
+				if place == "" {
+					continue
+				}
+				var places []string
+				for _, found := range heading.FindAllStringSubmatch(mustRead(t, target), -1) {
+					places = append(places, anchor.Replace(strings.ToLower(found[1])))
+				}
+				require.Contains(t, places, place, document)
+			}
+		}
+	}
+}
+
+// TestGuaranteesNameRealTests: each test that a document names exists, and so does the case where
+// it names one, as in `TestConformance/a token is compared whole`.
+func TestGuaranteesNameRealTests(t *testing.T) {
+	var tests strings.Builder
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			tests.WriteString(mustRead(t, path))
+		}
+		return err
+	}))
+	exist := make(map[string]bool)
+	for _, found := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(tests.String(), -1) {
+		exist[found[1]] = true
+	}
+	documents, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	named := 0
+	for _, document := range append(documents, "README.md", "SECURITY.md", "CONTRIBUTING.md") {
+		text := mustRead(t, document)
+		for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*`).FindAllString(text, -1) {
+			require.True(t, exist[name], "%s names %s", document, name)
+			named++
+		}
+		for _, found := range regexp.MustCompile("`Test\\w+/([^`]+)`").FindAllStringSubmatch(text, -1) {
+			require.True(t, strings.Contains(tests.String(), strconv.Quote(found[1])), "%s names the case %q", document, found[1])
+		}
+	}
+	require.Positive(t, named)
+}
