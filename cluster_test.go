@@ -164,3 +164,56 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 	require.Greater(t, lock.Fence(), holder.Fence())
 	require.NoError(t, lock.Unlock(ctx))
 }
+
+// TestClusterKeepsALockInOneSlot runs the queue on three masters: all keys of a lock lie in one
+// slot, a message reaches its waiter on whatever node it listens, and a dead waiter costs its claim
+// time, since there the answer of PUBLISH tells nothing.
+func TestClusterKeepsALockInOneSlot(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	masters, addrs := startCluster(t)
+	var lockers []redlatch.Locker
+	for range 4 {
+		lockers = append(lockers, newLocker(t, toCluster(addrs)(t)))
+	}
+	for _, key := range []string{"a}b", "{}x"} {
+		_, err := lockers[0].TryLock(ctx, key)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, key)
+	}
+
+	for _, key := range []string{"k", "{k}", "a{b}c", "x{"} {
+		holder := mustLock(t, lockers[0], key)
+		got := waitInLine(t, lockers[1], key)
+		slot := masters[0].ClusterKeySlot(ctx, key).Val()
+		stored := 0
+		for _, c := range masters {
+			for _, stray := range c.Keys(ctx, "*").Val() {
+				if stray == key || strings.HasSuffix(stray, ":"+key) && strings.Contains(stray, "{") {
+					stored++
+					require.Equal(t, slot, c.ClusterKeySlot(ctx, stray).Val(), stray)
+				}
+			}
+		}
+		require.GreaterOrEqual(t, stored, 3, "lock, fence and queue of %q", key)
+		require.NoError(t, holder.Unlock(ctx))
+		lock := <-got
+		require.NotNil(t, lock)
+		require.NoError(t, lock.Unlock(ctx))
+	}
+
+	holder := mustLock(t, lockers[0], "dead")
+	for _, c := range masters {
+		_ = c.ZAdd(ctx, "{dead}:queue:dead", redis.Z{Score: -1, Member: "10000 redlatch:gone a-token"}).Err()
+	}
+	got := waitInLine(t, lockers[1], "dead")
+	begin := time.Now()
+	require.NoError(t, holder.Unlock(ctx))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 3*time.Second)
+	require.NoError(t, lock.Unlock(ctx))
+
+	stop := make(chan struct{})
+	time.AfterFunc(2*time.Second, func() { close(stop) })
+	t.Logf("%d grants", crowd(t, lockers, stop))
+}

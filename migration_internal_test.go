@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -454,57 +453,4 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	_, err = first().TryLock(ctx, "k")
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, ErrNotAcquired)
-}
-
-// probed reports whether a claim is that of the probe.
-func probed(c *claim) bool { return strings.HasPrefix(c.key, "k:") }
-
-// TestMigrationProbeTakesTroubleForNoRefusal: what fails once and then works is not in one place.
-func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from, to := &scripted{}, &scripted{}
-		to.onAcquire = func(_ context.Context, c *claim) (grant, error) {
-			if probed(c) && to.acquires.Load() == 1 {
-				return grant{}, errors.New("connection reset")
-			}
-			return grant{}, nil
-		}
-		m, err := NewMigration(scriptedLocker(t, from), scriptedLocker(t, to))
-		require.NoError(t, err)
-		require.NoError(t, granted(t, m).Unlock(t.Context()))
-		require.Equal(t, from.acquires.Load(), from.releases.Load())
-	})
-}
-
-// TestMigrationProbeHoldsFrom: where from has ended meanwhile, a grant of to proves nothing.
-func TestMigrationProbeHoldsFrom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var holder string // both keep the key here
-		var until time.Time
-		one := func(delay func()) *scripted {
-			return &scripted{
-				onAcquire: func(_ context.Context, c *claim) (grant, error) {
-					delay()
-					if holder != "" && holder != c.token && time.Now().Before(until) {
-						return grant{}, ErrNotAcquired
-					}
-					holder, until = c.token, time.Now().Add(c.ttl)
-					return grant{}, nil
-				},
-				onRelease: func(_ context.Context, c *claim) error {
-					if holder != c.token {
-						return ErrLost
-					}
-					holder = ""
-					return nil
-				},
-			}
-		}
-		to := one(func() { time.Sleep(11 * time.Second) })
-		m, err := NewMigration(scriptedLocker(t, one(func() {})), scriptedLocker(t, to, WithTTL(time.Minute)))
-		require.NoError(t, err)
-		_, err = m.TryLock(t.Context(), "k")
-		require.ErrorIs(t, err, ErrInvalidOption)
-		require.Empty(t, holder)
-	})
 }

@@ -2,10 +2,8 @@ package redlatch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -137,105 +135,6 @@ func TestEvenNumberOfNodesNeedsMoreThanHalf(t *testing.T) {
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestSickMinorityCostsNoTime bounds each call, with the client's timeouts at their defaults.
-func TestSickMinorityCostsNoTime(t *testing.T) {
-	n := newCluster(t)
-	l := n.locker(t, true)
-	cycles := func(what string) time.Duration {
-		var took []time.Duration
-		timed := func(f func() error) {
-			begin := time.Now()
-			require.NoError(t, f(), what)
-			took = append(took, time.Since(begin))
-			require.Less(t, took[len(took)-1], 100*time.Millisecond, what)
-		}
-		for range 30 {
-			var lock *redlatch.Lock
-			timed(func() (err error) { lock, err = l.Lock(t.Context(), "k"); return err })
-			timed(func() error { return lock.Extend(t.Context(), time.Minute) })
-			timed(func() error { return lock.Unlock(t.Context()) })
-		}
-		slices.Sort(took)
-		return took[len(took)/2]
-	}
-	healthy := cycles("healthy")
-	for _, sick := range []struct {
-		what  string
-		nodes int
-		fault func(p *faultproxy.Proxy)
-	}{
-		{"one slow", 1, func(p *faultproxy.Proxy) { p.Delay(50 * time.Millisecond) }},
-		{"one hung", 1, (*faultproxy.Proxy).Silence},
-		{"two hung", 2, (*faultproxy.Proxy).Silence},
-		{"one refused", 1, (*faultproxy.Proxy).Refuse},
-		{"two refused", 2, (*faultproxy.Proxy).Refuse},
-	} {
-		for _, p := range n.proxies[:sick.nodes] {
-			sick.fault(p)
-		}
-		median := cycles(sick.what)
-		t.Logf("%s: median %v, healthy %v", sick.what, median, healthy)
-		require.Less(t, median, 2*healthy+2*time.Millisecond, sick.what)
-		for _, p := range n.proxies[:sick.nodes] {
-			p.Heal()
-		}
-	}
-	n.noLocks(t)
-}
-
-// TestHungMajorityIsNoQuorum bounds the failure too, and leaves nothing when the nodes return.
-func TestHungMajorityIsNoQuorum(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t)
-	l := n.locker(t, true)
-	brief := redlatch.WithOpTimeout(500 * time.Millisecond)
-	held := mustLock(t, l, "held", brief)
-	for _, p := range n.proxies[:3] {
-		p.Silence()
-	}
-	for what, f := range map[string]func() error{
-		"TryLock": func() error { _, err := l.TryLock(t.Context(), "k", brief); return err },
-		"Adopt":   func() error { _, err := l.Adopt(t.Context(), "k", "token", brief); return err },
-		"Extend":  func() error { return held.Extend(t.Context(), time.Hour) },
-	} {
-		begin := time.Now()
-		err := f()
-		require.ErrorIs(t, err, redlatch.ErrNoQuorum, what)
-		require.NotErrorIs(t, err, redlatch.ErrNotAcquired, what)
-		require.NotErrorIs(t, err, redlatch.ErrLost, what)
-		require.Less(t, time.Since(begin), 2*time.Second, what)
-	}
-	require.NoError(t, held.Err(), "silence keeps the lease")
-	require.ErrorIs(t, held.Unlock(t.Context()), redlatch.ErrNoQuorum)
-	require.ErrorIs(t, held.Err(), redlatch.ErrReleased)
-	for _, p := range n.proxies[:3] {
-		p.Heal()
-	}
-	n.noLocks(t)
-}
-
-// TestErrorWaitsUntilItIsCertain: one node held, one dead, one hung, two free. A quorum can be
-// granted until the hung one has not answered in time; then a quorum answered, and it is held.
-func TestErrorWaitsUntilItIsCertain(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t)
-	l := n.locker(t, true)
-	require.NoError(t, n.direct[0].Set(t.Context(), "k", "another", 0).Err())
-	n.proxies[1].Refuse()
-	n.proxies[2].Silence()
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(300*time.Millisecond))
-	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-	require.NotErrorIs(t, err, redlatch.ErrNoQuorum)
-	require.Equal(t, 1, n.have(t, "k"))
-
-	// Two dead and one held: no quorum can be granted, and none can answer.
-	n.proxies[2].Refuse()
-	n.proxies[3].Refuse()
-	_, err = l.TryLock(t.Context(), "k")
-	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
-	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
-}
-
 // TestHealthyNodesKeepNoOrphan runs 10,000 cycles on healthy nodes, and 1,000 with one whose
 // answers come late: each release follows its acquire.
 func TestHealthyNodesKeepNoOrphan(t *testing.T) {
@@ -264,47 +163,6 @@ func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 	cycles(20, 50)
 }
 
-// TestSlowQuorumIsNoGrant is rule 2 on a quorum.
-func TestSlowQuorumIsNoGrant(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t)
-	l := n.locker(t, true)
-	for _, p := range n.proxies {
-		p.Delay(300 * time.Millisecond)
-	}
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithTTL(200*time.Millisecond), redlatch.WithOpTimeout(5*time.Second))
-	require.ErrorIs(t, err, redlatch.ErrLost)
-	for _, p := range n.proxies {
-		p.Heal()
-	}
-	n.noLocks(t)
-}
-
-// TestPausedAttemptNeverReturnsALock: its replies are held back for longer than the TTL, and
-// another client is granted meanwhile.
-func TestPausedAttemptNeverReturnsALock(t *testing.T) {
-	n := newCluster(t)
-	l := n.locker(t, true)
-	for _, p := range n.proxies {
-		p.Delay(time.Minute)
-	}
-	result := make(chan error)
-	go func() {
-		_, err := l.TryLock(context.Background(), "k", redlatch.WithTTL(300*time.Millisecond), redlatch.WithOpTimeout(time.Minute))
-		result <- err
-	}()
-	eventually(t, "the attempt took the key", func() bool { return n.have(t, "k") == 5 })
-	other, err := n.locker(t, false, redlatch.WithTTL(time.Minute)).Lock(t.Context(), "k")
-	require.NoError(t, err)
-	for _, p := range n.proxies {
-		p.Heal()
-	}
-	require.Error(t, <-result)
-	require.NoError(t, other.Err())
-	require.NoError(t, other.Unlock(t.Context()))
-	n.noLocks(t)
-}
-
 // TestExtendHealsEmptiedNodes: only where the key is absent, and not counted.
 func TestExtendHealsEmptiedNodes(t *testing.T) {
 	n := newCluster(t)
@@ -330,47 +188,6 @@ func TestExtendHealsEmptiedNodes(t *testing.T) {
 	require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	n.settled(t, "k2")
-}
-
-// TestLostRepliesOfAllNodesChangeNothing is rule 3 on a quorum.
-func TestLostRepliesOfAllNodesChangeNothing(t *testing.T) {
-	n := newCluster(t)
-	l := n.locker(t, true)
-	lose := func() {
-		for _, p := range n.proxies {
-			p.LoseReplies(1, "evalsha")
-		}
-	}
-	lose()
-	lock, err := l.Lock(t.Context(), "k")
-	require.NoError(t, err)
-	lose()
-	require.NoError(t, lock.Extend(t.Context(), time.Minute))
-	lose()
-	require.NoError(t, lock.Unlock(t.Context()))
-	n.noLocks(t)
-	for _, p := range n.proxies {
-		require.Positive(t, p.Lost())
-	}
-}
-
-// TestStragglerOfALostLockIsReleased is rule 4: an acquire that lands after the lease has ended
-// must not stay.
-func TestStragglerOfALostLockIsReleased(t *testing.T) {
-	n := newCluster(t)
-	l := n.locker(t, true)
-	n.proxies[4].Silence()
-	lock := mustLock(t, l, "k", redlatch.WithTTL(time.Hour), redlatch.WithOpTimeout(300*time.Millisecond), redlatch.WithoutRenewal())
-	eventually(t, "the other four have it", func() bool { return n.have(t, "k") == 4 })
-	for _, c := range n.direct[:4] {
-		require.NoError(t, c.Del(t.Context(), "k").Err())
-	}
-	require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrLost)
-	n.proxies[4].Heal()
-	eventually(t, "the straggler landed", func() bool {
-		return n.direct[4].Exists(t.Context(), "{k}:fence:k").Val() == 1
-	})
-	n.settled(t, "k")
 }
 
 // TestContendersAreServedOneByOne: 30 contenders, 3 grants each with 5 ms of work.
@@ -432,25 +249,6 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLateGrantOfARefusedTokenIsReleased is for a token of the caller's choice, whose late grants nobody
-// else undoes: so many nodes are another's that it is refused before the others have answered.
-func TestLateGrantOfARefusedTokenIsReleased(t *testing.T) {
-	n := newCluster(t)
-	l := n.locker(t, true)
-	for _, c := range n.direct[:3] {
-		require.NoError(t, c.Set(t.Context(), "k", "another", time.Hour).Err())
-	}
-	for i, p := range n.proxies { // so that all were asked when three have refused
-		p.Delay(map[bool]time.Duration{true: 300 * time.Millisecond, false: time.Second}[i < 3])
-	}
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
-	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-	for _, c := range n.direct[3:] {
-		eventually(t, "it was granted", func() bool { return c.Exists(t.Context(), "{k}:fence:k").Val() == 1 })
-		gone(t, c, "k")
-	}
-}
-
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once, all granted.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)
@@ -471,73 +269,6 @@ func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	wg.Wait()
 	close(failures)
 	require.NoError(t, <-failures)
-	n.noLocks(t)
-}
-
-// TestCancelledQuorumLocksLeaveNoKey is rule 17: 300 Locks end at random moments over jittery
-// links.
-func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {
-	n := newCluster(t)
-	l := n.locker(t, true)
-	for _, p := range n.proxies {
-		p.DelayFunc(func() time.Duration { return rand.N(5 * time.Millisecond) })
-	}
-	var wg sync.WaitGroup
-	var failures atomic.Int64
-	for range 20 {
-		wg.Go(func() {
-			for i := range 15 {
-				ctx, cancel := context.WithTimeout(t.Context(), rand.N(20*time.Millisecond))
-				lock, err := l.Lock(ctx, fmt.Sprint("k", i%3))
-				if err == nil {
-					err = lock.Unlock(ctx)
-				} else if errors.Is(err, redlatch.ErrNotAcquired) && errors.Is(err, ctx.Err()) {
-					err = nil
-				}
-				if err != nil {
-					failures.Add(1)
-				}
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(t, failures.Load())
-	n.noLocks(t)
-}
-
-// TestHungNodePilesNothingUp: 2,000 cycles with one node hung, on keys of their own, cost few
-// goroutines, and nothing is left when it returns.
-func TestHungNodePilesNothingUp(t *testing.T) {
-	n := newCluster(t)
-	l := n.locker(t, true)
-	workers := func() int64 { // the proxies have goroutines too: count those of the package
-		stacks := make([]byte, 4<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		return int64(strings.Count(string(stacks), "redlatch.(*crew).work("))
-	}
-	before := workers() // of locks that other tests left to expire
-	n.proxies[4].Silence()
-	var peak, failures atomic.Int64
-	var wg sync.WaitGroup
-	for w := range 10 {
-		wg.Go(func() {
-			for i := range 200 {
-				lock, err := l.TryLock(t.Context(), fmt.Sprint("k", w, "-", i))
-				if err != nil || lock.Unlock(t.Context()) != nil {
-					failures.Add(1)
-				}
-				if i%20 == 0 {
-					peak.Store(max(peak.Load(), workers()))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	t.Logf("%d goroutines more at the peak", peak.Load()-before)
-	require.Zero(t, failures.Load())
-	require.LessOrEqual(t, peak.Load()-before, int64(300))
-	n.proxies[4].Heal()
 	n.noLocks(t)
 }
 

@@ -3,13 +3,17 @@ package redlatch_test
 import (
 	"context"
 	"math"
+	"runtime/debug"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // noHooks are the ways to have none: not to name them, and to leave all of them out.
@@ -79,4 +83,43 @@ func BenchmarkPairWithoutHooks(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestPairAllocatesLittle holds the cost of a lock and its unlock, renewal and fence included, to
+// 8 allocations more than the two commands cost that a program would write by hand.
+func TestPairAllocatesLittle(t *testing.T) {
+	if raceDetector() {
+		t.Skip("the race detector allocates too")
+	}
+	client := redistest.Shared(t).Client(t)
+	ctx := context.Background()
+	key := t.Name()
+	l := newLocker(t, client)
+	compareAndDelete := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	raw := testing.AllocsPerRun(2000, func() {
+		token := uuid.NewString()
+		_ = client.SetNX(ctx, key, token, 10*time.Second).Err()
+		_ = compareAndDelete.Run(ctx, client, []string{key}, token).Err()
+	})
+	ours := testing.AllocsPerRun(2000, func() {
+		lock, err := l.TryLock(ctx, key)
+		if err == nil {
+			err = lock.Unlock(ctx)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	require.LessOrEqual(t, ours, raw+8)
+}
+
+// raceDetector reports whether this binary was built with -race.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if ok && s.Key == "-race" {
+			return s.Value == "true"
+		}
+	}
+	return false
 }

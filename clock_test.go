@@ -1,0 +1,94 @@
+package redlatch
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestUntilIsCountedFromBeforeTheRequest is rule 2.
+func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		s := &scripted{
+			onAcquire: func(context.Context, *claim) (grant, error) { time.Sleep(3 * time.Second); return grant{}, nil },
+			onExtend:  func(context.Context, *claim) error { time.Sleep(time.Second); return nil },
+		}
+		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second), WithoutRenewal())
+		require.Equal(t, begin.Add(10*time.Second-100*time.Millisecond-2*time.Millisecond), lock.Until())
+
+		begin = time.Now()
+		require.NoError(t, lock.Extend(t.Context(), 20*time.Second))
+		require.Equal(t, begin.Add(20*time.Second-200*time.Millisecond-2*time.Millisecond), lock.Until())
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		begin = time.Now()
+		adopted, err := scriptedLocker(t, s).Adopt(t.Context(), "k", "token", WithTTL(10*time.Second), WithoutRenewal())
+		require.NoError(t, err)
+		require.Equal(t, begin.Add(10*time.Second-100*time.Millisecond-2*time.Millisecond), adopted.Until())
+		require.NoError(t, adopted.Unlock(t.Context()))
+
+		s.onAcquire = nil
+		begin = time.Now()
+		lock = granted(t, scriptedLocker(t, s), WithTTL(10*time.Second), WithDrift(0.5), WithoutRenewal())
+		require.Equal(t, begin.Add(5*time.Second-2*time.Millisecond), lock.Until())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestSuspendedMachineWakesUpKnowing is rule 10: either clock ends the lease, at the next look.
+func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
+	for name, jump := range map[string]func(*instant, time.Duration){
+		"the wall clock ran on":      func(i *instant, d time.Duration) { i.wall = i.wall.Add(d) },
+		"the monotonic clock ran on": func(i *instant, d time.Duration) { i.mono = i.mono.Add(d) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scripted{}
+			l := scriptedLocker(t, s, WithTTL(time.Minute))
+			var asleep atomic.Int64
+			l.now = func() instant {
+				i := readClocks()
+				jump(&i, time.Duration(asleep.Load()))
+				return i
+			}
+			lost := 0
+			lock := granted(t, l, WithHooks(Hooks{Lost: func(Event) { lost++ }}))
+			ctx := lock.Context(t.Context())
+			require.NoError(t, lock.Err())
+			asleep.Store(int64(59 * time.Second))
+			require.NoError(t, lock.Err())
+			asleep.Store(int64(time.Minute))
+			require.ErrorIs(t, lock.Err(), ErrLost)
+			require.ErrorIs(t, context.Cause(ctx), ErrLost)
+			<-lock.Done()
+			asleep.Store(0)
+			require.ErrorIs(t, lock.Err(), ErrLost, "an end is for good")
+			require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+			require.Equal(t, int64(1), s.releases.Load(), "a lost lock's Unlock still releases")
+			require.Zero(t, s.extensions.Load())
+			require.Equal(t, 1, lost)
+		})
+	}
+}
+
+// TestWallClockStepsBackHarmlessly is rule 10 again: the clock that is further on decides.
+func TestWallClockStepsBackHarmlessly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := scriptedLocker(t, &scripted{}, WithTTL(time.Minute), WithoutRenewal())
+		l.now = func() instant {
+			i := readClocks()
+			i.wall = i.wall.Add(-time.Hour)
+			return i
+		}
+		begin := time.Now()
+		lock := granted(t, l)
+		<-lock.Done()
+		require.Equal(t, validity(time.Minute, 0.01), time.Since(begin))
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+	})
+}

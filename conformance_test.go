@@ -1,0 +1,535 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+var conformance = []conformanceCase{
+	{"a free key is granted and a held one refused", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		require.Equal(t, w.key, lock.Key())
+		require.NoError(t, lock.Err())
+		require.WithinDuration(t, time.Now().Add(w.ttl), lock.Until(), w.ttl/2)
+
+		_, err := w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NotErrorIs(t, err, redlatch.ErrLost)
+		require.True(t, strings.HasPrefix(err.Error(), fmt.Sprintf("redlatch: try lock %q: held by another owner", w.key)), err)
+		require.NotContains(t, err.Error(), "\n")
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"an unlocked key is free and its handle has ended", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		ctx := lock.Context(t.Context())
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+		<-lock.Done()
+		<-ctx.Done()
+		require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
+		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrReleased)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
+		require.ErrorIs(t, lock.Extend(t.Context(), w.ttl), redlatch.ErrReleased)
+		require.ErrorIs(t, context.Cause(lock.Context(t.Context())), redlatch.ErrReleased)
+
+		mustLock(t, w.locker(t), w.key)
+	}},
+
+	{"after expiry Unlock says lost and leaves the next owner alone", func(t *testing.T, w *world) {
+		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal())
+		second, err := w.locker(t).Lock(t.Context(), w.key)
+		require.NoError(t, err)
+		require.ErrorIs(t, first.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, first.Unlock(t.Context()), redlatch.ErrLost)
+		require.ErrorIs(t, first.Unlock(t.Context()), redlatch.ErrReleased)
+
+		_, err = w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, second.Unlock(t.Context()))
+	}},
+
+	{"loss is known before Redis gives the key to another", func(t *testing.T, w *world) {
+		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal())
+		_, err := w.locker(t).Lock(t.Context(), w.key)
+		require.NoError(t, err)
+		select {
+		case <-first.Done():
+		default:
+			require.Fail(t, "a second owner, and the first has not been told")
+		}
+	}},
+
+	{"renewal keeps a lock for longer than its TTL", func(t *testing.T, w *world) {
+		renewals := make(chan redlatch.Event, 100)
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithHooks(redlatch.Hooks{
+			Renewed: func(e redlatch.Event) { renewals <- e },
+		}))
+		for n := 0; n < 4; { // every TTL/3, so this is longer than the TTL
+			select {
+			case e := <-renewals:
+				if !w.pair {
+					require.Equal(t, lock.Token(), e.Token)
+				}
+				if e.Token == lock.Token() {
+					n++
+				}
+			case <-lock.Done():
+				require.NoError(t, lock.Err())
+			}
+		}
+		_, err := w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"WithMaxHold ends a lock that is renewed", func(t *testing.T, w *world) {
+		begin := time.Now()
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithMaxHold(3*w.ttl/2))
+		require.ErrorIs(t, lock.Extend(t.Context(), 0), redlatch.ErrInvalidOption)
+		require.NoError(t, lock.Extend(t.Context(), 100*w.ttl))
+		require.False(t, lock.Until().After(time.Now().Add(3*w.ttl/2)))
+		<-lock.Done()
+		require.GreaterOrEqual(t, time.Since(begin), 5*w.ttl/4)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrMaxHold)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrMaxHold)
+	}},
+
+	{"a token is compared whole", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-10"))
+		for _, token := range []string{"worker-1", "worker-100", "worker-", "WORKER-10"} {
+			_, err := w.locker(t).TryLock(t.Context(), w.key, redlatch.WithToken(token))
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired, token)
+			_, err = w.locker(t).Adopt(t.Context(), w.key, token)
+			require.ErrorIs(t, err, w.unadopted(redlatch.ErrLost), token)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+
+		early := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
+		lock = mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-10"))
+		require.ErrorIs(t, early.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+		require.ErrorIs(t, early.Unlock(t.Context()), redlatch.ErrLost)
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"a chosen token enters its old lock again", func(t *testing.T, w *world) {
+		crashed := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
+		require.Equal(t, "job-7", lock.Token())
+		if w.fences {
+			require.Greater(t, lock.Fence(), crashed.Fence())
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+	}},
+
+	{"an acquire that comes again never shortens the lease", func(t *testing.T, w *world) {
+		mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal())
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
+		w.lastsLong(t, w.key)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"a waiter gets the key when it is unlocked", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		waiting := make(chan redlatch.Event, 1)
+		got := make(chan *redlatch.Lock, 1)
+		l := w.locker(t, redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
+		go func() {
+			defer close(got)
+			if second, err := l.Lock(t.Context(), w.key); err == nil {
+				got <- second
+			}
+		}()
+		require.Equal(t, 1, (<-waiting).Attempts)
+		require.NoError(t, lock.Unlock(t.Context()))
+		second, ok := <-got
+		require.True(t, ok)
+		require.NoError(t, second.Unlock(t.Context()))
+	}},
+
+	{"a wait ends with ctx, promptly and without a trace", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		l := w.locker(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := l.Lock(ctx, w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotContains(t, err.Error(), "\n")
+
+		why := errors.New("closing time")
+		cancelled, stop := context.WithCancelCause(t.Context())
+		stop(why)
+		_, err = l.Lock(cancelled, w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, why)
+		_, err = l.TryLock(cancelled, w.key)
+		require.ErrorIs(t, err, context.Canceled)
+
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+	}},
+
+	{"the end of the ctx of Lock does not release", func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(t.Context())
+		lock, err := w.locker(t).Lock(ctx, w.key)
+		require.NoError(t, err)
+		cancel()
+		require.NoError(t, lock.Err())
+		_, err = w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(ctx), "Unlock does not heed a cancelled ctx")
+		w.gone(t, w.key)
+	}},
+
+	{"Extend lengthens a lease and never shortens it", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal())
+		was := lock.Until()
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		long := lock.Until()
+		require.Greater(t, long.Sub(was), 50*time.Minute)
+		require.NoError(t, lock.Extend(t.Context(), time.Millisecond))
+		require.Equal(t, long, lock.Until())
+		w.lastsLong(t, w.key)
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Microsecond), redlatch.ErrInvalidOption)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"a lock is adopted by its token", func(t *testing.T, w *world) {
+		if w.pair {
+			t.Skip("one token cannot prove two locks")
+		}
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal())
+		adopted, err := w.locker(t).Adopt(t.Context(), w.key, lock.Token())
+		require.NoError(t, err)
+		require.Equal(t, lock.Token(), adopted.Token())
+		require.Equal(t, lock.Fence(), adopted.Fence())
+		require.NoError(t, adopted.Unlock(t.Context()))
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+
+		l := w.locker(t)
+		lock = mustLock(t, l, w.key)
+		_, err = l.Adopt(t.Context(), w.key, lock.Token())
+		require.NoError(t, err)
+		other := mustLock(t, l, w.key+" other")
+		require.NotEqual(t, lock.Token(), other.Token(), "the adopted token is that of one lock")
+		require.NoError(t, other.Unlock(t.Context()))
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		_, err = w.locker(t).Adopt(t.Context(), w.key, lock.Token())
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		_, err = w.locker(t).Adopt(t.Context(), w.key, "")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}},
+
+	{"Inspect tells held from free and changes nothing", func(t *testing.T, w *world) {
+		l := w.locker(t)
+		st, err := l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		require.Equal(t, redlatch.Status{}, st)
+		w.gone(t, w.key)
+
+		lock := mustLock(t, w.locker(t), w.key)
+		st, err = l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		require.True(t, st.Held)
+		require.Equal(t, lock.Token(), st.Token)
+		require.Equal(t, lock.Fence(), st.Fence)
+		require.Positive(t, st.TTL)
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		st, err = l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		require.Equal(t, redlatch.Status{Fence: lock.Fence()}, st)
+	}},
+
+	{"a key of another type is an error and stays as it is", func(t *testing.T, w *world) {
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.RPush(t.Context(), w.key, "a", "b").Err()) })
+		for name, ask := range map[string]func() error{
+			"TryLock": func() error { _, err := w.locker(t).TryLock(t.Context(), w.key); return err },
+			"Lock":    func() error { _, err := w.locker(t).Lock(t.Context(), w.key); return err },
+			"Inspect": func() error { _, err := w.locker(t).Inspect(t.Context(), w.key); return err },
+		} {
+			err := ask()
+			require.ErrorContains(t, err, "WRONGTYPE", name)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
+			require.NotContains(t, err.Error(), "\n", name)
+		}
+		w.everywhere(func(c *redis.Client) {
+			require.Equal(t, []string{"a", "b"}, c.LRange(t.Context(), w.key, 0, -1).Val())
+			require.NoError(t, c.Del(t.Context(), w.key).Err())
+			companions := c.Keys(t.Context(), "*:"+w.key).Val()
+			require.Empty(t, companions, "nothing is left beside the key")
+		})
+	}},
+
+	{"a stranger takes the key: the lock is lost and the stranger's value stays", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Set(t.Context(), w.key, "4102444800", 0).Err()) })
+		select {
+		case <-lock.Done():
+		case <-time.After(w.ttl):
+			require.Fail(t, "not noticed within the renewal interval and some")
+		}
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		w.everywhere(func(c *redis.Client) {
+			require.Equal(t, "4102444800", c.Get(t.Context(), w.key).Val())
+		})
+	}},
+
+	{"a counter that is none is an error, and nothing is taken or touched", func(t *testing.T, w *world) {
+		if !w.fences {
+			t.Skip("this strategy has no counters")
+		}
+		for i, spoil := range []func(c *redis.Client, counter string) error{
+			func(c *redis.Client, counter string) error {
+				return c.Set(t.Context(), counter, "a shopping list", time.Hour).Err()
+			},
+			func(c *redis.Client, counter string) error { return c.RPush(t.Context(), counter, "milk").Err() },
+		} {
+			key := fmt.Sprint(w.key, i)
+			counter := "{" + key + "}:fence:" + key
+			w.everywhere(func(c *redis.Client) { require.NoError(t, spoil(c, counter)) })
+			// Nobody cleans up after a chosen token.
+			_, err := w.locker(t).TryLock(t.Context(), key, redlatch.WithToken("job-7"))
+			require.Error(t, err)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+			w.everywhere(func(c *redis.Client) {
+				require.Zero(t, c.Exists(t.Context(), key).Val())
+				if i == 0 {
+					require.Equal(t, "a shopping list", c.Get(t.Context(), counter).Val())
+				} else {
+					require.Equal(t, int64(1), c.LLen(t.Context(), counter).Val())
+				}
+			})
+		}
+	}},
+
+	{"a stranger's list in place of the key is a lost lock, and stays", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		eventually(t, "the slower nodes have it", func() bool { return w.exists(t, w.key) == w.nodes })
+		w.everywhere(func(c *redis.Client) {
+			require.NoError(t, c.Del(t.Context(), w.key).Err())
+			require.NoError(t, c.RPush(t.Context(), w.key, "theirs").Err())
+		})
+		require.ErrorIs(t, lock.Extend(t.Context(), w.ttl), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		w.everywhere(func(c *redis.Client) { require.Equal(t, int64(1), c.LLen(t.Context(), w.key).Val()) })
+	}},
+
+	{"a deleted key is a lost lock", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		ctx := lock.Context(t.Context())
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Extend(t.Context(), w.ttl), redlatch.ErrLost)
+	}},
+
+	{"every key that is written has a TTL", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		require.NoError(t, lock.Extend(t.Context(), 2*w.ttl))
+		look := func() {
+			w.everywhere(func(c *redis.Client) {
+				for _, key := range c.Keys(t.Context(), "*").Val() {
+					if strings.HasSuffix(key, w.key) && (!w.timeless || key != w.key) {
+						// -1 says that it has none; -2 that a late release came between.
+						require.NotEqual(t, time.Duration(-1), c.PTTL(t.Context(), key).Val(), key)
+					}
+				}
+			})
+		}
+		look()
+		require.NoError(t, lock.Unlock(t.Context()))
+		look()
+	}},
+
+	{"SCRIPT FLUSH between any two calls changes nothing", func(t *testing.T, w *world) {
+		flush := func() {
+			w.everywhere(func(c *redis.Client) { require.NoError(t, c.ScriptFlush(t.Context()).Err()) })
+		}
+		l := w.locker(t)
+		flush()
+		lock := mustLock(t, l, w.key)
+		flush()
+		_, err := l.TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		flush()
+		require.NoError(t, lock.Extend(t.Context(), w.ttl))
+		flush()
+		_, err = l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		flush()
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"keys of all bytes and braces are locks of their own", func(t *testing.T, w *world) {
+		inCall := []redlatch.Option{redlatch.WithKeyPrefix(w.key + "/")}
+		var always []redlatch.Option
+		if w.pair {
+			inCall, always = nil, inCall
+		}
+		l := w.locker(t, append(always, redlatch.WithTTL(time.Hour))...)
+		var locks []*redlatch.Lock
+		for _, key := range []string{"k", "{k}", "a{k}b", "{a}b}", "{}x", "a}b", "x{", "{{y}}", " ", "\x00\xff\r\n", "ключ"} {
+			locks = append(locks, mustLock(t, l, key, inCall...))
+		}
+		for _, lock := range locks {
+			eventually(t, "it is on all nodes", func() bool { return w.exists(t, w.key+"/"+lock.Key()) == w.nodes })
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	}},
+
+	{"fences grow with every grant", func(t *testing.T, w *world) {
+		l, other := w.locker(t), w.locker(t)
+		var last uint64
+		for i := range 20 {
+			lock := mustLock(t, []redlatch.Locker{l, other}[i%2], w.key)
+			if w.fences {
+				require.Greater(t, lock.Fence(), last)
+				last = lock.Fence()
+			} else {
+				require.Zero(t, lock.Fence())
+			}
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	}},
+
+	{"bad input is refused before anything is sent", func(t *testing.T, w *world) {
+		var sent atomic.Int64
+		clients := make([]redis.UniversalClient, w.nodes)
+		for i := range clients {
+			c := w.client(t, i)
+			c.AddHook(counter{&sent})
+			clients[i] = c
+		}
+		l, err := w.make(clients)
+		require.NoError(t, err)
+		for want, opt := range map[string]redlatch.Option{
+			"WithTTL(0s)":         redlatch.WithTTL(0),
+			"WithTTL(-1s)":        redlatch.WithTTL(-time.Second),
+			"WithTTL(999µs)":      redlatch.WithTTL(999 * time.Microsecond),
+			"WithDrift(-0.1)":     redlatch.WithDrift(-0.1),
+			"WithDrift(1)":        redlatch.WithDrift(1),
+			"WithDrift(NaN)":      redlatch.WithDrift(nan()),
+			"WithOpTimeout(-1ns)": redlatch.WithOpTimeout(-1),
+			"WithOpTimeout(0s)":   redlatch.WithOpTimeout(0),
+			"WithMaxHold(0s)":     redlatch.WithMaxHold(0),
+			`WithToken("")`:       redlatch.WithToken(""),
+			"WithBackoff(nil)":    redlatch.WithBackoff(nil),
+			"option 0 is nil":     nil,
+		} {
+			_, err := l.Lock(t.Context(), w.key, opt)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.ErrorContains(t, err, want)
+			_, err = l.TryLock(t.Context(), w.key, opt)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			_, err = l.Adopt(t.Context(), w.key, "token", opt)
+			require.ErrorIs(t, err, w.unadopted(redlatch.ErrInvalidOption))
+			_, err = w.make(clients, opt)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		}
+		_, err = l.Lock(t.Context(), "")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		_, err = l.Inspect(t.Context(), "")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		_, err = w.make(clients, redlatch.WithToken("all the same"))
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		for i := range clients {
+			some := append([]redis.UniversalClient(nil), clients...)
+			some[i] = nil
+			_, err = w.make(some)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			some[i] = (*redis.Client)(nil)
+			_, err = w.make(some)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		}
+		require.ErrorIs(t, redlatch.Do(t.Context(), nil, w.key, nil), redlatch.ErrInvalidOption)
+		require.ErrorIs(t, redlatch.Do(t.Context(), l, w.key, nil), redlatch.ErrInvalidOption)
+		require.Zero(t, sent.Load())
+	}},
+
+	{"Do runs its function alone and passes its result on", func(t *testing.T, w *world) {
+		l := w.locker(t)
+		failure := errors.New("no paper")
+		err := redlatch.Do(t.Context(), l, w.key, func(ctx context.Context, lock *redlatch.Lock) error {
+			require.NoError(t, ctx.Err())
+			require.NoError(t, lock.Err())
+			_, err := w.locker(t).TryLock(ctx, w.key)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			return failure
+		})
+		require.Same(t, failure, err)
+		w.gone(t, w.key)
+
+		require.Panics(t, func() {
+			_ = redlatch.Do(t.Context(), l, w.key, func(context.Context, *redlatch.Lock) error { panic("jam") })
+		})
+		w.gone(t, w.key)
+
+		require.NoError(t, redlatch.Do(t.Context(), l, w.key, func(ctx context.Context, lock *redlatch.Lock) error {
+			return lock.Unlock(ctx)
+		}))
+	}},
+
+	{"Do ends its function's ctx when the lock is lost, and says so", func(t *testing.T, w *world) {
+		err := redlatch.Do(t.Context(), w.locker(t), w.key, func(ctx context.Context, _ *redlatch.Lock) error {
+			w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		require.ErrorIs(t, err, context.Canceled)
+	}},
+
+	{"18 goroutines of 6 clients count to 540 under Lock", func(t *testing.T, w *world) {
+		counter := w.key + " counter"
+		var wg sync.WaitGroup
+		failures := make(chan error, 18)
+		for range 6 {
+			l := w.locker(t, redlatch.WithTTL(10*time.Second))
+			for range 3 {
+				wg.Go(func() {
+					for range 30 {
+						if err := redlatch.Do(t.Context(), l, w.key, func(ctx context.Context, _ *redlatch.Lock) error {
+							n, err := w.admin[0].Get(ctx, counter).Int()
+							if err != nil && !errors.Is(err, redis.Nil) {
+								return err
+							}
+							return w.admin[0].Set(ctx, counter, n+1, time.Hour).Err()
+						}); err != nil {
+							failures <- err
+							return
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		close(failures)
+		require.NoError(t, <-failures)
+		require.Equal(t, "540", w.admin[0].Get(t.Context(), counter).Val())
+	}},
+}
+
+// nan returns what a broken calculation might.
+func nan() float64 { zero := 0.0; return zero / zero }

@@ -1,0 +1,360 @@
+package redlatch_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestCrashedHolderCostsItsTTL is rule 15.
+func TestCrashedHolderCostsItsTTL(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	crashed := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(1500*time.Millisecond))
+	first := waitInLine(t, newLocker(t, s.Client(t)), "k")
+	second := waitInLine(t, newLocker(t, s.Client(t)), "k")
+	var lock *redlatch.Lock
+	select {
+	case lock = <-first:
+	case <-second:
+		require.Fail(t, "whoever came later was served first")
+	}
+	late := time.Since(crashed.Until())
+	require.NotNil(t, lock)
+	require.Less(t, late, 300*time.Millisecond)
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NotNil(t, <-second)
+}
+
+// TestCrashedWaitersAreSkipped: five processes that died in the queue cost next to nothing, since
+// the answer of PUBLISH tells.
+func TestCrashedWaitersAreSkipped(t *testing.T) {
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, l, "k")
+	for i := range 5 {
+		require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:queue:k", redis.Z{
+			Score: float64(-i), Member: fmt.Sprintf("10000 redlatch:gone-%d a-token-%d", i, i),
+		}).Err())
+	}
+	got := waitInLine(t, l, "k")
+	begin := time.Now()
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 500*time.Millisecond)
+	require.NoError(t, lock.Unlock(t.Context()))
+	onlyFences(t, s.Client(t))
+}
+
+// deafConn loses what it reads while it is deaf, if it is a subscription's.
+type deafConn struct {
+	net.Conn
+	deaf       *atomic.Bool
+	subscribed atomic.Bool
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if strings.Contains(strings.ToLower(string(b)), "subscribe") {
+		c.subscribed.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.deaf.Load() || !c.subscribed.Load() {
+			return n, err
+		}
+	}
+}
+
+// TestLostMessageCostsASecond is rule 15: the subscription is a black hole, nobody notices, and
+// the waiter is served all the same, long before a TTL has passed. Then the subscription is
+// replaced.
+func TestLostMessageCostsASecond(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	var deaf atomic.Bool
+	o := s.Options()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &deafConn{Conn: c, deaf: &deaf}, err
+	}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLocker(t, client, redlatch.WithTTL(time.Minute))
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	got := waitInLine(t, l, "k")
+	deaf.Store(true)
+	begin := time.Now()
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 3*time.Second)
+
+	next := waitInLine(t, l, "k")
+	deaf.Store(false) // what was subscribed stays deaf in effect: its PING was swallowed
+	require.NoError(t, lock.Unlock(t.Context()))
+	lock = <-next
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// crowd has 24 goroutines of 6 processes lock one key again and again until stop, one at a time,
+// and returns how many grants there were.
+func crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
+	t.Helper()
+	var grants, inside, broken atomic.Int64
+	var wg sync.WaitGroup
+	var seen fenceLog
+	for i := range 24 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) != 1 {
+					broken.Add(1)
+				}
+				seen.add(lock.Fence())
+				inside.Add(-1)
+				grants.Add(1)
+				if err := lock.Unlock(t.Context()); errors.Is(err, redlatch.ErrLost) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, broken.Load(), "two owners at once")
+	seen.requireGrowth(t, int(grants.Load()))
+	return int(grants.Load())
+}
+
+// TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
+// second, scripts are flushed, or Redis restarts without its data.
+func TestEverybodyIsServedWhateverHappens(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]func(s *redistest.Server, direct *redis.Client){
+		"subscriptions are killed": func(_ *redistest.Server, direct *redis.Client) {
+			_ = direct.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err()
+		},
+		"scripts are flushed": func(_ *redistest.Server, direct *redis.Client) {
+			_ = direct.ScriptFlush(t.Context()).Err()
+		},
+		"the queue is lost": func(_ *redistest.Server, direct *redis.Client) {
+			_ = direct.Del(t.Context(), "{k}:queue:k").Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			direct := s.Client(t)
+			var lockers []redlatch.Locker
+			for range 6 {
+				lockers = append(lockers, newLocker(t, s.Client(t)))
+			}
+			stop := make(chan struct{})
+			go func() {
+				defer close(stop)
+				tick := time.NewTicker(40 * time.Millisecond)
+				defer tick.Stop()
+				for range 75 {
+					<-tick.C
+					trouble(s, direct)
+				}
+			}()
+			t.Logf("%d grants", crowd(t, lockers, stop))
+			onlyFences(t, direct)
+		})
+	}
+}
+
+// TestRestartDuringTheWaitIsRiddenOut is rule 16: the queue and the holder's key are forgotten, and
+// everybody who waits is served.
+func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
+	s := redistest.Start(t)
+	mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Hour))
+	var line []<-chan *redlatch.Lock
+	for range 5 {
+		line = append(line, waitInLine(t, newLocker(t, s.Client(t)), "k"))
+	}
+	s.Restart(t)
+	var wg sync.WaitGroup
+	for _, got := range line {
+		wg.Go(func() {
+			if lock := <-got; lock == nil || lock.Unlock(t.Context()) != nil {
+				t.Error("not served")
+			}
+		})
+	}
+	wg.Wait()
+	onlyFences(t, s.Client(t))
+}
+
+// TestWaiterDoesNotSpinWhenRedisIsSilent: it looks as often as its backoff says.
+func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
+	t.Parallel()
+	direct, p, client := behindProxy(t)
+	mustLock(t, newLocker(t, direct), "k")
+	looks := make(chan int, 1000)
+	l := newLocker(t, client, redlatch.WithOpTimeout(30*time.Millisecond), redlatch.WithBackoff(func(attempt int) time.Duration {
+		looks <- attempt
+		return 200 * time.Millisecond
+	}), redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }}))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := l.Lock(ctx, "k")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.LessOrEqual(t, len(looks), 10)
+}
+
+// TestForbiddenChannelsDegradeToPolling: where SUBSCRIBE or PUBLISH is forbidden everybody is served
+// by polling, and Hooks.Degraded says so once a Locker.
+func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
+	t.Parallel()
+	for _, forbidden := range []string{"subscribe", "publish"} {
+		t.Run(forbidden, func(t *testing.T) {
+			s := redistest.Start(t)
+			require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-"+forbidden).Err())
+			var degraded atomic.Int64
+			var lockers []redlatch.Locker
+			for range 6 {
+				o := s.Options()
+				o.Username, o.Password = "u", "p"
+				client := redis.NewClient(o)
+				t.Cleanup(func() { _ = client.Close() })
+				lockers = append(lockers, newLocker(t, client, redlatch.WithHooks(redlatch.Hooks{
+					Degraded: func(e redlatch.Event) {
+						if e.Err != nil {
+							degraded.Add(1)
+						}
+					},
+				})))
+			}
+			stop := make(chan struct{})
+			time.AfterFunc(2*time.Second, func() { close(stop) })
+			grants := crowd(t, lockers, stop)
+			t.Logf("%d grants", grants)
+			require.Greater(t, grants, 20)
+			require.Positive(t, degraded.Load())
+			require.LessOrEqual(t, degraded.Load(), int64(len(lockers)))
+			onlyFences(t, s.Client(t))
+		})
+	}
+}
+
+// TestForgedMessagesGrantNothing: what is published by others, replayed or malformed, is ignored.
+func TestForgedMessagesGrantNothing(t *testing.T) {
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	got := waitInLine(t, l, "k")
+	channels := direct.PubSubChannels(t.Context(), "redlatch:*").Val()
+	require.Len(t, channels, 1)
+	now := time.Now().Unix()
+	for _, message := range []string{
+		"", " ", "x", "1000", "1000 1 2 3 4 5", "-1 1 2 3 1 ak",
+		fmt.Sprintf("1000 %d 0 7 %d %sk", now, len(holder.Token()), holder.Token()),
+		fmt.Sprintf("1000 %d 0 7 99999 xk", now),
+		fmt.Sprintf("1000 %d 0 7 0 k", now),
+		fmt.Sprintf("1000 %d 0 99999999999999999999 1 xk", now),
+	} {
+		require.NoError(t, direct.Publish(t.Context(), channels[0], message).Err())
+	}
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, 1, st.Waiters)
+	require.Empty(t, got)
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
+// loses it after the claim time, and does not take the message for a fresh one when it wakes up.
+func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
+	t.Parallel()
+	if addr := os.Getenv("REDLATCH_TEST_FROZEN"); addr != "" {
+		l := newLocker(t, redis.NewClient(&redis.Options{Network: "unix", Addr: addr}))
+		lock, err := l.Lock(t.Context(), "k")
+		fmt.Println("granted", err)
+		if err == nil {
+			fmt.Println("unlocked", lock.Unlock(t.Context()))
+		}
+		return
+	}
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, l, "k")
+	child := exec.Command(os.Args[0], "-test.run=^TestFrozenWaiterKnowsThatItsTurnHasPassed$", "-test.v")
+	child.Env = append(os.Environ(), "REDLATCH_TEST_FROZEN="+s.Addr())
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	t.Cleanup(func() { _ = child.Process.Kill() })
+	said := make(chan string, 100)
+	go func() { // ends with the child
+		defer close(said)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), "granted") || strings.HasPrefix(lines.Text(), "unlocked") {
+				said <- lines.Text()
+			}
+		}
+	}()
+	waiters := func() int {
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		return st.Waiters
+	}
+	eventually(t, "the child queues", func() bool { return waiters() == 1 })
+	eventually(t, "the child listens", func() bool {
+		return len(s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val()) == 1
+	})
+
+	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err = syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil) // until all its threads have stopped
+	require.NoError(t, err)
+	require.True(t, status.Stopped())
+	require.NoError(t, holder.Unlock(t.Context()))
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.True(t, st.Held, "handed to the frozen child")
+	require.NotEqual(t, holder.Token(), st.Token)
+	second, err := l.Lock(t.Context(), "k") // after the claim time
+	require.NoError(t, err)
+	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
+	eventually(t, "the child queues again", func() bool { return waiters() == 1 })
+	require.Empty(t, said, "the child believed a stale message")
+	require.NoError(t, second.Unlock(t.Context()))
+	require.Equal(t, "granted <nil>", <-said)
+	require.Equal(t, "unlocked <nil>", <-said)
+	require.NoError(t, child.Wait())
+}

@@ -1,0 +1,190 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// TestHourOfRenewals holds a lock through an hour of renewals every TTL/3, as rule 12 wants it,
+// and leaves nothing behind.
+func TestHourOfRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		var renewals atomic.Int64
+		l, err := NewSetNXPX(client, WithHooks(Hooks{Renewed: func(Event) { renewals.Add(1) }}))
+		require.NoError(t, err)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.NoError(t, lock.Err())
+		require.InDelta(t, 3600/(10.0/3), float64(renewals.Load()), 60)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, []string{"{k}:fence:k"}, m.Keys())
+		time.Sleep(25 * time.Hour)
+		require.Empty(t, m.Keys(), "the fence counter goes, too")
+	})
+}
+
+// bubbleRedis returns a miniredis whose keys expire by the bubble's clock, and a client of it.
+func bubbleRedis(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	t.Cleanup(m.Close)
+	client := redis.NewClient(&redis.Options{
+		Addr:   "127.0.0.1:6379",
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return m, client
+}
+
+// TestRenewalComesBeforeTheEnd, also where the drift leaves less than a third of the TTL.
+func TestRenewalComesBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, opts := range [][]Option{{WithDrift(0.7)}, {WithTTL(4 * time.Millisecond)}} {
+			lock := granted(t, scriptedLocker(t, &scripted{}), opts...)
+			time.Sleep(time.Minute)
+			require.NoError(t, lock.Err())
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	})
+}
+
+// TestUnclearRenewalIsRetriedUntilTheEnd is rule 12.
+func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failed atomic.Int64
+		var mended atomic.Bool
+		s := &scripted{onExtend: func(context.Context, *claim) error {
+			if mended.Load() {
+				return nil
+			}
+			return errors.New("connection reset")
+		}}
+		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second), WithHooks(Hooks{
+			RenewFailed: func(Event) { failed.Add(1) },
+		}))
+		until := lock.Until()
+		time.Sleep(9 * time.Second)
+		require.NoError(t, lock.Err())
+		require.Equal(t, until, lock.Until())
+		require.Greater(t, failed.Load(), int64(5))
+		require.Less(t, failed.Load(), int64(50), "it does not spin")
+		mended.Store(true)
+		time.Sleep(time.Hour)
+		require.NoError(t, lock.Err())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestDefiniteAnswerEndsTheLeaseAtOnce is rule 12.
+func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{onExtend: func(context.Context, *claim) error { return ErrLost }}
+		begin := time.Now()
+		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
+		<-lock.Done()
+		require.Less(t, time.Since(begin), 4*time.Second)
+		require.ErrorIs(t, lock.Err(), ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+	})
+}
+
+// TestUnlockWaitsForARenewalInFlight is rule 11: the release goes out at once, Unlock returns
+// after both, and no renewal starts any more.
+func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		landed := make(chan struct{})
+		s := &scripted{onExtend: func(context.Context, *claim) error { <-landed; return nil }}
+		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
+		time.Sleep(4 * time.Second)
+		require.Equal(t, int64(1), s.extensions.Load())
+		done := make(chan error)
+		go func() { done <- lock.Unlock(context.Background()) }()
+		synctest.Wait()
+		require.Equal(t, int64(1), s.releases.Load())
+		require.ErrorIs(t, lock.Err(), ErrReleased)
+		select {
+		case err := <-done:
+			require.Failf(t, "Unlock returned before the renewal", "with %v", err)
+		default:
+		}
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrReleased)
+		close(landed)
+		require.NoError(t, <-done)
+		time.Sleep(time.Hour)
+		require.Equal(t, int64(1), s.extensions.Load())
+	})
+}
+
+// TestUnlockRacesRenewals is rule 11, 100,000 times: no renewal starts after Unlock began, and
+// nothing is left running.
+func TestUnlockRacesRenewals(t *testing.T) {
+	before := runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	var broken atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			var unlocking atomic.Bool
+			s := &scripted{onExtend: func(context.Context, *claim) error {
+				if unlocking.Load() {
+					runtime.Gosched() // in flight already: it may land after the release
+				}
+				return nil
+			}}
+			l := scriptedLocker(t, s)
+			for range 12_500 {
+				unlocking.Store(false)
+				lock := granted(t, l)
+				l := lock.lease
+				l.mu.Lock()
+				l.renewAt = 0
+				l.mu.Unlock()
+				var racing sync.WaitGroup
+				racing.Go(l.tick)
+				racing.Go(func() { _ = lock.Extend(context.Background(), time.Hour) })
+				unlocking.Store(true)
+				if err := lock.Unlock(context.Background()); err != nil {
+					broken.Add(1)
+				}
+				started := s.extensions.Load()
+				racing.Wait()
+				if s.extensions.Load() != started || !errors.Is(lock.Err(), ErrReleased) {
+					broken.Add(1)
+				}
+			}
+			if s.releases.Load() != 12_500 {
+				broken.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, broken.Load())
+	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
+}
+
+// TestForgottenLockIsRenewedNoMore is rule 13, whatever the machine has to do.
+func TestForgottenLockIsRenewedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
+		time.Sleep(4 * time.Second)
+		require.Equal(t, int64(1), s.extensions.Load())
+		runtime.GC()
+		time.Sleep(time.Hour)
+		require.Equal(t, int64(1), s.extensions.Load())
+	})
+}

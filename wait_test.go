@@ -1,0 +1,115 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPollingRidesTroubleOut is rule 16, where nobody hands the lock on.
+func TestPollingRidesTroubleOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []error{ErrNotAcquired, errors.New("connection reset"), ErrNotAcquired, errors.New("no route"), nil}
+		s := &scripted{onAcquire: func(context.Context, *claim) (grant, error) {
+			err := answers[0]
+			answers = answers[1:]
+			return grant{}, err
+		}}
+		lock, err := scriptedLocker(t, s).Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		trouble := errors.New("no route")
+		s.onAcquire = func(context.Context, *claim) (grant, error) {
+			if s.acquires.Load() == 6 {
+				return grant{}, ErrNotAcquired
+			}
+			return grant{}, trouble
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = scriptedLocker(t, s).Lock(ctx, "k")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, trouble)
+
+		again, cancelAgain := context.WithTimeout(t.Context(), time.Second)
+		defer cancelAgain()
+		_, err = scriptedLocker(t, s).Lock(again, "k")
+		require.Same(t, trouble, errors.Unwrap(err), "at the first attempt it is returned")
+	})
+}
+
+// TestHourOfWaiting is rules 15, 17 and 18 in a bubble: a waiter waits for an hour without a limit of
+// its own, is served the moment the holder lets go, and a crashed holder costs what is left of its
+// TTL. Then the subscription is closed, and no goroutine is left to the bubble.
+func TestHourOfWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		got := make(chan *Lock, 1)
+		wait := func() {
+			lock, err := l.Lock(context.Background(), "k", WithoutRenewal())
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lock
+		}
+		go wait()
+		time.Sleep(time.Hour)
+		require.Empty(t, got)
+		released := time.Now()
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.Less(t, time.Since(released), 2*time.Second)
+
+		go wait() // and the lock is never unlocked
+		next := <-got
+		require.Less(t, time.Since(lock.Until()), 250*time.Millisecond)
+		require.ErrorIs(t, lock.Err(), ErrLost)
+		require.NoError(t, next.Unlock(t.Context()))
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// TestLocalWaitersTakeTurns is rule 18's other side: a process is one poller, and who gives up is
+// forgotten.
+func TestLocalWaitersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{onAcquire: func(context.Context, *claim) (grant, error) { return grant{}, ErrNotAcquired }}
+		l := scriptedLocker(t, s, WithBackoff(func(int) time.Duration { return time.Second }))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second+500*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				_, err := l.Lock(ctx, "k")
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		}
+		wg.Wait()
+		require.Equal(t, int64(50+100), s.acquires.Load(), "a first look each, then one a second")
+		require.Empty(t, l.turns.keys)
+	})
+}
+
+// TestPauseEndsWithTheHoldersLease is rule 15: a crashed holder costs what is left of its TTL.
+func TestPauseEndsWithTheHoldersLease(t *testing.T) {
+	slow := &config{backoff: func(int) time.Duration { return time.Hour }}
+	require.Equal(t, time.Hour, slow.pause(1, 0))
+	require.Equal(t, 51*time.Millisecond, slow.pause(1, 50*time.Millisecond))
+	hasty := &config{backoff: func(int) time.Duration { return -1 }}
+	require.Equal(t, time.Millisecond, hasty.pause(1, 0))
+	for attempt := 1; attempt < 100; attempt++ {
+		d := (&config{}).pause(attempt, 0)
+		require.GreaterOrEqual(t, d, shortestPause/2)
+		require.Less(t, d, longestPause)
+	}
+}
