@@ -102,6 +102,11 @@ func (g *grantee) useLocks(ctx context.Context) error {
 	if err := lock.Extend(ctx, time.Minute); err != nil { // it heals that node
 		return err
 	}
+	for has := int64(0); len(g.nodes) > 1 && has == 0; { // in the background, while the lock is held
+		if has, err = g.nodes[0].Exists(ctx, "lock:k").Result(); err != nil {
+			return err
+		}
+	}
 
 	brief, giveUp := context.WithCancel(ctx)
 	defer giveUp()

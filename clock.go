@@ -26,19 +26,19 @@ func ttlFor(d time.Duration, factor float64) time.Duration {
 // An instant is one moment on both clocks of this machine. The monotonic clock may stand still
 // while the machine sleeps, and the wall clock may be set.
 type instant struct {
-	mono time.Time // compared by its monotonic reading
-	wall time.Time // has none
+	mono time.Time     // compared by its monotonic reading
+	wall time.Duration // since 1970
 }
 
 // readClocks returns this moment.
 func readClocks() instant {
 	t := time.Now()
-	return instant{mono: t, wall: t.Round(0)}
+	return instant{mono: t, wall: time.Duration(t.UnixNano())}
 }
 
 // since returns the time from earlier to i on the clock that is further on.
 func (i instant) since(earlier instant) time.Duration {
-	return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))
+	return max(i.mono.Sub(earlier.mono), i.wall-earlier.wall)
 }
 
 // handedAt returns when a lease began that Redis granted when its clock showed at, as this
@@ -62,5 +62,5 @@ func handedAt(arrived, asked instant, told, at time.Duration, drift float64) ins
 		age -= time.Duration(there)
 	}
 	age = max(age, 0)
-	return instant{mono: arrived.mono.Add(-age), wall: arrived.wall.Add(-age)}
+	return instant{mono: arrived.mono.Add(-age), wall: arrived.wall - age}
 }

@@ -24,15 +24,15 @@ type job struct {
 	next, prev *job // guarded by crew.mu
 	listed     bool // likewise
 
-	here   bool              // in the goroutine of who waits for it
-	flight *redis.AutoFuture // its command, where nobody waited for that
-	stray  bool              // its command may land though nobody reads the reply
-	failed error             // why it was carried out here in vain, until it is sent again
-	resent bool              // it may have been carried out then
-	words  [10]any           // room for those of its command
+	here   bool // in the goroutine of who waits for it
+	stray  bool // its command may land though nobody reads the reply
+	resent bool // it may have been carried out before it failed
+	waits  bool // a WAIT goes behind each command
 
-	waits        bool            // a WAIT goes behind each command
-	acknowledged acknowledgement // what it answered last
+	failed       error             // why it was carried out here in vain, until it is sent again
+	flight       *redis.AutoFuture // its command, where nobody waited for that
+	words        [10]any           // room for those of its command
+	acknowledged *acknowledgement  // what the last WAIT answered
 
 	trouble atomic.Pointer[error] // why it was sent again, last
 	settled atomic.Bool
@@ -44,11 +44,11 @@ type job struct {
 // A form says what a job is beside its operation.
 type form struct {
 	undo    operation   // gives back what lands after the end of the lease; nil: it may stay
+	report  chan<- *job // hears of the outcome; it must have room
+	index   int         // of the node, for who reads report
 	last    bool        // carried out even if nobody waits for it any more: a release
 	ordered bool        // after the ordered jobs before it on the same key
 	first   bool        // nothing was sent for its token before
-	report  chan<- *job // hears of the outcome; it must have room
-	index   int         // of the node, for who reads report
 }
 
 func (j *job) Deadline() (time.Time, bool) { return j.deadline, !j.stays() }

@@ -163,7 +163,7 @@ func TestMigrationJudgesBothSides(t *testing.T) {
 			}
 			sides[side].now = func() instant {
 				i := readClocks()
-				i.wall = i.wall.Add(time.Duration(asleep.Load()))
+				i.wall += time.Duration(asleep.Load())
 				return i
 			}
 			m, err := NewMigration(sides[0], sides[1])

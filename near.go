@@ -62,8 +62,11 @@ func (t *timed) serves(ctx context.Context, bound time.Duration) bool {
 
 func (t *timed) run(j *job, cmd redis.Cmder) error {
 	err := t.client.Process(j, cmd)
-	var timeout net.Error
-	j.stray = errors.As(err, &timeout) && timeout.Timeout()
+	j.stray = false
+	if err != nil {
+		var timeout net.Error // allocated, so not for each success
+		j.stray = errors.As(err, &timeout) && timeout.Timeout()
+	}
 	return err
 }
 

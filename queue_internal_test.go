@@ -22,7 +22,7 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 	}
 	base := readClocks()
 	here := func(d time.Duration) instant {
-		return instant{mono: base.mono.Add(d), wall: base.wall.Add(d)}
+		return instant{mono: base.mono.Add(d), wall: base.wall + d}
 	}
 	property := func(asked, told, granted, arrived, drift, offset, stepped uint32) bool {
 		// In true time, in order: the question leaves, Redis is asked, grants, the news arrives.
@@ -53,7 +53,7 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 // drift of that second.
 func TestHandedLeaseKeepsMostOfItsClaim(t *testing.T) {
 	base := readClocks()
-	arrived := instant{mono: base.mono.Add(1002 * time.Millisecond), wall: base.wall.Add(1002 * time.Millisecond)}
+	arrived := instant{mono: base.mono.Add(1002 * time.Millisecond), wall: base.wall + 1002 * time.Millisecond}
 	start := handedAt(arrived, base, time.Hour, time.Hour+time.Second, 0.01)
 	require.Equal(t, 12*time.Millisecond, arrived.since(start))
 }
@@ -61,7 +61,7 @@ func TestHandedLeaseKeepsMostOfItsClaim(t *testing.T) {
 // TestSleptOverItsTurn: the wall clock alone ran on while the machine slept.
 func TestSleptOverItsTurn(t *testing.T) {
 	base := readClocks()
-	arrived := instant{mono: base.mono.Add(time.Millisecond), wall: base.wall.Add(time.Minute)}
+	arrived := instant{mono: base.mono.Add(time.Millisecond), wall: base.wall + time.Minute}
 	start := handedAt(arrived, base, time.Hour, time.Hour+500*time.Microsecond, 0.01)
 	require.Greater(t, arrived.since(start), 59*time.Second)
 }

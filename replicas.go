@@ -65,7 +65,7 @@ func (n *node) processAndWait(ctx context.Context, j *job, cmd redis.Cmder) erro
 		return fmt.Errorf("the slot has moved: %v", err) //nolint:errorlint // as an answer of Redis it would be final
 	}
 	got, failed := wait.Int()
-	j.acknowledged = acknowledgement{got, failed}
+	j.acknowledged = &acknowledgement{got, failed}
 	if err == nil && failed != nil && !answered(failed) {
 		return failed // send both again
 	}

@@ -47,14 +47,14 @@ type claim struct {
 	fences string        // key's fence counter
 	queue  string        // key's queue
 	token  string        // what proves ownership; empty to inspect
+	entry  string        // what to queue where the key is held, and to leave on release; empty: nothing
 	ttl    time.Duration // what to ask Redis for
 	bound  time.Duration // of one command on one node
-	chosen bool          // the caller chose the token, perhaps to recover a lock: never undone
-	fenced bool          // the grant needs a fence
-	entry  string        // what to queue where the key is held, and to leave on release; empty: nothing
-	placed bool          // the entry may be queued already
 	grain  int           // of the clock below a fence counter, in µs; 0: 1
 
+	chosen     bool // the caller chose the token, perhaps to recover a lock: never undone
+	fenced     bool // the grant needs a fence
+	placed     bool // the entry may be queued already
 	serverTime bool // see WithServerTime
 
 	// To acquire and adopt alone, see WithReplicas.
