@@ -53,7 +53,7 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 // drift of that second.
 func TestHandedLeaseKeepsMostOfItsClaim(t *testing.T) {
 	base := readClocks()
-	arrived := instant{mono: base.mono.Add(1002 * time.Millisecond), wall: base.wall + 1002 * time.Millisecond}
+	arrived := instant{mono: base.mono.Add(1002 * time.Millisecond), wall: base.wall + 1002*time.Millisecond}
 	start := handedAt(arrived, base, time.Hour, time.Hour+time.Second, 0.01)
 	require.Equal(t, 12*time.Millisecond, arrived.since(start))
 }

@@ -46,7 +46,7 @@ type Proxy struct {
 	changed      chan struct{}        // closed and replaced when silent or delay changes
 }
 
-// New returns a proxy on a port of 127.0.0.1 in front of the Redis at target. At the end of
+// New returns a proxy on a loopback address in front of the Redis at target. At the end of
 // tb it cuts its connections and waits for its goroutines.
 //
 // A connection is accepted whether or not the target can be reached, and is closed when it
@@ -75,13 +75,17 @@ func New(tb testing.TB, network, target string) *Proxy {
 	return p
 }
 
-// listen stays below the ports that outgoing connections are given, so that none of them
-// takes the port between Refuse and Heal.
+// listen takes care that nobody else takes the port between Refuse and Heal: it stays below those
+// that outgoing connections are given, and takes an IP address of its own where all of 127.0.0.0/8
+// is this machine, as on Linux.
 func listen() (listener net.Listener, err error) {
 	for range 10 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
-		if listener, err = net.Listen("tcp", addr); err == nil {
-			return listener, nil
+		port := 10_000 + rand.IntN(10_000)
+		own := fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254), port)
+		for _, addr := range []string{own, fmt.Sprintf("127.0.0.1:%d", port)} {
+			if listener, err = net.Listen("tcp", addr); err == nil {
+				return listener, nil
+			}
 		}
 	}
 	return nil, err

@@ -81,14 +81,14 @@ var ends = []mutant{
 	},
 	{
 		name: "validity by the monotonic clock only", rule: "10", file: "clock.go",
-		old:   `return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))`,
+		old:   `return max(i.mono.Sub(earlier.mono), i.wall-earlier.wall)`,
 		new:   `return i.mono.Sub(earlier.mono)`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
 		name: "validity by the wall clock only", rule: "10", file: "clock.go",
-		old:   `return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall))`,
-		new:   `return i.wall.Sub(earlier.wall)`,
+		old:   `return max(i.mono.Sub(earlier.mono), i.wall-earlier.wall)`,
+		new:   `return i.wall - earlier.wall`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
