@@ -30,7 +30,7 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 	for name, c := range map[string]redis.UniversalClient{"client": client, "autopipeline": pipelined} {
 		for _, how := range []string{"cancel", "deadline"} {
 			t.Run(name+" "+how, func(t *testing.T) {
-				l := newLocker(t, c, longTTL)
+				l := newLocker(t, c, longTTL, redlatch.WithOpTimeout(30*time.Second))
 				require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 				p.Delay(5 * time.Second)
 				defer p.Heal()

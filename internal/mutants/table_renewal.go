@@ -12,7 +12,7 @@ var renewals = []mutant{
 		name: "an unclear renewal that loses the lock", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)`,
-		new: `case err != nil:
+		new: `case err != nil || errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)`,
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
@@ -32,7 +32,7 @@ var renewals = []mutant{
 		name: "not mine counts as unclear", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)`,
-		new: `case false:
+		new: `case false && errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)`,
 		tests: "TestDefiniteAnswerEndsTheLeaseAtOnce",
 	},
