@@ -19,7 +19,7 @@ type parted struct {
 }
 
 // part has a Locker read its clocks through p. No option does that, since no user should: it reaches
-// for the field by its name, and panics where that has changed.
+// for the fields by their names, and panics where they, or their types, have changed.
 func part(l redlatch.Locker, p *parted) {
 	field := reflect.ValueOf(l).Elem().FieldByName("now")
 	hook := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem()
@@ -29,8 +29,15 @@ func part(l redlatch.Locker, p *parted) {
 		at := reflect.New(field.Type().Out(0)).Elem()
 		at.Set(read.Call(nil)[0])
 		for name, d := range map[string]*atomic.Int64{"mono": &p.mono, "wall": &p.wall} {
-			t := (*time.Time)(at.FieldByName(name).Addr().UnsafePointer())
-			*t = t.Add(time.Duration(d.Load()))
+			clock := at.FieldByName(name)
+			switch t := reflect.NewAt(clock.Type(), clock.Addr().UnsafePointer()).Interface().(type) {
+			case *time.Time:
+				*t = t.Add(time.Duration(d.Load()))
+			case *time.Duration:
+				*t += time.Duration(d.Load())
+			default:
+				panic("a clock that the hand does not fit: " + name)
+			}
 		}
 		return []reflect.Value{at}
 	}))
