@@ -57,7 +57,7 @@ type Locker interface {
 	// ErrInvalidOption where nothing was sent, and ErrLost where the grant took longer than the
 	// lease lasts. With any other error, ctx's among them, the outcome was unknown and is undone,
 	// which ends with ctx too, as far as the caller waits for it: an attempt on a Redis that is
-	// down takes twice as long as [WithOpTimeout].
+	// down takes up to twice as long as [WithOpTimeout].
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes

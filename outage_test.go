@@ -251,20 +251,16 @@ func TestWaitTellsWhatTroubledIt(t *testing.T) {
 	require.ErrorContains(t, err, "no reply within 300ms")
 }
 
-// TestGivingUpLeavesNoGoroutineAndNoKey is rule 17: 300 calls end at random moments over a slow
-// network.
-func TestGivingUpLeavesNoGoroutineAndNoKey(t *testing.T) {
-	direct, p, client := behindProxy(t)
-	l := newLocker(t, client, longTTL)
-	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-	before := runtime.NumGoroutine()
-	p.DelayFunc(func() time.Duration { return rand.N(5 * time.Millisecond) })
+// giveUpAtRandom makes 300 Lock calls, on k0 to k2, that end at random moments within most. None fails
+// for another reason.
+func giveUpAtRandom(t *testing.T, l redlatch.Locker, most time.Duration) {
+	t.Helper()
 	var wg sync.WaitGroup
 	var failures atomic.Int64
 	for range 20 {
 		wg.Go(func() {
 			for i := range 15 {
-				ctx, cancel := context.WithTimeout(t.Context(), rand.N(12*time.Millisecond))
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(most))
 				lock, err := l.Lock(ctx, fmt.Sprint("k", i%3))
 				if err == nil {
 					err = lock.Unlock(ctx)
@@ -280,6 +276,17 @@ func TestGivingUpLeavesNoGoroutineAndNoKey(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, failures.Load())
+}
+
+// TestGivingUpLeavesNoGoroutineAndNoKey is rule 17: 300 calls end at random moments over a slow
+// network.
+func TestGivingUpLeavesNoGoroutineAndNoKey(t *testing.T) {
+	direct, p, client := behindProxy(t)
+	l := newLocker(t, client, longTTL)
+	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+	before := runtime.NumGoroutine()
+	p.DelayFunc(func() time.Duration { return rand.N(5 * time.Millisecond) })
+	giveUpAtRandom(t, l, 12*time.Millisecond)
 	p.Heal()
 	for i := range 3 {
 		gone(t, direct, fmt.Sprint("k", i))

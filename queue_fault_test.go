@@ -253,6 +253,9 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 						if e.Err != nil {
 							degraded.Add(1)
 						}
+						if forbidden == "subscribe" && !strings.Contains(e.Err.Error(), "SECURITY.md has the rights") {
+							t.Error(e.Err)
+						}
 					},
 				})))
 			}

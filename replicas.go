@@ -28,7 +28,7 @@ func confirmed(op operation) operation {
 		case err != nil:
 			return g, err
 		case got.err != nil:
-			return g, fmt.Errorf("WAIT: %w", got.err)
+			return g, fmt.Errorf("WAIT: %w", advise(got.err))
 		case got.replicas < c.replicas:
 			return g, &both{ErrNotReplicated, fmt.Errorf("%d of %d replicas confirmed it within %v", got.replicas, c.replicas, c.patience)}
 		}

@@ -223,6 +223,7 @@ func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	_, err := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context(), "k")
 	require.ErrorContains(t, err, "WAIT: NOPERM")
+	require.ErrorContains(t, err, "SECURITY.md has the rights")
 	require.NotErrorIs(t, err, redlatch.ErrNotReplicated)
 	require.NotContains(t, err.Error(), "\n")
 	gone(t, admin, "k")

@@ -153,7 +153,7 @@ func (s *subscription) run() {
 			_ = ps.Close()
 			pause := reconnectPause
 			if answered(err) {
-				s.degrade(&s.refused, err)
+				s.degrade(&s.refused, advise(err))
 				pause = pingEvery
 			}
 			if s.stop() {
