@@ -28,6 +28,14 @@ func (a *advised) Error() string { return a.text }
 
 func (a *advised) Unwrap() error { return a.answer }
 
+// errOtherData is what an answer matches that says that a key holds another type than it should: no
+// wait mends that.
+var errOtherData = errors.New("the key holds other data")
+
+func (a *advised) Is(target error) bool {
+	return target == errOtherData && strings.HasPrefix(a.text, "WRONGTYPE")
+}
+
 // advise says what to do about err, where it is an answer that there is advice for.
 func advise(err error) error {
 	said := spoken(err)
@@ -40,7 +48,7 @@ func advise(err error) error {
 }
 
 // spoken returns what Redis says in err, if anything, without where in a script it came up: Redis 6
-// says that before, later ones behind.
+// and miniredis say that before, later ones behind.
 func spoken(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
@@ -52,6 +60,11 @@ func spoken(err error) string {
 			_, said, _ = strings.Cut(said[at+len("@user_script:"):], ": ")
 			return strings.TrimPrefix(said, "-")
 		}
+	}
+	if trace, found := strings.CutPrefix(said, "ERR Error compiling script (new function): :"); found {
+		_, said, _ = strings.Cut(trace, ": ")
+		said, _, _ = strings.Cut(said, "\n")
+		return said
 	}
 	said, _, _ = strings.Cut(said, " script: ")
 	return said

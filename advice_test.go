@@ -52,14 +52,15 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	require.Regexp(t, `NOAUTH .* \(give the client the password of its user\)$`, refusal(t, s.Options(), "k"))
 }
 
-// TestAnswersAreReadAlikeFromEveryServer: Redis 6 puts what a script says behind where it says it,
-// later ones before.
+// TestAnswersAreReadAlikeFromEveryServer: Redis 6 and miniredis put what a script says behind where
+// it says it, later ones before.
 func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 	for said, want := range map[string]string{
 		"WRONGTYPE Operation": "WRONGTYPE Operation",
-		"WRONGTYPE Operation script: ba3d4e, on @user_script:21.":                                 "WRONGTYPE Operation",
-		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation":        "WRONGTYPE Operation",
-		"ERR Error running script (call to f_ba3d4e): @user_script:1: @user_script: 1: -READONLY": "READONLY",
+		"WRONGTYPE Operation script: ba3d4e, on @user_script:21.":                                         "WRONGTYPE Operation",
+		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation":                "WRONGTYPE Operation",
+		"ERR Error running script (call to f_ba3d4e): @user_script:1: @user_script: 1: -READONLY":         "READONLY",
+		"ERR Error compiling script (new function): :10: WRONGTYPE Operation\nstack traceback:\n\t[G]: ?": "WRONGTYPE Operation",
 		"ERR Error running script": "ERR Error running script",
 	} {
 		require.Equal(t, want, spoken(answerError(said)), said)

@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 	_ "embed" // for the script
+	"errors"
 	"time"
 )
 
@@ -75,7 +76,7 @@ func raise(ctx context.Context, n *node, c *claim) (grant, error) {
 	words := raiseScript.call(ctx, 2, &c.key, &c.fences, &c.token, &c.fence)
 	reply, _, err := send(ctx, n, raiseScript, words)
 	switch counter, ok := reply.(int64); {
-	case wrongType(err):
+	case errors.Is(err, errOtherData):
 		return grant{}, ErrLost
 	case err != nil:
 		return grant{}, err

@@ -45,6 +45,7 @@ type request struct {
 	cfg      *config
 	started  instant
 	attempts int
+	end      error // of ctx, where it had ended when the last attempt came back
 }
 
 // request checks what a caller asks for, before anything is sent.
@@ -114,7 +115,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	switch {
 	case err == nil:
 		return lock, nil
-	case ctx.Err() != nil && !errors.As(err, new(*cutShort)):
+	case r.end != nil && !errors.As(err, new(*cutShort)):
 		return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx)})
 	case !errors.Is(err, ErrNotAcquired):
 		return nil, wrap("lock", key, err)
@@ -162,6 +163,7 @@ func (l *lease) attempt(ctx context.Context, r *request, entry string) (*Lock, g
 	}
 	start := l.engine.now()
 	g, err := l.engine.strategy.acquire(ctx, c)
+	r.end = ctx.Err()
 	length := validity(c.ttl, r.cfg.drift)
 	switch {
 	case err != nil:

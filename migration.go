@@ -68,7 +68,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 // Lock waits for from, and then for to while from is held.
 func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, opts); err != nil {
-		if ctx != nil && ctx.Err() != nil && !errors.Is(err, ErrInvalidOption) {
+		if ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.As(err, new(*cutShort)) {
 			err = &gaveUp{ctx: ctxError(ctx)}
 		}
 		return nil, wrap("lock", key, err)

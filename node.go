@@ -143,10 +143,6 @@ func passing(err error) bool {
 	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// wrongType reports whether err says that a key holds another type than a string. A script may
-// bury the word in a trace.
-func wrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
-
 // sleep waits for d and reports whether ctx let it.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -125,7 +125,7 @@ func compared(ctx context.Context, n *node, name string, s *script, words []any)
 	reply, resent, err := send(ctx, n, s, words)
 	answer, ok := reply.(int64)
 	switch {
-	case wrongType(err):
+	case errors.Is(err, errOtherData):
 		return 0, resent, ErrLost
 	case err != nil:
 		return 0, resent, err

@@ -71,7 +71,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, l *lease) (got *Lock, 
 			return lock, nil
 		case first && errors.As(err, new(*cutShort)):
 			return nil, err
-		case ctx.Err() != nil:
+		case r.end != nil:
 			return nil, &gaveUp{ctxError(ctx), trouble}
 		case hopeless(err), errors.Is(err, errSlow):
 			return nil, err

@@ -301,3 +301,22 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	require.NoError(t, n.direct[1].Del(t.Context(), "k").Err())
 	n.noLocks(t)
 }
+
+// TestOneNodesDataEndsNoWait is rule 18: somebody's data at the key of one node is no reason to stop
+// waiting for the others, whatever the key is called.
+func TestOneNodesDataEndsNoWait(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	l := n.locker(t, false)
+	for _, key := range []string{"k", "WRONGTYPE"} {
+		require.NoError(t, n.direct[0].LPush(t.Context(), key, "data").Err())
+		for _, node := range n.direct[1:] {
+			require.NoError(t, node.Set(t.Context(), key, "another", time.Hour).Err())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := l.Lock(ctx, key)
+		require.ErrorIs(t, err, context.DeadlineExceeded, key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, key)
+	}
+}

@@ -28,7 +28,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, er
 		switch {
 		case err == nil:
 			return lock, nil
-		case ctx.Err() != nil:
+		case r.end != nil:
 			return nil, &gaveUp{ctxError(ctx), trouble}
 		case hopeless(err):
 			return nil, err
@@ -40,9 +40,6 @@ func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, er
 		refusal = g
 	}
 }
-
-// hopeless reports whether waiting cannot mend err.
-func hopeless(err error) bool { return wrongType(err) || errors.Is(err, ErrInvalidOption) }
 
 // The default pause doubles from shortestPause to longestPause, and half of it is random.
 const (

@@ -45,6 +45,46 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 	})
 }
 
+// TestTroubleIsNotForgottenWhileItIsUndone is rule 16: an attempt that failed by itself is trouble,
+// also where ctx ends while it is given back, and a waiter is told of the last one.
+func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
+	trouble := errors.New("no route")
+	slow := func(answers ...error) *scripted {
+		return &scripted{
+			onAcquire: func(context.Context, *claim) (grant, error) {
+				err := answers[0]
+				answers = answers[1:]
+				return grant{}, err
+			},
+			onRelease: func(context.Context, *claim) error { time.Sleep(time.Minute); return trouble },
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(2 * time.Minute) // the clean-ups end
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := scriptedLocker(t, slow(trouble)).Lock(ctx, "k")
+		require.ErrorIs(t, err, trouble)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+		require.Error(t, ctx.Err(), "the caller waits for the clean-up")
+
+		again, cancelAgain := context.WithTimeout(t.Context(), time.Second)
+		defer cancelAgain()
+		_, err = scriptedLocker(t, slow(ErrNotAcquired, trouble)).Lock(again, "k")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, trouble)
+
+		third, cancelThird := context.WithTimeout(t.Context(), time.Second)
+		defer cancelThird()
+		m, err := NewMigration(scriptedLocker(t, slow(trouble, trouble)), scriptedLocker(t, &scripted{}))
+		require.NoError(t, err)
+		_, err = m.Lock(third, "k")
+		require.ErrorIs(t, err, trouble)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+	})
+}
+
 // TestHourOfWaiting is rules 15, 17 and 18 in a bubble: a waiter waits for an hour without a limit of
 // its own, is served the moment the holder lets go, and a crashed holder costs what is left of its
 // TTL. Then the subscription is closed, and no goroutine is left to the bubble.

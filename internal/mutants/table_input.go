@@ -17,7 +17,7 @@ var inputs = []mutant{
 	},
 	{
 		name: "a key of another type does not end the lock", rule: "19", file: "operations.go",
-		old:   `case wrongType(err):`,
+		old:   `case errors.Is(err, errOtherData):`,
 		new:   `case false:`,
 		tests: conformance + "a stranger's list",
 	},

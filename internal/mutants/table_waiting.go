@@ -21,6 +21,18 @@ var waits = []mutant{
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
+		name: "trouble that ctx outlasted is forgotten", rule: "16", file: "engine.go",
+		old:   `case r.end != nil && !errors.As(err, new(*cutShort)):`,
+		new:   `case ctx.Err() != nil && !errors.As(err, new(*cutShort)):`,
+		tests: "TestTroubleIsNotForgottenWhileItIsUndone",
+	},
+	{
+		name: "one node's data ends a wait for the others", rule: "18", file: "errors.go",
+		old:   `errors.Is(err, errOtherData) ||`,
+		new:   `strings.Contains(err.Error(), "WRONGTYPE") ||`,
+		tests: "TestOneNodesDataEndsNoWait",
+	},
+	{
 		name: "trouble ends polling", rule: "16", file: "wait.go",
 		old: `trouble = err`,
 		new: `if trouble = err; !errors.Is(err, ErrNotAcquired) {
