@@ -72,9 +72,9 @@ func (r *redlock) agree(ctx context.Context, c *claim, votes *tally) (uint64, er
 }
 
 // raise raises the fence counter of a lock.
-func raise(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := raiseScript.call(ctx, 2, &c.key, &c.fences, &c.token, &c.fence)
-	reply, _, err := send(ctx, n, raiseScript, words)
+func raise(j *job, c *claim) (grant, error) {
+	words := raiseScript.call(j, 2, &c.key, &c.fences, &c.token, &c.fence)
+	reply, _, err := j.send(raiseScript, words)
 	switch counter, ok := reply.(int64); {
 	case errors.Is(err, errOtherData):
 		return grant{}, ErrLost

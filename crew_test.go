@@ -18,7 +18,7 @@ func TestOnlyWhatNobodyWaitedForIsUndone(t *testing.T) {
 			n := newNode(nil, mostJobs)
 			j := &job{
 				Context: t.Context(), node: n, claim: c, ended: make(chan struct{}),
-				form: form{undo: func(context.Context, *node, *claim) (grant, error) {
+				form: form{undo: func(*job, *claim) (grant, error) {
 					undone <- struct{}{}
 					return grant{}, nil
 				}},

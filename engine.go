@@ -27,7 +27,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		err = invalid("WithToken(%q): it is for one call, not for a Locker", cfg.token)
 	}
 	if err == nil {
-		err = s.check(&cfg)
+		err = cfg.servedBy(s)
 	}
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
@@ -42,6 +42,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 // request is a call as the caller meant it: what all its attempts share.
 type request struct {
 	key      string // as the caller named it
+	place    place
 	cfg      *config
 	started  instant
 	attempts int
@@ -49,8 +50,8 @@ type request struct {
 }
 
 // request checks what a caller asks for, before anything is sent.
-func (e *engine) request(ctx context.Context, key string, opts []Option) (*request, error) {
-	r := &request{key: key, cfg: e.cfg, started: e.now()}
+func (e *engine) request(ctx context.Context, key string, opts []Option) (r *request, err error) {
+	r = &request{key: key, cfg: e.cfg, started: e.now()}
 	if ctx == nil {
 		return r, invalid("ctx is nil")
 	}
@@ -60,24 +61,24 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (*reque
 	if len(opts) > 0 {
 		cfg, err := e.cfg.with(opts)
 		if err == nil {
-			err = e.strategy.check(&cfg)
+			err = cfg.servedBy(e.strategy)
 		}
 		if err != nil {
 			return r, err
 		}
 		r.cfg = &cfg
 	}
-	return r, e.strategy.checkKey(r.cfg.prefix+key, r.cfg)
+	r.place, err = e.strategy.place(r.cfg.prefix + key)
+	return r, err
 }
 
 // claim returns what to ask the strategy for. A token that was not chosen is a fresh one.
 func (r *request) claim(token string) (claim, error) {
 	c := claim{
-		key: r.cfg.prefix + r.key, token: token, ttl: r.cfg.ttl, bound: r.cfg.bound(),
+		place: r.place, token: token, ttl: r.cfg.ttl, bound: r.cfg.bound(),
 		chosen: token != "", fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
 		replicas: r.cfg.replicas, patience: r.cfg.patience,
 	}
-	c.fences, c.queue = companions(c.key)
 	if r.cfg.maxHold > 0 {
 		c.ttl = min(c.ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
 	}
@@ -257,8 +258,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
-	c := claim{key: r.cfg.prefix + key, bound: r.cfg.bound(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime}
-	c.fences, c.queue = companions(c.key)
+	c := claim{place: r.place, bound: r.cfg.bound(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime}
 	st, err := e.strategy.inspect(ctx, &c)
 	return st, wrap("inspect", key, err)
 }

@@ -150,7 +150,9 @@ func surelyNot(err error) bool {
 }
 
 // hopeless reports whether waiting cannot mend err.
-func hopeless(err error) bool { return errors.Is(err, errOtherData) || errors.Is(err, ErrInvalidOption) }
+func hopeless(err error) bool {
+	return errors.Is(err, errOtherData) || errors.Is(err, ErrInvalidOption)
+}
 
 // QuorumError says what each node answered to an operation that a quorum of them had to carry out
 // and did not. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.

@@ -36,16 +36,16 @@ func (r *redlock) heal(ctx context.Context, c *claim, t *tally) {
 }
 
 // heal gives a lock back to a node that lost it, while the lease lasts.
-func heal(ctx context.Context, n *node, c *claim) (grant, error) {
+func heal(j *job, c *claim) (grant, error) {
 	if c.life.over() || !time.Now().Before(c.until) {
 		return grant{}, &undone{ErrReleased}
 	}
 	ttl := c.ttl.Milliseconds()
-	words := healScript.call(ctx, 1, &c.key, &c.token, &ttl)
+	words := healScript.call(j, 1, &c.key, &c.token, &ttl)
 	if c.fenced {
-		words = healScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
+		words = healScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
 	}
-	reply, _, err := send(ctx, n, healScript, words)
+	reply, _, err := j.send(healScript, words)
 	switch {
 	case err != nil:
 		return grant{}, err

@@ -123,7 +123,7 @@ func (j *job) perform() (grant, error) {
 	if j.settled.Load() && !j.last {
 		return grant{}, &undone{context.Canceled}
 	}
-	return j.op(j, j.node, j.claim)
+	return j.op(j, j.claim)
 }
 
 // land settles what came of the operation, and has it undone where that comes after the lease has

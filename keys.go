@@ -2,6 +2,28 @@ package redlatch
 
 import "strings"
 
+// place is where a lock is kept: its key and what stands beside it, as Redis knows them.
+type place struct {
+	key    string // with the prefix
+	fences string // its fence counter; empty in a strategy that has none
+	queue  string // its queue; likewise
+}
+
+// fencedPlace returns the place of a lock that has a fence. inCluster says that each key has a slot.
+func fencedPlace(key string, inCluster bool) (place, error) {
+	p := place{key: key}
+	p.fences, p.queue = companions(key)
+	return p, checkSlot(key, inCluster)
+}
+
+// checkSlot refuses a key whose companions would lie in another slot of a cluster.
+func checkSlot(key string, inCluster bool) error {
+	if inCluster && !hasCompanions(key) {
+		return invalid("key %q: a } without a hash tag leaves no room in its cluster slot for what is kept beside it", key)
+	}
+	return nil
+}
+
 // companion returns the name of a key that belongs to the lock key and lies in its slot:
 //
 //	{t}:kind:key

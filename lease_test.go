@@ -24,7 +24,9 @@ func (s *scripted) name() string { return "scripted" }
 
 func (s *scripted) check(*config) error { return nil }
 
-func (s *scripted) checkKey(string, *config) error { return nil }
+func (s *scripted) serves() special { return special{serverTime: true, replicas: true} }
+
+func (s *scripted) place(key string) (place, error) { return place{key: key}, nil }
 
 func (s *scripted) acquire(ctx context.Context, c *claim) (grant, error) {
 	s.acquires.Add(1)

@@ -90,17 +90,16 @@ type legacySetNX struct {
 
 func (s *legacySetNX) name() string { return "legacysetnx" }
 
+func (s *legacySetNX) serves() special { return special{serverTime: true} }
+
 func (s *legacySetNX) check(cfg *config) error {
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
 	cfg.fenced = false
-	return cfg.refuseReplicas("LegacySetNX")
+	return nil
 }
 
-func (s *legacySetNX) checkKey(key string, _ *config) error {
-	if s.cluster && !hasCompanions(key) {
-		return invalid("key %q: a } without a hash tag leaves no room for its owner in its cluster slot", key)
-	}
-	return nil
+func (s *legacySetNX) place(key string) (place, error) {
+	return place{key: key}, checkSlot(key, s.cluster)
 }
 
 func (s *legacySetNX) acquire(ctx context.Context, c *claim) (grant, error) {
@@ -130,9 +129,9 @@ func (s *legacySetNX) inspect(ctx context.Context, c *claim) (Status, error) {
 }
 
 // legacyAcquire climbs the ladder.
-func legacyAcquire(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := legacyAcquireScript.legacyCall(ctx, c, c.token, wholeSeconds(c.ttl), clock(c))
-	reply, _, err := send(ctx, n, legacyAcquireScript, words)
+func legacyAcquire(j *job, c *claim) (grant, error) {
+	words := legacyAcquireScript.legacyCall(j, c, c.token, wholeSeconds(c.ttl), clock(c))
+	reply, _, err := j.send(legacyAcquireScript, words)
 	if err != nil {
 		return grant{}, err
 	}
@@ -151,16 +150,16 @@ func legacyAcquire(ctx context.Context, n *node, c *claim) (grant, error) {
 }
 
 // legacyExtend makes the lock last.
-func legacyExtend(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := legacyExtendScript.legacyCall(ctx, c, c.token, wholeSeconds(c.ttl), clock(c))
-	_, _, err := compared(ctx, n, "legacy_extend.lua", legacyExtendScript, words)
+func legacyExtend(j *job, c *claim) (grant, error) {
+	words := legacyExtendScript.legacyCall(j, c, c.token, wholeSeconds(c.ttl), clock(c))
+	_, _, err := compared(j, "legacy_extend.lua", legacyExtendScript, words)
 	return grant{}, err
 }
 
 // legacyRelease deletes the lock.
-func legacyRelease(ctx context.Context, n *node, c *claim) (grant, error) {
-	words := legacyReleaseScript.legacyCall(ctx, c, c.token, clock(c))
-	answer, resent, err := compared(ctx, n, "legacy_release.lua", legacyReleaseScript, words)
+func legacyRelease(j *job, c *claim) (grant, error) {
+	words := legacyReleaseScript.legacyCall(j, c, c.token, clock(c))
+	answer, resent, err := compared(j, "legacy_release.lua", legacyReleaseScript, words)
 	switch {
 	case answer < 0:
 		err = ErrLost // the send whose reply was lost has not released it either
@@ -171,8 +170,8 @@ func legacyRelease(ctx context.Context, n *node, c *claim) (grant, error) {
 }
 
 // legacyInspect reads who holds the lock.
-func legacyInspect(ctx context.Context, n *node, c *claim) (grant, error) {
-	reply, _, err := send(ctx, n, legacyInspectScript, legacyInspectScript.legacyCall(ctx, c, clock(c)))
+func legacyInspect(j *job, c *claim) (grant, error) {
+	reply, _, err := j.send(legacyInspectScript, legacyInspectScript.legacyCall(j, c, clock(c)))
 	if err != nil {
 		return grant{}, err
 	}
@@ -187,8 +186,8 @@ func legacyInspect(ctx context.Context, n *node, c *claim) (grant, error) {
 }
 
 // legacyCall returns the words of an EVALSHA with the lock and its two companions as keys.
-func (s *script) legacyCall(ctx context.Context, c *claim, args ...any) []any {
-	return append(s.call(ctx, 3, &c.key, companion("owner", c.key), companion("stamp", c.key)), args...)
+func (s *script) legacyCall(j *job, c *claim, args ...any) []any {
+	return append(s.call(j, 3, &c.key, companion("owner", c.key), companion("stamp", c.key)), args...)
 }
 
 // clock returns the time by which a lock is judged, or "" for that of Redis. A command that is

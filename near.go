@@ -160,12 +160,12 @@ const (
 // undoStray returns undo for a command whose reply was not waited for, so that nobody learns when
 // it lands: what it takes after its lease has ended is given back soon.
 func undoStray(undo operation) operation {
-	return func(ctx context.Context, n *node, c *claim) (g grant, err error) {
-		for end := time.Now().Add(strayTime); time.Now().Before(end) && sleep(ctx, strayPause); {
+	return func(j *job, c *claim) (g grant, err error) {
+		for end := time.Now().Add(strayTime); time.Now().Before(end) && sleep(j, strayPause); {
 			if !c.life.over() {
 				continue
 			}
-			if g, err = undo(ctx, n, c); err == nil {
+			if g, err = undo(j, c); err == nil {
 				break
 			}
 		}

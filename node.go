@@ -35,18 +35,12 @@ func newScript(source string) *script {
 }
 
 // call returns the words of an EVALSHA. Pointers in args cost no allocation.
-func (s *script) call(ctx context.Context, keys int, args ...any) []any {
-	return append(append(blank(ctx), "evalsha", &s.sha, keys), args...)
+func (s *script) call(j *job, keys int, args ...any) []any {
+	return append(append(j.blank(), "evalsha", &s.sha, keys), args...)
 }
 
-// blank returns an empty slice for the words of one command, in the job that ctx is: it sends one
-// after the other.
-func blank(ctx context.Context) []any {
-	if j, ok := ctx.(*job); ok {
-		return j.words[:0]
-	}
-	return nil
-}
+// blank returns an empty slice for the words of one command. A job sends one after the other.
+func (j *job) blank() []any { return j.words[:0] }
 
 // once is a command that go-redis must not send again by itself, so that send knows whether it
 // may have been carried out before.
@@ -54,27 +48,25 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// send runs a command on n, again where that may mend a failure, until its bound has passed or ctx
-// ends. s is the script that words name, or nil. It reports whether an earlier send may have been carried out
-// before the one that was answered. An error that is not undone says that the command perhaps
-// was carried out.
-func send(ctx context.Context, n *node, s *script, words []any) (reply any, resent bool, err error) {
-	j, _ := ctx.(*job)
+// send runs a command, again where that may mend a failure, until the job has ended. s is the script
+// that words name, or nil. It reports whether an earlier send may have been carried out before the
+// one that was answered. An error that is not undone says that the command perhaps was carried out.
+func (j *job) send(s *script, words []any) (reply any, resent bool, err error) {
 	pause := firstPause
-	if j != nil && j.failed != nil {
+	if j.failed != nil {
 		why := j.failed
 		resent, j.failed = j.resent, nil
-		if !sleep(ctx, jitter(pause)) {
+		if !sleep(j, jitter(pause)) {
 			return nil, resent, why
 		}
 	}
 	for ; ; pause = min(2*pause, lastPause) {
-		cmd := redis.NewCmd(ctx, words...)
-		err := n.process(ctx, j, once{cmd})
+		cmd := redis.NewCmd(j, words...)
+		err := j.process(once{cmd})
 		switch {
 		case err == nil, errors.Is(err, redis.Nil):
-			if n.trouble.Load() != nil {
-				n.trouble.Store(nil)
+			if j.node.trouble.Load() != nil {
+				j.node.trouble.Store(nil)
 			}
 			return cmd.Val(), resent, nil
 		case s != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
@@ -84,10 +76,10 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 		}
 		never, again := neverLeft(err), passing(err)
 		err = advise(err)
-		if j != nil && j.here && again {
+		if j.here && again {
 			j.failed = err
 		}
-		if j == nil || j.here || !again || time.Now().After(j.deadline) || !sleep(ctx, jitter(pause)) {
+		if j.here || !again || time.Now().After(j.deadline) || !sleep(j, jitter(pause)) {
 			if never && !resent {
 				err = &undone{err}
 			}
@@ -99,14 +91,14 @@ func send(ctx context.Context, n *node, s *script, words []any) (reply any, rese
 }
 
 // process runs one command.
-func (n *node) process(ctx context.Context, j *job, cmd redis.Cmder) error {
+func (j *job) process(cmd redis.Cmder) error {
 	switch {
-	case j != nil && j.waits:
-		return n.processAndWait(ctx, j, cmd)
-	case j != nil && j.here:
-		return n.near.run(j, cmd)
+	case j.waits:
+		return j.processAndWait(cmd)
+	case j.here:
+		return j.node.near.run(j, cmd)
 	}
-	if err := n.client.Process(ctx, cmd); err != nil {
+	if err := j.node.client.Process(j, cmd); err != nil {
 		return err
 	}
 	return cmd.Err() // of a deferred pipeline: it waits until the command is carried out
@@ -174,9 +166,9 @@ func newNode(client redis.UniversalClient, most int) *node {
 	return &node{client: client, crew: crew{most: most}}
 }
 
-// An operation sends its commands and reads the replies, in as much time as they take. ctx is for
-// the commands; its end says that nobody waits any more.
-type operation func(ctx context.Context, n *node, c *claim) (grant, error)
+// An operation sends the commands of a job, for a claim, and reads the replies, in as much time as
+// they take. The job's end says that nobody waits any more.
+type operation func(j *job, c *claim) (grant, error)
 
 // start has op carried out and returns at once. Its outcome is settled when it is done, or when
 // claim.bound has passed: go-redis does not heed a cancelled ctx while it reads, and a silent

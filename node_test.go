@@ -52,8 +52,8 @@ func TestSendKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 				a.next <- err
 			}
 			n.client.AddHook(redistest.OnProcess(a.ProcessHook))
-			j := n.start(context.Background(), func(ctx context.Context, n *node, _ *claim) (grant, error) {
-				_, _, err := send(ctx, n, nil, []any{"ping"})
+			j := n.start(context.Background(), func(j *job, _ *claim) (grant, error) {
+				_, _, err := j.send(nil, []any{"ping"})
 				return grant{}, err
 			}, &claim{bound: time.Minute}, form{})
 			<-j.ended
@@ -109,7 +109,7 @@ func TestJobInLineTellsWhatTroublesItsNode(t *testing.T) {
 	n.client.AddHook(redistest.OnProcess(func(redis.ProcessHook) redis.ProcessHook {
 		return func(context.Context, redis.Cmder) error { return refused }
 	}))
-	c := &claim{key: "k", bound: 100 * time.Millisecond}
+	c := &claim{place: place{key: "k"}, bound: 100 * time.Millisecond}
 	first := n.start(t.Context(), release, c, form{last: true, ordered: true})
 	second := n.start(t.Context(), acquire, c, form{ordered: true})
 	<-first.ended

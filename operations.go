@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"context"
 	_ "embed" // for the scripts
 	"errors"
 	"fmt"
@@ -28,10 +27,10 @@ var (
 )
 
 // acquire takes the lock in one round trip, unless it is taken and no fence is asked for.
-func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
+func acquire(j *job, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
 	if !c.fenced && !c.placed && c.replicas == 0 {
-		reply, _, err := send(ctx, n, nil, append(blank(ctx), "set", &c.key, &c.token, "nx", "px", &ttl))
+		reply, _, err := j.send(nil, append(j.blank(), "set", &c.key, &c.token, "nx", "px", &ttl))
 		if err != nil || reply != nil {
 			return grant{}, err
 		}
@@ -40,15 +39,15 @@ func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 	var words []any
 	switch {
 	case c.entry != "":
-		words = acquireScript.call(ctx, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry)
+		words = acquireScript.call(j, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry)
 	case !c.fenced:
-		words = acquireScript.call(ctx, 1, &c.key, &c.token, &ttl)
+		words = acquireScript.call(j, 1, &c.key, &c.token, &ttl)
 	case c.grain > 1:
-		words = acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl, c.grain)
+		words = acquireScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl, c.grain)
 	default:
-		words = acquireScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
+		words = acquireScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl)
 	}
-	g, err := askToAcquire(ctx, n, words)
+	g, err := askToAcquire(j, words)
 	if !c.fenced {
 		g.fence = 0
 	}
@@ -56,8 +55,8 @@ func acquire(ctx context.Context, n *node, c *claim) (grant, error) {
 }
 
 // askToAcquire sends acquire.lua and reads what it answers.
-func askToAcquire(ctx context.Context, n *node, words []any) (grant, error) {
-	reply, _, err := send(ctx, n, acquireScript, words)
+func askToAcquire(j *job, words []any) (grant, error) {
+	reply, _, err := j.send(acquireScript, words)
 	if err != nil {
 		return grant{}, err
 	}
@@ -94,25 +93,25 @@ func readRefusal(fields []any) (g grant, ok bool) {
 }
 
 // extend makes the lock last.
-func extend(ctx context.Context, n *node, c *claim) (grant, error) {
+func extend(j *job, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
-	words := extendScript.call(ctx, 1, &c.key, &c.token, &ttl)
+	words := extendScript.call(j, 1, &c.key, &c.token, &ttl)
 	if c.fenced {
-		words = extendScript.call(ctx, 2, &c.key, &c.fences, &c.token, &ttl)
+		words = extendScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl)
 	}
-	_, _, err := compared(ctx, n, "extend.lua", extendScript, words)
+	_, _, err := compared(j, "extend.lua", extendScript, words)
 	return grant{}, err
 }
 
 // release deletes the lock, wherever no queue is kept.
-func release(ctx context.Context, n *node, c *claim) (grant, error) {
-	_, err := released(ctx, n, releaseScript.call(ctx, 1, &c.key, &c.token))
+func release(j *job, c *claim) (grant, error) {
+	_, err := released(j, releaseScript.call(j, 1, &c.key, &c.token))
 	return grant{}, err
 }
 
 // released sends release.lua and returns what it answers.
-func released(ctx context.Context, n *node, words []any) (answer int64, err error) {
-	answer, resent, err := compared(ctx, n, "release.lua", releaseScript, words)
+func released(j *job, words []any) (answer int64, err error) {
+	answer, resent, err := compared(j, "release.lua", releaseScript, words)
 	if resent && errors.Is(err, ErrLost) {
 		err = nil // the send whose reply was lost has released it
 	}
@@ -121,8 +120,8 @@ func released(ctx context.Context, n *node, words []any) (answer int64, err erro
 
 // compared runs a script that acts where the token holds the key, and answers 0 elsewhere, which
 // is ErrLost. It reports whether an earlier send may have been carried out.
-func compared(ctx context.Context, n *node, name string, s *script, words []any) (answer int64, resent bool, err error) {
-	reply, resent, err := send(ctx, n, s, words)
+func compared(j *job, name string, s *script, words []any) (answer int64, resent bool, err error) {
+	reply, resent, err := j.send(s, words)
 	answer, ok := reply.(int64)
 	switch {
 	case errors.Is(err, errOtherData):
@@ -138,8 +137,8 @@ func compared(ctx context.Context, n *node, name string, s *script, words []any)
 }
 
 // inspect reads who holds the lock.
-func inspect(ctx context.Context, n *node, c *claim) (grant, error) {
-	reply, _, err := send(ctx, n, inspectScript, inspectScript.call(ctx, 3, &c.key, &c.fences, &c.queue))
+func inspect(j *job, c *claim) (grant, error) {
+	reply, _, err := j.send(inspectScript, inspectScript.call(j, 3, &c.key, &c.fences, &c.queue))
 	if err != nil {
 		return grant{}, err
 	}

@@ -49,6 +49,17 @@ func (cfg config) with(opts []Option) (config, error) {
 	return cfg, nil
 }
 
+// servedBy refuses options that s has no use for, or cannot serve as they are.
+func (cfg *config) servedBy(s strategy) error {
+	switch serves := s.serves(); {
+	case cfg.serverTime && !serves.serverTime:
+		return invalid("WithServerTime: %s keeps no timestamps", s.name())
+	case cfg.replicas > 0 && !serves.replicas:
+		return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.patience, s.name())
+	}
+	return s.check(cfg)
+}
+
 // bound returns how long one command on one node may take.
 func (cfg *config) bound() time.Duration {
 	if cfg.opTimeout > 0 {
@@ -190,14 +201,6 @@ func WithReplicas(n int, timeout time.Duration) Option {
 		cfg.replicas, cfg.patience = n, timeout
 		return nil
 	}
-}
-
-// refuseReplicas refuses WithReplicas for a strategy that cannot serve it.
-func (cfg *config) refuseReplicas(strategy string) error {
-	if cfg.replicas == 0 {
-		return nil
-	}
-	return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.patience, strategy)
 }
 
 // WithHooks sets the callbacks that hear of what happens to locks. It replaces those set before;

@@ -20,12 +20,11 @@ func oneNode(t *testing.T) (*miniredis.Miniredis, *node) {
 }
 
 func quorumClaim(fence uint64) *claim {
-	c := &claim{
-		key: "k", token: "mine", ttl: time.Minute, bound: time.Minute, fenced: true, fence: fence,
+	at, _ := fencedPlace("k", false)
+	return &claim{
+		place: at, token: "mine", ttl: time.Minute, bound: time.Minute, fenced: true, fence: fence,
 		until: time.Now().Add(time.Minute), life: &life{},
 	}
-	c.fences, c.queue = companions(c.key)
-	return c
 }
 
 // TestRaiseNeedsTheLock: a node where the token does not hold the key acknowledges nothing, and its

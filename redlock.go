@@ -77,19 +77,11 @@ type redlock struct {
 
 func (r *redlock) name() string { return "redlock" }
 
-func (r *redlock) check(cfg *config) error {
-	if cfg.serverTime {
-		return invalid("WithServerTime: Redlock keeps no timestamps")
-	}
-	return cfg.refuseReplicas("Redlock")
-}
+func (r *redlock) serves() special { return special{} }
 
-func (r *redlock) checkKey(key string, _ *config) error {
-	if r.cluster && !hasCompanions(key) {
-		return invalid("key %q: a } without a hash tag leaves no room for its fence in its cluster slot", key)
-	}
-	return nil
-}
+func (r *redlock) check(*config) error { return nil }
+
+func (r *redlock) place(key string) (place, error) { return fencedPlace(key, r.cluster) }
 
 func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	ask := *c

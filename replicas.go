@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -20,10 +19,9 @@ type acknowledgement struct {
 
 // confirmed returns op such that it fails unless claim.replicas have confirmed what it wrote.
 func confirmed(op operation) operation {
-	return func(ctx context.Context, n *node, c *claim) (grant, error) {
-		j := ctx.(*job)
+	return func(j *job, c *claim) (grant, error) {
 		j.waits = true
-		g, err := op(ctx, n, c)
+		g, err := op(j, c)
 		switch got := j.acknowledged; {
 		case err != nil:
 			return g, err
@@ -44,24 +42,24 @@ func (c *claim) patient() *claim {
 }
 
 // processAndWait runs a command of j and WAIT behind it, on one connection.
-func (n *node) processAndWait(ctx context.Context, j *job, cmd redis.Cmder) error {
-	client := n.client
+func (j *job) processAndWait(cmd redis.Cmder) error {
+	client := j.node.client
 	cluster, clustered := client.(*redis.ClusterClient)
 	if clustered {
-		master, err := cluster.MasterForKey(ctx, j.claim.key)
+		master, err := cluster.MasterForKey(j, j.claim.key)
 		if err != nil {
 			return err
 		}
 		client = master
 	}
-	wait := redis.NewCmd(ctx, "wait", j.claim.replicas, j.claim.patience.Milliseconds())
+	wait := redis.NewCmd(j, "wait", j.claim.replicas, j.claim.patience.Milliseconds())
 	pipe := client.Pipeline()
-	_ = pipe.Process(ctx, cmd)
-	_ = pipe.Process(ctx, once{wait})
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_ = pipe.Process(j, cmd)
+	_ = pipe.Process(j, once{wait})
+	_, _ = pipe.Exec(j) // each command has its own error
 	err := cmd.Err()
 	if clustered && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
-		cluster.ReloadState(ctx)
+		cluster.ReloadState(j)
 		return fmt.Errorf("the slot has moved: %v", err) //nolint:errorlint // as an answer of Redis it would be final
 	}
 	got, failed := wait.Int()

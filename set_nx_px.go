@@ -52,19 +52,11 @@ func (s *setNXPX) name() string { return "setnxpx" }
 
 func (s *setNXPX) subscription() *subscription { return s.handover }
 
-func (s *setNXPX) check(cfg *config) error {
-	if cfg.serverTime {
-		return invalid("WithServerTime: SetNXPX keeps no timestamps")
-	}
-	return s.checkReplicas(cfg)
-}
+func (s *setNXPX) serves() special { return special{replicas: true} }
 
-func (s *setNXPX) checkKey(key string, _ *config) error {
-	if s.cluster && !hasCompanions(key) {
-		return invalid("key %q: a } without a hash tag leaves no room for its queue in its cluster slot", key)
-	}
-	return nil
-}
+func (s *setNXPX) check(cfg *config) error { return s.checkReplicas(cfg) }
+
+func (s *setNXPX) place(key string) (place, error) { return fencedPlace(key, s.cluster) }
 
 func (s *setNXPX) acquire(ctx context.Context, c *claim) (grant, error) {
 	undo := s.pass
@@ -92,18 +84,18 @@ func (s *setNXPX) release(ctx context.Context, c *claim) error {
 }
 
 // passOn releases the lock to the next waiter, or deletes it.
-func (s *setNXPX) passOn(ctx context.Context, n *node, c *claim) (grant, error) {
+func (s *setNXPX) passOn(j *job, c *claim) (grant, error) {
 	if s.handover == nil {
-		return release(ctx, n, c)
+		return release(j, c)
 	}
-	words := releaseScript.call(ctx, 3, &c.key, &c.fences, &c.queue, &c.token)
+	words := releaseScript.call(j, 3, &c.key, &c.fences, &c.queue, &c.token)
 	switch {
 	case s.cluster:
 		words = append(words, &c.entry, "cluster")
 	case c.entry != "":
 		words = append(words, &c.entry)
 	}
-	answer, err := released(ctx, n, words)
+	answer, err := released(j, words)
 	if answer < 0 {
 		s.handover.degrade(&s.handover.unheard, errNoPublish)
 	}
@@ -111,13 +103,13 @@ func (s *setNXPX) passOn(ctx context.Context, n *node, c *claim) (grant, error) 
 }
 
 // leave gives up a place in the queue, and nothing else.
-func (s *setNXPX) leave(ctx context.Context, n *node, c *claim) (grant, error) {
+func (s *setNXPX) leave(j *job, c *claim) (grant, error) {
 	if c.entry == "" {
 		return grant{}, nil
 	}
 	place := *c
 	place.token = ""
-	return s.passOn(ctx, n, &place)
+	return s.passOn(j, &place)
 }
 
 var errNoPublish = errors.New("a waiter could not be told of its turn: PUBLISH is forbidden")

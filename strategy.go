@@ -18,11 +18,14 @@ type strategy interface {
 	// name is the strategy's name in events.
 	name() string
 
-	// check refuses options that the strategy cannot serve, and rounds those it serves in part.
+	// serves says which of the special options the strategy has a use for. Others are refused.
+	serves() special
+
+	// check refuses values that the strategy cannot serve, and rounds those it serves in part.
 	check(cfg *config) error
 
-	// checkKey refuses a key that the strategy cannot keep a lock on.
-	checkKey(key string, cfg *config) error
+	// place says where a lock on key is kept, or refuses a key that none can be kept on.
+	place(key string) (place, error)
 
 	// acquire takes claim.key for claim.token. It is idempotent: a key that the token holds
 	// already is granted. A refusal is ErrNotAcquired, and the grant then says what is known of
@@ -41,11 +44,12 @@ type strategy interface {
 	inspect(ctx context.Context, c *claim) (Status, error)
 }
 
+// special tells options that only some strategies have a use for.
+type special struct{ serverTime, replicas bool }
+
 // A claim is what an operation is about. It is not changed after it was handed to a strategy.
 type claim struct {
-	key    string        // as Redis knows it, with the prefix
-	fences string        // key's fence counter
-	queue  string        // key's queue
+	place
 	token  string        // what proves ownership; empty to inspect
 	entry  string        // what to queue where the key is held, and to leave on release; empty: nothing
 	ttl    time.Duration // what to ask Redis for

@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"context"
 	"slices"
 	"strings"
 )
@@ -9,10 +8,10 @@ import (
 // identified returns op preceded, once a node, by the question which server it is: two clients of
 // one server would vote twice. Servers that do not tell are taken for different ones.
 func (r *redlock) identified(op operation) operation {
-	return func(ctx context.Context, n *node, c *claim) (grant, error) {
-		i := slices.Index(r.nodes, n)
+	return func(j *job, c *claim) (grant, error) {
+		i := slices.Index(r.nodes, j.node)
 		if r.ids[i].Load() == nil {
-			reply, _, err := send(ctx, n, nil, []any{"info", "server"})
+			reply, _, err := j.send(nil, []any{"info", "server"})
 			if err != nil && !answered(err) {
 				return grant{}, err
 			}
@@ -28,7 +27,7 @@ func (r *redlock) identified(op operation) operation {
 		if twins := r.twins.Load(); twins != nil {
 			return grant{}, *twins
 		}
-		return op(ctx, n, c)
+		return op(j, c)
 	}
 }
 

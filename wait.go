@@ -12,11 +12,10 @@ import (
 // done. Nothing else ends a wait: Redis may restart meanwhile. refusal is what the first attempt
 // was told.
 func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, error) {
-	key := r.cfg.prefix + r.key
-	if !e.turns.take(ctx, key) {
+	if !e.turns.take(ctx, r.place.key) {
 		return nil, &gaveUp{ctx: ctxError(ctx)}
 	}
-	defer e.turns.give(key)
+	defer e.turns.give(r.place.key)
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
 		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.held)) {

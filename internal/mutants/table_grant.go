@@ -104,7 +104,7 @@ var grants = []mutant{
 	},
 	{
 		name: "a command that is not sent again", rule: "3", file: "node.go",
-		old:   `if j == nil || j.here || !again ||`,
+		old:   `if j.here || !again ||`,
 		new:   `if true || !again ||`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},

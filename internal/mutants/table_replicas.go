@@ -10,10 +10,10 @@ var replicas = []mutant{
 	},
 	{
 		name: "WAIT on another connection", rule: "Replicas", file: "replicas.go",
-		old: `_ = pipe.Process(ctx, once{wait})
-	_, _ = pipe.Exec(ctx) // each command has its own error`,
-		new: `_, _ = pipe.Exec(ctx)
-	_ = client.Process(ctx, once{wait})`,
+		old: `_ = pipe.Process(j, once{wait})
+	_, _ = pipe.Exec(j) // each command has its own error`,
+		new: `_, _ = pipe.Exec(j)
+	_ = client.Process(j, once{wait})`,
 		tests: "TestTooFewReplicas",
 	},
 	{

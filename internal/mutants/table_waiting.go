@@ -92,8 +92,8 @@ var waits = []mutant{
 	},
 	{
 		name: "trouble taken for a refusal", rule: "16", file: "engine.go",
-		old:   `case ctx.Err() != nil && !errors.As(err, new(*cutShort)):`,
-		new:   `case ctx.Err() != nil:`,
+		old:   `case r.end != nil && !errors.As(err, new(*cutShort)):`,
+		new:   `case r.end != nil:`,
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
