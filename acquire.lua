@@ -8,8 +8,10 @@
 -- ARGV[2] TTL, ms
 -- ARGV[3] grain of the clock that is the counter's floor, µs; absent: 1
 -- ARGV[4] the entry to queue: "<TTL, ms> <channel of the waiter's process> <token>"
+-- ARGV[5] set where a lease that the token has already is left as long as it is
 --
--- Granted: the fence as an integer, or 1 without a counter.
+-- Granted: the fence as an integer, or 1 without a counter; negative where the token had the lock
+-- already.
 -- Held by another, without a queue: {what is left of the holder's TTL in ms, -1 where it has none}.
 -- With a queue: {the same for the first in it, -1 for the others; the holder; 1 if the entry is
 -- new; 1 if it is the first; TIME's seconds; TIME's µs}.
@@ -47,13 +49,13 @@ if queue then
 end
 -- A lease is never shortened by an acquire that comes again. WAIT confirms what its connection
 -- wrote, so whatever grants writes: here the value that is there already.
-if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+if not holder or not ARGV[5] and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 elseif not fence then
   redis.call('SETRANGE', KEYS[1], 0, ARGV[1])
 end
 if not fence then
-  return 1
+  return holder and -1 or 1
 end
 
 -- The clock is the counter's floor: fences keep growing after the counter was lost.
@@ -61,4 +63,4 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 fence = math.max(fence + 1, now - now % (ARGV[3] or 1))
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', fenceMemory)
-return fence
+return holder and -fence or fence

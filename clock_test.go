@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -91,4 +92,16 @@ func TestWallClockStepsBackHarmlessly(t *testing.T) {
 		require.Equal(t, validity(time.Minute, 0.01), time.Since(begin))
 		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 	})
+}
+
+// TestLongestTimesStayTheLongest: what no Duration can hold is the longest one, and never negative.
+func TestLongestTimesStayTheLongest(t *testing.T) {
+	longest := time.Duration(math.MaxInt64 / int64(time.Millisecond) * int64(time.Millisecond))
+	require.Equal(t, longest, milliseconds(math.MaxInt64))
+	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 / 100 * 99} {
+		require.Greater(t, ttlFor(d, 0.01), longest/100*99)
+	}
+	g, ok := readRefusal([]any{int64(math.MaxInt64)})
+	require.True(t, ok)
+	require.Equal(t, longest, g.held)
 }

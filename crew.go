@@ -13,6 +13,10 @@ const (
 	mostJobs     = 1000
 	mostOfQuorum = 50
 
+	// longestLane is how many jobs wait for one that is under way on their key, where the node answers
+	// nothing.
+	longestLane = 100
+
 	// longSilence is after how long a node that keeps so many jobs and answers none sheds: it
 	// takes no more, so that a node that hangs for long piles nothing up.
 	longSilence = 500 * time.Millisecond
@@ -22,14 +26,29 @@ var errSheds = errors.New("the node answers nothing, and nothing more is sent to
 
 // A crew runs the jobs of one node, each in a goroutine. One timer serves all deadlines.
 type crew struct {
-	mu      sync.Mutex        // guards the fields below, and the links of jobs
-	most    int               // workers there may be; set before the first job
-	working int               // workers that have a job
-	heard   time.Time         // when a job last was answered, or the first of those under way began
-	waiting []*job            // for a worker, in order
-	lines   map[string][]*job // by key, the ordered jobs behind the one under way
-	jobs    job               // the ring of all jobs whose deadline counts; its deadline is the timer's
+	mu      sync.Mutex      // guards the fields below, and the links of jobs
+	most    int             // workers there may be; set before the first job
+	working int             // workers that have a job
+	full    time.Time       // when all of them first had one, since the node last answered
+	heard   time.Time       // when a job last was answered
+	waiting []*job          // for a worker, in order
+	lanes   map[string]lane // by key, while an ordered job is under way on it
+	jobs    job             // the ring of all jobs whose deadline counts; its deadline is the timer's
 	timer   *time.Timer
+}
+
+// A lane is what goes on for one key.
+type lane struct {
+	since time.Time // when the job under way began, or was to
+	jobs  []*job    // those behind it
+}
+
+// silentSince reports whether the node has answered nothing for long, though it was asked at t.
+func (c *crew) silentSince(t time.Time) bool {
+	if c.heard.After(t) {
+		t = c.heard
+	}
+	return time.Since(t) > longSilence
 }
 
 // start has j carried out, in a goroutine that ends when the client lets go of the operation, and of
@@ -37,30 +56,37 @@ type crew struct {
 func (c *crew) start(j *job) {
 	c.mu.Lock()
 	if j.ordered {
-		line, busy := c.lines[j.claim.key]
-		if busy && j.last && c.withdrawLocked(j, line) {
+		on, busy := c.lanes[j.claim.key]
+		if busy && j.last && c.withdrawLocked(j) {
 			c.mu.Unlock()
 			j.settle(grant{}, ErrLost) // nothing was ever sent for this token
 			return
 		}
+		if busy && len(on.jobs) >= longestLane && c.silentSince(on.since) {
+			c.mu.Unlock()
+			j.settle(grant{}, &undone{errSheds})
+			return
+		}
 		if busy {
 			c.listLocked(j)
-			c.lines[j.claim.key] = append(c.lines[j.claim.key], j)
+			on = c.lanes[j.claim.key]
+			on.jobs = append(on.jobs, j)
+			c.lanes[j.claim.key] = on
 			c.mu.Unlock()
 			return
 		}
 	}
-	if c.working == c.most && time.Since(c.heard) > longSilence {
+	if c.working == c.most && c.silentSince(c.full) {
 		c.mu.Unlock()
 		j.settle(grant{}, &undone{errSheds})
 		return
 	}
 	c.listLocked(j)
 	if j.ordered {
-		if c.lines == nil {
-			c.lines = make(map[string][]*job)
+		if c.lanes == nil {
+			c.lanes = make(map[string]lane)
 		}
-		c.lines[j.claim.key] = nil
+		c.lanes[j.claim.key] = lane{since: time.Now()}
 	}
 	if c.working == c.most {
 		c.waiting = append(c.waiting, j)
@@ -68,18 +94,22 @@ func (c *crew) start(j *job) {
 		return
 	}
 	if c.working++; c.working == 1 {
-		c.heard = time.Now()
+		c.full = time.Time{}
+	}
+	if c.working == c.most && !c.heard.Before(c.full) {
+		c.full = time.Now()
 	}
 	c.mu.Unlock()
 	go c.work(j)
 }
 
-// withdrawLocked takes the jobs of j's token that were not sent yet out of the line that j would
+// withdrawLocked takes the jobs of j's token that were not sent yet out of the lane that j would
 // join, and reports whether that leaves nothing for j to release.
-func (c *crew) withdrawLocked(j *job, line []*job) bool {
-	kept := line[:0]
+func (c *crew) withdrawLocked(j *job) bool {
+	on := c.lanes[j.claim.key]
+	kept := on.jobs[:0]
 	needless := false
-	for _, k := range line {
+	for _, k := range on.jobs {
 		if k.claim.token != j.claim.token || k.last {
 			kept = append(kept, k)
 			continue
@@ -88,8 +118,9 @@ func (c *crew) withdrawLocked(j *job, line []*job) bool {
 		k.settle(grant{}, &undone{context.Canceled})
 		needless = needless || k.first
 	}
-	clear(line[len(kept):])
-	c.lines[j.claim.key] = kept
+	clear(on.jobs[len(kept):])
+	on.jobs = kept
+	c.lanes[j.claim.key] = on
 	return needless
 }
 
@@ -122,20 +153,26 @@ func (c *crew) work(j *job) {
 	}
 }
 
-// afterLocked returns the job that the worker of j turns to: the next on the key, or the next that
-// waits for a worker.
+// afterLocked returns the job that the worker of j turns to: the next that waits for a worker. The
+// next on the key is the last of them.
 func (c *crew) afterLocked(j *job) *job {
 	if j.ordered {
-		if line := c.lines[j.claim.key]; len(line) > 0 {
-			c.lines[j.claim.key] = line[1:]
-			return line[0]
+		behind := c.lanes[j.claim.key].jobs
+		if len(behind) == 0 {
+			delete(c.lanes, j.claim.key)
+		} else {
+			c.lanes[j.claim.key] = lane{time.Now(), behind[1:]}
+			if len(c.waiting) == 0 {
+				return behind[0]
+			}
+			c.waiting = append(c.waiting, behind[0])
 		}
-		delete(c.lines, j.claim.key)
 	}
 	if len(c.waiting) == 0 {
 		return nil
 	}
 	next := c.waiting[0]
+	c.waiting[0] = nil
 	c.waiting = c.waiting[1:]
 	return next
 }

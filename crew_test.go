@@ -2,7 +2,10 @@ package redlatch
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -34,4 +37,89 @@ func TestOnlyWhatNobodyWaitedForIsUndone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// goesOn is an operation that goes on until it is let go, and tells its claim.
+func goesOn(began chan<- string, letGo <-chan struct{}) operation {
+	return func(_ *job, c *claim) (grant, error) {
+		began <- c.key + " " + c.token
+		<-letGo
+		return grant{}, nil
+	}
+}
+
+// TestLaneOfAHungNodeIsBounded: releases that nothing goes before on a key pile up to a bound, where
+// the node answers nothing, and are shed beyond it.
+func TestLaneOfAHungNodeIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(nil, mostOfQuorum)
+		began, letGo := make(chan string, 1000), make(chan struct{})
+		start := func(token string) *job {
+			c := &claim{place: place{key: "k"}, token: token, bound: time.Minute, life: new(life)}
+			return n.start(t.Context(), goesOn(began, letGo), c, form{last: true, ordered: true})
+		}
+		start("stuck")
+		var jobs []*job
+		for i := range 300 {
+			if i == 150 {
+				require.Len(t, n.crew.lanes["k"].jobs, 150, "a burst is not shed")
+				time.Sleep(longSilence + time.Millisecond)
+			}
+			jobs = append(jobs, start(fmt.Sprint(i)))
+		}
+		require.Len(t, n.crew.lanes["k"].jobs, 150)
+		<-jobs[299].ended
+		require.ErrorIs(t, jobs[299].err, errSheds)
+		close(letGo)
+		<-jobs[149].ended
+		require.NoError(t, jobs[149].err)
+	})
+}
+
+// TestBurstBesideAStuckJobIsNotShed: how long a node is silent counts from when so many jobs were
+// under way.
+func TestBurstBesideAStuckJobIsNotShed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(nil, 2)
+		began, letGo := make(chan string, 1000), make(chan struct{})
+		start := func(key string) *job {
+			c := &claim{place: place{key: key}, bound: time.Minute, life: new(life)}
+			return n.start(t.Context(), goesOn(began, letGo), c, form{})
+		}
+		start("stuck")
+		time.Sleep(time.Hour)
+		var jobs []*job
+		for i := range 10 {
+			jobs = append(jobs, start(fmt.Sprint(i)))
+		}
+		time.Sleep(longSilence + time.Millisecond)
+		shed := start("late")
+		<-shed.ended
+		require.ErrorIs(t, shed.err, errSheds, "now it is silent")
+		close(letGo)
+		for _, j := range jobs {
+			<-j.ended
+			require.NoError(t, j.err)
+		}
+	})
+}
+
+// TestBusyKeyLetsOthersThrough: a worker goes round the keys.
+func TestBusyKeyLetsOthersThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(nil, 1)
+		began, letGo := make(chan string, 10), make(chan struct{})
+		for _, key := range []string{"hot", "hot", "hot", "cold"} {
+			c := &claim{place: place{key: key}, bound: time.Minute, life: new(life)}
+			n.start(t.Context(), goesOn(began, letGo), c, form{ordered: true})
+		}
+		close(letGo)
+		synctest.Wait()
+		close(began)
+		var order []string
+		for key := range began {
+			order = append(order, strings.TrimSpace(key))
+		}
+		require.Equal(t, []string{"hot", "cold", "hot", "hot"}, order)
+	})
 }

@@ -188,7 +188,7 @@ func (l *lease) handOut(r *request, start instant, length, lookAt time.Duration)
 // giveUp ends a lease that was not granted, for err. What lands from now on is undone, and so is
 // what an attempt of unknown outcome may have taken, unless the caller chose the token.
 func (l *lease) giveUp(ctx context.Context, err error) {
-	l.life.state.Store(lifeLost)
+	l.life.state.Store(lifeRefused)
 	if !surelyNot(err) && !l.claim.chosen {
 		l.engine.undo(ctx, &l.claim)
 	}

@@ -25,7 +25,7 @@ type job struct {
 	listed     bool // likewise
 
 	here   bool // in the goroutine of who waits for it
-	stray  bool // its command may land though nobody reads the reply
+	stray  bool // a command of it may land though nobody reads the reply
 	resent bool // it may have been carried out before it failed
 	waits  bool // a WAIT goes behind each command
 
@@ -71,8 +71,11 @@ func (j *job) Err() error {
 	return nil
 }
 
-// sentAgain notes why a command of the job is sent again.
+// sentAgain notes why a command of the job is sent again, unless that was the job's own end.
 func (j *job) sentAgain(err error) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
 	j.trouble.Store(&err)
 	j.node.trouble.Store(&err)
 }
@@ -123,7 +126,11 @@ func (j *job) perform() (grant, error) {
 	if j.settled.Load() && !j.last {
 		return grant{}, &undone{context.Canceled}
 	}
-	return j.op(j, j.claim)
+	g, err := j.op(j, j.claim)
+	if j.stray && j.undo != nil {
+		j.node.chase(j.Context, j.undo, j.claim)
+	}
+	return g, err
 }
 
 // land settles what came of the operation, and has it undone where that comes after the lease has
@@ -134,7 +141,10 @@ func (j *job) land(g grant, err error) {
 	if waited || j.undo == nil || surelyNot(err) && !queued {
 		return
 	}
-	if life := j.claim.life; life.lost() || life.over() && !j.ordered {
+	// A lock that was lost may live on by its token, where somebody adopted it: nothing of that is undone.
+	life := j.claim.life
+	newly := life.lost() && err == nil && !g.found
+	if newly || life.refused() || life.released() && !j.ordered {
 		life.undone.Store(true)
 		j.node.start(context.WithoutCancel(j.Context), j.undo, j.claim, form{last: true, ordered: j.ordered})
 	}

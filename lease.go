@@ -27,7 +27,7 @@ type lease struct {
 	renewAt   time.Duration      // when to renew, counted from start
 	lookAt    time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
 	unclaimed bool               // handed over for a short time: the full TTL is still to be asked for
-	extending int                // extensions in flight
+	renewing  bool               // a renewal or a look is in flight
 	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
 	held      weak.Pointer[Lock] // the same from then on: it empties when the caller drops it
@@ -126,7 +126,7 @@ func (l *lease) reportLoss(before, after error) {
 
 // release ends the lease and gives the key back, whatever has become of the lease and of ctx. An
 // extension in flight may land after the release, where it finds the token gone; release waits
-// for both.
+// for both. What a lost lease leaves of a token that the caller chose may be another handle's.
 func (l *lease) release(ctx context.Context) error {
 	l.mu.Lock()
 	if l.released {
@@ -142,7 +142,12 @@ func (l *lease) release(ctx context.Context) error {
 	l.mu.Unlock()
 	l.reportLoss(before, lost)
 
-	err := l.engine.strategy.release(detached(ctx), &l.claim)
+	var err error
+	if lost == nil || !l.claim.chosen {
+		l.life.state.Store(lifeReleased)
+		err = l.engine.strategy.release(detached(ctx), &l.claim)
+		l.life.state.Store(lifeOver)
+	}
 	if errors.Is(err, ErrLost) && l.life.undone.Load() {
 		err = nil // by the release that followed a straggling acquire
 	}

@@ -137,10 +137,14 @@ func legacyAcquire(j *job, c *claim) (grant, error) {
 	}
 	switch reply := reply.(type) {
 	case int64:
-		if reply == 1 {
+		switch reply {
+		case 1:
 			return grant{}, nil
+		case 2:
+			return grant{lookAt: takeoverLook}, nil
+		case 3: // perhaps what was taken over when its reply was lost
+			return grant{lookAt: takeoverLook, found: true}, nil
 		}
-		return grant{lookAt: takeoverLook}, nil
 	case []any:
 		if left, ok := integer(reply, 0); ok {
 			return grant{held: min(time.Duration(left)*time.Millisecond, longestBlind)}, ErrNotAcquired

@@ -8,7 +8,7 @@
 -- ARGV[2] TTL, s
 -- ARGV[3] the time by the caller's clock, Unix ms; empty: by this server's
 --
--- Granted: 1 where the key was free, 2 over a time that has passed, or once more.
+-- Granted: 1 where the key was free, 2 over a time that has passed, 3 once more.
 -- Held by another: {what is left of the holder's time in ms}.
 
 local ms = tonumber(ARGV[3])
@@ -63,4 +63,4 @@ if tonumber(stamp) > till then
   redis.call('GETSET', KEYS[1], stamp)
   own()
 end
-return 2
+return 3

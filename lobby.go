@@ -116,12 +116,17 @@ func (b *lobby) deliver(h handover) {
 	}
 }
 
-// look has the first of every room look now: messages may have been lost.
+// look has the first of every room look now: messages may have been lost. So do those who lost their
+// places meanwhile.
 func (b *lobby) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, in := range b.rooms {
-		in.waiters[0].lookSoon(0)
+		for i, w := range in.waiters {
+			if i == 0 || !w.queued {
+				w.lookSoon(0)
+			}
+		}
 	}
 }
 
@@ -154,8 +159,11 @@ func (b *lobby) heard(w *waiter, asked instant, g grant) {
 		case other == w:
 		case other.token == g.holder: // its message is late, or lost
 			other.lookSoon(patience)
-		case g.fresh && w.queued && other.queued && b.subscription.stands(): // the queue was lost
-			other.lookSoon(0)
+		case g.fresh && w.queued && other.queued: // the queue was lost
+			other.queued = false
+			if b.subscription.stands() {
+				other.lookSoon(0)
+			}
 		}
 	}
 	w.queued = true

@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,13 +60,7 @@ func (t *timed) serves(ctx context.Context, bound time.Duration) bool {
 }
 
 func (t *timed) run(j *job, cmd redis.Cmder) error {
-	err := t.client.Process(j, cmd)
-	j.stray = false
-	if err != nil {
-		var timeout net.Error // allocated, so not for each success
-		j.stray = errors.As(err, &timeout) && timeout.Timeout()
-	}
-	return err
+	return t.client.Process(j, cmd)
 }
 
 // A pipelined client sends commands in batches, from a goroutine of its own. Who leaves has its
@@ -92,7 +85,7 @@ func (n *node) doHere(ctx context.Context, op operation, c *claim, f form) (gran
 		j = &job{ended: make(chan struct{})}
 	}
 	j.Context, j.node, j.op, j.claim, j.form = ctx, n, op, c, f
-	j.deadline, j.here = time.Now().Add(c.bound), true
+	j.deadline, j.here, j.stray = time.Now().Add(c.bound), true, false
 	stay := func() bool { return true }
 	if ctx.Done() != nil {
 		stay = context.AfterFunc(ctx, func() { j.settle(grant{}, ctxError(ctx)) })
@@ -100,9 +93,6 @@ func (n *node) doHere(ctx context.Context, op operation, c *claim, f form) (gran
 	n.crew.list(j)
 	g, err := j.perform()
 	n.crew.strike(j)
-	if j.stray && j.undo != nil {
-		n.start(detached(ctx), undoStray(j.undo), c, form{last: true})
-	}
 	if stay() && !j.settled.Load() { // and nobody can settle it any more
 		if j.failed != nil {
 			return n.again(j, j.failed).wait(ctx)
@@ -146,29 +136,8 @@ func (j *job) follow() {
 		j.node.again(j, err)
 		return
 	}
-	j.land(grant{}, err)
-}
-
-const (
-	// strayTime is how long a command may still be on its way whose connection was given up.
-	strayTime = 5 * time.Second
-
-	// strayPause is how often it is looked for.
-	strayPause = 250 * time.Millisecond
-)
-
-// undoStray returns undo for a command whose reply was not waited for, so that nobody learns when
-// it lands: what it takes after its lease has ended is given back soon.
-func undoStray(undo operation) operation {
-	return func(j *job, c *claim) (g grant, err error) {
-		for end := time.Now().Add(strayTime); time.Now().Before(end) && sleep(j, strayPause); {
-			if !c.life.over() {
-				continue
-			}
-			if g, err = undo(j, c); err == nil {
-				break
-			}
-		}
-		return g, err
+	if strays(err) && j.undo != nil {
+		j.node.chase(j.Context, j.undo, j.claim)
 	}
+	j.land(grant{}, err)
 }

@@ -3,7 +3,6 @@ package redlatch_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // onNearClients runs test on every kind of client whose commands come back in time by themselves, so
@@ -105,52 +103,22 @@ func TestNearCallIsBounded(t *testing.T) {
 	})
 }
 
-// TestNearStragglerThatLandsLastIsUndone is rule 4: the client has given up the connection, so that
-// nobody learns when the acquire lands, which is after the clean-up has found nothing.
-func TestNearStragglerThatLandsLastIsUndone(t *testing.T) {
-	s := redistest.Start(t)
-	o := s.Options()
-	o.ReadTimeout, o.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	direct := s.Client(t)
-	on := &onItsWay{token: make(chan string, 1), cleaned: make(chan struct{}, 1)}
-	client.AddHook(redistest.OnProcess(on.ProcessHook))
-	l := newLocker(t, client, longTTL, redlatch.WithOpTimeout(100*time.Millisecond))
-
-	_, err := l.TryLock(context.Background(), "k")
-	require.ErrorContains(t, err, "no reply within 100ms")
-	<-on.cleaned
-	require.NoError(t, direct.Set(t.Context(), "k", <-on.token, time.Hour).Err())
-	gone(t, direct, "k")
-}
-
-// onItsWay keeps the first script to itself until its reader has given up, and tells its token. It
-// tells when the next one was carried out.
-type onItsWay struct {
-	scripts atomic.Int64
-	token   chan string
-	cleaned chan struct{}
-}
-
-func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() != "evalsha" {
-			return next(ctx, cmd)
+// TestOutageIsNoCancellation: what ends an operation from within is not what a caller would take for an
+// end of its own.
+func TestOutageIsNoCancellation(t *testing.T) {
+	t.Parallel()
+	onNearClients(t, func(t *testing.T, _ *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient) {
+		l := newLocker(t, client, redlatch.WithOpTimeout(500*time.Millisecond))
+		lock, err := l.TryLock(context.Background(), "k")
+		require.NoError(t, err)
+		p.Silence()
+		_, first := l.TryLock(context.Background(), "k")
+		_, second := l.TryLock(context.Background(), "k")
+		for _, err := range []error{first, second, lock.Extend(context.Background(), time.Hour), lock.Unlock(context.Background())} {
+			require.Error(t, err)
+			require.NotErrorIs(t, err, context.Canceled)
 		}
-		if h.scripts.Add(1) == 1 {
-			h.token <- *cmd.Args()[5].(*string)
-			<-ctx.Done()
-			return os.ErrDeadlineExceeded
-		}
-		defer func() {
-			select {
-			case h.cleaned <- struct{}{}:
-			default:
-			}
-		}()
-		return next(ctx, cmd)
-	}
+	})
 }
 
 // TestNearReleaseIsCarriedOutAfterItsCallerLeft is rule 8: the connection dies under a release that

@@ -75,6 +75,7 @@ func (j *job) send(s *script, words []any) (reply any, resent bool, err error) {
 			continue
 		}
 		never, again := neverLeft(err), passing(err)
+		j.stray = j.stray || strays(err)
 		err = advise(err)
 		if j.here && again {
 			j.failed = err

@@ -4,6 +4,7 @@ import (
 	_ "embed" // for the scripts
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -38,6 +39,10 @@ func acquire(j *job, c *claim) (grant, error) {
 	}
 	var words []any
 	switch {
+	case c.keep && c.fenced:
+		words = acquireScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl, c.grain, "", "keep")
+	case c.keep:
+		words = acquireScript.call(j, 1, &c.key, &c.token, &ttl, "", "", "keep")
 	case c.entry != "":
 		words = acquireScript.call(j, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry)
 	case !c.fenced:
@@ -62,7 +67,7 @@ func askToAcquire(j *job, words []any) (grant, error) {
 	}
 	switch reply := reply.(type) {
 	case int64:
-		return grant{fence: uint64(reply)}, nil
+		return grant{fence: uint64(max(reply, -reply)), found: reply < 0}, nil
 	case []any:
 		if g, ok := readRefusal(reply); ok {
 			return g, ErrNotAcquired
@@ -75,7 +80,7 @@ func askToAcquire(j *job, words []any) (grant, error) {
 func readRefusal(fields []any) (g grant, ok bool) {
 	left, ok := integer(fields, 0)
 	if left >= 0 { // -1: it has no TTL
-		g.held = max(time.Duration(left)*time.Millisecond, time.Millisecond)
+		g.held = max(milliseconds(left), time.Millisecond)
 	}
 	if !ok || len(fields) == 1 {
 		return g, ok
@@ -163,12 +168,17 @@ func readStatus(reply any) (Status, error) {
 		st.Fence = fence
 	}
 	if token, ok := fields[0].(string); ok {
-		st.Held, st.Token, st.TTL = true, token, time.Duration(left)*time.Millisecond
+		st.Held, st.Token, st.TTL = true, token, milliseconds(left)
 		if left < 0 {
 			st.TTL = -1
 		}
 	}
 	return st, nil
+}
+
+// milliseconds returns n ms, or the longest duration where that is less.
+func milliseconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
 // integer returns the integer at i of a reply, if there is one.

@@ -38,30 +38,38 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 		}
 		cancel()
 	}
+	var trouble error // why the last attempt failed, where not for another owner
 	for {
 		l, err := e.lease(r, r.cfg.token)
 		if err != nil {
 			return nil, err
 		}
-		attempts := r.attempts
-		lock, err := e.waitFor(ctx, r, l)
-		if !errors.Is(err, errSlow) || attempts == 0 {
+		first := r.attempts == 0
+		lock, err := e.waitFor(ctx, r, l, trouble)
+		if first || !vain(err) {
 			return lock, err
+		}
+		trouble = err
+		if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {
+			return nil, &gaveUp{ctxError(ctx), trouble}
 		}
 	}
 }
 
-// waitFor waits until l is granted. It fails with errSlow where another token has to be tried.
-func (e *engine) waitFor(ctx context.Context, r *request, l *lease) (got *Lock, err error) {
+// vain reports whether a grant was none, for err, and was given back: another token has to be tried.
+func vain(err error) bool { return errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated) }
+
+// waitFor waits until l is granted, or until that was in vain. trouble is why the last attempt failed,
+// where not for another owner.
+func (e *engine) waitFor(ctx context.Context, r *request, l *lease, trouble error) (got *Lock, err error) {
 	w := e.lobby.enter(l.claim.key, l.claim.token, e.now())
 	place := entry(l.claim.ttl, e.lobby.subscription.channel, l.claim.token)
 	defer func() {
 		e.lobby.leave(w)
 		if got == nil {
-			l.leaveQueue(ctx, w, place)
+			l.leaveQueue(ctx, place)
 		}
 	}()
-	var trouble error // why the last attempt failed, where not for another owner
 	for {
 		first := r.attempts == 0
 		asked := e.now()
@@ -73,7 +81,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, l *lease) (got *Lock, 
 			return nil, err
 		case r.end != nil:
 			return nil, &gaveUp{ctxError(ctx), trouble}
-		case hopeless(err), errors.Is(err, errSlow):
+		case hopeless(err), vain(err):
 			return nil, err
 		case errors.Is(err, ErrNotAcquired):
 			trouble = nil
@@ -120,12 +128,13 @@ func (l *lease) takeOver(r *request, d delivery) *Lock {
 }
 
 // leaveQueue gives up the place of a waiter, and whatever was handed to it meanwhile. A token that
-// the caller chose may hold a lock of before: it gives up no more than the place.
-func (l *lease) leaveQueue(ctx context.Context, w *waiter, place string) {
-	l.life.state.Store(lifeLost)
+// the caller chose may hold a lock of before, or one that it asks for again already: it gives up no
+// more than the place, and what was handed to it ends with its claim time.
+func (l *lease) leaveQueue(ctx context.Context, place string) {
+	l.life.state.Store(lifeRefused)
 	c := l.claim
 	c.entry = place
-	if len(w.handed) == 0 && c.chosen {
+	if c.chosen {
 		c.token = ""
 	}
 	l.engine.undo(ctx, &c)

@@ -1,10 +1,12 @@
 package redlatch
 
 import (
+	"context"
 	"math"
 	"strings"
 	"testing"
 	"testing/quick"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -94,6 +96,49 @@ func FuzzHandover(f *testing.F) {
 		if ok && (h.claim <= 0 || h.claim > claimTime || !strings.HasSuffix(message, h.token+h.key)) {
 			t.Errorf("%q was read as %+v", message, h)
 		}
+	})
+}
+
+// TestLostQueueIsRememberedUntilRedisListens is rule 15: a queue that was lost while the subscription
+// was down is joined again by all when it stands.
+func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
+	_, n := oneNode(t)
+	made, err := NewSetNXPX(n.client)
+	require.NoError(t, err)
+	b := made.(*engine).lobby
+	first, second, third := b.enter("k", "1", readClocks()), b.enter("k", "2", readClocks()), b.enter("k", "3", readClocks())
+	for _, w := range []*waiter{first, second, third} {
+		b.heard(w, readClocks(), grant{at: 1, fresh: true})
+	}
+	b.heard(first, readClocks(), grant{at: 2, fresh: true})
+	for _, w := range []*waiter{second, third} {
+		require.Zero(t, w.lookAt)
+	}
+	b.look()
+	for _, w := range []*waiter{second, third} {
+		require.NotZero(t, w.lookAt)
+		b.heard(w, readClocks(), grant{at: 3, fresh: true})
+	}
+	b.look()
+	require.NotZero(t, first.lookAt)
+	require.Zero(t, second.lookAt, "it has its place")
+}
+
+// TestHopelessGrantsAreNoLoop: a waiter whose TTL leaves nothing to trust pauses between its attempts.
+func TestHopelessGrantsAreNoLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		time.AfterFunc(100*time.Millisecond, func() { _ = holder.Unlock(context.Background()) })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = l.Lock(ctx, "k", WithTTL(time.Millisecond))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, ErrLost)
+		require.Less(t, m.CommandCount(), 3000)
+		time.Sleep(10 * time.Second)
 	})
 }
 

@@ -63,6 +63,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		r.cluster = r.cluster || spread(client)
 	}
 	r.ids = make([]atomic.Pointer[string], len(clients))
+	r.acquireOn, r.extendOn, r.inspectOn = r.identified(acquire), r.identified(extend), r.identified(inspect)
 	return newEngine(r, opts)
 }
 
@@ -73,6 +74,9 @@ type redlock struct {
 	cluster bool                     // on some node a key has its place in one of several servers
 	ids     []atomic.Pointer[string] // by node, the run_id of its server; empty where it tells none
 	twins   atomic.Pointer[error]    // that two clients are of one server, once it is known
+
+	// The operations on a node that knows which server it is.
+	acquireOn, extendOn, inspectOn operation
 }
 
 func (r *redlock) name() string { return "redlock" }
@@ -84,10 +88,13 @@ func (r *redlock) check(*config) error { return nil }
 func (r *redlock) place(key string) (place, error) { return fencedPlace(key, r.cluster) }
 
 func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
+	if ctx.Err() != nil {
+		return grant{}, &undone{ctxError(ctx)}
+	}
 	ask := *c
-	ask.grain = quorumGrain
+	ask.grain, ask.keep = quorumGrain, c.chosen
 	// 2. All nodes at once.
-	t := r.ask(ctx, "acquire", &ask, r.identified(acquire), form{undo: c.undo(), first: !c.chosen})
+	t := r.ask(ctx, "acquire", &ask, r.acquireOn, form{undo: c.undo(), first: !c.chosen})
 	t.collect(ctx, func() bool {
 		return t.count(yes) >= r.quorum || // 3. A quorum granted,
 			t.certainly(held) // or none can, and it is certain why.
@@ -97,16 +104,22 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	if err == nil && c.fenced {
 		fence, err = r.agree(ctx, &ask, t)
 	}
+	if err == nil && t.found() { // A lock of before: its votes may end before the lease.
+		again := *c
+		again.life = nil // nothing is healed
+		err = r.extend(ctx, &again)
+	}
 	if err == nil {
 		return grant{fence: fence}, nil
 	}
-	// 5. Not granted: release what was, and what may come. A token that the caller chose may hold a
-	// lock of before, unless so many nodes are another's that it cannot have a quorum: then its votes
-	// would only keep everybody out.
-	if !c.chosen || t.count(held) > len(r.nodes)-r.quorum {
-		r.takeBack(ctx, c, t)
-	}
+	// 5. Not granted: release what was, and what may come.
+	r.takeBack(ctx, c, t)
 	return grant{held: t.soonest()}, err
+}
+
+// found reports whether the token had the lock already on one of the nodes that granted it.
+func (t *tally) found() bool {
+	return slices.ContainsFunc(t.answers, func(j *job) bool { return j != nil && j.err == nil && j.grant.found })
 }
 
 // undo returns what takes back an acquire of c: nothing where the caller chose the token, which
@@ -135,17 +148,23 @@ func (r *redlock) refused(ctx context.Context, t *tally) error {
 
 // takeBack releases a refused claim on all nodes that granted it or may yet do so, and waits for
 // those that granted it, while ctx lasts. The others follow when their acquire has landed.
+//
+// A token that the caller chose may hold a lock of before: only the votes that are surely new are
+// released then, for they would keep everybody out, unless so many nodes are another's that the token
+// cannot have a quorum.
 func (r *redlock) takeBack(ctx context.Context, c *claim, t *tally) {
+	all := !c.chosen || t.count(held) > len(r.nodes)-r.quorum
 	var waited []*job
 	for i, n := range r.nodes {
 		j := t.answers[i]
-		if j != nil && surelyNot(j.err) {
+		granted := j != nil && j.err == nil
+		if j != nil && surelyNot(j.err) || !all && (!granted || j.grant.found) {
 			continue
 		}
 		t.jobs[i].settle(grant{}, errNoAnswer) // it is sent no more
-		release := n.start(detached(ctx), release, c, form{last: true, ordered: true})
-		if j != nil && j.err == nil {
-			waited = append(waited, release)
+		taken := n.start(detached(ctx), release, c, form{last: true, ordered: true})
+		if granted {
+			waited = append(waited, taken)
 		}
 	}
 	for _, j := range waited {
@@ -163,9 +182,14 @@ func (r *redlock) extend(ctx context.Context, c *claim) error {
 	if twins := r.twins.Load(); twins != nil {
 		return *twins
 	}
-	t := r.ask(ctx, "extend", c, extend, form{})
+	if ctx.Err() != nil {
+		return &undone{ctxError(ctx)}
+	}
+	t := r.ask(ctx, "extend", c, r.extendOn, form{})
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(gone) })
 	switch {
+	case r.twins.Load() != nil:
+		return *r.twins.Load()
 	case t.count(yes) >= r.quorum:
 		if c.life != nil {
 			r.heal(ctx, c, t)
@@ -198,7 +222,10 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 	if twins := r.twins.Load(); twins != nil {
 		return Status{}, *twins
 	}
-	t := r.ask(ctx, "inspect", c, inspect, form{})
+	if ctx.Err() != nil {
+		return Status{}, &undone{ctxError(ctx)}
+	}
+	t := r.ask(ctx, "inspect", c, r.inspectOn, form{})
 	var st Status
 	t.collect(ctx, func() bool {
 		var certain bool
@@ -206,6 +233,8 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 		return certain
 	})
 	switch {
+	case r.twins.Load() != nil:
+		return Status{}, *r.twins.Load()
 	case ctx.Err() != nil:
 		return Status{}, ctxError(ctx)
 	case t.count(yes) < r.quorum:
@@ -230,7 +259,8 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 
 // common returns what a quorum of the answers has in common: the holder, or that there is none,
 // how long a quorum of the holder's keys lasts, and the counter; with a token, that of the nodes
-// that hold it. It reports whether that makes both the holder and the counter certain.
+// that hold it. It reports whether both the holder and the counter are certain, or that the answers
+// to come can make no counter common.
 func (r *redlock) common(t *tally, token string) (st Status, certain bool) {
 	ttls := make(map[string][]time.Duration) // by holder
 	counters := make(map[uint64]int)
@@ -243,7 +273,7 @@ func (r *redlock) common(t *tally, token string) (st Status, certain bool) {
 			}
 		}
 	}
-	held, counted := false, false
+	held, most := false, 0
 	for holder, left := range ttls {
 		if len(left) >= r.quorum {
 			held = true
@@ -252,10 +282,9 @@ func (r *redlock) common(t *tally, token string) (st Status, certain bool) {
 		}
 	}
 	for counter, n := range counters {
-		if n >= r.quorum {
-			counted = true
+		if most = max(most, n); n >= r.quorum {
 			st.Fence = counter
 		}
 	}
-	return st, held && counted
+	return st, held && (most >= r.quorum || most+t.pending() < r.quorum)
 }

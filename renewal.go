@@ -12,10 +12,14 @@ import (
 // most locks are released by then, and need no more.
 const unclaimedShare = 100
 
-// renewableLocked reports whether the lease is to be renewed once more.
+// renewableLocked reports whether the lease is to be renewed once more. A fixed one is claimed, also
+// where nobody keeps the handle.
 func (l *lease) renewableLocked() bool {
-	return (l.cfg.renew || l.unclaimed) && l.extending == 0 && !l.atMaxHoldLocked() &&
-		(l.fresh != nil || l.held.Value() != nil)
+	wanted := l.unclaimed
+	if l.cfg.renew {
+		wanted = l.fresh != nil || l.held.Value() != nil
+	}
+	return wanted && !l.renewing && !l.atMaxHoldLocked()
 }
 
 // atMaxHoldLocked reports whether the lease lasts as long as WithMaxHold allows.
@@ -27,7 +31,7 @@ func (l *lease) atMaxHoldLocked() bool {
 // first time until half-way to the renewal.
 func (l *lease) nextLocked() time.Duration {
 	next := l.length
-	if l.lookAt > 0 && l.extending == 0 {
+	if l.lookAt > 0 && !l.renewing {
 		next = min(next, l.lookAt-l.start.since(l.granted))
 	}
 	if l.renewableLocked() {
@@ -51,9 +55,10 @@ func (l *lease) tick() {
 	}
 	at := l.engine.now()
 	renew := after == nil && l.renewableLocked() && at.since(l.start) >= l.renewAt
-	look := after == nil && l.lookAt > 0 && l.extending == 0 && at.since(l.granted) >= l.lookAt
+	look := after == nil && l.lookAt > 0 && !l.renewing && at.since(l.granted) >= l.lookAt
 	if renew || look {
-		l.extendingLocked()
+		l.renewing = true
+		l.running.Add(1)
 	}
 	if after == nil {
 		l.timer.Reset(l.nextLocked())
@@ -63,9 +68,9 @@ func (l *lease) tick() {
 	// The hooks hear of a failure, and tick comes again. A lease that is not renewed is looked at by
 	// an extension that is too short to move it.
 	if renew {
-		_ = l.extended(context.Background(), l.cfg.ttl)
+		_ = l.extended(context.Background(), l.cfg.ttl, true)
 	} else if look {
-		_ = l.extended(context.Background(), time.Millisecond)
+		_ = l.extended(context.Background(), time.Millisecond, true)
 	}
 }
 
@@ -75,25 +80,19 @@ func (l *lease) extend(ctx context.Context, ttl time.Duration) error {
 	before := l.err
 	after := l.judgeLocked()
 	if after == nil {
-		l.extendingLocked()
+		l.running.Add(1)
 	}
 	l.mu.Unlock()
 	l.reportLoss(before, after)
 	if after != nil {
 		return after
 	}
-	return l.extended(ctx, ttl)
+	return l.extended(ctx, ttl, false)
 }
 
-// extendingLocked announces an extension, which extended then carries out. The lease has not
-// ended, so Unlock has not begun.
-func (l *lease) extendingLocked() {
-	l.extending++
-	l.running.Add(1)
-}
-
-// extended asks for a longer lease. What is not certain leaves the lease as it was.
-func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
+// extended asks for a longer lease, as its caller has announced to l.running before the lease ended. What
+// is not certain leaves the lease as it was. A renewal that fails is due again soon.
+func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
 	start := l.engine.now()
 	c := l.claim
 	c.replicas = 0 // the grant is on them
@@ -103,7 +102,9 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 	trip := l.engine.now().since(start)
 
 	l.mu.Lock()
-	l.extending--
+	if renewal {
+		l.renewing = false
+	}
 	before := l.err
 	after := l.judgeLocked() // an answer after the end comes too late
 	if after == nil {
@@ -116,7 +117,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 			}
 		case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)
-		default:
+		case renewal:
 			pause := c.bound/4 + rand.N(c.bound/2+1)
 			l.renewAt = l.engine.now().since(l.start) + pause
 			if l.lookAt > 0 {

@@ -188,3 +188,31 @@ func TestForgottenLockIsRenewedNoMore(t *testing.T) {
 		require.Equal(t, int64(1), s.extensions.Load())
 	})
 }
+
+// TestFailingExtendsPutNoRenewalOff is rule 12: whatever a caller's own Extend comes to.
+func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{onExtend: func(_ context.Context, c *claim) error {
+			if c.ttl == time.Hour {
+				time.Sleep(3 * time.Millisecond)
+				return errors.New("no route")
+			}
+			return nil
+		}}
+		lock := granted(t, scriptedLocker(t, s, WithTTL(2*time.Second)))
+		for range 2000 {
+			require.ErrorContains(t, lock.Extend(t.Context(), time.Hour), "no route")
+			require.Greater(t, time.Until(lock.Until()), time.Second)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestFixedLeaseIsClaimedThoughNobodyKeepsIt: a lease that was handed over, and left to its end on
+// purpose, lasts for its TTL; one that is renewed ends with its handle.
+func TestFixedLeaseIsClaimedThoughNobodyKeepsIt(t *testing.T) {
+	l := &lease{cfg: &config{}, unclaimed: true}
+	require.True(t, l.renewableLocked())
+	l.cfg.renew = true
+	require.False(t, l.renewableLocked())
+}

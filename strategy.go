@@ -50,15 +50,16 @@ type special struct{ serverTime, replicas bool }
 // A claim is what an operation is about. It is not changed after it was handed to a strategy.
 type claim struct {
 	place
-	token  string        // what proves ownership; empty to inspect
-	entry  string        // what to queue where the key is held, and to leave on release; empty: nothing
-	ttl    time.Duration // what to ask Redis for
-	bound  time.Duration // of one command on one node
-	grain  int           // of the clock below a fence counter, in µs; 0: 1
+	token string        // what proves ownership; empty to inspect
+	entry string        // what to queue where the key is held, and to leave on release; empty: nothing
+	ttl   time.Duration // what to ask Redis for
+	bound time.Duration // of one command on one node
+	grain int           // of the clock below a fence counter, in µs; 0: 1
 
 	chosen     bool // the caller chose the token, perhaps to recover a lock: never undone
 	fenced     bool // the grant needs a fence
 	placed     bool // the entry may be queued already
+	keep       bool // a lease that the token has already is left as long as it is
 	serverTime bool // see WithServerTime
 
 	// To acquire and adopt alone, see WithReplicas.
@@ -78,20 +79,32 @@ type life struct {
 }
 
 const (
-	lifeReleased = 1 + iota
-	lifeLost
+	lifeRefused  = 1 + iota // it never began
+	lifeLost                // without Unlock; an adopter may live on by its token
+	lifeReleased            // Unlock began
+	lifeOver                // and its release has come back
 )
 
 // over reports whether the lease has ended, which is when Unlock begins at the latest.
 func (l *life) over() bool { return l.state.Load() != 0 }
 
-// lost reports whether it ended without Unlock, or never began.
+// refused reports whether it never began.
+func (l *life) refused() bool { return l.state.Load() == lifeRefused }
+
+// lost reports whether it ended without Unlock.
 func (l *life) lost() bool { return l.state.Load() == lifeLost }
+
+// released reports whether Unlock was called.
+func (l *life) released() bool { return l.state.Load() >= lifeReleased }
+
+// settled reports whether its token is nobody's any more.
+func (l *life) settled() bool { return l.refused() || l.state.Load() == lifeOver }
 
 // A grant is what a node answers.
 type grant struct {
 	fence  uint64        // 0: the strategy issues none
 	held   time.Duration // refused: what is left of the holder's lease; 0 when unknown
+	found  bool          // granted: the token had the key already
 	lookAt time.Duration // granted: look again after so long, also without renewal; 0: no need
 	status *Status       // to inspect alone
 

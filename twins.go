@@ -12,7 +12,7 @@ func (r *redlock) identified(op operation) operation {
 		i := slices.Index(r.nodes, j.node)
 		if r.ids[i].Load() == nil {
 			reply, _, err := j.send(nil, []any{"info", "server"})
-			if err != nil && !answered(err) {
+			if err != nil && (!answered(err) || passing(err)) {
 				return grant{}, err
 			}
 			id := runID(reply)

@@ -46,17 +46,14 @@ var ends = []mutant{
 	},
 	{
 		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "lease.go",
-		old: `err := l.engine.strategy.release(detached(ctx), &l.claim)`,
-		new: `if lost != nil {
-		return lost
-	}
-	err := l.engine.strategy.release(detached(ctx), &l.claim)`,
+		old:   `if lost == nil || !l.claim.chosen {`,
+		new:   `if lost == nil {`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
 		name: "Unlock under the caller's ctx", rule: "8", file: "lease.go",
-		old:   `err := l.engine.strategy.release(detached(ctx), &l.claim)`,
-		new:   `err := l.engine.strategy.release(ctx, &l.claim)`,
+		old:   `err = l.engine.strategy.release(detached(ctx), &l.claim)`,
+		new:   `err = l.engine.strategy.release(ctx, &l.claim)`,
 		tests: "TestUnlockIsDetachedFromItsCtx",
 	},
 	{
@@ -158,5 +155,17 @@ var ends = []mutant{
 		old:   `length = min(length, l.cfg.maxHold-start.since(l.granted))`,
 		new:   ``,
 		tests: "TestMaxHoldIsExact",
+	},
+	{
+		name: "the Unlock of a lost chosen token deletes the next one's", rule: "7", file: "lease.go",
+		old:   `if lost == nil || !l.claim.chosen {`,
+		new:   `if true {`,
+		tests: "TestUnlockOfALostChosenToken",
+	},
+	{
+		name: "a straggler deletes an adopter's lock", rule: "4", file: "job.go",
+		old:   `newly := life.lost() && err == nil && !g.found`,
+		new:   `newly := life.lost()`,
+		tests: "TestAdoptedLock",
 	},
 }

@@ -128,7 +128,7 @@ var grants = []mutant{
 	},
 	{
 		name: "an acquire that comes again shortens the lease", rule: "4", file: "acquire.lua",
-		old:   `if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
+		old:   `if not holder or not ARGV[5] and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
 		new:   `if true then`,
 		tests: conformance + "an acquire that comes again",
 	},

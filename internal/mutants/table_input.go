@@ -51,4 +51,10 @@ var inputs = []mutant{
 		new:   `s.running, s.refused, s.unheard = true, nil, nil`,
 		tests: "TestDegradationIsToldOnce",
 	},
+	{
+		name: "a time that overflows", rule: "20", file: "operations.go",
+		old:   `min(n, int64(math.MaxInt64/time.Millisecond))`,
+		new:   `min(n, math.MaxInt64)`,
+		tests: "TestLongestTimes",
+	},
 }

@@ -3,10 +3,22 @@ package main
 // callers are mistakes about callers that carry their operation out themselves.
 var callers = []mutant{
 	{
-		name: "a stray acquire is not looked for", rule: "4", file: "near.go",
+		name: "a stray acquire is not looked for", rule: "4", file: "job.go",
 		old:   `if j.stray && j.undo != nil {`,
 		new:   `if false {`,
-		tests: "TestNearStraggler",
+		tests: "TestStragglerThatLandsLastIsUndone",
+	},
+	{
+		name: "a stray acquire is looked for where callers carry it out alone", rule: "4", file: "node.go",
+		old:   `j.stray = j.stray || strays(err)`,
+		new:   `j.stray = j.stray || j.here && strays(err)`,
+		tests: "TestStragglerThatLandsLastIsUndone",
+	},
+	{
+		name: "a stray that overtakes Unlock", rule: "7", file: "stray.go",
+		old:   `if c.life.settled() {`,
+		new:   `if c.life.over() {`,
+		tests: "TestStrayIsLeftToUnlock",
 	},
 	{
 		name: "a failed operation is not sent again", rule: "3", file: "near.go",
@@ -31,5 +43,11 @@ var callers = []mutant{
 		old:   `return cmd.Err() // of a deferred pipeline: it waits until the command is carried out`,
 		new:   `return nil`,
 		tests: "TestDeferredPipelinesAreServed",
+	},
+	{
+		name: "an end from within taken for the trouble", rule: "Clients", file: "job.go",
+		old:   `if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {`,
+		new:   `if false {`,
+		tests: "TestOutageIsNoCancellation",
 	},
 }

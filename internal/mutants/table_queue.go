@@ -40,8 +40,8 @@ var queues = []mutant{
 	},
 	{
 		name: "a handed lock that is not claimed", rule: "Hand-off", file: "renewal.go",
-		old:   `(l.cfg.renew || l.unclaimed)`,
-		new:   `l.cfg.renew`,
+		old:   `wanted := l.unclaimed`,
+		new:   `wanted := false`,
 		tests: "TestHandedLockIsClaimed/fixed",
 	},
 	{
@@ -86,5 +86,29 @@ var queues = []mutant{
 		return
 	}`,
 		tests: "TestLocksDoNotShareAQueue|TestForgedMessages",
+	},
+	{
+		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "queue.go",
+		old:   `if c.chosen {`,
+		new:   `if false {`,
+		tests: "TestWaiterWithAChosenToken",
+	},
+	{
+		name: "what no replica confirmed keeps others out", rule: "15", file: "queue.go",
+		old:   ` || errors.Is(err, ErrNotReplicated)`,
+		new:   ``,
+		tests: "TestUnconfirmedWaiter",
+	},
+	{
+		name: "grants in vain are asked for in a loop", rule: "15", file: "queue.go",
+		old:   `if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {`,
+		new:   `if ctx.Err() != nil {`,
+		tests: "TestHopelessGrants",
+	},
+	{
+		name: "a lost queue is forgotten", rule: "15", file: "lobby.go",
+		old:   `other.queued = false`,
+		new:   ``,
+		tests: "TestLostQueueIsRemembered",
 	},
 }

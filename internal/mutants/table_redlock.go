@@ -28,8 +28,8 @@ var quorums = []mutant{
 	},
 	{
 		name: "a straggler of a lost lock stays", rule: "4", file: "job.go",
-		old:   `life.lost() || life.over() && !j.ordered`,
-		new:   `life.over() && !j.ordered`,
+		old:   `newly := life.lost() && err == nil && !g.found`,
+		new:   `newly := false`,
 		tests: "TestStragglerOfALostLockIsReleased",
 	},
 	{
@@ -57,8 +57,8 @@ var quorums = []mutant{
 	},
 	{
 		name: "fences of a quorum by the microsecond", rule: "Fencing", file: "redlock.go",
-		old:   `ask.grain = quorumGrain`,
-		new:   `ask.grain = 1`,
+		old:   `ask.grain, ask.keep = quorumGrain, c.chosen`,
+		new:   `ask.grain, ask.keep = 1, c.chosen`,
 		tests: "TestFenceCostsNoExtraRoundTrip",
 	},
 	{
@@ -93,14 +93,84 @@ var quorums = []mutant{
 	},
 	{
 		name: "a chosen token keeps its minority", rule: "15", file: "redlock.go",
-		old:   `if !c.chosen || t.count(held) > len(r.nodes)-r.quorum {`,
-		new:   `if !c.chosen {`,
-		tests: "TestChosenTokensDoNot",
+		old:   `all := !c.chosen || t.count(held) > len(r.nodes)-r.quorum`,
+		new:   `all := !c.chosen`,
+		tests: "TestLateGrantOfARefusedTokenIsReleased",
 	},
 	{
 		name: "late grants of a refused quorum are forgotten", rule: "Redlock", file: "redlock.go",
-		old:   `if j != nil && surelyNot(j.err) {`,
-		new:   `if j == nil || surelyNot(j.err) {`,
+		old:   `if j != nil && surelyNot(j.err) ||`,
+		new:   `if j == nil || surelyNot(j.err) ||`,
 		tests: "TestLateGrantOfARefusedTokenIsReleased",
+	},
+	{
+		name: "a lane without an end", rule: "Redlock", file: "crew.go",
+		old:   `if busy && len(on.jobs) >= longestLane && c.silentSince(on.since) {`,
+		new:   `if false {`,
+		tests: "TestLaneOfAHungNode",
+	},
+	{
+		name: "a burst beside a stuck job is shed", rule: "Redlock", file: "crew.go",
+		old:   `c.silentSince(c.full)`,
+		new:   `c.silentSince(time.Time{})`,
+		tests: "TestBurstBesideAStuckJob",
+	},
+	{
+		name: "a busy key keeps its worker", rule: "Redlock", file: "crew.go",
+		old:   `c.waiting = append(c.waiting, behind[0])`,
+		new:   `return behind[0]`,
+		tests: "TestBusyKey",
+	},
+	{
+		name: "a vote of before is made to last", rule: "15", file: "redlock.go",
+		old:   `ask.grain, ask.keep = quorumGrain, c.chosen`,
+		new:   `ask.grain = quorumGrain`,
+		tests: "TestChosenTokensDoNotKeepEachOtherOutWithADeadNode",
+	},
+	{
+		name: "votes of before that end before the lease", rule: "2", file: "redlock.go",
+		old:   `if err == nil && t.found() {`,
+		new:   `if false {`,
+		tests: "TestRecoveredLock",
+	},
+	{
+		name: "new votes of a chosen token stay", rule: "15", file: "redlock.go",
+		old:   `!all && (!granted || j.grant.found)`,
+		new:   `!all`,
+		tests: "TestNewVotesOfAChosenToken",
+	},
+	{
+		name: "votes of before are given back", rule: "4", file: "redlock.go",
+		old:   `!all && (!granted || j.grant.found)`,
+		new:   `!all && !granted`,
+		tests: "TestNewVotesOfAChosenToken",
+	},
+	{
+		name: "twins may be adopted from", rule: "Redlock", file: "redlock.go",
+		old:   `r.identified(acquire), r.identified(extend), r.identified(inspect)`,
+		new:   `r.identified(acquire), extend, inspect`,
+		tests: "TestTwoClientsOfOneServerAreNoQuorum",
+	},
+	{
+		name: "a server that is loading taken for one that does not tell", rule: "Redlock", file: "twins.go",
+		old:   `(!answered(err) || passing(err))`,
+		new:   `!answered(err)`,
+		tests: "TestServerThatCannotTell",
+	},
+	{
+		name: "an ended ctx asks the nodes", rule: "17", file: "redlock.go",
+		old: `return grant{}, &undone{ctxError(ctx)}
+	}
+	ask`,
+		new: `_ = 0
+	}
+	ask`,
+		tests: "TestEndedCtxSendsNothing",
+	},
+	{
+		name: "an inspect that waits for a hung node", rule: "Redlock", file: "redlock.go",
+		old:   `(most >= r.quorum || most+t.pending() < r.quorum)`,
+		new:   `most >= r.quorum`,
+		tests: "TestHungNodeDelaysNoInspect",
 	},
 }

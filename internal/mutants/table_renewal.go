@@ -38,8 +38,8 @@ var renewals = []mutant{
 	},
 	{
 		name: "a forgotten lock renewed for ever", rule: "13", file: "renewal.go",
-		old:   `(l.fresh != nil || l.held.Value() != nil)`,
-		new:   `true`,
+		old:   `wanted = l.fresh != nil || l.held.Value() != nil`,
+		new:   `wanted = true`,
 		tests: "TestForgottenLockIsRenewedNoMore",
 	},
 	{
@@ -48,5 +48,11 @@ var renewals = []mutant{
 		new: `l.timer = time.AfterFunc(l.nextLocked(), l.tick)
 	go func() { <-l.ended() }()`,
 		tests: "TestIdleLockCostsNoGoroutine",
+	},
+	{
+		name: "a caller's Extend puts the renewal off", rule: "12", file: "renewal.go",
+		old:   `case renewal:`,
+		new:   `default:`,
+		tests: "TestFailingExtends",
 	},
 }

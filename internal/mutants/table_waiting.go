@@ -10,7 +10,7 @@ var waits = []mutant{
 	},
 	{
 		name: "a refusal that does not tell the holder's lease", rule: "15", file: "operations.go",
-		old:   `g.held = max(time.Duration(left)*time.Millisecond, time.Millisecond)`,
+		old:   `g.held = max(milliseconds(left), time.Millisecond)`,
 		new:   `g.held = 0`,
 		tests: "TestCrashedHolderCostsItsTTL",
 	},

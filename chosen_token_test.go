@@ -1,0 +1,66 @@
+package redlatch
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWaiterWithAChosenTokenDeletesNothing is rule 4: a call that leaves just when the lock was handed to
+// its token does not give that back, for the next call with the token may have it by now.
+func TestWaiterWithAChosenTokenDeletesNothing(t *testing.T) {
+	m, n := oneNode(t)
+	made, err := NewSetNXPX(n.client)
+	require.NoError(t, err)
+	e := made.(*engine)
+	r, err := e.request(t.Context(), "k", []Option{WithToken("job-7")})
+	require.NoError(t, err)
+	l, err := e.lease(r, "job-7")
+	require.NoError(t, err)
+	w := e.lobby.enter("k", "job-7", e.now())
+	w.handed <- delivery{}
+	e.lobby.leave(w)
+	require.NoError(t, m.Set("k", "job-7"))
+	l.leaveQueue(context.Background(), "place")
+	require.True(t, m.Exists("k"))
+}
+
+// TestUnlockOfALostChosenTokenDeletesNothing is rule 7: the token may have been granted anew.
+func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		lost := granted(t, l, WithToken("job-7"), WithTTL(time.Second), WithoutRenewal())
+		time.Sleep(2 * time.Second)
+		next := granted(t, l, WithToken("job-7"))
+		require.ErrorIs(t, lost.Unlock(t.Context()), ErrLost)
+		require.True(t, m.Exists("k"))
+		require.NoError(t, next.Unlock(t.Context()))
+		require.False(t, m.Exists("k"))
+	})
+}
+
+// TestAdoptedLockOutlivesItsParent is rule 4: where a lease was lost, its token may be somebody's who
+// adopted it, and what comes late for it is not given back.
+func TestAdoptedLockOutlivesItsParent(t *testing.T) {
+	t.Parallel()
+	m, n := oneNode(t)
+	require.NoError(t, m.Set("k", "mine"))
+	c := quorumClaim(70)
+	c.life.state.Store(lifeLost)
+	n.chase(t.Context(), release, c)
+	for _, found := range []bool{true, false} {
+		j := &job{Context: t.Context(), node: n, claim: c, ended: make(chan struct{}), form: form{undo: release}}
+		j.settle(grant{}, context.Canceled)
+		if !found {
+			<-time.After(2 * firstLook)
+			require.True(t, m.Exists("k"), "it was the token's already, or nobody knows")
+		}
+		j.land(grant{found: found}, nil)
+	}
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond, "it was nobody's")
+}

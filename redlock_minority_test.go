@@ -1,0 +1,178 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestChosenTokensDoNotKeepEachOtherOutWithADeadNode is rule 15: with two nodes of five dead, a vote
+// that a token had already is not made to last longer, and a new one is given back.
+func TestChosenTokensDoNotKeepEachOtherOutWithADeadNode(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	n.servers[3].Kill()
+	n.servers[4].Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, n.direct[0].Set(ctx, "k", "worker-0", 500*time.Millisecond).Err())
+	require.NoError(t, n.direct[1].Set(ctx, "k", "worker-1", 500*time.Millisecond).Err())
+	var wg sync.WaitGroup
+	for i := range 3 {
+		l := n.locker(t, false, redlatch.WithTTL(500*time.Millisecond))
+		opts := []redlatch.Option{redlatch.WithToken(fmt.Sprint("worker-", i))}
+		if i == 2 {
+			opts = nil
+		}
+		wg.Go(func() {
+			lock, err := l.Lock(ctx, "k", opts...)
+			if err != nil {
+				t.Error(i, err)
+				return
+			}
+			_ = lock.Unlock(ctx) // so short a lease may end before
+		})
+	}
+	wg.Wait()
+}
+
+// TestNewVotesOfAChosenTokenAreGivenBack: where it is refused, a vote that it had already may be that of a
+// lock of before, and stays.
+func TestNewVotesOfAChosenTokenAreGivenBack(t *testing.T) {
+	n := newCluster(t)
+	n.servers[3].Kill()
+	n.servers[4].Kill()
+	l := n.locker(t, false)
+	require.NoError(t, n.direct[0].Set(t.Context(), "k", "job-7", time.Hour).Err())
+	require.NoError(t, n.direct[1].Set(t.Context(), "k", "another", time.Hour).Err())
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	gone(t, n.direct[2], "k")
+	require.Equal(t, "job-7", n.direct[0].Get(t.Context(), "k").Val())
+}
+
+// TestRecoveredLockLastsForItsTTL is rule 2: votes of before that are about to end are made to last as
+// long as the lease, or there is none.
+func TestRecoveredLockLastsForItsTTL(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	l := n.locker(t, false)
+	for _, c := range n.direct {
+		require.NoError(t, c.Set(t.Context(), "k", "job-7", 5*time.Second).Err())
+	}
+	lock := mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
+	long := 0
+	for _, c := range n.direct {
+		if c.PTTL(t.Context(), "k").Val() > time.Until(lock.Until()) {
+			long++
+		}
+	}
+	require.GreaterOrEqual(t, long, 3)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestTwoClientsOfOneServerAreNoQuorumToAdopt: also where nothing was locked before.
+func TestTwoClientsOfOneServerAreNoQuorumToAdopt(t *testing.T) {
+	n := newCluster(t)
+	require.NoError(t, n.direct[0].Set(t.Context(), "k", "token", time.Minute).Err())
+	require.NoError(t, n.direct[1].Set(t.Context(), "k", "another", time.Minute).Err())
+	clients := []redis.UniversalClient{n.direct[0], n.servers[0].Client(t), n.direct[1]}
+	for range 20 {
+		l, err := redlatch.NewRedlock(clients)
+		require.NoError(t, err)
+		_, err = l.Adopt(t.Context(), "k", "token")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		l, err = redlatch.NewRedlock(clients)
+		require.NoError(t, err)
+		_, err = l.Inspect(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}
+}
+
+// loading is what a server says that reads its data.
+type loading struct{}
+
+func (loading) Error() string { return "LOADING Redis is loading the dataset in memory" }
+func (loading) RedisError()   {}
+
+// TestServerThatCannotTellYetIsAskedAgain: a server that is loading has not said who it is.
+func TestServerThatCannotTellYetIsAskedAgain(t *testing.T) {
+	n := newCluster(t)
+	var busy atomic.Bool
+	busy.Store(true)
+	var clients []redis.UniversalClient
+	for _, s := range []*redistest.Server{n.servers[0], n.servers[0], n.servers[1]} {
+		c := s.Client(t)
+		c.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if busy.Load() {
+					cmd.SetErr(loading{})
+					return loading{}
+				}
+				return next(ctx, cmd)
+			}
+		}))
+		clients = append(clients, c)
+	}
+	l, err := redlatch.NewRedlock(clients, redlatch.WithOpTimeout(200*time.Millisecond))
+	require.NoError(t, err)
+	_, err = l.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
+	busy.Store(false)
+	eventually(t, "they are known", func() bool {
+		_, err := l.TryLock(t.Context(), "k")
+		return errors.Is(err, redlatch.ErrInvalidOption)
+	})
+}
+
+// TestEndedCtxSendsNothing is rule 17.
+func TestEndedCtxSendsNothing(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, true)
+	lock := mustLock(t, l, "k")
+	sent := func() (requests int) {
+		for _, p := range n.proxies {
+			requests += p.Requests()
+		}
+		return requests
+	}
+	eventually(t, "all have it", func() bool { return n.have(t, "k") == 5 })
+	before := sent()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		_, err := l.TryLock(ctx, "another")
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = l.Inspect(ctx, "k")
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, lock.Extend(ctx, time.Hour), context.Canceled)
+	}
+	require.Equal(t, before, sent())
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestHungNodeDelaysNoInspect: also where the others have no counter in common.
+func TestHungNodeDelaysNoInspect(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	l := n.locker(t, true, redlatch.WithOpTimeout(20*time.Second))
+	for i, c := range n.direct {
+		require.NoError(t, c.Set(t.Context(), "{k}:fence:k", i+1, time.Hour).Err())
+	}
+	n.proxies[4].Silence()
+	begin := time.Now()
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Zero(t, st)
+	require.Less(t, time.Since(begin), 10*time.Second)
+}

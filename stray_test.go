@@ -1,0 +1,118 @@
+package redlatch
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestStragglerThatLandsLastIsUndone is rule 4: the client has given up the connection, so that nobody
+// learns when the acquire lands, which is after the clean-up has found nothing.
+func TestStragglerThatLandsLastIsUndone(t *testing.T) {
+	t.Parallel()
+	short := func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond }
+	bound := WithOpTimeout(100 * time.Millisecond)
+	one := func(c *redis.Client) (Locker, error) { return NewSetNXPX(c, bound) }
+	for name, c := range map[string]struct {
+		options func(*redis.Options)
+		locker  func(*redis.Client) (Locker, error)
+		ends    bool // the ctx of the call can end
+	}{
+		"carried out by its caller": {short, one, false},
+		"with a ctx that can end":   {short, one, true},
+		"with heeded deadlines":     {func(o *redis.Options) { o.ContextTimeoutEnabled = true }, one, true},
+		"on a legacy key":           {short, func(c *redis.Client) (Locker, error) { return NewLegacySetNX(c, bound) }, true},
+		"on a quorum": {
+			short, func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}, bound) }, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			o := s.Options()
+			c.options(o)
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			on := &onItsWay{sent: make(chan []any, 1), cleaned: make(chan struct{}, 1)}
+			client.AddHook(redistest.OnProcess(on.ProcessHook))
+			l, err := c.locker(client)
+			require.NoError(t, err)
+			ctx := context.Background()
+			if c.ends {
+				ctx = t.Context()
+			}
+			_, err = l.TryLock(ctx, "k")
+			require.Error(t, err)
+			require.NotErrorIs(t, err, ErrNotAcquired)
+			<-on.cleaned
+			direct := s.Client(t)
+			sent := <-on.sent
+			for _, source := range []string{acquireSource, legacyAcquireSource} {
+				require.NoError(t, direct.ScriptLoad(t.Context(), source).Err())
+			}
+			require.NoError(t, direct.Do(t.Context(), sent...).Err(), "it lands")
+			require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
+			require.Eventually(t, func() bool { return direct.Exists(t.Context(), "k").Val() == 0 }, 10*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// onItsWay keeps the first script to itself until its reader has given up, and tells its words. It
+// tells when the next one was carried out.
+type onItsWay struct {
+	scripts atomic.Int64
+	sent    chan []any
+	cleaned chan struct{}
+}
+
+func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" {
+			return next(ctx, cmd)
+		}
+		if h.scripts.Add(1) == 1 {
+			words := make([]any, len(cmd.Args()))
+			for i, word := range cmd.Args() {
+				words[i] = word
+				if s, ok := word.(*string); ok {
+					words[i] = *s
+				}
+			}
+			h.sent <- words
+			<-ctx.Done()
+			return os.ErrDeadlineExceeded
+		}
+		defer func() {
+			select {
+			case h.cleaned <- struct{}{}:
+			default:
+			}
+		}()
+		return next(ctx, cmd)
+	}
+}
+
+// TestStrayIsLeftToUnlock is rule 7: what a stray took while the lease lasted, Unlock releases, and it
+// is not told of a loss. What lands later is given back, what a heal took too.
+func TestStrayIsLeftToUnlock(t *testing.T) {
+	t.Parallel()
+	m, n := oneNode(t)
+	require.NoError(t, m.Set("k", "mine"))
+	c := quorumClaim(70)
+	c.life.state.Store(lifeReleased)
+	n.chase(t.Context(), release, c)
+	<-time.After(2 * firstLook)
+	require.True(t, m.Exists("k"), "Unlock is about to release it")
+
+	c.life.state.Store(lifeOver)
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
+	require.NoError(t, m.Set("k", "mine"))
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
+}
