@@ -26,7 +26,7 @@ if holder and holder ~= ARGV[1] then
     return {redis.call('PTTL', KEYS[1])}
   end
   -- The last place is the highest score + 1, not the time: a clock that was set back would let
-  -- newcomers overtake. Who queues already keeps its place.
+  -- newcomers overtake. Whoever queues already keeps its place.
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
   local new = redis.call('ZADD', queue, 'NX', (last[2] or 0) + 1, ARGV[4])
   redis.call('PEXPIRE', queue, queueMemory)

@@ -11,7 +11,8 @@ import (
 // errors that are returned carry the operation, the key and the cause on one line.
 var (
 	// ErrNotAcquired says that another owner has the key: wait, or do something else. At the end
-	// of a wait the error matches the context's error too.
+	// of a wait the error matches the context's error too; where the context ended before Redis told,
+	// nobody knows who has the key.
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
 	// ErrLost says that the lock ended before it was released: it expired, was deleted, was taken
@@ -24,15 +25,16 @@ var (
 	// ErrReleased says that this handle was unlocked before.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
-	// ErrNoQuorum says that too few nodes answered to tell. What was taken is given back.
+	// ErrNoQuorum says that too few nodes answered to tell. What an attempt to lock took is given
+	// back, unless [WithToken] chose its token; an Extend or Unlock was perhaps carried out.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered"}
 
-	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. Nothing is
-	// held.
+	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. It is given
+	// back, unless [WithToken] chose its token; a lock that was to be adopted stays with its holder.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
 	// ErrInvalidOption says that an option, a key or a client cannot work. It was found before
-	// anything was sent.
+	// anything was sent, but for what [NewRedlock] and [NewMigration] find out at the first call.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
 )
 
@@ -157,7 +159,7 @@ func hopeless(err error) bool {
 // QuorumError says what each node answered to an operation that a quorum of them had to carry out
 // and did not. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.
 type QuorumError struct {
-	Op, Key string // the operation, and the key as Redis knows it
+	Op, Key string // acquire, extend, release, inspect or raise (a fence counter); the key with its prefix
 	Need    int    // how many nodes had to carry it out
 	// Nodes holds an answer by node, in the order of the clients: nil for done; ErrNotAcquired for
 	// held by another; ErrLost for not held by the lock's token; else why it did not answer.

@@ -8,10 +8,10 @@ import (
 
 // Hooks are callbacks that hear of what happens to locks, as those of [net/http/httptrace] do.
 // Any may be nil, and all may run concurrently. They run in the goroutine that noticed, which
-// waits for them, so a hook must be quick. That may be after Done was closed, and for a loss that a
-// timer noticed after Unlock has returned.
+// waits for them, so a hook must be quick. One may run after Done was closed, and Lost, where a timer
+// noticed the loss, even after Unlock has returned.
 type Hooks struct {
-	// Acquired: a lock was granted. Elapsed is how long the caller waited.
+	// Acquired: a lock was granted or adopted. Elapsed is how long the caller waited.
 	Acquired func(Event)
 	// Waiting: the first attempt of a Lock call was refused, and it starts to wait.
 	Waiting func(Event)
@@ -26,7 +26,8 @@ type Hooks struct {
 	// Released: Unlock ended the lock. Err is nil where Redis confirmed it.
 	Released func(Event)
 	// Degraded: waiters of the Locker poll, since Redis does not let them hear of their turn, for
-	// Err. Key is empty. It is reported again when that was mended in between.
+	// Err. Key is empty. The Locker's own hooks hear of it, not those of a call; again only when it was
+	// mended in between. Lockers whose waiters always poll do not report it.
 	Degraded func(Event)
 }
 
@@ -35,11 +36,11 @@ type Hooks struct {
 type Event struct {
 	Strategy string // "setnxpx", "redlock" or "legacysetnx"
 	Key      string // as the caller named it
-	Token    string
+	Token    string // whoever knows it can release the lock
 	Fence    uint64
-	Attempts int           // acquisition attempts so far
+	Attempts int           // acquisition attempts so far; 0 but in Acquired and Waiting, and for Adopt
 	Elapsed  time.Duration // waited (Acquired, Waiting), held (Lost, Released), round trip (Renewed, RenewFailed)
-	Err      error
+	Err      error         // set in Lost, RenewFailed and Degraded, and in Released where Redis did not confirm
 }
 
 // JoinHooks returns Hooks that call those of every argument, in order.

@@ -62,8 +62,8 @@ const (
 //	release  DEL key, if it still is ours and its time has not passed
 //
 // This is the pattern that the documentation of SETNX describes. Use it only beside clients that
-// speak it already, which it excludes and which exclude it, and prefer [NewSetNXPX] everywhere
-// else: never on the same keys. It trusts that the clocks of all clients agree to within a second,
+// speak it already, which it excludes and which exclude it. Prefer [NewSetNXPX] everywhere else, and
+// never use both on one key. It trusts that the clocks of all clients agree to within a second,
 // see [WithServerTime], and that other clients do not pause between their commands.
 //
 // TTLs are rounded up to whole seconds, and a lock that nobody released is free a second or two

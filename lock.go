@@ -16,10 +16,11 @@
 //
 // # Errors
 //
-// Every operation ends in one of three ways: done (nil); surely not done (ErrNotAcquired, ErrLost
-// and the other Err variables, matched with [errors.Is]); perhaps done (any other error: no
+// Every operation ends in one of three ways: done (nil); surely not done (the Err variables, matched
+// with [errors.Is], but for ErrNoQuorum of Extend and Unlock); perhaps done (any other error: no
 // reply in time, a broken connection). An attempt to lock that was perhaps done is undone, so
-// that no error leaves a key behind for longer than its TTL.
+// that no error leaves a key behind for longer than its TTL. (The key of LegacySetNX has no TTL, but a
+// time in it: once that has passed, the key stays and is free.)
 //
 // # Time
 //
@@ -39,35 +40,40 @@ import (
 	"time"
 )
 
-// Locker grants locks on keys. Its methods may be called from many goroutines.
+// Locker grants locks on keys. Its methods may be called from many goroutines. It may get more
+// methods: embed a Locker to wrap one.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
 	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The
 	// caller must call Unlock. If ctx ends first, the error matches ErrNotAcquired and ctx.Err(),
-	// and nothing is left in Redis once what was under way has come back. Nothing but ctx ends a
-	// wait. An error of Redis is returned if it meets the first attempt; once waiting, attempts go
-	// on, and ctx's error carries the last one. ErrInvalidOption says that nothing was sent.
+	// and nothing is left in Redis once what was under way has come back. Only ctx ends a wait, or
+	// what waiting cannot mend: a key of another type, or ErrInvalidOption. The first attempt fails as
+	// TryLock does, but that ErrNotAcquired is the beginning of the wait; once waiting, attempts go
+	// on, and ctx's error carries why the last one failed.
 	//
 	// On one Redis ([NewSetNXPX]) a lock is handed from Unlock to the next waiter, of any process,
 	// in the order in which they came; only a key that is free goes to whoever looks first.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
-	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key,
-	// ErrInvalidOption where nothing was sent, and ErrLost where the grant took longer than the
-	// lease lasts. With any other error, ctx's among them, the outcome was unknown and is undone,
-	// which ends with ctx too, as far as the caller waits for it: an attempt on a Redis that is
-	// down takes up to twice as long as [WithOpTimeout].
+	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key, ErrLost
+	// where the grant took longer than the lease lasts, ErrNoQuorum of [NewRedlock],
+	// ErrNotReplicated of [WithReplicas], or ErrInvalidOption. Any other, ctx's among them, leaves
+	// open whether the lock was taken: TryLock gives it back, and waits for that until ctx ends. So
+	// an attempt on a Redis that is down takes up to twice as long as [WithOpTimeout].
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes
 	// the lock last for its TTL from now and renews it like any other; it never shortens it. The
-	// other handle works on, and either can release. The error is ErrLost where the token does
-	// not hold key; ErrInvalidOption; or that of Redis or ctx, which leaves the lock as it is.
+	// other handle works on, and either can release. ctx bounds the call. The error is ErrLost where
+	// the token does not hold key; ErrInvalidOption; [errors.ErrUnsupported] of [NewMigration];
+	// ErrNoQuorum, ErrNotReplicated or that of Redis or ctx, which release nothing, and may have made
+	// the lock last longer.
 	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. It is a picture of a moment that
-	// has passed: nothing may be concluded for a critical section.
+	// has passed: nothing may be concluded for a critical section. ctx and WithOpTimeout bound the
+	// call. The error is ErrInvalidOption, ErrNoQuorum of [NewRedlock], or that of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
@@ -83,7 +89,8 @@ type Status struct {
 // Lock is one grant, made by a [Locker]. Its methods may be called from many goroutines.
 //
 // A Lock that is dropped without Unlock is renewed no more once the garbage collector has noticed,
-// and ends with its TTL: keep it for as long as the lock is needed.
+// and ends with its TTL: keep the pointer for as long as the lock is needed. A copy of the struct, its
+// Context or its Done channel does not keep it.
 type Lock struct {
 	lease *lease
 	from  *Lock // the other side of a migration, taken before this one; nil without
@@ -92,7 +99,7 @@ type Lock struct {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.lease.key }
 
-// Token returns what proves ownership in Redis: a UUID, or what [WithToken] chose. Who knows it
+// Token returns what proves ownership in Redis: a UUID, or what [WithToken] chose. Whoever knows it
 // can [Locker.Adopt] the lock.
 func (k *Lock) Token() string { return k.lease.claim.token }
 
@@ -101,9 +108,9 @@ func (k *Lock) Token() string { return k.lease.claim.token }
 func (k *Lock) Fence() uint64 { return k.lease.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after.
-// Renewals and Extend move it. A lock that was handed on by another's Unlock is trusted for a
-// second at first, or its TTL if that is less, and for its TTL when its first renewal, which is due
-// after a hundredth of that, has come back.
+// Renewals and Extend move it. A lock that was handed over by another's Unlock is trusted for a second
+// at first, or for its TTL if that is shorter. After a hundredth of that it is renewed, even
+// [WithoutRenewal], and then trusted for its TTL.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {
@@ -132,7 +139,8 @@ func (k *Lock) Err() error {
 	return k.lease.status()
 }
 
-// Context returns a child of parent that ends when the lock does; [context.Cause] is then Err.
+// Context returns a child of parent that ends when the lock does; [context.Cause] is then Err. parent
+// must not be nil. It needs no cancel: what it costs is freed when parent or the lock ends.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
 	return k.lease.context(parent)
@@ -142,7 +150,8 @@ func (k *Lock) Context(parent context.Context) context.Context {
 // Renewal goes on as before. ctx bounds the call, as [WithOpTimeout] does.
 //
 // The error is ErrLost, ErrMaxHold or ErrReleased where the lock has ended; ErrInvalidOption for a
-// ttl below 1 ms; any other leaves Until as it was, and the call may be made again.
+// ttl below 1 ms or a nil ctx; any other, ErrNoQuorum among them, leaves Until as it was, and the call
+// may be made again.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:
@@ -163,8 +172,8 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 // it returns; Err is ErrReleased from the moment it is called.
 //
 // The error is ErrLost or ErrMaxHold where the lock had ended before, and the next owner's key is
-// untouched; ErrReleased at a second call; any other says that Redis did not confirm, and the key
-// ends with its TTL at the latest.
+// untouched; ErrReleased at a second call; any other, ErrNoQuorum among them, says that Redis did not
+// confirm, and the key ends with its TTL at the latest.
 func (k *Lock) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -180,11 +189,12 @@ func (k *Lock) Unlock(ctx context.Context) error {
 }
 
 // Do runs fn under a lock on key, which it waits for as [Locker.Lock] does. fn's ctx is a child of
-// ctx that ends, with cause ErrLost, when the lock does. The lock is released when fn returns or
-// panics.
+// ctx that ends when the lock does, with cause ErrLost or ErrMaxHold, or ErrReleased where fn itself
+// unlocked, as it may. The lock is released when fn returns or panics.
 //
-// The error is Lock's, with fn not called; else fn's, joined with Unlock's where that failed: a
-// result that matches ErrLost says that fn, though it returned, was not alone all the time.
+// The error is ErrInvalidOption where l or fn is nil; Lock's, and fn was not called; else fn's, joined
+// with Unlock's where that failed: where fn ran and the error matches ErrLost, fn may not have been
+// alone all the time.
 func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) (err error) {
 	switch {
 	case l == nil:

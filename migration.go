@@ -13,7 +13,7 @@ import (
 // move from one to the other while it works: processes use from, then NewMigration(from, to), then
 // to. Generations that are next to each other exclude each other.
 //
-//	lock    from, then to while from is held; if from is lost meanwhile, all over
+//	lock    from, then to while from is held; if from is lost meanwhile, start over
 //	unlock  to, then from
 //
 // A lock ends when either side does, and the other side is renewed no more. Token and Fence are
@@ -25,7 +25,7 @@ import (
 // The error is ErrInvalidOption where from or to is nil, or they are the same. Two Lockers that keep
 // a key in one place would refuse each other for ever. That is looked for at the first call, with a
 // key of its own, and every call is then refused with ErrInvalidOption: give one of them a
-// WithKeyPrefix. Do so also where a node of one's quorum serves the other: that is not always found.
+// WithKeyPrefix. Do so too where one is on a node of the other's quorum: that is not always found.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {

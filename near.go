@@ -63,7 +63,7 @@ func (t *timed) run(j *job, cmd redis.Cmder) error {
 	return t.client.Process(j, cmd)
 }
 
-// A pipelined client sends commands in batches, from a goroutine of its own. Who leaves has its
+// A pipelined client sends commands in batches, from a goroutine of its own. Whoever leaves has its
 // command still in flight.
 type pipelined struct{ pipeline *redis.AutoPipeliner }
 

@@ -70,7 +70,8 @@ func (cfg *config) bound() time.Duration {
 
 // WithTTL sets how long a lock lasts when nothing renews it: the default is 10 s, the least 1 ms,
 // and a fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process
-// sooner; a long one rides out a longer outage of Redis.
+// sooner; a long one rides out a longer outage of Redis. One of 2 ms or less is used up by [WithDrift]:
+// such a lock is never granted, and the error is ErrLost.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -103,7 +104,9 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithOpTimeout bounds one command on one Redis node, its retries included, whatever the timeouts
-// of the client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s.
+// of the client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. Where a
+// connection comes late, a client whose ReadTimeout and WriteTimeout are not above it may read for as
+// long as those once more.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -114,10 +117,11 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1, where
-// nothing wakes it sooner. It is at least 1 ms, and cut short when the holder's lease runs out
-// earlier. f may be called from many goroutines. The default grows from some 8 ms to 128 ms, with
-// jitter.
+// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1, where it
+// polls: on Redlock, LegacySetNX and a Ring, where Redis refuses it the channels, and after an error.
+// Waiters in a queue do not call f. A pause is at least 1 ms, and cut short when the holder's lease
+// runs out earlier. f may be called from many goroutines. The default is 4 to 8 ms at random, doubling
+// up to 64 to 128 ms.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
@@ -129,7 +133,7 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 }
 
 // WithKeyPrefix puts prefix before every key as Redis sees it. [Lock.Key], events and errors show
-// the key without it. The default is no prefix.
+// the key without it, but for the Key of [QuorumError]. The default is no prefix.
 func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error {
 		cfg.prefix = prefix
@@ -139,9 +143,12 @@ func WithKeyPrefix(prefix string) Option {
 
 // WithToken makes token, instead of a fresh UUID, the proof of ownership of one lock. It is for a
 // call, not for a constructor. A process that restarts with the token it kept enters its old lock
-// again. Two owners with one token are one owner to Redis: never share it between contenders. A
-// failed attempt with a chosen token deletes nothing, so a key that it may have left ends with
-// its TTL.
+// again.
+//
+// Two owners with one token are one owner to Redis: never share it between contenders, and do not use
+// it again after an Unlock that Redis did not confirm, since that may be carried out later. A failed
+// attempt with a chosen token deletes nothing that the token may have had before, and neither does
+// Unlock of a lock that was lost: what they may have left ends with its TTL.
 func WithToken(token string) Option {
 	return func(cfg *config) error {
 		if token == "" {
@@ -190,8 +197,8 @@ func WithServerTime() Option {
 // than the TTL, from which it is taken, and less than the ReadTimeout of the client; [WithOpTimeout]
 // does not count it.
 //
-// Where too few confirm, a call fails with ErrNotReplicated and nothing is held; one that waits
-// already tries again. Renewals, Extend and Unlock ask no replicas. It needs a *[redis.Client] or a
+// Where too few confirm, the grant is given back and the call fails with ErrNotReplicated; one that
+// waits already tries again. Renewals, Extend and Unlock ask no replicas. It needs a *[redis.Client] or a
 // *[redis.ClusterClient]; with another client and in other strategies it is refused.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
