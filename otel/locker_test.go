@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -105,6 +106,19 @@ func TestFailuresSayWhy(t *testing.T) {
 			require.EqualValues(t, 1, b.count(t, "redlatch.operation.duration", operation, outcome.String(c.outcome)))
 		})
 	}
+}
+
+// TestFailuresOfAQuorumSayWhy: by the first node of which something is known.
+func TestFailuresOfAQuorumSayWhy(t *testing.T) {
+	b := newLab(t)
+	inside, err := redlatch.NewRedlock([]redis.UniversalClient{b.client}, redlatch.WithOpTimeout(2*time.Second))
+	require.NoError(t, err)
+	l, err := redlatchotel.Locker(inside, b.opts...)
+	require.NoError(t, err)
+	b.server.SetError("NOPERM for k and its token")
+	_, err = l.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
+	require.Equal(t, "no_quorum: NOPERM", b.spans.Ended()[0].Status().Description)
 }
 
 func held(t *testing.T, b *lab) { require.NoError(t, b.server.Set("k", "somebody else's")) }

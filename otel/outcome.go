@@ -59,6 +59,14 @@ func callOutcome(ctx context.Context, err error) string {
 // reason says what is known of err beyond its outcome, as far as that can hold neither a key nor a
 // token: what the network said, or the first word of what Redis said, which may quote arguments.
 func reason(err error) string {
+	var quorum *redlatch.QuorumError
+	if errors.As(err, &quorum) {
+		for _, answer := range quorum.Nodes {
+			if why := reason(answer); why != "" {
+				return why
+			}
+		}
+	}
 	var network *net.OpError
 	var reply redis.Error
 	switch {
