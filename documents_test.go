@@ -28,14 +28,21 @@ func mustRead(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestREADMECodeIsCompiled: each block of Go code stands in example_test.go, or in that of the module
-// that it shows, modulo indentation, so that it compiles and runs.
-func TestREADMECodeIsCompiled(t *testing.T) {
-	source := trimmed(mustRead(t, "example_test.go")) + trimmed(mustRead(t, "otel/example_test.go"))
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, "README.md"), -1)
-	require.NotEmpty(t, blocks)
-	for _, block := range blocks {
-		require.True(t, strings.Contains(source, trimmed(block[1])), "not in example_test.go:\n%s", block[1])
+// TestDocumentedCodeIsCompiled: each block of Go code stands in an example, here or in the module that it
+// shows, modulo indentation, so that it compiles and runs.
+func TestDocumentedCodeIsCompiled(t *testing.T) {
+	names, err := filepath.Glob("example*_test.go")
+	require.NoError(t, err)
+	var source strings.Builder
+	for _, name := range append(names, "otel/example_test.go") {
+		source.WriteString(trimmed(mustRead(t, name)))
+	}
+	for _, document := range []string{"README.md", "docs/migrating.md"} {
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, document), -1)
+		require.NotEmpty(t, blocks)
+		for _, block := range blocks {
+			require.True(t, strings.Contains(source.String(), trimmed(block[1])), "%s: in no example:\n%s", document, block[1])
+		}
 	}
 }
 
@@ -101,6 +108,35 @@ func TestGuaranteesNameRealTests(t *testing.T) {
 		}
 		for _, found := range regexp.MustCompile("`Test\\w+/([^`]+)`").FindAllStringSubmatch(text, -1) {
 			require.True(t, strings.Contains(tests.String(), strconv.Quote(found[1])), "%s names the case %q", document, found[1])
+		}
+	}
+	require.Positive(t, named)
+}
+
+// TestRulesThatAreNamedAreWrittenDown: what tests and mutants call rule 7 can be looked up in
+// CONTRIBUTING.md, whose rules are numbered without a gap.
+func TestRulesThatAreNamedAreWrittenDown(t *testing.T) {
+	_, rules, found := strings.Cut(mustRead(t, "CONTRIBUTING.md"), "\n## Rules\n")
+	require.True(t, found)
+	rules, _, _ = strings.Cut(rules, "\n## ")
+	written := make(map[string]bool)
+	for i, rule := range regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatch(rules, -1) {
+		require.Equal(t, strconv.Itoa(i+1), rule[1])
+		written[rule[1]] = true
+	}
+
+	named := 0
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	tables, err := filepath.Glob("internal/mutants/table_*.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, tables)
+	for _, file := range append(files, tables...) {
+		for _, list := range regexp.MustCompile(`\brules? (\d+(?: and \d+)*)|rule: "(\d[^"]*)"`).FindAllStringSubmatch(mustRead(t, file), -1) {
+			for _, number := range regexp.MustCompile(`\d+`).FindAllString(list[1]+list[2], -1) {
+				require.True(t, written[number], "%s names rule %s", file, number)
+				named++
+			}
 		}
 	}
 	require.Positive(t, named)

@@ -1,0 +1,96 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch"
+)
+
+// next says what a caller can do about an error. ErrMaxHold stands before ErrLost, which it
+// matches too.
+func next(err error) string {
+	switch {
+	case err == nil:
+		return "go on"
+	case errors.Is(err, redlatch.ErrInvalidOption):
+		return "mend the program"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "time is up"
+	case errors.Is(err, redlatch.ErrNotAcquired):
+		return "somebody else is at it"
+	case errors.Is(err, redlatch.ErrMaxHold):
+		return "too slow: check the work"
+	case errors.Is(err, redlatch.ErrLost):
+		return "not alone: check the work"
+	case errors.Is(err, redlatch.ErrReleased):
+		return "unlocked before"
+	case errors.Is(err, redlatch.ErrNoQuorum):
+		return "too few nodes: try later"
+	case errors.Is(err, redlatch.ErrNotReplicated):
+		return "too few replicas: try later"
+	default:
+		return "Redis is in trouble: try later"
+	}
+}
+
+// What each error looks like to a caller, and what it can do next.
+func Example_errors() {
+	server, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	show := func(err error) { fmt.Printf("%v\n=> %s\n", err, next(err)) }
+
+	locker := made(redlatch.NewSetNXPX(client))
+	lock := granted(locker.Lock(ctx, "k"))
+	_, err := locker.TryLock(ctx, "k")
+	show(err)
+	impatient, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = locker.Lock(impatient, "k")
+	show(err)
+
+	server.Del("k") // or it expired, or somebody took it
+	show(lock.Unlock(ctx))
+	show(lock.Unlock(ctx))
+	short := granted(locker.Lock(ctx, "k", redlatch.WithMaxHold(200*time.Millisecond)))
+	<-short.Done()
+	show(short.Unlock(ctx))
+
+	_, err = locker.Lock(ctx, "k", redlatch.WithTTL(0))
+	show(err)
+
+	_, err = locker.TryLock(ctx, "k", redlatch.WithReplicas(1, 10*time.Millisecond)) // of no replicas
+	show(err)
+
+	dead, unreachable, endDead := embedded()
+	defer endDead()
+	dead.Close()
+	quorum := made(redlatch.NewRedlock([]redis.UniversalClient{client, unreachable}, redlatch.WithOpTimeout(100*time.Millisecond)))
+	_, err = quorum.TryLock(ctx, "k")
+	var q *redlatch.QuorumError
+	if errors.As(err, &q) {
+		fmt.Printf("%s needs %d of %d nodes, and one is dead\n=> %s\n", q.Op, q.Need, len(q.Nodes), next(err))
+	}
+	// Output:
+	// redlatch: try lock "k": held by another owner
+	// => somebody else is at it
+	// redlatch: lock "k": gave up waiting: context canceled
+	// => time is up
+	// redlatch: unlock "k": lock lost
+	// => not alone: check the work
+	// redlatch: unlock "k": lock already released
+	// => unlocked before
+	// redlatch: unlock "k": lock lost: held for as long as WithMaxHold allows
+	// => too slow: check the work
+	// redlatch: lock "k": invalid option: WithTTL(0s): below 1ms
+	// => mend the program
+	// redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 10ms
+	// => too few replicas: try later
+	// acquire needs 2 of 2 nodes, and one is dead
+	// => too few nodes: try later
+}
