@@ -103,5 +103,5 @@ func TestLongestTimesStayTheLongest(t *testing.T) {
 	}
 	g, ok := readRefusal([]any{int64(math.MaxInt64)})
 	require.True(t, ok)
-	require.Equal(t, longest, g.held)
+	require.Equal(t, longest, g.left)
 }

@@ -77,7 +77,7 @@ func (r *request) claim(token string) (claim, error) {
 	c := claim{
 		place: r.place, token: token, ttl: r.cfg.ttl, bound: r.cfg.bound(),
 		chosen: token != "", fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
-		replicas: r.cfg.replicas, patience: r.cfg.patience,
+		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
 	}
 	if r.cfg.maxHold > 0 {
 		c.ttl = min(c.ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -108,6 +109,15 @@ func (e *gaveUp) Unwrap() []error {
 		return []error{ErrNotAcquired, e.ctx}
 	}
 	return []error{ErrNotAcquired, e.ctx, e.trouble}
+}
+
+// ctxError returns why ctx ended: its error, and its cause where that says more.
+func ctxError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(cause, err) {
+		return err
+	}
+	return &both{err, cause}
 }
 
 // cutShort is the error of a call that ctx ended when it had met trouble, and tried again.

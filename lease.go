@@ -220,11 +220,3 @@ func (l *lease) fire(hook func(Event), elapsed time.Duration, err error) {
 		})
 	}
 }
-
-// detached returns ctx with its values and without its end.
-func detached(ctx context.Context) context.Context {
-	if ctx.Done() == nil {
-		return ctx
-	}
-	return context.WithoutCancel(ctx)
-}

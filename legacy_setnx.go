@@ -147,7 +147,7 @@ func legacyAcquire(j *job, c *claim) (grant, error) {
 		}
 	case []any:
 		if left, ok := integer(reply, 0); ok {
-			return grant{held: min(time.Duration(left)*time.Millisecond, longestBlind)}, ErrNotAcquired
+			return grant{left: min(time.Duration(left)*time.Millisecond, longestBlind)}, ErrNotAcquired
 		}
 	}
 	return grant{}, oddReply("legacy_setnx.lua", reply)

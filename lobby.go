@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// patience is how long a message may take to reach a waiter that is said to have the lock.
-const patience = 100 * time.Millisecond
+// messageDelay is how long a message may take to reach a waiter that is said to have the lock.
+const messageDelay = 100 * time.Millisecond
 
 // A waiter is one Lock call that waits to be handed its lock.
 type waiter struct {
@@ -145,8 +145,8 @@ func (b *lobby) heard(w *waiter, asked instant, g grant) {
 	defer b.mu.Unlock()
 	in := b.rooms[w.key]
 	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}
-	if g.head && g.held > 0 {
-		in.ends = in.looked.Add(g.held + time.Millisecond)
+	if g.head && g.left > 0 {
+		in.ends = in.looked.Add(g.left + time.Millisecond)
 	}
 	if g.at == 0 {
 		return
@@ -158,7 +158,7 @@ func (b *lobby) heard(w *waiter, asked instant, g grant) {
 		switch {
 		case other == w:
 		case other.token == g.holder: // its message is late, or lost
-			other.lookSoon(patience)
+			other.lookSoon(messageDelay)
 		case g.fresh && w.queued && other.queued: // the queue was lost
 			other.queued = false
 			if b.subscription.stands() {

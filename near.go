@@ -47,16 +47,16 @@ func nearBy(client redis.UniversalClient) near {
 	return nil
 }
 
-// A timed client writes and reads within its patience, or until the deadline of a job. It heeds the
+// A timed client writes and reads within its timeout, or until the deadline of a job. It heeds the
 // end of one while it waits for a connection, and not while it reads, so it serves nobody who may
 // want to leave earlier.
 type timed struct {
-	client   *redis.Client
-	patience time.Duration
+	client  *redis.Client
+	timeout time.Duration
 }
 
 func (t *timed) serves(ctx context.Context, bound time.Duration) bool {
-	return ctx.Done() == nil && t.patience <= bound
+	return ctx.Done() == nil && t.timeout <= bound
 }
 
 func (t *timed) run(j *job, cmd redis.Cmder) error {

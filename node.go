@@ -136,18 +136,6 @@ func passing(err error) bool {
 	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// sleep waits for d and reports whether ctx let it.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // A node is one Redis as the strategies see it: an operation on it ends in time, whatever the
 // settings of the client.
 type node struct {
@@ -193,13 +181,4 @@ func (n *node) do(ctx context.Context, op operation, c *claim, f form) (grant, e
 		return n.doHere(ctx, op, c, f)
 	}
 	return n.start(ctx, op, c, f).wait(ctx)
-}
-
-// ctxError returns why ctx ended: its error, and its cause where that says more.
-func ctxError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || errors.Is(cause, err) {
-		return err
-	}
-	return &both{err, cause}
 }

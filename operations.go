@@ -80,7 +80,7 @@ func askToAcquire(j *job, words []any) (grant, error) {
 func readRefusal(fields []any) (g grant, ok bool) {
 	left, ok := integer(fields, 0)
 	if left >= 0 { // -1: it has no TTL
-		g.held = max(milliseconds(left), time.Millisecond)
+		g.left = max(milliseconds(left), time.Millisecond)
 	}
 	if !ok || len(fields) == 1 {
 		return g, ok

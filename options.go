@@ -1,11 +1,7 @@
 package redlatch
 
 import (
-	"context"
-	"reflect"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // An Option changes how a lock is taken and kept. Given to a constructor it is a default of the
@@ -28,8 +24,8 @@ type config struct {
 
 	serverTime bool
 
-	replicas int           // 0: none are asked
-	patience time.Duration // with them
+	replicas       int           // 0: none are asked
+	replicaTimeout time.Duration // with them
 }
 
 func defaults() config {
@@ -55,7 +51,7 @@ func (cfg *config) servedBy(s strategy) error {
 	case cfg.serverTime && !serves.serverTime:
 		return invalid("WithServerTime: %s keeps no timestamps", s.name())
 	case cfg.replicas > 0 && !serves.replicas:
-		return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.patience, s.name())
+		return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.replicaTimeout, s.name())
 	}
 	return s.check(cfg)
 }
@@ -205,7 +201,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 		if n < 1 || timeout < time.Millisecond {
 			return invalid("WithReplicas(%d, %v): less than one replica, or than 1ms", n, timeout)
 		}
-		cfg.replicas, cfg.patience = n, timeout
+		cfg.replicas, cfg.replicaTimeout = n, timeout
 		return nil
 	}
 }
@@ -217,25 +213,4 @@ func WithHooks(h Hooks) Option {
 		cfg.hooks = h
 		return nil
 	}
-}
-
-// spread reports whether client keeps its keys on several servers, as one of a Redis Cluster does,
-// also behind another type. Such a one refuses to watch no key at all, before anything is sent; one
-// of a single server just calls the function.
-func spread(client redis.UniversalClient) bool {
-	if _, ring := client.(*redis.Ring); ring { // the slots of keys do not matter to it
-		return false
-	}
-	return client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil
-}
-
-// checkClient refuses a client that is nil, also one that hides in an interface.
-func checkClient(client redis.UniversalClient) error {
-	if client == nil {
-		return invalid("client is nil")
-	}
-	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
-		return invalid("client is a nil %T", client)
-	}
-	return nil
 }

@@ -97,7 +97,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, l *lease, trouble erro
 		}
 		every := lookEvery + rand.N(lookEvery/4)
 		if e.lobby.subscription.useless() {
-			every = r.cfg.pause(r.attempts, g.held)
+			every = r.cfg.pause(r.attempts, g.left)
 		}
 		handed, ok := e.lobby.sleep(ctx, w, every)
 		switch {

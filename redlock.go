@@ -114,7 +114,7 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	}
 	// 5. Not granted: release what was, and what may come.
 	r.takeBack(ctx, c, t)
-	return grant{held: t.soonest()}, err
+	return grant{left: t.soonest()}, err
 }
 
 // found reports whether the token had the lock already on one of the nodes that granted it.

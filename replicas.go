@@ -28,16 +28,16 @@ func confirmed(op operation) operation {
 		case got.err != nil:
 			return g, fmt.Errorf("WAIT: %w", advise(got.err))
 		case got.replicas < c.replicas:
-			return g, &both{ErrNotReplicated, fmt.Errorf("%d of %d replicas confirmed it within %v", got.replicas, c.replicas, c.patience)}
+			return g, &both{ErrNotReplicated, fmt.Errorf("%d of %d replicas confirmed it within %v", got.replicas, c.replicas, c.replicaTimeout)}
 		}
 		return g, nil
 	}
 }
 
-// patient returns c with a bound that leaves time for WAIT.
-func (c *claim) patient() *claim {
+// withTimeToWait returns c with a bound that leaves time for WAIT.
+func (c *claim) withTimeToWait() *claim {
 	longer := *c
-	longer.bound += c.patience
+	longer.bound += c.replicaTimeout
 	return &longer
 }
 
@@ -52,7 +52,7 @@ func (j *job) processAndWait(cmd redis.Cmder) error {
 		}
 		client = master
 	}
-	wait := redis.NewCmd(j, "wait", j.claim.replicas, j.claim.patience.Milliseconds())
+	wait := redis.NewCmd(j, "wait", j.claim.replicas, j.claim.replicaTimeout.Milliseconds())
 	pipe := client.Pipeline()
 	_ = pipe.Process(j, cmd)
 	_ = pipe.Process(j, once{wait})
@@ -82,13 +82,13 @@ func (s *setNXPX) checkReplicas(cfg *config) error {
 	case *redis.ClusterClient:
 		reads = client.Options().ReadTimeout
 	default:
-		return invalid("WithReplicas(%d, %v): no WAIT on the connection of a grant with a %T", cfg.replicas, cfg.patience, client)
+		return invalid("WithReplicas(%d, %v): no WAIT on the connection of a grant with a %T", cfg.replicas, cfg.replicaTimeout, client)
 	}
-	if reads > 0 && cfg.patience >= reads {
-		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", cfg.replicas, cfg.patience, reads)
+	if reads > 0 && cfg.replicaTimeout >= reads {
+		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", cfg.replicas, cfg.replicaTimeout, reads)
 	}
-	if cfg.patience >= validity(cfg.ttl, cfg.drift) {
-		return invalid("WithReplicas(%d, %v): not below what is trusted of a TTL of %v", cfg.replicas, cfg.patience, cfg.ttl)
+	if cfg.replicaTimeout >= validity(cfg.ttl, cfg.drift) {
+		return invalid("WithReplicas(%d, %v): not below what is trusted of a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
 	}
 	return nil
 }

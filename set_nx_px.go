@@ -34,7 +34,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	s := &setNXPX{node: newNode(client, mostJobs), cluster: spread(client)}
 	s.pass = s.passOn
 	if _, ring := client.(*redis.Ring); !ring { // its channels and its keys are on different nodes
-		s.handover = newSubscription(client)
+		s.channel = newSubscription(client)
 	}
 	s.node.near = nearBy(client)
 	return newEngine(s, opts)
@@ -42,15 +42,15 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 
 // setNXPX keeps locks on one node.
 type setNXPX struct {
-	node     *node
-	cluster  bool          // a key has its place in one of several nodes
-	handover *subscription // nil: waiters poll
-	pass     operation     // passOn
+	node    *node
+	cluster bool          // a key has its place in one of several nodes
+	channel *subscription // nil: waiters poll
+	pass    operation     // passOn
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
-func (s *setNXPX) subscription() *subscription { return s.handover }
+func (s *setNXPX) subscription() *subscription { return s.channel }
 
 func (s *setNXPX) serves() special { return special{replicas: true} }
 
@@ -64,14 +64,14 @@ func (s *setNXPX) acquire(ctx context.Context, c *claim) (grant, error) {
 		undo = s.leave
 	}
 	if c.replicas > 0 {
-		return s.node.start(ctx, confirmed(acquire), c.patient(), form{undo: undo}).wait(ctx)
+		return s.node.start(ctx, confirmed(acquire), c.withTimeToWait(), form{undo: undo}).wait(ctx)
 	}
 	return s.node.do(ctx, acquire, c, form{undo: undo})
 }
 
 func (s *setNXPX) extend(ctx context.Context, c *claim) error {
 	if c.replicas > 0 {
-		_, err := s.node.start(ctx, confirmed(extend), c.patient(), form{}).wait(ctx)
+		_, err := s.node.start(ctx, confirmed(extend), c.withTimeToWait(), form{}).wait(ctx)
 		return err
 	}
 	_, err := s.node.do(ctx, extend, c, form{})
@@ -85,7 +85,7 @@ func (s *setNXPX) release(ctx context.Context, c *claim) error {
 
 // passOn releases the lock to the next waiter, or deletes it.
 func (s *setNXPX) passOn(j *job, c *claim) (grant, error) {
-	if s.handover == nil {
+	if s.channel == nil {
 		return release(j, c)
 	}
 	words := releaseScript.call(j, 3, &c.key, &c.fences, &c.queue, &c.token)
@@ -97,7 +97,7 @@ func (s *setNXPX) passOn(j *job, c *claim) (grant, error) {
 	}
 	answer, err := released(j, words)
 	if answer < 0 {
-		s.handover.degrade(&s.handover.unheard, errNoPublish)
+		s.channel.degrade(&s.channel.unheard, errNoPublish)
 	}
 	return grant{}, err
 }

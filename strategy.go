@@ -44,6 +44,14 @@ type strategy interface {
 	inspect(ctx context.Context, c *claim) (Status, error)
 }
 
+// detached returns ctx with its values and without its end.
+func detached(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
 // special tells options that only some strategies have a use for.
 type special struct{ serverTime, replicas bool }
 
@@ -63,8 +71,8 @@ type claim struct {
 	serverTime bool // see WithServerTime
 
 	// To acquire and adopt alone, see WithReplicas.
-	replicas int
-	patience time.Duration
+	replicas       int
+	replicaTimeout time.Duration
 
 	// To extend alone: what the lease is.
 	fence uint64
@@ -103,7 +111,7 @@ func (l *life) settled() bool { return l.refused() || l.state.Load() == lifeOver
 // A grant is what a node answers.
 type grant struct {
 	fence  uint64        // 0: the strategy issues none
-	held   time.Duration // refused: what is left of the holder's lease; 0 when unknown
+	left   time.Duration // refused: what is left of the holder's lease; 0 when unknown
 	found  bool          // granted: the token had the key already
 	lookAt time.Duration // granted: look again after so long, also without renewal; 0: no need
 	status *Status       // to inspect alone
@@ -111,7 +119,7 @@ type grant struct {
 	// Refused, where claim.entry asked for a place in the queue.
 	holder string        // the token that has the key
 	fresh  bool          // the place is new
-	head   bool          // nobody is before; held is of use then
+	head   bool          // nobody is before; left is of use then
 	at     time.Duration // what the clock of Redis showed; 0: it was not asked
 }
 

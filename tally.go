@@ -3,11 +3,8 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // An outcome is what a node's answer counts as.
@@ -117,8 +114,8 @@ func (t *tally) soonest() time.Duration {
 		case j == nil:
 		case j.err == nil:
 			free = append(free, 0)
-		case outcomeOf(j) == held && j.grant.held > 0:
-			free = append(free, j.grant.held)
+		case outcomeOf(j) == held && j.grant.left > 0:
+			free = append(free, j.grant.left)
 		}
 	}
 	if len(free) < t.quorum {
@@ -126,9 +123,4 @@ func (t *tally) soonest() time.Duration {
 	}
 	slices.Sort(free)
 	return free[t.quorum-1]
-}
-
-// same reports whether two clients are one.
-func same(a, b redis.UniversalClient) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }

@@ -18,7 +18,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, er
 	defer e.turns.give(r.place.key)
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
-		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.held)) {
+		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.left)) {
 			return nil, &gaveUp{ctxError(ctx), trouble}
 		}
 		// Every attempt has a token of its own: what an earlier one left is given back by its token
@@ -113,5 +113,17 @@ func (t *turns) leave(key string, mine *turn) {
 	defer t.mu.Unlock()
 	if mine.users--; mine.users == 0 {
 		delete(t.keys, key)
+	}
+}
+
+// sleep waits for d and reports whether ctx let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }

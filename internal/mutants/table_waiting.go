@@ -10,8 +10,8 @@ var waits = []mutant{
 	},
 	{
 		name: "a refusal that does not tell the holder's lease", rule: "15", file: "operations.go",
-		old:   `g.held = max(milliseconds(left), time.Millisecond)`,
-		new:   `g.held = 0`,
+		old:   `g.left = max(milliseconds(left), time.Millisecond)`,
+		new:   `g.left = 0`,
 		tests: "TestCrashedHolderCostsItsTTL",
 	},
 	{
@@ -69,7 +69,7 @@ var waits = []mutant{
 		tests: "TestCtxEndsACallInMidCommand/client",
 	},
 	{
-		name: "ctx not honoured between attempts", rule: "17", file: "node.go",
+		name: "ctx not honoured between attempts", rule: "17", file: "wait.go",
 		old: `case <-ctx.Done():
 		return false
 `,
