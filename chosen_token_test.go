@@ -2,10 +2,12 @@ package redlatch
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -63,4 +65,73 @@ func TestAdoptedLockOutlivesItsParent(t *testing.T) {
 		j.land(grant{found: found}, nil)
 	}
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond, "it was nobody's")
+}
+
+// TestStrayOfAChosenTokenIsLeft is rule 4: after an Unlock the token may have been used again.
+func TestStrayOfAChosenTokenIsLeft(t *testing.T) {
+	t.Parallel()
+	m, n := oneNode(t)
+	require.NoError(t, m.Set("k", "mine"))
+	c := quorumClaim(70)
+	c.chosen = true
+	c.life.state.Store(lifeOver)
+	n.chase(t.Context(), release, c)
+	<-time.After(2 * firstLook)
+	require.True(t, m.Exists("k"))
+}
+
+// TestFlightOfALostLockIsLeftToItsAdopter is rule 4, where nobody reads the reply: in a pipeline.
+func TestFlightOfALostLockIsLeftToItsAdopter(t *testing.T) {
+	t.Parallel()
+	m, n := oneNode(t)
+	client := n.client.(*redis.Client)
+	require.NoError(t, client.ScriptLoad(t.Context(), acquireSource).Err())
+	on := &inFlight{began: make(chan struct{}), letGo: make(chan struct{})}
+	client.AddHook(on)
+	pipeline, err := client.AutoPipeline()
+	require.NoError(t, err)
+	n.client, n.near = pipeline, nearBy(pipeline)
+	c := quorumClaim(70)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-on.began
+		cancel()
+	}()
+	_, err = n.do(ctx, acquire, c, form{undo: release})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, m.Set("k", "mine")) // by a later attempt, whose lock was adopted
+	c.life.state.Store(lifeLost)
+	close(on.letGo)
+	require.Eventually(t, func() bool { return m.Exists("{k}:fence:k") }, 10*time.Second, time.Millisecond, "it has landed")
+	<-time.After(firstLook)
+	require.True(t, m.Exists("k"))
+}
+
+// inFlight keeps the first script from its way until it is let go.
+type inFlight struct {
+	scripts      atomic.Int64
+	began, letGo chan struct{}
+}
+
+func (h *inFlight) hold(cmd redis.Cmder) {
+	if cmd.Name() == "evalsha" && h.scripts.Add(1) == 1 {
+		close(h.began)
+		<-h.letGo
+	}
+}
+
+func (h *inFlight) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *inFlight) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.hold(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *inFlight) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.hold(cmds[0])
+		return next(ctx, cmds)
+	}
 }

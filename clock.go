@@ -17,10 +17,10 @@ func validity(ttl time.Duration, factor float64) time.Duration {
 	return ttl - time.Duration(float64(ttl)*factor) - margin
 }
 
-// ttlFor returns the least TTL, in whole milliseconds, that is trusted for d, or the longest there is.
+// ttlFor returns the least TTL, in whole milliseconds, that is trusted for d, or a century.
 func ttlFor(d time.Duration, factor float64) time.Duration {
 	ms := math.Ceil((float64(d) + float64(margin)) / (1 - factor) / float64(time.Millisecond))
-	return milliseconds(int64(min(ms, math.MaxInt64/float64(time.Millisecond))))
+	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
 // An instant is one moment on both clocks of this machine. The monotonic clock may stand still

@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -56,20 +57,23 @@ func (c *crew) silentSince(t time.Time) bool {
 func (c *crew) start(j *job) {
 	c.mu.Lock()
 	if j.ordered {
-		on, busy := c.lanes[j.claim.key]
+		_, busy := c.lanes[j.claim.key]
 		if busy && j.last && c.withdrawLocked(j) {
 			c.mu.Unlock()
 			j.settle(grant{}, ErrLost) // nothing was ever sent for this token
 			return
 		}
-		if busy && len(on.jobs) >= longestLane && c.silentSince(on.since) {
+		if busy && c.crowdedLocked(j.claim.key) {
 			c.mu.Unlock()
+			if j.last {
+				j.claim.life.shed.Store(true)
+			}
 			j.settle(grant{}, &undone{errSheds})
 			return
 		}
 		if busy {
 			c.listLocked(j)
-			on = c.lanes[j.claim.key]
+			on := c.lanes[j.claim.key]
 			on.jobs = append(on.jobs, j)
 			c.lanes[j.claim.key] = on
 			c.mu.Unlock()
@@ -101,6 +105,24 @@ func (c *crew) start(j *job) {
 	}
 	c.mu.Unlock()
 	go c.work(j)
+}
+
+// crowdedLocked reports whether too many jobs wait for one on key that is not answered. It forgets
+// those that nobody waits for any more.
+func (c *crew) crowdedLocked(key string) bool {
+	on := c.lanes[key]
+	if len(on.jobs) < longestLane || !c.silentSince(on.since) {
+		return false
+	}
+	on.jobs = slices.DeleteFunc(on.jobs, func(j *job) bool {
+		needless := j.settled.Load() && !j.last
+		if needless {
+			c.strikeLocked(j)
+		}
+		return needless
+	})
+	c.lanes[key] = on
+	return len(on.jobs) >= longestLane
 }
 
 // withdrawLocked takes the jobs of j's token that were not sent yet out of the lane that j would

@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -122,4 +123,36 @@ func TestBusyKeyLetsOthersThrough(t *testing.T) {
 		}
 		require.Equal(t, []string{"hot", "cold", "hot", "hot"}, order)
 	})
+}
+
+// TestShedReleaseLeavesNoOrphan is rule 4: where the release of an acquire under way is shed, the acquire is
+// undone when it lands. Jobs that nobody waits for any more leave their room to it.
+func TestShedReleaseLeavesNoOrphan(t *testing.T) {
+	for name, shed := range map[string]bool{"behind releases": true, "behind jobs that nobody waits for": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(nil, mostOfQuorum)
+				began, letGo := make(chan string, 1000), make(chan struct{})
+				op := goesOn(began, letGo)
+				mine := &claim{place: place{key: "k"}, token: "mine", bound: time.Minute, life: new(life)}
+				undone := false
+				n.start(t.Context(), op, mine, form{ordered: true, undo: func(*job, *claim) (grant, error) {
+					undone = true
+					return grant{}, nil
+				}})
+				for range longestLane {
+					c := &claim{place: place{key: "k"}, token: "other", bound: time.Millisecond, life: new(life)}
+					n.start(t.Context(), op, c, form{last: shed, ordered: true})
+				}
+				time.Sleep(longSilence + time.Millisecond)
+				mine.life.state.Store(lifeReleased)
+				release := n.start(t.Context(), op, mine, form{last: true, ordered: true})
+				close(letGo)
+				<-release.ended
+				require.Equal(t, shed, errors.Is(release.err, errSheds))
+				synctest.Wait()
+				require.Equal(t, shed, undone)
+			})
+		})
+	}
 }

@@ -46,7 +46,7 @@ type request struct {
 	cfg      *config
 	started  instant
 	attempts int
-	end      error // of ctx, where it had ended when the last attempt came back
+	end      error // of ctx, where the last attempt came to nothing but that, or to a refusal
 }
 
 // request checks what a caller asks for, before anything is sent.
@@ -164,7 +164,10 @@ func (l *lease) attempt(ctx context.Context, r *request, entry string) (*Lock, g
 	}
 	start := l.engine.now()
 	g, err := l.engine.strategy.acquire(ctx, c)
-	r.end = ctx.Err()
+	r.end = nil
+	if end := ctx.Err(); errors.Is(err, end) || errors.Is(err, ErrNotAcquired) {
+		r.end = end
+	}
 	length := validity(c.ttl, r.cfg.drift)
 	switch {
 	case err != nil:

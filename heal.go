@@ -50,7 +50,7 @@ func heal(j *job, c *claim) (grant, error) {
 	case err != nil:
 		return grant{}, err
 	case reply == int64(1):
-		return grant{}, nil
+		return grant{found: true}, nil // an adopter may count on it by now
 	case reply == int64(0):
 		return grant{}, ErrNotAcquired
 	}

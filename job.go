@@ -141,11 +141,15 @@ func (j *job) land(g grant, err error) {
 	if waited || j.undo == nil || surelyNot(err) && !queued {
 		return
 	}
-	// A lock that was lost may live on by its token, where somebody adopted it: nothing of that is undone.
 	life := j.claim.life
-	newly := life.lost() && err == nil && !g.found
-	if newly || life.refused() || life.released() && !j.ordered {
-		life.undone.Store(true)
-		j.node.start(context.WithoutCancel(j.Context), j.undo, j.claim, form{last: true, ordered: j.ordered})
+	switch {
+	case life.refused():
+	case life.lost() && err == nil && !g.found: // What was found may be an adopter's, who has the token.
+	case life.released() && !j.ordered:
+	case life.released() && life.shed.Load() && !j.claim.chosen: // No release is ordered behind it.
+	default:
+		return
 	}
+	life.undone.Store(true)
+	j.node.start(context.WithoutCancel(j.Context), j.undo, j.claim, form{last: true, ordered: j.ordered})
 }

@@ -4,7 +4,6 @@ import (
 	_ "embed" // for the scripts
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 )
@@ -176,9 +175,12 @@ func readStatus(reply any) (Status, error) {
 	return st, nil
 }
 
-// milliseconds returns n ms, or the longest duration where that is less.
+// longest is a century, so that sums of such times are none too long for a Duration.
+const longest = 100 * 365 * 24 * time.Hour
+
+// milliseconds returns n ms, or the longest time where that is less.
 func milliseconds(n int64) time.Duration {
-	return time.Duration(min(n, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+	return time.Duration(min(n, longest.Milliseconds())) * time.Millisecond
 }
 
 // integer returns the integer at i of a reply, if there is one.

@@ -44,9 +44,8 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		first := r.attempts == 0
 		lock, err := e.waitFor(ctx, r, l, trouble)
-		if first || !vain(err) {
+		if r.attempts == 1 || !vain(err) {
 			return lock, err
 		}
 		trouble = err

@@ -104,7 +104,7 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	if err == nil && c.fenced {
 		fence, err = r.agree(ctx, &ask, t)
 	}
-	if err == nil && t.found() { // A lock of before: its votes may end before the lease.
+	if err == nil && c.chosen && t.found() { // A lock of before: its votes may end before the lease.
 		again := *c
 		again.life = nil // nothing is healed
 		err = r.extend(ctx, &again)

@@ -176,3 +176,34 @@ func TestHungNodeDelaysNoInspect(t *testing.T) {
 	require.Zero(t, st)
 	require.Less(t, time.Since(begin), 10*time.Second)
 }
+
+// TestDeadQuorumIsTroubleWhileItIsGivenBack is rule 16: ctx ends while two slow nodes give their votes back.
+func TestDeadQuorumIsTroubleWhileItIsGivenBack(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, true, redlatch.WithOpTimeout(500*time.Millisecond))
+	for _, p := range n.proxies[2:] {
+		p.Refuse()
+	}
+	for _, p := range n.proxies[:2] {
+		p.Delay(400 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	defer cancel()
+	_, err := l.Lock(ctx, "k")
+	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
+	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+}
+
+// TestLostReplyIsNoRecovery: an acquire that is sent again finds its own vote, which lasts for its TTL.
+func TestLostReplyIsNoRecovery(t *testing.T) {
+	direct, p, client := behindProxy(t)
+	l, err := redlatch.NewRedlock([]redis.UniversalClient{client}, longTTL)
+	require.NoError(t, err)
+	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+	require.NoError(t, direct.ConfigResetStat(t.Context()).Err())
+	p.LoseReplies(1, "evalsha")
+	mustLock(t, l, "k", redlatch.WithoutRenewal())
+	require.Equal(t, 1, p.Lost())
+	stats := direct.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_evalsha")
+	require.Contains(t, stats, "calls=2,")
+}

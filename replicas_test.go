@@ -277,34 +277,49 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 // a waiter, who tries again later.
 func TestUnconfirmedWaiterKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
-	m := miniredis.RunT(t) // it has no replicas
-	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	l := newLocker(t, client, redlatch.WithBackoff(func(int) time.Duration { return 50 * time.Millisecond }))
-	holder := mustLock(t, l, "k")
-	ctx, cancel := context.WithCancel(t.Context())
-	waited := make(chan error, 1)
-	go func() {
-		_, err := l.Lock(ctx, "k", redlatch.WithReplicas(1, 10*time.Millisecond))
-		waited <- err
-	}()
-	eventually(t, "it waits", func() bool { return m.Exists("{k}:queue:k") })
-	require.NoError(t, holder.Unlock(t.Context()))
-	for range 5 {
-		eventually(t, "others get the lock", func() bool {
-			lock, err := l.TryLock(t.Context(), "k")
-			if err != nil {
-				return false
+	for name, waited := range map[string]bool{"at first": false, "after a wait": true} { // with a subscription
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := miniredis.RunT(t) // it has no replicas
+			client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+			t.Cleanup(func() { _ = client.Close() })
+			l := newLocker(t, client, redlatch.WithBackoff(func(int) time.Duration { return 50 * time.Millisecond }))
+			wait := func(ctx context.Context, opts ...redlatch.Option) <-chan error {
+				holder := mustLock(t, l, "k")
+				ended := make(chan error, 1)
+				go func() {
+					lock, err := l.Lock(ctx, "k", opts...)
+					if err == nil {
+						err = lock.Unlock(ctx)
+					}
+					ended <- err
+				}()
+				eventually(t, "it waits", func() bool { return m.Exists("{k}:queue:k") })
+				require.NoError(t, holder.Unlock(t.Context()))
+				return ended
 			}
-			require.NoError(t, lock.Unlock(t.Context()))
-			return true
+			if waited {
+				require.NoError(t, <-wait(t.Context()))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := wait(ctx, redlatch.WithReplicas(1, 10*time.Millisecond))
+			for range 5 {
+				eventually(t, "others get the lock", func() bool {
+					lock, err := l.TryLock(t.Context(), "k")
+					if err != nil {
+						return false
+					}
+					require.NoError(t, lock.Unlock(t.Context()))
+					return true
+				})
+			}
+			cancel()
+			err := <-ended
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			eventually(t, "nothing is left", func() bool { return !m.Exists("k") && !m.Exists("{k}:queue:k") })
 		})
 	}
-	cancel()
-	err := <-waited
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-	eventually(t, "nothing is left", func() bool { return !m.Exists("k") && !m.Exists("{k}:queue:k") })
 }
 
 // TestReplicasInACluster: WAIT goes to the master of the key, on the connection of the grant.

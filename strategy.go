@@ -84,6 +84,7 @@ type claim struct {
 type life struct {
 	state  atomic.Int32
 	undone atomic.Bool // a straggler that landed after the end was undone
+	shed   atomic.Bool // a node that answers nothing was not sent the release
 }
 
 const (

@@ -23,9 +23,12 @@ func strays(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout() && !neverLeft(err)
 }
 
-// chase has what a stray of c takes after its lease has ended given back soon. The timers are its
-// own, and end with the last look.
+// chase has what a stray of c takes after its lease has ended given back soon, unless the caller chose
+// the token, and may use it again by then. The timers are its own, and end with the last look.
 func (n *node) chase(ctx context.Context, undo operation, c *claim) {
+	if c.chosen {
+		return
+	}
 	ctx = detached(ctx)
 	var lookAfter func(pause time.Duration)
 	lookAfter = func(pause time.Duration) {

@@ -145,6 +145,9 @@ func TestPauseEndsWithTheHoldersLease(t *testing.T) {
 	slow := &config{backoff: func(int) time.Duration { return time.Hour }}
 	require.Equal(t, time.Hour, slow.pause(1, 0))
 	require.Equal(t, 51*time.Millisecond, slow.pause(1, 50*time.Millisecond))
+	d := (&config{}).pause(1, longest)
+	require.Positive(t, d)
+	require.Less(t, d, shortestPause)
 	hasty := &config{backoff: func(int) time.Duration { return -1 }}
 	require.Equal(t, time.Millisecond, hasty.pause(1, 0))
 	for attempt := 1; attempt < 100; attempt++ {

@@ -46,7 +46,7 @@ var ends = []mutant{
 	},
 	{
 		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "lease.go",
-		old:   `if lost == nil || !l.claim.chosen {`,
+		old:   `if lost == nil || !l.claim.chosen || l.ousted {`,
 		new:   `if lost == nil {`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
@@ -158,14 +158,26 @@ var ends = []mutant{
 	},
 	{
 		name: "the Unlock of a lost chosen token deletes the next one's", rule: "7", file: "lease.go",
-		old:   `if lost == nil || !l.claim.chosen {`,
+		old:   `if lost == nil || !l.claim.chosen || l.ousted {`,
 		new:   `if true {`,
 		tests: "TestUnlockOfALostChosenToken",
 	},
 	{
 		name: "a straggler deletes an adopter's lock", rule: "4", file: "job.go",
-		old:   `newly := life.lost() && err == nil && !g.found`,
-		new:   `newly := life.lost()`,
+		old:   `case life.lost() && err == nil && !g.found:`,
+		new:   `case life.lost():`,
 		tests: "TestAdoptedLock",
+	},
+	{
+		name: "a stray of a chosen token is chased", rule: "4", file: "stray.go",
+		old:   `if c.chosen {`,
+		new:   `if false {`,
+		tests: "TestStrayOfAChosenToken",
+	},
+	{
+		name: "a flight of a lost lock deletes an adopter's", rule: "4", file: "near.go",
+		old:   `j.land(grant{found: true}, err)`,
+		new:   `j.land(grant{}, err)`,
+		tests: "TestFlightOfALostLock",
 	},
 }

@@ -53,7 +53,7 @@ var inputs = []mutant{
 	},
 	{
 		name: "a time that overflows", rule: "20", file: "operations.go",
-		old:   `min(n, int64(math.MaxInt64/time.Millisecond))`,
+		old:   `min(n, longest.Milliseconds())`,
 		new:   `min(n, math.MaxInt64)`,
 		tests: "TestLongestTimes",
 	},

@@ -111,4 +111,10 @@ var queues = []mutant{
 		new:   ``,
 		tests: "TestLostQueueIsRemembered",
 	},
+	{
+		name: "what no replica confirmed ends a wait", rule: "18", file: "queue.go",
+		old:   `if r.attempts == 1 || !vain(err) {`,
+		new:   `if true {`,
+		tests: "TestUnconfirmedWaiter",
+	},
 }

@@ -28,8 +28,8 @@ var quorums = []mutant{
 	},
 	{
 		name: "a straggler of a lost lock stays", rule: "4", file: "job.go",
-		old:   `newly := life.lost() && err == nil && !g.found`,
-		new:   `newly := false`,
+		old:   `case life.lost() && err == nil && !g.found:`,
+		new:   `case false:`,
 		tests: "TestStragglerOfALostLockIsReleased",
 	},
 	{
@@ -105,7 +105,7 @@ var quorums = []mutant{
 	},
 	{
 		name: "a lane without an end", rule: "Redlock", file: "crew.go",
-		old:   `if busy && len(on.jobs) >= longestLane && c.silentSince(on.since) {`,
+		old:   `if busy && c.crowdedLocked(j.claim.key) {`,
 		new:   `if false {`,
 		tests: "TestLaneOfAHungNode",
 	},
@@ -129,7 +129,7 @@ var quorums = []mutant{
 	},
 	{
 		name: "votes of before that end before the lease", rule: "2", file: "redlock.go",
-		old:   `if err == nil && t.found() {`,
+		old:   `if err == nil && c.chosen && t.found() {`,
 		new:   `if false {`,
 		tests: "TestRecoveredLock",
 	},
@@ -172,5 +172,23 @@ var quorums = []mutant{
 		old:   `(most >= r.quorum || most+t.pending() < r.quorum)`,
 		new:   `most >= r.quorum`,
 		tests: "TestHungNodeDelaysNoInspect",
+	},
+	{
+		name: "the acquire of a shed release stays", rule: "4", file: "job.go",
+		old:   `case life.released() && life.shed.Load() && !j.claim.chosen:`,
+		new:   `case false:`,
+		tests: "TestShedReleaseLeavesNoOrphan",
+	},
+	{
+		name: "jobs that nobody waits for keep their room", rule: "Redlock", file: "crew.go",
+		old:   `needless := j.settled.Load() && !j.last`,
+		new:   `needless := false`,
+		tests: "TestShedReleaseLeavesNoOrphan",
+	},
+	{
+		name: "a lost reply taken for a recovery", rule: "Redlock", file: "redlock.go",
+		old:   `if err == nil && c.chosen && t.found() {`,
+		new:   `if err == nil && t.found() {`,
+		tests: "TestLostReplyIsNoRecovery",
 	},
 }

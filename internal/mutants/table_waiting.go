@@ -102,4 +102,10 @@ var waits = []mutant{
 		new:   `case false:`,
 		tests: "TestTroubleIsNoRefusal",
 	},
+	{
+		name: "a dead quorum is forgotten while it is given back", rule: "16", file: "engine.go",
+		old:   `errors.Is(err, end) || errors.Is(err, ErrNotAcquired)`,
+		new:   `true`,
+		tests: "TestDeadQuorumIsTrouble",
+	},
 }
