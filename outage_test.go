@@ -144,13 +144,13 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
 	var renewed atomic.Int64
-	l := newLocker(t, client, redlatch.WithTTL(time.Second), redlatch.WithOpTimeout(5*time.Second), redlatch.WithHooks(redlatch.Hooks{
+	l := newLocker(t, client, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(5*time.Second), redlatch.WithHooks(redlatch.Hooks{
 		Renewed: func(redlatch.Event) { renewed.Add(1) },
 	}))
 	lock := mustLock(t, l, "k")
 	cut := time.NewTicker(200 * time.Millisecond)
 	defer cut.Stop()
-	for range 15 {
+	for range 30 {
 		<-cut.C
 		p.Cut()
 	}

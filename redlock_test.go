@@ -140,22 +140,27 @@ func TestEvenNumberOfNodesNeedsMoreThanHalf(t *testing.T) {
 func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
-	l := n.locker(t, true)
+	l := n.locker(t, true, redlatch.WithOpTimeout(10*time.Second))
 	cycles := func(workers, each int) {
 		var wg sync.WaitGroup
-		var failures atomic.Int64
+		failures := make(chan error, workers)
 		for w := range workers {
 			wg.Go(func() {
 				for range each {
 					lock, err := l.TryLock(t.Context(), fmt.Sprint("k", w))
-					if err != nil || lock.Unlock(t.Context()) != nil {
-						failures.Add(1)
+					if err == nil {
+						err = lock.Unlock(t.Context())
+					}
+					if err != nil {
+						failures <- err
+						return
 					}
 				}
 			})
 		}
 		wg.Wait()
-		require.Zero(t, failures.Load(), "an attempt must not refuse its own successor")
+		close(failures)
+		require.NoError(t, <-failures, "an attempt must not refuse its own successor")
 		n.noLocks(t)
 	}
 	cycles(8, 1250)
