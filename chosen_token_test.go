@@ -46,6 +46,27 @@ func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
 	})
 }
 
+// TestUnlockOfALostMigrationDeletesNothing is rule 7: so may it on the side that was not lost.
+func TestUnlockOfALostMigrationDeletesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, from := bubbleRedis(t)
+		m, to := bubbleRedis(t)
+		one, err := NewSetNXPX(from)
+		require.NoError(t, err)
+		two, err := NewSetNXPX(to)
+		require.NoError(t, err)
+		both, err := NewMigration(one, two)
+		require.NoError(t, err)
+		lost := granted(t, both, WithToken("job-7"), WithTTL(time.Second), WithoutRenewal())
+		time.Sleep(2 * time.Second)
+		next := granted(t, both, WithToken("job-7"))
+		require.ErrorIs(t, lost.Unlock(t.Context()), ErrLost)
+		require.True(t, m.Exists("k"))
+		require.NoError(t, next.Unlock(t.Context()))
+		require.False(t, m.Exists("k"))
+	})
+}
+
 // TestAdoptedLockOutlivesItsParent is rule 4: where a lease was lost, its token may be somebody's who
 // adopted it, and what comes late for it is not given back.
 func TestAdoptedLockOutlivesItsParent(t *testing.T) {
@@ -78,6 +99,11 @@ func TestStrayOfAChosenTokenIsLeft(t *testing.T) {
 	n.chase(t.Context(), release, c)
 	<-time.After(2 * firstLook)
 	require.True(t, m.Exists("k"))
+
+	left := make(chan struct{}, 10)
+	c.entry = "its place"
+	n.chase(t.Context(), func(*job, *claim) (grant, error) { left <- struct{}{}; return grant{}, nil }, c)
+	<-left // the place in the queue
 }
 
 // TestFlightOfALostLockIsLeftToItsAdopter is rule 4, where nobody reads the reply: in a pipeline.

@@ -102,6 +102,9 @@ func TestLongestTimesStayTheLongest(t *testing.T) {
 	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 / 100 * 99, math.MaxInt64 / 2} {
 		require.Equal(t, longest, ttlFor(d, 0.01))
 	}
+	cfg, err := defaults().with([]Option{WithTTL(math.MaxInt64)})
+	require.NoError(t, err)
+	require.Equal(t, longest, cfg.ttl)
 	g, ok := readRefusal([]any{int64(math.MaxInt64)})
 	require.True(t, ok)
 	require.Equal(t, longest, g.left)

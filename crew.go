@@ -64,10 +64,10 @@ func (c *crew) start(j *job) {
 			return
 		}
 		if busy && c.crowdedLocked(j.claim.key) {
-			c.mu.Unlock()
 			if j.last {
-				j.claim.life.shed.Store(true)
+				j.claim.life.shed.Store(true) // for what is under way, which lands after this
 			}
+			c.mu.Unlock()
 			j.settle(grant{}, &undone{errSheds})
 			return
 		}

@@ -128,8 +128,17 @@ func TestBusyKeyLetsOthersThrough(t *testing.T) {
 // TestShedReleaseLeavesNoOrphan is rule 4: where the release of an acquire under way is shed, the acquire is
 // undone when it lands. Jobs that nobody waits for any more leave their room to it.
 func TestShedReleaseLeavesNoOrphan(t *testing.T) {
-	for name, shed := range map[string]bool{"behind releases": true, "behind jobs that nobody waits for": false} {
+	const underWay = 0 // the attempt, while it takes back what it was granted
+	for name, c := range map[string]struct {
+		shed  bool
+		state int32
+	}{
+		"behind releases":                        {true, lifeReleased},
+		"behind releases, of an attempt refused": {true, underWay},
+		"behind jobs that nobody waits for":      {false, lifeReleased},
+	} {
 		t.Run(name, func(t *testing.T) {
+			shed, state := c.shed, c.state
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(nil, mostOfQuorum)
 				began, letGo := make(chan string, 1000), make(chan struct{})
@@ -145,13 +154,14 @@ func TestShedReleaseLeavesNoOrphan(t *testing.T) {
 					n.start(t.Context(), op, c, form{last: shed, ordered: true})
 				}
 				time.Sleep(longSilence + time.Millisecond)
-				mine.life.state.Store(lifeReleased)
+				mine.life.state.Store(state)
 				release := n.start(t.Context(), op, mine, form{last: true, ordered: true})
 				close(letGo)
 				<-release.ended
 				require.Equal(t, shed, errors.Is(release.err, errSheds))
 				synctest.Wait()
 				require.Equal(t, shed, undone)
+				require.False(t, mine.life.undone.Load(), "one node explains no loss")
 			})
 		})
 	}

@@ -146,10 +146,12 @@ func (j *job) land(g grant, err error) {
 	case life.refused():
 	case life.lost() && err == nil && !g.found: // What was found may be an adopter's, who has the token.
 	case life.released() && !j.ordered:
-	case life.released() && life.shed.Load() && !j.claim.chosen: // No release is ordered behind it.
+	case life.shed.Load() && !j.claim.chosen: // No release is ordered behind it.
 	default:
 		return
 	}
-	life.undone.Store(true)
+	if !j.ordered { // Of many nodes, what one gave back explains no loss.
+		life.undone.Store(true)
+	}
 	j.node.start(context.WithoutCancel(j.Context), j.undo, j.claim, form{last: true, ordered: j.ordered})
 }

@@ -32,7 +32,6 @@ type lease struct {
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
 	held      weak.Pointer[Lock] // the same from then on: it empties when the caller drops it
 	released  bool               // Unlock was called
-	ousted    bool               // what it belongs to was lost; nobody else can have its token
 	err       error              // why the lease ended, nil before
 	done      chan struct{}      // nil until somebody asks
 	contexts  map[context.Context]context.CancelCauseFunc
@@ -111,7 +110,6 @@ func (l *lease) end(err error) {
 	l.mu.Lock()
 	before := l.err
 	if before == nil {
-		l.ousted = true
 		l.endLocked(err)
 	}
 	after := l.err
@@ -145,7 +143,7 @@ func (l *lease) release(ctx context.Context) error {
 	l.reportLoss(before, lost)
 
 	var err error
-	if lost == nil || !l.claim.chosen || l.ousted {
+	if lost == nil || !l.claim.chosen {
 		l.life.state.Store(lifeReleased)
 		err = l.engine.strategy.release(detached(ctx), &l.claim)
 		l.life.state.Store(lifeOver)

@@ -439,19 +439,3 @@ func TestMigrationOfMigrationsHoldsAll(t *testing.T) {
 		}
 	})
 }
-
-// TestMigrationWithAChosenTokenLeavesNeither: the side that was lost is another's matter, the other side is
-// given back, for nobody else can have it.
-func TestMigrationWithAChosenTokenLeavesNeither(t *testing.T) {
-	one, two := miniredis.RunT(t), miniredis.RunT(t)
-	side := func(m *miniredis.Miniredis) redlatch.Locker {
-		client := redis.NewClient(&redis.Options{Addr: m.Addr()})
-		t.Cleanup(func() { _ = client.Close() })
-		return newLocker(t, client, longTTL)
-	}
-	lock := mustLock(t, newMigration(t, side(one), side(two)), "k", redlatch.WithToken("job-7"))
-	one.Del("k")
-	require.ErrorIs(t, lock.Extend(t.Context(), 2*time.Hour), redlatch.ErrLost)
-	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
-	require.False(t, two.Exists("k"))
-}

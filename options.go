@@ -65,7 +65,7 @@ func (cfg *config) bound() time.Duration {
 }
 
 // WithTTL sets how long a lock lasts when nothing renews it: the default is 10 s, the least 1 ms,
-// and a fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process
+// the most a century, and a fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process
 // sooner; a long one rides out a longer outage of Redis. One of 2 ms or less is used up by [WithDrift]:
 // such a lock is never granted, and the error is ErrLost.
 func WithTTL(d time.Duration) Option {
@@ -73,7 +73,7 @@ func WithTTL(d time.Duration) Option {
 		if d < time.Millisecond {
 			return invalid("WithTTL(%v): below 1ms", d)
 		}
-		cfg.ttl = d.Truncate(time.Millisecond)
+		cfg.ttl = min(d, longest).Truncate(time.Millisecond)
 		return nil
 	}
 }

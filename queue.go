@@ -56,7 +56,9 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 }
 
 // vain reports whether a grant was none, for err, and was given back: another token has to be tried.
-func vain(err error) bool { return errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated) }
+func vain(err error) bool {
+	return (errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated)) && !errors.As(err, new(*gaveUp))
+}
 
 // waitFor waits until l is granted, or until that was in vain. trouble is why the last attempt failed,
 // where not for another owner.

@@ -23,10 +23,11 @@ func strays(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout() && !neverLeft(err)
 }
 
-// chase has what a stray of c takes after its lease has ended given back soon, unless the caller chose
-// the token, and may use it again by then. The timers are its own, and end with the last look.
+// chase has what a stray of c takes after its lease has ended given back soon, but no lock of a token
+// that the caller chose, and may use again by then. The timers are its own, and end with the last
+// look.
 func (n *node) chase(ctx context.Context, undo operation, c *claim) {
-	if c.chosen {
+	if c.chosen && c.entry == "" {
 		return
 	}
 	ctx = detached(ctx)

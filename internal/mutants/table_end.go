@@ -46,7 +46,7 @@ var ends = []mutant{
 	},
 	{
 		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "lease.go",
-		old:   `if lost == nil || !l.claim.chosen || l.ousted {`,
+		old:   `if lost == nil || !l.claim.chosen {`,
 		new:   `if lost == nil {`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
@@ -158,7 +158,7 @@ var ends = []mutant{
 	},
 	{
 		name: "the Unlock of a lost chosen token deletes the next one's", rule: "7", file: "lease.go",
-		old:   `if lost == nil || !l.claim.chosen || l.ousted {`,
+		old:   `if lost == nil || !l.claim.chosen {`,
 		new:   `if true {`,
 		tests: "TestUnlockOfALostChosenToken",
 	},
@@ -170,7 +170,7 @@ var ends = []mutant{
 	},
 	{
 		name: "a stray of a chosen token is chased", rule: "4", file: "stray.go",
-		old:   `if c.chosen {`,
+		old:   `if c.chosen && c.entry == "" {`,
 		new:   `if false {`,
 		tests: "TestStrayOfAChosenToken",
 	},

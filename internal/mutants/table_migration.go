@@ -134,10 +134,4 @@ var migrations = []mutant{
 		new:   `for _, side := range []Locker{m.from} {`,
 		tests: "TestMigrationRefusesWhatOneSideCannotServe",
 	},
-	{
-		name: "a lost side keeps the other's key", rule: "Migration", file: "lease.go",
-		old:   `!l.claim.chosen || l.ousted {`,
-		new:   `!l.claim.chosen {`,
-		tests: "TestMigrationWithAChosenToken",
-	},
 }

@@ -175,7 +175,7 @@ var quorums = []mutant{
 	},
 	{
 		name: "the acquire of a shed release stays", rule: "4", file: "job.go",
-		old:   `case life.released() && life.shed.Load() && !j.claim.chosen:`,
+		old:   `case life.shed.Load() && !j.claim.chosen:`,
 		new:   `case false:`,
 		tests: "TestShedReleaseLeavesNoOrphan",
 	},
