@@ -146,7 +146,7 @@ func TestPausedAttemptNeverReturnsALock(t *testing.T) {
 		_, err := l.TryLock(context.Background(), "k", redlatch.WithTTL(300*time.Millisecond), redlatch.WithOpTimeout(time.Minute))
 		result <- err
 	}()
-	eventually(t, "the attempt took the key", func() bool { return n.have(t, "k") == 5 })
+	eventually(t, "the attempt took the key", func() bool { return n.have(t, "{k}:fence:k") == 5 }) // which lasts
 	other, err := n.locker(t, false, redlatch.WithTTL(time.Minute)).Lock(t.Context(), "k")
 	require.NoError(t, err)
 	for _, p := range n.proxies {
