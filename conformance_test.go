@@ -119,10 +119,12 @@ var conformance = []conformanceCase{
 		w.gone(t, w.key)
 
 		early := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
+		again := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
 		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
 		lock = mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-10"), redlatch.WithTTL(time.Hour))
 		require.ErrorIs(t, early.Extend(t.Context(), time.Hour), redlatch.ErrLost)
 		require.ErrorIs(t, early.Unlock(t.Context()), redlatch.ErrLost)
+		require.ErrorIs(t, again.Unlock(t.Context()), redlatch.ErrLost)
 		require.NoError(t, lock.Extend(t.Context(), time.Hour))
 		require.NoError(t, lock.Unlock(t.Context()))
 	}},
