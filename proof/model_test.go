@@ -78,6 +78,7 @@ type handleModel struct {
 	renewed  bool
 	looks    bool // it may find out by a look that the key is gone
 	released bool
+	chosen   bool  // the caller chose the token
 	end      error // what Err says for ever; nil before
 }
 
@@ -125,8 +126,8 @@ func (h *handleModel) unlock() error {
 	}
 	alive, mine := h.alive(), h.key.holder() == h.token
 	h.released = true
-	if mine {
-		h.key.drop() // even that of a handle which was lost
+	if mine && (alive || !h.chosen) {
+		h.key.drop() // even that of a handle which was lost, unless the token may be granted anew
 	}
 	if alive {
 		h.end = redlatch.ErrReleased

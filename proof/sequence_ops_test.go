@@ -61,6 +61,9 @@ func (s *sequence) took(lock *redlatch.Lock, name string, ttl time.Duration, ren
 		ttl = ceil(ttl)
 	}
 	h := &handleModel{lock: lock, key: s.keys[name], name: name, token: lock.Token(), ttl: ttl, renewed: renewed, looks: s.rules.wholeSeconds}
+	for _, other := range s.handles {
+		h.chosen = h.chosen || other.token == h.token
+	}
 	h.extends(ttl, s.rules)
 	s.handles = append(s.handles, h)
 	for _, other := range s.handles {
