@@ -17,7 +17,7 @@ import (
 // lab runs the tests of the module's root package, mutated and not.
 type lab struct {
 	root  string // of the module
-	dir   string // for mutated files, removed by close
+	dir   string // for mutated files and what is built of them, removed by close
 	tests []testFile
 }
 
@@ -136,7 +136,10 @@ func (l *lab) test(ctx context.Context, match string, flags ...string) verdict {
 	args := append([]string{"test", "-json", "-count=1", "-timeout=60s", "-vet=off", "-gcflags=-l", "-ldflags=-w", "-run=" + match}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
 	cmd.Dir = l.root
-	cmd.Env = append(os.Environ(), "REDLATCH_REQUIRE_REDIS=1") // a skipped test catches nothing
+	cmd.Env = append(os.Environ(),
+		"REDLATCH_REQUIRE_REDIS=1", // a skipped test catches nothing
+		"GOCACHE="+filepath.Join(l.dir, "cache"),
+	)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var stderr bytes.Buffer
