@@ -30,51 +30,39 @@ func TestWaiterWithAChosenTokenDeletesNothing(t *testing.T) {
 	require.True(t, m.Exists("k"))
 }
 
-// TestUnlockOfALostChosenTokenDeletesNothing is rule 7: the token may have been granted anew.
+// TestUnlockOfALostChosenTokenDeletesNothing is rule 7: the token may have been granted anew, also on the
+// side of a migration that was not lost.
 func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, client := bubbleRedis(t)
-		l, err := NewSetNXPX(client)
-		require.NoError(t, err)
-		lost := granted(t, l, WithToken("job-7"), WithTTL(time.Second), WithoutRenewal())
-		time.Sleep(2 * time.Second)
-		next := granted(t, l, WithToken("job-7"))
-		require.ErrorIs(t, lost.Unlock(t.Context()), ErrLost)
-		require.True(t, m.Exists("k"))
-		require.NoError(t, next.Unlock(t.Context()))
-		require.False(t, m.Exists("k"))
-	})
-}
-
-// TestUnlockOfALostMigrationDeletesNothing is rule 7: so may it on the side that was not lost.
-func TestUnlockOfALostMigrationDeletesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, from := bubbleRedis(t)
-		m, to := bubbleRedis(t)
-		one, err := NewSetNXPX(from)
-		require.NoError(t, err)
-		two, err := NewSetNXPX(to)
-		require.NoError(t, err)
-		both, err := NewMigration(one, two)
-		require.NoError(t, err)
-		lost := granted(t, both, WithToken("job-7"), WithTTL(time.Second), WithoutRenewal())
-		time.Sleep(2 * time.Second)
-		next := granted(t, both, WithToken("job-7"))
-		require.ErrorIs(t, lost.Unlock(t.Context()), ErrLost)
-		require.True(t, m.Exists("k"))
-		require.NoError(t, next.Unlock(t.Context()))
-		require.False(t, m.Exists("k"))
-	})
+	for name, migrating := range map[string]bool{"SetNXPX": false, "Migration": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				l, err := NewSetNXPX(client)
+				require.NoError(t, err)
+				if migrating {
+					_, old := bubbleRedis(t)
+					from, err := NewSetNXPX(old)
+					require.NoError(t, err)
+					l, err = NewMigration(from, l)
+					require.NoError(t, err)
+				}
+				lost := granted(t, l, WithToken("job-7"), WithTTL(time.Second), WithoutRenewal())
+				time.Sleep(2 * time.Second) // the bubble's
+				next := granted(t, l, WithToken("job-7"))
+				require.ErrorIs(t, lost.Unlock(t.Context()), ErrLost)
+				require.True(t, m.Exists("k"))
+				require.NoError(t, next.Unlock(t.Context()))
+				require.False(t, m.Exists("k"))
+			})
+		})
+	}
 }
 
 // TestAdoptedLockOutlivesItsParent is rule 4: where a lease was lost, its token may be somebody's who
 // adopted it, and what comes late for it is not given back.
 func TestAdoptedLockOutlivesItsParent(t *testing.T) {
 	t.Parallel()
-	m, n := oneNode(t)
-	require.NoError(t, m.Set("k", "mine"))
-	c := quorumClaim(70)
-	c.life.state.Store(lifeLost)
+	m, n, c := strayed(t, lifeLost)
 	n.chase(t.Context(), release, c)
 	for _, found := range []bool{true, false} {
 		j := &job{Context: t.Context(), node: n, claim: c, ended: make(chan struct{}), form: form{undo: release}}
@@ -91,11 +79,8 @@ func TestAdoptedLockOutlivesItsParent(t *testing.T) {
 // TestStrayOfAChosenTokenIsLeft is rule 4: after an Unlock the token may have been used again.
 func TestStrayOfAChosenTokenIsLeft(t *testing.T) {
 	t.Parallel()
-	m, n := oneNode(t)
-	require.NoError(t, m.Set("k", "mine"))
-	c := quorumClaim(70)
+	m, n, c := strayed(t, lifeOver)
 	c.chosen = true
-	c.life.state.Store(lifeOver)
 	n.chase(t.Context(), release, c)
 	<-time.After(2 * firstLook)
 	require.True(t, m.Exists("k"))

@@ -17,7 +17,7 @@ func validity(ttl time.Duration, factor float64) time.Duration {
 	return ttl - time.Duration(float64(ttl)*factor) - margin
 }
 
-// ttlFor returns the least TTL, in whole milliseconds, that is trusted for d, or a century.
+// ttlFor returns the least TTL, in whole milliseconds, that is trusted for d, but no longer than longest.
 func ttlFor(d time.Duration, factor float64) time.Duration {
 	ms := math.Ceil((float64(d) + float64(margin)) / (1 - factor) / float64(time.Millisecond))
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))

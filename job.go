@@ -127,7 +127,7 @@ func (j *job) perform() (grant, error) {
 		return grant{}, &undone{context.Canceled}
 	}
 	g, err := j.op(j, j.claim)
-	if j.stray && j.undo != nil {
+	if j.stray {
 		j.node.chase(j.Context, j.undo, j.claim)
 	}
 	return g, err

@@ -136,7 +136,7 @@ func (j *job) follow() {
 		j.node.again(j, err)
 		return
 	}
-	if strays(err) && j.undo != nil {
+	if strays(err) {
 		j.node.chase(j.Context, j.undo, j.claim)
 	}
 	j.land(grant{found: true}, err) // or not: nobody reads the reply

@@ -26,7 +26,7 @@ const (
 )
 
 // queue waits for the lock in Redis's queue. It makes the first attempt itself, where none was
-// made. Nothing but ctx ends the wait.
+// made. Only ctx ends the wait, or what waiting cannot mend.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 	ready := e.lobby.subscription.join()
 	defer e.lobby.subscription.leave()

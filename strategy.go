@@ -64,7 +64,7 @@ type claim struct {
 	bound time.Duration // of one command on one node
 	grain int           // of the clock below a fence counter, in µs; 0: 1
 
-	chosen     bool // the caller chose the token, perhaps to recover a lock: never undone
+	chosen     bool // the caller chose the token, perhaps to recover a lock: only what is surely new is undone
 	fenced     bool // the grant needs a fence
 	placed     bool // the entry may be queued already
 	keep       bool // a lease that the token has already is left as long as it is

@@ -27,7 +27,7 @@ func strays(err error) bool {
 // that the caller chose, and may use again by then. The timers are its own, and end with the last
 // look.
 func (n *node) chase(ctx context.Context, undo operation, c *claim) {
-	if c.chosen && c.entry == "" {
+	if undo == nil || c.chosen && c.entry == "" {
 		return
 	}
 	ctx = detached(ctx)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -99,14 +100,21 @@ func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// strayed returns a claim whose lease has come to state, and a node on which a stray of it took the key.
+func strayed(t *testing.T, state int32) (*miniredis.Miniredis, *node, *claim) {
+	t.Helper()
+	m, n := oneNode(t)
+	require.NoError(t, m.Set("k", "mine"))
+	c := quorumClaim(70)
+	c.life.state.Store(state)
+	return m, n, c
+}
+
 // TestStrayIsLeftToUnlock is rule 7: what a stray took while the lease lasted, Unlock releases, and it
 // is not told of a loss. What lands later is given back, what a heal took too.
 func TestStrayIsLeftToUnlock(t *testing.T) {
 	t.Parallel()
-	m, n := oneNode(t)
-	require.NoError(t, m.Set("k", "mine"))
-	c := quorumClaim(70)
-	c.life.state.Store(lifeReleased)
+	m, n, c := strayed(t, lifeReleased)
 	n.chase(t.Context(), release, c)
 	<-time.After(2 * firstLook)
 	require.True(t, m.Exists("k"), "Unlock is about to release it")

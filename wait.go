@@ -9,8 +9,8 @@ import (
 )
 
 // poll takes the key's turn in this process and then looks until the lock is granted or ctx is
-// done. Nothing else ends a wait: Redis may restart meanwhile. refusal is what the first attempt
-// was told.
+// done. Nothing that waiting may mend ends it: Redis may restart meanwhile. refusal is what the
+// first attempt was told.
 func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, error) {
 	if !e.turns.take(ctx, r.place.key) {
 		return nil, &gaveUp{ctx: ctxError(ctx)}

@@ -170,8 +170,8 @@ var ends = []mutant{
 	},
 	{
 		name: "a stray of a chosen token is chased", rule: "4", file: "stray.go",
-		old:   `if c.chosen && c.entry == "" {`,
-		new:   `if false {`,
+		old:   `c.chosen && c.entry == ""`,
+		new:   `false`,
 		tests: "TestStrayOfAChosenToken",
 	},
 	{
