@@ -31,6 +31,8 @@ type crew struct {
 	most    int             // workers there may be; set before the first job
 	working int             // workers that have a job
 	full    time.Time       // when all of them first had one, since the node last answered
+	flights int             // commands that their callers have left
+	crowded time.Time       // when there were as many as there may be workers
 	heard   time.Time       // when a job last was answered
 	waiting []*job          // for a worker, in order
 	lanes   map[string]lane // by key, while an ordered job is under way on it
@@ -162,9 +164,7 @@ func (c *crew) work(j *job) {
 		g, err := j.perform()
 		c.mu.Lock()
 		c.strikeLocked(j)
-		if err == nil || answered(err) || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLost) {
-			c.heard = time.Now()
-		}
+		c.hearLocked(err)
 		next := c.afterLocked(j)
 		if next == nil {
 			c.working--
@@ -199,18 +199,50 @@ func (c *crew) afterLocked(j *job) *job {
 	return next
 }
 
-// list has j settled at its deadline, unless it is struck off before.
-func (c *crew) list(j *job) {
+// list has j, which its caller carries out, settled at its deadline, unless it is struck off before.
+// It does not where the node sheds.
+func (c *crew) list(j *job) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.flights >= c.most && c.silentSince(c.crowded) {
+		return false
+	}
 	c.listLocked(j)
+	return true
 }
 
-// strike ends what list began.
-func (c *crew) strike(j *job) {
+// strike ends what list began. The operation has come to err.
+func (c *crew) strike(j *job, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.strikeLocked(j)
+	if c.flights > 0 {
+		c.hearLocked(err)
+	}
+}
+
+// abandon notes a command that nobody waits for any more, and that the client has not let go of.
+func (c *crew) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flights++; c.flights == c.most {
+		c.crowded = time.Now()
+	}
+}
+
+// landed notes that such a command has come to err.
+func (c *crew) landed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flights--
+	c.hearLocked(err)
+}
+
+// hearLocked notes that the node has answered, if err says so.
+func (c *crew) hearLocked(err error) {
+	if err == nil || answered(err) || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLost) {
+		c.heard = time.Now()
+	}
 }
 
 // listLocked puts j into the ring and has the timer fire for its deadline.

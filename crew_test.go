@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/faultproxy"
 )
 
 // TestOnlyWhatNobodyWaitedForIsUndone is rule 4: a straggler is undone, and a grant that was handed
@@ -165,4 +168,46 @@ func TestShedReleaseLeavesNoOrphan(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHungPipelineIsShed: callers that leave commands behind in a pipeline that answers nothing leave a
+// bounded number of them, and are served again once it answers.
+func TestHungPipelineIsShed(t *testing.T) {
+	m, _ := oneNode(t)
+	p := faultproxy.New(t, "tcp", m.Addr())
+	o := p.Options()
+	o.ReadTimeout = time.Minute // it does not let go of a command before
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	pipeline, err := client.AutoPipeline()
+	require.NoError(t, err)
+	l, err := NewSetNXPX(pipeline)
+	require.NoError(t, err)
+	crew := &l.(*engine).strategy.(*setNXPX).node.crew
+	crew.most = 10
+	try := func(opts ...Option) error {
+		lock, err := l.TryLock(context.Background(), "k", opts...)
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		return err
+	}
+	flights := func() int {
+		crew.mu.Lock()
+		defer crew.mu.Unlock()
+		return crew.flights
+	}
+	require.NoError(t, try())
+	p.Silence()
+	for begin := time.Now(); !errors.Is(err, errSheds); err = try(WithOpTimeout(50 * time.Millisecond)) {
+		require.Less(t, time.Since(begin), 20*time.Second)
+	}
+	before := flights()
+	require.GreaterOrEqual(t, before, 10)
+	for range 100 {
+		require.ErrorIs(t, try(), errSheds)
+	}
+	require.LessOrEqual(t, flights(), before)
+	p.Heal()
+	require.Eventually(t, func() bool { return flights() == 0 && try() == nil }, 20*time.Second, 10*time.Millisecond)
 }

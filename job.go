@@ -134,7 +134,7 @@ func (j *job) perform() (grant, error) {
 }
 
 // land settles what came of the operation, and has it undone where that comes after the lease has
-// ended. A release that is ordered behind it needs no help, and neither does who waited for it.
+// ended. Who waited for it needs no help, and neither does an Unlock whose release is ordered behind it.
 func (j *job) land(g grant, err error) {
 	waited := j.settle(g, err) && !j.ordered
 	queued := j.claim.entry != "" && errors.Is(err, ErrNotAcquired)

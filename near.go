@@ -34,13 +34,14 @@ func nearBy(client redis.UniversalClient) near {
 			return &timed{client, max(o.ReadTimeout, o.WriteTimeout)}
 		}
 	case *redis.AutoPipeliner:
-		if client.Config().FullDuplex { // a full window blocks who submits
-			return nil
+		pipeline := client
+		if client.IsBlocking() {
+			var err error
+			if pipeline, err = client.AsyncAutoPipeline(); err != nil {
+				return nil
+			}
 		}
-		if !client.IsBlocking() {
-			return &pipelined{client}
-		}
-		if pipeline, err := client.AsyncAutoPipeline(); err == nil {
+		if !pipeline.Config().FullDuplex { // where a full window blocks who submits
 			return &pipelined{pipeline}
 		}
 	}
@@ -80,31 +81,31 @@ func (p *pipelined) run(j *job, cmd redis.Cmder) error {
 
 // doHere is do in the goroutine of the caller, for an operation that n.near serves.
 func (n *node) doHere(ctx context.Context, op operation, c *claim, f form) (grant, error) {
-	j, _ := n.spare.Get().(*job)
-	if j == nil {
-		j = &job{ended: make(chan struct{})}
+	j := &job{
+		Context: ctx, node: n, op: op, claim: c, form: f,
+		deadline: time.Now().Add(c.bound), here: true, ended: make(chan struct{}),
 	}
-	j.Context, j.node, j.op, j.claim, j.form = ctx, n, op, c, f
-	j.deadline, j.here, j.stray = time.Now().Add(c.bound), true, false
+	if !n.crew.list(j) {
+		return grant{}, &undone{errSheds}
+	}
 	stay := func() bool { return true }
 	if ctx.Done() != nil {
 		stay = context.AfterFunc(ctx, func() { j.settle(grant{}, ctxError(ctx)) })
+		defer stay()
 	}
-	n.crew.list(j)
 	g, err := j.perform()
-	n.crew.strike(j)
-	if stay() && !j.settled.Load() { // and nobody can settle it any more
-		if j.failed != nil {
-			return n.again(j, j.failed).wait(ctx)
-		}
-		j.Context, j.op, j.claim, j.form = nil, nil, nil, form{}
-		clear(j.words[:])
-		n.spare.Put(j)
+	n.crew.strike(j, err)
+	if j.failed != nil && stay() && !j.settled.Load() { // and nobody can settle it any more
+		defer j.settle(grant{}, j.failed)
+		return n.again(j, j.failed).wait(ctx)
+	}
+	if j.settle(g, err) {
 		return g, err
 	}
 	<-j.ended
 	switch {
 	case j.flight != nil:
+		n.crew.abandon()
 		go j.follow() // ends when go-redis lets go of the command
 	case j.last && err != nil && !answered(err) && !errors.Is(err, ErrLost):
 		n.again(j, err)
@@ -132,7 +133,8 @@ func (n *node) again(j *job, err error) *job {
 // follow waits for what becomes of a command of j that its caller did not wait for.
 func (j *job) follow() {
 	err := j.flight.Wait()
-	if j.last && err != nil && !answered(err) {
+	j.node.crew.landed(err)
+	if j.last && err != nil && (!answered(err) || redis.HasErrorPrefix(err, "NOSCRIPT")) {
 		j.node.again(j, err)
 		return
 	}

@@ -3,6 +3,8 @@ package redlatch_test
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,8 +171,97 @@ func (h *sends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestNearClientIsSharedByMany is for the race detector: jobs are used again, whether their callers
-// stay or leave.
+// keeper is a hook that keeps what it is given, as one that logs from a goroutine of its own does.
+type keeper struct {
+	mu   sync.Mutex // guards the fields below
+	ctxs []context.Context
+	cmds []redis.Cmder
+	said []string // what the commands said then
+}
+
+func (h *keeper) keep(ctx context.Context, cmds []redis.Cmder) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ctxs = append(h.ctxs, ctx)
+	for _, cmd := range cmds {
+		h.cmds, h.said = append(h.cmds, cmd), append(h.said, said(cmd))
+	}
+}
+
+// said returns the words of a command, also of those that it has pointers to.
+func said(cmd redis.Cmder) string {
+	var words strings.Builder
+	for _, word := range cmd.Args() {
+		fmt.Fprintf(&words, "%v ", reflect.Indirect(reflect.ValueOf(word)))
+	}
+	return words.String()
+}
+
+func (h *keeper) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *keeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.keep(ctx, []redis.Cmder{cmd})
+		return next(ctx, cmd)
+	}
+}
+
+func (h *keeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.keep(ctx, cmds)
+		return next(ctx, cmds)
+	}
+}
+
+// TestNearCommandsMayBeKept: the ctx and the words of a command stay what they were when a hook of the
+// client keeps them, and what waits for the ctx ends.
+func TestNearCommandsMayBeKept(t *testing.T) {
+	onNearClients(t, func(t *testing.T, _ *redis.Client, _ *faultproxy.Proxy, client redis.UniversalClient) {
+		kept := &keeper{}
+		client.AddHook(kept)
+		l := newLocker(t, client)
+		type name struct{}
+		for i := range 10 {
+			ctx := context.WithValue(context.Background(), name{}, i)
+			lock, err := l.TryLock(ctx, fmt.Sprint("k", i))
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(ctx))
+		}
+		kept.mu.Lock()
+		defer kept.mu.Unlock()
+		require.Len(t, kept.cmds, 20)
+		for i, cmd := range kept.cmds {
+			require.Equal(t, kept.said[i], said(cmd))
+			require.Contains(t, kept.said[i], fmt.Sprint("k", i/2))
+		}
+		if _, pipelined := client.(*redis.AutoPipeliner); pipelined {
+			return // its batches have a ctx of its own
+		}
+		for i, ctx := range kept.ctxs {
+			require.Equal(t, i/2, ctx.Value(name{}))
+			require.Error(t, ctx.Err())
+			<-ctx.Done()
+		}
+	})
+}
+
+// TestAbandonedReleaseIsCarriedOut is rule 8: the server does not have the script of a release whose
+// caller left before that was known.
+func TestAbandonedReleaseIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	onNearClients(t, func(t *testing.T, direct *redis.Client, p *faultproxy.Proxy, client redis.UniversalClient) {
+		l := newLocker(t, client, longTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(500*time.Millisecond))
+		lock, err := l.TryLock(context.Background(), "k")
+		require.NoError(t, err)
+		require.NoError(t, direct.ScriptFlush(t.Context()).Err())
+		p.Delay(700 * time.Millisecond)
+		require.Error(t, lock.Unlock(t.Context()))
+		p.Heal()
+		gone(t, direct, "k")
+	})
+}
+
+// TestNearClientIsSharedByMany is for the race detector: callers stay, or leave.
 func TestNearClientIsSharedByMany(t *testing.T) {
 	onNearClients(t, func(t *testing.T, direct *redis.Client, _ *faultproxy.Proxy, client redis.UniversalClient) {
 		l := newLocker(t, client, redlatch.WithOpTimeout(5*time.Second))

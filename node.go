@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -144,10 +143,6 @@ type node struct {
 	crew   crew
 
 	trouble atomic.Pointer[error] // why a command was sent again, last; nil once one succeeded
-
-	// Jobs that ended before their deadline in the goroutine of the caller: nobody else has heard of
-	// their end, so that their channel is still open.
-	spare sync.Pool
 }
 
 // newNode returns a node that has most operations under way at once.

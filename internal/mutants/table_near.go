@@ -17,12 +17,12 @@ var callers = []mutant{
 	{
 		name: "a stray that overtakes Unlock", rule: "7", file: "stray.go",
 		old:   `if c.life.settled() {`,
-		new:   `if c.life.over() {`,
+		new:   `if c.life.state.Load() != 0 {`,
 		tests: "TestStrayIsLeftToUnlock",
 	},
 	{
 		name: "a failed operation is not sent again", rule: "3", file: "near.go",
-		old:   `if j.failed != nil {`,
+		old:   `if j.failed != nil && stay() && !j.settled.Load() {`,
 		new:   `if false {`,
 		tests: "TestNearLostReply",
 	},
@@ -37,6 +37,30 @@ var callers = []mutant{
 		old:   `resent: !neverLeft(err) && !answered(err),`,
 		new:   `resent: false,`,
 		tests: "TestNearLostReply",
+	},
+	{
+		name: "a release whose caller left before its script was missed", rule: "8", file: "near.go",
+		old:   `(!answered(err) || redis.HasErrorPrefix(err, "NOSCRIPT"))`,
+		new:   `!answered(err)`,
+		tests: "TestAbandonedRelease",
+	},
+	{
+		name: "the ctx of a command never ends", rule: "Clients", file: "near.go",
+		old:   `if j.settle(g, err) {`,
+		new:   `if !j.settled.Load() {`,
+		tests: "TestNearCommandsMayBeKept",
+	},
+	{
+		name: "a hung pipeline takes whatever comes", rule: "8", file: "crew.go",
+		old:   `if c.flights >= c.most && c.silentSince(c.crowded) {`,
+		new:   `if false {`,
+		tests: "TestHungPipelineIsShed",
+	},
+	{
+		name: "another pipeline than the one that is used tells of a window", rule: "8", file: "near.go",
+		old:   `if !pipeline.Config().FullDuplex {`,
+		new:   `if !client.Config().FullDuplex {`,
+		tests: "TestFullDuplexPipeline",
 	},
 	{
 		name: "a deferred command taken for carried out", rule: "Clients", file: "node.go",
