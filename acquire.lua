@@ -7,7 +7,7 @@
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 -- ARGV[3] grain of the clock that is the counter's floor, µs; absent: 1
--- ARGV[4] the entry to queue: "<TTL, ms> <channel of the waiter's process> <token>"
+-- ARGV[4] the entry to queue: "<TTL, ms> <channel of the waiter's process> <its number there> <token>"
 -- ARGV[5] set where a lease that the token has already is left as long as it is
 --
 -- Granted: the fence as an integer, or 1 without a counter; negative where the token had the lock

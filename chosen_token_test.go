@@ -30,6 +30,73 @@ func TestWaiterWithAChosenTokenDeletesNothing(t *testing.T) {
 	require.True(t, m.Exists("k"))
 }
 
+// slowToLeave keeps those who leave the queue, and release nothing, waiting until release is closed.
+type slowToLeave struct{ came, release, left chan struct{} }
+
+func (h *slowToLeave) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *slowToLeave) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *slowToLeave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if sha, ok := cmd.Args()[1].(*string); !ok || *sha != releaseScript.sha || *cmd.Args()[6].(*string) != "" {
+			return next(ctx, cmd)
+		}
+		h.came <- struct{}{}
+		<-h.release
+		defer func() { h.left <- struct{}{} }()
+		return next(ctx, cmd)
+	}
+}
+
+// TestNextWaiterWithATokenKeepsItsPlace is rule 17: a waiter with a chosen token that is slow to leave does
+// not take the next one's place along.
+func TestNextWaiterWithATokenKeepsItsPlace(t *testing.T) {
+	m, n := oneNode(t)
+	other := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = other.Close() })
+	theirs, err := NewSetNXPX(other)
+	require.NoError(t, err)
+	require.NoError(t, granted(t, theirs).Unlock(t.Context()), "release.lua is loaded")
+	holder := granted(t, theirs)
+	l, err := NewSetNXPX(n.client, WithOpTimeout(time.Minute))
+	require.NoError(t, err)
+	slow := &slowToLeave{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	n.client.AddHook(slow)
+	queued := make(chan struct{}, 2)
+	wait := func(ctx context.Context) <-chan *Lock {
+		got := make(chan *Lock, 1)
+		go func() { // ends with ctx, or when it has the lock
+			lock, _ := l.Lock(ctx, "k", WithToken("job-7"), WithHooks(Hooks{Waiting: func(Event) { queued <- struct{}{} }}))
+			got <- lock
+		}()
+		<-queued
+		return got
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := wait(ctx)
+	require.Eventually(t, func() bool { return m.Exists("{k}:queue:k") }, 10*time.Second, time.Millisecond)
+	cancel()
+	require.Nil(t, <-gone)
+	<-slow.came
+	next := wait(t.Context())
+	require.Eventually(t, func() bool {
+		members, err := m.ZMembers("{k}:queue:k")
+		return err == nil && len(members) == 2
+	}, 10*time.Second, time.Millisecond)
+	close(slow.release)
+	<-slow.left
+	members, err := m.ZMembers("{k}:queue:k")
+	require.NoError(t, err)
+	require.Len(t, members, 1)
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-next
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
 // TestUnlockOfALostChosenTokenDeletesNothing is rule 7: the token may have been granted anew, also on the
 // side of a migration that was not lost.
 func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {

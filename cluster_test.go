@@ -203,7 +203,7 @@ func TestClusterKeepsALockInOneSlot(t *testing.T) {
 
 	holder := mustLock(t, lockers[0], "dead")
 	for _, c := range masters {
-		_ = c.ZAdd(ctx, "{dead}:queue:dead", redis.Z{Score: -1, Member: "10000 redlatch:gone a-token"}).Err()
+		_ = c.ZAdd(ctx, "{dead}:queue:dead", redis.Z{Score: -1, Member: "10000 redlatch:gone 1 a-token"}).Err()
 	}
 	got := waitInLine(t, lockers[1], "dead")
 	begin := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -39,6 +40,7 @@ type room struct {
 type lobby struct {
 	engine       *engine
 	subscription *subscription
+	waiters      atomic.Uint64 // that there ever were
 
 	mu    sync.Mutex // guards the fields below, and what is in them
 	rooms map[string]*room

@@ -64,7 +64,7 @@ func vain(err error) bool {
 // where not for another owner.
 func (e *engine) waitFor(ctx context.Context, r *request, l *lease, trouble error) (got *Lock, err error) {
 	w := e.lobby.enter(l.claim.key, l.claim.token, e.now())
-	place := entry(l.claim.ttl, e.lobby.subscription.channel, l.claim.token)
+	place := entry(l.claim.ttl, e.lobby.subscription.channel, e.lobby.waiters.Add(1), l.claim.token)
 	defer func() {
 		e.lobby.leave(w)
 		if got == nil {

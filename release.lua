@@ -36,7 +36,7 @@ while queue do
   if not entry then
     break
   end
-  local ttl, channel, token = string.match(entry, '^(%d+) (%S+) (.*)$')
+  local ttl, channel, token = string.match(entry, '^(%d+) (%S+) %d+ (.*)$')
   local counter = pcall('GET', KEYS[2])
   if token and type(counter) ~= 'table' then
     local claim = math.min(ttl, claimTime)

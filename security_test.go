@@ -97,7 +97,7 @@ func TestListenerCostsADeadWaitersClaim(t *testing.T) {
 	_, err := ps.Receive(t.Context())
 	require.NoError(t, err)
 	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
-	require.NoError(t, eve.ZAdd(t.Context(), "{k}:queue:k", redis.Z{Score: -1, Member: "10000 redlatch:gone a-token"}).Err())
+	require.NoError(t, eve.ZAdd(t.Context(), "{k}:queue:k", redis.Z{Score: -1, Member: "10000 redlatch:gone 1 a-token"}).Err())
 	l := newLocker(t, s.Client(t))
 	got := waitInLine(t, l, "k")
 	require.NoError(t, holder.Unlock(t.Context()))

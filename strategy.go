@@ -133,7 +133,9 @@ type handsOn interface {
 	subscription() *subscription
 }
 
-// entry returns what a waiter queues: how long a lease it wants, its process, and its token.
-func entry(ttl time.Duration, channel, token string) string {
-	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + token
+// entry returns what a waiter queues: how long a lease it wants, its process, which of that process's
+// waiters it is, and its token. Without the number the next waiter with a chosen token would have the
+// place that the last one is about to give up.
+func entry(ttl time.Duration, channel string, number uint64, token string) string {
+	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + strconv.FormatUint(number, 10) + " " + token
 }

@@ -88,6 +88,12 @@ var queues = []mutant{
 		tests: "TestLocksDoNotShareAQueue|TestForgedMessages",
 	},
 	{
+		name: "a token's next waiter has the place of its last", rule: "17", file: "queue.go",
+		old:   `e.lobby.waiters.Add(1)`,
+		new:   `1`,
+		tests: "TestNextWaiterWithAToken",
+	},
+	{
 		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "queue.go",
 		old:   `if c.chosen {`,
 		new:   `if false {`,
