@@ -61,8 +61,10 @@ func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 			ctx := lock.Context(t.Context())
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(59 * time.Second))
+			require.True(t, lock.lease.trusted())
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(time.Minute))
+			require.False(t, lock.lease.trusted(), "nothing is healed any more")
 			require.ErrorIs(t, lock.Err(), ErrLost)
 			require.ErrorIs(t, context.Cause(ctx), ErrLost)
 			<-lock.Done()
@@ -105,7 +107,18 @@ func TestLongestTimesStayTheLongest(t *testing.T) {
 	cfg, err := defaults().with([]Option{WithTTL(math.MaxInt64)})
 	require.NoError(t, err)
 	require.Equal(t, longest, cfg.ttl)
+	cfg, err = cfg.with([]Option{WithOpTimeout(math.MaxInt64)})
+	require.NoError(t, err)
+	require.Equal(t, longest, cfg.bound())
 	g, ok := readRefusal([]any{int64(math.MaxInt64)})
 	require.True(t, ok)
 	require.Equal(t, longest, g.left)
+
+	synctest.Test(t, func(t *testing.T) {
+		lock := granted(t, scriptedLocker(t, &scripted{}), WithDrift(0))
+		time.Sleep(time.Second) // the bubble's
+		require.NoError(t, lock.Extend(t.Context(), math.MaxInt64))
+		require.Greater(t, time.Until(lock.Until()), longest-time.Second)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
 }

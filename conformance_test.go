@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -210,6 +211,8 @@ var conformance = []conformanceCase{
 		require.NoError(t, lock.Extend(t.Context(), time.Millisecond))
 		require.Equal(t, long, lock.Until())
 		w.lastsLong(t, w.key)
+		require.NoError(t, lock.Extend(t.Context(), math.MaxInt64))
+		require.Greater(t, lock.Until().Sub(long), 50*365*24*time.Hour)
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Microsecond), redlatch.ErrInvalidOption)
 		require.NoError(t, lock.Unlock(t.Context()))
 	}},

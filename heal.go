@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	_ "embed" // for the script
-	"time"
 )
 
 var (
@@ -37,7 +36,7 @@ func (r *redlock) heal(ctx context.Context, c *claim, t *tally) {
 
 // heal gives a lock back to a node that lost it, while the lease lasts.
 func heal(j *job, c *claim) (grant, error) {
-	if c.life.over() || !time.Now().Before(c.until) {
+	if !c.trusted() {
 		return grant{}, &undone{ErrReleased}
 	}
 	ttl := c.ttl.Milliseconds()

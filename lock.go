@@ -164,7 +164,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	return wrap("extend", k.lease.key, k.lease.extend(ctx, ttl.Truncate(time.Millisecond)))
+	return wrap("extend", k.lease.key, k.lease.extend(ctx, min(ttl, longest).Truncate(time.Millisecond)))
 }
 
 // Unlock gives the lock back. It is carried out also when ctx has ended: ctx only lends its

@@ -82,6 +82,47 @@ func (h heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// TestFullDuplexPipelineIsNotNear is rule 8: a full window blocks who submits. What counts is the pipeline
+// that is used, and not the one that is given.
+func TestFullDuplexPipelineIsNotNear(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		client := redis.NewClient(&redis.Options{})
+		t.Cleanup(func() { _ = client.Close() })
+		deferred, err := client.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{FullDuplex: full, FullDuplexWindow: 64})
+		require.NoError(t, err)
+		blocking, err := client.AutoPipeline()
+		require.NoError(t, err)
+		require.False(t, blocking.Config().FullDuplex)
+		require.Equal(t, full, nearBy(deferred) == nil)
+		require.Equal(t, full, nearBy(blocking) == nil)
+	}
+}
+
+// TestLostSetIsNotForgotten is rule 4: the plain SET was carried out though its reply was lost, and the
+// script that was to tell never left: that the lock was surely not taken is not known then.
+func TestLostSetIsNotForgotten(t *testing.T) {
+	m, n := oneNode(t)
+	lost := false
+	n.client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if cmd.Name() == "evalsha" {
+				return redis.ErrClosed
+			}
+			err := next(ctx, cmd)
+			if cmd.Name() == "set" && !lost {
+				lost, err = true, io.EOF
+			}
+			return err
+		}
+	}))
+	c := quorumClaim(0)
+	c.fenced = false
+	_, err := n.do(t.Context(), acquire, c, form{})
+	require.ErrorIs(t, err, redis.ErrClosed)
+	require.False(t, surelyNot(err))
+	m.CheckGet(t, "k", "mine")
+}
+
 // TestStragglerThatLandsAfterTheCleanUpIsReleased is rule 4: the clean-up of an attempt found
 // nothing, and only then does its acquire arrive.
 func TestStragglerThatLandsAfterTheCleanUpIsReleased(t *testing.T) {

@@ -29,8 +29,11 @@ var (
 // acquire takes the lock in one round trip, unless it is taken and no fence is asked for.
 func acquire(j *job, c *claim) (grant, error) {
 	ttl := c.ttl.Milliseconds()
+	resent := false
 	if !c.fenced && !c.placed && c.replicas == 0 {
-		reply, _, err := j.send(nil, append(j.blank(), "set", &c.key, &c.token, "nx", "px", &ttl))
+		var reply any
+		var err error
+		reply, resent, err = j.send(nil, append(j.blank(), "set", &c.key, &c.token, "nx", "px", &ttl))
 		if err != nil || reply != nil {
 			return grant{}, err
 		}
@@ -54,6 +57,9 @@ func acquire(j *job, c *claim) (grant, error) {
 	g, err := askToAcquire(j, words)
 	if !c.fenced {
 		g.fence = 0
+	}
+	if never := new(*undone); resent && errors.As(err, never) {
+		err = (*never).err // the script was not carried out, but SET perhaps was
 	}
 	return g, err
 }

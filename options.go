@@ -108,7 +108,7 @@ func WithOpTimeout(d time.Duration) Option {
 		if d <= 0 {
 			return invalid("WithOpTimeout(%v): not positive", d)
 		}
-		cfg.opTimeout = d
+		cfg.opTimeout = min(d, longest)
 		return nil
 	}
 }

@@ -105,9 +105,7 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 		fence, err = r.agree(ctx, &ask, t)
 	}
 	if err == nil && c.chosen && t.found() { // A lock of before: its votes may end before the lease.
-		again := *c
-		again.life = nil // nothing is healed
-		err = r.extend(ctx, &again)
+		err = r.extend(ctx, c)
 	}
 	if err == nil {
 		return grant{fence: fence}, nil
@@ -191,7 +189,7 @@ func (r *redlock) extend(ctx context.Context, c *claim) error {
 	case r.twins.Load() != nil:
 		return *r.twins.Load()
 	case t.count(yes) >= r.quorum:
-		if c.life != nil {
+		if c.trusted != nil {
 			r.heal(ctx, c, t)
 		}
 		return nil

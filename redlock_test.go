@@ -195,6 +195,21 @@ func TestExtendHealsEmptiedNodes(t *testing.T) {
 	n.settled(t, "k2")
 }
 
+// TestAdoptedLockIsHealed: not by Adopt, which has no lease yet, but by what makes it last.
+func TestAdoptedLockIsHealed(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, false)
+	lock := mustLock(t, l, "k", redlatch.WithoutRenewal())
+	eventually(t, "on all nodes", func() bool { return n.have(t, "k") == 5 })
+	require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
+	adopted, err := l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithoutRenewal())
+	require.NoError(t, err)
+	require.NoError(t, adopted.Extend(t.Context(), time.Minute))
+	eventually(t, "healed", func() bool { return n.have(t, "k") == 5 })
+	require.NoError(t, adopted.Unlock(t.Context()))
+	n.settled(t, "k")
+}
+
 // TestContendersAreServedOneByOne: 30 contenders, 3 grants each with 5 ms of work.
 func TestContendersAreServedOneByOne(t *testing.T) {
 	t.Parallel()

@@ -96,8 +96,8 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	start := l.engine.now()
 	c := l.claim
 	c.replicas = 0 // the grant is on them
-	c.ttl, c.fence, c.until = l.affordable(start, ttl), l.fence, l.until()
-	c.bound = l.brief(start, c.until)
+	c.ttl, c.fence, c.trusted = l.affordable(start, ttl), l.fence, l.trusted
+	c.bound = l.brief(start, l.until())
 	err := l.engine.strategy.extend(ctx, &c)
 	trip := l.engine.now().since(start)
 

@@ -74,10 +74,11 @@ type claim struct {
 	replicas       int
 	replicaTimeout time.Duration
 
-	// To extend alone: what the lease is.
-	fence uint64
-	until time.Time // trusted so far
-	life  *life     // what became of the lease; nil until it was granted
+	life *life // what became of the lease; nil to inspect
+
+	// To extend a lease that was granted: what it is. Only that is healed.
+	fence   uint64
+	trusted func() bool // whether it lasts
 }
 
 // life says what became of a lease, to operations that outlive their callers.
@@ -93,9 +94,6 @@ const (
 	lifeReleased            // Unlock began
 	lifeOver                // and its release has come back
 )
-
-// over reports whether the lease has ended, which is when Unlock begins at the latest.
-func (l *life) over() bool { return l.state.Load() != 0 }
 
 // refused reports whether it never began.
 func (l *life) refused() bool { return l.state.Load() == lifeRefused }

@@ -178,6 +178,12 @@ var grants = []mutant{
 		tests: conformance + "Extend lengthens",
 	},
 	{
+		name: "a plain SET whose reply was lost is forgotten", rule: "4", file: "operations.go",
+		old:   `resent && errors.As(err, never)`,
+		new:   `resent && never == nil`,
+		tests: "TestLostSet",
+	},
+	{
 		name: "a key without a TTL", rule: "6", file: "acquire.lua",
 		old:   `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`,
 		new:   `redis.call('SET', KEYS[1], ARGV[1])`,

@@ -52,6 +52,12 @@ var inputs = []mutant{
 		tests: "TestDegradationIsToldOnce",
 	},
 	{
+		name: "an extension that overflows", rule: "20", file: "lock.go",
+		old:   `min(ttl, longest).Truncate(`,
+		new:   `ttl.Truncate(`,
+		tests: "TestLongestTimes",
+	},
+	{
 		name: "a time that overflows", rule: "20", file: "operations.go",
 		old:   `min(n, longest.Milliseconds())`,
 		new:   `max(n, 0)`,

@@ -86,9 +86,15 @@ var quorums = []mutant{
 		tests: "TestExtendHealsEmptiedNodes",
 	},
 	{
-		name: "a heal once Unlock began", rule: "11", file: "heal.go",
-		old:   `if c.life.over() || !time.Now().Before(c.until) {`,
-		new:   `if !time.Now().Before(c.until) {`,
+		name: "an adoption heals", rule: "Redlock", file: "redlock.go",
+		old:   `if c.trusted != nil {`,
+		new:   `if true {`,
+		tests: "TestAdoptedLockIsHealed",
+	},
+	{
+		name: "a heal once the lease has ended", rule: "11", file: "heal.go",
+		old:   `if !c.trusted() {`,
+		new:   `if false {`,
 		tests: "TestHealEndsWithTheLease",
 	},
 	{
