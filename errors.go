@@ -11,7 +11,8 @@ import (
 // What a caller can do next decides which error it gets. Each is matched with [errors.Is]: the
 // errors that are returned carry the operation, the key and the cause on one line.
 var (
-	// ErrNotAcquired says that another owner has the key: wait, or do something else. At the end
+	// ErrNotAcquired says that another owner has the key, or on a quorum that several tried at once
+	// and none of them got it: wait, or do something else. At the end
 	// of a wait the error matches the context's error too; where the context ended before Redis told,
 	// nobody knows who has the key.
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
@@ -27,7 +28,7 @@ var (
 	ErrReleased error = &sentinel{text: "lock already released"}
 
 	// ErrNoQuorum says that too few nodes answered to tell. What an attempt to lock took is given
-	// back, unless [WithToken] chose its token; an Extend or Unlock was perhaps carried out.
+	// back, unless [WithToken] chose its token; an Adopt, Extend or Unlock was perhaps carried out.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered"}
 
 	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. It is given

@@ -38,7 +38,7 @@ type Event struct {
 	Key      string // as the caller named it
 	Token    string // whoever knows it can release the lock
 	Fence    uint64
-	Attempts int           // acquisition attempts so far; 0 but in Acquired and Waiting, and for Adopt
+	Attempts int           // acquisition attempts so far; 0 in other events than Acquired and Waiting, and for Adopt
 	Elapsed  time.Duration // waited (Acquired, Waiting), held (Lost, Released), round trip (Renewed, RenewFailed)
 	Err      error         // set in Lost, RenewFailed and Degraded, and in Released where Redis did not confirm
 }

@@ -17,9 +17,9 @@
 // # Errors
 //
 // Every operation ends in one of three ways: done (nil); surely not done (the Err variables, matched
-// with [errors.Is], but for ErrNoQuorum of Extend and Unlock); perhaps done (any other error: no
-// reply in time, a broken connection). An attempt to lock that was perhaps done is undone, so
-// that no error leaves a key behind for longer than its TTL. (The key of LegacySetNX has no TTL, but a
+// with [errors.Is], but for what [ErrNoQuorum] and [ErrNotReplicated] name); perhaps done (any other error: no
+// reply in time, a broken connection). An attempt to lock that was perhaps done is undone, unless
+// [WithToken] chose its token, and no error leaves a key behind for longer than its TTL. (The key of LegacySetNX has no TTL, but a
 // time in it: once that has passed, the key stays and is free.)
 //
 // # Time
@@ -46,21 +46,26 @@ type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
 	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The
-	// caller must call Unlock. If ctx ends first, the error matches ErrNotAcquired and ctx.Err(),
-	// and nothing is left in Redis once what was under way has come back. Only ctx ends a wait, or
-	// what waiting cannot mend: a key of another type, or ErrInvalidOption. The first attempt fails as
-	// TryLock does, but that ErrNotAcquired is the beginning of the wait; once waiting, attempts go
-	// on, and ctx's error carries why the last one failed.
+	// caller must call Unlock. If ctx ends first, the error matches ctx.Err(), and ErrNotAcquired too,
+	// unless the first attempt met with nothing but errors; nothing is left in Redis once what was
+	// under way has come back, but what a token of [WithToken] had before. To tell an outage from a
+	// holder, ctx has to last longer than twice [WithOpTimeout].
+	//
+	// Only ctx ends a wait, or what waiting cannot mend: a key of another type, or ErrInvalidOption. The
+	// first attempt fails as TryLock does, but that ErrNotAcquired is the beginning of the wait. Once
+	// waiting, attempts go on whatever they meet with, and no hook hears of that: ctx's error carries why
+	// the last one failed, so give ctx a deadline.
 	//
 	// On one Redis ([NewSetNXPX]) a lock is handed from Unlock to the next waiter, of any process,
 	// in the order in which they came; only a key that is free goes to whoever looks first.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
-	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key, ErrLost
-	// where the grant took longer than the lease lasts, ErrNoQuorum of [NewRedlock],
+	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key, or where
+	// attempts that were made at one moment split the nodes of [NewRedlock] so that nobody was granted
+	// it; ErrLost where the grant took longer than the lease lasts, ErrNoQuorum of [NewRedlock],
 	// ErrNotReplicated of [WithReplicas], or ErrInvalidOption. Any other, ctx's among them, leaves
-	// open whether the lock was taken: TryLock gives it back, and waits for that until ctx ends. So
-	// an attempt on a Redis that is down takes up to twice as long as [WithOpTimeout].
+	// open whether the lock was taken: TryLock gives it back, unless [WithToken] chose its token, and
+	// waits for that until ctx ends. So an attempt on a Redis that is down takes up to twice as long as [WithOpTimeout].
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes
@@ -72,8 +77,8 @@ type Locker interface {
 	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. It is a picture of a moment that
-	// has passed: nothing may be concluded for a critical section. ctx and WithOpTimeout bound the
-	// call. The error is ErrInvalidOption, ErrNoQuorum of [NewRedlock], or that of Redis or ctx.
+	// has passed: nothing may be concluded for a critical section. Who is told Status.Token can
+	// release the lock. ctx and WithOpTimeout bound the call. The error is ErrInvalidOption, ErrNoQuorum of [NewRedlock], or that of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 

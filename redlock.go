@@ -34,12 +34,14 @@ import (
 //	acquire  SET key token NX PX ttl on all nodes at once; a quorum of grants is a lock
 //	release  DEL key on all nodes, where it still holds the token
 //
-// It excludes while a quorum of the nodes answers and none of them forgets: a node that restarts
-// without its data must stay away for the longest TTL. One slow, hung or dead node of five costs
-// no time. A fence is issued by a quorum too, and grows with every grant.
+// It grants while a quorum of the nodes answers, and excludes while no node forgets, fails over or has
+// its clock stepped forward: one that restarts without its data must stay away for the longest TTL. One
+// slow, hung or dead node of five costs no time. A fence is issued by a quorum too, and grows with every
+// grant.
 //
 // The nodes must be independent, so neither replicas of each other nor one server twice. Each
-// client may be of any kind. opts are the Locker's defaults; WithOpTimeout bounds a command on
+// client may be of any kind, but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node
+// that forgets. opts are the Locker's defaults; WithOpTimeout bounds a command on
 // one node.
 //
 // The error is ErrInvalidOption for no client, a nil client, one client twice, or an option that

@@ -180,6 +180,38 @@ func TestLostRepliesOfAllNodesChangeNothing(t *testing.T) {
 	}
 }
 
+// TestUnknownOutcomeOnAQuorumLeavesNoKey is rule 3: when every reply of every node is lost, the attempt
+// fails, and what it took is given back.
+func TestUnknownOutcomeOnAQuorumLeavesNoKey(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, true)
+	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+	for _, p := range n.proxies {
+		p.LoseReplies(1000, "evalsha")
+	}
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(300*time.Millisecond))
+	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
+	for i, p := range n.proxies {
+		require.Positive(t, p.Lost())
+		require.Positive(t, n.direct[i].Exists(t.Context(), "{k}:fence:k").Val(), "the attempt was carried out")
+	}
+	n.noLocks(t)
+}
+
+// TestCrashedHolderOfAQuorumCostsItsTTL is rule 15.
+func TestCrashedHolderOfAQuorumCostsItsTTL(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	crashed := mustLock(t, n.locker(t, false), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(1500*time.Millisecond))
+	lock, err := n.locker(t, false).Lock(t.Context(), "k")
+	require.NoError(t, err)
+	late := time.Since(crashed.Until())
+	require.Positive(t, late)
+	require.Less(t, late, time.Second)
+	require.NoError(t, lock.Unlock(t.Context()))
+	n.settled(t, "k")
+}
+
 // TestStragglerOfALostLockIsReleased is rule 4: an acquire that lands after the lease has ended
 // must not stay.
 func TestStragglerOfALostLockIsReleased(t *testing.T) {

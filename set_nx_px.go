@@ -23,8 +23,8 @@ const claimTime = time.Second
 // client may be of any kind, also one made by AsyncAutoPipeline, or by AutoPipeline, where the
 // AutoPipelineOptions in its client's Options are the ones that count. Its retries and timeouts need
 // no care: every command is bounded by [WithOpTimeout]. One whose ReadTimeout and WriteTimeout are not
-// above that, or with ContextTimeoutEnabled, takes less time, since most calls then need no goroutine.
-// opts are the Locker's defaults.
+// above that, or with ContextTimeoutEnabled, takes less time: Unlock, renewals and calls whose ctx cannot
+// end then need no goroutine. opts are the Locker's defaults.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
