@@ -11,15 +11,15 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// next says what a caller can do about an error. ErrMaxHold stands before ErrLost, which it
-// matches too.
-func next(err error) string {
+// next says what a caller can do about what a call with ctx returned. ErrMaxHold stands before ErrLost,
+// which it matches too, and ctx is asked itself: the timeout of a dial matches context.DeadlineExceeded.
+func next(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
 		return "go on"
 	case errors.Is(err, redlatch.ErrInvalidOption):
 		return "mend the program"
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return "time is up"
 	case errors.Is(err, redlatch.ErrNotAcquired):
 		return "somebody else is at it"
@@ -43,29 +43,29 @@ func Example_errors() {
 	server, client, end := embedded()
 	defer end()
 	ctx := context.Background()
-	show := func(err error) { fmt.Printf("%v\n=> %s\n", err, next(err)) }
+	show := func(ctx context.Context, err error) { fmt.Printf("%v\n=> %s\n", err, next(ctx, err)) }
 
 	locker := made(redlatch.NewSetNXPX(client))
 	lock := granted(locker.Lock(ctx, "k"))
 	_, err := locker.TryLock(ctx, "k")
-	show(err)
+	show(ctx, err)
 	impatient, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = locker.Lock(impatient, "k")
-	show(err)
+	show(impatient, err)
 
 	server.Del("k") // or it expired, or somebody took it
-	show(lock.Unlock(ctx))
-	show(lock.Unlock(ctx))
+	show(ctx, lock.Unlock(ctx))
+	show(ctx, lock.Unlock(ctx))
 	short := granted(locker.Lock(ctx, "k", redlatch.WithMaxHold(200*time.Millisecond)))
 	<-short.Done()
-	show(short.Unlock(ctx))
+	show(ctx, short.Unlock(ctx))
 
 	_, err = locker.Lock(ctx, "k", redlatch.WithTTL(0))
-	show(err)
+	show(ctx, err)
 
 	_, err = locker.TryLock(ctx, "k", redlatch.WithReplicas(1, 10*time.Millisecond)) // of no replicas
-	show(err)
+	show(ctx, err)
 
 	dead, unreachable, endDead := embedded()
 	defer endDead()
@@ -74,7 +74,7 @@ func Example_errors() {
 	_, err = quorum.TryLock(ctx, "k")
 	var q *redlatch.QuorumError
 	if errors.As(err, &q) {
-		fmt.Printf("%s needs %d of %d nodes, and one is dead\n=> %s\n", q.Op, q.Need, len(q.Nodes), next(err))
+		fmt.Printf("%s needs %d of %d nodes, and one is dead\n=> %s\n", q.Op, q.Need, len(q.Nodes), next(ctx, err))
 	}
 	// Output:
 	// redlatch: try lock "k": held by another owner

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -22,7 +23,8 @@ type till struct {
 
 func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	turn, cancel := context.WithTimeout(r.Context(), h.patience)
-	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"))
+	// A Redis that is silent has failed before patience ends, so that it is not taken for a holder.
+	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"), redlatch.WithOpTimeout(h.patience/4))
 	cancel() // it bounds the waiting, and not the work
 	switch {
 	case errors.Is(err, redlatch.ErrNotAcquired):
@@ -54,26 +56,36 @@ func Example_httpHandler() {
 	server, client, end := embedded()
 	defer end()
 	ctx := context.Background()
-	locker := made(redlatch.NewSetNXPX(client))
-	site := http.NewServeMux()
-	site.Handle("POST /carts/{id}/payment", &till{locker: locker, patience: 500 * time.Millisecond})
-	post := func() {
+	site := func(client *redis.Client) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST /carts/{id}/payment", &till{made(redlatch.NewSetNXPX(client)), time.Second})
+		return mux
+	}
+	post := func(site http.Handler) {
 		answer := httptest.NewRecorder()
 		site.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/carts/7/payment", nil))
 		fmt.Printf("%d, Retry-After %q: %s", answer.Code, answer.Header().Get("Retry-After"), answer.Body)
 	}
 
-	post()
+	shop := site(client)
+	post(shop)
 	another := redis.NewClient(&redis.Options{Addr: server.Addr()}) // on another host
 	defer another.Close()
 	lock := granted(made(redlatch.NewSetNXPX(another)).Lock(ctx, "cart:7"))
-	post()
+	post(shop)
 	must(lock.Unlock(ctx))
 	server.SetError("OOM command not allowed when used memory > 'maxmemory'")
-	post()
+	post(shop)
 	server.SetError("")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and says nothing
+	must(err)
+	defer silent.Close()
+	hung := redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
+	defer hung.Close()
+	post(site(hung))
 	// Output:
 	// 200, Retry-After "": paid
 	// 409, Retry-After "1": this cart is being paid for
+	// 503, Retry-After "5": try again later
 	// 503, Retry-After "5": try again later
 }

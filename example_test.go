@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
@@ -93,15 +94,17 @@ func ExampleNewSetNXPX() {
 	// Options to a constructor are defaults, options to a call override them.
 	locker, err := redlatch.NewSetNXPX(client, redlatch.WithTTL(30*time.Second), redlatch.WithKeyPrefix("shop:"))
 	must(err)
-	lock, err := locker.TryLock(ctx, "stock", redlatch.WithToken("worker-7"))
+	lock, err := locker.TryLock(ctx, "stock")
 	must(err)
-	fmt.Println(lock.Key(), "is kept as", client.Keys(ctx, "shop:*").Val(), "by", client.Get(ctx, "shop:stock").Val())
+	fmt.Println(lock.Key(), "is kept as", client.Keys(ctx, "shop:*").Val())
+	fmt.Println("its value is the token:", client.Get(ctx, "shop:stock").Val() == lock.Token())
 
 	_, err = locker.TryLock(ctx, "stock")
 	fmt.Println(err)
 	fmt.Println(lock.Unlock(ctx))
 	// Output:
-	// stock is kept as [shop:stock] by worker-7
+	// stock is kept as [shop:stock]
+	// its value is the token: true
 	// redlatch: try lock "stock": held by another owner
 	// <nil>
 }
@@ -207,16 +210,36 @@ func ExampleLocker_Inspect() {
 	server.SetTime(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC))
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
 
-	lock, err := locker.Lock(ctx, "export", redlatch.WithToken("worker-7"))
+	lock, err := locker.Lock(ctx, "export")
 	must(err)
 	status, err := locker.Inspect(ctx, "export")
 	must(err)
+	status.Token = "" // whoever knows it can release the lock
 	text, err := json.Marshal(status)
 	must(err)
 	fmt.Println(string(text))
 	must(lock.Unlock(ctx))
 	// Output:
-	// {"held":true,"token":"worker-7","ttl_ns":10000000000,"fence":1767225600000000}
+	// {"held":true,"ttl_ns":10000000000,"fence":1767225600000000}
+}
+
+// A process that crashed takes its lock again, while the lease lasts, by the token that it stored before.
+func ExampleWithToken() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+
+	token := uuid.NewString() // stored with the job before its lock is asked for, and used for this job alone
+	crashed := granted(locker.Lock(ctx, "import:7", redlatch.WithToken(token), redlatch.WithoutRenewal()))
+	_, err := locker.TryLock(ctx, "import:7")
+	fmt.Println(err)
+	again := granted(locker.TryLock(ctx, "import:7", redlatch.WithToken(token)))
+	fmt.Println("a newer fence:", again.Fence() > crashed.Fence())
+	fmt.Println(again.Unlock(ctx))
+	// Output:
+	// redlatch: try lock "import:7": held by another owner
+	// a newer fence: true
+	// <nil>
 }
 
 func ExampleSlogHooks() {
@@ -227,7 +250,7 @@ func ExampleSlogHooks() {
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
-			case slog.TimeKey, "fence", "elapsed": // another one at each run
+			case slog.TimeKey, "token", "fence", "elapsed": // another one at each run
 				return slog.Attr{}
 			}
 			return a
@@ -235,12 +258,12 @@ func ExampleSlogHooks() {
 	}))
 	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.SlogHooks(logger))))
 
-	lock := granted(locker.Lock(ctx, "export", redlatch.WithToken("worker-7")))
+	lock := granted(locker.Lock(ctx, "export"))
 	server.Del("export")
 	_ = lock.Unlock(ctx) // the hooks have told
 	// Output:
-	// level=DEBUG msg="lock acquired" strategy=setnxpx key=export token=worker-7 attempts=1
-	// level=ERROR msg="lock lost" strategy=setnxpx key=export token=worker-7 attempts=0 error="redlatch: lock lost"
+	// level=DEBUG msg="lock acquired" strategy=setnxpx key=export attempts=1
+	// level=ERROR msg="lock lost" strategy=setnxpx key=export attempts=0 error="redlatch: lock lost"
 }
 
 // Hooks feed metrics. Any may be left out, and JoinHooks makes one of several.

@@ -17,9 +17,10 @@ import (
 type handedLock struct{ Key, Token string }
 
 // handOver takes key for a worker and tells it. The worker has until the TTL to adopt the lock; from
-// then on it is the worker's, who renews and releases it.
+// then on it is the worker's, who renews and releases it. To the handle here that is a loss, of which
+// hooks are not to hear.
 func handOver(ctx context.Context, l redlatch.Locker, key string, worker io.Writer) (*redlatch.Lock, error) {
-	lock, err := l.TryLock(ctx, key, redlatch.WithoutRenewal())
+	lock, err := l.TryLock(ctx, key, redlatch.WithoutRenewal(), redlatch.WithHooks(redlatch.Hooks{}))
 	if err != nil {
 		return nil, err
 	}
