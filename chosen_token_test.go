@@ -52,8 +52,15 @@ func (h *slowToLeave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // TestNextWaiterWithATokenKeepsItsPlace is rule 17: a waiter with a chosen token that is slow to leave does
-// not take the next one's place along.
+// not take the next one's place along. If the lock is handed to its own place meanwhile, the next one
+// has it, and its release leaves no place behind.
 func TestNextWaiterWithATokenKeepsItsPlace(t *testing.T) {
+	for name, handedFirst := range map[string]bool{"it leaves": false, "it is handed the lock": true} {
+		t.Run(name, func(t *testing.T) { leaveSlowly(t, handedFirst) })
+	}
+}
+
+func leaveSlowly(t *testing.T, handedFirst bool) {
 	m, n := oneNode(t)
 	other := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = other.Close() })
@@ -65,36 +72,39 @@ func TestNextWaiterWithATokenKeepsItsPlace(t *testing.T) {
 	require.NoError(t, err)
 	slow := &slowToLeave{make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	n.client.AddHook(slow)
-	queued := make(chan struct{}, 2)
-	wait := func(ctx context.Context) <-chan *Lock {
+	places := func() int {
+		members, _ := m.ZMembers("{k}:queue:k")
+		return len(members)
+	}
+	wait := func(ctx context.Context, place int) <-chan *Lock {
 		got := make(chan *Lock, 1)
 		go func() { // ends with ctx, or when it has the lock
-			lock, _ := l.Lock(ctx, "k", WithToken("job-7"), WithHooks(Hooks{Waiting: func(Event) { queued <- struct{}{} }}))
+			lock, _ := l.Lock(ctx, "k", WithToken("job-7"))
 			got <- lock
 		}()
-		<-queued
+		require.Eventually(t, func() bool { return places() == place }, 10*time.Second, time.Millisecond)
 		return got
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := wait(ctx)
-	require.Eventually(t, func() bool { return m.Exists("{k}:queue:k") }, 10*time.Second, time.Millisecond)
+	gone := wait(ctx, 1)
 	cancel()
 	require.Nil(t, <-gone)
 	<-slow.came
-	next := wait(t.Context())
-	require.Eventually(t, func() bool {
-		members, err := m.ZMembers("{k}:queue:k")
-		return err == nil && len(members) == 2
-	}, 10*time.Second, time.Millisecond)
+	next := wait(t.Context(), 2)
+	if handedFirst {
+		require.NoError(t, holder.Unlock(t.Context()))
+	}
 	close(slow.release)
 	<-slow.left
-	members, err := m.ZMembers("{k}:queue:k")
-	require.NoError(t, err)
-	require.Len(t, members, 1)
-	require.NoError(t, holder.Unlock(t.Context()))
+	require.Equal(t, 1, places())
+	if !handedFirst {
+		require.NoError(t, holder.Unlock(t.Context()))
+	}
 	lock := <-next
 	require.NotNil(t, lock)
 	require.NoError(t, lock.Unlock(t.Context()))
+	require.False(t, m.Exists("k"), "nobody waits any more")
+	require.Zero(t, places())
 }
 
 // TestUnlockOfALostChosenTokenDeletesNothing is rule 7: the token may have been granted anew, also on the

@@ -65,16 +65,22 @@ func vain(err error) bool {
 func (e *engine) waitFor(ctx context.Context, r *request, l *lease, trouble error) (got *Lock, err error) {
 	w := e.lobby.enter(l.claim.key, l.claim.token, e.now())
 	place := entry(l.claim.ttl, e.lobby.subscription.channel, e.lobby.waiters.Add(1), l.claim.token)
+	sent := false
 	defer func() {
 		e.lobby.leave(w)
-		if got == nil {
+		switch {
+		case got != nil:
+		case sent:
 			l.leaveQueue(ctx, place)
+		default:
+			l.life.state.Store(lifeRefused)
 		}
 	}()
 	for {
 		first := r.attempts == 0
 		asked := e.now()
 		lock, g, err := l.attempt(ctx, r, place)
+		sent = sent || !errors.As(err, new(*undone))
 		switch {
 		case err == nil:
 			return lock, nil
@@ -104,6 +110,9 @@ func (e *engine) waitFor(ctx context.Context, r *request, l *lease, trouble erro
 		switch {
 		case handed != nil && r.cfg.replicas > 0: // to be claimed, and confirmed, by the next attempt
 		case handed != nil:
+			if l.claim.chosen { // perhaps in another waiter's place
+				l.claim.entry = place
+			}
 			if lock := l.takeOver(r, *handed); lock != nil {
 				return lock, nil
 			}

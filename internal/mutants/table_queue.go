@@ -94,6 +94,12 @@ var queues = []mutant{
 		tests: "TestNextWaiterWithAToken",
 	},
 	{
+		name: "a lock that was handed to another place of its token leaves its own", rule: "17", file: "queue.go",
+		old:   `if l.claim.chosen { // perhaps`,
+		new:   `if false { // perhaps`,
+		tests: "TestNextWaiterWithAToken",
+	},
+	{
 		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "queue.go",
 		old:   `if c.chosen {`,
 		new:   `if false {`,
