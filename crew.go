@@ -19,7 +19,7 @@ const (
 	longestLane = 100
 
 	// longSilence is after how long a node that keeps so many jobs and answers none sheds: it
-	// takes no more, so that a node that hangs for long piles nothing up.
+	// takes no more but releases, so that a node that hangs for long piles nothing up.
 	longSilence = 500 * time.Millisecond
 )
 
@@ -33,6 +33,7 @@ type crew struct {
 	full    time.Time       // when all of them first had one, since the node last answered
 	flights int             // commands that their callers have left
 	crowded time.Time       // when there were as many as there may be workers
+	probed  time.Time       // when one more was let through
 	heard   time.Time       // when a job last was answered
 	waiting []*job          // for a worker, in order
 	lanes   map[string]lane // by key, while an ordered job is under way on it
@@ -70,7 +71,7 @@ func (c *crew) start(j *job) {
 				j.claim.life.shed.Store(true) // for what is under way, which lands after this
 			}
 			c.mu.Unlock()
-			j.settle(grant{}, &undone{errSheds})
+			j.settle(grant{}, j.shed())
 			return
 		}
 		if busy {
@@ -82,9 +83,9 @@ func (c *crew) start(j *job) {
 			return
 		}
 	}
-	if c.working == c.most && c.silentSince(c.full) {
+	if c.working == c.most && c.silentSince(c.full) && (j.ordered || !j.last) {
 		c.mu.Unlock()
-		j.settle(grant{}, &undone{errSheds})
+		j.settle(grant{}, j.shed())
 		return
 	}
 	c.listLocked(j)
@@ -107,6 +108,14 @@ func (c *crew) start(j *job) {
 	}
 	c.mu.Unlock()
 	go c.work(j)
+}
+
+// shed returns the error of a job that is not sent, or not once more.
+func (j *job) shed() error {
+	if j.resent {
+		return errSheds
+	}
+	return &undone{errSheds}
 }
 
 // crowdedLocked reports whether too many jobs wait for one on key that is not answered. It forgets
@@ -200,12 +209,15 @@ func (c *crew) afterLocked(j *job) *job {
 }
 
 // list has j, which its caller carries out, settled at its deadline, unless it is struck off before.
-// It does not where the node sheds.
+// It does not where the node sheds, which lets one through now and then to learn whether it answers.
 func (c *crew) list(j *job) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flights >= c.most && c.silentSince(c.crowded) {
-		return false
+	if c.flights >= c.most && c.silentSince(c.crowded) && !j.last {
+		if time.Since(c.probed) < longSilence {
+			return false
+		}
+		c.probed = time.Now()
 	}
 	c.listLocked(j)
 	return true

@@ -171,7 +171,7 @@ func TestShedReleaseLeavesNoOrphan(t *testing.T) {
 }
 
 // TestHungPipelineIsShed: callers that leave commands behind in a pipeline that answers nothing leave a
-// bounded number of them, and are served again once it answers.
+// bounded number of them, and are served again once it answers. A lock that is held is released.
 func TestHungPipelineIsShed(t *testing.T) {
 	m, _ := oneNode(t)
 	p := faultproxy.New(t, "tcp", m.Addr())
@@ -198,16 +198,62 @@ func TestHungPipelineIsShed(t *testing.T) {
 		return crew.flights
 	}
 	require.NoError(t, try())
+	held, err := l.TryLock(context.Background(), "held", WithoutRenewal(), WithTTL(time.Hour))
+	require.NoError(t, err)
 	p.Silence()
 	for begin := time.Now(); !errors.Is(err, errSheds); err = try(WithOpTimeout(50 * time.Millisecond)) {
 		require.Less(t, time.Since(begin), 20*time.Second)
 	}
 	before := flights()
 	require.GreaterOrEqual(t, before, 10)
+	shed := 0
 	for range 100 {
-		require.ErrorIs(t, try(), errSheds)
+		if errors.Is(try(WithOpTimeout(50*time.Millisecond)), errSheds) {
+			shed++
+		}
 	}
-	require.LessOrEqual(t, flights(), before)
+	require.Greater(t, shed, 50, "one goes through each half second")
+	require.LessOrEqual(t, flights(), before+2*(100-shed), "with its clean-up")
+	require.Error(t, held.Unlock(t.Context()))
 	p.Heal()
-	require.Eventually(t, func() bool { return flights() == 0 && try() == nil }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return flights() == 0 && try() == nil && !m.Exists("held") }, 20*time.Second, 10*time.Millisecond)
+}
+
+// TestShedWaiterSendsNothing: a waiter that nothing was sent for leaves no place, and so sends no release.
+func TestShedWaiterSendsNothing(t *testing.T) {
+	m, n := oneNode(t)
+	pipeline, err := n.client.AutoPipeline()
+	require.NoError(t, err)
+	made, err := NewSetNXPX(pipeline)
+	require.NoError(t, err)
+	l := made.(*engine)
+	holder := granted(t, l, WithTTL(time.Hour))
+	ready := l.lobby.subscription.join()
+	defer l.lobby.subscription.leave()
+	<-ready
+	crew := &l.strategy.(*setNXPX).node.crew
+	crew.mu.Lock()
+	crew.flights, crew.probed = crew.most, time.Now().Add(time.Hour)
+	crew.mu.Unlock()
+	before := m.CommandCount()
+	_, err = l.Lock(context.Background(), "k")
+	require.ErrorIs(t, err, errSheds)
+	require.Equal(t, before, m.CommandCount())
+	require.NoError(t, holder.Unlock(t.Context()), "a release is sent")
+}
+
+// TestShedRetryPerhapsTookTheLock is rule 4: what was sent before may have been carried out.
+func TestShedRetryPerhapsTookTheLock(t *testing.T) {
+	for _, resent := range []bool{false, true} {
+		n := newNode(nil, 1)
+		n.crew.working, n.crew.full = 1, time.Now().Add(-time.Hour)
+		j := &job{
+			Context: t.Context(), node: n, claim: &claim{bound: time.Minute}, ended: make(chan struct{}),
+			deadline: time.Now().Add(time.Minute), resent: resent,
+		}
+		n.crew.start(j)
+		<-j.ended
+		require.ErrorIs(t, j.err, errSheds)
+		require.Equal(t, !resent, surelyNot(j.err))
+	}
 }

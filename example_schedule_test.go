@@ -20,7 +20,7 @@ import (
 //
 // A tick is run once at most, and not at all where its host crashes, where Redis granted the lock and its
 // reply never came, or on NewRedlock where hosts that try at one moment refuse each other: call Lock there,
-// with a ctx of a second.
+// with a ctx that is much shorter than every.
 func onceATick(ctx context.Context, l redlatch.Locker, name string, now time.Time, every time.Duration, job func(context.Context) error) error {
 	key := fmt.Sprintf("%s:%d", name, now.Truncate(every).Unix())
 	_, err := l.TryLock(ctx, key, redlatch.WithTTL(every), redlatch.WithoutRenewal(), redlatch.WithHooks(redlatch.Hooks{}))

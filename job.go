@@ -31,7 +31,7 @@ type job struct {
 
 	failed       error             // why it was carried out here in vain, until it is sent again
 	flight       *redis.AutoFuture // its command, where nobody waited for that
-	words        [10]any           // room for those of its command
+	words        [10]any           // room for those of its first command
 	acknowledged *acknowledgement  // what the last WAIT answered
 
 	trouble atomic.Pointer[error] // why it was sent again, last

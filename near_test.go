@@ -225,20 +225,22 @@ func TestNearCommandsMayBeKept(t *testing.T) {
 			ctx := context.WithValue(context.Background(), name{}, i)
 			lock, err := l.TryLock(ctx, fmt.Sprint("k", i))
 			require.NoError(t, err)
+			_, err = l.TryLock(ctx, fmt.Sprint("k", i), redlatch.WithoutFence()) // two commands
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 			require.NoError(t, lock.Unlock(ctx))
 		}
 		kept.mu.Lock()
 		defer kept.mu.Unlock()
-		require.Len(t, kept.cmds, 20)
+		require.Len(t, kept.cmds, 40)
 		for i, cmd := range kept.cmds {
 			require.Equal(t, kept.said[i], said(cmd))
-			require.Contains(t, kept.said[i], fmt.Sprint("k", i/2))
+			require.Contains(t, kept.said[i], fmt.Sprint("k", i/4))
 		}
 		if _, pipelined := client.(*redis.AutoPipeliner); pipelined {
 			return // its batches have a ctx of its own
 		}
 		for i, ctx := range kept.ctxs {
-			require.Equal(t, i/2, ctx.Value(name{}))
+			require.Equal(t, i/4, ctx.Value(name{}))
 			require.Error(t, ctx.Err())
 			<-ctx.Done()
 		}

@@ -38,8 +38,13 @@ func (s *script) call(j *job, keys int, args ...any) []any {
 	return append(append(j.blank(), "evalsha", &s.sha, keys), args...)
 }
 
-// blank returns an empty slice for the words of one command. A job sends one after the other.
-func (j *job) blank() []any { return j.words[:0] }
+// blank returns an empty slice for the words of one command. Those of the job's first stand in the job.
+func (j *job) blank() []any {
+	if j.words[0] != nil {
+		return make([]any, 0, len(j.words))
+	}
+	return j.words[:0]
+}
 
 // once is a command that go-redis must not send again by itself, so that send knows whether it
 // may have been carried out before.

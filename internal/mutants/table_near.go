@@ -52,9 +52,33 @@ var callers = []mutant{
 	},
 	{
 		name: "a hung pipeline takes whatever comes", rule: "8", file: "crew.go",
-		old:   `if c.flights >= c.most && c.silentSince(c.crowded) {`,
+		old:   `if c.flights >= c.most && c.silentSince(c.crowded) && !j.last {`,
 		new:   `if false {`,
 		tests: "TestHungPipelineIsShed",
+	},
+	{
+		name: "a hung pipeline is sent no release", rule: "8", file: "crew.go",
+		old:   `c.silentSince(c.crowded) && !j.last {`,
+		new:   `c.silentSince(c.crowded) {`,
+		tests: "TestHungPipelineIsShed|TestShedWaiter",
+	},
+	{
+		name: "a waiter that was not sent is sent away", rule: "8", file: "queue.go",
+		old:   `case sent:`,
+		new:   `case true:`,
+		tests: "TestShedWaiter",
+	},
+	{
+		name: "a shed retry passes for never sent", rule: "4", file: "crew.go",
+		old:   `if j.resent {`,
+		new:   `if false {`,
+		tests: "TestShedRetry",
+	},
+	{
+		name: "a second command in the words of the first", rule: "Clients", file: "node.go",
+		old:   `if j.words[0] != nil {`,
+		new:   `if false {`,
+		tests: "TestNearCommandsMayBeKept",
 	},
 	{
 		name: "another pipeline than the one that is used tells of a window", rule: "8", file: "near.go",
