@@ -173,6 +173,7 @@ func TestShedReleaseLeavesNoOrphan(t *testing.T) {
 // TestHungPipelineIsShed: callers that leave commands behind in a pipeline that answers nothing leave a
 // bounded number of them, and are served again once it answers. A lock that is held is released.
 func TestHungPipelineIsShed(t *testing.T) {
+	t.Parallel()
 	m, _ := oneNode(t)
 	p := faultproxy.New(t, "tcp", m.Addr())
 	o := p.Options()

@@ -120,6 +120,7 @@ func TestOutageIsNoCancellation(t *testing.T) {
 			require.Error(t, err)
 			require.NotErrorIs(t, err, context.Canceled)
 		}
+		p.Heal() // else the client would wait for what is under way when it is closed
 	})
 }
 

@@ -49,6 +49,7 @@ func TestChosenTokensDoNotKeepEachOtherOutWithADeadNode(t *testing.T) {
 // TestNewVotesOfAChosenTokenAreGivenBack: where it is refused, a vote that it had already may be that of a
 // lock of before, and stays.
 func TestNewVotesOfAChosenTokenAreGivenBack(t *testing.T) {
+	t.Parallel()
 	n := newCluster(t)
 	n.servers[3].Kill()
 	n.servers[4].Kill()
