@@ -35,6 +35,7 @@ type crew struct {
 	crowded time.Time       // when there were as many as there may be workers
 	probed  time.Time       // when one more was let through
 	heard   time.Time       // when a job last was answered
+	missed  bool            // since then a job has waited in vain for its whole time
 	waiting []*job          // for a worker, in order
 	lanes   map[string]lane // by key, while an ordered job is under way on it
 	jobs    job             // the ring of all jobs whose deadline counts; its deadline is the timer's
@@ -253,8 +254,15 @@ func (c *crew) landed(err error) {
 // hearLocked notes that the node has answered, if err says so.
 func (c *crew) hearLocked(err error) {
 	if err == nil || answered(err) || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrLost) {
-		c.heard = time.Now()
+		c.heard, c.missed = time.Now(), false
 	}
+}
+
+// silent reports whether the node has answered nothing since a job waited in vain.
+func (c *crew) silent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.missed
 }
 
 // listLocked puts j into the ring and has the timer fire for its deadline.
@@ -301,6 +309,7 @@ func (c *crew) fire() {
 		switch {
 		case !j.deadline.After(now):
 			c.strikeLocked(j)
+			c.missed = c.missed || !c.heard.After(j.deadline.Add(-j.claim.bound))
 			j.settle(grant{}, j.noReply())
 		case next.IsZero() || j.deadline.Before(next):
 			next = j.deadline

@@ -25,7 +25,8 @@ import (
 //     follows the release of the last. A late grant of a refused attempt is thereby released; one
 //     of a granted lock makes it sturdier and stays until Unlock.
 //   - A node may be slow: the outcome stands as soon as a quorum granted, or no quorum can any
-//     more, and nobody waits for the rest.
+//     more, and nobody waits for the rest. Nor for nodes that were silent when they were last asked,
+//     where others have votes: two attempts that wait for them keep each other out meanwhile.
 //   - A lock needs a fence: step 3 ends with a quorum agreeing on one (see agree.go).
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
@@ -99,7 +100,8 @@ func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
 	t := r.ask(ctx, "acquire", &ask, r.acquireOn, form{undo: c.undo(), first: !c.chosen})
 	t.collect(ctx, func() bool {
 		return t.count(yes) >= r.quorum || // 3. A quorum granted,
-			t.certainly(held) // or none can, and it is certain why.
+			t.certainly(held) || // or none can, and it is certain why,
+			t.refusedBesideSilence(r.nodes) // or none is likely to.
 	})
 	err := r.refused(ctx, t)
 	var fence uint64

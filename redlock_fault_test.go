@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -112,9 +113,53 @@ func TestErrorWaitsUntilItIsCertain(t *testing.T) {
 	// Two dead and one held: no quorum can be granted, and none can answer.
 	n.proxies[2].Refuse()
 	n.proxies[3].Refuse()
-	_, err = l.TryLock(t.Context(), "k")
+	_, err = l.TryLock(t.Context(), "k", briefly)
 	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+}
+
+// TestSilentNodesAreNotWaitedForInVain is rule 15: while an attempt waits for nodes that have not answered
+// the last ones, its votes keep everybody else out. Those who do so to each other would never be
+// granted. A node that has answered since is waited for.
+func TestSilentNodesAreNotWaitedForInVain(t *testing.T) {
+	t.Parallel()
+	for _, sick := range []struct {
+		what  string
+		fault func(p *faultproxy.Proxy)
+	}{
+		{"hung", (*faultproxy.Proxy).Silence},
+		{"refused", (*faultproxy.Proxy).Refuse},
+	} {
+		t.Run(sick.what, func(t *testing.T) {
+			t.Parallel()
+			n := newCluster(t)
+			l := n.locker(t, true, redlatch.WithOpTimeout(time.Hour))
+			try := func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				lock, err := l.TryLock(ctx, "k")
+				if err == nil {
+					err = lock.Unlock(t.Context())
+				}
+				return err
+			}
+			require.NoError(t, n.direct[0].Set(t.Context(), "k", "another", 0).Err())
+			for _, p := range n.proxies[3:] {
+				sick.fault(p)
+			}
+			require.NotErrorIs(t, try(), redlatch.ErrNotAcquired, "they may answer yet")
+			eventually(t, "an attempt that they have not answered in time", func() bool {
+				lock, err := l.TryLock(t.Context(), "warm", redlatch.WithOpTimeout(50*time.Millisecond))
+				return err == nil && lock.Unlock(t.Context()) == nil
+			})
+			eventually(t, "the refusal stands without them", func() bool { return errors.Is(try(), redlatch.ErrNotAcquired) })
+			for _, p := range n.proxies[3:] {
+				p.Heal()
+				p.Delay(100 * time.Millisecond)
+			}
+			eventually(t, "their votes count again", func() bool { return try() == nil })
+		})
+	}
 }
 
 // TestSlowQuorumIsNoGrant is rule 2 on a quorum.
@@ -190,7 +235,7 @@ func TestUnknownOutcomeOnAQuorumLeavesNoKey(t *testing.T) {
 	for _, p := range n.proxies {
 		p.LoseReplies(1000, "evalsha")
 	}
-	_, err := l.TryLock(t.Context(), "k")
+	_, err := l.TryLock(t.Context(), "k", briefly)
 	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
 	for i, p := range n.proxies {
 		require.Positive(t, p.Lost())

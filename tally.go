@@ -90,6 +90,20 @@ func (t *tally) certainly(no outcome) bool {
 	return t.counts[no] > most || t.counts[no]+t.pending() <= most
 }
 
+// refusedBesideSilence reports whether a quorum has answered an acquire, and some of it for another owner, while
+// the nodes that are left were silent when they were last asked.
+func (t *tally) refusedBesideSilence(nodes []*node) bool {
+	if t.counts[held] == 0 || t.counts[yes]+t.counts[held] < t.quorum {
+		return false
+	}
+	for i, j := range t.answers {
+		if j == nil && !nodes[i].crew.silent() {
+			return false
+		}
+	}
+	return true
+}
+
 // fail returns the error that says what each node answered.
 func (t *tally) fail(err error) error {
 	e := &QuorumError{Op: t.op, Key: t.claim.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), err: err}

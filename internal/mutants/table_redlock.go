@@ -104,6 +104,18 @@ var quorums = []mutant{
 		tests: "TestLateGrantOfARefusedTokenIsReleased",
 	},
 	{
+		name: "split votes wait for silent nodes", rule: "15", file: "redlock.go",
+		old:   `t.refusedBesideSilence(r.nodes) // or`,
+		new:   `false // or`,
+		tests: "TestSilentNodesAreNotWaitedForInVain",
+	},
+	{
+		name: "a node that answers again stays silent", rule: "Redlock", file: "crew.go",
+		old:   `c.heard, c.missed = time.Now(), false`,
+		new:   `c.heard = time.Now()`,
+		tests: "TestSilentNodesAreNotWaitedForInVain",
+	},
+	{
 		name: "late grants of a refused quorum are forgotten", rule: "Redlock", file: "redlock.go",
 		old:   `if j != nil && surelyNot(j.err) ||`,
 		new:   `if j == nil || surelyNot(j.err) ||`,
