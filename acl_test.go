@@ -59,7 +59,7 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 		t.Cleanup(func() { _ = client.Close() })
 		g.nodes, clients = append(g.nodes, admin), append(clients, client)
 	}
-	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), redlatch.WithOpTimeout(5 * time.Second), redlatch.WithHooks(redlatch.Hooks{
+	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), patience, redlatch.WithHooks(redlatch.Hooks{
 		Waiting:  func(e redlatch.Event) { g.waiting <- e },
 		Degraded: func(e redlatch.Event) { g.polling <- e.Err },
 	})}

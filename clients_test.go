@@ -79,7 +79,7 @@ func (connect connector) serves(t *testing.T, keys []string) {
 	for _, strategy := range overOneClient {
 		t.Run(strategy.name, func(t *testing.T) {
 			locker := func(opts ...redlatch.Option) redlatch.Locker {
-				opts = append([]redlatch.Option{redlatch.WithOpTimeout(5 * time.Second)}, opts...)
+				opts = append([]redlatch.Option{patience}, opts...)
 				l, err := strategy.make(connect(t), []redis.UniversalClient{other.Client(t)}, opts...)
 				require.NoError(t, err)
 				return l

@@ -125,7 +125,7 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 	host, port, err := net.SplitHostPort(addrs[(from+1)%3])
 	require.NoError(t, err)
 
-	l := newLocker(t, toCluster(addrs)(t), redlatch.WithOpTimeout(5*time.Second))
+	l := newLocker(t, toCluster(addrs)(t))
 	holder := mustLock(t, l, "k")
 	got := waitInLine(t, newLocker(t, toCluster(addrs)(t)), "k")
 	for _, step := range []struct {

@@ -31,10 +31,17 @@ func behindProxy(t *testing.T) (direct *redis.Client, p *faultproxy.Proxy, clien
 
 func newLocker(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
 	t.Helper()
-	l, err := redlatch.NewSetNXPX(client, opts...)
+	l, err := redlatch.NewSetNXPX(client, append([]redlatch.Option{patience}, opts...)...)
 	require.NoError(t, err)
 	return l
 }
+
+// patience is how long tests wait for a reply that will come, however busy the machine, and briefly
+// how long for one that will not.
+var (
+	patience = redlatch.WithOpTimeout(5 * time.Second)
+	briefly  = redlatch.WithOpTimeout(time.Second)
+)
 
 // longTTL leaves a key to those who clean up: it does not go by itself while a test waits.
 var longTTL = redlatch.WithTTL(time.Hour)
@@ -89,7 +96,7 @@ func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 	l := newLocker(t, client, longTTL)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	p.LoseReplies(1000, "evalsha")
-	_, err := l.TryLock(t.Context(), "k")
+	_, err := l.TryLock(t.Context(), "k", briefly)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 	require.Positive(t, p.Lost())

@@ -104,7 +104,7 @@ func TestPlainClientsTakeTurnsWithUs(t *testing.T) {
 				foreign.ttl = 60 // nobody is too slow here
 				member(func() error { return foreign.section(ctx, critical) })
 			}
-			l := newLocker(t, s.client(t), redlatch.WithTTL(time.Minute), redlatch.WithOpTimeout(5*time.Second))
+			l := newLocker(t, s.client(t), redlatch.WithTTL(time.Minute))
 			member(func() error {
 				return redlatch.Do(ctx, l, "k", func(context.Context, *redlatch.Lock) error {
 					critical()
@@ -187,7 +187,7 @@ func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
 func TestPlainLockCanBeAdopted(t *testing.T) {
 	onBothInTime(t, func(t *testing.T, s *site) {
 		foreign := plainClients["SET NX EX, GET and DEL"](s.client(t), "k")
-		l := newLocker(t, s.client(t), redlatch.WithOpTimeout(5*time.Second))
+		l := newLocker(t, s.client(t))
 		require.True(t, foreign.tryLock(t))
 		renewed := make(chan struct{}, 100)
 		lock, err := l.Adopt(t.Context(), "k", foreign.value, redlatch.WithoutFence(), redlatch.WithTTL(shortTTL*time.Second),

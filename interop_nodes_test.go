@@ -28,7 +28,7 @@ func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	unreachable := client(dead)
 	dead.Close()
 	quorum := func(nodes ...redis.UniversalClient) redlatch.Locker {
-		l, err := redlatch.NewRedlock(nodes, redlatch.WithOpTimeout(5*time.Second))
+		l, err := redlatch.NewRedlock(nodes, patience)
 		require.NoError(t, err)
 		return l
 	}

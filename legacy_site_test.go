@@ -119,7 +119,7 @@ func onRedis(t *testing.T, run func(t *testing.T, s *site)) {
 // newLegacy returns a Locker whose locks are not renewed, for a machine that may be busy.
 func newLegacy(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
 	t.Helper()
-	opts = append([]redlatch.Option{redlatch.WithoutRenewal(), redlatch.WithOpTimeout(5 * time.Second)}, opts...)
+	opts = append([]redlatch.Option{redlatch.WithoutRenewal(), patience}, opts...)
 	l, err := redlatch.NewLegacySetNX(client, opts...)
 	require.NoError(t, err)
 	return l

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = flag.Set("test.parallel", "8")
+		_ = flag.Set("test.parallel", "10")
 	}
 	code := m.Run()
 	redistest.StopShared()
@@ -33,7 +33,6 @@ func TestMain(m *testing.M) {
 type kind struct {
 	name     string
 	nodes    int
-	ttl      time.Duration // short, and long enough for a busy machine
 	fences   bool
 	timeless bool // the lock itself is a key without a TTL
 	pair     bool // two Lockers as one: it cannot adopt, and takes no prefix in a call
@@ -43,19 +42,19 @@ type kind struct {
 // kinds lists every strategy: each runs the whole table.
 var kinds = []kind{
 	{
-		name: "SetNXPX", nodes: 1, ttl: time.Second, fences: true,
+		name: "SetNXPX", nodes: 1, fences: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			return redlatch.NewSetNXPX(clients[0], opts...)
 		},
 	},
 	{
-		name: "SetNXPX without fence", nodes: 1, ttl: time.Second,
+		name: "SetNXPX without fence", nodes: 1,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			return redlatch.NewSetNXPX(clients[0], append(opts, redlatch.WithoutFence())...)
 		},
 	},
 	{
-		name: "SetNXPX, pipelined", nodes: 1, ttl: time.Second, fences: true,
+		name: "SetNXPX, pipelined", nodes: 1, fences: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			client, ok := clients[0].(*redis.Client)
 			if !ok || client == nil {
@@ -69,14 +68,14 @@ var kinds = []kind{
 		},
 	},
 	{
-		name: "LegacySetNX", nodes: 1, ttl: time.Second, timeless: true,
+		name: "LegacySetNX", nodes: 1, timeless: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			return redlatch.NewLegacySetNX(clients[0], opts...)
 		},
 	},
-	{name: "Redlock", nodes: 5, ttl: time.Second, fences: true, make: redlatch.NewRedlock},
+	{name: "Redlock", nodes: 5, fences: true, make: redlatch.NewRedlock},
 	{
-		name: "Migration", nodes: 2, ttl: time.Second, fences: true, pair: true,
+		name: "Migration", nodes: 2, fences: true, pair: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			from, err := redlatch.NewSetNXPX(clients[0], opts...)
 			if err != nil {
@@ -107,7 +106,7 @@ func (w *world) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	for i := range clients {
 		clients[i] = w.client(t, i)
 	}
-	l, err := w.make(clients, append([]redlatch.Option{redlatch.WithTTL(w.ttl), redlatch.WithOpTimeout(5 * time.Second)}, opts...)...)
+	l, err := w.make(clients, append([]redlatch.Option{patience}, opts...)...)
 	require.NoError(t, err)
 	return l
 }

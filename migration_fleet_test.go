@@ -23,6 +23,7 @@ func TestMigrationNeighboursExclude(t *testing.T) {
 	t.Parallel()
 	for name, pair := range pairs {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var servers []*redistest.Server
 			for range 3 {
 				servers = append(servers, redistest.Start(t))
@@ -33,7 +34,7 @@ func TestMigrationNeighboursExclude(t *testing.T) {
 				for _, s := range servers {
 					clients = append(clients, s.Client(t))
 				}
-				from, to := pair(t, clients, redlatch.WithTTL(time.Second), redlatch.WithoutRenewal(), patience)
+				from, to := pair(t, clients, redlatch.WithTTL(1500*time.Millisecond), redlatch.WithoutRenewal())
 				return []redlatch.Locker{from, newMigration(t, from, to), to}[generation-1]
 			}
 			for older := 1; older <= 2; older++ {

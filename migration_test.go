@@ -31,7 +31,7 @@ func newQuorum(t *testing.T, clients []*redis.Client, opts ...redlatch.Option) r
 	for _, c := range clients {
 		nodes = append(nodes, c)
 	}
-	l, err := redlatch.NewRedlock(nodes, opts...)
+	l, err := redlatch.NewRedlock(nodes, append([]redlatch.Option{patience}, opts...)...)
 	require.NoError(t, err)
 	return l
 }
@@ -87,16 +87,13 @@ var pairs = map[string]func(t *testing.T, c []*redis.Client, opts ...redlatch.Op
 	},
 }
 
-// patience is that with a command on a busy machine.
-var patience = redlatch.WithOpTimeout(5 * time.Second)
-
 // TestMigrationHoldsUnderBoth: neither Locker grants the key meanwhile, and both do afterwards.
 func TestMigrationHoldsUnderBoth(t *testing.T) {
 	t.Parallel()
 	for name, pair := range pairs {
 		t.Run(name, func(t *testing.T) {
 			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := pair(t, clients, patience)
+				from, to := pair(t, clients)
 				for _, take := range []func(l redlatch.Locker) (*redlatch.Lock, error){
 					func(l redlatch.Locker) (*redlatch.Lock, error) { return l.TryLock(t.Context(), "k") },
 					func(l redlatch.Locker) (*redlatch.Lock, error) { return l.Lock(t.Context(), "k") },
@@ -123,7 +120,7 @@ func TestMigrationRefusedHalfWayLeavesNeither(t *testing.T) {
 	for name, pair := range pairs {
 		t.Run(name, func(t *testing.T) {
 			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := pair(t, clients, patience, longTTL)
+				from, to := pair(t, clients, longTTL)
 				for holder, other := range map[redlatch.Locker]redlatch.Locker{from: to, to: from} {
 					m := newMigration(t, from, to)
 					held := mustLock(t, holder, "k")
@@ -157,7 +154,7 @@ func TestMigrationThatGetsNoAnswerLeavesNeither(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t), redistest.Start(t)
 	p := faultproxy.New(t, b.Network(), b.Addr())
-	m := newMigration(t, newLocker(t, a.Client(t), longTTL, patience),
+	m := newMigration(t, newLocker(t, a.Client(t), longTTL),
 		newLocker(t, p.Client(t), longTTL, redlatch.WithOpTimeout(time.Second)))
 	require.NoError(t, mustLock(t, m, "warm").Unlock(t.Context()))
 	for name, ask := range map[string]func(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error){
@@ -183,7 +180,7 @@ func TestMigrationRenewsBothAndEndsWithEither(t *testing.T) {
 		var renewals [2]atomic.Int64
 		var sides [2]redlatch.Locker
 		for i, c := range servers {
-			sides[i] = newLocker(t, c, patience, redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
+			sides[i] = newLocker(t, c, redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
 				Renewed: func(redlatch.Event) { renewals[i].Add(1) },
 			}))
 		}
@@ -205,33 +202,32 @@ func TestMigrationRenewsBothAndEndsWithEither(t *testing.T) {
 func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	type sides = func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker)
-	long := []redlatch.Option{longTTL, patience}
 	for name, sides := range map[string]sides{
 		"SetNXPX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLocker(t, c[0], long...), newLocker(t, c[0], long...)
+			return newLocker(t, c[0], longTTL), newLocker(t, c[0], longTTL)
 		},
 		"LegacySetNX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLegacy(t, c[0], long...), newLegacy(t, c[0], long...)
+			return newLegacy(t, c[0], longTTL), newLegacy(t, c[0], longTTL)
 		},
 		"LegacySetNX and SetNXPX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLegacy(t, c[0], long...), newLocker(t, c[0], long...)
+			return newLegacy(t, c[0], longTTL), newLocker(t, c[0], longTTL)
 		},
 		"SetNXPX and LegacySetNX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLocker(t, c[0], long...), newLegacy(t, c[0], long...)
+			return newLocker(t, c[0], longTTL), newLegacy(t, c[0], longTTL)
 		},
 		"Redlock twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newQuorum(t, c, long...), newQuorum(t, c, long...)
+			return newQuorum(t, c, longTTL), newQuorum(t, c, longTTL)
 		},
 		"one prefix twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			opts := append([]redlatch.Option{redlatch.WithKeyPrefix("v2:")}, long...)
+			opts := []redlatch.Option{redlatch.WithKeyPrefix("v2:"), longTTL}
 			return newLocker(t, c[0], opts...), newLocker(t, c[0], opts...)
 		},
 		"a migration and one of its sides": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			last := newLocker(t, c[1], long...)
-			return last, newMigration(t, newLocker(t, c[0], long...), last)
+			last := newLocker(t, c[1], longTTL)
+			return last, newMigration(t, newLocker(t, c[0], longTTL), last)
 		},
 		"a migration of one key": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newMigration(t, newLocker(t, c[0], long...), newLocker(t, c[0], long...)), newLocker(t, c[1], long...)
+			return newMigration(t, newLocker(t, c[0], longTTL), newLocker(t, c[0], longTTL)), newLocker(t, c[1], longTTL)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +258,7 @@ func TestMigrationProbeLeavesNoKey(t *testing.T) {
 	for name, pair := range pairs {
 		t.Run(name, func(t *testing.T) {
 			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := pair(t, clients, patience, longTTL, redlatch.WithoutFence())
+				from, to := pair(t, clients, longTTL, redlatch.WithoutFence())
 				lock := mustLock(t, newMigration(t, from, to), "k")
 				expected := []string{
 					"k", "v2:k", "{k}:owner:k", "{k}:stamp:k", "{v2:k}:owner:v2:k", "{v2:k}:stamp:v2:k",
@@ -296,7 +292,7 @@ func TestMigrationProbeLeavesNoKey(t *testing.T) {
 func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, clients []*redis.Client) {
-		from, to := newLocker(t, clients[0], patience), newLocker(t, clients[1], patience)
+		from, to := newLocker(t, clients[0]), newLocker(t, clients[1])
 		m := newMigration(t, from, to)
 		lock := mustLock(t, m, "k", redlatch.WithTTL(time.Hour))
 		require.Equal(t, "k", lock.Key())
@@ -396,7 +392,7 @@ func TestMigrationHooksHearOfTheirOwnSide(t *testing.T) {
 				Acquired: note("acquired"), Renewed: note("renewed"), Lost: note("lost"), Released: note("released"),
 			})
 		}
-		m := newMigration(t, newLocker(t, clients[0], patience, side("from")), newLocker(t, clients[1], patience, side("to")))
+		m := newMigration(t, newLocker(t, clients[0], side("from")), newLocker(t, clients[1], side("to")))
 		lock := mustLock(t, m, "k")
 		require.NoError(t, lock.Extend(t.Context(), time.Hour))
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -413,7 +409,7 @@ func TestMigrationOfMigrationsHoldsAll(t *testing.T) {
 	onServers(t, func(t *testing.T, clients []*redis.Client) {
 		var sides []redlatch.Locker
 		for _, c := range clients {
-			sides = append(sides, newLocker(t, c, patience))
+			sides = append(sides, newLocker(t, c))
 		}
 		for _, m := range []redlatch.Locker{
 			newMigration(t, sides[0], newMigration(t, sides[1], sides[2])),

@@ -267,7 +267,7 @@ func TestAbandonedReleaseIsCarriedOut(t *testing.T) {
 // TestNearClientIsSharedByMany is for the race detector: callers stay, or leave.
 func TestNearClientIsSharedByMany(t *testing.T) {
 	onNearClients(t, func(t *testing.T, direct *redis.Client, _ *faultproxy.Proxy, client redis.UniversalClient) {
-		l := newLocker(t, client, redlatch.WithOpTimeout(5*time.Second))
+		l := newLocker(t, client)
 		var wg sync.WaitGroup
 		for g := range 16 {
 			wg.Go(func() {

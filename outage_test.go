@@ -144,7 +144,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
 	var renewed atomic.Int64
-	l := newLocker(t, client, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(5*time.Second), redlatch.WithHooks(redlatch.Hooks{
+	l := newLocker(t, client, redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
 		Renewed: func(redlatch.Event) { renewed.Add(1) },
 	}))
 	lock := mustLock(t, l, "k")
@@ -164,7 +164,7 @@ func TestOutageIsRiddenOut(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
 	failed := make(chan redlatch.Event, 1000)
-	lock := mustLock(t, newLocker(t, client), "k", redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
+	lock := mustLock(t, newLocker(t, client, redlatch.WithOpTimeout(200*time.Millisecond)), "k", redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
 		RenewFailed: func(e redlatch.Event) { failed <- e },
 	}))
 	until := lock.Until()
@@ -197,7 +197,7 @@ func TestFlushedLockIsLost(t *testing.T) {
 func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	l := newLocker(t, s.Client(t), redlatch.WithTTL(2*time.Second))
+	l := newLocker(t, s.Client(t), redlatch.WithTTL(2*time.Second), briefly)
 	mustLock(t, newLocker(t, s.Client(t)), "k")
 	waiting := make(chan redlatch.Event, 1)
 	got := make(chan error, 1)
@@ -213,7 +213,7 @@ func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	<-waiting
 	s.Kill()
 
-	dead := newLocker(t, s.Client(t))
+	dead := newLocker(t, s.Client(t), briefly)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	_, err := dead.Lock(ctx, "k")

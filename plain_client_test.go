@@ -116,7 +116,7 @@ func withPlainClients(t *testing.T, run func(t *testing.T, s *site, foreign *pla
 		for fences, opts := range map[string][]redlatch.Option{"fenced": nil, "without fence": {redlatch.WithoutFence()}} {
 			t.Run(name+"/"+fences, func(t *testing.T) {
 				onBothInTime(t, func(t *testing.T, s *site) {
-					opts := append([]redlatch.Option{redlatch.WithOpTimeout(5 * time.Second)}, opts...)
+					opts := append([]redlatch.Option{patience}, opts...)
 					run(t, s, newPlain(s.client(t), "k"), newLocker(t, s.client(t), opts...))
 				})
 			})

@@ -49,7 +49,7 @@ func (n *cluster) locker(t *testing.T, proxied bool, opts ...redlatch.Option) re
 		}
 		clients = append(clients, c)
 	}
-	l, err := redlatch.NewRedlock(clients, append([]redlatch.Option{longTTL}, opts...)...)
+	l, err := redlatch.NewRedlock(clients, append([]redlatch.Option{longTTL, patience}, opts...)...)
 	require.NoError(t, err)
 	if proxied {
 		lock := mustLock(t, l, "warm")
@@ -256,7 +256,7 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for i := range n.servers {
-		l := n.locker(t, true, redlatch.WithTTL(5*time.Second), patience)
+		l := n.locker(t, true, redlatch.WithTTL(5*time.Second))
 		wg.Go(func() {
 			lock, err := l.Lock(ctx, "k", redlatch.WithToken(fmt.Sprint("worker-", i)))
 			if err == nil {
@@ -273,7 +273,7 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once, all granted.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)
-	l := n.locker(t, true, patience)
+	l := n.locker(t, true)
 	var wg sync.WaitGroup
 	failures := make(chan error, 1000)
 	for i := range 500 {
