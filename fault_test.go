@@ -37,9 +37,10 @@ func newLocker(t *testing.T, client redis.UniversalClient, opts ...redlatch.Opti
 }
 
 // patience is how long tests wait for a reply that will come, however busy the machine, and briefly
-// how long for one that will not.
+// how long for one that will not. Both are below go-redis' own timeout of 5 s: at that, the client
+// would bound its commands by itself, and they would take the way that near_test.go is about.
 var (
-	patience = redlatch.WithOpTimeout(5 * time.Second)
+	patience = redlatch.WithOpTimeout(4 * time.Second)
 	briefly  = redlatch.WithOpTimeout(time.Second)
 )
 
