@@ -173,6 +173,9 @@ func (c *crew) work(j *job) {
 	for j != nil {
 		g, err := j.perform()
 		c.mu.Lock()
+		if err != nil && j.listed && time.Now().After(j.deadline) {
+			c.missLocked(j) // before the timer could say so
+		}
 		c.strikeLocked(j)
 		c.hearLocked(err)
 		next := c.afterLocked(j)
@@ -258,6 +261,11 @@ func (c *crew) hearLocked(err error) {
 	}
 }
 
+// missLocked notes that j has waited for its whole time, in vain unless the node answered another.
+func (c *crew) missLocked(j *job) {
+	c.missed = c.missed || !c.heard.After(j.deadline.Add(-j.claim.bound))
+}
+
 // silent reports whether the node has answered nothing since a job waited in vain.
 func (c *crew) silent() bool {
 	c.mu.Lock()
@@ -309,7 +317,7 @@ func (c *crew) fire() {
 		switch {
 		case !j.deadline.After(now):
 			c.strikeLocked(j)
-			c.missed = c.missed || !c.heard.After(j.deadline.Add(-j.claim.bound))
+			c.missLocked(j)
 			j.settle(grant{}, j.noReply())
 		case next.IsZero() || j.deadline.Before(next):
 			next = j.deadline

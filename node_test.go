@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,13 +148,40 @@ func TestStragglerThatLandsAfterTheCleanUpIsReleased(t *testing.T) {
 func TestJobInLineTellsWhatTroublesItsNode(t *testing.T) {
 	_, n := oneNode(t)
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	var over atomic.Bool
 	n.client.AddHook(redistest.OnProcess(func(redis.ProcessHook) redis.ProcessHook {
-		return func(context.Context, redis.Cmder) error { return refused }
+		return func(context.Context, redis.Cmder) error {
+			if over.Load() {
+				return redis.ErrClosed
+			}
+			return refused
+		}
 	}))
-	c := &claim{place: place{key: "k"}, bound: 100 * time.Millisecond}
-	first := n.start(t.Context(), release, c, form{last: true, ordered: true})
-	second := n.start(t.Context(), acquire, c, form{ordered: true})
-	<-first.ended
+	k := place{key: "k"}
+	first := n.start(t.Context(), release, &claim{place: k, bound: time.Hour}, form{last: true, ordered: true})
+	second := n.start(t.Context(), acquire, &claim{place: k, bound: 100 * time.Millisecond}, form{ordered: true})
 	<-second.ended
+	over.Store(true)
+	<-first.ended
 	require.EqualError(t, second.err, "no reply within 100ms: dial: connection refused")
+}
+
+// TestLateTimerHidesNoSilence is rule 15: a job that finds out by itself that its time is over says as
+// much of its node as one that the timer ends.
+func TestLateTimerHidesNoSilence(t *testing.T) {
+	_, n := oneNode(t)
+	began, end := make(chan struct{}), make(chan struct{})
+	j := n.start(t.Context(), func(*job, *claim) (grant, error) {
+		close(began)
+		<-end
+		return grant{}, redis.ErrPoolTimeout
+	}, &claim{place: place{key: "k"}, bound: time.Hour}, form{})
+	<-began
+	require.False(t, n.crew.silent())
+	n.crew.mu.Lock()
+	j.deadline = time.Now().Add(-time.Nanosecond)
+	n.crew.mu.Unlock()
+	close(end)
+	<-j.ended
+	require.True(t, n.crew.silent())
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -148,11 +149,14 @@ func TestSilentNodesAreNotWaitedForInVain(t *testing.T) {
 				sick.fault(p)
 			}
 			require.NotErrorIs(t, try(), redlatch.ErrNotAcquired, "they may answer yet")
-			eventually(t, "an attempt that they have not answered in time", func() bool {
-				lock, err := l.TryLock(t.Context(), "warm", redlatch.WithOpTimeout(50*time.Millisecond))
-				return err == nil && lock.Unlock(t.Context()) == nil
+			eventually(t, "the refusal stands without them", func() bool {
+				// A key of its own: on one that is still being released there, nothing need be sent.
+				lock, err := l.TryLock(t.Context(), uuid.NewString(), redlatch.WithOpTimeout(50*time.Millisecond))
+				if err == nil {
+					err = lock.Unlock(t.Context())
+				}
+				return err == nil && errors.Is(try(), redlatch.ErrNotAcquired)
 			})
-			eventually(t, "the refusal stands without them", func() bool { return errors.Is(try(), redlatch.ErrNotAcquired) })
 			for _, p := range n.proxies[3:] {
 				p.Heal()
 				p.Delay(100 * time.Millisecond)

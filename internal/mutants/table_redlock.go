@@ -116,6 +116,12 @@ var quorums = []mutant{
 		tests: "TestSilentNodesAreNotWaitedForInVain",
 	},
 	{
+		name: "silence that the timer alone notes", rule: "15", file: "crew.go",
+		old:   `c.missLocked(j) // before`,
+		new:   `_ = j // before`,
+		tests: "TestLateTimerHidesNoSilence",
+	},
+	{
 		name: "late grants of a refused quorum are forgotten", rule: "Redlock", file: "redlock.go",
 		old:   `if j != nil && surelyNot(j.err) ||`,
 		new:   `if j == nil || surelyNot(j.err) ||`,
