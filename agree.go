@@ -3,15 +3,16 @@ package redlatch
 import (
 	"context"
 	_ "embed" // for the script
-	"errors"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 var (
 	//go:embed raise.lua
 	raiseSource string
 
-	raiseScript = newScript(raiseSource)
+	raiseScript = node.NewScript("raise.lua", raiseSource)
 )
 
 // quorumGrain is the grain of the clocks below fence counters: nodes whose clocks are not far
@@ -30,29 +31,29 @@ const quorumGrain = 1_000_000
 //     engine judges.
 //
 // The largest of a majority's votes alone would be wrong: two locks could get the same.
-func (r *redlock) agree(ctx context.Context, c *claim, votes *tally) (uint64, error) {
+//
+// It gives up when within has passed: the lease has ended by then.
+func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, votes []uint64) (uint64, error) {
 	begin := time.Now()
 	counts := make(map[uint64]int)
 	var fence uint64
-	for _, j := range votes.answers {
-		if j != nil && outcomeOf(j) == yes {
-			if counts[j.grant.fence]++; counts[j.grant.fence] >= r.quorum { // 1.
-				return j.grant.fence, nil
-			}
-			fence = max(fence, j.grant.fence)
+	for _, vote := range votes {
+		if counts[vote]++; counts[vote] >= r.quorum { // 1.
+			return vote, nil
 		}
+		fence = max(fence, vote)
 	}
 	for {
-		try := *c
-		try.fence = fence
-		t := r.ask(ctx, "raise", &try, raise, form{})
+		try := fence
+		t := ask(ctx, r, "raise", p.key, func(int) *node.Call { return raiseCall(p, try) },
+			func(_ int, reply node.Reply) (uint64, error) { return readRaise(reply) })
 		agreed, higher := 0, fence
 		t.collect(ctx, func() bool { // 2.
 			agreed = 0
-			for _, j := range t.answers {
-				if j != nil && outcomeOf(j) == yes {
-					higher = max(higher, j.grant.fence)
-					if j.grant.fence == fence {
+			for i := range t.answers {
+				if a := &t.answers[i]; a.done() {
+					higher = max(higher, a.value)
+					if a.value == fence {
 						agreed++
 					}
 				}
@@ -63,28 +64,22 @@ func (r *redlock) agree(ctx context.Context, c *claim, votes *tally) (uint64, er
 		case agreed >= r.quorum: // 3.
 			return fence, nil
 		case ctx.Err() != nil:
-			return 0, &undone{ctxError(ctx)}
-		case higher == fence, time.Since(begin) > c.ttl:
+			return 0, &node.NotDone{Err: node.CtxError(ctx)}
+		case higher == fence, time.Since(begin) > within:
 			return 0, t.fail(ErrNoQuorum)
 		}
 		fence = higher
 	}
 }
 
-// raise raises the fence counter of a lock.
-func raise(j *job, c *claim) (grant, error) {
-	words := raiseScript.call(j, 2, &c.key, &c.fences, &c.token, &c.fence)
-	reply, _, err := j.send(raiseScript, words)
-	switch counter, ok := reply.(int64); {
-	case errors.Is(err, errOtherData):
-		return grant{}, ErrLost
-	case err != nil:
-		return grant{}, err
-	case !ok:
-		return grant{}, oddReply("raise.lua", reply)
-	case counter == 0:
-		return grant{}, ErrLost
-	default:
-		return grant{fence: uint64(counter)}, nil
-	}
+// raiseCall raises the fence counter of a lock.
+func raiseCall(p *target, fence uint64) *node.Call {
+	c := node.Eval(raiseScript, 2, &p.key, &p.fences, &p.token, &fence)
+	c.Timeout = p.timeout
+	return c
+}
+
+func readRaise(r node.Reply) (uint64, error) {
+	counter, err := compared(raiseScript, r)
+	return uint64(max(counter, 0)), err
 }

@@ -23,7 +23,7 @@ func BenchmarkPair(b *testing.B) {
 	s := redistest.Shared(b)
 	ctx := context.Background()
 	compareAndDelete := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-	for _, goroutines := range []int{1, 16} {
+	for _, goroutines := range []int{1, 16, 256} {
 		pairs := func(name string, pair func(key string) error) {
 			b.Run(fmt.Sprintf("%s/goroutines=%d", name, goroutines), func(b *testing.B) {
 				b.ReportAllocs()

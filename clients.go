@@ -7,14 +7,44 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// spread reports whether client keeps its keys on several servers, as one of a Redis Cluster does,
-// also behind another type. Such a client fails to watch no keys, before it sends anything; one of a
-// single server just calls the function.
-func spread(client redis.UniversalClient) bool {
-	if _, ring := client.(*redis.Ring); ring { // the slots of keys do not matter to it
-		return false
+// A kind says where a client keeps its keys.
+type kind int
+
+const (
+	single  kind = iota // on one server
+	cluster             // in slots, on several
+	ring                // by a hash of its own, on several
+)
+
+// kindOf returns the kind of client, also of one behind a type that embeds it. A client of several
+// servers fails to watch no keys, before it sends anything. One of a single server just calls the
+// function.
+func kindOf(client redis.UniversalClient) kind {
+	switch {
+	case embeds(reflect.ValueOf(client), reflect.TypeFor[*redis.Ring]()):
+		return ring
+	case client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil:
+		return cluster
 	}
-	return client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil
+	return single
+}
+
+// embeds reports whether v is of type t, or embeds something that is.
+func embeds(v reflect.Value, t reflect.Type) bool {
+	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer && v.Type() != t {
+		v = v.Elem()
+	}
+	if !v.IsValid() || v.Type() == t {
+		return v.IsValid()
+	}
+	if v.Kind() == reflect.Struct {
+		for i := range v.NumField() {
+			if v.Type().Field(i).Anonymous && embeds(v.Field(i), t) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // checkClient refuses a client that is nil, also one that hides in an interface.

@@ -16,8 +16,11 @@ func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		s := &scripted{
-			onAcquire: func(context.Context, *claim) (grant, error) { time.Sleep(3 * time.Second); return grant{}, nil },
-			onExtend:  func(context.Context, *claim) error { time.Sleep(time.Second); return nil },
+			onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+				time.Sleep(3 * time.Second)
+				return acquireReply{}, nil
+			},
+			onExtend: func(context.Context, *extendParams) error { time.Sleep(time.Second); return nil },
 		}
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second), WithoutRenewal())
 		require.Equal(t, begin.Add(10*time.Second-100*time.Millisecond-2*time.Millisecond), lock.Until())
@@ -61,10 +64,10 @@ func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 			ctx := lock.Context(t.Context())
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(59 * time.Second))
-			require.True(t, lock.lease.trusted())
+			require.Positive(t, lock.lease.left())
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(time.Minute))
-			require.False(t, lock.lease.trusted(), "nothing is healed any more")
+			require.Zero(t, lock.lease.left(), "nothing is healed any more")
 			require.ErrorIs(t, lock.Err(), ErrLost)
 			require.ErrorIs(t, context.Cause(ctx), ErrLost)
 			<-lock.Done()
@@ -109,7 +112,7 @@ func TestLongestTimesStayTheLongest(t *testing.T) {
 	require.Equal(t, longest, cfg.ttl)
 	cfg, err = cfg.with([]Option{WithOpTimeout(math.MaxInt64)})
 	require.NoError(t, err)
-	require.Equal(t, longest, cfg.bound())
+	require.Equal(t, longest, cfg.timeout())
 	g, ok := readRefusal([]any{int64(math.MaxInt64)})
 	require.True(t, ok)
 	require.Equal(t, longest, g.left)

@@ -126,12 +126,14 @@ func TestRulesThatAreNamedAreWrittenDown(t *testing.T) {
 	}
 
 	named := 0
-	files, err := filepath.Glob("*_test.go")
-	require.NoError(t, err)
-	tables, err := filepath.Glob("internal/mutants/table_*.go")
-	require.NoError(t, err)
-	require.NotEmpty(t, tables)
-	for _, file := range append(files, tables...) {
+	var files []string
+	for _, pattern := range []string{"*_test.go", "internal/node/*_test.go", "internal/system/*_test.go", "internal/mutants/table_*.go"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		files = append(files, found...)
+	}
+	for _, file := range files {
 		for _, list := range regexp.MustCompile(`\brules? (\d+(?: and \d+)*)|rule: "(\d[^"]*)"`).FindAllStringSubmatch(mustRead(t, file), -1) {
 			for _, number := range regexp.MustCompile(`\d+`).FindAllString(list[1]+list[2], -1) {
 				require.True(t, written[number], "%s names rule %s", file, number)

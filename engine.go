@@ -3,13 +3,16 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // errSlow says that a grant arrived when nothing was left of its lease. It was given back.
-var errSlow = &both{ErrLost, errors.New("the grant took longer than the lease lasts")}
+var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLost)
 
 // engine is the Locker of every strategy: tokens, attempts and their three outcomes, clean-up.
 type engine struct {
@@ -17,7 +20,7 @@ type engine struct {
 	cfg      *config
 	now      func() instant // readClocks but in tests
 	turns    turns
-	lobby    *lobby // nil: waiters poll
+	waitlist *waitlist // nil: waiters poll
 }
 
 // newEngine returns the Locker that keeps its locks by s.
@@ -27,14 +30,14 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		err = invalid("WithToken(%q): it is for one call, not for a Locker", cfg.token)
 	}
 	if err == nil {
-		err = cfg.servedBy(s)
+		err = s.check(&cfg)
 	}
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
 	}
 	e := &engine{strategy: s, cfg: &cfg, now: readClocks}
 	if s, ok := s.(handsOn); ok && s.subscription() != nil {
-		e.lobby = newLobby(e, s.subscription())
+		e.waitlist = newWaitlist(e, s.subscription())
 	}
 	return e, nil
 }
@@ -46,7 +49,6 @@ type request struct {
 	cfg      *config
 	started  instant
 	attempts int
-	end      error // of ctx, where the last attempt came to nothing but that, or to a refusal
 }
 
 // request checks what a caller asks for, before anything is sent.
@@ -61,7 +63,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	if len(opts) > 0 {
 		cfg, err := e.cfg.with(opts)
 		if err == nil {
-			err = cfg.servedBy(e.strategy)
+			err = e.strategy.check(&cfg)
 		}
 		if err != nil {
 			return r, err
@@ -72,24 +74,20 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	return r, err
 }
 
-// claim returns what to ask the strategy for. A token that was not chosen is a fresh one.
-func (r *request) claim(token string) (claim, error) {
-	c := claim{
-		place: r.place, token: token, ttl: r.cfg.ttl, bound: r.cfg.bound(),
-		chosen: token != "", fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
-		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+// target returns the lock that r is about.
+func (r *request) target(token string) target {
+	return target{
+		place: r.place, token: token, callerToken: token != "",
+		timeout: r.cfg.timeout(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
 	}
+}
+
+// ttl returns how long a lease to ask for.
+func (r *request) ttl() time.Duration {
 	if r.cfg.maxHold > 0 {
-		c.ttl = min(c.ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
+		return min(r.cfg.ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
 	}
-	if !c.chosen {
-		id, err := uuid.NewRandom()
-		if err != nil {
-			return c, &undone{err}
-		}
-		c.token = id.String()
-	}
-	return c, nil
+	return r.cfg.ttl
 }
 
 // TryLock makes one attempt.
@@ -108,7 +106,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
-	if e.lobby != nil && e.lobby.subscription.stands() {
+	if e.waitlist != nil && e.waitlist.subscription.isReady() {
 		lock, err := e.queue(ctx, r)
 		return lock, wrap("lock", key, err)
 	}
@@ -116,13 +114,13 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	switch {
 	case err == nil:
 		return lock, nil
-	case r.end != nil && !errors.As(err, new(*cutShort)):
-		return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx)})
+	case endedBy(ctx, err) && !errors.As(err, new(*node.CutShort)):
+		return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
 	case !errors.Is(err, ErrNotAcquired):
 		return nil, wrap("lock", key, err)
 	}
 	r.fire(e, r.cfg.hooks.Waiting)
-	if e.lobby != nil {
+	if e.waitlist != nil {
 		lock, err = e.queue(ctx, r)
 	} else {
 		lock, err = e.poll(ctx, r, refusal)
@@ -130,85 +128,101 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	return lock, wrap("lock", key, err)
 }
 
+// endedBy reports whether an attempt that failed with err came to nothing but the end of ctx, or to a
+// refusal when ctx had ended.
+func endedBy(ctx context.Context, err error) bool {
+	end := ctx.Err()
+	return end != nil && (errors.Is(err, end) || errors.Is(err, ErrNotAcquired))
+}
+
 // once makes a single attempt. What a failed one may have left is given back.
-func (e *engine) once(ctx context.Context, r *request) (*Lock, grant, error) {
-	l, err := e.lease(r, r.cfg.token)
+func (e *engine) once(ctx context.Context, r *request) (*Lock, acquireReply, error) {
+	a, err := e.newAttempt(r)
 	if err != nil {
-		return nil, grant{}, err
+		return nil, acquireReply{}, err
 	}
-	lock, g, err := l.attempt(ctx, r, "")
+	lock, got, err := a.ask(ctx, "")
 	if err != nil {
-		l.giveUp(ctx, err)
+		a.giveUp(ctx, err)
 	}
-	return lock, g, err
+	return lock, got, err
 }
 
-// lease returns a lease that is yet to be granted, for a token or, if that is empty, a fresh one.
-func (e *engine) lease(r *request, token string) (*lease, error) {
-	c, err := r.claim(token)
-	l := &lease{engine: e, cfg: r.cfg, key: r.key, claim: c}
-	l.claim.life = &l.life
-	return l, err
+// An attempt is a token that may come to own the key. It becomes a lease when it is granted.
+type attempt struct {
+	engine *engine
+	r      *request
+	params acquireParams
+	state  lockState
 }
 
-// attempt asks for the lock once, and for a place in the queue if there is an entry. A grant that
-// comes when nothing is left of its lease is no grant. An error that is not surelyNot says that
-// the lock may have been taken: ask again with this lease, or give it up.
-func (l *lease) attempt(ctx context.Context, r *request, entry string) (*Lock, grant, error) {
-	r.attempts++
-	c := &l.claim
+// newAttempt returns an attempt with the token that the caller chose, or else with a fresh one.
+func (e *engine) newAttempt(r *request) (*attempt, error) {
+	a := &attempt{engine: e, r: r}
+	a.params = acquireParams{
+		target: r.target(r.cfg.token), ttl: r.ttl(),
+		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+		state: &a.state,
+	}
+	if r.cfg.token == "" {
+		id, err := uuid.NewRandom()
+		if err != nil {
+			return nil, &node.NotDone{Err: err}
+		}
+		a.params.token = id.String()
+	}
+	return a, nil
+}
+
+// ask asks for the lock once, and for a place in the queue if there is an entry. A grant that comes when
+// nothing is left of its lease is no grant. After an error that is not knownNotDone the lock may have been
+// taken: ask again, or give up.
+func (a *attempt) ask(ctx context.Context, entry string) (*Lock, acquireReply, error) {
+	a.r.attempts++
+	p := &a.params
 	if entry != "" {
-		queueing := l.claim
-		queueing.entry, queueing.placed = entry, r.attempts > 1
-		c = &queueing
+		queueing := a.params
+		queueing.entry = entry
+		p = &queueing
 	}
-	start := l.engine.now()
-	g, err := l.engine.strategy.acquire(ctx, c)
-	r.end = nil
-	if end := ctx.Err(); errors.Is(err, end) || errors.Is(err, ErrNotAcquired) {
-		r.end = end
-	}
-	length := validity(c.ttl, r.cfg.drift)
+	start := a.engine.now()
+	got, err := a.engine.strategy.acquire(ctx, p)
+	length := validity(p.ttl, a.r.cfg.drift)
 	switch {
 	case err != nil:
-		return nil, g, err
-	case l.engine.now().since(start) >= length:
-		return nil, g, errSlow
+		return nil, got, err
+	case a.engine.now().since(start) >= length:
+		return nil, got, errSlow
 	}
-	l.fence = g.fence
-	return l.handOut(r, start, length, g.lookAt), g, nil
+	l := &lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}
+	return l.handOut(start, length), got, nil
 }
 
 // handOut starts the lease and returns the caller's handle on it.
-func (l *lease) handOut(r *request, start instant, length, lookAt time.Duration) *Lock {
-	lock := l.begin(start, length, lookAt)
-	if hook := r.cfg.hooks.Acquired; hook != nil {
-		hook(r.event(l.engine, l.claim.token, l.fence))
+func (l *lease) handOut(start instant, length time.Duration) *Lock {
+	if !l.params.fenced {
+		l.fence = 0
+	}
+	lock := l.begin(start, length)
+	if hook := l.r.cfg.hooks.Acquired; hook != nil {
+		hook(l.r.event(l.engine, l.params.token, l.fence))
 	}
 	return lock
 }
 
-// giveUp ends a lease that was not granted, for err. What lands from now on is undone, and so is
-// what an attempt of unknown outcome may have taken, unless the caller chose the token.
-func (l *lease) giveUp(ctx context.Context, err error) {
-	l.life.state.Store(lifeRefused)
-	if !surelyNot(err) && !l.claim.chosen {
-		l.engine.undo(ctx, &l.claim)
+// giveUp ends an attempt that was not granted, for err. What lands from now on is released, and so is
+// what it may have taken, unless the caller chose the token.
+func (a *attempt) giveUp(ctx context.Context, err error) {
+	a.state.become(refused)
+	if !knownNotDone(err) && !a.params.callerToken {
+		a.undo(ctx, &a.params.target, "")
 	}
 }
 
-// undo releases a claim that was given up. The caller waits for that while its ctx lasts; the
-// clean-up goes on without it and ends with its own bound.
-func (e *engine) undo(ctx context.Context, c *claim) {
-	cleaned := make(chan struct{})
-	go func() {
-		defer close(cleaned)
-		_ = e.strategy.release(detached(ctx), c) // what cannot be reached ends with its TTL
-	}()
-	select {
-	case <-cleaned:
-	case <-ctx.Done():
-	}
+// undo releases what an attempt has taken. The caller waits for that while its ctx lasts; the release goes
+// on without it. What cannot be reached ends with its TTL.
+func (a *attempt) undo(ctx context.Context, t *target, entry string) {
+	_ = a.engine.strategy.release(ctx, t, entry)
 }
 
 // Adopt proves the token by extending the lock.
@@ -229,30 +243,32 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
-	l, err := e.lease(r, token)
+	a := &attempt{engine: e, r: r}
+	a.params = acquireParams{target: r.target(token), ttl: r.ttl(), state: &a.state}
+	start := e.now()
+	err := e.strategy.extend(ctx, &extendParams{
+		target: a.params.target, ttl: a.params.ttl, replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+	})
 	if err != nil {
 		return nil, err
 	}
-	start := e.now()
-	if err := e.strategy.extend(ctx, &l.claim); err != nil {
-		return nil, err
-	}
-	if l.claim.fenced {
+	var fence uint64
+	if r.cfg.fenced {
 		// The counter is this grant's for as long as the token holds the key.
-		st, err := e.strategy.inspect(ctx, &l.claim)
+		st, err := e.strategy.inspect(ctx, &a.params.target)
 		switch {
 		case err != nil:
 			return nil, err
 		case st.Token != token:
 			return nil, ErrLost
 		}
-		l.fence = st.Fence
+		fence = st.Fence
 	}
-	length := validity(l.claim.ttl, r.cfg.drift)
+	length := validity(a.params.ttl, r.cfg.drift)
 	if e.now().since(start) >= length {
 		return nil, errSlow
 	}
-	return l.handOut(r, start, length, 0), nil
+	return (&lease{attempt: a, fence: fence}).handOut(start, length), nil
 }
 
 // Inspect asks the strategy.
@@ -261,8 +277,8 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
-	c := claim{place: r.place, bound: r.cfg.bound(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime}
-	st, err := e.strategy.inspect(ctx, &c)
+	p := r.target("")
+	st, err := e.strategy.inspect(ctx, &p)
 	return st, wrap("inspect", key, err)
 }
 

@@ -1,11 +1,11 @@
 package redlatch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // What a caller can do next decides which error it gets. Each is matched with [errors.Is]: the
@@ -75,13 +75,6 @@ func wrap(op, key string, err error) error {
 	return &opError{op: op, key: key, err: err}
 }
 
-// both matches two errors and prints them on one line, the one that a caller acts on first.
-type both struct{ first, then error }
-
-func (b *both) Error() string { return b.first.Error() + ": " + b.then.Error() }
-
-func (b *both) Unwrap() []error { return []error{b.first, b.then} }
-
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ")
 
 // line prints err without the package's name and without line breaks.
@@ -91,7 +84,7 @@ func line(err error) string {
 
 // invalid returns an ErrInvalidOption that says what is wrong.
 func invalid(format string, args ...any) error {
-	return &both{ErrInvalidOption, fmt.Errorf(format, args...)}
+	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
 // gaveUp is the error of a wait that ctx ended. It matches ErrNotAcquired, ctx's error and the
@@ -112,59 +105,9 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrNotAcquired, e.ctx, e.trouble}
 }
 
-// ctxError returns why ctx ended: its error, and its cause where that says more.
-func ctxError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || errors.Is(cause, err) {
-		return err
-	}
-	return &both{err, cause}
-}
-
-// cutShort is the error of a call that ctx ended when it had met trouble, and tried again.
-type cutShort struct{ ctx, trouble error }
-
-func (e *cutShort) Error() string { return e.ctx.Error() + ": " + e.trouble.Error() }
-
-func (e *cutShort) Unwrap() []error { return []error{e.ctx, e.trouble} }
-
-// noReply says that the bound of an operation passed first: whether it was carried out is unknown.
-// last is why it was sent again, where it was.
-type noReply struct {
-	within time.Duration
-	last   error
-}
-
-func (e *noReply) Error() string {
-	if e.last == nil {
-		return "no reply within " + e.within.String()
-	}
-	return "no reply within " + e.within.String() + ": " + e.last.Error()
-}
-
-func (e *noReply) Unwrap() error { return e.last }
-
-// Timeout and Temporary make it a [net.Error], and a timeout to those who ask one.
-func (e *noReply) Timeout() bool   { return true }
-func (e *noReply) Temporary() bool { return true }
-
-// undone marks the error of an operation that was not carried out, or was taken back since.
-type undone struct{ err error }
-
-func (e *undone) Error() string { return e.err.Error() }
-
-func (e *undone) Unwrap() error { return e.err }
-
-// surelyNot reports whether err is the second of the three outcomes: the operation was not done
-// and left nothing behind. Any other error says that it perhaps was.
-func surelyNot(err error) bool {
-	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
-		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*undone))
-}
-
-// hopeless reports whether waiting cannot mend err.
-func hopeless(err error) bool {
-	return errors.Is(err, errOtherData) || errors.Is(err, ErrInvalidOption)
+// permanent reports whether waiting cannot fix err.
+func permanent(err error) bool {
+	return errors.Is(err, node.ErrOtherData) || errors.Is(err, ErrInvalidOption)
 }
 
 // QuorumError says what each node answered to an operation that a quorum of them had to carry out

@@ -29,24 +29,6 @@ func behindProxy(t *testing.T) (direct *redis.Client, p *faultproxy.Proxy, clien
 	return s.Client(t), p, client
 }
 
-func newLocker(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
-	t.Helper()
-	l, err := redlatch.NewSetNXPX(client, append([]redlatch.Option{patience}, opts...)...)
-	require.NoError(t, err)
-	return l
-}
-
-// patience is how long tests wait for a reply that will come, however busy the machine, and briefly
-// how long for one that will not. Both are below go-redis' own timeout of 5 s: at that, the client
-// would bound its commands by itself, and they would take the way that near_test.go is about.
-var (
-	patience = redlatch.WithOpTimeout(4 * time.Second)
-	briefly  = redlatch.WithOpTimeout(time.Second)
-)
-
-// longTTL leaves a key to those who clean up: it does not go by itself while a test waits.
-var longTTL = redlatch.WithTTL(time.Hour)
-
 // gone waits until key is not there.
 func gone(t *testing.T, direct *redis.Client, key string) {
 	t.Helper()
@@ -65,12 +47,11 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 				client := redis.NewClient(o)
 				t.Cleanup(func() { _ = client.Close() })
 				l := newLocker(t, client, opts...)
-				command := map[bool]string{true: "evalsha", false: "set"}[len(opts) == 0]
 				warm := mustLock(t, l, "warm") // the scripts are loaded
 				require.NoError(t, warm.Extend(t.Context(), time.Second))
 				require.NoError(t, warm.Unlock(t.Context()))
 
-				p.LoseReplies(1, command)
+				p.LoseReplies(1, "evalsha")
 				lock, err := l.TryLock(t.Context(), "k")
 				require.NoError(t, err)
 				require.Equal(t, 1, p.Lost())

@@ -15,29 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
-
-// fenceLog is what a protected resource sees: the fences in the order of the critical sections.
-type fenceLog struct {
-	mu     sync.Mutex // guards the fields below
-	fences []uint64
-}
-
-func (l *fenceLog) add(fence uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fences = append(l.fences, fence)
-}
-
-// requireGrowth fails unless n fences were seen and each was higher than the one before.
-func (l *fenceLog) requireGrowth(t *testing.T, n int) {
-	t.Helper()
-	require.Len(t, l.fences, n)
-	for i := 1; i < n; i++ {
-		require.Greater(t, l.fences[i], l.fences[i-1], "grant %d", i)
-	}
-}
 
 // requireSoundCounters fails unless every key has a TTL and every counter is a plain number: 1.7e+15
 // would lose digits.
@@ -56,14 +36,14 @@ func requireSoundCounters(t *testing.T, c *redis.Client) {
 // clock below the counter saves the order.
 func TestFencesOfOneNodeGrow(t *testing.T) {
 	s := redistest.Start(t)
-	var seen fenceLog
+	var seen locktest.FenceLog
 	var wg sync.WaitGroup
 	for range 8 {
 		l := newLocker(t, s.Client(t), redlatch.WithBackoff(func(int) time.Duration { return time.Millisecond }))
 		wg.Go(func() {
 			for range 100 {
 				if err := redlatch.Do(t.Context(), l, "k", func(_ context.Context, lock *redlatch.Lock) error {
-					seen.add(lock.Fence())
+					seen.Add(lock.Fence())
 					return nil
 				}); err != nil {
 					t.Error(err)
@@ -77,10 +57,10 @@ func TestFencesOfOneNodeGrow(t *testing.T) {
 	for range 20 {
 		require.NoError(t, direct.FlushAll(t.Context()).Err())
 		lock := mustLock(t, l, "k")
-		seen.add(lock.Fence())
+		seen.Add(lock.Fence())
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
-	seen.requireGrowth(t, 820)
+	seen.RequireGrowth(t, 820)
 }
 
 // TestFencesOfAQuorumGrow: 400 grants on five nodes, while a random minority is held by another,
@@ -92,7 +72,7 @@ func TestFencesOfAQuorumGrow(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := newCluster(t)
 	lockers := []redlatch.Locker{n.locker(t, true), n.locker(t, true), n.locker(t, true)}
-	var seen fenceLog
+	var seen locktest.FenceLog
 	for range 400 {
 		sick := random.Perm(5)[:random.IntN(3)]
 		heal := func() {}
@@ -110,7 +90,7 @@ func TestFencesOfAQuorumGrow(t *testing.T) {
 		}
 		lock, err := lockers[random.IntN(3)].Lock(t.Context(), "k")
 		require.NoError(t, err)
-		seen.add(lock.Fence())
+		seen.Add(lock.Fence())
 		if random.IntN(4) == 0 {
 			heal()
 			for _, c := range n.direct {
@@ -127,7 +107,7 @@ func TestFencesOfAQuorumGrow(t *testing.T) {
 			}
 		}
 	}
-	seen.requireGrowth(t, 400)
+	seen.RequireGrowth(t, 400)
 	for _, c := range n.direct {
 		requireSoundCounters(t, c)
 	}

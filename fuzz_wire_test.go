@@ -68,7 +68,7 @@ type liar struct{ reply func() (any, error) }
 func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
 		reply, err := l.reply()
-		if c, ok := cmd.(once); ok && err == nil {
+		if c, ok := cmd.(interface{ SetVal(val any) }); ok && err == nil {
 			c.SetVal(reply)
 		}
 		cmd.SetErr(err)
@@ -105,7 +105,7 @@ func (r *reading) reply(depth int) (any, error) {
 	case 6:
 		return r.next()%2 == 0, nil
 	case 7:
-		return nil, refused(r.take())
+		return nil, redisAnswer(r.take())
 	case 8:
 		return map[any]any{"a": int64(r.next())}, nil
 	default:
@@ -132,12 +132,12 @@ func (r *reading) take() []byte {
 	return taken
 }
 
-// refused is an error as Redis answers it.
-type refused string
+// redisAnswer is an error as Redis gives it.
+type redisAnswer string
 
-func (r refused) Error() string { return string(r) }
+func (r redisAnswer) Error() string { return string(r) }
 
-func (refused) RedisError() {}
+func (redisAnswer) RedisError() {}
 
 // FuzzReplies: a server that answers nonsense gets an error or is believed, and breaks nothing.
 func FuzzReplies(f *testing.F) {
@@ -199,7 +199,7 @@ func FuzzDeliveries(f *testing.F) {
 		defer s.client.Close()
 		asked := readClocks()
 		passed := time.Duration(0) // on both clocks at once: reading them one after the other is no part of this
-		b := newLobby(&engine{cfg: &config{}, strategy: &scripted{}, now: func() instant {
+		b := newWaitlist(&engine{cfg: &config{}, strategy: &scripted{}, now: func() instant {
 			passed += time.Microsecond
 			return instant{mono: asked.mono.Add(passed), wall: asked.wall + passed}
 		}}, s)
@@ -238,6 +238,6 @@ func FuzzDeliveries(f *testing.F) {
 			}
 			b.leave(w)
 		}
-		require.Empty(t, b.rooms)
+		require.Empty(t, b.keys)
 	})
 }

@@ -3,55 +3,69 @@ package redlatch
 import (
 	"context"
 	_ "embed" // for the script
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 var (
 	//go:embed heal.lua
 	healSource string
 
-	healScript = newScript(healSource)
+	healScript = node.NewScript("heal.lua", healSource)
 )
 
 // heal gives the lock back to the nodes that answered, or are yet to answer, that they lost it.
-func (r *redlock) heal(ctx context.Context, c *claim, t *tally) {
-	healing := func(j *job) {
-		if outcomeOf(j) == gone {
-			r.nodes[j.index].start(detached(ctx), heal, c, form{undo: release, ordered: true})
-		}
-	}
-	for _, j := range t.answers {
-		if j != nil {
-			healing(j)
+func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[struct{}]) {
+	for i := range t.answers {
+		if a := &t.answers[i]; a.there && outcomeOf(a.err) == notHeld {
+			r.healOn(ctx, i, p)
 		}
 	}
 	if left := t.pending(); left > 0 {
-		// Ends when the last answer is there, so with the bound of the extension.
+		// Ends when the last answer is there, so with the timeout of the extension.
 		go func() {
 			for range left {
-				healing(<-t.reports)
+				if c := <-t.reports; t.take(c) == notHeld {
+					r.healOn(ctx, c.Index, p)
+				}
 			}
 		}()
 	}
 }
 
-// heal gives a lock back to a node that lost it, while the lease lasts.
-func heal(j *job, c *claim) (grant, error) {
-	if !c.trusted() {
-		return grant{}, &undone{ErrReleased}
+// healOn gives the lock back to one node, while the lease lasts.
+func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
+	left := p.lease.left()
+	if left <= 0 {
+		return
 	}
-	ttl := c.ttl.Milliseconds()
-	words := healScript.call(j, 1, &c.key, &c.token, &ttl)
-	if c.fenced {
-		words = healScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl, &c.fence)
+	c := healCall(p)
+	c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
+	if !p.callerToken {
+		c.Late = r.late(ctx, i, &p.target, &p.lease.state, readHeal)
 	}
-	reply, _, err := j.send(healScript, words)
+	r.nodes[i].Post(detached(ctx), c)
+}
+
+func healCall(p *extendParams) (c *node.Call) {
+	ttl := p.ttl.Milliseconds()
+	if p.fenced {
+		c = node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ttl, &p.lease.fence)
+	} else {
+		c = node.Eval(healScript, 1, &p.key, &p.token, &ttl)
+	}
+	return c
+}
+
+// readHeal reads what heal.lua answers. An adopter may count on what was healed, as on what it found.
+func readHeal(r node.Reply) (acquireReply, error) {
 	switch {
-	case err != nil:
-		return grant{}, err
-	case reply == int64(1):
-		return grant{found: true}, nil // an adopter may count on it by now
-	case reply == int64(0):
-		return grant{}, ErrNotAcquired
+	case r.Err != nil:
+		return acquireReply{}, r.Err
+	case r.Value == int64(1):
+		return acquireReply{alreadyHeld: true}, nil
+	case r.Value == int64(0):
+		return acquireReply{}, ErrNotAcquired
 	}
-	return grant{}, oddReply("heal.lua", reply)
+	return acquireReply{}, oddReply(healScript, r.Value)
 }

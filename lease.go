@@ -11,12 +11,8 @@ import (
 // A lease is a granted lock as time sees it: how long it is trusted, when it is renewed, and how
 // it ended. It does not reach the Lock that the caller holds: a forgotten lock must end.
 type lease struct {
-	engine *engine
-	cfg    *config
-	key    string // as the caller named it
-	claim  claim
-	life   life
-	fence  uint64
+	*attempt // that was granted
+	fence    uint64
 
 	granted instant        // when the granted request was made
 	running sync.WaitGroup // extensions in flight; none starts once err is set
@@ -25,24 +21,24 @@ type lease struct {
 	start     instant            // of the newest request that counts
 	length    time.Duration      // trusted from start until start + length
 	renewAt   time.Duration      // when to renew, counted from start
-	lookAt    time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
+	recheckAt time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
 	unclaimed bool               // handed over for a short time: the full TTL is still to be asked for
 	renewing  bool               // a renewal or a look is in flight
 	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
 	held      weak.Pointer[Lock] // the same from then on: it empties when the caller drops it
-	released  bool               // Unlock was called
 	err       error              // why the lease ended, nil before
 	done      chan struct{}      // nil until somebody asks
 	contexts  map[context.Context]context.CancelCauseFunc
 }
 
 // begin starts the lease that a request made at start was granted, and returns the handle on it.
-func (l *lease) begin(start instant, length, lookAt time.Duration) *Lock {
+func (l *lease) begin(start instant, length time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fresh = &Lock{lease: l}
-	l.granted, l.start, l.lookAt = start, start, lookAt
+	l.granted, l.start = start, start
+	l.state.become(held)
 	l.prolongLocked(start, length)
 	l.timer = time.AfterFunc(l.nextLocked(), l.tick)
 	return l.fresh
@@ -51,14 +47,14 @@ func (l *lease) begin(start instant, length, lookAt time.Duration) *Lock {
 // prolongLocked lets the lease last until start + length. It never shortens it and never passes
 // what WithMaxHold allows.
 func (l *lease) prolongLocked(start instant, length time.Duration) {
-	if l.cfg.maxHold > 0 {
-		length = min(length, l.cfg.maxHold-start.since(l.granted))
+	if l.r.cfg.maxHold > 0 {
+		length = min(length, l.r.cfg.maxHold-start.since(l.granted))
 	}
 	if start.since(l.start)+length > l.length {
 		l.start, l.length = start, length
 	}
-	full := validity(l.cfg.ttl, l.cfg.drift)
-	l.renewAt = l.length - full + min(l.cfg.ttl/3, full/2)
+	full := validity(l.r.cfg.ttl, l.r.cfg.drift)
+	l.renewAt = l.length - full + min(l.r.cfg.ttl/3, full/2)
 	if l.unclaimed {
 		l.renewAt = l.length / unclaimedShare
 	}
@@ -80,9 +76,9 @@ func (l *lease) judgeLocked() error {
 func (l *lease) endLocked(err error) {
 	l.err = err
 	if errors.Is(err, ErrReleased) {
-		l.life.state.Store(lifeReleased)
+		l.state.become(releasing)
 	} else {
-		l.life.state.Store(lifeLost)
+		l.state.become(lost)
 	}
 	l.fresh = nil
 	l.timer.Stop()
@@ -105,11 +101,14 @@ func (l *lease) status() error {
 	return after
 }
 
-// trusted reports whether the lease lasts, by both clocks. It changes nothing and tells nobody.
-func (l *lease) trusted() bool {
+// left returns how long the lease lasts, by the clock that is further on. It changes nothing and tells nobody.
+func (l *lease) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err == nil && l.engine.now().since(l.start) < l.length
+	if l.err != nil {
+		return 0
+	}
+	return max(l.length-l.engine.now().since(l.start), 0)
 }
 
 // end ends the lease for err, which came from elsewhere, unless it has ended.
@@ -127,7 +126,7 @@ func (l *lease) end(err error) {
 // reportLoss tells the hooks where the lease was lost between before and after.
 func (l *lease) reportLoss(before, after error) {
 	if before == nil && errors.Is(after, ErrLost) {
-		l.fire(l.cfg.hooks.Lost, l.engine.now().since(l.granted), after)
+		l.fire(l.r.cfg.hooks.Lost, l.engine.now().since(l.granted), after)
 	}
 }
 
@@ -136,43 +135,42 @@ func (l *lease) reportLoss(before, after error) {
 // for both. What a lost lease leaves of a token that the caller chose may be another handle's.
 func (l *lease) release(ctx context.Context) error {
 	l.mu.Lock()
-	if l.released {
+	if l.state.is(releasing) || l.state.is(over) {
 		l.mu.Unlock()
 		return ErrReleased
 	}
-	l.released = true
 	before := l.err
-	lost := l.judgeLocked()
-	if lost == nil {
+	ended := l.judgeLocked()
+	if ended == nil {
 		l.endLocked(ErrReleased)
 	}
+	l.state.become(releasing)
 	l.mu.Unlock()
-	l.reportLoss(before, lost)
+	l.reportLoss(before, ended)
 
 	var err error
-	if lost == nil || !l.claim.chosen {
-		l.life.state.Store(lifeReleased)
-		err = l.engine.strategy.release(detached(ctx), &l.claim)
-		l.life.state.Store(lifeOver)
+	if ended == nil || !l.params.callerToken {
+		err = l.engine.strategy.release(detached(ctx), &l.params.target, l.params.entry)
 	}
-	if errors.Is(err, ErrLost) && l.life.undone.Load() {
-		err = nil // by the release that followed a straggling acquire
+	l.state.become(over)
+	if errors.Is(err, ErrLost) && l.state.undone.Load() {
+		err = nil // by the release that followed a late acquire
 	}
 	l.running.Wait()
-	held := l.engine.now().since(l.granted)
+	after := l.engine.now().since(l.granted)
 	switch {
-	case lost != nil:
-		return lost
+	case ended != nil:
+		return ended
 	case errors.Is(err, ErrLost):
-		l.fire(l.cfg.hooks.Lost, held, err)
+		l.fire(l.r.cfg.hooks.Lost, after, err)
 	default:
-		l.fire(l.cfg.hooks.Released, held, err)
+		l.fire(l.r.cfg.hooks.Released, after, err)
 	}
 	return err
 }
 
-// ended returns the channel that is closed when the lease ends.
-func (l *lease) ended() <-chan struct{} {
+// doneChan returns the channel that is closed when the lease ends.
+func (l *lease) doneChan() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done == nil {
@@ -222,7 +220,7 @@ func (l *lease) until() time.Time {
 func (l *lease) fire(hook func(Event), elapsed time.Duration, err error) {
 	if hook != nil {
 		hook(Event{
-			Strategy: l.engine.strategy.name(), Key: l.key, Token: l.claim.token, Fence: l.fence,
+			Strategy: l.engine.strategy.name(), Key: l.r.key, Token: l.params.token, Fence: l.fence,
 			Elapsed: elapsed, Err: err,
 		})
 	}

@@ -9,13 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // scripted is a strategy that a test plays. What it leaves out succeeds.
 type scripted struct {
-	onAcquire                      func(ctx context.Context, c *claim) (grant, error)
-	onExtend, onRelease            func(ctx context.Context, c *claim) error
+	onAcquire                      func(ctx context.Context, c *acquireParams) (acquireReply, error)
+	onExtend                       func(ctx context.Context, p *extendParams) error
+	onRelease                      func(ctx context.Context, t *target, entry string) error
 	acquires, extensions, releases atomic.Int64
 	holder                         string // what inspect says; empty: whoever asks
 }
@@ -24,39 +28,37 @@ func (s *scripted) name() string { return "scripted" }
 
 func (s *scripted) check(*config) error { return nil }
 
-func (s *scripted) serves() special { return special{serverTime: true, replicas: true} }
-
 func (s *scripted) place(key string) (place, error) { return place{key: key}, nil }
 
-func (s *scripted) acquire(ctx context.Context, c *claim) (grant, error) {
+func (s *scripted) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
 	s.acquires.Add(1)
 	if s.onAcquire != nil {
-		return s.onAcquire(ctx, c)
+		return s.onAcquire(ctx, p)
 	}
-	return grant{fence: 1}, nil
+	return acquireReply{fence: 1}, nil
 }
 
-func (s *scripted) extend(ctx context.Context, c *claim) error {
+func (s *scripted) extend(ctx context.Context, p *extendParams) error {
 	s.extensions.Add(1)
 	if s.onExtend != nil {
-		return s.onExtend(ctx, c)
+		return s.onExtend(ctx, p)
 	}
 	return nil
 }
 
-func (s *scripted) release(ctx context.Context, c *claim) error {
+func (s *scripted) release(ctx context.Context, t *target, entry string) error {
 	s.releases.Add(1)
 	if s.onRelease != nil {
-		return s.onRelease(ctx, c)
+		return s.onRelease(ctx, t, entry)
 	}
 	return nil
 }
 
-func (s *scripted) inspect(_ context.Context, c *claim) (Status, error) {
+func (s *scripted) inspect(_ context.Context, p *target) (Status, error) {
 	if s.holder != "" {
 		return Status{Held: true, Token: s.holder, Fence: 2}, nil
 	}
-	return Status{Held: true, Token: c.token, Fence: 1}, nil
+	return Status{Held: true, Token: p.token, Fence: 1}, nil
 }
 
 func scriptedLocker(t *testing.T, s strategy, opts ...Option) *engine {
@@ -76,9 +78,9 @@ func granted(t *testing.T, l Locker, opts ...Option) *Lock {
 // TestSlowGrantIsNoGrant is rule 2: what arrives when nothing is left is given back.
 func TestSlowGrantIsNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onAcquire: func(context.Context, *claim) (grant, error) {
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
 			time.Sleep(time.Second)
-			return grant{}, nil
+			return acquireReply{}, nil
 		}}
 		for _, ttl := range []time.Duration{time.Millisecond, time.Second} {
 			_, err := scriptedLocker(t, s).TryLock(t.Context(), "k", WithTTL(ttl))
@@ -91,7 +93,7 @@ func TestSlowGrantIsNoGrant(t *testing.T) {
 		require.ErrorIs(t, err, ErrLost)
 		require.Equal(t, int64(2), s.releases.Load(), "a chosen token is never undone")
 
-		s.onExtend = func(context.Context, *claim) error { time.Sleep(time.Second); return nil }
+		s.onExtend = func(context.Context, *extendParams) error { time.Sleep(time.Second); return nil }
 		_, err = scriptedLocker(t, s).Adopt(t.Context(), "k", "token", WithTTL(time.Second))
 		require.ErrorIs(t, err, ErrLost)
 	})
@@ -103,22 +105,31 @@ func TestAdoptTakesNoOthersFence(t *testing.T) {
 	require.ErrorIs(t, err, ErrLost)
 }
 
-// TestUndoIsDetachedFromItsCtx is rule 8: clean-up goes on when ctx has ended.
-func TestUndoIsDetachedFromItsCtx(t *testing.T) {
+// TestReleaseOutlivesItsCtx is rule 8: an attempt took the lock, and its ctx ended before the reply came.
+func TestReleaseOutlivesItsCtx(t *testing.T) {
+	m, client, _ := oneNode(t)
+	l, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
 	ctx, cancel := context.WithCancel(t.Context())
-	undone := make(chan error, 1)
-	s := &scripted{
-		onAcquire: func(ctx context.Context, _ *claim) (grant, error) { cancel(); return grant{}, ctxError(ctx) },
-		onRelease: func(ctx context.Context, _ *claim) error { undone <- ctx.Err(); return nil },
-	}
-	_, err := scriptedLocker(t, s).TryLock(ctx, "k")
+	left := make(chan struct{})
+	var scripts atomic.Int64
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(c context.Context, cmd redis.Cmder) error {
+			first := scripts.Add(1) == 1
+			err := next(c, cmd)
+			if first {
+				cancel()
+				<-left
+			}
+			return err
+		}
+	}))
+	_, err = l.TryLock(ctx, "k")
 	require.ErrorIs(t, err, context.Canceled)
-	select {
-	case err := <-undone:
-		require.NoError(t, err)
-	case <-time.After(5 * time.Second):
-		require.Fail(t, "what it may have taken was not given back")
-	}
+	require.NotErrorIs(t, err, ErrNotAcquired)
+	close(left)
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }
 
 // TestMaxHoldIsExact: no extension passes it, be it by the rounding of a TTL.
@@ -139,7 +150,7 @@ func TestMaxHoldIsExact(t *testing.T) {
 // extension was under way, and the timer has not noticed yet.
 func TestLateAnswerRevivesNothing(t *testing.T) {
 	var asleep atomic.Int64
-	s := &scripted{onExtend: func(context.Context, *claim) error {
+	s := &scripted{onExtend: func(context.Context, *extendParams) error {
 		asleep.Store(int64(20 * time.Second))
 		return nil
 	}}
@@ -160,12 +171,12 @@ func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(map[string]bool)
 		s := &scripted{}
-		s.onAcquire = func(_ context.Context, c *claim) (grant, error) {
+		s.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
 			seen[c.token] = true
 			if s.acquires.Load() < 5 {
-				return grant{}, ErrNotAcquired
+				return acquireReply{}, ErrNotAcquired
 			}
-			return grant{}, nil
+			return acquireReply{}, nil
 		}
 		lock, err := scriptedLocker(t, s).Lock(t.Context(), "k")
 		require.NoError(t, err)
@@ -179,7 +190,7 @@ func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 func TestLossNeedsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		s := &scripted{onExtend: func(context.Context, *claim) error { <-hang; return nil }}
+		s := &scripted{onExtend: func(context.Context, *extendParams) error { <-hang; return nil }}
 		begin := time.Now()
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		<-lock.Done()
@@ -217,7 +228,7 @@ func TestContextEndsWithItsParentOrItsLock(t *testing.T) {
 // TestUnlockIsDetachedFromItsCtx is rule 8.
 func TestUnlockIsDetachedFromItsCtx(t *testing.T) {
 	type tag struct{}
-	s := &scripted{onRelease: func(ctx context.Context, _ *claim) error {
+	s := &scripted{onRelease: func(ctx context.Context, _ *target, _ string) error {
 		if ctx.Value(tag{}) != "trace" {
 			return errors.New("the values are gone")
 		}
@@ -259,11 +270,11 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 			RenewFailed: note("renew failed"), Lost: note("lost"), Released: note("released"),
 		}
 		refusals := 3
-		s := &scripted{onAcquire: func(context.Context, *claim) (grant, error) {
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
 			if refusals--; refusals >= 0 {
-				return grant{}, ErrNotAcquired
+				return acquireReply{}, ErrNotAcquired
 			}
-			return grant{}, nil
+			return acquireReply{}, nil
 		}}
 		l := scriptedLocker(t, s, WithHooks(JoinHooks(Hooks{}, hooks)))
 		lock, err := l.Lock(t.Context(), "k")
@@ -281,7 +292,7 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 		require.Equal(t, []string{"acquired", "lost"}, heard)
 
 		heard = nil
-		s.onRelease = func(context.Context, *claim) error { return ErrLost }
+		s.onRelease = func(context.Context, *target, string) error { return ErrLost }
 		require.ErrorIs(t, granted(t, l).Unlock(t.Context()), ErrLost)
 		require.Equal(t, []string{"acquired", "lost"}, heard)
 	})
@@ -292,7 +303,7 @@ func TestHooksMayUseTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handle := make(chan *Lock, 1)
 		unlocked := make(chan error, 1)
-		s := &scripted{onExtend: func(context.Context, *claim) error { return ErrLost }}
+		s := &scripted{onExtend: func(context.Context, *extendParams) error { return ErrLost }}
 		handle <- granted(t, scriptedLocker(t, s), WithHooks(Hooks{
 			Lost: func(Event) { unlocked <- (<-handle).Unlock(context.Background()) },
 		}))

@@ -10,37 +10,38 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // TestLegacyLostReplyIsNotLostOwnership is rules 3, 4 and 7: what is sent again ends as the first
 // would have.
 func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		for name, opts := range map[string][]redlatch.Option{
 			"this machine's clock": nil,
 			"the server's clock":   {redlatch.WithServerTime()},
 		} {
-			p, client := s.proxied(t)
+			p, client := proxied(t, s)
 			l := newLegacy(t, client, opts...)
 			warm := mustLock(t, l, "warm") // the scripts are loaded
 			require.NoError(t, warm.Extend(t.Context(), time.Second), name)
 			require.NoError(t, warm.Unlock(t.Context()), name)
-			for i, prepare := range []func(){func() {}, func() { s.set(t, "k", 1) }} {
+			for i, prepare := range []func(){func() {}, func() { setIn(t, s, "k", 1) }} {
 				prepare()
 				p.LoseReplies(1, "evalsha")
 				lock := mustLock(t, l, "k")
 				require.Equal(t, 3*i+1, p.Lost(), name)
-				require.Equal(t, lock.Token(), s.direct.Get(t.Context(), "{k}:owner:k").Val(), name)
+				require.Equal(t, lock.Token(), s.Direct.Get(t.Context(), "{k}:owner:k").Val(), name)
 
 				p.LoseReplies(1, "evalsha")
 				require.NoError(t, lock.Extend(t.Context(), time.Hour), name)
 				require.Equal(t, 3*i+2, p.Lost(), name)
-				require.Greater(t, s.stamp(t, "k"), time.Now().Unix()+3590, name)
+				require.Greater(t, stampIn(t, s, "k"), time.Now().Unix()+3590, name)
 
 				p.LoseReplies(1, "evalsha")
 				require.NoError(t, lock.Unlock(t.Context()), name)
 				require.Equal(t, 3*i+3, p.Lost(), name)
-				require.Empty(t, s.everything(t), name)
+				require.Empty(t, everything(t, s), name)
 			}
 		}
 	})
@@ -49,32 +50,33 @@ func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
 // TestLegacyRefusedReleaseIsNoSuccess is rule 7: a release that was sent again is a success where
 // the first send deleted, not where it was refused.
 func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		p, client := s.proxied(t)
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		p, client := proxied(t, s)
 		lock := mustLock(t, newLegacy(t, client), "k")
-		s.set(t, "k", "4102444800")
+		setIn(t, s, "k", "4102444800")
 		p.LoseReplies(1, "eval")
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 		require.Equal(t, 1, p.Lost())
-		require.Equal(t, "4102444800", s.direct.Get(t.Context(), "k").Val())
+		require.Equal(t, "4102444800", s.Direct.Get(t.Context(), "k").Val())
 	})
 }
 
 // TestLegacyUnknownOutcomeLeavesNoKey is rules 3 and 4: an attempt that fails without a reply
 // gives back what it took, and so does one that Redis sees only later.
 func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		p, client := s.proxied(t)
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		p, client := proxied(t, s)
 		l, brief := newLegacy(t, client), redlatch.WithOpTimeout(100*time.Millisecond)
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
-		for _, prepare := range []func(){func() {}, func() { s.set(t, "k", 1) }} {
+		for _, prepare := range []func(){func() {}, func() { setIn(t, s, "k", 1) }} {
 			prepare()
 			p.LoseReplies(1000, "evalsha")
 			_, err := l.TryLock(t.Context(), "k", brief)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 			p.LoseReplies(0, "")
-			eventually(t, "given back", func() bool { return len(s.everything(t)) == 0 })
+			eventually(t, "given back", func() bool { return len(everything(t, s)) == 0 })
+			require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()), "there is a connection")
 
 			prepare()
 			sent := p.Requests()
@@ -83,7 +85,7 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 			require.ErrorContains(t, err, "no reply within 100ms")
 			p.Heal()
 			eventually(t, "acquired, released and released", func() bool { return p.Requests() >= sent+3 })
-			eventually(t, "given back", func() bool { return len(s.everything(t)) == 0 })
+			eventually(t, "given back", func() bool { return len(everything(t, s)) == 0 })
 		}
 	})
 }
@@ -91,8 +93,8 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 // TestLegacyStragglerWithAChosenTokenStays is rule 4: it may be the very lock that the caller wants
 // to recover.
 func TestLegacyStragglerWithAChosenTokenStays(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		p := faultproxy.New(t, s.options.Network, s.options.Addr)
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		p := faultproxy.New(t, s.Options.Network, s.Options.Addr)
 		o := p.Options()
 		o.PoolSize = 1 // a new connection would send commands of its own
 		client := redis.NewClient(o)
@@ -106,7 +108,7 @@ func TestLegacyStragglerWithAChosenTokenStays(t *testing.T) {
 		require.ErrorContains(t, err, "no reply within 50ms")
 		p.Heal()
 		eventually(t, "the straggler", func() bool {
-			return s.direct.Get(t.Context(), "{k}:owner:k").Val() == "job-7"
+			return s.Direct.Get(t.Context(), "{k}:owner:k").Val() == "job-7"
 		})
 		lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
 		require.NoError(t, lock.Unlock(t.Context()))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // foreign is a client in another language, which follows the documentation of SETNX to the letter.
@@ -50,7 +51,7 @@ func (f *foreign) tryLock(ctx context.Context) (bool, error) {
 func (f *foreign) expired(ctx context.Context) (string, error) {
 	seen, err := f.client.Do(ctx, "GET", f.key).Text()
 	if err != nil {
-		return "", ignoreNil(err)
+		return "", locktest.IgnoreNil(err)
 	}
 	value, err := strconv.ParseInt(seen, 10, 64)
 	if err != nil || time.Now().Unix() <= value {
@@ -62,7 +63,7 @@ func (f *foreign) expired(ctx context.Context) (string, error) {
 // takes is step 3.
 func (f *foreign) takes(ctx context.Context, seen string) (bool, error) {
 	old, err := f.client.Do(ctx, "GETSET", f.key, f.next()).Text()
-	return err == nil && old == seen, ignoreNil(err)
+	return err == nil && old == seen, locktest.IgnoreNil(err)
 }
 
 // unlock is step 4.
@@ -71,13 +72,6 @@ func (f *foreign) unlock(ctx context.Context) error {
 		return nil
 	}
 	return f.client.Do(ctx, "DEL", f.key).Err()
-}
-
-func ignoreNil(err error) error {
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	return err
 }
 
 // waitFor polls until the foreign client has the lock.
@@ -121,22 +115,22 @@ func race(t *testing.T, lockers []redlatch.Locker, key string) (winners []int, l
 // then holds exactly what the winner wrote.
 func TestLegacyExpiredKeyHasOneWinner(t *testing.T) {
 	const clients, rounds = 16, 200
-	onBoth(t, func(t *testing.T, s *site) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		var lockers []redlatch.Locker
 		for i := range clients {
 			ttl := time.Duration(2+3*i) * time.Second // to 47 s
-			lockers = append(lockers, newLegacy(t, s.client(t), redlatch.WithTTL(ttl)))
+			lockers = append(lockers, newLegacy(t, s.Client(t), redlatch.WithTTL(ttl)))
 		}
 		for range rounds {
-			s.set(t, "k", time.Now().Unix()-rand.N(int64(100))-1)
+			setIn(t, s, "k", time.Now().Unix()-rand.N(int64(100))-1)
 			before := time.Now().Unix()
 			winners, locks := race(t, lockers, "k")
 			require.Len(t, winners, 1)
 			timeout := int64(2 + 3*winners[0])
-			require.GreaterOrEqual(t, s.stamp(t, "k"), before+timeout+1)
-			require.LessOrEqual(t, s.stamp(t, "k"), time.Now().Unix()+timeout+1)
-			require.Equal(t, s.stamp(t, "k"), s.stamp(t, "{k}:stamp:k"))
-			require.Equal(t, locks[0].Token(), s.direct.Get(t.Context(), "{k}:owner:k").Val())
+			require.GreaterOrEqual(t, stampIn(t, s, "k"), before+timeout+1)
+			require.LessOrEqual(t, stampIn(t, s, "k"), time.Now().Unix()+timeout+1)
+			require.Equal(t, stampIn(t, s, "k"), stampIn(t, s, "{k}:stamp:k"))
+			require.Equal(t, locks[0].Token(), s.Direct.Get(t.Context(), "{k}:owner:k").Val())
 			require.NoError(t, locks[0].Unlock(t.Context()))
 		}
 	})
@@ -146,7 +140,7 @@ func TestLegacyExpiredKeyHasOneWinner(t *testing.T) {
 // within a second, and those whose first reply was lost ask again.
 func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
 	const clients, rounds = 12, 100
-	onBoth(t, func(t *testing.T, s *site) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		for _, lossy := range []bool{false, true} {
 			for _, state := range []string{"free", "expired"} {
 				t.Run(fmt.Sprintf("%s, replies lost: %t", state, lossy), func(t *testing.T) {
@@ -155,14 +149,14 @@ func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
 					var lockers []redlatch.Locker
 					key := t.Name()
 					for range clients {
-						p, client := s.proxied(t)
+						p, client := proxied(t, s)
 						proxies = append(proxies, p)
 						lockers = append(lockers, newLegacy(t, client))
 						require.NoError(t, mustLock(t, lockers[len(lockers)-1], key).Unlock(t.Context()))
 					}
 					for range rounds {
 						if state == "expired" {
-							s.set(t, key, time.Now().Unix()-1)
+							setIn(t, s, key, time.Now().Unix()-1)
 						}
 						if lossy {
 							for _, p := range proxies {
@@ -188,9 +182,9 @@ func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
 // TestLegacyAndForeignClientsTakeTurns: they exclude us and we them, and either takes
 // over after the other.
 func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
-		l := newLegacy(t, s.client(t), redlatch.WithTTL(time.Second))
-		f := &foreign{client: s.client(t), key: "k", timeout: 1}
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		l := newLegacy(t, s.Client(t), redlatch.WithTTL(time.Second))
+		f := &foreign{client: s.Client(t), key: "k", timeout: 1}
 
 		crashed := mustLock(t, l, "k")
 		ok, err := f.tryLock(t.Context())
@@ -215,22 +209,22 @@ func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 		require.True(t, ok)
 		require.NoError(t, f.unlock(t.Context()))
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
-		require.Empty(t, s.everything(t))
+		require.Empty(t, everything(t, s))
 	})
 }
 
 // TestLegacyLateUnlockLeavesTheSuccessor is rule 7: whether somebody took over or nobody did.
 func TestLegacyLateUnlockLeavesTheSuccessor(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
-		l := newLegacy(t, s.client(t), redlatch.WithTTL(time.Second))
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		l := newLegacy(t, s.Client(t), redlatch.WithTTL(time.Second))
 		alone, robbed, followed := mustLock(t, l, "alone"), mustLock(t, l, "robbed"), mustLock(t, l, "followed")
-		value := s.direct.Get(t.Context(), "alone").Val()
+		value := s.Direct.Get(t.Context(), "alone").Val()
 
-		f := &foreign{client: s.client(t), key: "robbed", timeout: 100}
+		f := &foreign{client: s.Client(t), key: "robbed", timeout: 100}
 		f.waitFor(t)
 		next, err := l.Lock(t.Context(), "followed", redlatch.WithTTL(time.Minute))
 		require.NoError(t, err)
-		before := s.stamp(t, "followed")
+		before := stampIn(t, s, "followed")
 		eventually(t, "its time has passed", func() bool {
 			st, err := l.Inspect(t.Context(), "alone")
 			return err == nil && !st.Held
@@ -239,9 +233,9 @@ func TestLegacyLateUnlockLeavesTheSuccessor(t *testing.T) {
 		for _, late := range []*redlatch.Lock{alone, robbed, followed} {
 			require.ErrorIs(t, late.Unlock(t.Context()), redlatch.ErrLost)
 		}
-		require.Equal(t, value, s.direct.Get(t.Context(), "alone").Val())
-		require.Equal(t, f.value, s.stamp(t, "robbed"))
-		require.Equal(t, before, s.stamp(t, "followed"))
+		require.Equal(t, value, s.Direct.Get(t.Context(), "alone").Val())
+		require.Equal(t, f.value, stampIn(t, s, "robbed"))
+		require.Equal(t, before, stampIn(t, s, "followed"))
 		require.NoError(t, next.Unlock(t.Context()))
 	})
 }
@@ -249,11 +243,11 @@ func TestLegacyLateUnlockLeavesTheSuccessor(t *testing.T) {
 // TestLegacyForeignLoserIsNoticed: a foreign client that lost to us writes a time that
 // passes sooner than ours, and we know before the next one gets in.
 func TestLegacyForeignLoserIsNoticed(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
-		loser := &foreign{client: s.client(t), key: "k", timeout: 0}
-		next := &foreign{client: s.client(t), key: "k", timeout: 10}
-		l := newLegacy(t, s.client(t), redlatch.WithTTL(30*time.Second))
-		s.set(t, "k", time.Now().Unix()-1)
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		loser := &foreign{client: s.Client(t), key: "k", timeout: 0}
+		next := &foreign{client: s.Client(t), key: "k", timeout: 10}
+		l := newLegacy(t, s.Client(t), redlatch.WithTTL(30*time.Second))
+		setIn(t, s, "k", time.Now().Unix()-1)
 		seen, err := loser.expired(t.Context())
 		require.NoError(t, err)
 		require.NotEmpty(t, seen)
@@ -269,47 +263,47 @@ func TestLegacyForeignLoserIsNoticed(t *testing.T) {
 			require.Fail(t, "a second owner, and the first has not been told")
 		}
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
-		require.Equal(t, next.value, s.stamp(t, "k"))
+		require.Equal(t, next.value, stampIn(t, s, "k"))
 	})
 }
 
 // TestLegacyFrozenLoserIsNoticedByRenewal: one that writes after the look. Its time is
 // not ours, though it is later, and is not repaired.
 func TestLegacyFrozenLoserIsNoticedByRenewal(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
-		loser := &foreign{client: s.client(t), key: "k", timeout: 100}
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		loser := &foreign{client: s.Client(t), key: "k", timeout: 100}
 		looked := make(chan redlatch.Event, 100)
-		l, err := redlatch.NewLegacySetNX(s.client(t), redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
+		l, err := redlatch.NewLegacySetNX(s.Client(t), redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { looked <- e },
 		}))
 		require.NoError(t, err)
-		s.set(t, "k", time.Now().Unix()-1)
+		setIn(t, s, "k", time.Now().Unix()-1)
 		seen, err := loser.expired(t.Context())
 		require.NoError(t, err)
 		lock := mustLock(t, l, "k")
 		taken := time.Now()
 		<-looked
-		require.Less(t, time.Since(taken), s.within(500*time.Millisecond))
+		require.Less(t, time.Since(taken), s.Within(500*time.Millisecond))
 		ok, err := loser.takes(t.Context(), seen)
 		require.NoError(t, err)
 		require.False(t, ok)
 		select {
 		case <-lock.Done():
-		case <-time.After(s.within(1100 * time.Millisecond)):
+		case <-time.After(s.Within(1100 * time.Millisecond)):
 			require.Fail(t, "not noticed within a renewal interval")
 		}
 		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
-		require.Equal(t, loser.value, s.stamp(t, "k"))
+		require.Equal(t, loser.value, stampIn(t, s, "k"))
 	})
 }
 
 // TestLegacyAndForeignClientsNeverOverlap: 8 of each, some of which crash while they
 // hold the lock, for 30 s on miniredis and 6 s on real Redis, or what REDLATCH_SOAK says.
 func TestLegacyAndForeignClientsNeverOverlap(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		length := 30 * time.Second
-		if s.real {
+		if s.Real {
 			length = 6 * time.Second
 		}
 		if soak := os.Getenv("REDLATCH_SOAK"); soak != "" {
@@ -338,7 +332,7 @@ func TestLegacyAndForeignClientsNeverOverlap(t *testing.T) {
 		failures := make(chan error, 16)
 		var wg sync.WaitGroup
 		for range 8 {
-			l := newLegacy(t, s.client(t), redlatch.WithTTL(time.Second))
+			l := newLegacy(t, s.Client(t), redlatch.WithTTL(time.Second))
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					lock, err := l.Lock(ctx, "k")
@@ -353,7 +347,7 @@ func TestLegacyAndForeignClientsNeverOverlap(t *testing.T) {
 					pause()
 				}
 			})
-			f := &foreign{client: s.client(t), key: "k", timeout: 1}
+			f := &foreign{client: s.Client(t), key: "k", timeout: 1}
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					ok, err := f.tryLock(ctx)

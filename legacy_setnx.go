@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // The algorithm, as the documentation of SETNX has it ("Design pattern: Locking with SETNX"):
@@ -39,10 +41,10 @@ var (
 	//go:embed legacy_inspect.lua
 	legacyInspectSource string
 
-	legacyAcquireScript = newScript(legacyAcquireSource)
-	legacyExtendScript  = newScript(legacyExtendSource)
-	legacyReleaseScript = newScript(legacyReleaseSource)
-	legacyInspectScript = newScript(legacyInspectSource)
+	legacyAcquireScript = node.NewScript("legacy_setnx.lua", legacyAcquireSource)
+	legacyExtendScript  = node.NewScript("legacy_extend.lua", legacyExtendSource)
+	legacyReleaseScript = node.NewScript("legacy_release.lua", legacyReleaseSource)
+	legacyInspectScript = node.NewScript("legacy_inspect.lua", legacyInspectSource)
 )
 
 const (
@@ -69,136 +71,123 @@ const (
 // TTLs are rounded up to whole seconds, and a lock that nobody released is free a second or two
 // after its TTL. There are no fences: [Lock.Fence] is 0.
 //
-// client may be of any kind, also one made by AutoPipeline. Its retries and timeouts need no
-// care: every command is bounded by [WithOpTimeout]. opts are the Locker's defaults.
+// client may be of any kind. Its retries and timeouts need no care: every command is bounded by
+// [WithOpTimeout]. opts are the Locker's defaults.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new legacysetnx", "", err)
 	}
-	s := &legacySetNX{node: newNode(client, mostJobs), cluster: spread(client)}
-	s.node.near = nearBy(client)
-	return newEngine(s, opts)
+	return newEngine(&legacySetNX{node: node.New(client), kind: kindOf(client)}, opts)
 }
 
 // legacySetNX keeps locks on one node.
 type legacySetNX struct {
-	node    *node
-	cluster bool // a key has its place in one of several nodes
+	node *node.Node
+	kind kind
 }
 
 func (s *legacySetNX) name() string { return "legacysetnx" }
 
-func (s *legacySetNX) serves() special { return special{serverTime: true} }
-
 func (s *legacySetNX) check(cfg *config) error {
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
 	cfg.fenced = false
-	return nil
+	return refuseReplicas(s, cfg)
 }
 
 func (s *legacySetNX) place(key string) (place, error) {
-	return place{key: key}, checkSlot(key, s.cluster)
+	return place{key: key}, checkSlot(key, s.kind == cluster)
 }
 
-func (s *legacySetNX) acquire(ctx context.Context, c *claim) (grant, error) {
-	undo := operation(legacyRelease)
-	if c.chosen { // perhaps for a lock of before, which must stay
-		undo = nil
+func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+	c := legacyCall(legacyAcquireScript, &p.target, p.token, wholeSeconds(p.ttl), clock(&p.target))
+	if !p.callerToken { // else it may be for a lock of before, which must stay
+		c.Late = func(r node.Reply) {
+			got, err := readLegacyAcquire(r)
+			p.state.late(s.node, r, got, err, func() {
+				p.state.undone.Store(true)
+				s.node.Post(detached(ctx), legacyReleaseCall(&p.target))
+			})
+		}
 	}
-	return s.node.do(ctx, legacyAcquire, c, form{undo: undo})
+	return readLegacyAcquire(s.node.Do(ctx, c))
 }
 
-func (s *legacySetNX) extend(ctx context.Context, c *claim) error {
-	_, err := s.node.do(ctx, legacyExtend, c, form{})
-	return err
-}
-
-func (s *legacySetNX) release(ctx context.Context, c *claim) error {
-	_, err := s.node.do(ctx, legacyRelease, c, form{last: true})
-	return err
-}
-
-func (s *legacySetNX) inspect(ctx context.Context, c *claim) (Status, error) {
-	g, err := s.node.do(ctx, legacyInspect, c, form{})
-	if err != nil {
-		return Status{}, err
+// readLegacyAcquire reads what legacy_setnx.lua answers.
+func readLegacyAcquire(r node.Reply) (acquireReply, error) {
+	if r.Err != nil {
+		return acquireReply{}, r.Err
 	}
-	return *g.status, nil
-}
-
-// legacyAcquire climbs the ladder.
-func legacyAcquire(j *job, c *claim) (grant, error) {
-	words := legacyAcquireScript.legacyCall(j, c, c.token, wholeSeconds(c.ttl), clock(c))
-	reply, _, err := j.send(legacyAcquireScript, words)
-	if err != nil {
-		return grant{}, err
-	}
-	switch reply := reply.(type) {
+	switch reply := r.Value.(type) {
 	case int64:
 		switch reply {
 		case 1:
-			return grant{}, nil
+			return acquireReply{}, nil
 		case 2:
-			return grant{lookAt: takeoverLook}, nil
+			return acquireReply{recheckAfter: takeoverLook}, nil
 		case 3: // perhaps what was taken over when its reply was lost
-			return grant{lookAt: takeoverLook, found: true}, nil
+			return acquireReply{recheckAfter: takeoverLook, alreadyHeld: true}, nil
 		}
 	case []any:
 		if left, ok := integer(reply, 0); ok {
-			return grant{left: min(time.Duration(left)*time.Millisecond, longestBlind)}, ErrNotAcquired
+			return acquireReply{left: min(time.Duration(left)*time.Millisecond, longestBlind)}, ErrNotAcquired
 		}
 	}
-	return grant{}, oddReply("legacy_setnx.lua", reply)
+	return acquireReply{}, oddReply(legacyAcquireScript, r.Value)
 }
 
-// legacyExtend makes the lock last.
-func legacyExtend(j *job, c *claim) (grant, error) {
-	words := legacyExtendScript.legacyCall(j, c, c.token, wholeSeconds(c.ttl), clock(c))
-	_, _, err := compared(j, "legacy_extend.lua", legacyExtendScript, words)
-	return grant{}, err
+func (s *legacySetNX) extend(ctx context.Context, p *extendParams) error {
+	c := legacyCall(legacyExtendScript, &p.target, p.token, wholeSeconds(p.ttl), clock(&p.target))
+	_, err := compared(legacyExtendScript, s.node.Do(ctx, c))
+	return err
 }
 
-// legacyRelease deletes the lock.
-func legacyRelease(j *job, c *claim) (grant, error) {
-	words := legacyReleaseScript.legacyCall(j, c, c.token, clock(c))
-	answer, resent, err := compared(j, "legacy_release.lua", legacyReleaseScript, words)
+func (s *legacySetNX) release(ctx context.Context, t *target, _ string) error {
+	r := s.node.Do(ctx, legacyReleaseCall(t))
+	answer, err := compared(legacyReleaseScript, r)
 	switch {
 	case answer < 0:
-		err = ErrLost // the send whose reply was lost has not released it either
-	case resent && errors.Is(err, ErrLost):
-		err = nil // the send whose reply was lost has released it
+		return ErrLost // an earlier send, whose reply was lost, has not released it either
+	case r.Resent && errors.Is(err, ErrLost):
+		return nil // an earlier send, whose reply was lost, has released it
 	}
-	return grant{}, err
+	return err
 }
 
-// legacyInspect reads who holds the lock.
-func legacyInspect(j *job, c *claim) (grant, error) {
-	reply, _, err := j.send(legacyInspectScript, legacyInspectScript.legacyCall(j, c, clock(c)))
-	if err != nil {
-		return grant{}, err
+func legacyReleaseCall(t *target) *node.Call {
+	return t.persist(legacyCall(legacyReleaseScript, t, t.token, clock(t)))
+}
+
+// inspect reads who holds the lock.
+func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
+	r := s.node.Do(ctx, legacyCall(legacyInspectScript, t, clock(t)))
+	if r.Err != nil {
+		return Status{}, r.Err
 	}
-	fields, _ := reply.([]any)
+	fields, _ := r.Value.([]any)
 	left, ok := integer(fields, 0)
 	if !ok || len(fields) != 2 {
-		return grant{}, oddReply("legacy_inspect.lua", reply)
+		return Status{}, oddReply(legacyInspectScript, r.Value)
 	}
 	st := Status{Held: left > 0, TTL: time.Duration(left) * time.Millisecond}
 	st.Token, _ = fields[1].(string)
-	return grant{status: &st}, nil
+	return st, nil
 }
 
-// legacyCall returns the words of an EVALSHA with the lock and its two companions as keys.
-func (s *script) legacyCall(j *job, c *claim, args ...any) []any {
-	return append(s.call(j, 3, &c.key, companion("owner", c.key), companion("stamp", c.key)), args...)
+// legacyCall calls a script with the lock and its two companions as keys.
+func legacyCall(s *node.Script, t *target, args ...any) *node.Call {
+	c := node.Eval(s, 3, &t.key, companion("owner", t.key), companion("stamp", t.key))
+	c.Append(args...)
+	c.Timeout = t.timeout
+	return c
 }
 
 // clock returns the time by which a lock is judged, or "" for that of Redis. A command that is
 // sent again, or travels for long, keeps it: by an earlier time less has passed, and what is
 // written ends sooner, though not before the lease, which was counted from before that.
-func clock(c *claim) string {
-	if c.serverTime {
+func clock(t *target) string {
+	if t.serverTime {
 		return ""
 	}
 	return strconv.FormatInt(time.Now().UnixMilli(), 10)

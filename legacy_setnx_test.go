@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // TestLegacyWireIsThePages: others read the key as they would their own, and what they
@@ -23,34 +24,34 @@ func TestLegacyWireIsThePages(t *testing.T) {
 		"the server's clock":   {redlatch.WithServerTime()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, s *site) {
-				l := newLegacy(t, s.client(t), opts...)
+			locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+				l := newLegacy(t, s.Client(t), opts...)
 				for seconds, ttl := range map[int64]time.Duration{
 					1: time.Millisecond, 2: 1001 * time.Millisecond, 3: 3 * time.Second, 3600: time.Hour - 999*time.Millisecond,
 				} {
 					for how, prepare := range map[string]func(){
-						"free":    func() { require.NoError(t, s.direct.FlushAll(t.Context()).Err()) },
-						"expired": func() { s.set(t, "k", time.Now().Unix()-1) },
+						"free":    func() { require.NoError(t, s.Direct.FlushAll(t.Context()).Err()) },
+						"expired": func() { setIn(t, s, "k", time.Now().Unix()-1) },
 					} {
 						prepare()
 						before := time.Now()
 						lock := mustLock(t, l, "k", redlatch.WithTTL(ttl))
 						after := time.Now()
-						stamp := s.stamp(t, "k")
+						stamp := stampIn(t, s, "k")
 						require.GreaterOrEqual(t, stamp, before.Unix()+seconds+1, how)
 						require.LessOrEqual(t, stamp, after.Unix()+seconds+1, how)
 						require.Equal(t, map[string]string{
 							"k": strconv.FormatInt(stamp, 10), "{k}:owner:k": lock.Token(), "{k}:stamp:k": strconv.FormatInt(stamp, 10),
-						}, s.everything(t), how)
-						require.Equal(t, time.Duration(-1), s.direct.TTL(t.Context(), "k").Val(), how)
+						}, everything(t, s), how)
+						require.Equal(t, time.Duration(-1), s.Direct.TTL(t.Context(), "k").Val(), how)
 						for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
 							life := time.Duration(seconds+2) * time.Second
-							require.InDelta(t, life, s.direct.PTTL(t.Context(), companion).Val(), float64(time.Second), how)
+							require.InDelta(t, life, s.Direct.PTTL(t.Context(), companion).Val(), float64(time.Second), how)
 						}
 						trusted := time.Duration(seconds)*time.Second*99/100 - 2*time.Millisecond
 						require.WithinRange(t, lock.Until(), before.Add(trusted), after.Add(trusted), how)
 						require.NoError(t, lock.Unlock(t.Context()))
-						require.Empty(t, s.everything(t), how)
+						require.Empty(t, everything(t, s), how)
 					}
 				}
 			})
@@ -60,15 +61,15 @@ func TestLegacyWireIsThePages(t *testing.T) {
 
 // TestLegacyLoserWritesNothing: not even the time that is there already.
 func TestLegacyLoserWritesNothing(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		s.set(t, "foreign", time.Now().Unix()+100)
-		mustLock(t, newLegacy(t, s.client(t)), "ours")
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		setIn(t, s, "foreign", time.Now().Unix()+100)
+		mustLock(t, newLegacy(t, s.Client(t)), "ours")
 		writes := func() string {
-			all := fmt.Sprint(s.everything(t))
+			all := fmt.Sprint(everything(t, s))
 			for _, line := range []string{"{ours}:owner:ours", "{ours}:stamp:ours"} {
-				all += fmt.Sprint(" ", s.direct.PExpireTime(t.Context(), line).Val())
+				all += fmt.Sprint(" ", s.Direct.PExpireTime(t.Context(), line).Val())
 			}
-			info, err := s.direct.InfoMap(t.Context(), "persistence").Result()
+			info, err := s.Direct.InfoMap(t.Context(), "persistence").Result()
 			if err != nil {
 				return all // miniredis does not count
 			}
@@ -77,7 +78,7 @@ func TestLegacyLoserWritesNothing(t *testing.T) {
 		before := writes()
 		for _, ttl := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 			for _, key := range []string{"foreign", "ours"} {
-				l := newLegacy(t, s.client(t), redlatch.WithTTL(ttl))
+				l := newLegacy(t, s.Client(t), redlatch.WithTTL(ttl))
 				_, err := l.TryLock(t.Context(), key)
 				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 				_, err = l.Inspect(t.Context(), key)
@@ -94,26 +95,26 @@ func TestLegacyLoserWritesNothing(t *testing.T) {
 // and never repaired.
 func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
 	const key, owner, stamp = "k", "{k}:owner:k", "{k}:stamp:k"
-	onBoth(t, func(t *testing.T, s *site) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		past := func(t *testing.T) {
-			s.set(t, key, time.Now().Unix()-1)
-			s.set(t, stamp, time.Now().Unix()-1)
+			setIn(t, s, key, time.Now().Unix()-1)
+			setIn(t, s, stamp, time.Now().Unix()-1)
 		}
-		l := newLegacy(t, s.client(t))
+		l := newLegacy(t, s.Client(t))
 		for _, mischief := range []struct {
 			name  string
 			does  func(t *testing.T)
 			again error // of an acquire with the token
 		}{
-			{"another token holds it", func(t *testing.T) { s.set(t, owner, "another") }, redlatch.ErrNotAcquired},
-			{"nobody knows who holds it", func(t *testing.T) { s.direct.Del(t.Context(), owner) }, redlatch.ErrNotAcquired},
-			{"a longer time", func(t *testing.T) { s.set(t, key, s.stamp(t, key)+1) }, redlatch.ErrNotAcquired},
-			{"a shorter time", func(t *testing.T) { s.set(t, key, s.stamp(t, key)-1) }, redlatch.ErrNotAcquired},
-			{"nobody knows what was written", func(t *testing.T) { s.direct.Del(t.Context(), stamp) }, redlatch.ErrNotAcquired},
+			{"another token holds it", func(t *testing.T) { setIn(t, s, owner, "another") }, redlatch.ErrNotAcquired},
+			{"nobody knows who holds it", func(t *testing.T) { s.Direct.Del(t.Context(), owner) }, redlatch.ErrNotAcquired},
+			{"a longer time", func(t *testing.T) { setIn(t, s, key, stampIn(t, s, key)+1) }, redlatch.ErrNotAcquired},
+			{"a shorter time", func(t *testing.T) { setIn(t, s, key, stampIn(t, s, key)-1) }, redlatch.ErrNotAcquired},
+			{"nobody knows what was written", func(t *testing.T) { s.Direct.Del(t.Context(), stamp) }, redlatch.ErrNotAcquired},
 			{"its time has passed", past, nil},
-			{"the key is deleted", func(t *testing.T) { s.direct.Del(t.Context(), key) }, nil},
-			{"only the owner is left", func(t *testing.T) { s.direct.Del(t.Context(), key, stamp) }, nil},
-			{"all is deleted", func(t *testing.T) { s.direct.Del(t.Context(), key, owner, stamp) }, nil},
+			{"the key is deleted", func(t *testing.T) { s.Direct.Del(t.Context(), key) }, nil},
+			{"only the owner is left", func(t *testing.T) { s.Direct.Del(t.Context(), key, stamp) }, nil},
+			{"all is deleted", func(t *testing.T) { s.Direct.Del(t.Context(), key, owner, stamp) }, nil},
 		} {
 			for name, op := range map[string]func(lock *redlatch.Lock) error{
 				"unlock": func(lock *redlatch.Lock) error { return lock.Unlock(t.Context()) },
@@ -125,19 +126,19 @@ func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
 				},
 			} {
 				t.Run(mischief.name+", "+name, func(t *testing.T) {
-					require.NoError(t, s.direct.FlushAll(t.Context()).Err())
+					require.NoError(t, s.Direct.FlushAll(t.Context()).Err())
 					lock := mustLock(t, l, key)
 					mischief.does(t)
-					left := s.everything(t)
+					left := everything(t, s)
 					err := op(lock)
 					if name != "acquire" {
 						require.ErrorIs(t, err, redlatch.ErrLost)
-						require.Equal(t, left, s.everything(t))
+						require.Equal(t, left, everything(t, s))
 						return
 					}
 					require.ErrorIs(t, err, mischief.again)
 					if mischief.again != nil {
-						require.Equal(t, left, s.everything(t))
+						require.Equal(t, left, everything(t, s))
 					}
 				})
 			}
@@ -148,29 +149,29 @@ func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
 // TestLegacyLeaseIsNeverShortened is rule 4, on the wire: by an extension, a look and an acquire
 // that comes again.
 func TestLegacyLeaseIsNeverShortened(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		l := newLegacy(t, s.client(t))
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		l := newLegacy(t, s.Client(t))
 		lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
-		short := s.stamp(t, "k")
+		short := stampIn(t, s, "k")
 		require.NoError(t, lock.Extend(t.Context(), time.Minute))
-		longer := s.stamp(t, "k")
+		longer := stampIn(t, s, "k")
 		require.Greater(t, longer, short+40)
 		for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
-			require.Greater(t, s.direct.TTL(t.Context(), companion).Val(), 60*time.Second)
+			require.Greater(t, s.Direct.TTL(t.Context(), companion).Val(), 60*time.Second)
 		}
 		mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour))
-		longest := s.stamp(t, "k")
+		longest := stampIn(t, s, "k")
 		require.Greater(t, longest, longer+3000)
 		for range 2 {
 			require.NoError(t, lock.Extend(t.Context(), time.Second))
 			mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithTTL(time.Second))
 		}
-		require.Equal(t, longest, s.stamp(t, "k"))
+		require.Equal(t, longest, stampIn(t, s, "k"))
 		for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
-			require.Greater(t, s.direct.TTL(t.Context(), companion).Val(), time.Hour)
+			require.Greater(t, s.Direct.TTL(t.Context(), companion).Val(), time.Hour)
 		}
 		require.NoError(t, lock.Unlock(t.Context()))
-		require.Empty(t, s.everything(t))
+		require.Empty(t, everything(t, s))
 	})
 }
 
@@ -185,9 +186,9 @@ func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := miniredis.RunT(t)
-			s := newSite(t, redis.Options{Addr: m.Addr()})
+			s := locktest.NewSite(t, redis.Options{Addr: m.Addr()})
 			m.SetTime(there)
-			l := newLegacy(t, s.client(t), redlatch.WithServerTime())
+			l := newLegacy(t, s.Client(t), redlatch.WithServerTime())
 			get := func() string { v, _ := m.Get("k"); return v }
 
 			first := mustLock(t, l, "k")
@@ -230,12 +231,12 @@ func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
 // TestLegacyTimeEndsWithItsSecond is step 2 of the page, now > value in whole seconds, for every
 // operation.
 func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *site) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		const last = 2999 * time.Millisecond // of a TTL of 1 s
-		l := newLegacy(t, s.client(t))
+		l := newLegacy(t, s.Client(t))
 		lock := mustLock(t, l, "k", redlatch.WithTTL(time.Second))
 		late := mustLock(t, l, "late", redlatch.WithTTL(time.Second))
-		f := &foreign{client: s.client(t), key: "k"}
+		f := &foreign{client: s.Client(t), key: "k"}
 		time.Sleep(last)
 		_, err := l.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
@@ -246,10 +247,10 @@ func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, redlatch.Status{Held: true, Token: lock.Token(), TTL: time.Millisecond}, st)
 		require.ErrorIs(t, late.Unlock(t.Context()), redlatch.ErrLost, "it is not trusted any more")
-		require.Zero(t, s.direct.Exists(t.Context(), "late").Val(), "but deleted all the same")
+		require.Zero(t, s.Direct.Exists(t.Context(), "late").Val(), "but deleted all the same")
 		_, err = l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithTTL(time.Second))
 		require.NoError(t, err)
-		require.Equal(t, time.Now().Unix()+2, s.stamp(t, "k"))
+		require.Equal(t, time.Now().Unix()+2, stampIn(t, s, "k"))
 
 		time.Sleep(last - 998*time.Millisecond)
 		st, err = l.Inspect(t.Context(), "k")
@@ -264,9 +265,9 @@ func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 
 // TestLegacyCallIsOneRoundTrip: the ladder is one script.
 func TestLegacyCallIsOneRoundTrip(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		var sent atomic.Int64
-		client := s.client(t)
+		client := s.Client(t)
 		l := newLegacy(t, client)
 		try := func() error { return mustLock(t, l, "k").Unlock(t.Context()) }
 		require.NoError(t, try()) // the connection is made, and the scripts are loaded
@@ -278,10 +279,10 @@ func TestLegacyCallIsOneRoundTrip(t *testing.T) {
 
 		require.NoError(t, try())
 		require.Equal(t, int64(2), sent.Swap(0), "a free key and its release")
-		s.set(t, "k", "1")
+		setIn(t, s, "k", "1")
 		require.NoError(t, try())
 		require.Equal(t, int64(2), sent.Swap(0), "an expired key and its release")
-		s.set(t, "k", "4102444800")
+		setIn(t, s, "k", "4102444800")
 		_, err = l.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 		require.Equal(t, int64(1), sent.Swap(0), "a held key")
@@ -301,10 +302,10 @@ func TestLegacyCallIsOneRoundTrip(t *testing.T) {
 // TestLegacyLeavesOtherDataAlone is rule 19: data of another kind under any of the three keys is
 // an error, and stays.
 func TestLegacyLeavesOtherDataAlone(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		l := newLegacy(t, s.client(t))
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		l := newLegacy(t, s.Client(t))
 		for _, value := range []string{"", "hello", "nan", "inf", "0x10", "1e3", " 1", "1 ", "-1", ".5", "1.2.3", "1\n", "5f0c7e9a", "1,5"} {
-			s.set(t, "k", value)
+			setIn(t, s, "k", value)
 			for name, ask := range map[string]func() error{
 				"TryLock": func() error { _, err := l.TryLock(t.Context(), "k"); return err },
 				"Lock":    func() error { _, err := l.Lock(t.Context(), "k"); return err },
@@ -316,24 +317,24 @@ func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 			}
 			_, err := l.Adopt(t.Context(), "k", "token")
 			require.ErrorIs(t, err, redlatch.ErrLost)
-			require.Equal(t, map[string]string{"k": value}, s.everything(t))
+			require.Equal(t, map[string]string{"k": value}, everything(t, s))
 		}
 		for _, state := range []string{"free", "held", "expired"} {
 			for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
-				require.NoError(t, s.direct.FlushAll(t.Context()).Err())
-				require.NoError(t, s.direct.RPush(t.Context(), companion, "a", "b").Err())
+				require.NoError(t, s.Direct.FlushAll(t.Context()).Err())
+				require.NoError(t, s.Direct.RPush(t.Context(), companion, "a", "b").Err())
 				switch state {
 				case "held":
-					s.set(t, "k", "4102444800")
+					setIn(t, s, "k", "4102444800")
 				case "expired":
-					s.set(t, "k", "1")
+					setIn(t, s, "k", "1")
 				}
-				value := s.direct.Get(t.Context(), "k").Val()
+				value := s.Direct.Get(t.Context(), "k").Val()
 				_, err := l.TryLock(t.Context(), "k")
 				require.ErrorContains(t, err, "WRONGTYPE", state)
 				require.NotContains(t, err.Error(), "\n")
-				require.Equal(t, []string{"a", "b"}, s.direct.LRange(t.Context(), companion, 0, -1).Val())
-				require.Equal(t, value, s.direct.Get(t.Context(), "k").Val())
+				require.Equal(t, []string{"a", "b"}, s.Direct.LRange(t.Context(), companion, 0, -1).Val())
+				require.Equal(t, value, s.Direct.Get(t.Context(), "k").Val())
 			}
 		}
 	})
@@ -342,28 +343,28 @@ func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 // TestLegacyReadsFractionsOfASecond: clients in other languages write what their clock
 // returns, and a value of theirs ends with the second it lies in.
 func TestLegacyReadsFractionsOfASecond(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		l := newLegacy(t, s.client(t))
-		s.set(t, "k", fmt.Sprintf("%d.75", time.Now().Unix()+60))
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		l := newLegacy(t, s.Client(t))
+		setIn(t, s, "k", fmt.Sprintf("%d.75", time.Now().Unix()+60))
 		_, err := l.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		s.set(t, "k", fmt.Sprintf("%d.75", time.Now().Unix()-1))
+		setIn(t, s, "k", fmt.Sprintf("%d.75", time.Now().Unix()-1))
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
 	})
 }
 
 // TestLegacyInspectDeletesNothing, other than such clients' own question.
 func TestLegacyInspectDeletesNothing(t *testing.T) {
-	onBoth(t, func(t *testing.T, s *site) {
-		l := newLegacy(t, s.client(t))
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		l := newLegacy(t, s.Client(t))
 		lock := mustLock(t, l, "ours")
 		token := lock.Token()
 		mustLock(t, l, "overwritten")
-		s.set(t, "overwritten", time.Now().Unix()+20)
-		s.set(t, "foreign", time.Now().Unix()+20)
-		s.set(t, "expired", time.Now().Unix()-1)
-		s.set(t, "forever", "9999999999999999")
-		before := s.everything(t)
+		setIn(t, s, "overwritten", time.Now().Unix()+20)
+		setIn(t, s, "foreign", time.Now().Unix()+20)
+		setIn(t, s, "expired", time.Now().Unix()-1)
+		setIn(t, s, "forever", "9999999999999999")
+		before := everything(t, s)
 		for key, want := range map[string]redlatch.Status{
 			"ours":        {Held: true, Token: token, TTL: 12 * time.Second},
 			"overwritten": {Held: true, TTL: 21 * time.Second},
@@ -378,32 +379,32 @@ func TestLegacyInspectDeletesNothing(t *testing.T) {
 			st.TTL = want.TTL
 			require.Equal(t, want, st, key)
 		}
-		require.Equal(t, before, s.everything(t))
+		require.Equal(t, before, everything(t, s))
 	})
 }
 
 // TestLegacyWaiterLooksOnceASecond: nobody says when a foreign client releases, so no
 // backoff is longer, nor longer than the holder's time allows.
 func TestLegacyWaiterLooksOnceASecond(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		waiting := make(chan redlatch.Event, 1)
-		l := newLegacy(t, s.client(t), redlatch.WithBackoff(func(int) time.Duration { return time.Hour }),
+		l := newLegacy(t, s.Client(t), redlatch.WithBackoff(func(int) time.Duration { return time.Hour }),
 			redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
-		s.set(t, "k", time.Now().Unix()+3600)
+		setIn(t, s, "k", time.Now().Unix()+3600)
 		got := make(chan error, 1)
 		go func() { _, err := l.Lock(t.Context(), "k"); got <- err }()
 		<-waiting
 		deleted := time.Now()
-		s.direct.Del(t.Context(), "k")
+		s.Direct.Del(t.Context(), "k")
 		require.NoError(t, <-got)
-		require.Less(t, time.Since(deleted), s.within(1100*time.Millisecond))
+		require.Less(t, time.Since(deleted), s.Within(1100*time.Millisecond))
 
 		<-time.After(time.Until(time.Now().Truncate(time.Second).Add(1500 * time.Millisecond)))
 		ends := time.Now().Truncate(time.Second).Add(time.Second)
-		s.set(t, "k", ends.Unix()-1)
+		setIn(t, s, "k", ends.Unix()-1)
 		_, err := l.Lock(t.Context(), "k")
 		require.NoError(t, err)
-		require.Less(t, time.Since(ends), s.within(100*time.Millisecond))
+		require.Less(t, time.Since(ends), s.Within(100*time.Millisecond))
 	})
 }
 

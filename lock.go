@@ -37,6 +37,7 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -102,11 +103,11 @@ type Lock struct {
 }
 
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
-func (k *Lock) Key() string { return k.lease.key }
+func (k *Lock) Key() string { return k.lease.r.key }
 
 // Token returns what proves ownership in Redis: a UUID, or what [WithToken] chose. Whoever knows it
 // can [Locker.Adopt] the lock.
-func (k *Lock) Token() string { return k.lease.claim.token }
+func (k *Lock) Token() string { return k.lease.params.token }
 
 // Fence returns a number that grows with every grant of the key, for the protected resource to
 // refuse older ones. It stays the same for this grant. It is 0 where the strategy issues none.
@@ -129,7 +130,7 @@ func (k *Lock) Until() time.Time {
 // Done returns a channel that is closed when the lock has ended, however it did.
 func (k *Lock) Done() <-chan struct{} {
 	_ = k.Err() // a timer may be late on a busy machine
-	return k.lease.ended()
+	return k.lease.doneChan()
 }
 
 // Err returns nil while the lock is trusted, then ErrReleased, ErrLost or ErrMaxHold, always the
@@ -160,16 +161,16 @@ func (k *Lock) Context(parent context.Context) context.Context {
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:
-		return wrap("extend", k.lease.key, invalid("ctx is nil"))
+		return wrap("extend", k.lease.r.key, invalid("ctx is nil"))
 	case ttl < time.Millisecond:
-		return wrap("extend", k.lease.key, invalid("Extend(%v): below 1ms", ttl))
+		return wrap("extend", k.lease.r.key, invalid("Extend(%v): below 1ms", ttl))
 	}
 	if k.from != nil {
 		if err := k.from.Extend(ctx, ttl); err != nil {
 			return err
 		}
 	}
-	return wrap("extend", k.lease.key, k.lease.extend(ctx, min(ttl, longest).Truncate(time.Millisecond)))
+	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, min(ttl, longest).Truncate(time.Millisecond)))
 }
 
 // Unlock gives the lock back. It is carried out also when ctx has ended: ctx only lends its
@@ -184,7 +185,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	_ = k.Err()
-	err := wrap("unlock", k.lease.key, k.lease.release(ctx))
+	err := wrap("unlock", k.lease.r.key, k.lease.release(ctx))
 	if k.from != nil {
 		if old := k.from.Unlock(ctx); err == nil {
 			err = old
@@ -217,7 +218,7 @@ func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, 
 		case err == nil:
 			err = unlockErr
 		default:
-			err = &both{err, unlockErr}
+			err = fmt.Errorf("%w: %w", err, unlockErr)
 		}
 	}()
 	return fn(lock.Context(ctx), lock)

@@ -3,8 +3,6 @@ package redlatch_test
 import (
 	"context"
 	"errors"
-	"flag"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,20 +12,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestMain has more tests run at once than there are processors, unless it was told how many: most
-// of them wait for time to pass.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = flag.Set("test.parallel", "10")
-	}
-	code := m.Run()
-	redistest.StopShared()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// What internal/system needs too is in locktest.
+var (
+	eventually   = locktest.Eventually
+	mustLock     = locktest.MustLock
+	newLocker    = locktest.SetNXPX
+	newLegacy    = locktest.LegacySetNX
+	newMigration = locktest.Migration
+	waitInLine   = locktest.WaitInLine
+
+	patience = locktest.Patience
+	briefly  = locktest.Briefly
+	longTTL  = locktest.LongTTL
+)
 
 // kind is a strategy as the conformance table sees it.
 type kind struct {
@@ -119,14 +122,6 @@ func (w *world) unadopted(err error) error {
 	return err
 }
 
-// mustLock returns key locked.
-func mustLock(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) *redlatch.Lock {
-	t.Helper()
-	lock, err := l.TryLock(t.Context(), key, opts...)
-	require.NoError(t, err)
-	return lock
-}
-
 // exists returns how many nodes have key.
 func (w *world) exists(t *testing.T, key string) int {
 	t.Helper()
@@ -161,14 +156,6 @@ func (w *world) lastsLong(t *testing.T, key string) {
 func (w *world) everywhere(f func(c *redis.Client)) {
 	for _, c := range w.admin {
 		f(c)
-	}
-}
-
-// eventually waits for an event, with a deadline that only a failure meets.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); <-time.After(2 * time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "waited in vain: %s", what)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/google/uuid"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // NewMigration returns a Locker that holds every key under both from and to, so that a fleet can
@@ -68,8 +70,8 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 // Lock waits for from, and then for to while from is held.
 func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, opts); err != nil {
-		if ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.As(err, new(*cutShort)) {
-			err = &gaveUp{ctx: ctxError(ctx)}
+		if ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.As(err, new(*node.CutShort)) {
+			err = &gaveUp{ctx: node.CtxError(ctx)}
 		}
 		return nil, wrap("lock", key, err)
 	}
@@ -92,7 +94,7 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 		case !lost:
 			return nil, err
 		case ctx.Err() != nil: // err may tell of the loss
-			return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx)})
+			return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
 		}
 	}
 }

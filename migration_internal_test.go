@@ -47,12 +47,12 @@ func (p *pairOf) side(name string) (this, other *scripted) {
 // note has both sides write down what they are told to do.
 func (p *pairOf) note() {
 	for name, s := range map[string]*scripted{"from": p.from, "to": p.to} {
-		s.onAcquire = func(context.Context, *claim) (grant, error) {
+		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
 			p.did = append(p.did, "acquire "+name)
-			return grant{}, nil
+			return acquireReply{}, nil
 		}
-		s.onExtend = func(context.Context, *claim) error { p.did = append(p.did, "extend "+name); return nil }
-		s.onRelease = func(context.Context, *claim) error { p.did = append(p.did, "release "+name); return nil }
+		s.onExtend = func(context.Context, *extendParams) error { p.did = append(p.did, "extend "+name); return nil }
+		s.onRelease = func(context.Context, *target, string) error { p.did = append(p.did, "release "+name); return nil }
 	}
 }
 
@@ -82,7 +82,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				p := newPair(t)
 				lost, other := p.side(name)
 				var at time.Time
-				lost.onExtend = func(context.Context, *claim) error {
+				lost.onExtend = func(context.Context, *extendParams) error {
 					if lost.extensions.Load() < 3 {
 						return nil
 					}
@@ -117,7 +117,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair(t)
 				silent, other := p.side(name)
-				silent.onExtend = func(context.Context, *claim) error { return errors.New("no route") }
+				silent.onExtend = func(context.Context, *extendParams) error { return errors.New("no route") }
 				begin := time.Now()
 				lock := granted(t, p)
 				select {
@@ -138,7 +138,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 		t.Run("an Unlock that finds "+name+" gone", func(t *testing.T) {
 			p := newPair(t)
 			lost, other := p.side(name)
-			lost.onRelease = func(context.Context, *claim) error { return ErrLost }
+			lost.onRelease = func(context.Context, *target, string) error { return ErrLost }
 			require.ErrorIs(t, granted(t, p).Unlock(t.Context()), ErrLost)
 			require.Equal(t, int64(1), other.releases.Load())
 		})
@@ -219,7 +219,7 @@ func TestMigrationIsHeldNoLongerThanEitherAllows(t *testing.T) {
 func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, WithBackoff(func(int) time.Duration { return time.Second }))
-		p.from.onExtend = func(context.Context, *claim) error {
+		p.from.onExtend = func(context.Context, *extendParams) error {
 			if p.from.acquires.Load() == 1 {
 				return ErrLost
 			}
@@ -227,12 +227,12 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 		}
 		var held, overlapping atomic.Bool
 		held.Store(true)
-		p.to.onAcquire = func(context.Context, *claim) (grant, error) {
+		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
 			if held.Load() {
-				return grant{}, ErrNotAcquired
+				return acquireReply{}, ErrNotAcquired
 			}
 			overlapping.Store(p.from.acquires.Load() != 2 || p.from.releases.Load() != 1)
-			return grant{}, nil
+			return acquireReply{}, nil
 		}
 		got := make(chan *Lock, 1)
 		go func() {
@@ -263,15 +263,15 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, WithoutRenewal())
-		p.to.onAcquire = func(context.Context, *claim) (grant, error) {
+		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
 			if p.to.acquires.Load() == 1 {
 				time.Sleep(validity(10*time.Second, 0.01) - time.Nanosecond)
 			}
-			return grant{}, nil
+			return acquireReply{}, nil
 		}
-		p.from.onAcquire = func(context.Context, *claim) (grant, error) {
+		p.from.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
 			time.Sleep(time.Nanosecond) // by which its lease ends earlier
-			return grant{}, nil
+			return acquireReply{}, nil
 		}
 		_, err := p.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, ErrLost)
@@ -298,7 +298,7 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair(t)
-				p.to.onAcquire = func(context.Context, *claim) (grant, error) { return grant{}, answer }
+				p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, answer }
 				_, err := p.TryLock(t.Context(), "k")
 				require.ErrorIs(t, err, answer)
 				require.Equal(t, int64(1), p.from.acquires.Load())
@@ -321,7 +321,7 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	}
 	t.Run("from refuses", func(t *testing.T) {
 		p := newPair(t)
-		p.from.onAcquire = func(context.Context, *claim) (grant, error) { return grant{}, ErrNotAcquired }
+		p.from.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }
 		_, err := p.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Zero(t, p.to.acquires.Load())
@@ -370,13 +370,13 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 			var lockers [4]Locker
 			for i, name := range []string{"a", "b", "c", "d"} {
 				s := &scripted{}
-				s.onAcquire = func(_ context.Context, c *claim) (grant, error) {
+				s.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
 					if c.key == "k" {
 						did = append(did, "acquire "+name)
 					}
-					return grant{fence: uint64(i)}, nil
+					return acquireReply{fence: uint64(i)}, nil
 				}
-				s.onRelease = func(_ context.Context, c *claim) error {
+				s.onRelease = func(_ context.Context, c *target, _ string) error {
 					if c.key == "k" {
 						did = append(did, "release "+name)
 					}
@@ -399,7 +399,7 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 			}, did)
 
 			lock = granted(t, m)
-			sides[lost].onExtend = func(context.Context, *claim) error { return ErrLost }
+			sides[lost].onExtend = func(context.Context, *extendParams) error { return ErrLost }
 			<-lock.Done()
 			synctest.Wait()
 			require.ErrorIs(t, lock.Err(), ErrLost)
@@ -424,10 +424,10 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
-		p.from.onExtend = func(context.Context, *claim) error { return ErrLost }
-		p.to.onAcquire = func(context.Context, *claim) (grant, error) {
+		p.from.onExtend = func(context.Context, *extendParams) error { return ErrLost }
+		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
 			time.Sleep(5 * time.Second)
-			return grant{}, ErrNotAcquired
+			return acquireReply{}, ErrNotAcquired
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
@@ -441,7 +441,7 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(why)
 	first := func() Locker {
-		reply := func(ctx context.Context, _ *claim) (grant, error) { return grant{}, ctx.Err() }
+		reply := func(ctx context.Context, _ *acquireParams) (acquireReply, error) { return acquireReply{}, ctx.Err() }
 		m, err := NewMigration(scriptedLocker(t, &scripted{onAcquire: reply}), scriptedLocker(t, &scripted{}))
 		require.NoError(t, err)
 		return m

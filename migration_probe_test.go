@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// probed reports whether a claim is that of the probe.
-func probed(c *claim) bool { return strings.HasPrefix(c.key, "k:") }
+// probed reports whether an operation is one of the probe.
+func probed(t target) bool { return strings.HasPrefix(t.key, "k:") }
 
 // TestMigrationProbeTakesTroubleForNoRefusal: what fails once and then works is not in one place.
 func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := &scripted{}, &scripted{}
-		to.onAcquire = func(_ context.Context, c *claim) (grant, error) {
-			if probed(c) && to.acquires.Load() == 1 {
-				return grant{}, errors.New("connection reset")
+		to.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
+			if probed(c.target) && to.acquires.Load() == 1 {
+				return acquireReply{}, errors.New("connection reset")
 			}
-			return grant{}, nil
+			return acquireReply{}, nil
 		}
 		m, err := NewMigration(scriptedLocker(t, from), scriptedLocker(t, to))
 		require.NoError(t, err)
@@ -38,15 +38,15 @@ func TestMigrationProbeHoldsFrom(t *testing.T) {
 		var until time.Time
 		one := func(delay func()) *scripted {
 			return &scripted{
-				onAcquire: func(_ context.Context, c *claim) (grant, error) {
+				onAcquire: func(_ context.Context, c *acquireParams) (acquireReply, error) {
 					delay()
 					if holder != "" && holder != c.token && time.Now().Before(until) {
-						return grant{}, ErrNotAcquired
+						return acquireReply{}, ErrNotAcquired
 					}
 					holder, until = c.token, time.Now().Add(c.ttl)
-					return grant{}, nil
+					return acquireReply{}, nil
 				},
-				onRelease: func(_ context.Context, c *claim) error {
+				onRelease: func(_ context.Context, c *target, _ string) error {
 					if holder != c.token {
 						return ErrLost
 					}

@@ -15,26 +15,9 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
-
-func newMigration(t *testing.T, from, to redlatch.Locker) redlatch.Locker {
-	t.Helper()
-	m, err := redlatch.NewMigration(from, to)
-	require.NoError(t, err)
-	return m
-}
-
-func newQuorum(t *testing.T, clients []*redis.Client, opts ...redlatch.Option) redlatch.Locker {
-	t.Helper()
-	var nodes []redis.UniversalClient
-	for _, c := range clients {
-		nodes = append(nodes, c)
-	}
-	l, err := redlatch.NewRedlock(nodes, append([]redlatch.Option{patience}, opts...)...)
-	require.NoError(t, err)
-	return l
-}
 
 // onServers runs a test with three servers, on miniredis and on real Redis.
 func onServers(t *testing.T, run func(t *testing.T, clients []*redis.Client)) {
@@ -68,29 +51,10 @@ func keysOf(t *testing.T, clients []*redis.Client) (all [][]string) {
 	return all
 }
 
-// pairs are what a migration may join, each on servers of its own or under a prefix of its own.
-var pairs = map[string]func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker){
-	"another prefix": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
-		return newLocker(t, c[0], opts...), newLocker(t, c[0], append(opts, redlatch.WithKeyPrefix("v2:"))...)
-	},
-	"another server": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
-		return newLocker(t, c[0], opts...), newLocker(t, c[1], opts...)
-	},
-	"LegacySetNX to SetNXPX": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
-		return newLegacy(t, c[0], opts...), newLocker(t, c[0], append(opts, redlatch.WithKeyPrefix("v2:"))...)
-	},
-	"SetNXPX to Redlock": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
-		return newLocker(t, c[0], opts...), newQuorum(t, c, append(opts, redlatch.WithKeyPrefix("v2:"))...)
-	},
-	"Redlock to LegacySetNX": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
-		return newQuorum(t, c, opts...), newLegacy(t, c[1], append(opts, redlatch.WithKeyPrefix("v2:"))...)
-	},
-}
-
 // TestMigrationHoldsUnderBoth: neither Locker grants the key meanwhile, and both do afterwards.
 func TestMigrationHoldsUnderBoth(t *testing.T) {
 	t.Parallel()
-	for name, pair := range pairs {
+	for name, pair := range locktest.Pairs {
 		t.Run(name, func(t *testing.T) {
 			onServers(t, func(t *testing.T, clients []*redis.Client) {
 				from, to := pair(t, clients)
@@ -117,7 +81,7 @@ func TestMigrationHoldsUnderBoth(t *testing.T) {
 // TestMigrationRefusedHalfWayLeavesNeither: the other side is free, and nobody stays in a queue.
 func TestMigrationRefusedHalfWayLeavesNeither(t *testing.T) {
 	t.Parallel()
-	for name, pair := range pairs {
+	for name, pair := range locktest.Pairs {
 		t.Run(name, func(t *testing.T) {
 			onServers(t, func(t *testing.T, clients []*redis.Client) {
 				from, to := pair(t, clients, longTTL)
@@ -216,7 +180,7 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 			return newLocker(t, c[0], longTTL), newLegacy(t, c[0], longTTL)
 		},
 		"Redlock twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newQuorum(t, c, longTTL), newQuorum(t, c, longTTL)
+			return locktest.Redlock(t, c, longTTL), locktest.Redlock(t, c, longTTL)
 		},
 		"one prefix twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
 			opts := []redlatch.Option{redlatch.WithKeyPrefix("v2:"), longTTL}
@@ -255,7 +219,7 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 // TestMigrationProbeLeavesNoKey: neither lock nor counter of the key that it looks with.
 func TestMigrationProbeLeavesNoKey(t *testing.T) {
 	t.Parallel()
-	for name, pair := range pairs {
+	for name, pair := range locktest.Pairs {
 		t.Run(name, func(t *testing.T) {
 			onServers(t, func(t *testing.T, clients []*redis.Client) {
 				from, to := pair(t, clients, longTTL, redlatch.WithoutFence())

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
-// The operations on one node: SetNXPX sends them to its only one, Redlock to each of many.
+// The operations on one node: a call, and how its reply is read. SetNXPX sends them to its only node,
+// Redlock to each of many.
 
 var (
 	//go:embed acquire.lua
@@ -20,149 +23,143 @@ var (
 	//go:embed inspect.lua
 	inspectSource string
 
-	acquireScript = newScript(acquireSource)
-	extendScript  = newScript(extendSource)
-	releaseScript = newScript(releaseSource)
-	inspectScript = newScript(inspectSource)
+	acquireScript = node.NewScript("acquire.lua", acquireSource)
+	extendScript  = node.NewScript("extend.lua", extendSource)
+	releaseScript = node.NewScript("release.lua", releaseSource)
+	inspectScript = node.NewScript("inspect.lua", inspectSource)
 )
 
-// acquire takes the lock in one round trip, unless it is taken and no fence is asked for.
-func acquire(j *job, c *claim) (grant, error) {
-	ttl := c.ttl.Milliseconds()
-	resent := false
-	if !c.fenced && !c.placed && c.replicas == 0 {
-		var reply any
-		var err error
-		reply, resent, err = j.send(nil, append(j.blank(), "set", &c.key, &c.token, "nx", "px", &ttl))
-		if err != nil || reply != nil {
-			return grant{}, err
-		}
-		// The key is taken, perhaps by this very token: the script tells.
-	}
-	var words []any
+// acquireCall takes the lock, or a place in its queue. grain is that of the clock below the fence counter,
+// in µs. keep leaves the lease that the token has already as long as it is.
+func acquireCall(p *acquireParams, grain int, keep bool) (c *node.Call) {
+	ttl := p.ttl.Milliseconds()
 	switch {
-	case c.keep && c.fenced:
-		words = acquireScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl, c.grain, "", "keep")
-	case c.keep:
-		words = acquireScript.call(j, 1, &c.key, &c.token, &ttl, "", "", "keep")
-	case c.entry != "":
-		words = acquireScript.call(j, 3, &c.key, &c.fences, &c.queue, &c.token, &ttl, 1, &c.entry)
-	case !c.fenced:
-		words = acquireScript.call(j, 1, &c.key, &c.token, &ttl)
-	case c.grain > 1:
-		words = acquireScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl, c.grain)
+	case p.entry != "":
+		c = node.Eval(acquireScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl, grain, &p.entry)
+	case p.fenced:
+		c = node.Eval(acquireScript, 2, &p.key, &p.fences, &p.token, &ttl)
 	default:
-		words = acquireScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl)
+		c = node.Eval(acquireScript, 1, &p.key, &p.token, &ttl)
 	}
-	g, err := askToAcquire(j, words)
-	if !c.fenced {
-		g.fence = 0
+	switch {
+	case keep:
+		c.Append(grain, "", "keep")
+	case grain > 1:
+		c.Append(grain)
 	}
-	if never := new(*undone); resent && errors.As(err, never) {
-		err = (*never).err // the script was not carried out, but SET perhaps was
-	}
-	return g, err
+	c.Timeout = p.timeout
+	return c
 }
 
-// askToAcquire sends acquire.lua and reads what it answers.
-func askToAcquire(j *job, words []any) (grant, error) {
-	reply, _, err := j.send(acquireScript, words)
-	if err != nil {
-		return grant{}, err
+// readAcquire reads what acquire.lua answers.
+func readAcquire(r node.Reply) (acquireReply, error) {
+	if r.Err != nil {
+		return acquireReply{}, r.Err
 	}
-	switch reply := reply.(type) {
+	switch reply := r.Value.(type) {
 	case int64:
-		return grant{fence: uint64(max(reply, -reply)), found: reply < 0}, nil
+		return acquireReply{fence: uint64(max(reply, -reply)), alreadyHeld: reply < 0}, nil
 	case []any:
-		if g, ok := readRefusal(reply); ok {
-			return g, ErrNotAcquired
+		if refusal, ok := readRefusal(reply); ok {
+			return refusal, ErrNotAcquired
 		}
 	}
-	return grant{}, oddReply("acquire.lua", reply)
+	return acquireReply{}, oddReply(acquireScript, r.Value)
 }
 
 // readRefusal reads what acquire.lua answers about a key that is held.
-func readRefusal(fields []any) (g grant, ok bool) {
+func readRefusal(fields []any) (a acquireReply, ok bool) {
 	left, ok := integer(fields, 0)
 	if left >= 0 { // -1: it has no TTL
-		g.left = max(milliseconds(left), time.Millisecond)
+		a.left = max(milliseconds(left), time.Millisecond)
 	}
 	if !ok || len(fields) == 1 {
-		return g, ok
+		return a, ok
 	}
 	var numbers [4]int64
 	for i := range numbers {
 		if numbers[i], ok = integer(fields, 2+i); !ok {
-			return g, false
+			return a, false
 		}
 	}
-	g.holder, ok = fields[1].(string)
-	g.fresh, g.head = numbers[0] == 1, numbers[1] == 1
-	g.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
-	return g, ok
+	a.holder, ok = fields[1].(string)
+	a.fresh, a.first = numbers[0] == 1, numbers[1] == 1
+	a.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
+	return a, ok
 }
 
-// extend makes the lock last.
-func extend(j *job, c *claim) (grant, error) {
-	ttl := c.ttl.Milliseconds()
-	words := extendScript.call(j, 1, &c.key, &c.token, &ttl)
-	if c.fenced {
-		words = extendScript.call(j, 2, &c.key, &c.fences, &c.token, &ttl)
+// extendCall makes the lock last.
+func extendCall(p *extendParams) (c *node.Call) {
+	ttl := p.ttl.Milliseconds()
+	if p.fenced {
+		c = node.Eval(extendScript, 2, &p.key, &p.fences, &p.token, &ttl)
+	} else {
+		c = node.Eval(extendScript, 1, &p.key, &p.token, &ttl)
 	}
-	_, _, err := compared(j, "extend.lua", extendScript, words)
-	return grant{}, err
+	c.Timeout = p.timeout
+	return c
 }
 
-// release deletes the lock, wherever no queue is kept.
-func release(j *job, c *claim) (grant, error) {
-	_, err := released(j, releaseScript.call(j, 1, &c.key, &c.token))
-	return grant{}, err
+func readExtend(r node.Reply) (struct{}, error) {
+	_, err := compared(extendScript, r)
+	return struct{}{}, err
 }
 
-// released sends release.lua and returns what it answers.
-func released(j *job, words []any) (answer int64, err error) {
-	answer, resent, err := compared(j, "release.lua", releaseScript, words)
-	if resent && errors.Is(err, ErrLost) {
-		err = nil // the send whose reply was lost has released it
+// releaseCall deletes the lock, wherever no queue is kept.
+func releaseCall(t *target) *node.Call {
+	return t.persist(node.Eval(releaseScript, 1, &t.key, &t.token))
+}
+
+// persist makes c a call that goes on without its caller. A release with a token that the caller chose is
+// not sent again where it may have been carried out: a copy that is late would delete the token's next
+// lock.
+func (t *target) persist(c *node.Call) *node.Call {
+	c.Timeout, c.Persist, c.Once = t.timeout, true, t.callerToken && t.token != ""
+	return c
+}
+
+func readRelease(r node.Reply) (answer int64, err error) {
+	answer, err = compared(releaseScript, r)
+	if r.Resent && errors.Is(err, ErrLost) {
+		err = nil // an earlier send, whose reply was lost, has released it
 	}
 	return answer, err
 }
 
-// compared runs a script that acts where the token holds the key, and answers 0 elsewhere, which
-// is ErrLost. It reports whether an earlier send may have been carried out.
-func compared(j *job, name string, s *script, words []any) (answer int64, resent bool, err error) {
-	reply, resent, err := j.send(s, words)
-	answer, ok := reply.(int64)
+// compared reads the answer of a script that acts where the token holds the key, and answers 0 elsewhere,
+// which is ErrLost.
+func compared(s *node.Script, r node.Reply) (answer int64, err error) {
+	answer, ok := r.Value.(int64)
 	switch {
-	case errors.Is(err, errOtherData):
-		return 0, resent, ErrLost
-	case err != nil:
-		return 0, resent, err
+	case errors.Is(r.Err, node.ErrOtherData):
+		return 0, ErrLost
+	case r.Err != nil:
+		return 0, r.Err
 	case !ok:
-		return 0, resent, oddReply(name, reply)
+		return 0, oddReply(s, r.Value)
 	case answer == 0:
-		return 0, resent, ErrLost
+		return 0, ErrLost
 	}
-	return answer, resent, nil
+	return answer, nil
 }
 
-// inspect reads who holds the lock.
-func inspect(j *job, c *claim) (grant, error) {
-	reply, _, err := j.send(inspectScript, inspectScript.call(j, 3, &c.key, &c.fences, &c.queue))
-	if err != nil {
-		return grant{}, err
-	}
-	st, err := readStatus(reply)
-	return grant{status: &st}, err
+// inspectCall reads who holds the lock.
+func inspectCall(t *target) *node.Call {
+	c := node.Eval(inspectScript, 3, &t.key, &t.fences, &t.queue)
+	c.Timeout = t.timeout
+	return c
 }
 
-// readStatus reads what inspect.lua answers.
-func readStatus(reply any) (Status, error) {
-	fields, _ := reply.([]any)
+// readInspect reads what inspect.lua answers.
+func readInspect(r node.Reply) (Status, error) {
+	if r.Err != nil {
+		return Status{}, r.Err
+	}
+	fields, _ := r.Value.([]any)
 	left, ok := integer(fields, 1)
 	queued, counted := integer(fields, 3)
 	if !ok || !counted {
-		return Status{}, oddReply("inspect.lua", reply)
+		return Status{}, oddReply(inspectScript, r.Value)
 	}
 	st := Status{Waiters: int(queued)}
 	if counter, ok := fields[2].(string); ok {
@@ -199,6 +196,6 @@ func integer(fields []any, i int) (int64, bool) {
 }
 
 // oddReply is the error for a reply that a script of ours cannot have given.
-func oddReply(script string, reply any) error {
-	return fmt.Errorf("%s: cannot read the reply %v", script, reply)
+func oddReply(s *node.Script, reply any) error {
+	return fmt.Errorf("%s: cannot read the reply %v", s.Name, reply)
 }

@@ -45,19 +45,21 @@ func (cfg config) with(opts []Option) (config, error) {
 	return cfg, nil
 }
 
-// servedBy refuses options that s has no use for, or cannot serve as they are.
-func (cfg *config) servedBy(s strategy) error {
-	switch serves := s.serves(); {
-	case cfg.serverTime && !serves.serverTime:
-		return invalid("WithServerTime: %s keeps no timestamps", s.name())
-	case cfg.replicas > 0 && !serves.replicas:
-		return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.replicaTimeout, s.name())
-	}
-	return s.check(cfg)
+// refuseServerTime returns the error of a strategy that has no use for WithServerTime.
+func refuseServerTime(s strategy) error {
+	return invalid("WithServerTime: %s keeps no timestamps", s.name())
 }
 
-// bound returns how long one command on one node may take.
-func (cfg *config) bound() time.Duration {
+// refuseReplicas refuses WithReplicas for a strategy that has no use for it.
+func refuseReplicas(s strategy, cfg *config) error {
+	if cfg.replicas > 0 {
+		return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.replicaTimeout, s.name())
+	}
+	return nil
+}
+
+// timeout returns how long one command on one node may take.
+func (cfg *config) timeout() time.Duration {
 	if cfg.opTimeout > 0 {
 		return cfg.opTimeout
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // How waiters are served where a release hands the lock on:
@@ -28,8 +30,8 @@ const (
 // queue waits for the lock in Redis's queue. It makes the first attempt itself, where none was
 // made. Only ctx ends the wait, or what waiting cannot mend.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
-	ready := e.lobby.subscription.join()
-	defer e.lobby.subscription.leave()
+	ready := e.waitlist.subscription.join()
+	defer e.waitlist.subscription.leave()
 	if r.attempts > 0 {
 		confirmed, cancel := context.WithTimeout(ctx, confirmation)
 		select {
@@ -40,112 +42,109 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 	}
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
-		l, err := e.lease(r, r.cfg.token)
+		a, err := e.newAttempt(r)
 		if err != nil {
 			return nil, err
 		}
-		lock, err := e.waitFor(ctx, r, l, trouble)
-		if r.attempts == 1 || !vain(err) {
+		lock, err := e.waitFor(ctx, r, a, trouble)
+		if r.attempts == 1 || !regranted(err) {
 			return lock, err
 		}
 		trouble = err
 		if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {
-			return nil, &gaveUp{ctxError(ctx), trouble}
+			return nil, &gaveUp{node.CtxError(ctx), trouble}
 		}
 	}
 }
 
-// vain reports whether a grant was none, for err, and was given back: another token has to be tried.
-func vain(err error) bool {
+// regranted reports whether a grant was none, for err, and was given back, so that a new attempt has to be
+// made.
+func regranted(err error) bool {
 	return (errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated)) && !errors.As(err, new(*gaveUp))
 }
 
-// waitFor waits until l is granted, or until that was in vain. trouble is why the last attempt failed,
+// waitFor waits until a is granted, or until its grant was none. trouble is why the last attempt failed,
 // where not for another owner.
-func (e *engine) waitFor(ctx context.Context, r *request, l *lease, trouble error) (got *Lock, err error) {
-	w := e.lobby.enter(l.claim.key, l.claim.token, e.now())
-	place := entry(l.claim.ttl, e.lobby.subscription.channel, e.lobby.waiters.Add(1), l.claim.token)
+func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble error) (lock *Lock, err error) {
+	p := &a.params
+	w := e.waitlist.enter(p.key, p.token, e.now())
+	place := entry(p.ttl, e.waitlist.subscription.channel, e.waitlist.waiters.Add(1), p.token)
 	sent := false
 	defer func() {
-		e.lobby.leave(w)
+		e.waitlist.leave(w)
 		switch {
-		case got != nil:
+		case lock != nil:
 		case sent:
-			l.leaveQueue(ctx, place)
+			a.leaveQueue(ctx, place)
 		default:
-			l.life.state.Store(lifeRefused)
+			a.state.become(refused)
 		}
 	}()
 	for {
 		first := r.attempts == 0
 		asked := e.now()
-		lock, g, err := l.attempt(ctx, r, place)
-		sent = sent || !errors.As(err, new(*undone))
+		lock, got, err := a.ask(ctx, place)
+		sent = sent || !errors.As(err, new(*node.NotDone))
 		switch {
 		case err == nil:
 			return lock, nil
-		case first && errors.As(err, new(*cutShort)):
+		case first && errors.As(err, new(*node.CutShort)):
 			return nil, err
-		case r.end != nil:
-			return nil, &gaveUp{ctxError(ctx), trouble}
-		case hopeless(err), vain(err):
+		case endedBy(ctx, err):
+			return nil, &gaveUp{node.CtxError(ctx), trouble}
+		case permanent(err), regranted(err):
 			return nil, err
 		case errors.Is(err, ErrNotAcquired):
 			trouble = nil
 			if first {
 				r.fire(e, r.cfg.hooks.Waiting)
 			}
-			e.lobby.heard(w, asked, g)
+			e.waitlist.onReply(w, asked, got)
 		case first:
 			return nil, err
 		default:
 			trouble = err
-			e.lobby.troubled(w, r.cfg.pause(r.attempts, 0))
+			e.waitlist.onError(w, r.cfg.pause(r.attempts, 0))
 		}
 		every := lookEvery + rand.N(lookEvery/4)
-		if e.lobby.subscription.useless() {
-			every = r.cfg.pause(r.attempts, g.left)
+		if e.waitlist.subscription.isDegraded() {
+			every = r.cfg.pause(r.attempts, got.left)
 		}
-		handed, ok := e.lobby.sleep(ctx, w, every)
+		handed, ok := e.waitlist.sleep(ctx, w, every)
 		switch {
 		case handed != nil && r.cfg.replicas > 0: // to be claimed, and confirmed, by the next attempt
 		case handed != nil:
-			if l.claim.chosen { // perhaps in another waiter's place
-				l.claim.entry = place
+			if p.callerToken { // it may be in another waiter's place
+				p.entry = place
 			}
-			if lock := l.takeOver(r, *handed); lock != nil {
+			if lock := a.takeOver(*handed); lock != nil {
 				return lock, nil
 			}
 		case !ok:
-			return nil, &gaveUp{ctxError(ctx), trouble}
+			return nil, &gaveUp{node.CtxError(ctx), trouble}
 		}
 	}
 }
 
-// takeOver starts the lease of a lock that was handed to l, unless it has ended already. The
-// first renewal, which is due soon, claims the full TTL.
-func (l *lease) takeOver(r *request, d delivery) *Lock {
-	start := l.engine.lobby.started(d, r.cfg.drift)
-	length := validity(d.claim, r.cfg.drift)
-	if l.engine.now().since(start) >= length {
+// takeOver starts the lease of a lock that was handed to a, unless it has ended already. The first
+// renewal, which is due soon, claims the full TTL.
+func (a *attempt) takeOver(d delivery) *Lock {
+	start := a.engine.waitlist.started(d, a.r.cfg.drift)
+	length := validity(d.claim, a.r.cfg.drift)
+	if a.engine.now().since(start) >= length {
 		return nil
 	}
-	if l.claim.fenced {
-		l.fence = d.fence
-	}
-	l.unclaimed = true
-	return l.handOut(r, start, length, 0)
+	return (&lease{attempt: a, fence: d.fence, unclaimed: true}).handOut(start, length)
 }
 
 // leaveQueue gives up the place of a waiter, and whatever was handed to it meanwhile. A token that
 // the caller chose may hold a lock of before, or one that it asks for again already: it gives up no
 // more than the place, and what was handed to it ends with its claim time.
-func (l *lease) leaveQueue(ctx context.Context, place string) {
-	l.life.state.Store(lifeRefused)
-	c := l.claim
-	c.entry = place
-	if c.chosen {
-		c.token = ""
+func (a *attempt) leaveQueue(ctx context.Context, place string) {
+	a.state.become(refused)
+	t := a.params.target
+	if t.callerToken {
+		t.token = ""
 	}
-	l.engine.undo(ctx, &c)
+	a.undo(ctx, &t, place)
 }

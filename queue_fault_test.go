@@ -3,7 +3,6 @@ package redlatch_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -130,44 +130,6 @@ func TestLostMessageCostsASecond(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// crowd has 24 goroutines of 6 processes lock one key again and again until stop, one at a time,
-// and returns how many grants there were.
-func crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
-	t.Helper()
-	var grants, inside, broken atomic.Int64
-	var wg sync.WaitGroup
-	var seen fenceLog
-	for i := range 24 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if inside.Add(1) != 1 {
-					broken.Add(1)
-				}
-				seen.add(lock.Fence())
-				inside.Add(-1)
-				grants.Add(1)
-				if err := lock.Unlock(t.Context()); errors.Is(err, redlatch.ErrLost) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(t, broken.Load(), "two owners at once")
-	seen.requireGrowth(t, int(grants.Load()))
-	return int(grants.Load())
-}
-
 // TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
 // second, scripts are flushed, or Redis restarts without its data.
 func TestEverybodyIsServedWhateverHappens(t *testing.T) {
@@ -200,7 +162,7 @@ func TestEverybodyIsServedWhateverHappens(t *testing.T) {
 					trouble(s, direct)
 				}
 			}()
-			t.Logf("%d grants", crowd(t, lockers, stop))
+			t.Logf("%d grants", locktest.Crowd(t, lockers, stop))
 			onlyFences(t, direct)
 		})
 	}
@@ -273,7 +235,7 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 			}
 			stop := make(chan struct{})
 			time.AfterFunc(2*time.Second, func() { close(stop) })
-			grants := crowd(t, lockers, stop)
+			grants := locktest.Crowd(t, lockers, stop)
 			t.Logf("%d grants", grants)
 			require.Greater(t, grants, 20)
 			require.Positive(t, degraded.Load())

@@ -102,22 +102,22 @@ func FuzzHandover(f *testing.F) {
 // TestLostQueueIsRememberedUntilRedisListens is rule 15: a queue that was lost while the subscription
 // was down is joined again by all when it stands.
 func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
-	_, n := oneNode(t)
-	made, err := NewSetNXPX(n.client)
+	_, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
-	b := made.(*engine).lobby
+	b := made.(*engine).waitlist
 	first, second, third := b.enter("k", "1", readClocks()), b.enter("k", "2", readClocks()), b.enter("k", "3", readClocks())
 	for _, w := range []*waiter{first, second, third} {
-		b.heard(w, readClocks(), grant{at: 1, fresh: true})
+		b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true})
 	}
-	b.heard(first, readClocks(), grant{at: 2, fresh: true})
+	b.onReply(first, readClocks(), acquireReply{at: 2, fresh: true})
 	for _, w := range []*waiter{second, third} {
 		require.Zero(t, w.lookAt)
 	}
 	b.look()
 	for _, w := range []*waiter{second, third} {
 		require.NotZero(t, w.lookAt)
-		b.heard(w, readClocks(), grant{at: 3, fresh: true})
+		b.onReply(w, readClocks(), acquireReply{at: 3, fresh: true})
 	}
 	b.look()
 	require.NotZero(t, first.lookAt)
@@ -145,13 +145,13 @@ func TestHopelessGrantsAreNoLoop(t *testing.T) {
 // TestDegradationIsToldOnce: also where a release was the first to find that nobody can be told.
 func TestDegradationIsToldOnce(t *testing.T) {
 	var told int
-	_, n := oneNode(t)
-	s := newSubscription(n.client)
+	_, client, _ := oneNode(t)
+	s := newSubscription(client)
 	s.deliver, s.confirmed, s.degraded = func(handover) {}, func() {}, func(error) { told++ }
-	s.degrade(&s.unheard, errNoPublish)
+	s.degrade(&s.publishRefused, errNoPublish)
 	s.join()
 	defer s.leave()
-	s.degrade(&s.unheard, errNoPublish)
+	s.degrade(&s.publishRefused, errNoPublish)
 	require.Equal(t, 1, told)
-	require.True(t, s.useless())
+	require.True(t, s.isDegraded())
 }

@@ -19,25 +19,6 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// waitInLine starts a Lock call and returns once it queues in Redis.
-func waitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) <-chan *redlatch.Lock {
-	t.Helper()
-	before, err := l.Inspect(t.Context(), key)
-	require.NoError(t, err)
-	got := make(chan *redlatch.Lock, 1)
-	go func() {
-		defer close(got)
-		if lock, err := l.Lock(t.Context(), key, opts...); err == nil {
-			got <- lock
-		}
-	}()
-	eventually(t, "it queues", func() bool {
-		st, err := l.Inspect(t.Context(), key)
-		return err == nil && st.Waiters == before.Waiters+1
-	})
-	return got
-}
-
 // onlyFences waits until Redis holds nothing but fence counters.
 func onlyFences(t *testing.T, direct *redis.Client) {
 	t.Helper()

@@ -1,68 +1,81 @@
 package redlatch
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // oneNode returns a node with an empty server behind it.
-func oneNode(t *testing.T) (*miniredis.Miniredis, *node) {
+func oneNode(t *testing.T) (*miniredis.Miniredis, *redis.Client, *node.Node) {
 	t.Helper()
 	m := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	return m, newNode(client, 1)
+	return m, client, node.New(client)
 }
 
-func quorumClaim(fence uint64) *claim {
+// mine is the lock on k whose token is mine.
+func mine() target {
 	at, _ := fencedPlace("k", false)
-	return &claim{
-		place: at, token: "mine", ttl: time.Minute, bound: time.Minute, fenced: true, fence: fence,
-		trusted: func() bool { return true }, life: &life{},
-	}
+	return target{place: at, token: "mine", timeout: time.Minute, fenced: true}
 }
 
 // TestRaiseNeedsTheLock: a node where the token does not hold the key acknowledges nothing, and its
 // counter stays.
 func TestRaiseNeedsTheLock(t *testing.T) {
-	m, n := oneNode(t)
+	m, _, n := oneNode(t)
+	raise := func(fence uint64) (uint64, error) {
+		lock := mine()
+		return readRaise(n.Do(t.Context(), raiseCall(&lock, fence)))
+	}
 	for _, holder := range []string{"", "another"} {
 		if holder != "" {
 			require.NoError(t, m.Set("k", holder))
 		}
-		_, err := n.do(context.Background(), raise, quorumClaim(70), form{})
+		_, err := raise(70)
 		require.ErrorIs(t, err, ErrLost)
 		require.False(t, m.Exists("{k}:fence:k"))
 	}
 	require.NoError(t, m.Set("k", "mine"))
 	for _, fence := range []uint64{70, 60} {
-		g, err := n.do(context.Background(), raise, quorumClaim(fence), form{})
+		counter, err := raise(fence)
 		require.NoError(t, err)
-		require.Equal(t, uint64(70), g.fence, "a counter that is higher is told, and not lowered")
+		require.Equal(t, uint64(70), counter, "a counter that is higher is told, and not lowered")
 	}
 }
 
 // TestHealEndsWithTheLease is rule 11 on a quorum: nothing is healed once the lease has ended, or where
 // somebody else has the key.
 func TestHealEndsWithTheLease(t *testing.T) {
-	m, n := oneNode(t)
-	over := quorumClaim(70)
-	over.trusted = func() bool { return false }
-	_, err := n.do(context.Background(), heal, over, form{})
-	require.Error(t, err)
-	require.Empty(t, m.Keys())
+	m, _, n := oneNode(t)
+	e := scriptedLocker(t, &scripted{})
+	lock := granted(t, e, WithTTL(time.Minute))
+	r := &redlock{} // without a node
+	p := &extendParams{target: mine(), ttl: time.Minute, lease: lock.lease}
+	lock.lease.fence = 70
 	require.NoError(t, m.Set("k", "another"))
-	_, err = n.do(context.Background(), heal, quorumClaim(70), form{})
+	_, err := readHeal(n.Do(t.Context(), timed(healCall(p))))
 	require.ErrorIs(t, err, ErrNotAcquired)
 	m.Del("k")
-	_, err = n.do(context.Background(), heal, quorumClaim(70), form{})
+	_, err = readHeal(n.Do(t.Context(), timed(healCall(p))))
 	require.NoError(t, err)
 	m.CheckGet(t, "k", "mine")
 	m.CheckGet(t, "{k}:fence:k", "70")
 	require.Positive(t, m.TTL("k"))
+
+	require.Panics(t, func() { r.healOn(t.Context(), 0, p) })
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NotPanics(t, func() { r.healOn(t.Context(), 0, p) }, "nothing is sent to a node")
+}
+
+// timed gives a call time.
+func timed(c *node.Call) *node.Call {
+	c.Timeout = time.Minute
+	return c
 }

@@ -2,12 +2,15 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // The algorithm of "Distributed Locks with Redis", over N independent nodes:
@@ -20,10 +23,10 @@ import (
 //  5. If it was not granted, release it on all nodes, also on those that have not answered.
 //
 // What the page leaves open, and what is done here:
-//   - A reply may come late. On each node the commands of this process for one key are carried out
-//     one after the other, so that a release follows the acquire it is for, and a new attempt
-//     follows the release of the last. A late grant of a refused attempt is thereby released; one
-//     of a granted lock makes it sturdier and stays until Unlock.
+//   - A reply may come late. On each node the commands of this process for one key are sent one after
+//     the other, each when the one before it has landed or has taken too long. So a release follows the
+//     acquire it is for. What lands later still is released when its reply comes. A late grant of a
+//     granted lock makes it sturdier and stays until Unlock.
 //   - A node may be slow: the outcome stands as soon as a quorum granted, or no quorum can any
 //     more, and nobody waits for the rest. Nor for nodes that were silent when they were last asked,
 //     where others have votes: two attempts that wait for them keep each other out meanwhile.
@@ -62,157 +65,199 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 				return nil, wrap("new redlock", "", invalid("nodes %d and %d have one client", j, i))
 			}
 		}
-		r.nodes = append(r.nodes, newNode(client, mostOfQuorum))
-		r.cluster = r.cluster || spread(client)
+		r.nodes = append(r.nodes, node.New(client))
+		r.inCluster = r.inCluster || kindOf(client) == cluster
 	}
 	r.ids = make([]atomic.Pointer[string], len(clients))
-	r.acquireOn, r.extendOn, r.inspectOn = r.identified(acquire), r.identified(extend), r.identified(inspect)
 	return newEngine(r, opts)
 }
 
 // redlock keeps locks on a quorum of nodes.
 type redlock struct {
-	nodes   []*node
-	quorum  int
-	cluster bool                     // on some node a key has its place in one of several servers
-	ids     []atomic.Pointer[string] // by node, the run_id of its server; empty where it tells none
-	twins   atomic.Pointer[error]    // that two clients are of one server, once it is known
-
-	// The operations on a node that knows which server it is.
-	acquireOn, extendOn, inspectOn operation
+	nodes     []*node.Node
+	quorum    int
+	inCluster bool // on some node a key has its place in one of several servers
+	identities
 }
 
 func (r *redlock) name() string { return "redlock" }
 
-func (r *redlock) serves() special { return special{} }
-
-func (r *redlock) check(*config) error { return nil }
-
-func (r *redlock) place(key string) (place, error) { return fencedPlace(key, r.cluster) }
-
-func (r *redlock) acquire(ctx context.Context, c *claim) (grant, error) {
-	if ctx.Err() != nil {
-		return grant{}, &undone{ctxError(ctx)}
+func (r *redlock) check(cfg *config) error {
+	if cfg.serverTime {
+		return refuseServerTime(r)
 	}
-	ask := *c
-	ask.grain, ask.keep = quorumGrain, c.chosen
+	return refuseReplicas(r, cfg)
+}
+
+func (r *redlock) place(key string) (place, error) { return fencedPlace(key, r.inCluster) }
+
+// ready returns why no question can be put to the nodes.
+func (r *redlock) ready(ctx context.Context) error {
+	if err := r.identities.check(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return &node.NotDone{Err: node.CtxError(ctx)}
+	}
+	return nil
+}
+
+func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+	if err := r.ready(ctx); err != nil {
+		return acquireReply{}, err
+	}
 	// 2. All nodes at once.
-	t := r.ask(ctx, "acquire", &ask, r.acquireOn, form{undo: c.undo(), first: !c.chosen})
+	t := ask(ctx, r, "acquire", p.key, func(i int) *node.Call {
+		c := acquireCall(p, quorumGrain, p.callerToken)
+		if !p.callerToken { // else it may be the token of the very lock that the caller wants to recover
+			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
+		}
+		return r.identities.ask(i, c)
+	}, checked(&r.identities, readAcquire))
 	t.collect(ctx, func() bool {
 		return t.count(yes) >= r.quorum || // 3. A quorum granted,
-			t.certainly(held) || // or none can, and it is certain why,
+			t.certainly(heldByAnother) || // or none can, and it is certain why,
 			t.refusedBesideSilence(r.nodes) // or none is likely to.
 	})
 	err := r.refused(ctx, t)
 	var fence uint64
-	if err == nil && c.fenced {
-		fence, err = r.agree(ctx, &ask, t)
+	if err == nil && p.fenced {
+		fence, err = r.agree(ctx, &p.target, p.ttl, fences(t))
 	}
-	if err == nil && c.chosen && t.found() { // A lock of before: its votes may end before the lease.
-		err = r.extend(ctx, c)
+	if err == nil && p.callerToken && alreadyHeld(t) { // A lock of before: its votes may end before the lease.
+		err = r.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
 	}
 	if err == nil {
-		return grant{fence: fence}, nil
+		for i, c := range t.calls {
+			if !t.answers[i].there {
+				c.Leave()
+			}
+		}
+		return acquireReply{fence: fence}, nil
 	}
 	// 5. Not granted: release what was, and what may come.
-	r.takeBack(ctx, c, t)
-	return grant{left: t.soonest()}, err
+	r.takeBack(ctx, p, t)
+	return acquireReply{left: soonest(t)}, err
 }
 
-// found reports whether the token had the lock already on one of the nodes that granted it.
-func (t *tally) found() bool {
-	return slices.ContainsFunc(t.answers, func(j *job) bool { return j != nil && j.err == nil && j.grant.found })
-}
-
-// undo returns what takes back an acquire of c: nothing where the caller chose the token, which
-// may be that of the very lock it wants to recover.
-func (c *claim) undo() operation {
-	if c.chosen {
-		return nil
+// fences returns the votes of the nodes that granted a lock.
+func fences(t *tally[acquireReply]) (votes []uint64) {
+	for i := range t.answers {
+		if a := &t.answers[i]; a.done() {
+			votes = append(votes, a.value.fence)
+		}
 	}
-	return release
+	return votes
+}
+
+// alreadyHeld reports whether the token had the lock before on one of the nodes that granted it.
+func alreadyHeld(t *tally[acquireReply]) bool {
+	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
 }
 
 // refused returns why an acquire was not granted, or nil.
-func (r *redlock) refused(ctx context.Context, t *tally) error {
+func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 	switch {
-	case r.twins.Load() != nil:
-		return *r.twins.Load()
+	case r.identities.check() != nil:
+		return r.identities.check()
 	case t.count(yes) >= r.quorum:
 		return nil
 	case ctx.Err() != nil:
-		return &undone{ctxError(ctx)}
-	case t.count(yes)+t.count(held) >= r.quorum:
+		return &node.NotDone{Err: node.CtxError(ctx)}
+	case t.count(yes)+t.count(heldByAnother) >= r.quorum:
 		return t.fail(ErrNotAcquired)
 	}
 	return t.fail(ErrNoQuorum)
 }
 
-// takeBack releases a refused claim on all nodes that granted it or may yet do so, and waits for
-// those that granted it, while ctx lasts. The others follow when their acquire has landed.
+// takeBack releases a refused attempt on all nodes that granted it or may yet do so, and waits for those
+// that granted it, while ctx lasts. The others follow when their acquire has landed.
 //
 // A token that the caller chose may hold a lock of before: only the votes that are surely new are
 // released then, for they would keep everybody out, unless so many nodes are another's that the token
 // cannot have a quorum.
-func (r *redlock) takeBack(ctx context.Context, c *claim, t *tally) {
-	all := !c.chosen || t.count(held) > len(r.nodes)-r.quorum
-	var waited []*job
-	for i, n := range r.nodes {
-		j := t.answers[i]
-		granted := j != nil && j.err == nil
-		if j != nil && surelyNot(j.err) || !all && (!granted || j.grant.found) {
+func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acquireReply]) {
+	all := !p.callerToken || t.count(heldByAnother) > len(r.nodes)-r.quorum
+	released := make(chan *node.Call, len(r.nodes))
+	waits := 0
+	for i := range r.nodes {
+		a := &t.answers[i]
+		if !a.there {
+			t.calls[i].Cancel(errNotWaitedFor) // it is sent no more
+			if all && errors.As(t.calls[i].Reply().Err, new(*node.NotDone)) {
+				continue // and never was
+			}
+		}
+		granted := a.done()
+		if a.there && knownNotDone(a.err) || !all && (!granted || a.value.alreadyHeld) {
 			continue
 		}
-		t.jobs[i].settle(grant{}, errNoAnswer) // it is sent no more
-		taken := n.start(detached(ctx), release, c, form{last: true, ordered: true})
+		c := releaseOn(&p.target)
 		if granted {
-			waited = append(waited, taken)
+			c.Report = released
+			waits++
 		}
+		r.nodes[i].Post(detached(ctx), c)
 	}
-	for _, j := range waited {
+	for range waits {
 		select {
-		case <-j.ended:
+		case <-released:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// releaseOn releases a lock on one node, after what is under way there for its key.
+func releaseOn(t *target) *node.Call {
+	c := releaseCall(t)
+	c.Key, c.Ordered = t.key, true
+	return c
+}
+
+// late returns what becomes of an acquire or a heal that lands late on node i.
+func (r *redlock) late(ctx context.Context, i int, t *target, state *lockState, read func(node.Reply) (acquireReply, error)) func(node.Reply) {
+	return func(reply node.Reply) {
+		got, err := read(reply)
+		state.late(r.nodes[i], reply, got, err, func() { r.nodes[i].Post(detached(ctx), releaseOn(t)) })
+	}
+}
+
 // extend makes the lock last on a quorum of nodes that still have it. Nodes that have lost it are
 // healed, and do not count.
-func (r *redlock) extend(ctx context.Context, c *claim) error {
-	if twins := r.twins.Load(); twins != nil {
-		return *twins
+func (r *redlock) extend(ctx context.Context, p *extendParams) error {
+	if err := r.ready(ctx); err != nil {
+		return err
 	}
-	if ctx.Err() != nil {
-		return &undone{ctxError(ctx)}
-	}
-	t := r.ask(ctx, "extend", c, r.extendOn, form{})
-	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(gone) })
+	t := ask(ctx, r, "extend", p.key, func(i int) *node.Call {
+		return r.identities.ask(i, extendCall(p))
+	}, checked(&r.identities, readExtend))
+	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
-	case r.twins.Load() != nil:
-		return *r.twins.Load()
+	case r.identities.check() != nil:
+		return r.identities.check()
 	case t.count(yes) >= r.quorum:
-		if c.trusted != nil {
-			r.heal(ctx, c, t)
+		if p.lease != nil {
+			r.heal(ctx, p, t)
 		}
 		return nil
-	case t.count(gone) > len(r.nodes)-r.quorum:
+	case t.count(notHeld) > len(r.nodes)-r.quorum:
 		return t.fail(ErrLost)
 	case ctx.Err() != nil:
-		return ctxError(ctx)
+		return node.CtxError(ctx)
 	}
 	return t.fail(ErrNoQuorum)
 }
 
 // release gives the lock back on all nodes.
-func (r *redlock) release(ctx context.Context, c *claim) error {
-	t := r.ask(ctx, "release", c, release, form{last: true})
-	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(gone) })
+func (r *redlock) release(ctx context.Context, lock *target, _ string) error {
+	t := ask(detached(ctx), r, "release", lock.key, func(int) *node.Call { return releaseCall(lock) },
+		func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
+	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
 	case t.count(yes) >= r.quorum:
 		return nil
-	case t.count(gone) > len(r.nodes)-r.quorum:
+	case t.count(notHeld) > len(r.nodes)-r.quorum:
 		return t.fail(ErrLost)
 	}
 	return t.fail(ErrNoQuorum)
@@ -220,42 +265,38 @@ func (r *redlock) release(ctx context.Context, c *claim) error {
 
 // inspect reports what a quorum of the nodes says. With a token, it settles the fence of that
 // token's lock.
-func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
-	if twins := r.twins.Load(); twins != nil {
-		return Status{}, *twins
+func (r *redlock) inspect(ctx context.Context, p *target) (Status, error) {
+	if err := r.ready(ctx); err != nil {
+		return Status{}, err
 	}
-	if ctx.Err() != nil {
-		return Status{}, &undone{ctxError(ctx)}
-	}
-	t := r.ask(ctx, "inspect", c, r.inspectOn, form{})
+	t := ask(ctx, r, "inspect", p.key, func(i int) *node.Call {
+		return r.identities.ask(i, inspectCall(p))
+	}, checked(&r.identities, readInspect))
 	var st Status
 	t.collect(ctx, func() bool {
 		var certain bool
-		st, certain = r.common(t, c.token)
+		st, certain = r.common(t, p.token)
 		return certain
 	})
 	switch {
-	case r.twins.Load() != nil:
-		return Status{}, *r.twins.Load()
+	case r.identities.check() != nil:
+		return Status{}, r.identities.check()
 	case ctx.Err() != nil:
-		return Status{}, ctxError(ctx)
+		return Status{}, node.CtxError(ctx)
 	case t.count(yes) < r.quorum:
 		return Status{}, t.fail(ErrNoQuorum)
-	case c.token == "" || st.Token != c.token || st.Fence != 0:
+	case p.token == "" || st.Token != p.token || st.Fence != 0:
 		return st, nil
 	}
 	// No quorum of the token's nodes has one counter any more: let them agree anew.
-	for i, j := range t.answers {
-		switch {
-		case j == nil || j.err != nil:
-		case j.grant.status.Token == c.token:
-			j.grant.fence = j.grant.status.Fence
-		default:
-			t.answers[i] = nil
+	var votes []uint64
+	for i := range t.answers {
+		if a := &t.answers[i]; a.done() && a.value.Token == p.token {
+			votes = append(votes, a.value.Fence)
 		}
 	}
 	var err error
-	st.Fence, err = r.agree(ctx, c, t)
+	st.Fence, err = r.agree(ctx, p, 10*p.timeout, votes)
 	return st, err
 }
 
@@ -263,22 +304,21 @@ func (r *redlock) inspect(ctx context.Context, c *claim) (Status, error) {
 // how long a quorum of the holder's keys lasts, and the counter; with a token, that of the nodes
 // that hold it. It reports whether both the holder and the counter are certain, or that the answers
 // to come can make no counter common.
-func (r *redlock) common(t *tally, token string) (st Status, certain bool) {
+func (r *redlock) common(t *tally[Status], token string) (st Status, certain bool) {
 	ttls := make(map[string][]time.Duration) // by holder
 	counters := make(map[uint64]int)
-	for _, j := range t.answers {
-		if j != nil && j.err == nil {
-			s := j.grant.status
-			ttls[s.Token] = append(ttls[s.Token], s.TTL)
-			if token == "" || s.Token == token {
-				counters[s.Fence]++
+	for i := range t.answers {
+		if a := &t.answers[i]; a.done() {
+			ttls[a.value.Token] = append(ttls[a.value.Token], a.value.TTL)
+			if token == "" || a.value.Token == token {
+				counters[a.value.Fence]++
 			}
 		}
 	}
-	held, most := false, 0
+	known, most := false, 0
 	for holder, left := range ttls {
 		if len(left) >= r.quorum {
-			held = true
+			known = true
 			slices.Sort(left)
 			st.Held, st.Token, st.TTL = holder != "", holder, left[len(left)-r.quorum]
 		}
@@ -288,5 +328,5 @@ func (r *redlock) common(t *tally, token string) (st Status, certain bool) {
 			st.Fence = counter
 		}
 	}
-	return st, held && (most >= r.quorum || most+t.pending() < r.quorum)
+	return st, known && (most >= r.quorum || most+t.pending() < r.quorum)
 }

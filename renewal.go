@@ -16,7 +16,7 @@ const unclaimedShare = 100
 // where nobody keeps the handle.
 func (l *lease) renewableLocked() bool {
 	wanted := l.unclaimed
-	if l.cfg.renew {
+	if l.r.cfg.renew {
 		wanted = l.fresh != nil || l.held.Value() != nil
 	}
 	return wanted && !l.renewing && !l.atMaxHoldLocked()
@@ -24,15 +24,15 @@ func (l *lease) renewableLocked() bool {
 
 // atMaxHoldLocked reports whether the lease lasts as long as WithMaxHold allows.
 func (l *lease) atMaxHoldLocked() bool {
-	return l.cfg.maxHold > 0 && l.start.since(l.granted)+l.length >= l.cfg.maxHold
+	return l.r.cfg.maxHold > 0 && l.start.since(l.granted)+l.length >= l.r.cfg.maxHold
 }
 
 // nextLocked returns how long tick may sleep: until a renewal or a look, or until the end, and the
 // first time until half-way to the renewal.
 func (l *lease) nextLocked() time.Duration {
 	next := l.length
-	if l.lookAt > 0 && !l.renewing {
-		next = min(next, l.lookAt-l.start.since(l.granted))
+	if l.recheckAt > 0 && !l.renewing {
+		next = min(next, l.recheckAt-l.start.since(l.granted))
 	}
 	if l.renewableLocked() {
 		at := l.renewAt
@@ -55,7 +55,7 @@ func (l *lease) tick() {
 	}
 	at := l.engine.now()
 	renew := after == nil && l.renewableLocked() && at.since(l.start) >= l.renewAt
-	look := after == nil && l.lookAt > 0 && !l.renewing && at.since(l.granted) >= l.lookAt
+	look := after == nil && l.recheckAt > 0 && !l.renewing && at.since(l.granted) >= l.recheckAt
 	if renew || look {
 		l.renewing = true
 		l.running.Add(1)
@@ -68,7 +68,7 @@ func (l *lease) tick() {
 	// The hooks hear of a failure, and tick comes again. A lease that is not renewed is looked at by
 	// an extension that is too short to move it.
 	if renew {
-		_ = l.extended(context.Background(), l.cfg.ttl, true)
+		_ = l.extended(context.Background(), l.r.cfg.ttl, true)
 	} else if look {
 		_ = l.extended(context.Background(), time.Millisecond, true)
 	}
@@ -94,11 +94,9 @@ func (l *lease) extend(ctx context.Context, ttl time.Duration) error {
 // is not certain leaves the lease as it was. A renewal that fails is due again soon.
 func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
 	start := l.engine.now()
-	c := l.claim
-	c.replicas = 0 // the grant is on them
-	c.ttl, c.fence, c.trusted = l.affordable(start, ttl), l.fence, l.trusted
-	c.bound = l.brief(start, l.until())
-	err := l.engine.strategy.extend(ctx, &c)
+	p := &extendParams{target: l.params.target, ttl: l.affordable(start, ttl), lease: l}
+	p.timeout = l.renewTimeout(start, l.until())
+	err := l.engine.strategy.extend(ctx, p)
 	trip := l.engine.now().since(start)
 
 	l.mu.Lock()
@@ -110,18 +108,18 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	if after == nil {
 		switch {
 		case err == nil:
-			l.unclaimed = l.unclaimed && ttl < l.cfg.ttl
-			l.prolongLocked(start, validity(c.ttl, l.cfg.drift))
-			if start.since(l.granted) >= l.lookAt {
-				l.lookAt = 0
+			l.unclaimed = l.unclaimed && ttl < l.r.cfg.ttl
+			l.prolongLocked(start, validity(p.ttl, l.r.cfg.drift))
+			if start.since(l.granted) >= l.recheckAt {
+				l.recheckAt = 0
 			}
 		case errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)
 		case renewal:
-			pause := c.bound/4 + rand.N(c.bound/2+1)
+			pause := p.timeout/4 + rand.N(p.timeout/2+1)
 			l.renewAt = l.engine.now().since(l.start) + pause
-			if l.lookAt > 0 {
-				l.lookAt = l.engine.now().since(l.granted) + pause
+			if l.recheckAt > 0 {
+				l.recheckAt = l.engine.now().since(l.granted) + pause
 			}
 		}
 	}
@@ -136,23 +134,23 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	case after != nil:
 		return after
 	case err != nil:
-		l.fire(l.cfg.hooks.RenewFailed, trip, err)
+		l.fire(l.r.cfg.hooks.RenewFailed, trip, err)
 	default:
-		l.fire(l.cfg.hooks.Renewed, trip, nil)
+		l.fire(l.r.cfg.hooks.Renewed, trip, nil)
 	}
 	return err
 }
 
-// brief returns the bound of an extension at start: so short that there is time for several until
+// renewTimeout returns the timeout of an extension at start: so short that there is time for several until
 // the lease ends.
-func (l *lease) brief(start instant, until time.Time) time.Duration {
-	return min(l.claim.bound, max(until.Sub(start.mono)/4, 50*time.Millisecond))
+func (l *lease) renewTimeout(start instant, until time.Time) time.Duration {
+	return min(l.params.timeout, max(until.Sub(start.mono)/4, 50*time.Millisecond))
 }
 
 // affordable cuts ttl to what WithMaxHold leaves of it at start.
 func (l *lease) affordable(start instant, ttl time.Duration) time.Duration {
-	if l.cfg.maxHold == 0 {
+	if l.r.cfg.maxHold == 0 {
 		return ttl
 	}
-	return min(ttl, ttlFor(l.cfg.maxHold-start.since(l.granted), l.cfg.drift))
+	return min(ttl, ttlFor(l.r.cfg.maxHold-start.since(l.granted), l.r.cfg.drift))
 }

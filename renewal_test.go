@@ -68,7 +68,7 @@ func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failed atomic.Int64
 		var mended atomic.Bool
-		s := &scripted{onExtend: func(context.Context, *claim) error {
+		s := &scripted{onExtend: func(context.Context, *extendParams) error {
 			if mended.Load() {
 				return nil
 			}
@@ -93,7 +93,7 @@ func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 // TestDefiniteAnswerEndsTheLeaseAtOnce is rule 12.
 func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onExtend: func(context.Context, *claim) error { return ErrLost }}
+		s := &scripted{onExtend: func(context.Context, *extendParams) error { return ErrLost }}
 		begin := time.Now()
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		<-lock.Done()
@@ -108,7 +108,7 @@ func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		landed := make(chan struct{})
-		s := &scripted{onExtend: func(context.Context, *claim) error { <-landed; return nil }}
+		s := &scripted{onExtend: func(context.Context, *extendParams) error { <-landed; return nil }}
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		time.Sleep(4 * time.Second)
 		require.Equal(t, int64(1), s.extensions.Load())
@@ -139,7 +139,7 @@ func TestUnlockRacesRenewals(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			var unlocking atomic.Bool
-			s := &scripted{onExtend: func(context.Context, *claim) error {
+			s := &scripted{onExtend: func(context.Context, *extendParams) error {
 				if unlocking.Load() {
 					runtime.Gosched() // in flight already: it may land after the release
 				}
@@ -192,7 +192,7 @@ func TestForgottenLockIsRenewedNoMore(t *testing.T) {
 // TestFailingExtendsPutNoRenewalOff is rule 12: whatever a caller's own Extend comes to.
 func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onExtend: func(_ context.Context, c *claim) error {
+		s := &scripted{onExtend: func(_ context.Context, c *extendParams) error {
 			if c.ttl == time.Hour {
 				time.Sleep(3 * time.Millisecond)
 				return errors.New("no route")
@@ -211,8 +211,8 @@ func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 // TestFixedLeaseIsClaimedThoughNobodyKeepsIt: a lease that was handed over, and left to its end on
 // purpose, lasts for its TTL; one that is renewed ends with its handle.
 func TestFixedLeaseIsClaimedThoughNobodyKeepsIt(t *testing.T) {
-	l := &lease{cfg: &config{}, unclaimed: true}
+	l := &lease{attempt: &attempt{r: &request{cfg: &config{}}}, unclaimed: true}
 	require.True(t, l.renewableLocked())
-	l.cfg.renew = true
+	l.r.cfg.renew = true
 	require.False(t, l.renewableLocked())
 }

@@ -1,73 +1,39 @@
 package redlatch
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // WAIT answers for the writes of its own connection: on another one it says at once how many
 // replicas have confirmed what was written there, which means nothing. So it is pipelined with the
 // script whose write it is to confirm.
 
-// An acknowledgement is what WAIT answered to the last command of a job.
-type acknowledgement struct {
-	replicas int
-	err      error
-}
-
-// confirmed returns op such that it fails unless claim.replicas have confirmed what it wrote.
-func confirmed(op operation) operation {
-	return func(j *job, c *claim) (grant, error) {
-		j.waits = true
-		g, err := op(j, c)
-		switch got := j.acknowledged; {
-		case err != nil:
-			return g, err
-		case got.err != nil:
-			return g, fmt.Errorf("WAIT: %w", advise(got.err))
-		case got.replicas < c.replicas:
-			return g, &both{ErrNotReplicated, fmt.Errorf("%d of %d replicas confirmed it within %v", got.replicas, c.replicas, c.replicaTimeout)}
-		}
-		return g, nil
+// confirmed runs c, and fails unless so many replicas have confirmed what it wrote.
+func (s *setNXPX) confirmed(ctx context.Context, c *node.Call, at place, replicas int, timeout time.Duration) (node.Reply, error) {
+	if replicas == 0 {
+		return s.node.Do(ctx, c), nil
 	}
-}
-
-// withTimeToWait returns c with a bound that leaves time for WAIT.
-func (c *claim) withTimeToWait() *claim {
-	longer := *c
-	longer.bound += c.replicaTimeout
-	return &longer
-}
-
-// processAndWait runs a command of j and WAIT behind it, on one connection.
-func (j *job) processAndWait(cmd redis.Cmder) error {
-	client := j.node.client
-	cluster, clustered := client.(*redis.ClusterClient)
-	if clustered {
-		master, err := cluster.MasterForKey(j, j.claim.key)
-		if err != nil {
-			return err
-		}
-		client = master
+	c.Timeout += timeout
+	c.Key = at.key
+	c.Beside = []any{"wait", replicas, timeout.Milliseconds()}
+	r := s.confirming.Do(ctx, c)
+	if r.Err != nil {
+		return r, r.Err
 	}
-	wait := redis.NewCmd(j, "wait", j.claim.replicas, j.claim.replicaTimeout.Milliseconds())
-	pipe := client.Pipeline()
-	_ = pipe.Process(j, cmd)
-	_ = pipe.Process(j, once{wait})
-	_, _ = pipe.Exec(j) // each command has its own error
-	err := cmd.Err()
-	if clustered && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
-		cluster.ReloadState(j)
-		return fmt.Errorf("the slot has moved: %v", err) //nolint:errorlint // as an answer of Redis it would be final
+	got, _ := r.Beside.Value.(int64)
+	switch {
+	case r.Beside.Err != nil:
+		return r, fmt.Errorf("WAIT: %w", r.Beside.Err)
+	case got < int64(replicas):
+		return r, fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, got, replicas, timeout)
 	}
-	got, failed := wait.Int()
-	j.acknowledged = &acknowledgement{got, failed}
-	if err == nil && failed != nil && !answered(failed) {
-		return failed // send both again
-	}
-	return err
+	return r, nil
 }
 
 // checkReplicas refuses WithReplicas where it cannot work.
@@ -76,7 +42,7 @@ func (s *setNXPX) checkReplicas(cfg *config) error {
 		return nil
 	}
 	var reads time.Duration
-	switch client := s.node.client.(type) {
+	switch client := s.node.Client().(type) {
 	case *redis.Client:
 		reads = client.Options().ReadTimeout
 	case *redis.ClusterClient:

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // claimTime is how long a waiter that was handed a lock has to claim its full TTL, as release.lua
@@ -20,104 +22,111 @@ const claimTime = time.Second
 // This is the pattern that the documentation of SET describes. It excludes as long as that Redis
 // neither forgets nor fails over; [Lock.Fence] tells a resource which of two grants is the newer.
 //
-// client may be of any kind, also one made by AsyncAutoPipeline, or by AutoPipeline, where the
-// AutoPipelineOptions in its client's Options are the ones that count. Its retries and timeouts need
-// no care: every command is bounded by [WithOpTimeout]. One whose ReadTimeout and WriteTimeout are not
-// above that, or with ContextTimeoutEnabled, takes less time: Unlock, renewals and calls whose ctx cannot
-// end then need no goroutine. opts are the Locker's defaults.
+// client may be of any kind. Its retries and timeouts need no care: every command is bounded by
+// [WithOpTimeout]. Commands of many callers share a connection of a *[redis.Client] as pipelines, so such a
+// client is the fastest. opts are the Locker's defaults.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new setnxpx", "", err)
 	}
-	s := &setNXPX{node: newNode(client, mostJobs), cluster: spread(client)}
-	s.pass = s.passOn
-	if _, ring := client.(*redis.Ring); !ring { // its channels and its keys are on different nodes
+	s := &setNXPX{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
+	if s.kind != ring { // its channels and its keys are on different nodes
 		s.channel = newSubscription(client)
 	}
-	s.node.near = nearBy(client)
 	return newEngine(s, opts)
 }
 
 // setNXPX keeps locks on one node.
 type setNXPX struct {
-	node    *node
-	cluster bool          // a key has its place in one of several nodes
-	channel *subscription // nil: waiters poll
-	pass    operation     // passOn
+	node       *node.Node
+	confirming *node.Node // for commands that wait for replicas
+	kind       kind
+	channel    *subscription // nil: waiters poll
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
 func (s *setNXPX) subscription() *subscription { return s.channel }
 
-func (s *setNXPX) serves() special { return special{replicas: true} }
-
-func (s *setNXPX) check(cfg *config) error { return s.checkReplicas(cfg) }
-
-func (s *setNXPX) place(key string) (place, error) { return fencedPlace(key, s.cluster) }
-
-func (s *setNXPX) acquire(ctx context.Context, c *claim) (grant, error) {
-	undo := s.pass
-	if c.chosen { // perhaps for a lock of before, which must stay
-		undo = s.leave
+func (s *setNXPX) check(cfg *config) error {
+	if cfg.serverTime {
+		return refuseServerTime(s)
 	}
-	if c.replicas > 0 {
-		return s.node.start(ctx, confirmed(acquire), c.withTimeToWait(), form{undo: undo}).wait(ctx)
-	}
-	return s.node.do(ctx, acquire, c, form{undo: undo})
+	return s.checkReplicas(cfg)
 }
 
-func (s *setNXPX) extend(ctx context.Context, c *claim) error {
-	if c.replicas > 0 {
-		_, err := s.node.start(ctx, confirmed(extend), c.withTimeToWait(), form{}).wait(ctx)
-		return err
+func (s *setNXPX) place(key string) (place, error) { return fencedPlace(key, s.kind == cluster) }
+
+func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+	c := acquireCall(p, 1, false)
+	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
+	r, err := s.confirmed(ctx, c, p.place, p.replicas, p.replicaTimeout)
+	got, readErr := readAcquire(r)
+	if readErr != nil {
+		err = readErr
 	}
-	_, err := s.node.do(ctx, extend, c, form{})
+	return got, err
+}
+
+// late does with an acquire that landed late what its state says: the lock is released, or handed on. With a
+// token that the caller chose, only the place in the queue is given up: the lock may be one of before.
+func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
+	if p.callerToken && p.entry == "" {
+		return
+	}
+	got, err := readAcquire(r)
+	if p.entry != "" && errors.Is(err, ErrNotAcquired) {
+		err = errQueued
+	}
+	p.state.late(s.node, r, got, err, func() {
+		undo := p.target
+		if p.callerToken {
+			undo.token = ""
+		} else {
+			p.state.undone.Store(true)
+		}
+		s.node.Post(detached(ctx), s.passOnCall(&undo, p.entry))
+	})
+}
+
+// errQueued says that an acquire was refused and has left a place in the queue.
+var errQueued = errors.New("queued")
+
+func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
+	r, err := s.confirmed(ctx, extendCall(p), p.place, p.replicas, p.replicaTimeout)
+	if _, readErr := readExtend(r); readErr != nil {
+		return readErr
+	}
 	return err
 }
 
-func (s *setNXPX) release(ctx context.Context, c *claim) error {
-	_, err := s.node.do(ctx, s.pass, c, form{last: true})
-	return err
-}
-
-// passOn releases the lock to the next waiter, or deletes it.
-func (s *setNXPX) passOn(j *job, c *claim) (grant, error) {
-	if s.channel == nil {
-		return release(j, c)
-	}
-	words := releaseScript.call(j, 3, &c.key, &c.fences, &c.queue, &c.token)
-	switch {
-	case s.cluster:
-		words = append(words, &c.entry, "cluster")
-	case c.entry != "":
-		words = append(words, &c.entry)
-	}
-	answer, err := released(j, words)
+func (s *setNXPX) release(ctx context.Context, t *target, entry string) error {
+	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(t, entry)))
 	if answer < 0 {
-		s.channel.degrade(&s.channel.unheard, errNoPublish)
+		s.channel.degrade(&s.channel.publishRefused, errNoPublish)
 	}
-	return grant{}, err
+	return err
 }
 
-// leave gives up a place in the queue, and nothing else.
-func (s *setNXPX) leave(j *job, c *claim) (grant, error) {
-	if c.entry == "" {
-		return grant{}, nil
+// passOnCall releases the lock to the next waiter, or deletes it.
+func (s *setNXPX) passOnCall(t *target, entry string) *node.Call {
+	if s.channel == nil {
+		return releaseCall(t)
 	}
-	place := *c
-	place.token = ""
-	return s.passOn(j, &place)
+	c := node.Eval(releaseScript, 3, &t.key, &t.fences, &t.queue, &t.token)
+	switch {
+	case s.kind == cluster:
+		c.Append(entry, "cluster")
+	case entry != "":
+		c.Append(entry)
+	}
+	return t.persist(c)
 }
 
 var errNoPublish = errors.New("a waiter could not be told of its turn: PUBLISH is forbidden")
 
-func (s *setNXPX) inspect(ctx context.Context, c *claim) (Status, error) {
-	g, err := s.node.do(ctx, inspect, c, form{})
-	if err != nil {
-		return Status{}, err
-	}
-	return *g.status, nil
+func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {
+	return readInspect(s.node.Do(ctx, inspectCall(t)))
 }

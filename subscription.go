@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // A handover is what release.lua tells the process of the waiter that it handed a lock to.
@@ -68,13 +70,13 @@ type subscription struct {
 	confirmed func()         // Redis listens; what was published before may be lost
 	degraded  func(error)    // waiting has to do without
 
-	mu      sync.Mutex // guards the fields below
-	users   int
-	used    bool // since the last silence
-	running bool
-	ready   chan struct{} // closed while the subscription stands
-	refused error         // why it cannot be had, as Redis said last; nil: it can, as far as is known
-	unheard error         // why it is of no use: what is published does not come; nil likewise
+	mu             sync.Mutex // guards the fields below
+	users          int
+	used           bool // since the last silence
+	running        bool
+	ready          chan struct{} // closed while the subscription stands
+	refused        error         // why it cannot be had, as Redis said last; nil: it can, as far as is known
+	publishRefused error         // why it is of no use: what is published does not come; nil likewise
 }
 
 func newSubscription(client redis.UniversalClient) *subscription {
@@ -101,23 +103,23 @@ func (s *subscription) leave() {
 	s.users--
 }
 
-// stands reports whether Redis listens and can tell this process of its turn.
-func (s *subscription) stands() bool {
+// isReady reports whether Redis listens and can tell this process of its turn.
+func (s *subscription) isReady() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-s.ready:
-		return s.unheard == nil
+		return s.publishRefused == nil
 	default:
 		return false
 	}
 }
 
-// useless reports whether waiters have to do without.
-func (s *subscription) useless() bool {
+// isDegraded reports whether waiters have to do without.
+func (s *subscription) isDegraded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refused != nil || s.unheard != nil
+	return s.refused != nil || s.publishRefused != nil
 }
 
 // degrade notes at why that waiters have to do without, and says so once.
@@ -149,11 +151,11 @@ func (s *subscription) run() {
 		case errors.As(err, &timeout) && timeout.Timeout() && !asked:
 			asked = ps.Ping(ctx) == nil
 		default:
-			s.lapse()
+			s.markDown()
 			_ = ps.Close()
 			pause := reconnectPause
-			if answered(err) {
-				s.degrade(&s.refused, advise(err))
+			if node.Answered(err) {
+				s.degrade(&s.refused, node.Explain(err))
 				pause = pingEvery
 			}
 			if s.stop() {
@@ -185,8 +187,8 @@ func (s *subscription) received(message any) {
 	}
 }
 
-// lapse notes that the subscription does not stand any more.
-func (s *subscription) lapse() {
+// markDown notes that the subscription does not stand any more.
+func (s *subscription) markDown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -206,7 +208,7 @@ func (s *subscription) stop() bool {
 		return false
 	}
 	s.running = false
-	s.refused, s.unheard = nil, nil
+	s.refused, s.publishRefused = nil, nil
 	select {
 	case <-s.ready:
 		s.ready = make(chan struct{})

@@ -5,99 +5,122 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // An outcome is what a node's answer counts as.
 type outcome int
 
 const (
-	yes  outcome = iota // done
-	held                // another owner has the key
-	gone                // the token does not hold the key
-	mute                // no answer that tells
+	yes           outcome = iota // done
+	heldByAnother                // another owner has the key
+	notHeld                      // the token does not hold the key
+	noAnswer                     // nothing that tells
 )
 
-func outcomeOf(j *job) outcome {
+func outcomeOf(err error) outcome {
 	switch {
-	case j.err == nil:
+	case err == nil:
 		return yes
-	case errors.Is(j.err, ErrNotAcquired):
-		return held
-	case errors.Is(j.err, ErrLost):
-		return gone
+	case errors.Is(err, ErrNotAcquired):
+		return heldByAnother
+	case errors.Is(err, ErrLost):
+		return notHeld
 	}
-	return mute
+	return noAnswer
 }
+
+// An answer is what one node said. It counts once it is there.
+type answer[T any] struct {
+	there bool
+	value T
+	err   error
+}
+
+func (a *answer[T]) done() bool { return a.there && a.err == nil }
 
 // A tally counts the answers of all nodes to one question.
-type tally struct {
+type tally[T any] struct {
 	op      string
-	claim   *claim
+	key     string
 	quorum  int
-	jobs    []*job
-	reports chan *job
-	answers []*job // by node; nil: none yet
-	counts  [4]int // by outcome
+	read    func(i int, r node.Reply) (T, error)
+	calls   []*node.Call // by node
+	reports chan *node.Call
+	answers []answer[T] // by node
+	counts  [4]int      // by outcome
 }
 
-// ask puts op to all nodes at once. What is asked about one key reaches a node in order.
-func (r *redlock) ask(ctx context.Context, name string, c *claim, op operation, f form) *tally {
-	t := &tally{
-		op: name, claim: c, quorum: r.quorum,
-		jobs: make([]*job, len(r.nodes)), answers: make([]*job, len(r.nodes)),
-		reports: make(chan *job, len(r.nodes)),
+// ask puts a question to all nodes at once: call makes that for a node, and read its answer. What is asked
+// about one key reaches a node in order.
+func ask[T any](ctx context.Context, r *redlock, op, key string, call func(i int) *node.Call, read func(i int, r node.Reply) (T, error)) *tally[T] {
+	t := &tally[T]{
+		op: op, key: key, quorum: r.quorum, read: read,
+		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
+		reports: make(chan *node.Call, len(r.nodes)),
 	}
-	f.ordered, f.report = true, t.reports
 	for i, n := range r.nodes {
-		f.index = i
-		t.jobs[i] = n.start(ctx, op, c, f)
+		c := call(i)
+		c.Key, c.Ordered, c.Report, c.Index = key, true, t.reports, i
+		t.calls[i] = c
+		n.Post(ctx, c)
 	}
 	return t
 }
 
 // collect takes answers until decided, all are there, or ctx ends. decided sees every answer.
-func (t *tally) collect(ctx context.Context, decided func() bool) {
+func (t *tally[T]) collect(ctx context.Context, decided func() bool) {
 	for !decided() && t.pending() > 0 {
 		select {
-		case j := <-t.reports:
-			t.answers[j.index] = j
-			t.counts[outcomeOf(j)]++
+		case c := <-t.reports:
+			t.take(c)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// take counts the answer of a call.
+func (t *tally[T]) take(c *node.Call) outcome {
+	a := &t.answers[c.Index]
+	a.there = true
+	a.value, a.err = t.read(c.Index, c.Reply())
+	o := outcomeOf(a.err)
+	t.counts[o]++
+	return o
+}
+
 // count returns how many nodes answered with o.
-func (t *tally) count(o outcome) int { return t.counts[o] }
+func (t *tally[T]) count(o outcome) int { return t.counts[o] }
 
 // pending returns how many nodes have not answered.
-func (t *tally) pending() int {
-	return len(t.answers) - t.counts[yes] - t.counts[held] - t.counts[gone] - t.counts[mute]
+func (t *tally[T]) pending() int {
+	return len(t.answers) - t.counts[yes] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
 }
 
 // certainly reports whether no quorum can be done any more and it is certain why: so many nodes
 // said no that the answer is no, or so many failed that nobody can tell.
-func (t *tally) certainly(no outcome) bool {
+func (t *tally[T]) certainly(no outcome) bool {
 	most := len(t.answers) - t.quorum // so many may be missing
 	if t.counts[yes]+t.pending() >= t.quorum {
 		return false
 	}
-	if no == held {
+	if no == heldByAnother {
 		// An answer is granted or held: a quorum of answers tells.
-		return t.counts[yes]+t.counts[held] >= t.quorum || t.counts[mute]+t.counts[gone] > most
+		return t.counts[yes]+t.counts[heldByAnother] >= t.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
 	}
 	return t.counts[no] > most || t.counts[no]+t.pending() <= most
 }
 
 // refusedBesideSilence reports whether a quorum has answered an acquire, and some of it for another owner, while
 // the nodes that are left were silent when they were last asked.
-func (t *tally) refusedBesideSilence(nodes []*node) bool {
-	if t.counts[held] == 0 || t.counts[yes]+t.counts[held] < t.quorum {
+func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
+	if t.counts[heldByAnother] == 0 || t.counts[yes]+t.counts[heldByAnother] < t.quorum {
 		return false
 	}
-	for i, j := range t.answers {
-		if j == nil && !nodes[i].crew.silent() {
+	for i := range t.answers {
+		if !t.answers[i].there && !nodes[i].Silent() {
 			return false
 		}
 	}
@@ -105,31 +128,28 @@ func (t *tally) refusedBesideSilence(nodes []*node) bool {
 }
 
 // fail returns the error that says what each node answered.
-func (t *tally) fail(err error) error {
-	e := &QuorumError{Op: t.op, Key: t.claim.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), err: err}
-	for i, j := range t.answers {
-		if j == nil {
-			e.Nodes[i] = errNoAnswer
-		} else {
-			e.Nodes[i] = j.err
+func (t *tally[T]) fail(err error) error {
+	e := &QuorumError{Op: t.op, Key: t.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), err: err}
+	for i := range t.answers {
+		if e.Nodes[i] = t.answers[i].err; !t.answers[i].there {
+			e.Nodes[i] = errNotWaitedFor
 		}
 	}
 	return e
 }
 
-var errNoAnswer = errors.New("not waited for")
+var errNotWaitedFor = errors.New("not waited for")
 
 // soonest returns when a quorum of the nodes can be free at the earliest, as far as their answers
 // tell; 0 when they do not, or when it can be at once.
-func (t *tally) soonest() time.Duration {
+func soonest(t *tally[acquireReply]) time.Duration {
 	var free []time.Duration
-	for _, j := range t.answers {
-		switch {
-		case j == nil:
-		case j.err == nil:
+	for i := range t.answers {
+		switch a := &t.answers[i]; {
+		case a.done():
 			free = append(free, 0)
-		case outcomeOf(j) == held && j.grant.left > 0:
-			free = append(free, j.grant.left)
+		case a.there && outcomeOf(a.err) == heldByAnother && a.value.left > 0:
+			free = append(free, a.value.left)
 		}
 	}
 	if len(free) < t.quorum {

@@ -6,20 +6,22 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // poll takes the key's turn in this process and then looks until the lock is granted or ctx is
 // done. Nothing that waiting may mend ends it: Redis may restart meanwhile. refusal is what the
 // first attempt was told.
-func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, error) {
+func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
 	if !e.turns.take(ctx, r.place.key) {
-		return nil, &gaveUp{ctx: ctxError(ctx)}
+		return nil, &gaveUp{ctx: node.CtxError(ctx)}
 	}
 	defer e.turns.give(r.place.key)
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
 		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.left)) {
-			return nil, &gaveUp{ctxError(ctx), trouble}
+			return nil, &gaveUp{node.CtxError(ctx), trouble}
 		}
 		// Every attempt has a token of its own: what an earlier one left is given back by its token
 		// at any time.
@@ -27,9 +29,9 @@ func (e *engine) poll(ctx context.Context, r *request, refusal grant) (*Lock, er
 		switch {
 		case err == nil:
 			return lock, nil
-		case r.end != nil:
-			return nil, &gaveUp{ctxError(ctx), trouble}
-		case hopeless(err):
+		case endedBy(ctx, err):
+			return nil, &gaveUp{node.CtxError(ctx), trouble}
+		case permanent(err):
 			return nil, err
 		}
 		trouble = err

@@ -15,21 +15,21 @@ import (
 func TestPollingRidesTroubleOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{ErrNotAcquired, errors.New("connection reset"), ErrNotAcquired, errors.New("no route"), nil}
-		s := &scripted{onAcquire: func(context.Context, *claim) (grant, error) {
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
 			err := answers[0]
 			answers = answers[1:]
-			return grant{}, err
+			return acquireReply{}, err
 		}}
 		lock, err := scriptedLocker(t, s).Lock(t.Context(), "k")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
 
 		trouble := errors.New("no route")
-		s.onAcquire = func(context.Context, *claim) (grant, error) {
+		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
 			if s.acquires.Load() == 6 {
-				return grant{}, ErrNotAcquired
+				return acquireReply{}, ErrNotAcquired
 			}
-			return grant{}, trouble
+			return acquireReply{}, trouble
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -51,12 +51,12 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 	trouble := errors.New("no route")
 	slow := func(answers ...error) *scripted {
 		return &scripted{
-			onAcquire: func(context.Context, *claim) (grant, error) {
+			onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
 				err := answers[0]
 				answers = answers[1:]
-				return grant{}, err
+				return acquireReply{}, err
 			},
-			onRelease: func(context.Context, *claim) error { time.Sleep(time.Minute); return trouble },
+			onRelease: func(context.Context, *target, string) error { time.Sleep(time.Minute); return trouble },
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestHourOfWaiting(t *testing.T) {
 // forgotten.
 func TestLocalWaitersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onAcquire: func(context.Context, *claim) (grant, error) { return grant{}, ErrNotAcquired }}
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }}
 		l := scriptedLocker(t, s, WithBackoff(func(int) time.Duration { return time.Second }))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second+500*time.Millisecond)
 		defer cancel()

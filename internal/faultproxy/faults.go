@@ -39,6 +39,16 @@ func (p *Proxy) Silence() {
 	p.changedLocked()
 }
 
+// SilenceOpen is [Proxy.Silence] for the connections that are open now: new ones work.
+func (p *Proxy) SilenceOpen() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.silent = true
+	}
+	p.changedLocked()
+}
+
 // Delay makes every reply chunk pass d after it arrived; d = 0 ends that. Requests pass at
 // once, as does the end of a connection, and the order within a connection holds. A change
 // applies to the replies in flight too.
@@ -70,7 +80,7 @@ func (p *Proxy) Cut() {
 	p.cutLocked()
 }
 
-// Heal ends Silence, Delay and Refuse. What was held back is delivered now, so a request
+// Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a request
 // reaches Redis even if its client has given it up.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
@@ -93,6 +103,9 @@ func (p *Proxy) HealDropping() {
 
 func (p *Proxy) healLocked() {
 	p.silent, p.delay = false, nil
+	for l := range p.links {
+		l.silent = false
+	}
 	p.changedLocked()
 	if p.listener != nil || p.closed {
 		return

@@ -53,7 +53,7 @@ func (l *link) pass(c chunk) bool {
 				due = due.Add(p.delay())
 			}
 		}
-		silent, wait := p.silent, time.Until(due)
+		silent, wait := p.silent || l.silent, time.Until(due)
 		if !silent && wait <= 0 {
 			l.held--
 			p.mu.Unlock()

@@ -52,6 +52,30 @@ func TestSilenceHoldsNewConnectionsAndReplies(t *testing.T) {
 	requireReply(t, fresh, "+OK\r\n")
 }
 
+func TestSilenceOpenHoldsNoNewConnections(t *testing.T) {
+	m, p := front(t)
+	old := dial(t, p)
+	send(t, old, ping)
+	requireReply(t, old, pong)
+	p.SilenceOpen()
+	send(t, old, set)
+	fresh := dial(t, p)
+	send(t, fresh, ping)
+	requireReply(t, fresh, pong)
+	require.ErrorIs(t, readError(t, old, 20*time.Millisecond), os.ErrDeadlineExceeded)
+	require.False(t, m.Exists("k"))
+
+	p.Heal()
+	requireReply(t, old, "+OK\r\n")
+	p.SilenceOpen()
+	send(t, fresh, set)
+	eventually(t, func() bool { return held(p) == 1 })
+	p.HealDropping()
+	require.Error(t, readError(t, fresh, limit))
+	send(t, old, ping)
+	requireReply(t, old, pong)
+}
+
 func TestSilenceHidesTheEndOfTheServer(t *testing.T) {
 	m, p := front(t)
 	conn := dial(t, p)

@@ -26,6 +26,7 @@ type link struct {
 	over   bool
 	held   int  // chunks that were read and not yet passed on
 	losing bool // the next reply is to be swallowed
+	silent bool // by SilenceOpen
 }
 
 // run passes chunks on until Redis has closed its side or the link is over.

@@ -14,21 +14,24 @@ import (
 	"time"
 )
 
-// lab runs the tests of the module's root package, mutated and not.
+// lab runs the tests of packages of the module, mutated and not.
 type lab struct {
-	root  string // of the module
-	dir   string // for mutated files and what is built of them, removed by close
-	tests []testFile
+	root  string                // of the module
+	dir   string                // for mutated files and what is built of them, removed by close
+	tests map[string][]testFile // by package, as mutant.in names it
 }
 
-func newLab(ctx context.Context) (*lab, error) {
+// newLab returns a lab for the mutants in chosen. The caller must close it.
+func newLab(ctx context.Context, chosen []mutant) (*lab, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list -m: %w", err)
 	}
-	l := &lab{root: strings.TrimSpace(string(root))}
-	if l.tests, err = readTests(l.root); err != nil {
-		return nil, err
+	l := &lab{root: strings.TrimSpace(string(root)), tests: make(map[string][]testFile)}
+	for in := range packages(chosen) {
+		if l.tests[in], err = readTests(filepath.Join(l.root, in)); err != nil {
+			return nil, err
+		}
 	}
 	l.dir, err = os.MkdirTemp("", "mutants")
 	return l, err
@@ -36,18 +39,25 @@ func newLab(ctx context.Context) (*lab, error) {
 
 func (l *lab) close() { _ = os.RemoveAll(l.dir) }
 
-// unmutated runs the tests of all the mutants on the tree as it is: what fails there proves
-// nothing.
-func (l *lab) unmutated(ctx context.Context, chosen []mutant) error {
-	var tests []string
+// packages returns the tests of mutants by the package that has them.
+func packages(chosen []mutant) map[string][]string {
+	tests := make(map[string][]string)
 	for _, m := range chosen {
-		if !slices.Contains(tests, m.tests) {
-			tests = append(tests, m.tests)
+		if !slices.Contains(tests[m.in], m.tests) {
+			tests[m.in] = append(tests[m.in], m.tests)
 		}
 	}
-	v := l.test(ctx, strings.Join(tests, "|"))
-	if v.outcome != survived {
-		return fmt.Errorf("the tests do not pass on the tree as it is: %s\n%s", strings.Join(v.by, ", "), v.output)
+	return tests
+}
+
+// unmutated runs the tests of all the mutants on the tree as it is, package by package: what fails
+// there proves nothing.
+func (l *lab) unmutated(ctx context.Context, chosen []mutant) error {
+	for in, tests := range packages(chosen) {
+		v := l.test(ctx, in, strings.Join(tests, "|"))
+		if v.outcome != survived {
+			return fmt.Errorf("the tests of ./%s do not pass on the tree as it is: %s\n%s", in, strings.Join(v.by, ", "), v.output)
+		}
 	}
 	return nil
 }
@@ -68,7 +78,7 @@ func (l *lab) try(ctx context.Context, m mutant) verdict {
 	}
 	var v verdict
 	for range tries {
-		if v = l.test(ctx, m.tests, "-overlay", overlay); v.outcome != survived {
+		if v = l.test(ctx, m.in, m.tests, "-overlay", overlay); v.outcome != survived {
 			break
 		}
 	}
@@ -88,8 +98,8 @@ func (m mutant) apply(root string) (string, error) {
 }
 
 // overlay writes what makes the go command read text in place of m's file, which may be one that
-// is embedded. The external test package is left out where m has no use for it: that saves half of
-// the build.
+// is embedded. Where m does not need the external test package of its package, that is left out, which
+// saves half of the build.
 func (l *lab) overlay(m mutant, text string) (string, error) {
 	dir, err := os.MkdirTemp(l.dir, "")
 	if err != nil {
@@ -97,7 +107,7 @@ func (l *lab) overlay(m mutant, text string) (string, error) {
 	}
 	mutated := filepath.Join(dir, filepath.Base(m.file))
 	replace := map[string]string{filepath.Join(l.root, m.file): mutated}
-	for _, name := range l.needless(m.tests) {
+	for _, name := range l.needless(m.in, m.tests) {
 		replace[name] = ""
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
@@ -111,10 +121,10 @@ func (l *lab) overlay(m mutant, text string) (string, error) {
 	return name, os.WriteFile(name, overlay, 0o600)
 }
 
-// needless returns the files of the external test package if none of its tests matches.
-func (l *lab) needless(match string) []string {
+// needless returns the files of the external test package of a package if none of its tests matches.
+func (l *lab) needless(in, match string) []string {
 	var names []string
-	for _, f := range l.tests {
+	for _, f := range l.tests[in] {
 		if !f.external {
 			continue
 		}
@@ -129,12 +139,12 @@ func (l *lab) needless(match string) []string {
 	return names
 }
 
-// test runs the tests that match and judges what they say. Vet is off since it would refuse some
+// test runs the tests of a package that match and judges what they say. Vet is off since it would refuse some
 // mistakes before they run, and so are inlining and what a debugger needs, which take a third of
 // the build.
-func (l *lab) test(ctx context.Context, match string, flags ...string) verdict {
+func (l *lab) test(ctx context.Context, in, match string, flags ...string) verdict {
 	args := append([]string{"test", "-json", "-count=1", "-timeout=60s", "-vet=off", "-gcflags=-l", "-ldflags=-w", "-run=" + match}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+in)...)
 	cmd.Dir = l.root
 	cmd.Env = append(os.Environ(),
 		"REDLATCH_REQUIRE_REDIS=1", // a skipped test catches nothing

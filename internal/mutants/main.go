@@ -59,7 +59,7 @@ func run(ctx context.Context, w io.Writer, only string, parallel int, verbose bo
 	if len(chosen) == 0 {
 		return false, fmt.Errorf("no mutant matches %q", only)
 	}
-	l, err := newLab(ctx)
+	l, err := newLab(ctx, chosen)
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,12 +15,14 @@ const root = "../.."
 
 // TestTableFitsTheTree finds a mutant that the tree has left behind before anybody runs it.
 func TestTableFitsTheTree(t *testing.T) {
-	files, err := readTests(root)
-	require.NoError(t, err)
-	var tests, words []string
-	for _, f := range files {
-		tests = append(tests, f.tests...)
-		words = append(words, f.words...)
+	tests, words := make(map[string][]string), make(map[string][]string) // by package
+	for in := range packages(mutants) {
+		files, err := readTests(filepath.Join(root, in))
+		require.NoError(t, err)
+		for _, f := range files {
+			tests[in] = append(tests[in], f.tests...)
+			words[in] = append(words[in], f.words...)
+		}
 	}
 	names := make(map[string]bool)
 	for _, m := range mutants {
@@ -33,10 +36,10 @@ func TestTableFitsTheTree(t *testing.T) {
 			require.NoError(t, err)
 			for _, path := range alternatives(m.tests) {
 				test, subtests, nested := strings.Cut(path, "/")
-				requireMatch(t, test, tests)
+				requireMatch(t, test, tests[m.in])
 				if nested {
 					for subtest := range strings.SplitSeq(subtests, "/") {
-						requireMatch(t, subtest, words)
+						requireMatch(t, subtest, words[m.in])
 					}
 				}
 			}
@@ -67,15 +70,26 @@ func TestApplyWantsItsTextOnce(t *testing.T) {
 
 // TestExternalTestsAreLeftOutWhereNoneMatches: and only there.
 func TestExternalTestsAreLeftOutWhereNoneMatches(t *testing.T) {
-	l := &lab{tests: []testFile{
-		{name: "a", tests: []string{"TestInner"}},
-		{name: "b", external: true, tests: []string{"TestOuter", "TestTable"}},
-		{name: "c", external: true},
+	l := &lab{tests: map[string][]testFile{
+		"": {
+			{name: "a", tests: []string{"TestInner"}},
+			{name: "b", external: true, tests: []string{"TestOuter", "TestTable"}},
+			{name: "c", external: true},
+		},
+		"below": {{name: "below/d", external: true, tests: []string{"TestBelow"}}},
 	}}
-	require.Equal(t, []string{"b", "c"}, l.needless("TestInner"))
-	require.Equal(t, []string{"b", "c"}, l.needless("TestInner/TestOuter"))
-	require.Empty(t, l.needless("TestInner|TestTable/(one|two)"))
-	require.Empty(t, l.needless("Outer"))
+	require.Equal(t, []string{"b", "c"}, l.needless("", "TestInner"))
+	require.Equal(t, []string{"b", "c"}, l.needless("", "TestInner/TestOuter"))
+	require.Empty(t, l.needless("", "TestInner|TestTable/(one|two)"))
+	require.Empty(t, l.needless("", "Outer"))
+	require.Empty(t, l.needless("below", "TestBelow"))
+}
+
+// TestPackagesGroupTests: the tests of one package run at once, each named once.
+func TestPackagesGroupTests(t *testing.T) {
+	require.Equal(t, map[string][]string{"": {"TestA", "TestB"}, "below": {"TestA"}}, packages([]mutant{
+		{tests: "TestA"}, {in: "below", tests: "TestA"}, {tests: "TestB"}, {tests: "TestA"},
+	}))
 }
 
 // TestJudge reads every end that a test run can have.

@@ -39,7 +39,7 @@ var fences = []mutant{
 		tests: "TestHourOfRenewals",
 	},
 	{
-		name: "a key without room for companions taken on a cluster", rule: "SetNXPX", file: "keys.go",
+		name: "a key without room for companions taken on a cluster", rule: "SetNXPX", file: "keys.go", in: "internal/system",
 		old:   `return tagged || !strings.Contains(key, "}")`,
 		new:   `return tagged || strings.Contains(key, key)`,
 		tests: "TestClusterKeepsALockInOneSlot",

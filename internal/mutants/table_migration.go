@@ -11,7 +11,7 @@ var migrations = []mutant{
 			return lock, nil
 		}
 		if err == nil {`,
-		tests: "TestMigrationNeighboursExclude|TestMigrationHoldsUnderBoth",
+		tests: "TestMigrationHoldsUnderBoth",
 	},
 	{
 		name: "a migration that takes to alone", rule: "Migration", file: "migration.go",
@@ -22,7 +22,7 @@ var migrations = []mutant{
 			return old, nil
 		}
 		if err != nil {`,
-		tests: "TestMigrationNeighboursExclude|TestMigrationHoldsUnderBoth",
+		tests: "TestMigrationHoldsUnderBoth",
 	},
 	{
 		name: "from stays when to refuses an attempt", rule: "Migration", file: "migration.go",

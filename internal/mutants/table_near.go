@@ -87,7 +87,7 @@ var callers = []mutant{
 		tests: "TestFullDuplexPipeline",
 	},
 	{
-		name: "a deferred command taken for carried out", rule: "Clients", file: "node.go",
+		name: "a deferred command taken for carried out", rule: "Clients", file: "node.go", in: "internal/system",
 		old:   `return cmd.Err() // of a deferred pipeline: it waits until the command is carried out`,
 		new:   `return nil`,
 		tests: "TestDeferredPipelinesAreServed",

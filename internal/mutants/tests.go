@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// testFile is a file of tests of the root package.
+// testFile is a file of tests of a package.
 type testFile struct {
 	name     string
 	external bool     // of the package with _test in its name
@@ -17,9 +17,9 @@ type testFile struct {
 	words    []string // all strings, which name the subtests
 }
 
-// readTests reads the files of tests in root.
-func readTests(root string) ([]testFile, error) {
-	names, err := filepath.Glob(filepath.Join(root, "*_test.go"))
+// readTests reads the test files of the package in dir.
+func readTests(dir string) ([]testFile, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}

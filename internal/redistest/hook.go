@@ -1,8 +1,13 @@
 package redistest
 
-import "github.com/redis/go-redis/v9"
+import (
+	"context"
 
-// OnProcess is a hook that wraps what a client does with a single command, and nothing else.
+	"github.com/redis/go-redis/v9"
+)
+
+// OnProcess is a hook that wraps what a client does with each command, alone or in a pipeline. Commands
+// of a pipeline leave one by one. Transactions, as of TxPipeline, cannot be split: they must not be used.
 type OnProcess func(next redis.ProcessHook) redis.ProcessHook
 
 // DialHook leaves dialling as it is.
@@ -11,7 +16,24 @@ func (f OnProcess) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook is f.
 func (f OnProcess) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return f(next) }
 
-// ProcessPipelineHook leaves pipelines as they are.
+// ProcessPipelineHook sends the commands of a pipeline through f, each on its own and in their order. A
+// command's error is its own: the commands behind it are sent all the same, as Redis would run them. The
+// first error is returned.
+//
+// It calls f once more than ProcessHook does, so state that both ways share must be outside of f.
 func (f OnProcess) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	process := f(func(ctx context.Context, cmd redis.Cmder) error {
+		return next(ctx, []redis.Cmder{cmd})
+	})
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var first error
+		for _, cmd := range cmds {
+			err := process(ctx, cmd)
+			cmd.SetErr(err) // as a client does with a single command
+			if first == nil {
+				first = err
+			}
+		}
+		return first
+	}
 }

@@ -1,6 +1,8 @@
 package redistest
 
 import (
+	"flag"
+	"os"
 	"sync"
 	"testing"
 )
@@ -14,7 +16,7 @@ var shared struct {
 // Shared returns the one server that all tests of the binary use, started at its first
 // use. A test that puts a fault on it should take one of its own with [Start] instead.
 //
-// TestMain must call [StopShared] at its end.
+// TestMain must be [Main], or call [StopShared] at its end.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	shared.mu.Lock()
@@ -33,4 +35,16 @@ func StopShared() {
 		shared.server.close()
 		shared.server = nil
 	}
+}
+
+// Main is a TestMain that stops the server of [Shared]. Unless -parallel is given it runs ten tests at
+// once, also where there are fewer processors: most tests of locks wait for time to pass.
+func Main(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = flag.Set("test.parallel", "10")
+	}
+	code := m.Run()
+	StopShared()
+	os.Exit(code)
 }

@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -21,7 +22,7 @@ import (
 // key at a time. Some take it by TryLock, and one crashes while it holds it.
 func TestMigrationNeighboursExclude(t *testing.T) {
 	t.Parallel()
-	for name, pair := range pairs {
+	for name, pair := range locktest.Pairs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var servers []*redistest.Server
@@ -35,7 +36,7 @@ func TestMigrationNeighboursExclude(t *testing.T) {
 					clients = append(clients, s.Client(t))
 				}
 				from, to := pair(t, clients, redlatch.WithTTL(1500*time.Millisecond), redlatch.WithoutRenewal())
-				return []redlatch.Locker{from, newMigration(t, from, to), to}[generation-1]
+				return []redlatch.Locker{from, locktest.Migration(t, from, to), to}[generation-1]
 			}
 			for older := 1; older <= 2; older++ {
 				runFleet(t, fmt.Sprintf("generations %d and %d", older, older+1), process(older), process(older+1), process(older), process(older+1))

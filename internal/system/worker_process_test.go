@@ -1,8 +1,7 @@
-package redlatch_test
+package system_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -27,7 +27,7 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 		return
 	}
 	s := redistest.Start(t)
-	l := newLocker(t, s.Client(t), redlatch.WithTTL(4*time.Second)) // there is time to start a process
+	l := locktest.SetNXPX(t, s.Client(t), redlatch.WithTTL(4*time.Second)) // there is time to start a process
 	worker := exec.Command(os.Args[0], "-test.run=^TestWorkerProcessCarriesOnUnderAnAdoptedLock$", "-test.v")
 	worker.Env = append(os.Environ(), "REDLATCH_TEST_WORKER="+s.Addr())
 	in, err := worker.StdinPipe()
@@ -45,7 +45,8 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 		}
 	}()
 
-	lock, err := handOver(t.Context(), l, "k", in)
+	lock := locktest.MustLock(t, l, "k", redlatch.WithoutRenewal())
+	_, err = fmt.Fprintln(in, lock.Token())
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint("has fence ", lock.Fence()), <-said)
 	<-lock.Done()
@@ -69,7 +70,7 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 	}
 	require.Equal(t, "ended <nil>", last)
 	require.NoError(t, worker.Wait())
-	next := mustLock(t, l, "k")
+	next := locktest.MustLock(t, l, "k")
 	require.Greater(t, next.Fence(), lock.Fence())
 	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	require.NoError(t, next.Unlock(t.Context()), "left alone by the Unlock of the first handle")
@@ -78,16 +79,16 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 // beWorker is the other process. Its work lasts until its input ends.
 func beWorker(t *testing.T, addr string) {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: addr})
-	l := newLocker(t, client, redlatch.WithTTL(time.Second), redlatch.WithHooks(redlatch.Hooks{
+	l := locktest.SetNXPX(t, client, redlatch.WithTTL(time.Second), redlatch.WithHooks(redlatch.Hooks{
 		Renewed: func(redlatch.Event) { fmt.Println("worker: renewed") },
 	}))
 	input := bufio.NewReader(os.Stdin)
-	order, err := input.ReadString('\n')
+	token, err := input.ReadString('\n')
 	require.NoError(t, err)
-	err = carryOn(t.Context(), l, strings.NewReader(order), func(ctx context.Context, lock *redlatch.Lock) error {
-		fmt.Println("worker: has fence", lock.Fence())
-		_, _ = input.ReadString('\n')
-		return ctx.Err()
-	})
-	fmt.Println("worker: ended", err)
+	lock, err := l.Adopt(t.Context(), "k", strings.TrimSuffix(token, "\n"))
+	require.NoError(t, err)
+	fmt.Println("worker: has fence", lock.Fence())
+	_, _ = input.ReadString('\n')
+	require.NoError(t, lock.Err())
+	fmt.Println("worker: ended", lock.Unlock(t.Context()))
 }

@@ -1,4 +1,4 @@
-package redlatch
+package node
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// advices are what to do about what Redis says, by the word that it begins with.
-var advices = []struct{ word, advice string }{
+// hints say what to do about an answer of Redis, by the word that the answer begins with.
+var hints = []struct{ word, hint string }{
 	{"READONLY", "this server is a replica: connect the client to the primary"},
 	{"OOM", "Redis is full: raise its maxmemory"},
 	{"MISCONF", "Redis cannot save and takes no writes: see its log"},
@@ -18,37 +18,41 @@ var advices = []struct{ word, advice string }{
 	{"NOPERM", "SECURITY.md has the rights that a lock needs"},
 }
 
-// advised is an answer of Redis, on one line with what to do about it.
-type advised struct {
+// explained is an answer of Redis, on one line with what to do about it.
+type explained struct {
 	answer error
 	text   string
 }
 
-func (a *advised) Error() string { return a.text }
+func (e *explained) Error() string { return e.text }
 
-func (a *advised) Unwrap() error { return a.answer }
+func (e *explained) Unwrap() error { return e.answer }
 
-// errOtherData is what an answer matches that says that a key holds another type than it should: no
-// wait mends that.
-var errOtherData = errors.New("the key holds other data")
+// ErrOtherData is what an answer matches that says that a key holds another type than it should. No retry
+// fixes that.
+var ErrOtherData = errors.New("the key holds other data")
 
-func (a *advised) Is(target error) bool {
-	return target == errOtherData && strings.HasPrefix(a.text, "WRONGTYPE")
+func (e *explained) Is(target error) bool {
+	return target == ErrOtherData && strings.HasPrefix(e.text, "WRONGTYPE")
 }
 
-// advise says what to do about err, where it is an answer that there is advice for.
-func advise(err error) error {
+// Explain adds to an answer of Redis what to do about it, where there is a hint for it. Other errors stay
+// as they are.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
 	said := spoken(err)
-	for _, a := range advices {
-		if strings.HasPrefix(said, a.word) {
-			return &advised{err, strings.TrimSuffix(said, ".") + " (" + a.advice + ")"}
+	for _, h := range hints {
+		if strings.HasPrefix(said, h.word) {
+			return &explained{err, strings.TrimSuffix(said, ".") + " (" + h.hint + ")"}
 		}
 	}
 	return err
 }
 
-// spoken returns what Redis says in err, if anything, without where in a script it came up: Redis 6
-// and miniredis say that before, later ones behind.
+// spoken returns what Redis says in err, if anything, without the place in a script that Redis 6 and
+// miniredis put before it, and later versions behind it.
 func spoken(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {

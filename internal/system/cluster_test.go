@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -30,7 +31,7 @@ func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 		masters, addrs = append(masters, c), append(addrs, s.Addr())
 	}
 	for _, c := range masters {
-		eventually(t, "the cluster stands", func() bool {
+		locktest.Eventually(t, "the cluster stands", func() bool {
 			return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") && len(c.ClusterSlots(ctx).Val()) == 3 //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
 		})
 	}
@@ -82,11 +83,11 @@ func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
 	} {
 		t.Run(name+" serves", func(t *testing.T) { connect.serves(t, spread()) })
 		t.Run(name+" makes no two owners", func(t *testing.T) {
-			l, waiting, third := newLocker(t, connect(t)), newLocker(t, connect(t)), newLocker(t, connect(t))
+			l, waiting, third := locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t))
 			for i := range 10 {
 				key := fmt.Sprintf("%s-%d", name, i)
-				holder := mustLock(t, l, key)
-				got := waitInLine(t, waiting, key)
+				holder := locktest.MustLock(t, l, key)
+				got := locktest.WaitInLine(t, waiting, key)
 				require.NoError(t, holder.Unlock(t.Context()))
 				lock := <-got
 				other, err := third.TryLock(t.Context(), key)
@@ -96,7 +97,7 @@ func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
 			}
 		})
 		t.Run(name+" refuses a key without room", func(t *testing.T) {
-			_, err := newLocker(t, connect(t)).TryLock(t.Context(), "a}b")
+			_, err := locktest.SetNXPX(t, connect(t)).TryLock(t.Context(), "a}b")
 			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
 		})
 	}
@@ -125,9 +126,9 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 	host, port, err := net.SplitHostPort(addrs[(from+1)%3])
 	require.NoError(t, err)
 
-	l := newLocker(t, toCluster(addrs)(t))
-	holder := mustLock(t, l, "k")
-	got := waitInLine(t, newLocker(t, toCluster(addrs)(t)), "k")
+	l := locktest.SetNXPX(t, toCluster(addrs)(t))
+	holder := locktest.MustLock(t, l, "k")
+	got := locktest.WaitInLine(t, locktest.SetNXPX(t, toCluster(addrs)(t)), "k")
 	for _, step := range []struct {
 		name string
 		take func() error
@@ -174,7 +175,7 @@ func TestClusterKeepsALockInOneSlot(t *testing.T) {
 	masters, addrs := startCluster(t)
 	var lockers []redlatch.Locker
 	for range 4 {
-		lockers = append(lockers, newLocker(t, toCluster(addrs)(t)))
+		lockers = append(lockers, locktest.SetNXPX(t, toCluster(addrs)(t)))
 	}
 	for _, key := range []string{"a}b", "{}x"} {
 		_, err := lockers[0].TryLock(ctx, key)
@@ -182,8 +183,8 @@ func TestClusterKeepsALockInOneSlot(t *testing.T) {
 	}
 
 	for _, key := range []string{"k", "{k}", "a{b}c", "x{"} {
-		holder := mustLock(t, lockers[0], key)
-		got := waitInLine(t, lockers[1], key)
+		holder := locktest.MustLock(t, lockers[0], key)
+		got := locktest.WaitInLine(t, lockers[1], key)
 		slot := masters[0].ClusterKeySlot(ctx, key).Val()
 		stored := 0
 		for _, c := range masters {
@@ -201,11 +202,11 @@ func TestClusterKeepsALockInOneSlot(t *testing.T) {
 		require.NoError(t, lock.Unlock(ctx))
 	}
 
-	holder := mustLock(t, lockers[0], "dead")
+	holder := locktest.MustLock(t, lockers[0], "dead")
 	for _, c := range masters {
 		_ = c.ZAdd(ctx, "{dead}:queue:dead", redis.Z{Score: -1, Member: "10000 redlatch:gone 1 a-token"}).Err()
 	}
-	got := waitInLine(t, lockers[1], "dead")
+	got := locktest.WaitInLine(t, lockers[1], "dead")
 	begin := time.Now()
 	require.NoError(t, holder.Unlock(ctx))
 	lock := <-got
@@ -215,5 +216,5 @@ func TestClusterKeepsALockInOneSlot(t *testing.T) {
 
 	stop := make(chan struct{})
 	time.AfterFunc(2*time.Second, func() { close(stop) })
-	t.Logf("%d grants", crowd(t, lockers, stop))
+	t.Logf("%d grants", locktest.Crowd(t, lockers, stop))
 }

@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -62,13 +63,13 @@ func (r *replicated) catchesUp(t *testing.T) {
 	t.Helper()
 	now := strconv.FormatInt(time.Now().UnixNano(), 10)
 	require.NoError(t, r.primary.Client(t).Set(t.Context(), "written", now, time.Minute).Err())
-	eventually(t, "the replica has it", func() bool { return r.replica.Client(t).Get(t.Context(), "written").Val() == now })
+	locktest.Eventually(t, "the replica has it", func() bool { return r.replica.Client(t).Get(t.Context(), "written").Val() == now })
 }
 
 // lockAfterTrouble returns key locked, as soon as the new primary grants it.
 func lockAfterTrouble(t *testing.T, l redlatch.Locker, key string) (lock *redlatch.Lock) {
 	t.Helper()
-	eventually(t, key+" is granted", func() bool {
+	locktest.Eventually(t, key+" is granted", func() bool {
 		var err error
 		lock, err = l.TryLock(t.Context(), key)
 		return err == nil
@@ -99,13 +100,13 @@ func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 	}
 	holders := make(map[string]*held)
 	for name, connect := range r.connectors() {
-		h := &held{renewed: make(chan redlatch.Event, 100), lost: make(chan redlatch.Event, 1), other: newLocker(t, connect(t))}
-		l := newLocker(t, connect(t), redlatch.WithTTL(ttl), redlatch.WithHooks(redlatch.Hooks{
+		h := &held{renewed: make(chan redlatch.Event, 100), lost: make(chan redlatch.Event, 1), other: locktest.SetNXPX(t, connect(t))}
+		l := locktest.SetNXPX(t, connect(t), redlatch.WithTTL(ttl), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { h.renewed <- e },
 			Lost:    func(e redlatch.Event) { h.lost <- e },
 		}))
-		h.lock = mustLock(t, l, name)
-		h.next = waitInLine(t, newLocker(t, connect(t)), name)
+		h.lock = locktest.MustLock(t, l, name)
+		h.next = locktest.WaitInLine(t, locktest.SetNXPX(t, connect(t)), name)
 		holders[name] = h
 	}
 	r.catchesUp(t)
@@ -151,13 +152,13 @@ func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 func TestFailOverForgetsWhatWasNotReplicated(t *testing.T) {
 	t.Parallel()
 	r := startReplicated(t)
-	l, other := newLocker(t, r.connect(t)), newLocker(t, r.connect(t))
+	l, other := locktest.SetNXPX(t, r.connect(t)), locktest.SetNXPX(t, r.connect(t))
 
 	r.replica.Pause() // and what it is sent from now on it is not sent again
 	primary := r.primary.Client(t)
 	require.NoError(t, primary.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
-	fixed := mustLock(t, l, "fixed", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Minute))
-	renewed := mustLock(t, l, "renewed", redlatch.WithTTL(6*time.Second))
+	fixed := locktest.MustLock(t, l, "fixed", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Minute))
+	renewed := locktest.MustLock(t, l, "renewed", redlatch.WithTTL(6*time.Second))
 	require.Contains(t, primary.Info(t.Context(), "replication").Val(), "connected_slaves:0")
 	r.primary.Kill()
 	r.replica.Resume()

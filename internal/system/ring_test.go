@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -87,7 +88,7 @@ func TestRingShardThatIsDownFailsItsKeysOnly(t *testing.T) {
 				require.NotErrorIs(t, err, redlatch.ErrLost)
 				require.Less(t, time.Since(begin), soon, "%s, call %d", name, i)
 			}
-			require.NoError(t, mustLock(t, l, up, patience).Unlock(t.Context()))
+			require.NoError(t, locktest.MustLock(t, l, up, locktest.Patience).Unlock(t.Context()))
 		}
 	}
 }
@@ -102,8 +103,8 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 	near := toRing(map[string]string{"a": a.Addr(), "b": b.Addr()}, alwaysUp)(t)
 	far := map[string]string{"a": p.Addr(), "b": b.Addr()}
 	key := on(t, a, near)
-	lock := mustLock(t, newLocker(t, near), key)
-	moves, stays := newLocker(t, toRing(far, nil)(t), briefly), newLocker(t, toRing(far, alwaysUp)(t), briefly)
+	lock := locktest.MustLock(t, locktest.SetNXPX(t, near), key)
+	moves, stays := locktest.SetNXPX(t, toRing(far, nil)(t), locktest.Briefly), locktest.SetNXPX(t, toRing(far, alwaysUp)(t), locktest.Briefly)
 	for _, l := range []redlatch.Locker{moves, stays} {
 		_, err := l.TryLock(t.Context(), key)
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)

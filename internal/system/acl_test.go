@@ -1,8 +1,9 @@
-package redlatch_test
+package system_test
 
 import (
 	"context"
 	"fmt"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -14,14 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// aclLines returns the rights that SECURITY.md gives to the user of each strategy, by its name in
-// kinds, as ACL SETUSER takes them.
+// aclLines returns the rights that SECURITY.md gives to the user of each strategy, by the strategy's
+// name, as ACL SETUSER takes them.
 func aclLines(t *testing.T) map[string][]string {
 	t.Helper()
-	found := regexp.MustCompile(`(?m)^ACL SETUSER (\w+) on >secret (.*)$`).FindAllStringSubmatch(mustRead(t, "SECURITY.md"), -1)
+	text, err := os.ReadFile("../../SECURITY.md")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^ACL SETUSER (\w+) on >secret (.*)$`).FindAllStringSubmatch(string(text), -1)
 	lines := make(map[string][]string)
 	for _, line := range found {
 		lines[line[1]] = strings.Fields(line[2])
@@ -41,11 +45,11 @@ type grantee struct {
 
 func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	t.Helper()
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == strategy })
-	require.GreaterOrEqual(t, i, 0, strategy)
 	g := &grantee{waiting: make(chan redlatch.Event, 10), polling: make(chan error, 10)}
+	nodes := map[string]int{"SetNXPX": 1, "LegacySetNX": 1, "Redlock": 3}[strategy]
+	require.NotZero(t, nodes, strategy)
 	var clients []redis.UniversalClient
-	for range min(kinds[i].nodes, 3) {
+	for range nodes {
 		s := redistest.Start(t, "--acl-pubsub-default", "allchannels") // as Redis 6.2 has it
 		admin := s.Client(t)
 		line := []any{"acl", "setuser", "locks", "reset", "on", ">secret"}
@@ -59,16 +63,20 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 		t.Cleanup(func() { _ = client.Close() })
 		g.nodes, clients = append(g.nodes, admin), append(clients, client)
 	}
-	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), patience, redlatch.WithHooks(redlatch.Hooks{
+	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), locktest.Patience, redlatch.WithHooks(redlatch.Hooks{
 		Waiting:  func(e redlatch.Event) { g.waiting <- e },
 		Degraded: func(e redlatch.Event) { g.polling <- e.Err },
 	})}
-	if kinds[i].timeless {
-		opts = append(opts, redlatch.WithServerTime())
+	var err error
+	switch strategy {
+	case "SetNXPX":
+		g.Locker, err = redlatch.NewSetNXPX(clients[0], opts...)
+	case "LegacySetNX":
+		g.Locker, err = redlatch.NewLegacySetNX(clients[0], append(opts, redlatch.WithServerTime())...)
+	case "Redlock":
+		g.Locker, err = redlatch.NewRedlock(clients, opts...)
 	}
-	l, err := kinds[i].make(clients, opts...)
 	require.NoError(t, err)
-	g.Locker = l
 	return g
 }
 
@@ -213,7 +221,7 @@ func TestACLLinesAreEnough(t *testing.T) {
 			t.Parallel()
 			g := newGrantee(t, strategy, rights)
 			require.NoError(t, g.useLocks(t.Context()))
-			eventually(t, "the subscription is closed", func() bool {
+			locktest.Eventually(t, "the subscription is closed", func() bool {
 				return len(g.nodes[0].PubSubChannels(t.Context(), "*").Val()) == 0
 			})
 			require.Empty(t, g.polling)
@@ -258,7 +266,7 @@ func TestACLLinesHaveNothingToSpare(t *testing.T) {
 					defer close(ended)
 					_ = g.useLocks(ctx) // how it fails depends on what is missed
 				}()
-				eventually(t, "it is missed", func() bool {
+				locktest.Eventually(t, "it is missed", func() bool {
 					return slices.ContainsFunc(g.refused(t), func(refusal string) bool { return missed(right, refusal) })
 				})
 				cancel()

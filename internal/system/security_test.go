@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -30,9 +31,9 @@ func listen(t *testing.T, client *redis.Client) (channel string, heard <-chan *r
 func TestReplayedMessagesGrantNothing(t *testing.T) {
 	s := redistest.Start(t)
 	eve := s.Client(t)
-	l := newLocker(t, s.Client(t))
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
-	got := waitInLine(t, l, "k")
+	l := locktest.SetNXPX(t, s.Client(t))
+	holder := locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")
+	got := locktest.WaitInLine(t, l, "k")
 	channel, heard := listen(t, eve)
 	require.NoError(t, holder.Unlock(t.Context()))
 	said := (<-heard).Payload
@@ -40,7 +41,7 @@ func TestReplayedMessagesGrantNothing(t *testing.T) {
 	require.NotNil(t, lock)
 	require.Contains(t, said, lock.Token())
 
-	again := waitInLine(t, l, "k")
+	again := locktest.WaitInLine(t, l, "k")
 	for range 20 {
 		require.NoError(t, eve.Publish(t.Context(), channel, said).Err())
 	}
@@ -65,8 +66,8 @@ func TestReplayedMessagesGrantNothing(t *testing.T) {
 func TestGuessedTokenIsBelievedBriefly(t *testing.T) {
 	s := redistest.Start(t)
 	eve := s.Client(t)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithTTL(time.Minute))
-	got := waitInLine(t, newLocker(t, s.Client(t)), "k", redlatch.WithToken("job-7"))
+	holder := locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k", redlatch.WithTTL(time.Minute))
+	got := locktest.WaitInLine(t, locktest.SetNXPX(t, s.Client(t)), "k", redlatch.WithToken("job-7"))
 	channel, _ := listen(t, eve)
 	forged := fmt.Sprintf("1000 %d 0 7 5 job-7k", time.Now().Unix()+1)
 	require.NoError(t, eve.Publish(t.Context(), channel, forged).Err())
@@ -96,10 +97,10 @@ func TestListenerCostsADeadWaitersClaim(t *testing.T) {
 	defer ps.Close()
 	_, err := ps.Receive(t.Context())
 	require.NoError(t, err)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	holder := locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")
 	require.NoError(t, eve.ZAdd(t.Context(), "{k}:queue:k", redis.Z{Score: -1, Member: "10000 redlatch:gone 1 a-token"}).Err())
-	l := newLocker(t, s.Client(t))
-	got := waitInLine(t, l, "k")
+	l := locktest.SetNXPX(t, s.Client(t))
+	got := locktest.WaitInLine(t, l, "k")
 	require.NoError(t, holder.Unlock(t.Context()))
 	require.Equal(t, "a-token", eve.Get(t.Context(), "k").Val())
 	require.LessOrEqual(t, eve.PTTL(t.Context(), "k").Val(), time.Second)
@@ -114,8 +115,8 @@ func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 	for prefix, apart := range map[string]bool{"": false, "lock:": true} {
 		for _, companion := range []string{"{k}:fence:k", "{k}:queue:k", "{lock:k}:fence:lock:k", "{lock:k}:queue:lock:k"} {
 			s := redistest.Start(t)
-			l := newLocker(t, s.Client(t), redlatch.WithKeyPrefix(prefix))
-			theirs := mustLock(t, l, companion)
+			l := locktest.SetNXPX(t, s.Client(t), redlatch.WithKeyPrefix(prefix))
+			theirs := locktest.MustLock(t, l, companion)
 			lock, err := l.TryLock(t.Context(), "k")
 			if apart || companion != "{k}:fence:k" {
 				require.NoError(t, err)

@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // plain is a lock client that others wrote, for keys that are free or taken and hold no times. It
@@ -53,11 +54,11 @@ var plainClients = map[string]func(client *redis.Client, key string) *plain{
 			client: client, key: key, value: uuid.NewString(), ttl: shortTTL,
 			take: func(ctx context.Context, p *plain) (bool, error) {
 				err := p.client.Do(ctx, "SET", p.key, p.value, "NX", "EX", p.ttl).Err()
-				return err == nil, ignoreNil(err)
+				return err == nil, locktest.IgnoreNil(err)
 			},
 			owns: func(ctx context.Context, p *plain) (bool, error) {
 				value, err := p.client.Get(ctx, p.key).Result()
-				return value == p.value, ignoreNil(err)
+				return value == p.value, locktest.IgnoreNil(err)
 			},
 		}
 	},
@@ -110,14 +111,14 @@ func (p *plain) section(ctx context.Context, f func()) error {
 
 // withPlainClients runs a test with every kind of client, on miniredis and on real Redis, with
 // fences and without.
-func withPlainClients(t *testing.T, run func(t *testing.T, s *site, foreign *plain, l redlatch.Locker)) {
+func withPlainClients(t *testing.T, run func(t *testing.T, s *locktest.Site, foreign *plain, l redlatch.Locker)) {
 	t.Parallel()
 	for name, newPlain := range plainClients {
 		for fences, opts := range map[string][]redlatch.Option{"fenced": nil, "without fence": {redlatch.WithoutFence()}} {
 			t.Run(name+"/"+fences, func(t *testing.T) {
-				onBothInTime(t, func(t *testing.T, s *site) {
-					opts := append([]redlatch.Option{patience}, opts...)
-					run(t, s, newPlain(s.client(t), "k"), newLocker(t, s.client(t), opts...))
+				locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+					opts := append([]redlatch.Option{locktest.Patience}, opts...)
+					run(t, s, newPlain(s.Client(t), "k"), locktest.SetNXPX(t, s.Client(t), opts...))
 				})
 			})
 		}

@@ -17,7 +17,7 @@ type waiter struct {
 	handed     chan delivery // has room for one
 	wake       chan struct{} // has room for one: look at lookAt, or at being the first, again
 
-	queued bool      // guarded by lobby.mu
+	queued bool      // guarded by waitlist.mu
 	lookAt time.Time // likewise; when to look, whoever is the first; zero: no need
 }
 
@@ -27,8 +27,8 @@ type delivery struct {
 	arrived instant
 }
 
-// A room is where the waiters for one key sit, in the order in which they came.
-type room struct {
+// A keyQueue is where the waiters for one key sit, in the order in which they came.
+type keyQueue struct {
 	waiters []*waiter
 	asked   instant       // when the newest command was sent that Redis told the time
 	told    time.Duration // the time it told; 0: none yet
@@ -36,18 +36,18 @@ type room struct {
 	ends    time.Time     // when the holder's lease can have ended, where the room's first is the first of all; zero: unknown
 }
 
-// A lobby is where all waiters of one Locker sit.
-type lobby struct {
+// A waitlist is where all waiters of one Locker sit.
+type waitlist struct {
 	engine       *engine
 	subscription *subscription
 	waiters      atomic.Uint64 // that there ever were
 
-	mu    sync.Mutex // guards the fields below, and what is in them
-	rooms map[string]*room
+	mu   sync.Mutex // guards the fields below, and what is in them
+	keys map[string]*keyQueue
 }
 
-func newLobby(e *engine, s *subscription) *lobby {
-	b := &lobby{engine: e, subscription: s, rooms: make(map[string]*room)}
+func newWaitlist(e *engine, s *subscription) *waitlist {
+	b := &waitlist{engine: e, subscription: s, keys: make(map[string]*keyQueue)}
 	s.deliver = b.deliver
 	s.confirmed = b.look
 	s.degraded = func(err error) {
@@ -59,14 +59,14 @@ func newLobby(e *engine, s *subscription) *lobby {
 }
 
 // enter seats a waiter, who must leave. asked is a moment before anything is sent for it.
-func (b *lobby) enter(key, token string, asked instant) *waiter {
+func (b *waitlist) enter(key, token string, asked instant) *waiter {
 	w := &waiter{key: key, token: token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	in := b.rooms[key]
+	in := b.keys[key]
 	if in == nil {
-		in = &room{asked: asked, looked: time.Now()}
-		b.rooms[key] = in
+		in = &keyQueue{asked: asked, looked: time.Now()}
+		b.keys[key] = in
 	}
 	in.waiters = append(in.waiters, w)
 	return w
@@ -74,22 +74,22 @@ func (b *lobby) enter(key, token string, asked instant) *waiter {
 
 // leave takes w out of its room, and has the next one look from now on. Nothing is delivered to w
 // any more.
-func (b *lobby) leave(w *waiter) {
+func (b *waitlist) leave(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	in := b.rooms[w.key]
+	in := b.keys[w.key]
 	i := slices.Index(in.waiters, w)
 	in.waiters = slices.Delete(in.waiters, i, i+1)
 	switch {
 	case len(in.waiters) == 0:
-		delete(b.rooms, w.key)
+		delete(b.keys, w.key)
 	case i == 0:
-		in.waiters[0].rouse()
+		in.waiters[0].wakeUp()
 	}
 }
 
-// rouse has w think again about when to look.
-func (w *waiter) rouse() {
+// wakeUp has w think again about when to look.
+func (w *waiter) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default: // it is about to anyway
@@ -98,11 +98,11 @@ func (w *waiter) rouse() {
 
 // deliver gives a lock to the waiter it was handed to. One that nobody waits for any more was, or
 // is about to be, given back by the waiter that gave up.
-func (b *lobby) deliver(h handover) {
+func (b *waitlist) deliver(h handover) {
 	arrived := b.engine.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	in := b.rooms[h.key]
+	in := b.keys[h.key]
 	if in == nil {
 		return
 	}
@@ -120,10 +120,10 @@ func (b *lobby) deliver(h handover) {
 
 // look has the first of every room look now: messages may have been lost. So do those who lost their
 // places meanwhile.
-func (b *lobby) look() {
+func (b *waitlist) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, in := range b.rooms {
+	for _, in := range b.keys {
 		for i, w := range in.waiters {
 			if i == 0 || !w.queued {
 				w.lookSoon(0)
@@ -132,38 +132,38 @@ func (b *lobby) look() {
 	}
 }
 
-// lookSoon has w look after d at the latest. lobby.mu is held.
+// lookSoon has w look after d at the latest. waitlist.mu is held.
 func (w *waiter) lookSoon(d time.Duration) {
 	at := time.Now().Add(d)
 	if w.lookAt.IsZero() || at.Before(w.lookAt) {
 		w.lookAt = at
-		w.rouse()
+		w.wakeUp()
 	}
 }
 
-// heard notes what a look of w, sent at asked, was told about a lock that is held.
-func (b *lobby) heard(w *waiter, asked instant, g grant) {
+// onReply notes what a look of w, sent at asked, was told about a lock that is held.
+func (b *waitlist) onReply(w *waiter, asked instant, got acquireReply) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	in := b.rooms[w.key]
+	in := b.keys[w.key]
 	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}
-	if g.head && g.left > 0 {
-		in.ends = in.looked.Add(g.left + time.Millisecond)
+	if got.first && got.left > 0 {
+		in.ends = in.looked.Add(got.left + time.Millisecond)
 	}
-	if g.at == 0 {
+	if got.at == 0 {
 		return
 	}
 	if in.told == 0 || asked.mono.After(in.asked.mono) {
-		in.asked, in.told = asked, g.at
+		in.asked, in.told = asked, got.at
 	}
 	for _, other := range in.waiters {
 		switch {
 		case other == w:
-		case other.token == g.holder: // its message is late, or lost
+		case other.token == got.holder: // its message is late, or lost
 			other.lookSoon(messageDelay)
-		case g.fresh && w.queued && other.queued: // the queue was lost
+		case got.fresh && w.queued && other.queued: // the queue was lost
 			other.queued = false
-			if b.subscription.stands() {
+			if b.subscription.isReady() {
 				other.lookSoon(0)
 			}
 		}
@@ -171,21 +171,21 @@ func (b *lobby) heard(w *waiter, asked instant, g grant) {
 	w.queued = true
 }
 
-// troubled notes that a look of w failed: it looks again after pause.
-func (b *lobby) troubled(w *waiter, pause time.Duration) {
+// onError notes that a look of w failed: it looks again after pause.
+func (b *waitlist) onError(w *waiter, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	in := b.rooms[w.key]
+	in := b.keys[w.key]
 	in.looked, in.ends = time.Now(), time.Time{}
 	w.lookAt = in.looked.Add(pause)
 }
 
 // due returns how long w may sleep: every is how often the first of a room looks.
-func (b *lobby) due(w *waiter, every time.Duration) (d time.Duration, forever bool) {
+func (b *waitlist) due(w *waiter, every time.Duration) (d time.Duration, forever bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := w.lookAt
-	if in := b.rooms[w.key]; in.waiters[0] == w {
+	if in := b.keys[w.key]; in.waiters[0] == w {
 		for _, t := range []time.Time{in.looked.Add(every), in.ends} {
 			if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 				at = t
@@ -196,15 +196,15 @@ func (b *lobby) due(w *waiter, every time.Duration) (d time.Duration, forever bo
 }
 
 // started returns when a lease began that was handed to a waiter for key.
-func (b *lobby) started(d delivery, drift float64) instant {
+func (b *waitlist) started(d delivery, drift float64) instant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	in := b.rooms[d.key]
+	in := b.keys[d.key]
 	return handedAt(d.arrived, in.asked, in.told, d.at, drift)
 }
 
 // sleep waits until w was handed the lock, or it is time to look. It is not ok when ctx ended.
-func (b *lobby) sleep(ctx context.Context, w *waiter, every time.Duration) (handed *delivery, ok bool) {
+func (b *waitlist) sleep(ctx context.Context, w *waiter, every time.Duration) (handed *delivery, ok bool) {
 	var timer *time.Timer // made for the first of a room, or when there is trouble
 	for {
 		var look <-chan time.Time

@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"strings"
@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// What no client can mend is shown here: two owners who both believe, and the fence that tells a
-// resource which of them is the newer. A fail-over is in failover_test.go.
+// These tests show what no client can prevent: two owners who both trust their lock, and the fence that
+// tells a resource which of them is the newer. Fail-overs are in failover_test.go.
 
 // twoOwners requires that both locks are trusted, that the fence knows better, and that the first
 // owner's Unlock leaves the second one alone.
@@ -37,12 +38,12 @@ func TestUnpersistedRestartMakesTwoOwners(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
-			l, err := strategy(s.Client(t), longTTL, redlatch.WithoutRenewal())
+			l, err := strategy(s.Client(t), locktest.LongTTL, redlatch.WithoutRenewal())
 			require.NoError(t, err)
-			first := mustLock(t, l, "k")
+			first := locktest.MustLock(t, l, "k")
 			s.Kill()
 			s.Restart(t)
-			twoOwners(t, first, mustLock(t, l, "k", redlatch.WithOpTimeout(10*time.Second)))
+			twoOwners(t, first, locktest.MustLock(t, l, "k", redlatch.WithOpTimeout(10*time.Second)))
 		})
 	}
 }
@@ -57,12 +58,12 @@ func TestForgetfulNodeVotesTwice(t *testing.T) {
 		s := redistest.Start(t)
 		servers, clients = append(servers, s), append(clients, s.Client(t))
 	}
-	l, err := redlatch.NewRedlock(clients, longTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(10*time.Second))
+	l, err := redlatch.NewRedlock(clients, locktest.LongTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(10*time.Second))
 	require.NoError(t, err)
 	last := servers[2].Client(t)
 	require.NoError(t, last.Set(t.Context(), "k", "another", time.Hour).Err())
-	first := mustLock(t, l, "k")
-	eventually(t, "that node was asked too", func() bool {
+	first := locktest.MustLock(t, l, "k")
+	locktest.Eventually(t, "that node was asked too", func() bool {
 		return strings.Contains(last.Info(t.Context(), "commandstats").Val(), "cmdstat_pttl")
 	})
 	require.NoError(t, last.Del(t.Context(), "k").Err())
@@ -70,7 +71,7 @@ func TestForgetfulNodeVotesTwice(t *testing.T) {
 	servers[1].Restart(t)
 	// Fences of a quorum count from whole seconds: the node that came back counts on in the next one.
 	<-time.After(time.Until(time.Now().Truncate(time.Second).Add(1010 * time.Millisecond)))
-	twoOwners(t, first, mustLock(t, l, "k"))
+	twoOwners(t, first, locktest.MustLock(t, l, "k"))
 }
 
 // TestClockStepMakesTwoOwners: the clock of the server is stepped forward by an hour.
@@ -78,9 +79,9 @@ func TestClockStepMakesTwoOwners(t *testing.T) {
 	m := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	l := newLocker(t, client, redlatch.WithoutRenewal())
-	first := mustLock(t, l, "k")
+	l := locktest.SetNXPX(t, client, redlatch.WithoutRenewal())
+	first := locktest.MustLock(t, l, "k")
 	m.SetTime(time.Now().Add(time.Hour))
 	m.FastForward(time.Hour)
-	twoOwners(t, first, mustLock(t, l, "k"))
+	twoOwners(t, first, locktest.MustLock(t, l, "k"))
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -100,26 +100,17 @@ func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// strayed returns a claim whose lease has come to state, and a node on which a stray of it took the key.
-func strayed(t *testing.T, state int32) (*miniredis.Miniredis, *node, *claim) {
-	t.Helper()
-	m, n := oneNode(t)
-	require.NoError(t, m.Set("k", "mine"))
-	c := quorumClaim(70)
-	c.life.state.Store(state)
-	return m, n, c
-}
-
-// TestStrayIsLeftToUnlock is rule 7: what a stray took while the lease lasted, Unlock releases, and it
-// is not told of a loss. What lands later is given back, what a heal took too.
-func TestStrayIsLeftToUnlock(t *testing.T) {
+// TestLateAcquireIsLeftToUnlock is rule 7: what a late acquire took while Unlock is under way, Unlock
+// releases, and it is not told of a loss. What lands later is released, what a heal took too.
+func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	t.Parallel()
-	m, n, c := strayed(t, lifeReleased)
-	n.chase(t.Context(), release, c)
+	m, late, state := landing(t, held)
+	late(gaveUpReading)
+	late(node.Reply{Value: int64(7), Overtaken: true})
 	<-time.After(2 * firstLook)
-	require.True(t, m.Exists("k"), "Unlock is about to release it")
+	require.True(t, m.Exists("k"), "it is held")
 
-	c.life.state.Store(lifeOver)
+	state.become(over)
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 	require.NoError(t, m.Set("k", "mine"))
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)

@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"context"
@@ -10,16 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // TestPlainClientsExcludeAndAreExcluded: SETNX with EXPIRE, and SET NX EX, on one key with SetNXPX.
 // What they hold is refused and stays as it is; what we hold they do not get.
 func TestPlainClientsExcludeAndAreExcluded(t *testing.T) {
-	withPlainClients(t, func(t *testing.T, s *site, foreign *plain, l redlatch.Locker) {
+	withPlainClients(t, func(t *testing.T, s *locktest.Site, foreign *plain, l redlatch.Locker) {
 		require.True(t, foreign.tryLock(t))
 		_, err := l.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.Equal(t, foreign.value, s.direct.Get(t.Context(), "k").Val())
+		require.Equal(t, foreign.value, s.Direct.Get(t.Context(), "k").Val())
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, foreign.value, st.Token)
@@ -27,7 +28,7 @@ func TestPlainClientsExcludeAndAreExcluded(t *testing.T) {
 		require.True(t, foreign.looks(t))
 		foreign.del(t)
 
-		lock := mustLock(t, l, "k")
+		lock := locktest.MustLock(t, l, "k")
 		require.False(t, foreign.tryLock(t))
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.True(t, foreign.tryLock(t), "our Unlock leaves the key free")
@@ -37,18 +38,18 @@ func TestPlainClientsExcludeAndAreExcluded(t *testing.T) {
 // TestWaitersFollowPlainClients: nobody tells us of their DEL or of their crash. A waiter finds out by
 // itself, of the first within about a second, of the second when the TTL has passed.
 func TestWaitersFollowPlainClients(t *testing.T) {
-	withPlainClients(t, func(t *testing.T, s *site, foreign *plain, l redlatch.Locker) {
+	withPlainClients(t, func(t *testing.T, s *locktest.Site, foreign *plain, l redlatch.Locker) {
 		for name, end := range map[string]func(){
 			"released": func() { foreign.del(t) },
 			"crashed":  func() {},
 		} {
 			require.True(t, foreign.tryLock(t), name)
-			got := waitInLine(t, l, "k")
+			got := locktest.WaitInLine(t, l, "k")
 			end()
 			begin := time.Now()
 			lock := <-got
 			require.NotNil(t, lock, name)
-			require.Less(t, time.Since(begin), s.within(1500*time.Millisecond), name)
+			require.Less(t, time.Since(begin), s.Within(1500*time.Millisecond), name)
 			require.NoError(t, lock.Unlock(t.Context()))
 		}
 	})
@@ -57,9 +58,9 @@ func TestWaitersFollowPlainClients(t *testing.T) {
 // TestQueueLeavesPlainClientsNoGap: a lock that is waited for is handed on and never free, so those who
 // poll get it only when nobody of ours queues.
 func TestQueueLeavesPlainClientsNoGap(t *testing.T) {
-	withPlainClients(t, func(t *testing.T, _ *site, foreign *plain, l redlatch.Locker) {
-		lock := mustLock(t, l, "k")
-		got := waitInLine(t, l, "k")
+	withPlainClients(t, func(t *testing.T, _ *locktest.Site, foreign *plain, l redlatch.Locker) {
+		lock := locktest.MustLock(t, l, "k")
+		got := locktest.WaitInLine(t, l, "k")
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.False(t, foreign.tryLock(t))
 		lock = <-got
@@ -73,7 +74,7 @@ func TestQueueLeavesPlainClientsNoGap(t *testing.T) {
 // write.
 func TestPlainClientsTakeTurnsWithUs(t *testing.T) {
 	const each = 20
-	onBoth(t, func(t *testing.T, s *site) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		var total int // written under the lock alone
 		var inside atomic.Int32
 		var wg sync.WaitGroup
@@ -100,11 +101,11 @@ func TestPlainClientsTakeTurnsWithUs(t *testing.T) {
 		}
 		for range 2 {
 			for _, newPlain := range plainClients {
-				foreign := newPlain(s.client(t), "k")
+				foreign := newPlain(s.Client(t), "k")
 				foreign.ttl = 60 // nobody is too slow here
 				member(func() error { return foreign.section(ctx, critical) })
 			}
-			l := newLocker(t, s.client(t), redlatch.WithTTL(time.Minute))
+			l := locktest.SetNXPX(t, s.Client(t), redlatch.WithTTL(time.Minute))
 			member(func() error {
 				return redlatch.Do(ctx, l, "k", func(context.Context, *redlatch.Lock) error {
 					critical()
@@ -127,7 +128,7 @@ func TestPlainClientDeletesOurLock(t *testing.T) {
 		"not renewed": {redlatch.WithoutRenewal()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withPlainClients(t, func(t *testing.T, _ *site, foreign *plain, l redlatch.Locker) {
+			withPlainClients(t, func(t *testing.T, _ *locktest.Site, foreign *plain, l redlatch.Locker) {
 				losses := make(chan redlatch.Event, 10)
 				hooks := redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { losses <- e }})
 
@@ -137,7 +138,7 @@ func TestPlainClientDeletesOurLock(t *testing.T) {
 				require.NoError(t, err)
 				foreign.del(t)
 
-				next := mustLock(t, l, "k")
+				next := locktest.MustLock(t, l, "k")
 				require.NoError(t, lock.Err(), "it cannot know yet")
 				if lock.Fence() > 0 { // or there are none
 					require.Greater(t, next.Fence(), lock.Fence())
@@ -164,9 +165,9 @@ func TestPlainClientDeletesOurLock(t *testing.T) {
 // TestPlainKeyWithoutATTLIsHeldForEver: what a client leaves that crashed between SETNX and EXPIRE,
 // when it sends them one by one. Inspect shows it, and only a DEL by hand frees it.
 func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
-		l := newLocker(t, s.client(t))
-		require.NoError(t, s.direct.Do(t.Context(), "SETNX", "k", "locked").Err())
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		l := locktest.SetNXPX(t, s.Client(t))
+		require.NoError(t, s.Direct.Do(t.Context(), "SETNX", "k", "locked").Err())
 		_, err := l.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -177,17 +178,17 @@ func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, st.Held)
 		require.Negative(t, st.TTL)
-		require.EqualValues(t, 1, s.direct.Del(t.Context(), "k").Val())
-		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+		require.EqualValues(t, 1, s.Direct.Del(t.Context(), "k").Val())
+		require.NoError(t, locktest.MustLock(t, l, "k").Unlock(t.Context()))
 	})
 }
 
 // TestPlainLockCanBeAdopted: its value is a token like any other. No fence was issued for it, so
 // Adopt asks for none.
 func TestPlainLockCanBeAdopted(t *testing.T) {
-	onBothInTime(t, func(t *testing.T, s *site) {
-		foreign := plainClients["SET NX EX, GET and DEL"](s.client(t), "k")
-		l := newLocker(t, s.client(t))
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		foreign := plainClients["SET NX EX, GET and DEL"](s.Client(t), "k")
+		l := locktest.SetNXPX(t, s.Client(t))
 		require.True(t, foreign.tryLock(t))
 		renewed := make(chan struct{}, 100)
 		lock, err := l.Adopt(t.Context(), "k", foreign.value, redlatch.WithoutFence(), redlatch.WithTTL(shortTTL*time.Second),

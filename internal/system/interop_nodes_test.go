@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"testing"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // TestLockersOfDifferentNodesDoNotExclude: a quorum can be put together without the one node, or
@@ -28,19 +29,19 @@ func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	unreachable := client(dead)
 	dead.Close()
 	quorum := func(nodes ...redis.UniversalClient) redlatch.Locker {
-		l, err := redlatch.NewRedlock(nodes, patience)
+		l, err := redlatch.NewRedlock(nodes, locktest.Patience)
 		require.NoError(t, err)
 		return l
 	}
 	t.Run("one node, then three", func(t *testing.T) {
-		one := mustLock(t, newLocker(t, nodes[0]), "a")
-		three := mustLock(t, quorum(nodes[:3]...), "a")
+		one := locktest.MustLock(t, locktest.SetNXPX(t, nodes[0]), "a")
+		three := locktest.MustLock(t, quorum(nodes[:3]...), "a")
 		require.NoError(t, one.Err())
 		require.NoError(t, three.Err(), "two owners")
 	})
 	t.Run("three nodes, then five", func(t *testing.T) {
-		three := mustLock(t, quorum(nodes[0], nodes[1], unreachable), "b") // the third is away for a moment
-		five := mustLock(t, quorum(nodes...), "b")
+		three := locktest.MustLock(t, quorum(nodes[0], nodes[1], unreachable), "b") // the third is away for a moment
+		five := locktest.MustLock(t, quorum(nodes...), "b")
 		require.NoError(t, three.Err())
 		require.NoError(t, five.Err(), "two owners")
 	})
@@ -59,9 +60,9 @@ func TestFencesOfDifferentLockersHaveNoOrder(t *testing.T) {
 	}
 	quorum, err := redlatch.NewRedlock([]redis.UniversalClient{client(), client(), client()})
 	require.NoError(t, err)
-	before := mustLock(t, newLocker(t, client()), "k")
+	before := locktest.MustLock(t, locktest.SetNXPX(t, client()), "k")
 	require.NoError(t, before.Unlock(t.Context()))
-	after := mustLock(t, quorum, "k")
+	after := locktest.MustLock(t, quorum, "k")
 	require.NoError(t, after.Unlock(t.Context()))
 	require.Less(t, after.Fence(), before.Fence())
 	require.Less(t, before.Fence()-after.Fence(), uint64(time.Second/time.Microsecond))

@@ -1,4 +1,4 @@
-package redlatch_test
+package system_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -79,7 +80,7 @@ func (connect connector) serves(t *testing.T, keys []string) {
 	for _, strategy := range overOneClient {
 		t.Run(strategy.name, func(t *testing.T) {
 			locker := func(opts ...redlatch.Option) redlatch.Locker {
-				opts = append([]redlatch.Option{patience}, opts...)
+				opts = append([]redlatch.Option{locktest.Patience}, opts...)
 				l, err := strategy.make(connect(t), []redis.UniversalClient{other.Client(t)}, opts...)
 				require.NoError(t, err)
 				return l
@@ -88,7 +89,7 @@ func (connect connector) serves(t *testing.T, keys []string) {
 			holder, next := locker(), locker(redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
 			for _, key := range keys {
 				key = strategy.name + key
-				lock := mustLock(t, holder, key)
+				lock := locktest.MustLock(t, holder, key)
 				require.Equal(t, strategy.fences, lock.Fence() > 0)
 				_, err := next.TryLock(t.Context(), key)
 				require.ErrorIs(t, err, redlatch.ErrNotAcquired, key)
@@ -121,7 +122,7 @@ func (connect connector) serves(t *testing.T, keys []string) {
 					require.Greater(t, second.Fence(), lock.Fence())
 				}
 				require.NoError(t, second.Unlock(t.Context()))
-				require.NoError(t, mustLock(t, holder, key).Unlock(t.Context()))
+				require.NoError(t, locktest.MustLock(t, holder, key).Unlock(t.Context()))
 			}
 		})
 	}

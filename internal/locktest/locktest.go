@@ -1,0 +1,77 @@
+// Package locktest holds what the external tests of the root and those of internal/system share:
+// Lockers for a busy machine, waits with a deadline, and the servers that a test runs on.
+package locktest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+// Patience is the op timeout for replies that will come, however busy the machine. Briefly is that for
+// replies that will not come. Both are below go-redis' own timeout of 5 s: from that on, the client
+// would bound its commands by itself, and redlatch would send them in another way.
+var (
+	Patience = redlatch.WithOpTimeout(4 * time.Second)
+	Briefly  = redlatch.WithOpTimeout(time.Second)
+)
+
+// LongTTL is for tests of clean-up: a key with it does not expire while a test waits.
+var LongTTL = redlatch.WithTTL(time.Hour)
+
+// SetNXPX returns a Locker of that strategy, for a busy machine.
+func SetNXPX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	l, err := redlatch.NewSetNXPX(client, append([]redlatch.Option{Patience}, opts...)...)
+	require.NoError(t, err)
+	return l
+}
+
+// LegacySetNX returns a Locker of that strategy whose locks are not renewed, for a busy machine.
+func LegacySetNX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	l, err := redlatch.NewLegacySetNX(client, append([]redlatch.Option{redlatch.WithoutRenewal(), Patience}, opts...)...)
+	require.NoError(t, err)
+	return l
+}
+
+// Redlock returns a Locker of that strategy, for a busy machine.
+func Redlock(t *testing.T, clients []*redis.Client, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	var nodes []redis.UniversalClient
+	for _, c := range clients {
+		nodes = append(nodes, c)
+	}
+	l, err := redlatch.NewRedlock(nodes, append([]redlatch.Option{Patience}, opts...)...)
+	require.NoError(t, err)
+	return l
+}
+
+// Eventually waits until f is true, with a deadline that only a failure reaches.
+func Eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !f(); <-time.After(2 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "waited in vain: %s", what)
+	}
+}
+
+// MustLock returns key locked.
+func MustLock(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) *redlatch.Lock {
+	t.Helper()
+	lock, err := l.TryLock(t.Context(), key, opts...)
+	require.NoError(t, err)
+	return lock
+}
+
+// IgnoreNil returns err, or nil where err only says that a key is not there.
+func IgnoreNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}

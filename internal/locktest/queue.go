@@ -1,0 +1,92 @@
+package locktest
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+// WaitInLine starts a Lock call and returns once it queues in Redis.
+func WaitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) <-chan *redlatch.Lock {
+	t.Helper()
+	before, err := l.Inspect(t.Context(), key)
+	require.NoError(t, err)
+	got := make(chan *redlatch.Lock, 1)
+	// The caller owns this goroutine. It ends with the lock or with the test, and closes got.
+	go func() {
+		defer close(got)
+		if lock, err := l.Lock(t.Context(), key, opts...); err == nil {
+			got <- lock
+		}
+	}()
+	Eventually(t, "it queues", func() bool {
+		st, err := l.Inspect(t.Context(), key)
+		return err == nil && st.Waiters == before.Waiters+1
+	})
+	return got
+}
+
+// Crowd has 24 goroutines lock one key again and again until stop, spread over the lockers. It returns
+// how many grants there were, and fails if two held the key at once or a fence did not grow.
+func Crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
+	t.Helper()
+	var grants, inside, broken atomic.Int64
+	var wg sync.WaitGroup
+	var seen FenceLog
+	for i := range 24 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) != 1 {
+					broken.Add(1)
+				}
+				seen.Add(lock.Fence())
+				inside.Add(-1)
+				grants.Add(1)
+				if err := lock.Unlock(t.Context()); errors.Is(err, redlatch.ErrLost) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, broken.Load(), "two owners at once")
+	seen.RequireGrowth(t, int(grants.Load()))
+	return int(grants.Load())
+}
+
+// FenceLog is what a protected resource sees: the fences in the order of the critical sections.
+type FenceLog struct {
+	mu     sync.Mutex // guards the fields below
+	fences []uint64
+}
+
+// Add appends a fence.
+func (l *FenceLog) Add(fence uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fences = append(l.fences, fence)
+}
+
+// RequireGrowth fails unless the log has n fences and each is higher than the one before.
+func (l *FenceLog) RequireGrowth(t *testing.T, n int) {
+	t.Helper()
+	require.Len(t, l.fences, n)
+	for i := 1; i < n; i++ {
+		require.Greater(t, l.fences[i], l.fences[i-1], "grant %d", i)
+	}
+}

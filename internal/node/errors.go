@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// NotDone marks the error of a call that was not carried out.
+type NotDone struct{ Err error }
+
+func (e *NotDone) Error() string { return e.Err.Error() }
+
+func (e *NotDone) Unwrap() error { return e.Err }
+
+// notDone marks err, once.
+func notDone(err error) error {
+	if errors.As(err, new(*NotDone)) {
+		return err
+	}
+	return &NotDone{err}
+}
+
+// NoReply says that the timeout of a call passed first. Last is why the call, or another one on its node,
+// was sent again, if it was. It is a [net.Error].
+type NoReply struct {
+	Within time.Duration
+	Last   error
+}
+
+func (e *NoReply) Error() string {
+	if e.Last == nil {
+		return "no reply within " + e.Within.String()
+	}
+	return "no reply within " + e.Within.String() + ": " + e.Last.Error()
+}
+
+func (e *NoReply) Unwrap() error   { return e.Last }
+func (e *NoReply) Timeout() bool   { return true }
+func (e *NoReply) Temporary() bool { return true }
+
+// CutShort is the error of a call whose context ended after it had met trouble.
+type CutShort struct{ Ctx, Trouble error }
+
+func (e *CutShort) Error() string { return e.Ctx.Error() + ": " + e.Trouble.Error() }
+
+func (e *CutShort) Unwrap() []error { return []error{e.Ctx, e.Trouble} }
+
+// CtxError returns why ctx ended: its error, and its cause where that says more.
+func CtxError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(cause, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Answered reports whether err is the server's own word.
+func Answered(err error) bool {
+	if err == nil {
+		return false
+	}
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+// MayLand reports whether a send that failed with err may still be carried out: the client has given up
+// its connection.
+func MayLand(err error) bool { return timedOut(err) && !notSent(err) && !Answered(err) }
+
+// notSent reports whether a command that failed with err cannot have been carried out.
+func notSent(err error) bool {
+	return noRoute(err) || errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// noRoute reports whether there was no connection to send on.
+func noRoute(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
+}
+
+func timedOut(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// notReady are the words by which Redis says that the same command may succeed a little later.
+var notReady = []string{
+	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients",
+}
+
+// retryable reports whether the same command may succeed a little later: the connection broke, or the
+// server said that it is not ready.
+func retryable(err error) bool {
+	if Answered(err) {
+		said := spoken(err)
+		return slices.ContainsFunc(notReady, func(word string) bool { return strings.HasPrefix(said, word) })
+	}
+	if noRoute(err) { // one that timed out is a context.DeadlineExceeded to package net
+		return true
+	}
+	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}

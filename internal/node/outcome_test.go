@@ -1,0 +1,410 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	errDial    = &net.OpError{Op: "dial", Err: errors.New("no route")}
+	errLoading = answer("LOADING Redis is loading the dataset in memory")
+	errTimeout = &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+)
+
+// ends are the ways in which a call of 1 s ends without a reply.
+var ends = map[string]func(c *Call, cancel func()){
+	"its ctx ends":   func(_ *Call, cancel func()) { cancel() },
+	"it is canceled": func(c *Call, _ func()) { c.Cancel(errors.New("not needed")) },
+	"its time is up": func(*Call, func()) { time.Sleep(time.Second) }, // of the bubble
+}
+
+// TestCallThatWasNeverSentNeverIs is rule 3: it is known not to be done, and nothing is late.
+func TestCallThatWasNeverSentNeverIs(t *testing.T) {
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, g := gated(t)
+				g.occupy(t, n)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c := within(Command("set"), time.Second)
+				c.Late = func(Reply) { t.Error("nothing was sent") }
+				reply := make(chan Reply, 1)
+				go func() { reply <- n.Do(ctx, c) }() // ends with the call
+				synctest.Wait()
+				end(c, cancel)
+				r := <-reply
+				require.ErrorAs(t, r.Err, new(*NotDone))
+				require.False(t, r.Resent)
+				g.open()
+				time.Sleep(time.Minute)
+				require.Empty(t, g.sent)
+			})
+		})
+	}
+}
+
+// TestOutcomeOfACallUnderWayIsOpen is rule 3: nobody knows whether it is carried out, and Late gets the
+// reply that comes after all. It is not sent again.
+func TestOutcomeOfACallUnderWayIsOpen(t *testing.T) {
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, g := gated(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c := within(Command("set"), time.Second)
+				late := make(chan Reply, 10)
+				c.Late = func(r Reply) { late <- r }
+				reply := make(chan Reply, 1)
+				go func() { reply <- n.Do(ctx, c) }() // ends with the call
+				<-g.sent
+				end(c, cancel)
+				r := <-reply
+				require.Error(t, r.Err)
+				require.False(t, errors.As(r.Err, new(*NotDone)))
+				require.Empty(t, late)
+				g.open()
+				requireOK(t, false, <-late)
+				time.Sleep(time.Minute)
+				require.Empty(t, g.sent)
+				require.Empty(t, late)
+				require.Equal(t, r, c.Reply(), "the reply does not change")
+			})
+		})
+	}
+}
+
+// TestEndedCtxSendsNothing: but a call that persists is sent.
+func TestEndedCtxSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		cause := errors.New("shut down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		r := n.Do(ctx, within(Command("set"), time.Second))
+		require.ErrorAs(t, r.Err, new(*NotDone))
+		require.ErrorIs(t, r.Err, context.Canceled)
+		require.ErrorIs(t, r.Err, cause)
+		require.Empty(t, g.sent)
+
+		c := within(Command("del"), time.Second)
+		c.Persist = true
+		r = n.Do(ctx, c)
+		require.ErrorIs(t, r.Err, cause)
+		require.False(t, errors.As(r.Err, new(*NotDone)))
+		require.Len(t, <-g.sent, 1)
+		g.open()
+	})
+}
+
+// TestPersistentCallGoesOnWithoutItsCaller is rule 8: for up to twice its timeout.
+func TestPersistentCallGoesOnWithoutItsCaller(t *testing.T) {
+	for name, leaves := range map[string]bool{"its ctx ends": true, "its time is up": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				var down time.Duration // how long the server is down
+				var last time.Duration // when the newest send left
+				sends := 0
+				n := answered(t, func(batch) error {
+					sends, last = sends+1, time.Since(begin)
+					if last < down {
+						return io.EOF
+					}
+					return nil
+				})
+				do := func(persist bool) {
+					begin, sends = time.Now(), 0
+					ctx := t.Context()
+					if leaves {
+						var cancel func()
+						ctx, cancel = context.WithTimeout(ctx, 700*time.Millisecond)
+						defer cancel()
+					}
+					c := within(Command("del"), time.Second)
+					c.Persist = persist
+					r := n.Do(ctx, c)
+					if leaves {
+						require.EqualError(t, r.Err, "context deadline exceeded: EOF")
+						require.ErrorIs(t, r.Err, context.DeadlineExceeded)
+						require.Equal(t, 700*time.Millisecond, time.Since(begin))
+					} else {
+						require.EqualError(t, r.Err, "no reply within 1s: EOF")
+						require.Equal(t, time.Second, time.Since(begin))
+					}
+					require.False(t, errors.As(r.Err, new(*NotDone)))
+					time.Sleep(time.Minute)
+					synctest.Wait()
+				}
+				down = 1500 * time.Millisecond
+				do(true)
+				require.GreaterOrEqual(t, last, down, "it succeeded")
+				require.Less(t, last, down+2*lastPause)
+
+				down = time.Hour
+				do(true)
+				require.Greater(t, last, 1500*time.Millisecond)
+				require.LessOrEqual(t, last, 2*time.Second)
+				require.Less(t, sends, 100)
+
+				do(false)
+				require.LessOrEqual(t, last, time.Second)
+			})
+		})
+	}
+}
+
+// TestReplyToACallThatWasLeftIsLate: once, and only if it was not reported before.
+func TestReplyToACallThatWasLeftIsLate(t *testing.T) {
+	for name, before := range map[string]bool{"before the reply": true, "after the reply": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, g := gated(t)
+				late := make(chan Reply, 10)
+				c := within(Command("set"), time.Second)
+				c.Late = func(r Reply) { late <- r }
+				p := post(t.Context(), n, c)
+				<-g.sent
+				if before {
+					c.Leave()
+				}
+				g.open()
+				requireOK(t, false, p.wait(t))
+				synctest.Wait()
+				c.Leave()
+				time.Sleep(time.Minute)
+				require.Equal(t, before, len(late) == 1)
+			})
+		})
+	}
+}
+
+// TestCallThatWasLeftGoesOn: it is sent though nobody waits for it, and sent again.
+func TestCallThatWasLeftGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := answeredBy(t, io.EOF, errLoading)
+		late := make(chan Reply, 10)
+		c := within(Command("set"), time.Second)
+		c.Late = func(r Reply) { late <- r }
+		post(t.Context(), n, c)
+		c.Leave()
+		requireOK(t, true, <-late)
+	})
+}
+
+// TestCancelComesTooLateForAReply: what was reported stays.
+func TestCancelComesTooLateForAReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := answeredBy(t)
+		p := post(t.Context(), n, within(Command("set"), time.Second))
+		require.NoError(t, p.wait(t).Err)
+		p.Cancel(errors.New("not needed"))
+		requireOK(t, false, p.Reply())
+	})
+}
+
+// TestCallKnowsWhatMayHaveBeenCarriedOut is rules 3 and 7: Resent and NotDone tell apart what surely did
+// not reach the server, what the server refused, and what nobody knows.
+func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		errs   []error
+		resent bool
+	}{
+		"sent once":              {nil, false},
+		"no route":               {[]error{errDial, errDial}, false},
+		"no connection free":     {[]error{redis.ErrPoolTimeout}, false},
+		"refused":                {[]error{errLoading}, false},
+		"cut":                    {[]error{io.EOF}, true},
+		"silent":                 {[]error{errTimeout}, true},
+		"cut, no route, refused": {[]error{io.EOF, errDial, errLoading}, true},
+		"the hook of the client": {[]error{errors.New("circuit open")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := answeredBy(t, c.errs...).Do(t.Context(), within(Command("set"), time.Second))
+				requireOK(t, c.resent, r)
+
+				r = answeredBy(t, append(c.errs, redis.ErrClosed)...).Do(t.Context(), within(Command("set"), time.Second))
+				require.ErrorIs(t, r.Err, redis.ErrClosed)
+				require.Equal(t, c.resent, r.Resent)
+				require.Equal(t, !c.resent, errors.As(r.Err, new(*NotDone)))
+
+				r = answeredBy(t, append(c.errs, answer("OOM no memory"))...).Do(t.Context(), within(Command("set"), time.Second))
+				require.True(t, Answered(r.Err))
+				require.Equal(t, c.resent, r.Resent)
+				require.False(t, errors.As(r.Err, new(*NotDone)), "a refusal is an answer")
+			})
+		})
+	}
+}
+
+// TestDialThatTimesOutIsTriedAgain: a client whose DialTimeout is short gives up before the call does.
+func TestDialThatTimesOutIsTriedAgain(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, timeout := new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+	require.ErrorIs(t, timeout, context.DeadlineExceeded, "as package net has it")
+	synctest.Test(t, func(t *testing.T) {
+		r := answeredBy(t, timeout).Do(t.Context(), within(Command("set"), time.Second))
+		requireOK(t, false, r)
+	})
+}
+
+// TestLateKnowsOnceOfASendThatMayLand is rule 4: the client gave up a connection on which the command
+// may still travel. The caller has the reply of the next send.
+func TestLateKnowsOnceOfASendThatMayLand(t *testing.T) {
+	for name, c := range map[string]struct {
+		errs []error
+		may  bool
+	}{
+		"silent":          {[]error{errTimeout, errTimeout, errTimeout}, true},
+		"cut and silent":  {[]error{io.EOF, errTimeout}, true},
+		"cut":             {[]error{io.EOF, io.EOF}, false},
+		"never connected": {[]error{errDial, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, redis.ErrPoolTimeout}, false},
+		"refused":         {[]error{errLoading}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				late := make(chan Reply, 10)
+				call := within(Command("set"), time.Second)
+				call.Late = func(r Reply) { late <- r }
+				r := answeredBy(t, c.errs...).Do(t.Context(), call)
+				require.NoError(t, r.Err)
+				synctest.Wait()
+				if !c.may {
+					require.Empty(t, late)
+					return
+				}
+				require.Len(t, late, 1)
+				r = <-late
+				require.True(t, MayLand(r.Err))
+				require.True(t, r.Resent)
+			})
+		})
+	}
+}
+
+// TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut is rule 7. What surely was not is sent again.
+func TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		errs []error
+		want error
+	}{
+		"cut":                          {[]error{io.EOF}, io.EOF},
+		"silent":                       {[]error{errTimeout}, errTimeout},
+		"no route, then cut":           {[]error{errDial, io.EOF}, io.EOF},
+		"no route":                     {[]error{errDial, errDial}, nil},
+		"refused":                      {[]error{errLoading, errLoading}, nil},
+		"no script":                    {[]error{answer("NOSCRIPT No matching script")}, nil},
+		"no route, no connection free": {[]error{errDial, redis.ErrPoolTimeout}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				call := within(Eval(NewScript("s", "return 1"), 0), time.Second)
+				call.Once, call.Persist = true, true
+				r := answeredBy(t, c.errs...).Do(t.Context(), call)
+				require.ErrorIs(t, r.Err, c.want)
+				require.Equal(t, c.want != nil, r.Resent)
+				require.False(t, errors.As(r.Err, new(*NotDone)))
+			})
+		})
+	}
+}
+
+// TestNoReplySaysWhy: the error names the timeout and what the call, or another one on its node, met.
+func TestNoReplySaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := gated(t)
+		r := n.Do(t.Context(), within(Command("get"), time.Second))
+		require.EqualError(t, r.Err, "no reply within 1s")
+		var timeout net.Error
+		require.ErrorAs(t, r.Err, &timeout)
+		require.True(t, timeout.Timeout())
+
+		n = answered(t, func(batch) error { return io.EOF })
+		r = n.Do(t.Context(), within(Command("get"), 50*time.Millisecond))
+		require.EqualError(t, r.Err, "no reply within 50ms: EOF")
+		require.ErrorIs(t, r.Err, io.EOF)
+
+		// An ordered call that waits for its turn meets nothing itself.
+		left := make(chan error, 1)
+		left <- io.EOF
+		hang := make(chan struct{})
+		n = answered(t, func(batch) error {
+			select {
+			case err := <-left:
+				return err
+			case <-hang:
+				return nil
+			}
+		})
+		first, second := within(Command("get"), time.Hour), within(Command("get"), time.Second)
+		first.Key, first.Ordered, second.Key, second.Ordered = "k", true, "k", true
+		one := post(t.Context(), n, first)
+		time.Sleep(time.Second)
+		r = post(t.Context(), n, second).wait(t)
+		require.EqualError(t, r.Err, "no reply within 1s: EOF")
+		close(hang)
+		requireOK(t, true, one.wait(t))
+	})
+}
+
+// TestReplyOfTheServerEndsTheTrouble: a later call that meets nothing but silence does not name an error
+// of before.
+func TestReplyOfTheServerEndsTheTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan error, 2)
+		answers <- io.EOF
+		answers <- nil
+		n := answered(t, func(batch) error { return <-answers })
+		requireOK(t, true, n.Do(t.Context(), within(Command("get"), time.Second)))
+		r := n.Do(t.Context(), within(Command("get"), time.Second))
+		require.EqualError(t, r.Err, "no reply within 1s")
+		close(answers)
+	})
+}
+
+// TestSecondCommandIsPartOfItsCall: where the first command was carried out and the second was refused for a
+// passing reason, the call is sent again and is not known not to be done.
+func TestSecondCommandIsPartOfItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var busy atomic.Bool
+		busy.Store(true)
+		n := answered(t, func(batch) error {
+			if busy.Load() {
+				return answers{"+OK", "-BUSY Redis is busy running a script."}
+			}
+			return nil
+		})
+		call := func() *Call {
+			c := within(Command("set"), time.Second)
+			c.Beside = []any{"wait", 1, 100}
+			return c
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		r := n.Do(ctx, call())
+		require.ErrorIs(t, r.Err, context.DeadlineExceeded)
+		require.ErrorContains(t, r.Err, "BUSY")
+		require.False(t, errors.As(r.Err, new(*NotDone)), "its first command was carried out")
+
+		time.AfterFunc(100*time.Millisecond, func() { busy.Store(false) })
+		r = n.Do(t.Context(), call())
+		requireOK(t, true, r)
+		require.Equal(t, &Reply{Value: "OK"}, r.Beside)
+	})
+}
