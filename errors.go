@@ -28,7 +28,7 @@ var (
 	ErrReleased error = &sentinel{text: "lock already released"}
 
 	// ErrNoQuorum says that too few nodes answered to tell. What an attempt to lock took is given
-	// back, unless [WithToken] chose its token; an Adopt, Extend or Unlock was perhaps carried out.
+	// back, unless [WithToken] chose its token; the outcome of an Adopt, Extend or Unlock is unknown.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered"}
 
 	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. It is given

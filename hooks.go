@@ -26,8 +26,8 @@ type Hooks struct {
 	// Released: Unlock ended the lock. Err is nil where Redis confirmed it.
 	Released func(Event)
 	// Degraded: waiters of the Locker poll, since Redis does not let them hear of their turn, for
-	// Err. Key is empty. The Locker's own hooks hear of it, not those of a call; again only when it was
-	// mended in between. Lockers whose waiters always poll do not report it.
+	// Err. Key is empty. The Locker's own hooks hear of it, not those of a call; again only when it
+	// had recovered in between. Lockers whose waiters always poll do not report it.
 	Degraded func(Event)
 }
 

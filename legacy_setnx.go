@@ -126,7 +126,7 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 			return acquireReply{}, nil
 		case 2:
 			return acquireReply{recheckAfter: takeoverLook}, nil
-		case 3: // perhaps what was taken over when its reply was lost
+		case 3: // it may have been taken over by a send whose reply was lost
 			return acquireReply{recheckAfter: takeoverLook, alreadyHeld: true}, nil
 		}
 	case []any:

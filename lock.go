@@ -16,11 +16,11 @@
 //
 // # Errors
 //
-// Every operation ends in one of three ways: done (nil); surely not done (the Err variables, matched
-// with [errors.Is], but for what [ErrNoQuorum] and [ErrNotReplicated] name); perhaps done (any other error: no
-// reply in time, a broken connection). An attempt to lock that was perhaps done is undone, unless
-// [WithToken] chose its token, and no error leaves a key behind for longer than its TTL. (The key of LegacySetNX has no TTL, but a
-// time in it: once that has passed, the key stays and is free.)
+// Every operation ends in one of three ways. It was done (nil). It is known not to be done: the error matches
+// one of the Err variables, which name the exceptions. Or its outcome is unknown: any other error, such as no
+// reply in time or a broken connection. If the outcome of an attempt to lock is unknown, it is released,
+// unless [WithToken] chose its token. No error leaves a key behind for longer than its TTL. (The key of
+// LegacySetNX has no TTL, but a time in it: once that has passed, the key stays and is free.)
 //
 // # Time
 //
@@ -52,10 +52,10 @@ type Locker interface {
 	// under way has come back, but what a token of [WithToken] had before. To tell an outage from a
 	// holder, ctx has to last longer than twice [WithOpTimeout].
 	//
-	// Only ctx ends a wait, or what waiting cannot mend: a key of another type, or ErrInvalidOption. The
-	// first attempt fails as TryLock does, but that ErrNotAcquired is the beginning of the wait. Once
-	// waiting, attempts go on whatever they meet with, and no hook hears of that: ctx's error carries why
-	// the last one failed, so give ctx a deadline.
+	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, or
+	// ErrInvalidOption. The first attempt fails as TryLock does, but after ErrNotAcquired Lock waits. Once
+	// waiting, Lock retries through all errors until ctx ends, and no hook reports them. The error of ctx
+	// then carries why the last attempt failed, so give ctx a deadline.
 	//
 	// On one Redis ([NewSetNXPX]) a lock is handed from Unlock to the next waiter, of any process,
 	// in the order in which they came; only a key that is free goes to whoever looks first.

@@ -101,10 +101,9 @@ func WithMaxHold(d time.Duration) Option {
 	}
 }
 
-// WithOpTimeout bounds one command on one Redis node, its retries included, whatever the timeouts
-// of the client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. Where a
-// connection comes late, a client whose ReadTimeout and WriteTimeout are not above it may read for as
-// long as those once more.
+// WithOpTimeout bounds one command on one Redis node, its retries included, whatever the timeouts of the
+// client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. A release that got no
+// reply in that time is sent for as long again, without its caller.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -139,14 +138,15 @@ func WithKeyPrefix(prefix string) Option {
 	}
 }
 
-// WithToken makes token, instead of a fresh UUID, the proof of ownership of one lock. It is for a
-// call, not for a constructor. A process that restarts with the token it kept enters its old lock
-// again.
+// WithToken makes token, instead of a fresh UUID, the proof of ownership of one lock; do not use a token
+// again after an Unlock that Redis did not confirm, since that may be carried out later and delete the
+// token's next lock. It is for a call, not for a constructor. A process that restarts with the token it
+// kept enters its old lock again.
 //
-// Two owners with one token are one owner to Redis: never share it between contenders, and do not use
-// it again after an Unlock that Redis did not confirm, since that may be carried out later. A failed
-// attempt with a chosen token deletes nothing that the token may have had before, and neither does
-// Unlock of a lock that was lost: what they may have left ends with its TTL.
+// Two owners with one token are one owner to Redis: never share it between contenders. A release with such
+// a token is sent once where it may have been carried out, so a connection that breaks can make Unlock
+// fail. A failed attempt deletes nothing that the token may have had before, and neither does Unlock of a
+// lock that was lost: what they may have left ends with its TTL.
 func WithToken(token string) Option {
 	return func(cfg *config) error {
 		if token == "" {
@@ -170,8 +170,7 @@ func WithDrift(factor float64) Option {
 	}
 }
 
-// WithoutFence leaves out the fencing token: [Lock.Fence] is 0, and a free lock is taken with a
-// plain SET NX PX, which is less work for Redis.
+// WithoutFence leaves out the fencing token: [Lock.Fence] is 0. That is less work for Redis.
 func WithoutFence() Option {
 	return func(cfg *config) error {
 		cfg.fenced = false

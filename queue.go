@@ -28,7 +28,7 @@ const (
 )
 
 // queue waits for the lock in Redis's queue. It makes the first attempt itself, where none was
-// made. Only ctx ends the wait, or what waiting cannot mend.
+// made. Only ctx ends the wait, or an error that waiting cannot fix.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 	ready := e.waitlist.subscription.join()
 	defer e.waitlist.subscription.leave()

@@ -53,7 +53,7 @@ type handsOn interface {
 type target struct {
 	place
 	token       string        // what proves ownership; empty to inspect
-	callerToken bool          // the caller chose the token, perhaps to recover a lock
+	callerToken bool          // the caller chose the token, which may be to recover a lock
 	timeout     time.Duration // of one command on one node
 	fenced      bool          // the grant needs a fence
 	serverTime  bool          // see WithServerTime

@@ -11,7 +11,7 @@ import (
 )
 
 // poll takes the key's turn in this process and then looks until the lock is granted or ctx is
-// done. Nothing that waiting may mend ends it: Redis may restart meanwhile. refusal is what the
+// done. No error that waiting can fix ends it: Redis may restart meanwhile. refusal is what the
 // first attempt was told.
 func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
 	if !e.turns.take(ctx, r.place.key) {

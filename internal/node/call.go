@@ -27,7 +27,8 @@ type Call struct {
 	// Timeout is how long the call may take, with all its sends.
 	Timeout time.Duration
 
-	// Persist has the call carried out though its caller has left: for up to twice its timeout.
+	// Persist has the call carried out though its caller has left. If there is no reply within the timeout,
+	// it is sent for as long again, without its caller.
 	Persist bool
 
 	// Once forbids to send the call again where an earlier send may have been carried out.
@@ -76,8 +77,8 @@ type Call struct {
 	strayed           bool // Late was told of a send that may be carried out yet
 	overtaken         bool // a call behind it was sent before it landed
 	left              bool // nobody waits for it
-	reported          bool // there is a reply
-	over              bool // it is not sent again
+	heir              bool // another call goes on for it
+	over              bool // there is a reply, and it is not sent again
 }
 
 // A place is where a call is.

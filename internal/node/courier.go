@@ -110,7 +110,7 @@ func (n *Node) loadLocked() *trip {
 		n.mail.remove(c)
 		c.place, c.trip = travelling, t
 		t.calls = append(t.calls, c)
-		end = max(end, c.end())
+		end = max(end, c.deadline)
 		if c.Beside != nil {
 			break
 		}
@@ -128,14 +128,6 @@ func (n *Node) loadLocked() *trip {
 		c.sent = true
 	}
 	return t
-}
-
-// end returns when c ends if nothing ends it sooner.
-func (c *Call) end() time.Duration {
-	if c.Persist {
-		return c.deadline + c.Timeout
-	}
-	return c.deadline
 }
 
 // patience returns how long the client waits for c where the server is silent. Old connections may be

@@ -41,10 +41,6 @@ const (
 
 	// singleCouriers is how many calls are under way at once where a courier carries one call.
 	singleCouriers = 500
-
-	// mostWrittenOff limits the couriers that wait for go-redis though their calls have ended, where a
-	// courier carries batches. Each of them occupies a connection of the client's pool.
-	mostWrittenOff = 16
 )
 
 // The pause before a call is sent again doubles from firstPause to lastPause, with jitter.
@@ -88,7 +84,8 @@ func New(client redis.UniversalClient) *Node {
 	n.mail.link = func(c *Call) *link { return &c.inMail }
 	n.watched.link = func(c *Call) *link { return &c.inWatched }
 	if plain, ok := client.(*redis.Client); ok {
-		n.pipelined, n.most, n.mostLost = plain, couriers, mostWrittenOff
+		// Each courier that was written off occupies a connection of the pool.
+		n.pipelined, n.most, n.mostLost = plain, couriers, max(couriers, plain.Options().PoolSize)
 	}
 	return n
 }
@@ -142,13 +139,16 @@ func (n *Node) Do(ctx context.Context, c *Call) Reply {
 // Post puts c into the mailbox and returns at once. A call is posted once. ctx lends its values to a
 // call that travels alone, and nothing else.
 func (n *Node) Post(ctx context.Context, c *Call) {
-	c.node, c.ctx = n, ctx
-	now := n.now()
-	c.deadline = now + c.Timeout
+	c.ctx = ctx
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.postLocked(c, n.now())
+}
+
+func (n *Node) postLocked(c *Call, now time.Duration) {
+	c.node, c.deadline = n, now+c.Timeout
 	if c.Ordered && n.queueInLaneLocked(c, now) {
-		n.watchLocked(c, now+c.Timeout/2)
+		n.watchLocked(c, min(now+c.Timeout/2, c.ahead.deadline))
 		return
 	}
 	n.watchLocked(c, c.deadline)
@@ -168,7 +168,7 @@ func (c *Call) Cancel(err error) {
 func (c *Call) Leave() {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
-	c.left = !c.reported
+	c.left = !c.over
 }
 
 // leave returns the reply of a caller whose context ended with err.
@@ -176,7 +176,7 @@ func (c *Call) leave(err error) Reply {
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if c.reported {
+	if c.over {
 		return c.reply
 	}
 	if c.trouble != nil {
@@ -204,20 +204,6 @@ func (n *Node) dispatchLocked() {
 	}
 }
 
-// reportLocked makes r the reply, once.
-func (c *Call) reportLocked(r Reply) {
-	if c.reported {
-		return
-	}
-	c.reported, c.reply = true, r
-	switch {
-	case c.done != nil:
-		c.done <- struct{}{}
-	case c.Report != nil:
-		c.Report <- c
-	}
-}
-
 // endLocked ends c: it is not sent again, and what it still brings about is late. r is the reply unless
 // there is one.
 func (n *Node) endLocked(c *Call, r Reply) {
@@ -226,7 +212,6 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	}
 	c.over = true
 	n.watched.remove(c)
-	r.Resent = c.unclear
 	switch c.place {
 	case mailed:
 		n.mail.remove(c)
@@ -238,10 +223,17 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	default:
 		n.leaveLaneLocked(c)
 	}
-	if r.Err != nil && c.place != travelling && !c.unclear && !Answered(r.Err) {
+	if r.Err != nil && c.place != travelling && !c.unclear && !c.heir && !Answered(r.Err) {
 		r.Err = notDone(r.Err)
 	}
-	c.reportLocked(r)
+	r.Resent = c.unclear
+	c.reply = r
+	switch {
+	case c.done != nil:
+		c.done <- struct{}{}
+	case c.Report != nil:
+		c.Report <- c
+	}
 }
 
 // writeOffLocked gives up waiting for the courier of t, so that another takes its place.
@@ -316,7 +308,7 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 	switch {
 	case c.place == queued && now < c.deadline:
 		n.passLaneLocked(c.ahead)
-	case !c.reported:
+	default:
 		if n.heard < c.deadline-c.Timeout {
 			n.silent = true
 		}
@@ -325,13 +317,13 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		if c.trouble == nil {
 			err.Last = n.trouble
 		}
-		if c.Persist {
-			c.reportLocked(Reply{Err: err, Resent: c.unclear})
-			c.due = c.deadline + c.Timeout
-			return
+		if c.Persist && !(c.Once && (c.unclear || c.place == travelling)) {
+			c.heir = true
+			n.postLocked(&Call{
+				Timeout: c.Timeout, Ordered: c.Ordered, Key: c.Key,
+				script: c.script, words: c.words, ctx: c.ctx, unclear: c.unclear || c.place == travelling,
+			}, now)
 		}
 		n.endLocked(c, Reply{Err: err})
-	default:
-		n.endLocked(c, Reply{})
 	}
 }

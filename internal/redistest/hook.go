@@ -7,7 +7,8 @@ import (
 )
 
 // OnProcess is a hook that wraps what a client does with each command, alone or in a pipeline. Commands
-// of a pipeline leave one by one. Transactions, as of TxPipeline, cannot be split: they must not be used.
+// of a pipeline leave one by one. It does not serve transactions, as of TxPipeline, which cannot be split. It
+// also wraps the commands with which the client opens a connection.
 type OnProcess func(next redis.ProcessHook) redis.ProcessHook
 
 // DialHook leaves dialling as it is.

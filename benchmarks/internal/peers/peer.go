@@ -74,11 +74,6 @@ type client struct {
 	plain *redis.Client
 }
 
-// patience bounds what a client reads and writes. go-redis' default is 5 s, which is longer than
-// anybody who holds a lock of 10 s should wait, and than redlatch waits: with less, its operations
-// need no goroutine of their own. It is the same for every peer on go-redis.
-const patience = time.Second
-
 // pipelines are two at a time and short, so that a client writes one while Redis carries out the
 // other: with 256 goroutines everybody on go-redis gets through more than with its default, which is
 // one of up to 300 commands.
@@ -88,9 +83,7 @@ func pipelines() *redis.AutoPipelineOptions {
 
 // connect returns a client of target.
 func connect(target Target) (client, error) {
-	plain := redis.NewClient(&redis.Options{
-		Addr: target.Addr, ReadTimeout: patience, WriteTimeout: patience, AutoPipelineOptions: pipelines(),
-	})
+	plain := redis.NewClient(&redis.Options{Addr: target.Addr, AutoPipelineOptions: pipelines()})
 	if !target.Pipelined {
 		return client{plain, plain}, nil
 	}
