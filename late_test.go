@@ -58,8 +58,9 @@ func TestStragglerThatLandsLastIsUndone(t *testing.T) {
 			for _, source := range []string{acquireSource, legacyAcquireSource} {
 				require.NoError(t, direct.ScriptLoad(t.Context(), source).Err())
 			}
-			require.NoError(t, direct.Do(t.Context(), sent...).Err(), "it lands")
-			require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
+			landed, err := direct.Do(t.Context(), sent...).Result()
+			require.NoError(t, err)
+			require.IsType(t, int64(0), landed, "it takes the key")
 			require.Eventually(t, func() bool { return direct.Exists(t.Context(), "k").Val() == 0 }, 10*time.Second, time.Millisecond)
 		})
 	}
@@ -113,5 +114,33 @@ func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	state.become(over)
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 	require.NoError(t, m.Set("k", "mine"))
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
+}
+
+// TestAcquireThatLandsAfterItsReleaseIsReleased is rule 4: the release of an attempt found nothing, and only
+// then does its acquire arrive.
+func TestAcquireThatLandsAfterItsReleaseIsReleased(t *testing.T) {
+	t.Parallel()
+	m, client, _ := oneNode(t)
+	l, err := NewSetNXPX(client, WithTTL(time.Hour))
+	require.NoError(t, err)
+	require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+	var scripts atomic.Int64
+	let, landed := make(chan struct{}), make(chan struct{})
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if cmd.Name() != "evalsha" || scripts.Add(1) != 1 {
+				return next(ctx, cmd)
+			}
+			defer close(landed)
+			<-let
+			return next(context.Background(), cmd) // go-redis does not heed ctx on the wire
+		}
+	}))
+	_, err = l.TryLock(t.Context(), "k", WithOpTimeout(50*time.Millisecond))
+	require.ErrorContains(t, err, "no reply within 50ms")
+	require.False(t, m.Exists("k"))
+	close(let)
+	<-landed
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }

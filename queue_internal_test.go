@@ -155,3 +155,25 @@ func TestDegradationIsToldOnce(t *testing.T) {
 	require.Equal(t, 1, told)
 	require.True(t, s.isDegraded())
 }
+
+// TestWaiterThatWasNeverQueuedSendsNothing is rule 21: its ctx has ended, so it has no place to give up.
+func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		subscription := l.(*engine).waitlist.subscription
+		subscription.join()
+		defer time.Sleep(10 * time.Second) // the subscription ends
+		defer subscription.leave()
+		synctest.Wait()
+		require.True(t, subscription.isReady())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		before := m.CommandCount()
+		_, err = l.Lock(ctx, "k")
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		require.Equal(t, before, m.CommandCount())
+	})
+}

@@ -1,7 +1,10 @@
 package redlatch
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -9,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // oneNode returns a node with an empty server behind it.
@@ -78,4 +82,35 @@ func TestHealEndsWithTheLease(t *testing.T) {
 func timed(c *node.Call) *node.Call {
 	c.Timeout = time.Minute
 	return c
+}
+
+// TestReleaseFollowsItsAcquireOnAQuorum is rule 4: a refused attempt is released once what it sent has landed.
+// Nobody would release the vote of an acquire that lands after its release.
+func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewRedlock([]redis.UniversalClient{client}, WithOpTimeout(time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+		var scripts atomic.Int64
+		underWay, lands := make(chan struct{}), make(chan struct{})
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if scripts.Add(1) == 1 {
+					close(underWay)
+					<-lands
+				}
+				return next(context.WithoutCancel(ctx), cmd)
+			}
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-underWay; cancel() }()
+		_, err = l.TryLock(ctx, "k")
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		close(lands)
+		synctest.Wait()
+		require.True(t, m.Exists("{k}:fence:k"), "the acquire has landed")
+		require.False(t, m.Exists("k"))
+	})
 }

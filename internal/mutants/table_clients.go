@@ -4,10 +4,14 @@ package main
 var clients = []mutant{
 	{
 		name: "a cluster behind another type taken for one server", rule: "Hand-off", file: "clients.go", in: "internal/system",
-		old: `return client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil`,
-		new: `_, cluster := client.(*redis.ClusterClient)
-	_ = context.Background
-	return cluster`,
+		old:   `case client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil:`,
+		new:   `case reflect.TypeOf(client) == reflect.TypeFor[*redis.ClusterClient]() && context.Background() != nil:`,
 		tests: "TestClusterBehindAnotherType",
+	},
+	{
+		name: "a ring behind another type taken for a cluster", rule: "Hand-off", file: "clients.go",
+		old:   `if v.Type().Field(i).Anonymous && embeds(`,
+		new:   `if !v.Type().Field(i).Anonymous && embeds(`,
+		tests: "TestRingBehindAnotherType",
 	},
 }

@@ -45,9 +45,9 @@ var fences = []mutant{
 		tests: "TestClusterKeepsALockInOneSlot",
 	},
 	{
-		name: "a script that the server forgot", rule: "SetNXPX", file: "node.go",
-		old:   `case s != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):`,
-		new:   `case s != nil && redis.HasErrorPrefix(err, "NO SCRIPT"):`,
+		name: "a script that the server forgot", rule: "SetNXPX", file: "internal/node/courier.go",
+		old:   `redis.HasErrorPrefix(err, "NOSCRIPT")`,
+		new:   `redis.HasErrorPrefix(err, "NO SCRIPT")`,
 		tests: conformance + "SCRIPT FLUSH",
 	},
 }

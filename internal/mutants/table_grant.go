@@ -10,10 +10,10 @@ var grants = []mutant{
 	},
 	{
 		name: "one token for all attempts of a wait", rule: "1, 4", file: "engine.go",
-		old: `l, err := e.lease(r, r.cfg.token)`,
-		new: `l, err := e.lease(r, r.cfg.token)
+		old: `a, err := e.newAttempt(r)`,
+		new: `a, err := e.newAttempt(r)
 	kept := *r.cfg
-	kept.token = l.claim.token
+	kept.token = a.params.token
 	r.cfg = &kept`,
 		tests: "TestEveryAttemptHasATokenOfItsOwn",
 	},
@@ -37,24 +37,25 @@ var grants = []mutant{
 	},
 	{
 		name: "a deadline measured from the reply", rule: "2", file: "engine.go",
-		old: `g, err := l.engine.strategy.acquire(ctx, c)`,
-		new: `g, err := l.engine.strategy.acquire(ctx, c)
-	start = l.engine.now()`,
+		old: `got, err := a.engine.strategy.acquire(ctx, p)`,
+		new: `got, err := a.engine.strategy.acquire(ctx, p)
+	start = a.engine.now()`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
 		name: "a renewal measured from the reply", rule: "2", file: "renewal.go",
-		old: `err := l.engine.strategy.extend(ctx, &c)`,
-		new: `err := l.engine.strategy.extend(ctx, &c)
+		old: `err := l.engine.strategy.extend(ctx, p)`,
+		new: `err := l.engine.strategy.extend(ctx, p)
 	start = l.engine.now()`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
 		name: "an adoption measured from the reply", rule: "2", file: "engine.go",
-		old: `if err := e.strategy.extend(ctx, &l.claim); err != nil {`,
-		new: `err = e.strategy.extend(ctx, &l.claim)
-	start = e.now()
-	if err != nil {`,
+		old: `replicaTimeout: r.cfg.replicaTimeout,
+	})`,
+		new: `replicaTimeout: r.cfg.replicaTimeout,
+	})
+	start = e.now()`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
@@ -71,14 +72,14 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow grant kept", rule: "2", file: "engine.go",
-		old:   `return nil, g, errSlow`,
+		old:   `return nil, got, errSlow`,
 		new:   `_ = errSlow`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
 		name: "a slow grant not given back", rule: "2", file: "engine.go",
-		old:   `if !surelyNot(err) && !l.claim.chosen {`,
-		new:   `if !surelyNot(err) && !l.claim.chosen && !errors.Is(err, ErrLost) {`,
+		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
+		new:   `if !knownNotDone(err) && !a.params.callerToken && !errors.Is(err, ErrLost) {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -94,37 +95,28 @@ var grants = []mutant{
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
-		name: "a plain acquire that refuses its own token", rule: "3", file: "operations.go",
-		old: `if err != nil || reply != nil {`,
-		new: `if err == nil && reply == nil {
-		err = ErrNotAcquired
-	}
-	if err != nil || reply != nil {`,
+		name: "a command that is not sent again", rule: "3", file: "internal/node/courier.go",
+		old:   `if retry && !c.over {`,
+		new:   `if false && retry {`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
-		name: "a command that is not sent again", rule: "3", file: "node.go",
-		old:   `if j.here || !again ||`,
-		new:   `if true || !again ||`,
-		tests: "TestLostReplyIsNotLostOwnership",
-	},
-	{
-		name: "the client sends again without our knowing", rule: "3, 7", file: "node.go",
+		name: "the client sends again without our knowing", rule: "3, 7", file: "internal/node/courier.go",
 		old:   `func (once) NoRetry() bool { return true }`,
 		new:   `func (once) NoRetry() bool { return false }`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
-		name: "an unclear attempt that is not undone", rule: "3", file: "engine.go",
-		old:   `l.engine.undo(ctx, &l.claim)`,
-		new:   `_ = l.engine.undo`,
-		tests: "TestUndoIsDetachedFromItsCtx|TestAttemptThatWasPerhapsSentIsUndone",
+		name: "an attempt of unknown outcome that is not released", rule: "3", file: "engine.go",
+		old:   `a.undo(ctx, &a.params.target, "")`,
+		new:   `_ = a.undo`,
+		tests: "TestReleaseOutlivesItsCtx|TestAttemptThatWasPerhapsSentIsUndone",
 	},
 	{
-		name: "an acquire that was sent counts as never sent", rule: "3", file: "node.go",
-		old:   `if never && !resent {`,
-		new:   `if never {`,
-		tests: "TestSendKnowsWhatMayHaveBeenCarriedOut",
+		name: "an acquire that was sent counts as never sent", rule: "3", file: "internal/node/node.go", in: "internal/node",
+		old:   `c.place != travelling && !c.unclear && !c.heir`,
+		new:   `c.place != travelling && !c.heir`,
+		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
 		name: "an acquire that comes again shortens the lease", rule: "4", file: "acquire.lua",
@@ -145,22 +137,45 @@ var grants = []mutant{
 		tests: conformance + "Extend lengthens",
 	},
 	{
-		name: "a straggler that is not released", rule: "4", file: "set_nx_px.go",
-		old: `return s.node.do(ctx, acquire, c, form{undo: undo})`,
-		new: `_ = undo
-	return s.node.do(ctx, acquire, c, form{})`,
-		tests: "TestStragglerThatLandsAfterTheCleanUpIsReleased",
+		name: "a late acquire that is not released", rule: "4", file: "set_nx_px.go",
+		old:   `c.Late = func(r node.Reply) { s.late(ctx, p, r) }`,
+		new:   `_ = s.late`,
+		tests: "TestStragglerThatLandsLastIsUndone",
 	},
 	{
-		name: "a straggler undone although the token was chosen", rule: "4", file: "set_nx_px.go",
-		old:   `undo = s.leave`,
-		new:   `_ = s.leave`,
-		tests: "TestStragglerWithAChosenTokenStays",
+		name: "a late acquire released although the caller chose the token", rule: "4", file: "set_nx_px.go",
+		old: `if p.callerToken && p.entry == "" {
+		return`,
+		new: `if p.callerToken && p.entry == "" {
+		fresh := *p
+		fresh.callerToken = false
+		p = &fresh`,
+		tests: "TestLateAcquireOfAChosenTokenIsLeft",
 	},
 	{
-		name: "an attempt undone although the token was chosen", rule: "4", file: "engine.go",
-		old:   `if !surelyNot(err) && !l.claim.chosen {`,
-		new:   `if !surelyNot(err) {`,
+		name: "a late acquire releases the lock with its place although the caller chose the token", rule: "4", file: "set_nx_px.go",
+		old: `if p.callerToken {
+			undo.token = ""`,
+		new: `if false {
+			undo.token = ""`,
+		tests: "TestLateAcquireOfAChosenTokenIsLeft",
+	},
+	{
+		name: "a late legacy acquire released although the caller chose the token", rule: "4", file: "legacy_setnx.go",
+		old:   `if !p.callerToken { // else it may be for a lock of before`,
+		new:   `if true { // else it may be for a lock of before`,
+		tests: "TestLegacyStragglerWithAChosenTokenStays",
+	},
+	{
+		name: "a late vote released although the caller chose the token", rule: "4", file: "redlock.go",
+		old:   `if !p.callerToken { // else it may be the token`,
+		new:   `if true { // else it may be the token`,
+		tests: "TestLateGrant",
+	},
+	{
+		name: "an attempt released although the caller chose the token", rule: "4", file: "engine.go",
+		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
+		new:   `if !knownNotDone(err) {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -178,22 +193,10 @@ var grants = []mutant{
 		tests: conformance + "Extend lengthens",
 	},
 	{
-		name: "a plain SET whose reply was lost is forgotten", rule: "4", file: "operations.go",
-		old:   `resent && errors.As(err, never)`,
-		new:   `resent && never == nil`,
-		tests: "TestLostSet",
-	},
-	{
 		name: "a key without a TTL", rule: "6", file: "acquire.lua",
 		old:   `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`,
 		new:   `redis.call('SET', KEYS[1], ARGV[1])`,
 		tests: conformance + "Inspect tells",
-	},
-	{
-		name: "a plain key without a TTL", rule: "6", file: "operations.go",
-		old:   `"nx", "px", &ttl))`,
-		new:   `"nx"))`,
-		tests: plainOnes + "Inspect tells",
 	},
 	{
 		name: "a fence counter without a TTL", rule: "6", file: "acquire.lua",

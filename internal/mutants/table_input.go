@@ -17,7 +17,7 @@ var inputs = []mutant{
 	},
 	{
 		name: "a key of another type does not end the lock", rule: "19", file: "operations.go",
-		old:   `case errors.Is(err, errOtherData):`,
+		old:   `case errors.Is(r.Err, node.ErrOtherData):`,
 		new:   `case false:`,
 		tests: conformance + "a stranger's list",
 	},
@@ -40,7 +40,7 @@ var inputs = []mutant{
 		tests: conformance + "bad input",
 	},
 	{
-		name: "trouble in a script of Redis 6 taken for final", rule: "16", file: "advice.go",
+		name: "trouble in a script of Redis 6 taken for final", rule: "16", file: "internal/node/hints.go", in: "internal/node",
 		old:   `strings.HasPrefix(said, "ERR Error running script")`,
 		new:   `false`,
 		tests: "TestAnswersAreReadAlikeFromEveryServer",

@@ -46,8 +46,8 @@ var queues = []mutant{
 	},
 	{
 		name: "a handed lock trusted for longer than it is kept", rule: "2", file: "queue.go",
-		old:   `length := validity(d.claim, r.cfg.drift)`,
-		new:   `length := validity(l.claim.ttl, r.cfg.drift)`,
+		old:   `length := validity(d.claim, a.r.cfg.drift)`,
+		new:   `length := validity(a.params.ttl, a.r.cfg.drift)`,
 		tests: "TestHandedLockIsClaimed/fixed",
 	},
 	{
@@ -69,16 +69,16 @@ var queues = []mutant{
 		tests: "TestHandoverIsReadStrictly",
 	},
 	{
-		name: "a hand-off found by its token only", rule: "Hand-off", file: "lobby.go",
-		old: `in := b.rooms[h.key]
+		name: "a hand-off found by its token only", rule: "Hand-off", file: "waitlist.go",
+		old: `in := b.keys[h.key]
 	if in == nil {
 		return
 	}`,
-		new: `var in *room
-	for _, r := range b.rooms {
-		for _, w := range r.waiters {
-			if w.token == h.token && (in == nil || r != b.rooms[h.key]) {
-				in = r
+		new: `var in *keyQueue
+	for _, q := range b.keys {
+		for _, w := range q.waiters {
+			if w.token == h.token && (in == nil || q != b.keys[h.key]) {
+				in = q
 			}
 		}
 	}
@@ -89,19 +89,19 @@ var queues = []mutant{
 	},
 	{
 		name: "a token's next waiter has the place of its last", rule: "17", file: "queue.go",
-		old:   `e.lobby.waiters.Add(1)`,
+		old:   `e.waitlist.waiters.Add(1)`,
 		new:   `1`,
 		tests: "TestNextWaiterWithAToken",
 	},
 	{
 		name: "a lock that was handed to another place of its token leaves its own", rule: "17", file: "queue.go",
-		old:   `if l.claim.chosen { // perhaps`,
-		new:   `if false { // perhaps`,
+		old:   `if p.callerToken { // it may be`,
+		new:   `if false { // it may be`,
 		tests: "TestNextWaiterWithAToken",
 	},
 	{
 		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "queue.go",
-		old:   `if c.chosen {`,
+		old:   `if t.callerToken {`,
 		new:   `if false {`,
 		tests: "TestWaiterWithAChosenToken",
 	},
@@ -118,14 +118,14 @@ var queues = []mutant{
 		tests: "TestHopelessGrants",
 	},
 	{
-		name: "a lost queue is forgotten", rule: "15", file: "lobby.go",
+		name: "a lost queue is forgotten", rule: "15", file: "waitlist.go",
 		old:   `other.queued = false`,
 		new:   ``,
 		tests: "TestLostQueueIsRemembered",
 	},
 	{
 		name: "what no replica confirmed ends a wait", rule: "18", file: "queue.go",
-		old:   `if r.attempts == 1 || !vain(err) {`,
+		old:   `if r.attempts == 1 || !regranted(err) {`,
 		new:   `if true {`,
 		tests: "TestUnconfirmedWaiter",
 	},

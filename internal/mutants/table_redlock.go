@@ -9,56 +9,64 @@ var quorums = []mutant{
 		tests: "TestEvenNumberOfNodesNeedsMoreThanHalf",
 	},
 	{
-		name: "one server votes twice", rule: "Redlock", file: "twins.go",
-		old:   `r.twins.CompareAndSwap(nil, &err)`,
+		name: "one server votes twice", rule: "Redlock", file: "identity.go",
+		old:   `d.twins.CompareAndSwap(nil, &err)`,
 		new:   `_ = err`,
 		tests: "TestTwoClientsOfOneServerAreRefused",
 	},
 	{
-		name: "a refused claim that is not taken back", rule: "Redlock", file: "redlock.go",
-		old:   `r.takeBack(ctx, c, t)`,
+		name: "a refused attempt that is not taken back", rule: "Redlock", file: "redlock.go",
+		old:   `r.takeBack(ctx, p, t)`,
 		new:   `_ = r.takeBack`,
 		tests: "TestErrorWaitsUntilItIsCertain",
 	},
 	{
 		name: "held by one counts as held", rule: "Redlock", file: "redlock.go",
-		old:   `case t.count(yes)+t.count(held) >= r.quorum:`,
-		new:   `case t.count(held) > 0:`,
+		old:   `case t.count(yes)+t.count(heldByAnother) >= r.quorum:`,
+		new:   `case t.count(heldByAnother) > 0:`,
 		tests: "TestErrorWaitsUntilItIsCertain",
 	},
 	{
-		name: "a straggler of a lost lock stays", rule: "4", file: "job.go",
-		old:   `case life.lost() && err == nil && !g.found:`,
-		new:   `case false:`,
+		name: "a late vote of a lost lock stays", rule: "4", file: "late.go",
+		old:   `return err == nil && !got.alreadyHeld`,
+		new:   `return false`,
 		tests: "TestStragglerOfALostLockIsReleased",
 	},
 	{
-		name: "a burst is shed", rule: "Redlock", file: "crew.go",
-		old:   `longSilence = 500 * time.Millisecond`,
-		new:   `longSilence = -time.Millisecond`,
-		tests: "TestBurstOnHealthyNodesIsNotShed",
+		name: "late votes of a granted lock are not looked at", rule: "4", file: "redlock.go",
+		old: `if !t.answers[i].there {
+				c.Leave()`,
+		new: `if false {
+				c.Leave()`,
+		tests: "TestStragglerOfALostLockIsReleased",
+	},
+	{
+		name: "a release on a quorum overtakes the acquire", rule: "4", file: "redlock.go",
+		old:   `c.Key, c.Ordered = t.key, true`,
+		new:   `c.Key = t.key`,
+		tests: "TestReleaseFollowsItsAcquire",
 	},
 	{
 		name: "the first vote is the fence", rule: "Fencing", file: "agree.go",
-		old:   `counts[j.grant.fence] >= r.quorum {`,
-		new:   `counts[j.grant.fence] >= 1 {`,
+		old:   `if counts[vote]++; counts[vote] >= r.quorum {`,
+		new:   `if counts[vote]++; counts[vote] >= 1 {`,
 		tests: "TestFencesOfAQuorumGrow",
 	},
 	{
 		name: "the largest vote is the fence", rule: "Fencing", file: "agree.go",
 		old: `for {
-		try := *c`,
+		try := fence`,
 		new: `if fence > 0 {
 		return fence, nil
 	}
 	for {
-		try := *c`,
+		try := fence`,
 		tests: "TestFencesOfAQuorumGrow",
 	},
 	{
 		name: "fences of a quorum by the microsecond", rule: "Fencing", file: "redlock.go",
-		old:   `ask.grain, ask.keep = quorumGrain, c.chosen`,
-		new:   `ask.grain, ask.keep = 1, c.chosen`,
+		old:   `acquireCall(p, quorumGrain, p.callerToken)`,
+		new:   `acquireCall(p, 1, p.callerToken)`,
 		tests: "TestFenceCostsNoExtraRoundTrip",
 	},
 	{
@@ -87,20 +95,24 @@ var quorums = []mutant{
 	},
 	{
 		name: "an adoption heals", rule: "Redlock", file: "redlock.go",
-		old:   `if c.trusted != nil {`,
-		new:   `if true {`,
+		old: `if p.lease != nil {`,
+		new: `if p.lease == nil {
+			now := readClocks()
+			p.lease = &lease{attempt: &attempt{engine: &engine{now: readClocks}}, start: now, length: p.ttl}
+		}
+		if true {`,
 		tests: "TestAdoptedLockIsHealed",
 	},
 	{
 		name: "a heal once the lease has ended", rule: "11", file: "heal.go",
-		old:   `if !c.trusted() {`,
-		new:   `if false {`,
+		old:   `left := p.lease.left()`,
+		new:   `left := max(p.lease.left(), p.timeout)`,
 		tests: "TestHealEndsWithTheLease",
 	},
 	{
 		name: "a chosen token keeps its minority", rule: "15", file: "redlock.go",
-		old:   `all := !c.chosen || t.count(held) > len(r.nodes)-r.quorum`,
-		new:   `all := !c.chosen`,
+		old:   `all := !p.callerToken || t.count(heldByAnother) > len(r.nodes)-r.quorum`,
+		new:   `all := !p.callerToken`,
 		tests: "TestLateGrantOfARefusedTokenIsReleased",
 	},
 	{
@@ -110,85 +122,61 @@ var quorums = []mutant{
 		tests: "TestSilentNodesAreNotWaitedForInVain",
 	},
 	{
-		name: "a node that answers again stays silent", rule: "Redlock", file: "crew.go",
-		old:   `c.heard, c.missed = time.Now(), false`,
-		new:   `c.heard = time.Now()`,
-		tests: "TestSilentNodesAreNotWaitedForInVain",
-	},
-	{
-		name: "silence that the timer alone notes", rule: "15", file: "crew.go",
-		old:   `c.missLocked(j) // before`,
-		new:   `_ = j // before`,
-		tests: "TestLateTimerHidesNoSilence",
+		name: "a node that answers again stays silent", rule: "Redlock", file: "internal/node/courier.go", in: "internal/node",
+		old:   `n.heard, n.silent = n.now(), false`,
+		new:   `n.heard = n.now()`,
+		tests: "TestSilentIsANode",
 	},
 	{
 		name: "late grants of a refused quorum are forgotten", rule: "Redlock", file: "redlock.go",
-		old:   `if j != nil && surelyNot(j.err) ||`,
-		new:   `if j == nil || surelyNot(j.err) ||`,
+		old:   `if all && errors.As(t.calls[i].Reply().Err, new(*node.NotDone)) {`,
+		new:   `if all || errors.As(t.calls[i].Reply().Err, new(*node.NotDone)) {`,
 		tests: "TestLateGrantOfARefusedTokenIsReleased",
 	},
 	{
-		name: "a lane without an end", rule: "Redlock", file: "crew.go",
-		old:   `if busy && c.crowdedLocked(j.claim.key) {`,
-		new:   `if false {`,
-		tests: "TestLaneOfAHungNode",
-	},
-	{
-		name: "a burst beside a stuck job is shed", rule: "Redlock", file: "crew.go",
-		old:   `c.silentSince(c.full)`,
-		new:   `c.silentSince(time.Time{})`,
-		tests: "TestBurstBesideAStuckJob",
-	},
-	{
-		name: "a busy key keeps its worker", rule: "Redlock", file: "crew.go",
-		old:   `c.waiting = append(c.waiting, behind[0])`,
-		new:   `return behind[0]`,
-		tests: "TestBusyKey",
-	},
-	{
 		name: "a vote of before is made to last", rule: "15", file: "redlock.go",
-		old:   `ask.grain, ask.keep = quorumGrain, c.chosen`,
-		new:   `ask.grain = quorumGrain`,
+		old:   `acquireCall(p, quorumGrain, p.callerToken)`,
+		new:   `acquireCall(p, quorumGrain, false)`,
 		tests: "TestChosenTokensDoNotKeepEachOtherOutWithADeadNode",
 	},
 	{
 		name: "votes of before that end before the lease", rule: "2", file: "redlock.go",
-		old:   `if err == nil && c.chosen && t.found() {`,
+		old:   `if err == nil && p.callerToken && alreadyHeld(t) {`,
 		new:   `if false {`,
 		tests: "TestRecoveredLock",
 	},
 	{
 		name: "new votes of a chosen token stay", rule: "15", file: "redlock.go",
-		old:   `!all && (!granted || j.grant.found)`,
+		old:   `!all && (!granted || a.value.alreadyHeld)`,
 		new:   `!all`,
 		tests: "TestNewVotesOfAChosenToken",
 	},
 	{
 		name: "votes of before are given back", rule: "4", file: "redlock.go",
-		old:   `!all && (!granted || j.grant.found)`,
+		old:   `!all && (!granted || a.value.alreadyHeld)`,
 		new:   `!all && !granted`,
 		tests: "TestNewVotesOfAChosenToken",
 	},
 	{
-		name: "twins may be adopted from", rule: "Redlock", file: "redlock.go",
-		old:   `r.identified(acquire), r.identified(extend), r.identified(inspect)`,
-		new:   `r.identified(acquire), extend, inspect`,
+		name: "twins may be adopted from", rule: "Redlock", file: "identity.go",
+		old:   `if r.Err == nil && d.ids[i].Load() == nil {`,
+		new:   `if _, acquiring := any(none).(acquireReply); acquiring && r.Err == nil && d.ids[i].Load() == nil {`,
 		tests: "TestTwoClientsOfOneServerAreNoQuorum",
 	},
 	{
-		name: "a server that is loading taken for one that does not tell", rule: "Redlock", file: "twins.go",
-		old:   `(!answered(err) || passing(err))`,
-		new:   `!answered(err)`,
+		name: "a server that is loading taken for one that does not tell", rule: "Redlock", file: "internal/node/courier.go",
+		old:   `failed != nil && (!Answered(failed) || retryable(failed))`,
+		new:   `failed != nil && !Answered(failed)`,
 		tests: "TestServerThatCannotTell",
 	},
 	{
 		name: "an ended ctx asks the nodes", rule: "17", file: "redlock.go",
-		old: `return grant{}, &undone{ctxError(ctx)}
+		old: `return &node.NotDone{Err: node.CtxError(ctx)}
 	}
-	ask`,
+	return nil`,
 		new: `_ = 0
 	}
-	ask`,
+	return nil`,
 		tests: "TestEndedCtxSendsNothing",
 	},
 	{
@@ -198,21 +186,9 @@ var quorums = []mutant{
 		tests: "TestHungNodeDelaysNoInspect",
 	},
 	{
-		name: "the acquire of a shed release stays", rule: "4", file: "job.go",
-		old:   `case life.shed.Load() && !j.claim.chosen:`,
-		new:   `case false:`,
-		tests: "TestShedReleaseLeavesNoOrphan",
-	},
-	{
-		name: "jobs that nobody waits for keep their room", rule: "Redlock", file: "crew.go",
-		old:   `needless := j.settled.Load() && !j.last`,
-		new:   `needless := false`,
-		tests: "TestShedReleaseLeavesNoOrphan",
-	},
-	{
 		name: "a lost reply taken for a recovery", rule: "Redlock", file: "redlock.go",
-		old:   `if err == nil && c.chosen && t.found() {`,
-		new:   `if err == nil && t.found() {`,
+		old:   `if err == nil && p.callerToken && alreadyHeld(t) {`,
+		new:   `if err == nil && alreadyHeld(t) {`,
 		tests: "TestLostReplyIsNoRecovery",
 	},
 }

@@ -4,8 +4,8 @@ package main
 var renewals = []mutant{
 	{
 		name: "a renewal that comes late", rule: "12", file: "lease.go",
-		old:   `l.cfg.ttl/3`,
-		new:   `2*l.cfg.ttl/3`,
+		old:   `l.r.cfg.ttl/3`,
+		new:   `2*l.r.cfg.ttl/3`,
 		tests: "TestHourOfRenewals",
 	},
 	{
@@ -24,8 +24,8 @@ var renewals = []mutant{
 	},
 	{
 		name: "an unclear renewal that waits for the next one", rule: "12", file: "renewal.go",
-		old:   `pause := c.bound/4 + rand.N(c.bound/2+1)`,
-		new:   `pause := l.cfg.ttl/3 + 0*rand.N(c.bound)`,
+		old:   `pause := p.timeout/4 + rand.N(p.timeout/2+1)`,
+		new:   `pause := l.r.cfg.ttl/3 + 0*rand.N(p.timeout)`,
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
 	{

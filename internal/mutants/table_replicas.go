@@ -4,16 +4,16 @@ package main
 var replicas = []mutant{
 	{
 		name: "a grant without its replicas", rule: "Replicas", file: "replicas.go",
-		old:   `case got.replicas < c.replicas:`,
+		old:   `case got < int64(replicas):`,
 		new:   `case false:`,
 		tests: "TestTooFewReplicas",
 	},
 	{
-		name: "WAIT on another connection", rule: "Replicas", file: "replicas.go",
-		old: `_ = pipe.Process(j, once{wait})
-	_, _ = pipe.Exec(j) // each command has its own error`,
-		new: `_, _ = pipe.Exec(j)
-	_ = client.Process(j, once{wait})`,
+		name: "WAIT on another connection", rule: "Replicas", file: "internal/node/courier.go",
+		old: `_ = pipe.Process(t, once{c.beside})
+	_, err := pipe.Exec(t)`,
+		new: `_, err := pipe.Exec(t)
+	_ = client.Process(t, once{c.beside})`,
 		tests: "TestTooFewReplicas",
 	},
 	{
@@ -24,10 +24,8 @@ var replicas = []mutant{
 	},
 	{
 		name: "Adopt asks no replicas", rule: "Replicas", file: "set_nx_px.go",
-		old: `if c.replicas > 0 {
-		_, err := s.node.start`,
-		new: `if false {
-		_, err := s.node.start`,
+		old:   `s.confirmed(ctx, extendCall(p), p.place, p.replicas, p.replicaTimeout)`,
+		new:   `s.confirmed(ctx, extendCall(p), p.place, 0, p.replicaTimeout)`,
 		tests: "TestAdoptedLockIsOnReplicas",
 	},
 	{

@@ -10,8 +10,8 @@ var waits = []mutant{
 	},
 	{
 		name: "a refusal that does not tell the holder's lease", rule: "15", file: "operations.go",
-		old:   `g.left = max(milliseconds(left), time.Millisecond)`,
-		new:   `g.left = 0`,
+		old:   `a.left = max(milliseconds(left), time.Millisecond)`,
+		new:   `a.left = 0`,
 		tests: "TestCrashedHolderCostsItsTTL",
 	},
 	{
@@ -22,14 +22,14 @@ var waits = []mutant{
 	},
 	{
 		name: "trouble that ctx outlasted is forgotten", rule: "16", file: "engine.go",
-		old:   `case r.end != nil && !errors.As(err, new(*cutShort)):`,
-		new:   `case ctx.Err() != nil && !errors.As(err, new(*cutShort)):`,
+		old:   `case endedBy(ctx, err) && !errors.As(err, new(*node.CutShort)):`,
+		new:   `case ctx.Err() != nil && !errors.As(err, new(*node.CutShort)):`,
 		tests: "TestTroubleIsNotForgottenWhileItIsUndone",
 	},
 	{
 		name: "one node's data ends a wait for the others", rule: "18", file: "errors.go",
-		old:   `errors.Is(err, errOtherData) ||`,
-		new:   `strings.Contains(err.Error(), "WRONGTYPE") ||`,
+		old:   `errors.Is(err, node.ErrOtherData) ||`,
+		new:   `errors.Is(err, node.ErrOtherData) || strings.Contains(err.Error(), "WRONGTYPE") ||`,
 		tests: "TestOneNodesDataEndsNoWait",
 	},
 	{
@@ -43,9 +43,9 @@ var waits = []mutant{
 	{
 		name: "trouble ends a place in the queue", rule: "16", file: "queue.go",
 		old: `trouble = err
-			e.lobby.troubled`,
+			e.waitlist.onError`,
 		new: `return nil, err
-			e.lobby.troubled`,
+			e.waitlist.onError`,
 		tests: "TestWaitTellsWhatTroubledIt",
 	},
 	{
@@ -57,15 +57,18 @@ var waits = []mutant{
 	{
 		name: "a place in the queue does not tell what troubled it", rule: "16", file: "queue.go",
 		old: `trouble = err
-			e.lobby.troubled`,
+			e.waitlist.onError`,
 		new: `_ = err
-			e.lobby.troubled`,
+			e.waitlist.onError`,
 		tests: "TestWaitTellsWhatTroubledIt",
 	},
 	{
-		name: "ctx not honoured in mid-command", rule: "17", file: "job.go",
-		old:   `j.settle(grant{}, j.cutShort(ctxError(ctx)))`,
-		new:   ``,
+		name: "ctx not honoured in mid-command", rule: "17", file: "internal/node/node.go",
+		old: `case <-ctx.Done():
+		return c.leave(`,
+		new: `case <-ctx.Done():
+		<-done
+		return c.leave(`,
 		tests: "TestCtxEndsACallInMidCommand/client",
 	},
 	{
@@ -92,14 +95,14 @@ var waits = []mutant{
 	},
 	{
 		name: "trouble taken for a refusal", rule: "16", file: "engine.go",
-		old:   `case r.end != nil && !errors.As(err, new(*cutShort)):`,
-		new:   `case r.end != nil:`,
+		old:   `case endedBy(ctx, err) && !errors.As(err, new(*node.CutShort)):`,
+		new:   `case endedBy(ctx, err):`,
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
 		name: "trouble taken for a refusal in the queue", rule: "16", file: "queue.go",
-		old:   `case first && errors.As(err, new(*cutShort)):`,
-		new:   `case false:`,
+		old:   `case first && errors.As(err, new(*node.CutShort)):`,
+		new:   `case first && errors.As(err, new(*gaveUp)):`,
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{

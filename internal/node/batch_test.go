@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -104,11 +105,15 @@ func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 			within(Command("set", fmt.Sprint("k", i), i), 300*time.Millisecond))
 	}
 	all := together(t, n, calls...)
+	var notDone []string // the others may be under way
 	for i := 0; i < len(all); i += 3 {
 		require.NoError(t, all[i].wait(t).Err)
 		r := all[i+2].wait(t)
 		require.ErrorContains(t, r.Err, "no reply within 300ms: READONLY")
 		require.False(t, r.Resent, "it was refused each time")
+		if errors.As(r.Err, new(*NotDone)) {
+			notDone = append(notDone, fmt.Sprint("k", i/3))
+		}
 		require.ErrorContains(t, r.Err, "this server is a replica")
 	}
 	require.NoError(t, client.SlaveOf(t.Context(), "NO", "ONE").Err())
@@ -118,7 +123,10 @@ func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 		require.Equal(t, int64(1), r.Value)
 		require.False(t, r.Resent)
 	}
-	require.Empty(t, client.Keys(t.Context(), "k*").Val())
+	requireIdle(t, n)
+	for _, key := range notDone {
+		require.Zero(t, client.Exists(t.Context(), key).Val())
+	}
 }
 
 // TestCutBatchIsSentAgain is rule 7: each call of it, and each knows that it may have been carried out. One
@@ -256,4 +264,43 @@ func (k *keeper) requireUnchanged(t *testing.T) {
 		<-ctx.Done()
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 	}
+}
+
+// TestAnswerEndsACall is rule 7: what the server refuses for good is not sent again.
+func TestAnswerEndsACall(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	g := newGate()
+	g.open()
+	client.AddHook(g.hook())
+	n := New(client)
+	require.True(t, Answered(n.Do(t.Context(), within(Command("get"), limit)).Err))
+	require.Nil(t, n.Do(t.Context(), within(Command("get", "nothing"), limit)).Value)
+	requireIdle(t, n)
+	var sent []string
+	for len(g.sent) > 0 {
+		if b := <-g.sent; b[0][0] == "get" {
+			sent = append(sent, strings.Join(b[0], " "))
+		}
+	}
+	require.Equal(t, []string{"get", "get nothing"}, sent)
+}
+
+// TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut is rule 8: the server does not have the script of a release
+// whose caller left before that was known.
+func TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := faultproxy.New(t, s.Network(), s.Addr())
+	direct := s.Client(t)
+	n := New(p.Client(t))
+	require.NoError(t, direct.Set(t.Context(), "k", "mine", 0).Err())
+	require.NoError(t, n.Do(t.Context(), within(Command("ping"), limit)).Err)
+	p.Delay(4 * time.Second)
+	c := within(Eval(NewScript("release.lua", "return redis.call('DEL', KEYS[1])"), 1, "k"), 3*time.Second)
+	c.Persist = true
+	require.ErrorContains(t, n.Do(t.Context(), c).Err, "no reply within 3s")
+	p.Heal()
+	eventually(t, "it is released", func() bool { return direct.Exists(t.Context(), "k").Val() == 0 })
+	requireIdle(t, n)
 }

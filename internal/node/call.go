@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // A Script is sent by its SHA-1, and as a whole to a server that does not have it. It takes data as KEYS
@@ -59,13 +57,11 @@ type Call struct {
 	node   *Node
 	ctx    context.Context // lends its values
 
-	cmd, beside *redis.Cmd // of the newest send; only its courier uses them
-
 	// Guarded by node.mu. The reply may be read once it was reported. Instants are those of Node.now.
 	deadline          time.Duration
 	due               time.Duration // when the timer looks at the call; 0: never
 	pause             time.Duration // before the last time it was sent again
-	trip              *trip         // while travelling
+	trip              *trip         // while travelling: the newest
 	done              chan struct{} // receives a value when there is a reply; nil: Report does
 	trouble           error         // why it was sent again, last
 	reply             Reply
@@ -73,6 +69,7 @@ type Call struct {
 	inMail, inWatched link
 	place             place
 	sent              bool // at least once
+	shared            bool // a trip that it went on without may still use it
 	unclear           bool // a send that failed may have been carried out
 	strayed           bool // Late was told of a send that may be carried out yet
 	overtaken         bool // a call behind it was sent before it landed

@@ -13,17 +13,20 @@ import (
 // calls have, and so go-redis does not wait for a connection any longer.
 type trip struct {
 	context.Context // the only call's, for its values
-	calls           []*Call
-	only            [1]*Call // holds calls where there is one
+	passengers      []passenger
+	only            [1]passenger // holds passengers where there is one
 	deadline        time.Time
 	done            chan struct{} // closed when the trip is over, or written off
 
-	// timeout is how long the client may write and read, where it can be told; zero: as its options say.
-	timeout time.Duration
-
 	// Guarded by Node.mu.
-	live       int // calls that have not ended
+	live       int // calls that have not ended, nor gone on without it
 	writtenOff bool
+}
+
+// A passenger is a call on one trip. Only the courier uses the commands.
+type passenger struct {
+	call        *Call
+	cmd, beside *redis.Cmd
 }
 
 func (t *trip) Deadline() (time.Time, bool) { return t.deadline, true }
@@ -100,71 +103,67 @@ func (n *Node) loadLocked() *trip {
 		return nil
 	}
 	t := &trip{Context: context.Background(), done: make(chan struct{})}
-	t.calls = t.only[:0]
+	t.passengers = t.only[:0]
 	var end time.Duration
 	most := longestBatch
 	if n.pipelined == nil || n.silent {
 		most = 1
 	}
-	for ; c != nil && len(t.calls) < most && (c.Beside == nil || len(t.calls) == 0); c = n.mail.first {
+	for ; c != nil && len(t.passengers) < most && (c.Beside == nil || len(t.passengers) == 0); c = n.mail.first {
 		n.mail.remove(c)
-		c.place, c.trip = travelling, t
-		t.calls = append(t.calls, c)
+		if n.silent {
+			c.hurryLocked()
+		}
+		c.place, c.trip, c.sent = travelling, t, true
+		t.passengers = append(t.passengers, passenger{call: c})
 		end = max(end, c.deadline)
 		if c.Beside != nil {
 			break
 		}
 	}
 	t.deadline = n.begin.Add(end)
-	t.live = len(t.calls)
+	t.live = len(t.passengers)
 	if t.live == 1 {
-		c = t.calls[0]
-		t.Context = c.ctx
-		if n.silent && n.pipelined != nil {
-			t.timeout = c.patience()
-		}
-	}
-	for _, c := range t.calls {
-		c.sent = true
+		t.Context = t.passengers[0].call.ctx
 	}
 	return t
 }
 
-// patience returns how long the client waits for c where the server is silent. Old connections may be
-// dead while new ones work, so the first gets a quarter of the time, and leaves the rest to the next.
-func (c *Call) patience() time.Duration {
-	left := c.deadline - c.node.now()
-	if !c.sent && c.Beside == nil && !c.Once {
-		left /= 4
+// hurryLocked limits the first send of c where the server is silent. Old connections may be dead while new
+// ones work, so the first gets a quarter of the time, and leaves the rest to the next.
+func (c *Call) hurryLocked() {
+	if c.sent || c.Beside != nil || c.Once {
+		return
 	}
-	return max(left, time.Millisecond)
+	now := c.node.now()
+	c.due = now + (c.deadline-now)/4
+	c.node.fireByLocked(c.due)
 }
 
 // carry sends the commands of t and waits for the replies.
 func (n *Node) carry(t *trip) {
-	client := n.client
-	if t.timeout > 0 {
-		client = n.pipelined.WithTimeout(t.timeout)
-	}
-	if len(t.calls) == 1 {
-		c := t.calls[0]
-		c.cmd = redis.NewCmd(t, c.words...)
-		if c.Beside != nil {
-			c.beside = redis.NewCmd(t, c.Beside...)
-			carryBoth(t, client, c)
-			return
+	for i := range t.passengers {
+		p := &t.passengers[i]
+		p.cmd = redis.NewCmd(t, p.call.words...)
+		if p.call.Beside != nil {
+			p.beside = redis.NewCmd(t, p.call.Beside...)
 		}
-		process(t, client, c.cmd)
+	}
+	if len(t.passengers) == 1 {
+		if p := &t.passengers[0]; p.beside != nil {
+			carryBoth(t, n.client, p)
+		} else {
+			process(t, n.client, p.cmd)
+		}
 		return
 	}
-	pipe := client.Pipeline()
-	for _, c := range t.calls {
-		c.cmd = redis.NewCmd(t, c.words...)
-		_ = pipe.Process(t, once{c.cmd})
+	pipe := n.client.Pipeline()
+	for i := range t.passengers {
+		_ = pipe.Process(t, once{t.passengers[i].cmd})
 	}
 	_, err := pipe.Exec(t)
-	for _, c := range t.calls {
-		unanswered(c.cmd, err)
+	for i := range t.passengers {
+		unanswered(t.passengers[i].cmd, err)
 	}
 }
 
@@ -191,72 +190,91 @@ func unanswered(cmd *redis.Cmd, err error) {
 var errNoReply = errors.New("the client has read no reply")
 
 // carryBoth sends both commands of c. They share a connection where the client can say which.
-func carryBoth(t *trip, client redis.UniversalClient, c *Call) {
+func carryBoth(t *trip, client redis.UniversalClient, p *passenger) {
 	cluster, clustered := client.(*redis.ClusterClient)
 	if clustered {
-		master, err := cluster.MasterForKey(t, c.Key)
+		master, err := cluster.MasterForKey(t, p.call.Key)
 		if err != nil {
-			c.cmd.SetErr(err)
+			p.cmd.SetErr(err)
 			return
 		}
 		client = master
 	}
 	if _, one := client.(*redis.Client); !one {
-		process(t, client, c.cmd)
-		process(t, client, c.beside)
+		process(t, client, p.cmd)
+		process(t, client, p.beside)
 		return
 	}
 	pipe := client.Pipeline()
-	_ = pipe.Process(t, once{c.cmd})
-	_ = pipe.Process(t, once{c.beside})
+	_ = pipe.Process(t, once{p.cmd})
+	_ = pipe.Process(t, once{p.beside})
 	_, err := pipe.Exec(t)
-	unanswered(c.cmd, err)
-	unanswered(c.beside, err)
-	if err := c.cmd.Err(); clustered && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+	unanswered(p.cmd, err)
+	unanswered(p.beside, err)
+	if err := p.cmd.Err(); clustered && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
 		cluster.ReloadState(t)
-		c.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err)) //nolint:errorlint // as an answer of Redis it would be final
+		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err)) //nolint:errorlint // as an answer of Redis it would be final
 	}
 }
 
-// landLocked does with the calls of t what their replies ask for. It returns what their Late is to be told.
+// landLocked does with the calls of t what came of them. It returns what their Late is to be told.
 func (n *Node) landLocked(t *trip) (stragglers []late) {
 	if !t.writtenOff {
 		close(t.done)
 	}
-	for _, c := range t.calls {
-		c.trip, c.place = nil, landed
-		r, v := n.judgeLocked(c)
-		r.Overtaken = !c.Ordered || c.overtaken
-		if c.Late != nil && (v == final && (c.over || c.left) || v == straying) {
-			stragglers = append(stragglers, late{c.Late, r})
+	for i := range t.passengers {
+		c := t.passengers[i].call
+		o := n.readLocked(&t.passengers[i])
+		o.reply.Overtaken = !c.Ordered || c.overtaken
+		aboard := c.trip == t // else it went on without this trip
+		strays := o.mayLand && !c.strayed
+		c.strayed = c.strayed || strays
+		if c.Late != nil && (c.over || strays || !aboard && o.reply.Err != nil || c.left && !o.again) {
+			stragglers = append(stragglers, late{c.Late, o.reply})
 		}
-		if c.over {
-			n.leaveLaneLocked(c)
-		} else if v == final {
-			n.endLocked(c, r) // the last use of c: its caller may reuse it
+		if aboard {
+			c.trip, c.place, c.due = nil, landed, c.deadline
+		}
+		switch {
+		case c.over:
+			if aboard {
+				n.leaveLaneLocked(c)
+			}
+		case o.reply.Err == nil:
+			n.endLocked(c, o.reply) // the last use of c: its caller may reuse it
+		case !aboard:
+		case o.whole:
+			c.sendWhole()
+			c.place = mailed
+			n.mail.pushFront(c)
+			n.dispatchLocked()
+		case o.again:
+			n.retryLocked(c, o.reply.Err)
+		default:
+			n.endLocked(c, o.reply)
 		}
 	}
 	return stragglers
 }
 
-// A verdict is what the last send of a call means for it.
-type verdict int
+// An outcome is what came of one send of a call.
+type outcome struct {
+	reply   Reply
+	again   bool // another send may succeed
+	whole   bool // with the source of the script
+	mayLand bool // see MayLand
+}
 
-const (
-	final    verdict = iota // the reply is that of the call
-	again                   // the call is sent once more, or has ended
-	straying                // likewise, and the send may be carried out yet
-)
-
-// judgeLocked reads what came of the last send of c.
-func (n *Node) judgeLocked(c *Call) (Reply, verdict) {
-	err := c.cmd.Err()
+// readLocked reads what came of one send.
+func (n *Node) readLocked(p *passenger) outcome {
+	c := p.call
+	err := p.cmd.Err()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
 	var failed error // of the second command
-	if err == nil && c.beside != nil {
-		if failed = c.beside.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
+	if err == nil && p.beside != nil {
+		if failed = p.beside.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
 			err = failed
 		}
 	}
@@ -264,38 +282,21 @@ func (n *Node) judgeLocked(c *Call) (Reply, verdict) {
 	if err == nil || answered {
 		n.heard, n.silent = n.now(), false
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		n.trouble = nil
-		r := Reply{Value: c.cmd.Val(), Resent: c.unclear}
-		if c.beside != nil {
-			r.Beside = &Reply{Value: c.beside.Val(), Err: Explain(failed)}
+		o := outcome{reply: Reply{Value: p.cmd.Val(), Resent: c.unclear}}
+		if p.beside != nil {
+			o.reply.Beside = &Reply{Value: p.beside.Val(), Err: Explain(failed)}
 		}
-		return r, final
-	case c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && !c.over:
-		c.sendWhole()
-		c.place = mailed
-		n.mail.pushFront(c)
-		n.dispatchLocked()
-		return Reply{}, again
+		return o
 	}
 	possibly := !answered && !notSent(err)
-	c.unclear = c.unclear || possibly || failed != nil // the first command was carried out
-	retry := retryable(err) && !(c.Once && c.unclear)
-	err = Explain(err)
-	r, v := Reply{Err: err, Resent: c.unclear}, final
-	if retry && !c.over {
-		n.retryLocked(c, err)
-		v = again
+	c.unclear = c.unclear || possibly || failed != nil // then the first command was carried out
+	whole := c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
+	return outcome{
+		reply:   Reply{Err: Explain(err), Resent: c.unclear},
+		again:   whole || retryable(err) && (!c.Once || !c.unclear),
+		whole:   whole,
+		mayLand: possibly && timedOut(err),
 	}
-	if possibly && timedOut(err) {
-		if c.strayed && v == again {
-			return r, v
-		}
-		c.strayed = true
-		if v == again {
-			v = straying
-		}
-	}
-	return r, v
 }

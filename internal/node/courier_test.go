@@ -114,6 +114,7 @@ func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
+		n.mostLost = 8
 		var notDone int
 		const calls = 100
 		for i := range calls {

@@ -84,17 +84,34 @@ func New(client redis.UniversalClient) *Node {
 	n.mail.link = func(c *Call) *link { return &c.inMail }
 	n.watched.link = func(c *Call) *link { return &c.inWatched }
 	if plain, ok := client.(*redis.Client); ok {
-		// Each courier that was written off occupies a connection of the pool.
-		n.pipelined, n.most, n.mostLost = plain, couriers, max(couriers, plain.Options().PoolSize)
+		o := plain.Options()
+		n.pipelined, n.most = plain, couriers
+		n.mostLost = max(couriers, o.PoolSize+pipelinePool(o.PipelinePoolSize)) // then no connection is left
 	}
 	return n
 }
 
-// NewSlow returns a node whose calls may take long, such as WAIT: more of them are under way at once.
+// NewSlow returns a node whose calls may take long, such as WAIT: more of them are under way at once. Half
+// of the client's connections are left to others.
 func NewSlow(client redis.UniversalClient) *Node {
 	n := New(client)
-	n.most = singleCouriers
+	switch client := client.(type) {
+	case *redis.Client:
+		o := client.Options()
+		n.most = max(1, (o.PoolSize+pipelinePool(o.PipelinePoolSize))/2)
+	case *redis.ClusterClient: // all calls may go to one master
+		o := client.Options()
+		n.most = max(1, (o.PoolSize+pipelinePool(o.PipelinePoolSize))/2)
+	}
 	return n
+}
+
+// pipelinePool returns how many connections a client has for pipelines, by its option.
+func pipelinePool(size int) int {
+	if size == 0 {
+		return redis.DefaultPipelinePoolSize
+	}
+	return max(size, 0)
 }
 
 // now returns this instant: how long the node has been there, and at least 1.
@@ -126,7 +143,7 @@ func (n *Node) Do(ctx context.Context, c *Call) Reply {
 	case <-done:
 		n.dones.Put(done)
 		r := c.reply
-		if r.Err == nil { // else a timer may have it
+		if r.Err == nil && !c.shared { // else a timer or a courier may have it
 			*c = Call{}
 			calls.Put(c)
 		}
@@ -217,9 +234,7 @@ func (n *Node) endLocked(c *Call, r Reply) {
 		n.mail.remove(c)
 		n.leaveLaneLocked(c)
 	case travelling:
-		if c.trip.live--; c.trip.live == 0 {
-			n.writeOffLocked(c.trip)
-		}
+		n.getOffLocked(c.trip)
 	default:
 		n.leaveLaneLocked(c)
 	}
@@ -233,6 +248,13 @@ func (n *Node) endLocked(c *Call, r Reply) {
 		c.done <- struct{}{}
 	case c.Report != nil:
 		c.Report <- c
+	}
+}
+
+// getOffLocked notes that a call on t has ended, or has gone on without it.
+func (n *Node) getOffLocked(t *trip) {
+	if t.live--; t.live == 0 {
+		n.writeOffLocked(t)
 	}
 }
 
@@ -266,6 +288,11 @@ func (n *Node) retryLocked(c *Call, err error) {
 func (n *Node) watchLocked(c *Call, at time.Duration) {
 	c.due = at
 	n.watched.push(c)
+	n.fireByLocked(at)
+}
+
+// fireByLocked has the timer fire at an instant or earlier.
+func (n *Node) fireByLocked(at time.Duration) {
 	if n.fires == 0 || at < n.fires {
 		n.fireAtLocked(at)
 	}
@@ -308,6 +335,11 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 	switch {
 	case c.place == queued && now < c.deadline:
 		n.passLaneLocked(c.ahead)
+	case c.place == travelling && now < c.deadline: // its first send, while the server is silent
+		c.due, c.unclear, c.shared = c.deadline, true, true
+		n.getOffLocked(c.trip)
+		c.trip = nil
+		n.sendLocked(c)
 	default:
 		if n.heard < c.deadline-c.Timeout {
 			n.silent = true

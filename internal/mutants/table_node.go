@@ -1,0 +1,430 @@
+package main
+
+// nodes are mistakes about running commands, and about acquires that land late.
+var nodes = []mutant{
+	{
+		name: "a call that ended is sent all the same", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old: `n.mail.remove(c)
+		n.leaveLaneLocked(c)`,
+		new:   `n.leaveLaneLocked(c)`,
+		tests: "TestCallThatWasNeverSentNeverIs",
+	},
+	{
+		name: "a call that ended in its pause is sent again", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old: `if !c.over {
+			n.sendLocked(c)`,
+		new: `if true {
+			n.sendLocked(c)`,
+		tests: "TestPersistentCallGoesOn",
+	},
+	{
+		name: "Late is not told that a call failed after its end", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if retry && !c.over {`,
+		new:   `if retry {`,
+		tests: "TestEndedCallThatFailsIsLate",
+	},
+	{
+		name: "a call whose ctx has ended is sent", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   `if ctx.Err() != nil && !c.Persist {`,
+		new:   `if false {`,
+		tests: "TestEndedCtxNeverSends",
+	},
+	{
+		name: "a call under way passes for not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   `c.place != travelling && !c.unclear`,
+		new:   `!c.unclear`,
+		tests: "TestOutcomeOfACallUnderWayIsOpen",
+	},
+	{
+		name: "a cut connection passes for never sent", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `c.unclear = c.unclear || possibly || failed != nil`,
+		new:   `c.unclear = c.unclear || possibly && timedOut(err) || failed != nil`,
+		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
+	},
+	{
+		name: "a refusal makes an earlier send one that was not carried out", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `c.unclear = c.unclear || possibly || failed != nil`,
+		new:   `c.unclear = possibly || failed != nil`,
+		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
+	},
+	{
+		name: "a first command that was carried out passes for not done", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `c.unclear = c.unclear || possibly || failed != nil`,
+		new:   `c.unclear = c.unclear || possibly`,
+		tests: "TestSecondCommandIsPartOfItsCall",
+	},
+	{
+		name: "a call that another goes on for passes for not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   `!c.unclear && !c.heir && `,
+		new:   `!c.unclear && `,
+		tests: "TestPersistentCallThatWasNeverSentIsOpen",
+	},
+	{
+		name: "an answer of the server passes for not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   ` && !Answered(r.Err) {`,
+		new:   ` {`,
+		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
+	},
+	{
+		name: "Resent is not set", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		old: `r.Resent = c.unclear
+`,
+		new: `r.Resent = false
+`,
+		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
+	},
+	{
+		name: "a call that ends without a reply does not say that it was sent before", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		old: `r.Resent = c.unclear
+`,
+		new:   ``,
+		tests: "TestCallWithoutAReplySaysThatItWasSent",
+	},
+	{
+		name: "the ctx of a command never ends", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		old: `if !t.writtenOff {
+		close(t.done)`,
+		new: `if false {
+		close(t.done)`,
+		tests: "TestHookSeesWordsThatStay|TestOnlyCallOfABatch",
+	},
+	{
+		name: "a reply after the end of its call is not late", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   `v == final && (c.over || c.left)`,
+		new:   `v == final && c.left`,
+		tests: "TestOutcomeOfACallUnderWayIsOpen",
+	},
+	{
+		name: "a reply after Leave is not late", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   `v == final && (c.over || c.left)`,
+		new:   `v == final && c.over`,
+		tests: "TestReplyToACallThatWasLeftIsLate|TestCallThatWasLeftGoesOn",
+	},
+	{
+		name: "a reply in time is late too", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   `v == final && (c.over || c.left)`,
+		new:   `v == final`,
+		tests: "TestReplyToACallThatWasLeftIsLate",
+	},
+	{
+		name: "Late is not told that a send may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   `(c.over || c.left) || v == straying)`,
+		new:   `(c.over || c.left))`,
+		tests: "TestLateKnowsOnceOfASendThatMayLand",
+	},
+	{
+		name: "Late is told twice that a send may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if c.strayed && v == again {`,
+		new:   `if false {`,
+		tests: "TestLateKnowsOnceOfASendThatMayLand",
+	},
+	{
+		name: "a failed dial passes for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if possibly && timedOut(err) {`,
+		new:   `if timedOut(err) {`,
+		tests: "TestLateKnowsOnceOfASendThatMayLand",
+	},
+	{
+		name: "a call that was overtaken does not say so", rule: "22", file: "internal/node/lane.go", in: "internal/node",
+		old: `c.overtaken = true
+		behind.due`,
+		new:   `behind.due`,
+		tests: "TestEndedCallHoldsUpTheNext",
+	},
+	{
+		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/node.go", in: "internal/node",
+		old: `if c.Persist {
+		return Reply{Err: err}`,
+		new: `if false {
+		return Reply{Err: err}`,
+		tests: "TestPersistentCallGoesOn",
+	},
+	{
+		name: "a release ends with its timeout", rule: "22", file: "internal/node/node.go", in: "internal/node",
+		old:   `if c.Persist && !(c.Once`,
+		new:   `if false && !(c.Once`,
+		tests: "TestPersistentCallGoesOn",
+	},
+	{
+		name: "a release that may have been carried out is sent again although the caller chose the token", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `retry := retryable(err) && !(c.Once && c.unclear)`,
+		new:   `retry := retryable(err)`,
+		tests: "TestOnceIsNotSentAgain",
+	},
+	{
+		name: "another call goes on for a release with a chosen token that is under way", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		old:   `!(c.Once && (c.unclear || c.place == travelling))`,
+		new:   `!(c.Once && c.unclear)`,
+		tests: "TestOnceIsNotSentAgainWhileItIsUnderWay",
+	},
+	{
+		name: "a release with a chosen token that is never sent is forgotten", rule: "22", file: "internal/node/node.go", in: "internal/node",
+		old:   `c.Persist && !(c.Once && (c.unclear || c.place == travelling))`,
+		new:   `c.Persist && !c.Once`,
+		tests: "TestPersistentCallThatWasNeverSentIsOpen",
+	},
+	{
+		name: "a release with a chosen token is sent again like any other", rule: "23", file: "operations.go",
+		old:   `t.callerToken && t.token != ""`,
+		new:   `false`,
+		tests: "TestReleaseOfAChosenToken",
+	},
+	{
+		name: "BUSY is final", rule: "23", file: "internal/node/errors.go", in: "internal/node",
+		old:   `"BUSY ", `,
+		new:   ``,
+		tests: "TestRetryableRefusals|TestLongScript",
+	},
+	{
+		name: "a failed dial is final", rule: "23", file: "internal/node/errors.go", in: "internal/node",
+		old: `return true
+	}
+	return !errors.Is(err, redis.ErrClosed)`,
+		new: `return false
+	}
+	return !errors.Is(err, redis.ErrClosed)`,
+		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
+	},
+	{
+		name: "calls are sent again without a pause", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old:   `c.pause = min(max(2*c.pause, firstPause), lastPause)`,
+		new:   `c.pause = time.Microsecond`,
+		tests: "TestPersistentCallGoesOn",
+	},
+	{
+		name: "a script that is sent whole overwrites the words of the first send", rule: "Clients", file: "internal/node/call.go", in: "internal/node",
+		old:   `c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)`,
+		new:   `c.words[0], c.words[1] = "eval", &c.script.source`,
+		tests: "TestHookSeesWordsThatStay",
+	},
+	{
+		name: "a pipeline that failed passes for nil replies", rule: "21", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if cmd.Err() != nil || cmd.Val() != nil {`,
+		new:   `if true {`,
+		tests: "TestHookThatFailsIsTriedAgain",
+	},
+	{
+		name: "a deferred command taken for carried out", rule: "Clients", file: "internal/node/courier.go", in: "internal/system",
+		old:   `_ = cmd.Err() // of a deferred pipeline: it waits until the command is carried out`,
+		new:   ``,
+		tests: "TestDeferredPipelinesAreServed",
+	},
+	{
+		name: "a batch has the values of its first caller", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if t.live == 1 {`,
+		new:   `if t.live >= 1 {`,
+		tests: "TestOnlyCallOfABatchLendsItsCtx",
+	},
+	{
+		name: "a call with a second command travels in a batch", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		old:   `&& (c.Beside == nil || len(t.calls) == 0);`,
+		new:   `;`,
+		tests: "TestCallWithASecondCommandTravelsAlone",
+	},
+	{
+		name: "a timeout does not say what its call met", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		old:   `Last: c.trouble}`,
+		new:   `}`,
+		tests: "TestNoReplySaysWhy|TestPersistentCallGoesOn",
+	},
+	{
+		name: "a timeout does not say what others met", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		old:   `err.Last = n.trouble`,
+		new:   `_ = n.trouble`,
+		tests: "TestNoReplySaysWhy",
+	},
+	{
+		name: "a timeout says what others met before an answer", rule: "16", file: "internal/node/courier.go", in: "internal/node",
+		old:   `n.trouble = nil`,
+		new:   ``,
+		tests: "TestReplyOfTheServerEndsTheTrouble",
+	},
+	{
+		name: "the end of ctx does not say what its call met", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		old: `if c.trouble != nil {
+		err = &CutShort`,
+		new: `if false {
+		err = &CutShort`,
+		tests: "TestPersistentCallGoesOn",
+	},
+	{
+		name: "the end of a dial from within passes for that of ctx", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		old:   `if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {`,
+		new:   `if errors.Is(err, context.Canceled) || true {`,
+		tests: "TestDialThatTimesOutIsNotTheCallersEnd",
+	},
+	{
+		name: "an ordered call does not wait for the one before it", rule: "4", file: "internal/node/lane.go", in: "internal/node",
+		old:   `if before == nil {`,
+		new:   `if before == nil || true {`,
+		tests: "TestOrderedCallsAreSentOneAfterTheOther",
+	},
+	{
+		name: "an ordered call waits for calls on other keys", rule: "24", file: "internal/node/lane.go", in: "internal/node",
+		old: `before := n.lanes[c.Key]`,
+		new: `c.Key = ""
+	before := n.lanes[c.Key]`,
+		tests: "TestOrderedCallsAreSentOneAfterTheOther",
+	},
+	{
+		name: "an ordered call waits as long as it can for one that ended", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.passLaneLocked(c.ahead)`,
+		new:   `_ = c.ahead`,
+		tests: "TestEndedCallHoldsUpTheNext",
+	},
+	{
+		name: "a call that timed out keeps its lane", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old: `n.passLaneLocked(c)
+`,
+		new:   ``,
+		tests: "TestCallBehindOneThatTimesOutIsSent",
+	},
+	{
+		name: "a call that lands after its end keeps its lane", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old: `if c.over {
+			n.leaveLaneLocked(c)`,
+		new:   `if c.over {`,
+		tests: "TestEndedCallThatLandsFreesItsLane",
+	},
+	{
+		name: "a call that ends in its lane lets the next one pass", rule: "4", file: "internal/node/lane.go", in: "internal/node",
+		old:   `if behind != nil && ahead == nil {`,
+		new:   `if behind != nil {`,
+		tests: "TestCallThatEndsInItsLaneIsNeverSent",
+	},
+	{
+		name: "a stuck courier is not written off", rule: "21, 24", file: "internal/node/node.go", in: "internal/node",
+		old:   `if c.trip.live--; c.trip.live == 0 {`,
+		new:   `if c.trip.live--; c.trip.live < 0 {`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "a courier that was written off is not replaced", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old: `n.lost++
+	n.dispatchLocked()`,
+		new:   `n.lost++`,
+		tests: "TestCallsInTheMailboxFollowAStuckCourier",
+	},
+	{
+		name: "a courier that was written off counts as busy", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old: `n.busy--
+	n.lost++`,
+		new:   `n.lost++`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "a courier that comes back counts as lost", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old: `n.lost--
+			n.dispatchLocked()`,
+		new:   `n.dispatchLocked()`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "written-off couriers without number", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.busy < n.most && n.lost < n.mostLost`,
+		new:   `n.busy < n.most`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "couriers without number", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.busy < n.most && n.lost < n.mostLost`,
+		new:   `n.lost < n.mostLost`,
+		tests: "TestNothingWaitsForABatchToFill|TestStoppedServer",
+	},
+	{
+		name: "a slow node takes all connections", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old:   `return max(1, (pool+max(pipelines, 0))/2)`,
+		new:   `return singleCouriers`,
+		tests: "TestSlowCallsDoNotHoldUpOthers",
+	},
+	{
+		name: "a silent server is not noticed", rule: "15, 24", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.silent = true`,
+		new:   `_ = n.silent`,
+		tests: "TestSilentIsANode",
+	},
+	{
+		name: "a node that answered during the call is silent", rule: "15", file: "internal/node/node.go", in: "internal/node",
+		old:   `if n.heard < c.deadline-c.Timeout {`,
+		new:   `if true {`,
+		tests: "TestSilentIsANode",
+	},
+	{
+		name: "the first send to a silent server has all the time", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old:   `left /= 4`,
+		new:   `_ = left`,
+		tests: "TestSilentNodeTriesAnotherConnection",
+	},
+	{
+		name: "a release with a chosen token has a quarter of the time", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if !c.sent && c.Beside == nil && !c.Once {`,
+		new:   `if !c.sent && c.Beside == nil {`,
+		tests: "TestOnceWaitsForASlowReplyAfterSilence",
+	},
+	{
+		name: "calls to a silent server travel in batches", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if n.pipelined == nil || n.silent {`,
+		new:   `if n.pipelined == nil {`,
+		tests: "TestSilentNodeTriesAnotherConnection",
+	},
+	{
+		name: "a late acquire that its release overtook stays", rule: "4", file: "late.go",
+		old:   `return overtaken`,
+		new:   `return false`,
+		tests: "TestLateAcquireIsReleased",
+	},
+	{
+		name: "a late acquire that its release follows is released twice", rule: "4", file: "late.go",
+		old:   `return overtaken`,
+		new:   `return true`,
+		tests: "TestLateAcquireIsReleased",
+	},
+	{
+		name: "an acquire that may land later is not looked for", rule: "4", file: "late.go",
+		old:   `if node.MayLand(err) {`,
+		new:   `if false {`,
+		tests: "TestStragglerThatLandsLastIsUndone",
+	},
+	{
+		name: "a lock that is held is released like a late acquire", rule: "4", file: "late.go",
+		old:   `if s.settled() {`,
+		new:   `if s.settled() || s.is(held) {`,
+		tests: "TestLateAcquireIsLeftToUnlock",
+	},
+	{
+		name: "a late acquire is released before Unlock has released it", rule: "7", file: "late.go",
+		old:   `if s.settled() {`,
+		new:   `if s.settled() || s.is(releasing) {`,
+		tests: "TestLateAcquireIsNotReleasedBeforeUnlock",
+	},
+	{
+		name: "an adopter's lock is released like a late acquire", rule: "4", file: "late.go",
+		old:   `if s.settled() {`,
+		new:   `if s.settled() || s.is(lost) {`,
+		tests: "TestAdoptedLock",
+	},
+	{
+		name: "a late acquire is looked for once", rule: "4", file: "late.go",
+		old:   `case pause < lastLook:`,
+		new:   `case false:`,
+		tests: "TestLateAcquireIsLeftToUnlock",
+	},
+	{
+		name: "a late acquire is not looked for while the server is silent", rule: "4", file: "late.go",
+		old:   `case n.Silent() && time.Now().Before(end):`,
+		new:   `case false && time.Now().Before(end):`,
+		tests: "TestLateAcquireIsLookedForWhileTheServerIsSilent",
+	},
+	{
+		name: "a late acquire is looked for without an end", rule: "24", file: "late.go",
+		old:   `case n.Silent() && time.Now().Before(end):`,
+		new:   `case n.Silent() && !end.IsZero():`,
+		tests: "TestLateAcquireIsLookedForWhileTheServerIsSilent",
+	},
+	{
+		name: "a waiter that was never queued leaves the queue", rule: "21", file: "queue.go",
+		old:   `case sent:`,
+		new:   `case true:`,
+		tests: "TestWaiterThatWasNeverQueued",
+	},
+}

@@ -1,0 +1,141 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestMessagesSayWhatToDo: what a new user gets wrong ends in a message that says what to do. A refusal that
+// may pass ends with the timeout.
+func TestMessagesSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartTCP(t)
+	client := s.Client(t)
+	push := NewScript("push.lua", "return redis.call('LPUSH', KEYS[1], 'x')")
+	refusal := func(o *redis.Options, c *Call) string {
+		client := redis.NewClient(o)
+		defer client.Close()
+		r := New(client).Do(t.Context(), within(c, time.Second))
+		require.Error(t, r.Err)
+		return r.Err.Error()
+	}
+	require.NoError(t, client.Set(t.Context(), "text", "theirs", 0).Err())
+	const other = "WRONGTYPE Operation against a key holding the wrong kind of value (the key, or one that the lock " +
+		"keeps beside it, holds other data: take another key or WithKeyPrefix)"
+	require.Equal(t, other, refusal(s.Options(), Eval(push, 1, "text")))
+	require.Equal(t, other, refusal(s.Options(), Command("lpush", "text", "x")))
+
+	replica := redistest.StartReplica(t, s)
+	require.Regexp(t, `^no reply within 1s: READONLY [^(]* \(this server is a replica: connect the client to the primary\)$`,
+		refusal(replica.Options(), Eval(push, 1, "k")))
+
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.Equal(t, "OOM command not allowed when used memory > 'maxmemory' (Redis is full: raise its maxmemory)",
+		refusal(s.Options(), Command("set", "k", "v")))
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+
+	require.NoError(t, client.ACLSetUser(t.Context(), "reader", "on", ">right", "~*", "+@read").Err())
+	o := s.Options()
+	o.Username, o.Password = "reader", "right"
+	require.Regexp(t, `NOPERM .* \(SECURITY.md has the rights that a lock needs\)$`, refusal(o, Command("set", "k", "v")))
+	o.Password = "wrong"
+	require.Regexp(t, `WRONGPASS .* \(the client's Username or Password is wrong\)$`, refusal(o, Command("get", "k")))
+	require.NoError(t, client.ConfigSet(t.Context(), "requirepass", "secret").Err())
+	require.Regexp(t, `NOAUTH .* \(give the client the password of its user\)$`, refusal(s.Options(), Command("get", "k")))
+}
+
+// TestAnswersAreReadAlikeFromEveryServer: Redis 6 and miniredis put what a script says behind where it says
+// it, later versions before.
+func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
+	for said, want := range map[string]string{
+		"WRONGTYPE Operation": "WRONGTYPE Operation",
+		"WRONGTYPE Operation script: ba3d4e, on @user_script:21.":                                         "WRONGTYPE Operation",
+		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation":                "WRONGTYPE Operation",
+		"ERR Error running script (call to f_ba3d4e): @user_script:1: @user_script: 1: -READONLY":         "READONLY",
+		"ERR Error compiling script (new function): :10: WRONGTYPE Operation\nstack traceback:\n\t[G]: ?": "WRONGTYPE Operation",
+		"ERR Error running script": "ERR Error running script",
+	} {
+		require.Equal(t, want, spoken(answer(said)), said)
+		require.Equal(t, want == "READONLY", retryable(answer(said)), said)
+		require.Equal(t, want == "WRONGTYPE Operation", errors.Is(Explain(answer(said)), ErrOtherData), said)
+	}
+	require.Empty(t, spoken(errors.New("WRONGTYPE")))
+	require.NotErrorIs(t, Explain(errors.New("WRONGTYPE")), ErrOtherData)
+	require.NoError(t, Explain(nil))
+}
+
+// TestRetryableRefusals: the server says itself that the command may succeed later.
+func TestRetryableRefusals(t *testing.T) {
+	for said, want := range map[string]bool{
+		"LOADING Redis is loading the dataset in memory":            true,
+		"BUSY Redis is busy running a script.":                      true,
+		"TRYAGAIN Multiple keys request during rehashing of slot":   true,
+		"CLUSTERDOWN The cluster is down":                           true,
+		"MASTERDOWN Link with MASTER is down":                       true,
+		"NOREPLICAS Not enough good replicas to write.":             true,
+		"ERR max number of clients reached":                         true,
+		"READONLY You can't write against a read only replica.":     true,
+		"BUSYGROUP Consumer Group name already exists":              false,
+		"BUSYKEY Target key name already exists.":                   false,
+		"ERR syntax error":                                          false,
+		"OOM command not allowed when used memory > 'maxmemory'.":   false,
+		"MISCONF Redis is configured to save RDB snapshots":         false,
+		"NOPERM this user has no permissions to run the 'set' comm": false,
+		"NOSCRIPT No matching script. Please use EVAL.":             false,
+		"WRONGTYPE Operation against a key holding the wrong kind":  false,
+		"CROSSSLOT Keys in request don't hash to the same slot":     false,
+	} {
+		require.Equal(t, want, retryable(answer(said)), said)
+	}
+}
+
+// TestLongScriptOfAnotherClientPasses is rule 8: a call that the server refuses as BUSY is sent again until
+// the script has ended, and was surely not carried out before.
+func TestLongScriptOfAnotherClientPasses(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	n := New(s.Client(t))
+	require.NoError(t, direct.Set(t.Context(), "k", "mine", 0).Err())
+	end := runForever(t, s)
+	c := within(Command("del", "k"), limit)
+	p := post(t.Context(), n, c)
+	eventually(t, "the call has met it", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return c.trouble != nil
+	})
+	end()
+	r := p.wait(t)
+	require.NoError(t, r.Err)
+	require.Equal(t, int64(1), r.Value)
+	require.False(t, r.Resent)
+}
+
+// runForever has another client run a script without end, until it is killed.
+func runForever(t *testing.T, s *redistest.Server) (end func()) {
+	t.Helper()
+	direct := s.Client(t)
+	require.NoError(t, direct.ConfigSet(t.Context(), "lua-time-limit", "20").Err())
+	o := s.Options()
+	o.ReadTimeout = -1
+	other := redis.NewClient(o)
+	ended := make(chan error, 1)
+	go func() { ended <- other.Eval(context.Background(), "while true do end", nil).Err() }() // ends with end
+	eventually(t, "the server is busy", func() bool {
+		return redis.HasErrorPrefix(direct.Ping(t.Context()).Err(), "BUSY")
+	})
+	return func() {
+		t.Helper()
+		require.NoError(t, direct.ScriptKill(t.Context()).Err())
+		require.Error(t, <-ended)
+		require.NoError(t, other.Close())
+	}
+}

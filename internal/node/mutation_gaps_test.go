@@ -1,0 +1,210 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestEndedCallThatFailsIsLate is rule 22: the connection breaks after the call has ended. Late gets the error,
+// and nothing is sent again.
+func TestEndedCallThatFailsIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent, cut := make(chan batch, 10), make(chan struct{})
+		n := answered(t, func(b batch) error {
+			sent <- b
+			<-cut
+			return io.EOF
+		})
+		late := make(chan Reply, 10)
+		c := within(Command("set"), time.Second)
+		c.Late = func(r Reply) { late <- r }
+		p := post(t.Context(), n, c)
+		<-sent
+		c.Cancel(errors.New("not needed"))
+		require.Error(t, p.wait(t).Err)
+		require.Empty(t, late)
+		close(cut)
+		r := <-late
+		require.ErrorIs(t, r.Err, io.EOF)
+		require.True(t, r.Resent)
+		time.Sleep(time.Minute)
+		require.Empty(t, late)
+		require.Empty(t, sent)
+		requireIdle(t, n)
+	})
+}
+
+// TestCallWithoutAReplySaysThatItWasSent is rule 23: its first send may have been carried out.
+func TestCallWithoutAReplySaysThatItWasSent(t *testing.T) {
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sends, hang := 0, make(chan struct{})
+				n := answered(t, func(batch) error {
+					if sends++; sends == 1 {
+						return io.EOF
+					}
+					<-hang
+					return nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c := within(Command("set"), time.Second)
+				reply := make(chan Reply, 1)
+				go func() { reply <- n.Do(ctx, c) }() // ends with the call
+				time.Sleep(500 * time.Millisecond)
+				synctest.Wait()
+				end(c, cancel)
+				r := <-reply
+				require.Error(t, r.Err)
+				require.True(t, r.Resent)
+				close(hang)
+			})
+		})
+	}
+}
+
+// TestPersistentCallThatWasNeverSentIsOpen is rule 22: another call goes on for it, so nobody knows what
+// becomes of it.
+func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
+	for name, once := range map[string]bool{"any": false, "one that must not be sent twice": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, g := gated(t)
+				g.occupy(t, n)
+				c := within(Command("del"), time.Second)
+				c.Persist, c.Once = true, once
+				r := n.Do(t.Context(), c)
+				require.ErrorAs(t, r.Err, new(*NoReply))
+				require.False(t, errors.As(r.Err, new(*NotDone)))
+				require.Empty(t, g.sent)
+				g.open()
+				require.Equal(t, batch{{"del"}}, <-g.sent)
+				time.Sleep(time.Minute)
+				require.Empty(t, g.sent)
+			})
+		})
+	}
+}
+
+// TestOnceIsNotSentAgainWhileItIsUnderWay is rule 23: its time is up, and it may be carried out yet.
+func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		c := within(Command("del"), time.Second)
+		c.Persist, c.Once = true, true
+		p := post(t.Context(), n, c)
+		<-g.sent
+		require.ErrorAs(t, p.wait(t).Err, new(*NoReply))
+		time.Sleep(500 * time.Millisecond)
+		require.Empty(t, g.sent)
+		g.open()
+		time.Sleep(time.Minute)
+		require.Empty(t, g.sent)
+	})
+}
+
+// TestDialThatTimesOutIsNotTheCallersEnd is rule 16: the end of a dial matches the error of a ctx, and no ctx
+// of the caller has ended.
+func TestDialThatTimesOutIsNotTheCallersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := *errDial
+		dial.Err = context.DeadlineExceeded
+		n := answered(t, func(batch) error { return &dial })
+		r := n.Do(t.Context(), within(Command("get"), time.Second))
+		require.ErrorAs(t, r.Err, new(*NoReply))
+		require.NotErrorIs(t, r.Err, context.DeadlineExceeded)
+	})
+}
+
+// TestCallBehindOneThatTimesOutIsSent is rule 24: also where it has taken the place of another one meanwhile.
+func TestCallBehindOneThatTimesOutIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		begin := time.Now()
+		post(t.Context(), n, ordered("k", "first", time.Minute))
+		<-g.sent
+		second := post(t.Context(), n, ordered("k", "second", time.Hour))
+		third := post(t.Context(), n, ordered("k", "third", time.Hour))
+		second.Cancel(errors.New("not needed"))
+		require.Equal(t, batch{{"third"}}, <-g.sent)
+		require.Equal(t, time.Minute, time.Since(begin).Truncate(time.Second))
+		g.open()
+		requireOK(t, false, third.wait(t))
+	})
+}
+
+// TestCallsInTheMailboxFollowAStuckCourier is rule 24: nothing needs to be posted for that.
+func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		var stuck []*posted
+		for range couriers {
+			stuck = append(stuck, post(t.Context(), n, within(Command("stuck"), time.Hour)))
+			<-g.sent
+		}
+		next := post(t.Context(), n, within(Command("next"), time.Hour))
+		synctest.Wait()
+		require.Empty(t, g.sent)
+		stuck[0].Cancel(errors.New("not needed"))
+		synctest.Wait()
+		require.Len(t, g.sent, 1)
+		require.Equal(t, batch{{"next"}}, <-g.sent)
+		g.open()
+		requireOK(t, false, next.wait(t))
+	})
+}
+
+// TestOnceWaitsForASlowReplyAfterSilence is rule 23: it is not sent again, so its only send has all the time.
+func TestOnceWaitsForASlowReplyAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		n := answered(t, func(batch) error {
+			if calls.Add(1) == 1 {
+				time.Sleep(10 * time.Second)
+			} else {
+				time.Sleep(500 * time.Millisecond)
+			}
+			return nil
+		})
+		require.Error(t, n.Do(t.Context(), within(Command("ping"), time.Second)).Err)
+		require.True(t, n.Silent())
+		c := within(Command("del"), time.Second)
+		c.Once = true
+		requireOK(t, false, n.Do(t.Context(), c))
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// TestEndedCtxNeverSends is rule 21: not even where a courier is about to look into the mailbox.
+func TestEndedCtxNeverSends(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int64
+	n := answered(t, func(batch) error {
+		sent.Add(1)
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 2000 {
+				if err := n.Do(ctx, within(Command("set"), time.Minute)).Err; !errors.As(err, new(*NotDone)) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	requireIdle(t, n)
+	require.Zero(t, sent.Load())
+}

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestSlowCallsDoNotHoldUpOthers is rule 8: calls on a slow node of a client wait for replicas that do not
+// come, with many of them at once, and those on its other node go on.
+func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 4} { // 0 is go-redis' default
+		t.Run(fmt.Sprint("PoolSize ", size), func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			o := s.Options()
+			o.PoolSize = size
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			fast, slow := New(client), NewSlow(client)
+			direct := s.Client(t)
+			var calls []*posted
+			for i := range 100 {
+				c := within(Command("set", fmt.Sprint("k", i), 1), time.Minute)
+				c.Beside = []any{"wait", 1, 1000}
+				calls = append(calls, post(t.Context(), slow, c))
+			}
+			eventually(t, "some of them wait", func() bool { return blocked(t, direct) > 0 })
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for range 10 {
+						if err := fast.Do(t.Context(), within(Command("ping"), limit)).Err; err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			require.Positive(t, blocked(t, direct), "they still wait, for several seconds in all")
+			r := calls[0].wait(t)
+			requireOK(t, false, r)
+			require.Equal(t, int64(0), r.Beside.Value)
+			for _, p := range calls {
+				p.Cancel(errors.New("not needed"))
+			}
+			require.ErrorAs(t, calls[99].wait(t).Err, new(*NotDone))
+			requireIdle(t, slow)
+			require.Zero(t, direct.Exists(t.Context(), "k99").Val())
+		})
+	}
+}
+
+// blocked returns how many clients wait in a command.
+func blocked(t *testing.T, direct *redis.Client) (n int) {
+	t.Helper()
+	info, err := direct.InfoMap(t.Context(), "clients").Result()
+	require.NoError(t, err)
+	_, err = fmt.Sscan(info["Clients"]["blocked_clients"], &n)
+	require.NoError(t, err)
+	return n
+}
+
+// TestSlowServerHoldsUpNobodyForLonger is rule 8: one command occupies the whole server, and callers end in
+// time or have their reply.
+func TestSlowServerHoldsUpNobodyForLonger(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	client := s.Client(t)
+	n := New(client)
+	require.NoError(t, n.Do(t.Context(), within(Command("ping"), limit)).Err)
+	sleep := NewScript("busy.lua", `
+local begin = redis.call('TIME')
+repeat
+  local now = redis.call('TIME')
+until (now[1] - begin[1]) * 1000000 + now[2] - begin[2] > 600000
+return 1`)
+	slow := post(t.Context(), n, within(Eval(sleep, 0), limit))
+	var wg sync.WaitGroup
+	var patient, impatient sync.Map
+	for i := range 64 {
+		wg.Go(func() {
+			begin := time.Now()
+			if i%2 == 0 {
+				patient.Store(i, n.Do(t.Context(), within(Command("ping"), limit)).Err)
+				return
+			}
+			impatient.Store(i, n.Do(t.Context(), within(Command("ping"), 100*time.Millisecond)).Err)
+			if took := time.Since(begin); took > 400*time.Millisecond+limit/10 {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+	wg.Wait()
+	patient.Range(func(_, err any) bool { require.Nil(t, err); return true })
+	require.Equal(t, int64(1), slow.wait(t).Value)
+	requireIdle(t, n)
+}

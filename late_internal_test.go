@@ -1,0 +1,140 @@
+package redlatch
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestLateAcquireIsReleasedWhereNobodyWantsIt is rule 4. A release that is still to come for the attempt or
+// the lease takes a late acquire along, unless it overtook that.
+func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		states                       []int32
+		err                          error
+		alreadyHeld, overtaken, want bool
+	}{
+		"asked for, or held":                {states: []int32{asking, held}, overtaken: true},
+		"ended, and overtaken":              {states: []int32{refused, releasing, over}, overtaken: true, want: true},
+		"ended, and overtaken, and unknown": {states: []int32{refused, releasing, over}, overtaken: true, err: io.EOF, want: true},
+		"ended, and a release follows":      {states: []int32{refused, releasing, over}},
+		"lost, and new":                     {states: []int32{lost}, want: true},
+		"lost, and the token had it":        {states: []int32{lost}, alreadyHeld: true, overtaken: true},
+		"lost, and unknown":                 {states: []int32{lost}, err: io.EOF, overtaken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, state := range c.states {
+				var s lockState
+				s.become(state)
+				require.Equal(t, c.want, s.unwanted(acquireReply{alreadyHeld: c.alreadyHeld}, c.err, c.overtaken), "state %d", state)
+			}
+		})
+	}
+}
+
+// TestLateReplySaysWhetherAnAdopterMayHaveTheLock is rule 4: after a loss only what is surely new is released.
+func TestLateReplySaysWhetherAnAdopterMayHaveTheLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		read  func(node.Reply) (acquireReply, error)
+		value int64
+		fresh bool
+	}{
+		"granted":              {readAcquire, 7, true},
+		"granted once more":    {readAcquire, -7, false},
+		"healed":               {readHeal, 1, false},
+		"legacy, granted":      {readLegacyAcquire, 1, true},
+		"legacy, taken over":   {readLegacyAcquire, 2, true},
+		"legacy, granted more": {readLegacyAcquire, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := c.read(node.Reply{Value: c.value})
+			require.NoError(t, err)
+			require.Equal(t, c.fresh, !got.alreadyHeld)
+		})
+	}
+}
+
+// TestUnlockAfterACleanUpIsNoLoss is rule 7: a late acquire was released just before the Unlock, whose own
+// release finds nothing.
+func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
+	for _, cleanedUp := range []bool{true, false} {
+		var state *lockState
+		s := &scripted{
+			onAcquire: func(_ context.Context, p *acquireParams) (acquireReply, error) {
+				state = p.state
+				return acquireReply{}, nil
+			},
+			onRelease: func(context.Context, *target, string) error {
+				state.undone.Store(cleanedUp)
+				return ErrLost
+			},
+		}
+		err := granted(t, scriptedLocker(t, s)).Unlock(t.Context())
+		if cleanedUp {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, ErrLost)
+		}
+	}
+}
+
+// TestLateAcquireIsLookedForWhileTheServerIsSilent is rule 4: it may land when the server goes on. The looks
+// come to an end all the same.
+func TestLateAcquireIsLookedForWhileTheServerIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := bubbleRedis(t)
+		silent := make(chan struct{})
+		defer close(silent)
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if cmd.Name() == "echo" {
+					<-silent
+				}
+				return next(ctx, cmd)
+			}
+		}))
+		n := node.New(client)
+		require.Error(t, n.Do(t.Context(), timed(node.Command("echo", "x"))).Err)
+		require.True(t, n.Silent())
+
+		var s lockState
+		s.become(refused)
+		begin := time.Now()
+		looks := make(chan time.Duration, 1000)
+		s.reap(n, func() { looks <- time.Since(begin) })
+		time.Sleep(lookFor - firstLook/2)
+		require.Len(t, looks, int(lookFor/firstLook)-1)
+		time.Sleep(5 * lastLook)
+		require.Greater(t, len(looks), int(lookFor/firstLook))
+		for len(looks) > 0 {
+			<-looks
+		}
+		time.Sleep(time.Minute)
+		require.Empty(t, looks)
+	})
+}
+
+// TestLateAcquireIsNotReleasedBeforeUnlock is rule 7: a release that overtakes that of Unlock would make its
+// answer a loss.
+func TestLateAcquireIsNotReleasedBeforeUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := bubbleRedis(t)
+		var s lockState
+		releases := make(chan struct{}, 10)
+		s.become(releasing)
+		s.reap(node.New(client), func() { releases <- struct{}{} })
+		time.Sleep(2 * firstLook)
+		require.Empty(t, releases)
+		s.become(over)
+		<-releases
+		time.Sleep(3 * lastLook)
+	})
+}

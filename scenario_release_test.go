@@ -1,0 +1,106 @@
+package redlatch_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+)
+
+// TestReleaseOfAChosenTokenIsSentOnce is rule 7: where its first send may have been carried out, or may be
+// yet, a second one could delete the token's next lock. So Unlock fails. A release of a token that nobody
+// else has is sent again.
+func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
+	t.Parallel()
+	const timeout = 400 * time.Millisecond
+	strategies := map[string]func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
+		"SetNXPX":     redlatch.NewSetNXPX,
+		"LegacySetNX": redlatch.NewLegacySetNX,
+		"Redlock": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+			return redlatch.NewRedlock([]redis.UniversalClient{c}, opts...)
+		},
+	}
+	for fault, f := range map[string]struct {
+		strike func(p *faultproxy.Proxy)
+		heal   func(p *faultproxy.Proxy)
+		done   bool // the first send is carried out
+		silent bool // Unlock waits for its whole time
+	}{
+		"the request is lost": {
+			strike: func(p *faultproxy.Proxy) { p.LoseRequests(1, "evalsha") },
+		},
+		"the reply is lost": {
+			strike: func(p *faultproxy.Proxy) { p.LoseReplies(1, "evalsha") }, done: true,
+		},
+		"the request is held and its connection cut": {
+			strike: (*faultproxy.Proxy).Silence, heal: func(p *faultproxy.Proxy) { p.Cut(); p.Heal() }, silent: true,
+		},
+		"the request is held and comes late": {
+			strike: (*faultproxy.Proxy).Silence, heal: (*faultproxy.Proxy).Heal, silent: true, done: true,
+		},
+	} {
+		for name, strategy := range strategies {
+			for _, chosen := range []bool{true, false} {
+				t.Run(fault+", "+name+map[bool]string{true: ", a chosen token", false: ", a fresh token"}[chosen], func(t *testing.T) {
+					t.Parallel()
+					direct, p, client := behindProxy(t)
+					carriedOut := func() (calls int) { // scripts, by the server
+						info, err := direct.InfoMap(t.Context(), "commandstats").Result()
+						require.NoError(t, err)
+						_, err = fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,", &calls)
+						require.NoError(t, err)
+						return calls
+					}
+					opts := []redlatch.Option{longTTL, redlatch.WithoutRenewal()}
+					l, err := strategy(client, append(opts, patience)...)
+					require.NoError(t, err)
+					require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
+					opts = append(opts, redlatch.WithOpTimeout(timeout))
+					if chosen {
+						opts = append(opts, redlatch.WithToken("job-7"))
+					}
+					lock := mustLock(t, l, "k", opts...)
+					before := carriedOut()
+					f.strike(p)
+					err = lock.Unlock(t.Context())
+					if chosen || f.silent {
+						require.Error(t, err)
+						require.NotErrorIs(t, err, redlatch.ErrLost)
+					} else {
+						require.NoError(t, err)
+					}
+					if f.heal != nil {
+						f.heal(p)
+					}
+					if !chosen {
+						gone(t, direct, "k")
+						require.Greater(t, carriedOut(), before)
+						return
+					}
+					select { // a release goes on for as long as its timeout once more
+					case <-time.After(3 * timeout / 2):
+					case <-t.Context().Done():
+					}
+					if f.done {
+						require.Equal(t, before+1, carriedOut(), "it was sent once")
+						require.Zero(t, direct.Exists(t.Context(), "k").Val())
+					} else {
+						require.Equal(t, before, carriedOut(), "it was not sent again")
+						require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
+					}
+					// The token's next lock, with an Unlock that is confirmed, and the one after that.
+					require.NoError(t, mustLock(t, l, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
+					next := mustLock(t, l, "k", redlatch.WithToken("job-7"))
+					require.NoError(t, next.Extend(t.Context(), time.Hour))
+					require.NoError(t, next.Unlock(t.Context()))
+					gone(t, direct, "k")
+				})
+			}
+		}
+	}
+}
