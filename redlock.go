@@ -68,7 +68,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		r.nodes = append(r.nodes, node.New(client))
 		r.inCluster = r.inCluster || kindOf(client) == cluster
 	}
-	r.ids = make([]atomic.Pointer[string], len(clients))
+	r.servers.ids = make([]atomic.Pointer[string], len(clients))
 	return newEngine(r, opts)
 }
 
@@ -77,7 +77,7 @@ type redlock struct {
 	nodes     []*node.Node
 	quorum    int
 	inCluster bool // on some node a key has its place in one of several servers
-	identities
+	servers   identities
 }
 
 func (r *redlock) name() string { return "redlock" }
@@ -93,7 +93,7 @@ func (r *redlock) place(key string) (place, error) { return fencedPlace(key, r.i
 
 // ready returns why no question can be put to the nodes.
 func (r *redlock) ready(ctx context.Context) error {
-	if err := r.identities.check(); err != nil {
+	if err := r.servers.check(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -112,8 +112,8 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 		if !p.callerToken { // else it may be the token of the very lock that the caller wants to recover
 			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
 		}
-		return r.identities.ask(i, c)
-	}, checked(&r.identities, readAcquire))
+		return r.servers.ask(i, c)
+	}, checked(&r.servers, readAcquire))
 	t.collect(ctx, func() bool {
 		return t.count(yes) >= r.quorum || // 3. A quorum granted,
 			t.certainly(heldByAnother) || // or none can, and it is certain why,
@@ -158,8 +158,8 @@ func alreadyHeld(t *tally[acquireReply]) bool {
 // refused returns why an acquire was not granted, or nil.
 func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 	switch {
-	case r.identities.check() != nil:
-		return r.identities.check()
+	case r.servers.check() != nil:
+		return r.servers.check()
 	case t.count(yes) >= r.quorum:
 		return nil
 	case ctx.Err() != nil:
@@ -230,12 +230,12 @@ func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 		return err
 	}
 	t := ask(ctx, r, "extend", p.key, func(i int) *node.Call {
-		return r.identities.ask(i, extendCall(p))
-	}, checked(&r.identities, readExtend))
+		return r.servers.ask(i, extendCall(p))
+	}, checked(&r.servers, readExtend))
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
-	case r.identities.check() != nil:
-		return r.identities.check()
+	case r.servers.check() != nil:
+		return r.servers.check()
 	case t.count(yes) >= r.quorum:
 		if p.lease != nil {
 			r.heal(ctx, p, t)
@@ -270,8 +270,8 @@ func (r *redlock) inspect(ctx context.Context, p *target) (Status, error) {
 		return Status{}, err
 	}
 	t := ask(ctx, r, "inspect", p.key, func(i int) *node.Call {
-		return r.identities.ask(i, inspectCall(p))
-	}, checked(&r.identities, readInspect))
+		return r.servers.ask(i, inspectCall(p))
+	}, checked(&r.servers, readInspect))
 	var st Status
 	t.collect(ctx, func() bool {
 		var certain bool
@@ -279,8 +279,8 @@ func (r *redlock) inspect(ctx context.Context, p *target) (Status, error) {
 		return certain
 	})
 	switch {
-	case r.identities.check() != nil:
-		return Status{}, r.identities.check()
+	case r.servers.check() != nil:
+		return Status{}, r.servers.check()
 	case ctx.Err() != nil:
 		return Status{}, node.CtxError(ctx)
 	case t.count(yes) < r.quorum:

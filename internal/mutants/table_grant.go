@@ -96,8 +96,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a command that is not sent again", rule: "3", file: "internal/node/courier.go",
-		old:   `if retry && !c.over {`,
-		new:   `if false && retry {`,
+		old:   `case o.again:`,
+		new:   `case false && o.again:`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{

@@ -19,8 +19,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "Late is not told that a call failed after its end", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `if retry && !c.over {`,
-		new:   `if retry {`,
+		old:   `(c.over || strays`,
+		new:   `(c.over && !o.again || strays`,
 		tests: "TestEndedCallThatFailsIsLate",
 	},
 	{
@@ -90,38 +90,38 @@ var nodes = []mutant{
 	},
 	{
 		name: "a reply after the end of its call is not late", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `v == final && (c.over || c.left)`,
-		new:   `v == final && c.left`,
+		old:   `(c.over || strays`,
+		new:   `(strays`,
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
 	},
 	{
 		name: "a reply after Leave is not late", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `v == final && (c.over || c.left)`,
-		new:   `v == final && c.over`,
+		old:   ` || c.left && !o.again)`,
+		new:   `)`,
 		tests: "TestReplyToACallThatWasLeftIsLate|TestCallThatWasLeftGoesOn",
 	},
 	{
 		name: "a reply in time is late too", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `v == final && (c.over || c.left)`,
-		new:   `v == final`,
+		old:   `(c.over || strays`,
+		new:   `(!o.again || c.over || strays`,
 		tests: "TestReplyToACallThatWasLeftIsLate",
 	},
 	{
 		name: "Late is not told that a send may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `(c.over || c.left) || v == straying)`,
-		new:   `(c.over || c.left))`,
+		old:   `(c.over || strays`,
+		new:   `(c.over`,
 		tests: "TestLateKnowsOnceOfASendThatMayLand",
 	},
 	{
 		name: "Late is told twice that a send may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `if c.strayed && v == again {`,
-		new:   `if false {`,
+		old:   `strays := o.mayLand && !c.strayed`,
+		new:   `strays := o.mayLand`,
 		tests: "TestLateKnowsOnceOfASendThatMayLand",
 	},
 	{
 		name: "a failed dial passes for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `if possibly && timedOut(err) {`,
-		new:   `if timedOut(err) {`,
+		old:   `possibly && timedOut(err),`,
+		new:   `timedOut(err),`,
 		tests: "TestLateKnowsOnceOfASendThatMayLand",
 	},
 	{
@@ -141,26 +141,26 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release ends with its timeout", rule: "22", file: "internal/node/node.go", in: "internal/node",
-		old:   `if c.Persist && !(c.Once`,
-		new:   `if false && !(c.Once`,
+		old:   `if c.Persist && (`,
+		new:   `if false && (`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
 		name: "a release that may have been carried out is sent again although the caller chose the token", rule: "23", file: "internal/node/courier.go", in: "internal/node",
-		old:   `retry := retryable(err) && !(c.Once && c.unclear)`,
-		new:   `retry := retryable(err)`,
+		old:   `retryable(err) && (!c.Once || !c.unclear)`,
+		new:   `retryable(err)`,
 		tests: "TestOnceIsNotSentAgain",
 	},
 	{
 		name: "another call goes on for a release with a chosen token that is under way", rule: "23", file: "internal/node/node.go", in: "internal/node",
-		old:   `!(c.Once && (c.unclear || c.place == travelling))`,
-		new:   `!(c.Once && c.unclear)`,
+		old:   `(!c.Once || !c.unclear && c.place != travelling)`,
+		new:   `(!c.Once || !c.unclear)`,
 		tests: "TestOnceIsNotSentAgainWhileItIsUnderWay",
 	},
 	{
 		name: "a release with a chosen token that is never sent is forgotten", rule: "22", file: "internal/node/node.go", in: "internal/node",
-		old:   `c.Persist && !(c.Once && (c.unclear || c.place == travelling))`,
-		new:   `c.Persist && !c.Once`,
+		old:   `(!c.Once || !c.unclear && c.place != travelling)`,
+		new:   `!c.Once`,
 		tests: "TestPersistentCallThatWasNeverSentIsOpen",
 	},
 	{
@@ -217,7 +217,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a call with a second command travels in a batch", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
-		old:   `&& (c.Beside == nil || len(t.calls) == 0);`,
+		old:   `&& (c.Beside == nil || len(t.passengers) == 0);`,
 		new:   `;`,
 		tests: "TestCallWithASecondCommandTravelsAlone",
 	},
@@ -281,9 +281,10 @@ var nodes = []mutant{
 	},
 	{
 		name: "a call that lands after its end keeps its lane", rule: "24", file: "internal/node/courier.go", in: "internal/node",
-		old: `if c.over {
-			n.leaveLaneLocked(c)`,
-		new:   `if c.over {`,
+		old: `if aboard {
+				n.leaveLaneLocked(c)`,
+		new: `if false {
+				n.leaveLaneLocked(c)`,
 		tests: "TestEndedCallThatLandsFreesItsLane",
 	},
 	{
@@ -294,8 +295,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a stuck courier is not written off", rule: "21, 24", file: "internal/node/node.go", in: "internal/node",
-		old:   `if c.trip.live--; c.trip.live == 0 {`,
-		new:   `if c.trip.live--; c.trip.live < 0 {`,
+		old:   `if t.live--; t.live == 0 {`,
+		new:   `if t.live--; t.live < 0 {`,
 		tests: "TestCourierWhoseCallsEndedIsReplaced",
 	},
 	{
@@ -333,8 +334,11 @@ var nodes = []mutant{
 	},
 	{
 		name: "a slow node takes all connections", rule: "24", file: "internal/node/node.go", in: "internal/node",
-		old:   `return max(1, (pool+max(pipelines, 0))/2)`,
-		new:   `return singleCouriers`,
+		old: `case *redis.Client:
+		o := client.Options()
+		n.most = max(1, (o.PoolSize+pipelinePool(o.PipelinePoolSize))/2)`,
+		new: `case *redis.Client:
+		n.most = singleCouriers`,
 		tests: "TestSlowCallsDoNotHoldUpOthers",
 	},
 	{
@@ -351,14 +355,14 @@ var nodes = []mutant{
 	},
 	{
 		name: "the first send to a silent server has all the time", rule: "24", file: "internal/node/courier.go", in: "internal/node",
-		old:   `left /= 4`,
-		new:   `_ = left`,
+		old:   `(c.deadline-now)/4`,
+		new:   `(c.deadline-now)`,
 		tests: "TestSilentNodeTriesAnotherConnection",
 	},
 	{
 		name: "a release with a chosen token has a quarter of the time", rule: "23", file: "internal/node/courier.go", in: "internal/node",
-		old:   `if !c.sent && c.Beside == nil && !c.Once {`,
-		new:   `if !c.sent && c.Beside == nil {`,
+		old:   `if c.sent || c.Beside != nil || c.Once {`,
+		new:   `if c.sent || c.Beside != nil {`,
 		tests: "TestOnceWaitsForASlowReplyAfterSilence",
 	},
 	{
@@ -366,6 +370,46 @@ var nodes = []mutant{
 		old:   `if n.pipelined == nil || n.silent {`,
 		new:   `if n.pipelined == nil {`,
 		tests: "TestSilentNodeTriesAnotherConnection",
+	},
+	{
+		name: "a send that its call went on without passes for never sent", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		old:   `c.due, c.unclear, c.shared = c.deadline, true, true`,
+		new:   `c.due, c.shared = c.deadline, true`,
+		tests: "TestCallThatGoesOnWithoutItsFirstSend",
+	},
+	{
+		name: "Late is not told how a send ended that its call went on without", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   ` || !aboard && o.reply.Err != nil`,
+		new:   ``,
+		tests: "TestCallThatGoesOnWithoutItsFirstSend",
+	},
+	{
+		name: "the reply to a send that its call went on without is ignored", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `case o.reply.Err == nil:`,
+		new:   `case aboard && o.reply.Err == nil:`,
+		tests: "TestFirstReplyEndsACall",
+	},
+	{
+		name: "the failure of a send that its call went on without ends the call", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		old: `case !aboard:
+`,
+		new: `case false:
+`,
+		tests: "TestCallThatGoesOnWithoutItsFirstSend",
+	},
+	{
+		name: "a send that its call went on without frees the lane", rule: "4", file: "internal/node/courier.go", in: "internal/node",
+		old: `if aboard {
+				n.leaveLaneLocked(c)`,
+		new: `if true {
+				n.leaveLaneLocked(c)`,
+		tests: "TestSendThatWasLeftBehindFreesNoLane",
+	},
+	{
+		name: "a call is reused while a courier still has it", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   `if r.Err == nil && !c.shared {`,
+		new:   `if r.Err == nil {`,
+		tests: "TestCallThatACourierStillHasIsNotReused",
 	},
 	{
 		name: "a late acquire that its release overtook stays", rule: "4", file: "late.go",

@@ -116,7 +116,7 @@ func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 		}
 		require.ErrorContains(t, r.Err, "this server is a replica")
 	}
-	require.NoError(t, client.SlaveOf(t.Context(), "NO", "ONE").Err())
+	require.NoError(t, client.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	for i := 1; i < len(all); i += 3 {
 		r := all[i].wait(t)
 		require.NoError(t, r.Err)

@@ -41,8 +41,12 @@ func (e *NoReply) Error() string {
 	return "no reply within " + e.Within.String() + ": " + e.Last.Error()
 }
 
-func (e *NoReply) Unwrap() error   { return e.Last }
-func (e *NoReply) Timeout() bool   { return true }
+func (e *NoReply) Unwrap() error { return e.Last }
+
+// Timeout is true.
+func (e *NoReply) Timeout() bool { return true }
+
+// Temporary is true.
 func (e *NoReply) Temporary() bool { return true }
 
 // CutShort is the error of a call whose context ended after it had met trouble.

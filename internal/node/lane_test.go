@@ -142,7 +142,7 @@ func TestCallThatEndsInItsLaneIsNeverSent(t *testing.T) {
 // fails. Each call ends, and no two calls of a key that ended well were under way at once.
 func TestLanesLoseNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := answered(t, func(b batch) error {
+		n := answered(t, func(batch) error {
 			time.Sleep(rand.N(20 * time.Millisecond))
 			switch rand.N(10) {
 			case 0:

@@ -208,3 +208,116 @@ func TestEndedCtxNeverSends(t *testing.T) {
 	requireIdle(t, n)
 	require.Zero(t, sent.Load())
 }
+
+// A sick server does not answer the first command, so that its node is silent, and then answers each one with
+// what comes from its channel.
+type sickServer struct {
+	sent    chan batch
+	answers []chan error // by send, after the first command
+}
+
+func newSickServer(t *testing.T, answers int) (*Node, *sickServer) {
+	t.Helper()
+	s := &sickServer{sent: make(chan batch, 10), answers: make([]chan error, answers)}
+	for i := range s.answers {
+		s.answers[i] = make(chan error, 1)
+	}
+	var sends atomic.Int64
+	n := answered(t, func(b batch) error {
+		i := sends.Add(1) - 2
+		if i < 0 {
+			time.Sleep(2 * time.Second)
+			return io.EOF
+		}
+		s.sent <- b
+		return <-s.answers[i]
+	})
+	require.Error(t, n.Do(t.Context(), within(Command("ping"), time.Second)).Err)
+	require.True(t, n.Silent())
+	time.Sleep(time.Millisecond)
+	return n, s
+}
+
+// TestCallThatGoesOnWithoutItsFirstSend is rules 22 and 23: that one may have been carried out. How it ends is
+// late, and ends the call only where it is the reply.
+func TestCallThatGoesOnWithoutItsFirstSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s := newSickServer(t, 2)
+		late := make(chan Reply, 10)
+		c := within(Command("set"), time.Second)
+		c.Late = func(r Reply) { late <- r }
+		p := post(t.Context(), n, c)
+		<-s.sent
+		<-s.sent
+		s.answers[0] <- io.EOF
+		require.ErrorIs(t, (<-late).Err, io.EOF)
+		synctest.Wait()
+		require.Empty(t, p.report)
+		s.answers[1] <- nil
+		requireOK(t, true, p.wait(t))
+		time.Sleep(time.Minute)
+		require.Empty(t, late)
+		require.Empty(t, s.sent)
+		requireIdle(t, n)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		n, s := newSickServer(t, 2)
+		p := post(t.Context(), n, within(Command("set"), time.Second))
+		<-s.sent
+		<-s.sent
+		s.answers[1] <- nil
+		requireOK(t, true, p.wait(t))
+		s.answers[0] <- nil
+		requireIdle(t, n)
+	})
+}
+
+// TestFirstReplyEndsACall is rule 23: whichever send it is the reply to.
+func TestFirstReplyEndsACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s := newSickServer(t, 2)
+		p := post(t.Context(), n, within(Command("set"), time.Second))
+		<-s.sent
+		<-s.sent
+		s.answers[0] <- nil
+		requireOK(t, true, p.wait(t))
+		s.answers[1] <- nil
+		requireIdle(t, n)
+	})
+}
+
+// TestSendThatWasLeftBehindFreesNoLane is rule 4: the call has ended, and another send of it may be carried out
+// yet.
+func TestSendThatWasLeftBehindFreesNoLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s := newSickServer(t, 3)
+		first := post(t.Context(), n, ordered("k", "first", time.Minute))
+		<-s.sent
+		<-s.sent
+		first.Cancel(errors.New("not needed"))
+		next := post(t.Context(), n, ordered("k", "next", time.Minute))
+		s.answers[0] <- io.EOF
+		synctest.Wait()
+		require.Empty(t, s.sent)
+		s.answers[1] <- nil
+		require.Equal(t, batch{{"next"}}, <-s.sent)
+		s.answers[2] <- nil
+		requireOK(t, false, next.wait(t))
+		requireIdle(t, n)
+	})
+}
+
+// TestCallThatACourierStillHasIsNotReused: what lands later would change another call.
+func TestCallThatACourierStillHasIsNotReused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s := newSickServer(t, 3)
+		s.answers[1] <- nil
+		requireOK(t, true, n.Do(t.Context(), within(Command("set"), time.Second)))
+		next := post(t.Context(), n, within(Command("get"), 10*time.Second))
+		synctest.Wait()
+		s.answers[0] <- nil
+		require.ErrorAs(t, next.wait(t).Err, new(*NoReply), "its time ends")
+		s.answers[2] <- nil
+		requireIdle(t, n)
+	})
+}

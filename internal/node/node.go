@@ -349,7 +349,7 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		if c.trouble == nil {
 			err.Last = n.trouble
 		}
-		if c.Persist && !(c.Once && (c.unclear || c.place == travelling)) {
+		if c.Persist && (!c.Once || !c.unclear && c.place != travelling) {
 			c.heir = true
 			n.postLocked(&Call{
 				Timeout: c.Timeout, Ordered: c.Ordered, Key: c.Key,
