@@ -9,18 +9,14 @@ import (
 )
 
 var (
-	//go:embed raise.lua
+	//go:embed quorum_raise.lua
 	raiseSource string
 
-	raiseScript = node.NewScript("raise.lua", raiseSource)
+	raiseScript = node.NewScript("quorum_raise.lua", raiseSource)
 )
 
-// quorumGrain is the grain of the clocks below fence counters: nodes whose clocks are not far
-// apart count from the same floor and need no second round trip to agree.
-const quorumGrain = 1_000_000
-
-// agree returns the fence of a lock that a quorum has just granted. Every grant raised the counter
-// of its node and voted it.
+// agree returns the fence of a lock that a quorum has just granted, or extended to be adopted. Either raised
+// the counter of its node and voted it.
 //
 //  1. If a quorum of the votes is one number, that is the fence: any later quorum shares a node
 //     with this one, whose counter is then higher.

@@ -52,19 +52,17 @@ func BenchmarkPair(b *testing.B) {
 			}
 			return compareAndDelete.Run(ctx, client, []string{key}, token).Err()
 		})
-		for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
-			l, err := redlatch.NewSetNXPX(client, opts...)
-			if err != nil {
-				b.Fatal(err)
-			}
-			pairs(name, func(key string) error {
-				lock, err := l.TryLock(ctx, key)
-				if err != nil {
-					return err
-				}
-				return lock.Unlock(ctx)
-			})
+		l, err := redlatch.NewSetNXPX(client)
+		if err != nil {
+			b.Fatal(err)
 		}
+		pairs("redlatch", func(key string) error {
+			lock, err := l.TryLock(ctx, key)
+			if err != nil {
+				return err
+			}
+			return lock.Unlock(ctx)
+		})
 	}
 }
 

@@ -186,6 +186,8 @@ func TestLateAcquireOfAChosenTokenIsLeft(t *testing.T) {
 	state.become(over)
 	p := &acquireParams{target: mine(), state: state}
 	p.callerToken = true
+	p.place, err = s.place("", "k")
+	require.NoError(t, err)
 	require.NoError(t, m.Set("k", "mine"))
 	s.late(t.Context(), p, gaveUpReading)
 	_, err = m.ZAdd("{k}:queue:k", 1, "its place")

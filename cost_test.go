@@ -26,7 +26,9 @@ var noHooks = map[string][]redlatch.Option{
 // pair returns a lock and its unlock on a Redis in this process.
 func pair(tb testing.TB, opts ...redlatch.Option) func() {
 	tb.Helper()
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(tb).Addr()})
+	server := miniredis.RunT(tb)
+	server.SetTime(time.Now()) // a clock that stands: the floor of the fences, which costs allocations, is set once
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	tb.Cleanup(func() { _ = client.Close() })
 	l, err := redlatch.NewSetNXPX(client, opts...)
 	require.NoError(tb, err)
@@ -56,10 +58,15 @@ func TestHooksThatAreNotSetCostNoAllocation(t *testing.T) {
 	for name, opts := range noHooks {
 		pairs[name] = pair(t, opts...)
 	}
+	const pairsCounted = 50
 	least := make(map[string]float64)
 	for range 8 {
 		for name, p := range pairs {
-			n := testing.AllocsPerRun(50, p)
+			n := testing.AllocsPerRun(1, func() {
+				for range pairsCounted {
+					p()
+				}
+			}) / pairsCounted
 			if before, counted := least[name]; counted {
 				n = math.Min(n, before)
 			}
@@ -67,9 +74,9 @@ func TestHooksThatAreNotSetCostNoAllocation(t *testing.T) {
 		}
 	}
 	require.NotNil(t, kept)
-	require.Equal(t, least["unset"], least["nil"])
-	require.Equal(t, least["unset"], least["joined"])
-	require.Equal(t, least["unset"]+1, least["set"], "the hook that allocates")
+	require.InDelta(t, least["unset"], least["nil"], 0.4)
+	require.InDelta(t, least["unset"], least["joined"], 0.4)
+	require.InDelta(t, least["unset"]+1, least["set"], 0.4, "the hook that allocates")
 }
 
 // BenchmarkPairWithoutHooks is a lock and its unlock with the ways to have no hooks.

@@ -70,7 +70,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 		}
 		r.cfg = &cfg
 	}
-	r.place, err = e.strategy.place(r.cfg.prefix + key)
+	r.place, err = e.strategy.place(r.cfg.prefix, key)
 	return r, err
 }
 
@@ -78,7 +78,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 func (r *request) target(token string) target {
 	return target{
 		place: r.place, token: token, callerToken: token != "",
-		timeout: r.cfg.timeout(), fenced: r.cfg.fenced, serverTime: r.cfg.serverTime,
+		timeout: r.cfg.timeout(), serverTime: r.cfg.serverTime,
 	}
 }
 
@@ -200,9 +200,6 @@ func (a *attempt) ask(ctx context.Context, entry string) (*Lock, acquireReply, e
 
 // handOut starts the lease and returns the caller's handle on it.
 func (l *lease) handOut(start instant, length time.Duration) *Lock {
-	if !l.params.fenced {
-		l.fence = 0
-	}
 	lock := l.begin(start, length)
 	if hook := l.r.cfg.hooks.Acquired; hook != nil {
 		hook(l.r.event(l.engine, l.params.token, l.fence))
@@ -244,25 +241,14 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
 	a := &attempt{engine: e, r: r}
-	a.params = acquireParams{target: r.target(token), ttl: r.ttl(), state: &a.state}
+	a.params = acquireParams{
+		target: r.target(token), ttl: r.ttl(), state: &a.state,
+		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+	}
 	start := e.now()
-	err := e.strategy.extend(ctx, &extendParams{
-		target: a.params.target, ttl: a.params.ttl, replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
-	})
+	fence, err := e.strategy.adopt(ctx, &a.params)
 	if err != nil {
 		return nil, err
-	}
-	var fence uint64
-	if r.cfg.fenced {
-		// The counter is this grant's for as long as the token holds the key.
-		st, err := e.strategy.inspect(ctx, &a.params.target)
-		switch {
-		case err != nil:
-			return nil, err
-		case st.Token != token:
-			return nil, ErrLost
-		}
-		fence = st.Fence
 	}
 	length := validity(a.params.ttl, r.cfg.drift)
 	if e.now().since(start) >= length {

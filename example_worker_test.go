@@ -53,7 +53,7 @@ func Example_worker() {
 
 	lock := granted(handOver(ctx, locker, "import", pipe))
 	must(carryOn(ctx, locker, pipe, func(_ context.Context, mine *redlatch.Lock) error {
-		fmt.Println("the worker has", mine.Key(), "with the same fence:", mine.Fence() == lock.Fence())
+		fmt.Println("the worker has", mine.Key(), "with a higher fence:", mine.Fence() > lock.Fence())
 		return nil
 	}))
 	fmt.Println("released:", !server.Exists("import"))
@@ -64,7 +64,7 @@ func Example_worker() {
 	fmt.Println("late:", err)
 	fmt.Println("late:", late.Unlock(ctx))
 	// Output:
-	// the worker has import with the same fence: true
+	// the worker has import with a higher fence: true
 	// released: true
 	// late: redlatch: adopt "import": lock lost
 	// late: redlatch: unlock "import": lock lost

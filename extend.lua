@@ -1,23 +1,34 @@
 -- Makes a lock last longer, if the token still holds it. It never shortens a lease.
 --
 -- KEYS[1] the lock
--- KEYS[2] its fence counter; absent: it has none
+-- KEYS[2] the fence register, to adopt the lock; absent: to renew it
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 --
--- 1: it lasts for the TTL or longer. 0: the token does not hold it.
+-- 0: the token does not hold it. Else it lasts for the TTL or longer: the new fence to adopt, 1 to renew.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
-local wrote = 0
+
+local fence = 1
+if KEYS[2] then -- as acquire.lua has it
+  fence = redis.pcall('INCR', KEYS[2])
+  if type(fence) == 'table' then
+    if string.find(fence.err, 'WRONGTYPE') or string.find(fence.err, 'integer') or string.find(fence.err, 'overflow') then
+      return redis.error_reply('ERR the fence register ' .. KEYS[2]
+        .. ' holds something else: delete it, or use WithKeyPrefix')
+    end
+    return fence
+  end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if fence < now - 10000 then
+    fence = now
+    redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)
+  end
+end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  wrote = redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-if KEYS[2] then
-  wrote = wrote + redis.call('PEXPIRE', KEYS[2], 86400000) -- as acquire.lua has it
-end
-if wrote == 0 then
-  redis.call('SETRANGE', KEYS[1], 0, ARGV[1]) -- for WAIT, as in acquire.lua
-end
-return 1
+return fence

@@ -87,7 +87,7 @@ func FuzzOptions(f *testing.F) {
 		opts := []Option{WithTTL(time.Duration(ttl)), WithDrift(drift), WithKeyPrefix(prefix)}
 		for i, opt := range []Option{
 			WithoutRenewal(), WithMaxHold(time.Duration(maxHold)), WithOpTimeout(time.Duration(opTimeout)),
-			WithToken(token), WithoutFence(), WithServerTime(), nil,
+			WithToken(token), WithServerTime(), nil,
 		} {
 			if bits>>i&1 == 1 {
 				opts = append(opts, opt)
@@ -127,7 +127,7 @@ func FuzzOptions(f *testing.F) {
 // FuzzKeys: a key of whatever bytes is one lock, which no other key has a part in, and its companions
 // lie in its slot.
 func FuzzKeys(f *testing.F) {
-	for _, key := range []string{"k", "{k}", "a}b", "{}x", "{a}{b}", "{{a}}", "\x00\xff\r\n", " ", "{k}:fence:k", strings.Repeat("{", 100)} {
+	for _, key := range []string{"k", "{k}", "a}b", "{}x", "{a}{b}", "{{a}}", "\x00\xff\r\n", " ", "{k}:fence:k", "redlatch:fence", "{k}:redlatch:fence", strings.Repeat("{", 100)} {
 		f.Add(key, key+"}")
 		f.Add(key, "{"+key+"}")
 	}
@@ -135,17 +135,17 @@ func FuzzKeys(f *testing.F) {
 	client, _ := s.client(f)
 	lockers := lockersOf(f, client)
 	f.Fuzz(func(t *testing.T, key, other string) {
-		counter, queue := companions(key)
-		require.Equal(t, counter, companion("fence", key))
 		if key != "" && hasCompanions(key) {
-			for _, name := range []string{counter, queue, companion("owner", key), companion("stamp", key)} {
+			at, err := (&setNXPX{kind: cluster}).place("", key)
+			require.Equal(t, key == at.fences, err != nil)
+			for _, name := range []string{at.fences, at.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
 				require.Equal(t, hashed(key), hashed(name))
 			}
 		}
 		for i, l := range lockers {
 			s.FlushAll()
 			lock, err := l.TryLock(t.Context(), key)
-			if key == "" {
+			if key == "" || i == 0 && key == registerName {
 				require.ErrorIs(t, err, ErrInvalidOption)
 				continue
 			}
@@ -160,7 +160,7 @@ func FuzzKeys(f *testing.F) {
 			}
 			s.requireTTLs(t, except)
 
-			if other != "" && other != key && !related(key, other) && !related(other, key) {
+			if other != "" && other != key && other != registerName && !related(key, other) && !related(other, key) {
 				second, err := l.TryLock(t.Context(), other)
 				require.NoError(t, err, "%q and %q are two locks", key, other)
 				require.NoError(t, second.Unlock(t.Context()))

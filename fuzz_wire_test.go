@@ -170,7 +170,7 @@ func FuzzReplies(f *testing.F) {
 			for _, ask := range []func() (*Lock, error){
 				func() (*Lock, error) { return l.TryLock(ctx, "k") },
 				func() (*Lock, error) { return l.Adopt(ctx, "k", "token") },
-				func() (*Lock, error) { return l.Lock(ctx, "k", WithoutFence()) },
+				func() (*Lock, error) { return l.Lock(ctx, "k") },
 			} {
 				lock, err := ask()
 				require.Equal(t, err == nil, lock != nil)

@@ -8,14 +8,14 @@ import (
 )
 
 var (
-	//go:embed heal.lua
+	//go:embed quorum_heal.lua
 	healSource string
 
-	healScript = node.NewScript("heal.lua", healSource)
+	healScript = node.NewScript("quorum_heal.lua", healSource)
 )
 
 // heal gives the lock back to the nodes that answered, or are yet to answer, that they lost it.
-func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[struct{}]) {
+func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.there && outcomeOf(a.err) == notHeld {
 			r.healOn(ctx, i, p)
@@ -47,17 +47,12 @@ func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
 	r.nodes[i].Post(detached(ctx), c)
 }
 
-func healCall(p *extendParams) (c *node.Call) {
+func healCall(p *extendParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	if p.fenced {
-		c = node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ttl, &p.lease.fence)
-	} else {
-		c = node.Eval(healScript, 1, &p.key, &p.token, &ttl)
-	}
-	return c
+	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ttl, &p.lease.fence)
 }
 
-// readHeal reads what heal.lua answers. An adopter may count on what was healed, as on what it found.
+// readHeal reads what quorum_heal.lua answers. An adopter may count on what was healed, as on what it found.
 func readHeal(r node.Reply) (acquireReply, error) {
 	switch {
 	case r.Err != nil:

@@ -5,20 +5,17 @@ import "strings"
 // place is where a lock is kept: its key and what stands beside it, as Redis knows them.
 type place struct {
 	key    string // with the prefix
-	fences string // its fence counter; empty in a strategy that has none
+	fences string // what its fences are minted from; empty in a strategy that has none
 	queue  string // its queue; likewise
 }
 
-// fencedPlace returns the place of a lock that has a fence. inCluster says that each key has a slot.
-func fencedPlace(key string, inCluster bool) (place, error) {
-	p := place{key: key}
-	p.fences, p.queue = companions(key)
-	return p, checkSlot(key, inCluster)
-}
+// registerName is the name of the register that all fences of one Redis are minted from, behind the prefix
+// of the locks.
+const registerName = "redlatch:fence"
 
 // checkSlot refuses a key whose companions would lie in another slot of a cluster.
-func checkSlot(key string, inCluster bool) error {
-	if inCluster && !hasCompanions(key) {
+func checkSlot(key string) error {
+	if !hasCompanions(key) {
 		return invalid("key %q: a } without a hash tag leaves no room in its cluster slot for what is kept beside it", key)
 	}
 	return nil
@@ -32,13 +29,6 @@ func checkSlot(key string, inCluster bool) error {
 // name, since k and {k} are two locks that share a tag.
 func companion(kind, key string) string {
 	return "{" + slotTag(key) + "}:" + kind + ":" + key
-}
-
-// companions returns the names of key's fence counter and queue, for the price of one string.
-func companions(key string) (counter, queue string) {
-	t := slotTag(key)
-	both := "{" + t + "}:fence:" + key + "{" + t + "}:queue:" + key
-	return both[:len(both)/2], both[len(both)/2:]
 }
 
 // slotTag returns the hash tag that puts a companion into key's slot.

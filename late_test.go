@@ -55,7 +55,7 @@ func TestStragglerThatLandsLastIsUndone(t *testing.T) {
 			<-on.cleaned
 			direct := s.Client(t)
 			sent := <-on.sent
-			for _, source := range []string{acquireSource, legacyAcquireSource} {
+			for _, source := range []string{acquireSource, quorumAcquireSource, legacyAcquireSource} {
 				require.NoError(t, direct.ScriptLoad(t.Context(), source).Err())
 			}
 			landed, err := direct.Do(t.Context(), sent...).Result()

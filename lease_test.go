@@ -21,14 +21,13 @@ type scripted struct {
 	onExtend                       func(ctx context.Context, p *extendParams) error
 	onRelease                      func(ctx context.Context, t *target, entry string) error
 	acquires, extensions, releases atomic.Int64
-	holder                         string // what inspect says; empty: whoever asks
 }
 
 func (s *scripted) name() string { return "scripted" }
 
 func (s *scripted) check(*config) error { return nil }
 
-func (s *scripted) place(key string) (place, error) { return place{key: key}, nil }
+func (s *scripted) place(prefix, key string) (place, error) { return place{key: prefix + key}, nil }
 
 func (s *scripted) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
 	s.acquires.Add(1)
@@ -46,6 +45,10 @@ func (s *scripted) extend(ctx context.Context, p *extendParams) error {
 	return nil
 }
 
+func (s *scripted) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
+	return 2, s.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
+}
+
 func (s *scripted) release(ctx context.Context, t *target, entry string) error {
 	s.releases.Add(1)
 	if s.onRelease != nil {
@@ -55,10 +58,7 @@ func (s *scripted) release(ctx context.Context, t *target, entry string) error {
 }
 
 func (s *scripted) inspect(_ context.Context, p *target) (Status, error) {
-	if s.holder != "" {
-		return Status{Held: true, Token: s.holder, Fence: 2}, nil
-	}
-	return Status{Held: true, Token: p.token, Fence: 1}, nil
+	return Status{Held: true, Token: p.token}, nil
 }
 
 func scriptedLocker(t *testing.T, s strategy, opts ...Option) *engine {
@@ -99,10 +99,19 @@ func TestSlowGrantIsNoGrant(t *testing.T) {
 	})
 }
 
-// TestAdoptTakesNoOthersFence: the lock may end, and another be granted, before the fence is read.
-func TestAdoptTakesNoOthersFence(t *testing.T) {
-	_, err := scriptedLocker(t, &scripted{holder: "the next owner"}).Adopt(t.Context(), "k", "token")
+// TestAdoptTakesItsFenceInOneStep: the proof of the token and the new fence are one operation, so the fence
+// of another owner, who comes between, cannot be taken for that of the adopted lock.
+func TestAdoptTakesItsFenceInOneStep(t *testing.T) {
+	s := &scripted{}
+	lock, err := scriptedLocker(t, s).Adopt(t.Context(), "k", "token")
+	require.NoError(t, err)
+	require.Equal(t, uint64(2), lock.Fence())
+	require.Equal(t, int64(1), s.extensions.Load())
+
+	s.onExtend = func(context.Context, *extendParams) error { return ErrLost }
+	_, err = scriptedLocker(t, s).Adopt(t.Context(), "k", "token")
 	require.ErrorIs(t, err, ErrLost)
+	require.Zero(t, s.acquires.Load()+s.releases.Load())
 }
 
 // TestReleaseOutlivesItsCtx is rule 8: an attempt took the lock, and its ctx ended before the reply came.

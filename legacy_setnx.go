@@ -92,12 +92,15 @@ func (s *legacySetNX) name() string { return "legacysetnx" }
 
 func (s *legacySetNX) check(cfg *config) error {
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
-	cfg.fenced = false
 	return refuseReplicas(s, cfg)
 }
 
-func (s *legacySetNX) place(key string) (place, error) {
-	return place{key: key}, checkSlot(key, s.kind == cluster)
+func (s *legacySetNX) place(prefix, key string) (place, error) {
+	p := place{key: prefix + key}
+	if s.kind == cluster {
+		return p, checkSlot(p.key)
+	}
+	return p, nil
 }
 
 func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
@@ -138,7 +141,17 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 }
 
 func (s *legacySetNX) extend(ctx context.Context, p *extendParams) error {
-	c := legacyCall(legacyExtendScript, &p.target, p.token, wholeSeconds(p.ttl), clock(&p.target))
+	return s.lengthen(ctx, &p.target, p.ttl)
+}
+
+// adopt returns no fence: there are none.
+func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
+	return 0, s.lengthen(ctx, &p.target, p.ttl)
+}
+
+// lengthen makes the lock last.
+func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration) error {
+	c := legacyCall(legacyExtendScript, t, t.token, wholeSeconds(ttl), clock(t))
 	_, err := compared(legacyExtendScript, s.node.Do(ctx, c))
 	return err
 }

@@ -71,7 +71,8 @@ type Locker interface {
 
 	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes
 	// the lock last for its TTL from now and renews it like any other; it never shortens it. The
-	// other handle works on, and either can release. ctx bounds the call. The error is ErrLost where
+	// other handle works on, and either can release. The new handle has a higher fence: once it has
+	// written, the resource refuses the other. ctx bounds the call. The error is ErrLost where
 	// the token does not hold key; ErrInvalidOption; [errors.ErrUnsupported] of [NewMigration];
 	// ErrNoQuorum, ErrNotReplicated or that of Redis or ctx, which release nothing, and may have made
 	// the lock last longer.
@@ -88,7 +89,6 @@ type Status struct {
 	Held    bool          `json:"held"`
 	Token   string        `json:"token,omitempty"`   // of the holder
 	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of it; 0 when free, negative where the key has none
-	Fence   uint64        `json:"fence,omitempty"`   // the last one issued, 0 when unknown
 	Waiters int           `json:"waiters,omitempty"` // queued, as far as Redis knows
 }
 
@@ -109,8 +109,9 @@ func (k *Lock) Key() string { return k.lease.r.key }
 // can [Locker.Adopt] the lock.
 func (k *Lock) Token() string { return k.lease.params.token }
 
-// Fence returns a number that grows with every grant of the key, for the protected resource to
-// refuse older ones. It stays the same for this grant. It is 0 where the strategy issues none.
+// Fence returns a number that grows with every grant of the key, for the protected resource to refuse
+// older ones. Compare the fences of one key only. Fence stays the same for this handle; a handle that
+// [Locker.Adopt] returns has a higher one. It is 0 where the strategy issues none, which is [NewLegacySetNX].
 func (k *Lock) Fence() uint64 { return k.lease.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after.

@@ -26,6 +26,7 @@ var (
 	newLegacy    = locktest.LegacySetNX
 	newMigration = locktest.Migration
 	waitInLine   = locktest.WaitInLine
+	lastFence    = locktest.Register
 
 	patience = locktest.Patience
 	briefly  = locktest.Briefly
@@ -38,6 +39,7 @@ type kind struct {
 	nodes    int
 	fences   bool
 	timeless bool // the lock itself is a key without a TTL
+	quorum   bool // its fences are counters, one for each key
 	pair     bool // two Lockers as one: it cannot adopt, and takes no prefix in a call
 	make     func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
 }
@@ -48,12 +50,6 @@ var kinds = []kind{
 		name: "SetNXPX", nodes: 1, fences: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			return redlatch.NewSetNXPX(clients[0], opts...)
-		},
-	},
-	{
-		name: "SetNXPX without fence", nodes: 1,
-		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-			return redlatch.NewSetNXPX(clients[0], append(opts, redlatch.WithoutFence())...)
 		},
 	},
 	{
@@ -76,7 +72,7 @@ var kinds = []kind{
 			return redlatch.NewLegacySetNX(clients[0], opts...)
 		},
 	},
-	{name: "Redlock", nodes: 5, fences: true, make: redlatch.NewRedlock},
+	{name: "Redlock", nodes: 5, fences: true, quorum: true, make: redlatch.NewRedlock},
 	{
 		name: "Migration", nodes: 2, fences: true, pair: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {

@@ -4,7 +4,6 @@ import (
 	_ "embed" // for the scripts
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
@@ -29,29 +28,19 @@ var (
 	inspectScript = node.NewScript("inspect.lua", inspectSource)
 )
 
-// acquireCall takes the lock, or a place in its queue. grain is that of the clock below the fence counter,
-// in µs. keep leaves the lease that the token has already as long as it is.
-func acquireCall(p *acquireParams, grain int, keep bool) (c *node.Call) {
+// acquireCall takes the lock, or a place in its queue.
+func acquireCall(p *acquireParams) (c *node.Call) {
 	ttl := p.ttl.Milliseconds()
-	switch {
-	case p.entry != "":
-		c = node.Eval(acquireScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl, grain, &p.entry)
-	case p.fenced:
+	if p.entry == "" {
 		c = node.Eval(acquireScript, 2, &p.key, &p.fences, &p.token, &ttl)
-	default:
-		c = node.Eval(acquireScript, 1, &p.key, &p.token, &ttl)
-	}
-	switch {
-	case keep:
-		c.Append(grain, "", "keep")
-	case grain > 1:
-		c.Append(grain)
+	} else {
+		c = node.Eval(acquireScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl, &p.entry)
 	}
 	c.Timeout = p.timeout
 	return c
 }
 
-// readAcquire reads what acquire.lua answers.
+// readAcquire reads what acquire.lua and quorum_acquire.lua answer.
 func readAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err
@@ -89,20 +78,25 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 }
 
 // extendCall makes the lock last.
-func extendCall(p *extendParams) (c *node.Call) {
+func extendCall(p *extendParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	if p.fenced {
-		c = node.Eval(extendScript, 2, &p.key, &p.fences, &p.token, &ttl)
-	} else {
-		c = node.Eval(extendScript, 1, &p.key, &p.token, &ttl)
-	}
+	c := node.Eval(extendScript, 1, &p.key, &p.token, &ttl)
 	c.Timeout = p.timeout
 	return c
 }
 
-func readExtend(r node.Reply) (struct{}, error) {
-	_, err := compared(extendScript, r)
-	return struct{}{}, err
+// adoptCall does the same and mints a fence.
+func adoptCall(p *acquireParams) *node.Call {
+	ttl := p.ttl.Milliseconds()
+	c := node.Eval(extendScript, 2, &p.key, &p.fences, &p.token, &ttl)
+	c.Timeout = p.timeout
+	return c
+}
+
+// readExtend reads what extend.lua and quorum_extend.lua answer.
+func readExtend(r node.Reply) (fence uint64, err error) {
+	answer, err := compared(extendScript, r)
+	return uint64(max(answer, 0)), err
 }
 
 // releaseCall deletes the lock, wherever no queue is kept.
@@ -145,7 +139,11 @@ func compared(s *node.Script, r node.Reply) (answer int64, err error) {
 
 // inspectCall reads who holds the lock.
 func inspectCall(t *target) *node.Call {
-	c := node.Eval(inspectScript, 3, &t.key, &t.fences, &t.queue)
+	keys := []any{&t.key, &t.queue}
+	if t.queue == "" {
+		keys = keys[:1]
+	}
+	c := node.Eval(inspectScript, len(keys), keys...)
 	c.Timeout = t.timeout
 	return c
 }
@@ -157,18 +155,11 @@ func readInspect(r node.Reply) (Status, error) {
 	}
 	fields, _ := r.Value.([]any)
 	left, ok := integer(fields, 1)
-	queued, counted := integer(fields, 3)
+	queued, counted := integer(fields, 2)
 	if !ok || !counted {
 		return Status{}, oddReply(inspectScript, r.Value)
 	}
 	st := Status{Waiters: int(queued)}
-	if counter, ok := fields[2].(string); ok {
-		fence, err := strconv.ParseUint(counter, 10, 64)
-		if err != nil {
-			return Status{}, fmt.Errorf("the fence counter holds %q", counter)
-		}
-		st.Fence = fence
-	}
 	if token, ok := fields[0].(string); ok {
 		st.Held, st.Token, st.TTL = true, token, milliseconds(left)
 		if left < 0 {

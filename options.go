@@ -19,7 +19,6 @@ type config struct {
 	prefix    string
 	token     string // empty: a fresh one
 	drift     float64
-	fenced    bool
 	hooks     Hooks
 
 	serverTime bool
@@ -29,7 +28,7 @@ type config struct {
 }
 
 func defaults() config {
-	return config{ttl: 10 * time.Second, renew: true, drift: 0.01, fenced: true}
+	return config{ttl: 10 * time.Second, renew: true, drift: 0.01}
 }
 
 // with returns cfg changed by opts.
@@ -166,14 +165,6 @@ func WithDrift(factor float64) Option {
 			return invalid("WithDrift(%v): not in 0 <= factor < 1", factor)
 		}
 		cfg.drift = factor
-		return nil
-	}
-}
-
-// WithoutFence leaves out the fencing token: [Lock.Fence] is 0. That is less work for Redis.
-func WithoutFence() Option {
-	return func(cfg *config) error {
-		cfg.fenced = false
 		return nil
 	}
 }

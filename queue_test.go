@@ -16,15 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// onlyFences waits until Redis holds nothing but fence counters.
+// onlyFences waits until Redis holds nothing but the fence register.
 func onlyFences(t *testing.T, direct *redis.Client) {
 	t.Helper()
 	eventually(t, "only fences are left", func() bool {
 		for _, key := range direct.Keys(context.WithoutCancel(t.Context()), "*").Val() {
-			if !strings.Contains(key, "}:fence:") {
+			if key != locktest.RegisterKey {
 				return false
 			}
 		}
@@ -46,7 +47,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 		}
 		line = append(line, waitInLine(t, l, "k"))
 	}
-	requireSoundCounters(t, s.Client(t))
+	locktest.RequireSoundFences(t, s.Client(t))
 	fence := holder.Fence()
 	require.NoError(t, holder.Unlock(t.Context()))
 	for i, got := range line {
@@ -71,7 +72,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 // for its full TTL as soon as it is claimed, whether or not it is renewed.
 func TestHandedLockIsClaimed(t *testing.T) {
 	for name, opts := range map[string][]redlatch.Option{
-		"renewed": nil, "fixed": {redlatch.WithoutRenewal()}, "unfenced": {redlatch.WithoutFence()},
+		"renewed": nil, "fixed": {redlatch.WithoutRenewal()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)

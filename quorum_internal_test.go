@@ -26,8 +26,8 @@ func oneNode(t *testing.T) (*miniredis.Miniredis, *redis.Client, *node.Node) {
 
 // mine is the lock on k whose token is mine.
 func mine() target {
-	at, _ := fencedPlace("k", false)
-	return target{place: at, token: "mine", timeout: time.Minute, fenced: true}
+	at, _ := (&redlock{}).place("", "k")
+	return target{place: at, token: "mine", timeout: time.Minute}
 }
 
 // TestRaiseNeedsTheLock: a node where the token does not hold the key acknowledges nothing, and its

@@ -89,7 +89,14 @@ func (r *redlock) check(cfg *config) error {
 	return refuseReplicas(r, cfg)
 }
 
-func (r *redlock) place(key string) (place, error) { return fencedPlace(key, r.inCluster) }
+func (r *redlock) place(prefix, key string) (place, error) {
+	p := place{key: prefix + key}
+	p.fences = companion("fence", p.key)
+	if r.inCluster {
+		return p, checkSlot(p.key)
+	}
+	return p, nil
+}
 
 // ready returns why no question can be put to the nodes.
 func (r *redlock) ready(ctx context.Context) error {
@@ -108,7 +115,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	}
 	// 2. All nodes at once.
 	t := ask(ctx, r, "acquire", p.key, func(i int) *node.Call {
-		c := acquireCall(p, quorumGrain, p.callerToken)
+		c := quorumAcquireCall(p)
 		if !p.callerToken { // else it may be the token of the very lock that the caller wants to recover
 			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
 		}
@@ -121,8 +128,8 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	})
 	err := r.refused(ctx, t)
 	var fence uint64
-	if err == nil && p.fenced {
-		fence, err = r.agree(ctx, &p.target, p.ttl, fences(t))
+	if err == nil {
+		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
 	}
 	if err == nil && p.callerToken && alreadyHeld(t) { // A lock of before: its votes may end before the lease.
 		err = r.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
@@ -140,14 +147,14 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	return acquireReply{left: soonest(t)}, err
 }
 
-// fences returns the votes of the nodes that granted a lock.
-func fences(t *tally[acquireReply]) (votes []uint64) {
+// votes returns what the nodes that did as they were asked voted for the fence.
+func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.done() {
-			votes = append(votes, a.value.fence)
+			all = append(all, vote(a.value))
 		}
 	}
-	return votes
+	return all
 }
 
 // alreadyHeld reports whether the token had the lock before on one of the nodes that granted it.
@@ -226,27 +233,42 @@ func (r *redlock) late(ctx context.Context, i int, t *target, state *lockState, 
 // extend makes the lock last on a quorum of nodes that still have it. Nodes that have lost it are
 // healed, and do not count.
 func (r *redlock) extend(ctx context.Context, p *extendParams) error {
-	if err := r.ready(ctx); err != nil {
-		return err
+	t, err := r.lengthen(ctx, &p.target, p.ttl, false)
+	if err == nil && p.lease != nil {
+		r.heal(ctx, p, t)
 	}
-	t := ask(ctx, r, "extend", p.key, func(i int) *node.Call {
-		return r.servers.ask(i, extendCall(p))
+	return err
+}
+
+// adopt does as extend, without healing, and has a quorum agree on a new fence.
+func (r *redlock) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
+	t, err := r.lengthen(ctx, &p.target, p.ttl, true)
+	if err != nil {
+		return 0, err
+	}
+	return r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }))
+}
+
+// lengthen makes the lock last on a quorum of nodes that still have it. To mint has them vote for a fence.
+func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration, mint bool) (*tally[uint64], error) {
+	if err := r.ready(ctx); err != nil {
+		return nil, err
+	}
+	t := ask(ctx, r, "extend", lock.key, func(i int) *node.Call {
+		return r.servers.ask(i, quorumExtendCall(lock, ttl, mint))
 	}, checked(&r.servers, readExtend))
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
 	case r.servers.check() != nil:
-		return r.servers.check()
+		return t, r.servers.check()
 	case t.count(yes) >= r.quorum:
-		if p.lease != nil {
-			r.heal(ctx, p, t)
-		}
-		return nil
+		return t, nil
 	case t.count(notHeld) > len(r.nodes)-r.quorum:
-		return t.fail(ErrLost)
+		return t, t.fail(ErrLost)
 	case ctx.Err() != nil:
-		return node.CtxError(ctx)
+		return t, node.CtxError(ctx)
 	}
-	return t.fail(ErrNoQuorum)
+	return t, t.fail(ErrNoQuorum)
 }
 
 // release gives the lock back on all nodes.
@@ -263,19 +285,18 @@ func (r *redlock) release(ctx context.Context, lock *target, _ string) error {
 	return t.fail(ErrNoQuorum)
 }
 
-// inspect reports what a quorum of the nodes says. With a token, it settles the fence of that
-// token's lock.
-func (r *redlock) inspect(ctx context.Context, p *target) (Status, error) {
+// inspect reports what a quorum of the nodes says.
+func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 	if err := r.ready(ctx); err != nil {
 		return Status{}, err
 	}
-	t := ask(ctx, r, "inspect", p.key, func(i int) *node.Call {
-		return r.servers.ask(i, inspectCall(p))
+	t := ask(ctx, r, "inspect", lock.key, func(i int) *node.Call {
+		return r.servers.ask(i, inspectCall(lock))
 	}, checked(&r.servers, readInspect))
 	var st Status
 	t.collect(ctx, func() bool {
 		var certain bool
-		st, certain = r.common(t, p.token)
+		st, certain = r.common(t)
 		return certain
 	})
 	switch {
@@ -285,48 +306,25 @@ func (r *redlock) inspect(ctx context.Context, p *target) (Status, error) {
 		return Status{}, node.CtxError(ctx)
 	case t.count(yes) < r.quorum:
 		return Status{}, t.fail(ErrNoQuorum)
-	case p.token == "" || st.Token != p.token || st.Fence != 0:
-		return st, nil
 	}
-	// No quorum of the token's nodes has one counter any more: let them agree anew.
-	var votes []uint64
-	for i := range t.answers {
-		if a := &t.answers[i]; a.done() && a.value.Token == p.token {
-			votes = append(votes, a.value.Fence)
-		}
-	}
-	var err error
-	st.Fence, err = r.agree(ctx, p, 10*p.timeout, votes)
-	return st, err
+	return st, nil
 }
 
-// common returns what a quorum of the answers has in common: the holder, or that there is none,
-// how long a quorum of the holder's keys lasts, and the counter; with a token, that of the nodes
-// that hold it. It reports whether both the holder and the counter are certain, or that the answers
-// to come can make no counter common.
-func (r *redlock) common(t *tally[Status], token string) (st Status, certain bool) {
+// common returns what a quorum of the answers has in common: the holder, or that there is none, and how
+// long a quorum of the holder's keys lasts. It reports whether that is certain.
+func (r *redlock) common(t *tally[Status]) (st Status, certain bool) {
 	ttls := make(map[string][]time.Duration) // by holder
-	counters := make(map[uint64]int)
 	for i := range t.answers {
 		if a := &t.answers[i]; a.done() {
 			ttls[a.value.Token] = append(ttls[a.value.Token], a.value.TTL)
-			if token == "" || a.value.Token == token {
-				counters[a.value.Fence]++
-			}
 		}
 	}
-	known, most := false, 0
 	for holder, left := range ttls {
 		if len(left) >= r.quorum {
-			known = true
 			slices.Sort(left)
-			st.Held, st.Token, st.TTL = holder != "", holder, left[len(left)-r.quorum]
+			st = Status{Held: holder != "", Token: holder, TTL: left[len(left)-r.quorum]}
+			certain = true
 		}
 	}
-	for counter, n := range counters {
-		if most = max(most, n); n >= r.quorum {
-			st.Fence = counter
-		}
-	}
-	return st, known && (most >= r.quorum || most+t.pending() < r.quorum)
+	return st, certain
 }

@@ -1,23 +1,22 @@
--- Compare and delete: gives a lock back, if the token still holds it. Where somebody queues for
--- it, the key is not deleted but set to the next waiter's token, so that it is never free and
--- nobody can barge, and the waiter's process is told.
+-- Compare and delete: gives a lock back, if the token still holds it. Where somebody queues for it, the key
+-- is not deleted but set to the next waiter's token, so that it is never free and nobody can barge, and the
+-- waiter's process is told.
 --
 -- KEYS[1] the lock
--- KEYS[2] its fence counter; absent with the queue
--- KEYS[3] its queue; absent: nobody queues
+-- KEYS[2] the fence register; absent with the queue
+-- KEYS[3] the lock's queue; absent: nobody queues
 -- ARGV[1] token; empty to leave the queue and release nothing
 -- ARGV[2] the entry with which the token itself is still queued; absent or empty: none
 -- ARGV[3] set where the answer of PUBLISH does not tell whether the process is there: in a cluster
 --
--- 1: released. 0: the token does not hold it, and whatever is there was left alone. -1: released,
--- but whoever is next could not be told, since PUBLISH is forbidden.
+-- 1: released. 0: the token does not hold it, and whatever is there was left alone. -1: released, but
+-- whoever is next could not be told, since PUBLISH is forbidden.
 --
 -- What is told: "<claim time, ms> <TIME's seconds> <TIME's µs> <fence> <length of the token>
 -- <token><key>".
 
 local claimTime = 1000 -- how long a waiter has to claim its full TTL, ms
-local fenceMemory = 86400000 -- as acquire.lua has them
-local queueMemory = 60000
+local queueMemory = 60000 -- as acquire.lua has it
 
 local call, pcall = redis.call, redis.pcall
 local queue = KEYS[3]
@@ -37,16 +36,23 @@ while queue do
     break
   end
   local ttl, channel, token = string.match(entry, '^(%d+) (%S+) %d+ (.*)$')
-  local counter = pcall('GET', KEYS[2])
-  if token and type(counter) ~= 'table' then
+  if token then
     local claim = math.min(ttl, claimTime)
+    local fence = pcall('INCR', KEYS[2])
+    if type(fence) == 'table' then -- the next acquire says what is wrong with the register
+      call('ZADD', queue, head[2], entry)
+      call('PEXPIRE', queue, queueMemory)
+      break
+    end
     local time = call('TIME')
-    local fence = math.max((tonumber(counter or '0') or 0) + 1, time[1] * 1000000 + time[2])
-    fence = string.format('%.0f', fence)
+    local now = time[1] * 1000000 + time[2]
+    if fence < now - 10000 then -- as acquire.lua has it
+      fence = now
+      call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)
+    end
     call('SET', KEYS[1], token, 'PX', claim)
-    call('SET', KEYS[2], fence, 'PX', fenceMemory)
     local heard = pcall('PUBLISH', channel, claim .. ' ' .. time[1] .. ' ' .. time[2] .. ' '
-      .. fence .. ' ' .. #token .. ' ' .. token .. KEYS[1])
+      .. string.format('%.0f', fence) .. ' ' .. #token .. ' ' .. token .. KEYS[1])
     if type(heard) == 'table' then
       call('ZADD', queue, head[2], entry)
       call('PEXPIRE', queue, queueMemory)

@@ -31,9 +31,9 @@ func TestHourOfRenewals(t *testing.T) {
 		require.NoError(t, lock.Err())
 		require.InDelta(t, 3600/(10.0/3), float64(renewals.Load()), 60)
 		require.NoError(t, lock.Unlock(t.Context()))
-		require.Equal(t, []string{"{k}:fence:k"}, m.Keys())
+		require.Equal(t, []string{"redlatch:fence"}, m.Keys())
 		time.Sleep(25 * time.Hour)
-		require.Empty(t, m.Keys(), "the fence counter goes, too")
+		require.Empty(t, m.Keys(), "the fence register goes, too")
 	})
 }
 

@@ -39,25 +39,21 @@ func inStep(t *testing.T, primary *redistest.Server) {
 	})
 }
 
-// TestGrantIsOnReplicas: WithReplicas grants what so many replicas have, with and without a fence.
+// TestGrantIsOnReplicas: WithReplicas grants what so many replicas have.
 func TestGrantIsOnReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
 	copied := replica.Client(t)
-	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
-		t.Run(name, func(t *testing.T) {
-			l := newLocker(t, primary.Client(t), append(opts, patiently)...)
-			for range 50 {
-				lock := mustLock(t, l, "k")
-				require.Equal(t, lock.Token(), copied.Get(t.Context(), "k").Val())
-				require.NoError(t, lock.Unlock(t.Context()))
-			}
-			lock := mustLock(t, l, "k")
-			adopted, err := l.Adopt(t.Context(), "k", lock.Token())
-			require.NoError(t, err)
-			require.NoError(t, adopted.Unlock(t.Context()))
-		})
+	l := newLocker(t, primary.Client(t), patiently)
+	for range 50 {
+		lock := mustLock(t, l, "k")
+		require.Equal(t, lock.Token(), copied.Get(t.Context(), "k").Val())
+		require.NoError(t, lock.Unlock(t.Context()))
 	}
+	lock := mustLock(t, l, "k")
+	adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+	require.NoError(t, err)
+	require.NoError(t, adopted.Unlock(t.Context()))
 }
 
 // TestTooFewReplicasGrantNothing: the grant is undone, and the error says how many confirmed it.
@@ -65,26 +61,23 @@ func TestTooFewReplicasGrantNothing(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
 	client := primary.Client(t)
-	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
-		t.Run(name, func(t *testing.T) {
-			l := newLocker(t, client, append(opts, longTTL, redlatch.WithReplicas(1, 100*time.Millisecond))...)
-			require.NoError(t, mustLock(t, l, "k", patiently).Unlock(t.Context()))
-			inStep(t, primary) // so that the writes of before are confirmed: another connection's WAIT is worth nothing
-			replica.Pause()
-			defer replica.Resume()
-			_, err := l.TryLock(t.Context(), "k")
-			require.ErrorIs(t, err, redlatch.ErrNotReplicated)
-			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
-			require.EqualError(t, err, `redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 100ms`)
-			gone(t, client, "k")
-			_, err = l.Lock(t.Context(), "k")
-			require.ErrorIs(t, err, redlatch.ErrNotReplicated)
-			gone(t, client, "k")
-		})
-	}
-	inStep(t, primary)
-	l := newLocker(t, client, redlatch.WithReplicas(2, time.Second))
+	l := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 100*time.Millisecond))
+	require.NoError(t, mustLock(t, l, "k", patiently).Unlock(t.Context()))
+	inStep(t, primary) // so that the writes of before are confirmed: another connection's WAIT is worth nothing
+	replica.Pause()
+	defer replica.Resume()
 	_, err := l.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.EqualError(t, err, `redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 100ms`)
+	gone(t, client, "k")
+	_, err = l.Lock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+	gone(t, client, "k")
+	replica.Resume()
+	inStep(t, primary)
+	l = newLocker(t, client, redlatch.WithReplicas(2, time.Second))
+	_, err = l.TryLock(t.Context(), "k")
 	require.ErrorContains(t, err, "1 of 2 replicas")
 }
 
@@ -96,7 +89,7 @@ func TestAdoptedLockIsOnReplicas(t *testing.T) {
 	o.PoolSize, o.MaxRetries = 1, -1
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	l := newLocker(t, client, longTTL, redlatch.WithoutFence(), redlatch.WithReplicas(1, 100*time.Millisecond))
+	l := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 100*time.Millisecond))
 	lock := mustLock(t, l, "k", redlatch.WithTTL(2*time.Hour), patiently)
 	replica.Pause()
 	defer replica.Resume()
@@ -119,27 +112,23 @@ func TestWhatGrantsWrites(t *testing.T) {
 		require.NoError(t, err)
 		return n
 	}
-	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "plain": {redlatch.WithoutFence()}} {
-		t.Run(name, func(t *testing.T) {
-			l := newLocker(t, client, opts...)
-			lock := mustLock(t, l, "k", redlatch.WithTTL(2*time.Hour))
-			left := client.PTTL(t.Context(), "k").Val()
+	l := newLocker(t, client)
+	lock := mustLock(t, l, "k", redlatch.WithTTL(2*time.Hour))
+	left := client.PTTL(t.Context(), "k").Val()
 
-			before := writes()
-			_ = mustLock(t, l, "k", redlatch.WithToken(lock.Token()))
-			require.Greater(t, writes(), before, "an acquire")
+	before := writes()
+	_ = mustLock(t, l, "k", redlatch.WithToken(lock.Token()))
+	require.Greater(t, writes(), before, "an acquire")
 
-			require.NoError(t, client.Del(t.Context(), "{k}:fence:k").Err(), "it may be evicted")
-			before = writes()
-			_, err := l.Adopt(t.Context(), "k", lock.Token())
-			require.NoError(t, err)
-			require.Greater(t, writes(), before, "an extension")
+	require.NoError(t, client.Del(t.Context(), "redlatch:fence").Err(), "it may be evicted")
+	before = writes()
+	_, err := l.Adopt(t.Context(), "k", lock.Token())
+	require.NoError(t, err)
+	require.Greater(t, writes(), before, "an extension")
 
-			require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val())
-			require.LessOrEqual(t, client.PTTL(t.Context(), "k").Val(), left)
-			require.NoError(t, lock.Unlock(t.Context()))
-		})
-	}
+	require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val())
+	require.LessOrEqual(t, client.PTTL(t.Context(), "k").Val(), left)
+	require.NoError(t, lock.Unlock(t.Context()))
 }
 
 // TestRenewalDoesNotAskReplicas: a lock that was granted is kept while replicas are away, and by

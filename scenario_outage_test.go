@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,19 +17,6 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
-
-// onlyCounters waits until the server has no key but fence counters.
-func onlyCounters(t *testing.T, direct *redis.Client) {
-	t.Helper()
-	eventually(t, "only fence counters are left", func() bool {
-		for _, key := range direct.Keys(t.Context(), "*").Val() {
-			if !strings.Contains(key, "}:fence:") {
-				return false
-			}
-		}
-		return true
-	})
-}
 
 // TestStoppedServerIsLeftWithNothing is rules 4, 8 and 17, with 2,000 callers on a server that is stopped:
 // half of them try for keys of their own, and half wait for one key. All come back in time, and when the
@@ -91,10 +77,10 @@ func TestStoppedServerIsLeftWithNothing(t *testing.T) { // not parallel: it coun
 	lock := <-granted
 	require.NotNil(t, lock)
 	require.NoError(t, lock.Unlock(t.Context()))
-	onlyCounters(t, direct)
+	onlyFences(t, direct)
 	require.NoError(t, client.Close())
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
-	onlyCounters(t, direct)
+	onlyFences(t, direct)
 }
 
 // TestLockIsKeptWhereItsConnectionsGoSilent is rule 12: as behind a firewall that forgot the connections,
@@ -277,7 +263,7 @@ func TestWaitForReplicasHoldsUpNobodyElse(t *testing.T) {
 	require.True(t, blocked(), "they still wait, for several seconds in all")
 	cancel()
 	wg.Wait()
-	onlyCounters(t, direct)
+	onlyFences(t, direct)
 }
 
 // TestCtxEndsALockAtAnyInstant is rules 4 and 17: calls that end at random instants under load end at once,
@@ -316,5 +302,5 @@ func TestCtxEndsALockAtAnyInstant(t *testing.T) {
 	wg.Wait()
 	require.Positive(t, granted.Load())
 	p.Heal()
-	onlyCounters(t, direct)
+	onlyFences(t, direct)
 }

@@ -16,11 +16,16 @@ const claimTime = time.Second
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:
 //
-//	acquire  SET key token NX PX ttl, in a script that mints a fence beside it
+//	acquire  SET key token NX PX ttl, in a script that mints a fence
 //	release  DEL key, if it still holds the token
 //
 // This is the pattern that the documentation of SET describes. It excludes as long as that Redis
 // neither forgets nor fails over; [Lock.Fence] tells a resource which of two grants is the newer.
+//
+// All fences come from one key, redlatch:fence behind the prefix of [WithKeyPrefix], which cannot be locked. So
+// a plain client must reach one server for all keys. Behind a proxy that shards keys, use a client of Redis
+// Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for each hash tag: let all
+// processes that lock a key use the same kind of client.
 //
 // client may be of any kind. Its retries and timeouts need no care: every command is bounded by
 // [WithOpTimeout]. Commands of many callers share a connection of a *[redis.Client] as pipelines, so such a
@@ -57,10 +62,23 @@ func (s *setNXPX) check(cfg *config) error {
 	return s.checkReplicas(cfg)
 }
 
-func (s *setNXPX) place(key string) (place, error) { return fencedPlace(key, s.kind == cluster) }
+func (s *setNXPX) place(prefix, key string) (place, error) {
+	p := place{key: prefix + key, fences: prefix + registerName}
+	p.queue = companion("queue", p.key)
+	if s.kind == cluster {
+		p.fences = "{" + slotTag(p.key) + "}:" + registerName
+		if err := checkSlot(p.key); err != nil {
+			return p, err
+		}
+	}
+	if p.key == p.fences {
+		return p, invalid("key %q: the fences of all locks are kept there", p.key)
+	}
+	return p, nil
+}
 
 func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	c := acquireCall(p, 1, false)
+	c := acquireCall(p)
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r, err := s.confirmed(ctx, c, p.place, p.replicas, p.replicaTimeout)
 	got, readErr := readAcquire(r)
@@ -95,11 +113,17 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 var errQueued = errors.New("queued")
 
 func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
-	r, err := s.confirmed(ctx, extendCall(p), p.place, p.replicas, p.replicaTimeout)
-	if _, readErr := readExtend(r); readErr != nil {
-		return readErr
-	}
+	_, err := readExtend(s.node.Do(ctx, extendCall(p)))
 	return err
+}
+
+func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
+	r, err := s.confirmed(ctx, adoptCall(p), p.place, p.replicas, p.replicaTimeout)
+	fence, readErr := readExtend(r)
+	if readErr != nil {
+		err = readErr
+	}
+	return fence, err
 }
 
 func (s *setNXPX) release(ctx context.Context, t *target, entry string) error {

@@ -20,8 +20,8 @@ type strategy interface {
 	// check refuses options that the strategy cannot serve, and rounds those it serves in part.
 	check(cfg *config) error
 
-	// place says where a lock on key is kept, or refuses a key that none can be kept on.
-	place(key string) (place, error)
+	// place says where a lock on key, behind prefix, is kept, or refuses a key that none can be kept on.
+	place(prefix, key string) (place, error)
 
 	// acquire takes the key for the token. It is idempotent: a key that the token holds already is
 	// granted. A refusal is ErrNotAcquired, and the reply then says what is known of the holder.
@@ -30,6 +30,9 @@ type strategy interface {
 	// extend makes the lock last for the TTL from now on and never shortens it. It fails with ErrLost
 	// where the token does not hold the key.
 	extend(ctx context.Context, p *extendParams) error
+
+	// adopt does the same for a handle that is new, and mints a fence for it.
+	adopt(ctx context.Context, p *acquireParams) (fence uint64, err error)
 
 	// release gives the key back if the token holds it, else it fails with ErrLost. entry is what the token
 	// is still queued with, if it is. ctx bounds the waiting only: the release goes on without the caller,
@@ -55,7 +58,6 @@ type target struct {
 	token       string        // what proves ownership; empty to inspect
 	callerToken bool          // the caller chose the token, which may be to recover a lock
 	timeout     time.Duration // of one command on one node
-	fenced      bool          // the grant needs a fence
 	serverTime  bool          // see WithServerTime
 }
 
@@ -90,13 +92,8 @@ type acquireReply struct {
 
 type extendParams struct {
 	target
-	ttl time.Duration
-
-	replicas       int // as for an acquire
-	replicaTimeout time.Duration
-
-	// Of a lease that was granted, so that nodes that lost it can be given it back. Nil to adopt.
-	lease *lease
+	ttl   time.Duration
+	lease *lease // so that nodes that lost it can be given it back
 }
 
 // detached returns ctx with its values and without its end.

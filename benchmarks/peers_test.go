@@ -82,17 +82,15 @@ type scene struct {
 	key    string
 }
 
-// eachPeer runs a test for every peer, with fences and without.
+// eachPeer runs a test for every peer.
 func eachPeer(t *testing.T, test func(t *testing.T, s scene)) {
-	for name, opts := range map[string][]redlatch.Option{"fenced": nil, "without fence": {redlatch.WithoutFence()}} {
-		for _, p := range peers {
-			t.Run(p.name+"/"+name, func(t *testing.T) {
-				server := redistest.Shared(t)
-				ours, err := redlatch.NewSetNXPX(server.Client(t), opts...)
-				require.NoError(t, err)
-				test(t, scene{p, server.Client(t), server.Client(t), ours, "interop:" + t.Name()})
-			})
-		}
+	for _, p := range peers {
+		t.Run(p.name, func(t *testing.T) {
+			server := redistest.Shared(t)
+			ours, err := redlatch.NewSetNXPX(server.Client(t))
+			require.NoError(t, err)
+			test(t, scene{p, server.Client(t), server.Client(t), ours, "interop:" + t.Name()})
+		})
 	}
 }
 

@@ -42,9 +42,6 @@ func TestModelSaysWhatLocksDo(t *testing.T) {
 		"setnxpx": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, fenced: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
 			return redlatch.NewSetNXPX(c[0])
 		}},
-		"setnxpx without fences": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
-			return redlatch.NewSetNXPX(c[0], redlatch.WithoutFence())
-		}},
 		"legacysetnx": {rulebook{freeAt: byTimestamp, least: 2 * time.Second, wholeSeconds: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
 			return redlatch.NewLegacySetNX(c[0])
 		}},

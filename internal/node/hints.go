@@ -16,6 +16,8 @@ var hints = []struct{ word, hint string }{
 	{"NOAUTH", "give the client the password of its user"},
 	{"WRONGPASS", "the client's Username or Password is wrong"},
 	{"NOPERM", "SECURITY.md has the rights that a lock needs"},
+	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs"}, // as Redis 7.0 has it
+	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:"},
 }
 
 // explained is an answer of Redis, on one line with what to do about it.
@@ -59,7 +61,7 @@ func spoken(err error) string {
 		return ""
 	}
 	said := answer.Error()
-	if strings.HasPrefix(said, "ERR Error running script") {
+	if strings.HasPrefix(said, "ERR Error running script") || strings.HasPrefix(said, "@user_script:") {
 		if at := strings.LastIndex(said, "@user_script:"); at >= 0 {
 			_, said, _ = strings.Cut(said[at+len("@user_script:"):], ": ")
 			return strings.TrimPrefix(said, "-")

@@ -145,18 +145,7 @@ func (g *grantee) useLocks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := adopted.Unlock(ctx); err != nil {
-		return err
-	}
-
-	plain, err := g.TryLock(ctx, "k", redlatch.WithoutFence())
-	if err != nil {
-		return err
-	}
-	if err := plain.Extend(ctx, time.Second); err != nil { // shorter than it lasts
-		return err
-	}
-	return plain.Unlock(ctx)
+	return adopted.Unlock(ctx)
 }
 
 // given is what a Lock call returned.
@@ -273,6 +262,34 @@ func TestACLLinesHaveNothingToSpare(t *testing.T) {
 				<-ended
 			})
 		}
+	}
+}
+
+// TestRefusedRegisterTakesNothing: without a right on the fence register, or where Redis is full, an acquire
+// leaves nothing, also of a token that nobody cleans up after, and the error says what to do.
+func TestRefusedRegisterTakesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rights []string
+		full   bool
+		said   []string
+	}{
+		"no INCR":             {[]string{"~*", "+@all", "-incr"}, false, []string{"SECURITY.md"}},
+		"not on the register": {[]string{"~lock:k", "~{*", "+@all"}, false, []string{"SECURITY.md"}},
+		"no memory":           {[]string{"~*", "+@all"}, true, []string{"OOM", "maxmemory"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGrantee(t, "SetNXPX", c.rights)
+			if c.full {
+				require.NoError(t, g.nodes[0].ConfigSet(t.Context(), "maxmemory", "1").Err())
+			}
+			_, err := g.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+			for _, said := range c.said {
+				require.ErrorContains(t, err, said)
+			}
+			require.Zero(t, g.nodes[0].DBSize(t.Context()).Val())
+		})
 	}
 }
 

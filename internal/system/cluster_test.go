@@ -115,6 +115,33 @@ func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
 	}
 }
 
+// TestPlainClientOfAClusterIsToldOfHashTags: a plain client would keep the fences of all locks in one key, in
+// another slot than the locks. The error says what to do, nothing is left, and a prefix with a hash tag helps.
+func TestPlainClientOfAClusterIsToldOfHashTags(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
+	admin := s.Client(t)
+	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	locktest.Eventually(t, "the cluster stands", func() bool {
+		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	l := locktest.SetNXPX(t, s.Client(t))
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+	require.ErrorContains(t, err, "CROSSSLOT")
+	require.ErrorContains(t, err, "use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:")
+	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.Zero(t, admin.DBSize(t.Context()).Val())
+
+	var fence uint64
+	for _, key := range []string{"k", "l", "k"} {
+		lock := locktest.MustLock(t, l, key, redlatch.WithKeyPrefix("{locks}:"))
+		require.Greater(t, lock.Fence(), fence)
+		fence = lock.Fence()
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	require.Equal(t, []string{"{locks}:redlatch:fence"}, admin.Keys(t.Context(), "*").Val())
+}
+
 // keepsAMovingLock moves a lock to another master, with its queue and its fence. The holder can extend
 // it at every step, and the waiter is handed it at the new place.
 func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
@@ -140,7 +167,7 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 		{"its keys are there", func() error {
 			words := []any{"migrate", host, port, "", 0, 5000, "keys"}
 			keys := source.ClusterGetKeysInSlot(ctx, int(slot), 10).Val()
-			require.Len(t, keys, 3, "lock, fence and queue")
+			require.Len(t, keys, 3, "lock, fence register and queue")
 			for _, key := range keys {
 				words = append(words, key)
 			}
@@ -182,20 +209,21 @@ func TestClusterKeepsALockInOneSlot(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption, key)
 	}
 
-	for _, key := range []string{"k", "{k}", "a{b}c", "x{"} {
+	for key, tag := range map[string]string{"k": "k", "{k}": "k", "a{b}c": "b", "x{": "x{"} {
+		names := map[string]bool{key: true, "{" + tag + "}:redlatch:fence": true, "{" + tag + "}:queue:" + key: true}
 		holder := locktest.MustLock(t, lockers[0], key)
 		got := locktest.WaitInLine(t, lockers[1], key)
 		slot := masters[0].ClusterKeySlot(ctx, key).Val()
 		stored := 0
 		for _, c := range masters {
-			for _, stray := range c.Keys(ctx, "*").Val() {
-				if stray == key || strings.HasSuffix(stray, ":"+key) && strings.Contains(stray, "{") {
+			for _, found := range c.Keys(ctx, "*").Val() {
+				if names[found] {
 					stored++
-					require.Equal(t, slot, c.ClusterKeySlot(ctx, stray).Val(), stray)
+					require.Equal(t, slot, c.ClusterKeySlot(ctx, found).Val(), found)
 				}
 			}
 		}
-		require.GreaterOrEqual(t, stored, 3, "lock, fence and queue of %q", key)
+		require.Equal(t, 3, stored, "lock, fence register and queue of %q", key)
 		require.NoError(t, holder.Unlock(ctx))
 		lock := <-got
 		require.NotNil(t, lock)

@@ -140,9 +140,7 @@ func TestPlainClientDeletesOurLock(t *testing.T) {
 
 				next := locktest.MustLock(t, l, "k")
 				require.NoError(t, lock.Err(), "it cannot know yet")
-				if lock.Fence() > 0 { // or there are none
-					require.Greater(t, next.Fence(), lock.Fence())
-				}
+				require.Greater(t, next.Fence(), lock.Fence())
 				if name == "renewed" {
 					working := lock.Context(t.Context())
 					<-working.Done()
@@ -183,18 +181,17 @@ func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
 	})
 }
 
-// TestPlainLockCanBeAdopted: its value is a token like any other. No fence was issued for it, so
-// Adopt asks for none.
+// TestPlainLockCanBeAdopted: its value is a token like any other, and the adopted lock has a fence.
 func TestPlainLockCanBeAdopted(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		foreign := plainClients["SET NX EX, GET and DEL"](s.Client(t), "k")
 		l := locktest.SetNXPX(t, s.Client(t))
 		require.True(t, foreign.tryLock(t))
 		renewed := make(chan struct{}, 100)
-		lock, err := l.Adopt(t.Context(), "k", foreign.value, redlatch.WithoutFence(), redlatch.WithTTL(shortTTL*time.Second),
+		lock, err := l.Adopt(t.Context(), "k", foreign.value, redlatch.WithTTL(shortTTL*time.Second),
 			redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed <- struct{}{} }}))
 		require.NoError(t, err)
-		require.Zero(t, lock.Fence())
+		require.Positive(t, lock.Fence())
 		for range 5 { // for longer than it was taken for
 			<-renewed
 		}

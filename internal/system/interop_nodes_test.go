@@ -47,7 +47,7 @@ func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	})
 }
 
-// TestFencesOfDifferentLockersHaveNoOrder: one node counts from its microseconds, a quorum from whole
+// TestFencesOfDifferentLockersHaveNoOrder: one node mints from its microseconds, a quorum from whole
 // seconds, each by clocks of its own. So the later grant of another Locker may have the lower fence,
 // by a second and what the clocks differ.
 func TestFencesOfDifferentLockersHaveNoOrder(t *testing.T) {

@@ -109,18 +109,14 @@ func (p *plain) section(ctx context.Context, f func()) error {
 	return p.client.Del(ctx, p.key).Err()
 }
 
-// withPlainClients runs a test with every kind of client, on miniredis and on real Redis, with
-// fences and without.
+// withPlainClients runs a test with every kind of client, on miniredis and on real Redis.
 func withPlainClients(t *testing.T, run func(t *testing.T, s *locktest.Site, foreign *plain, l redlatch.Locker)) {
 	t.Parallel()
 	for name, newPlain := range plainClients {
-		for fences, opts := range map[string][]redlatch.Option{"fenced": nil, "without fence": {redlatch.WithoutFence()}} {
-			t.Run(name+"/"+fences, func(t *testing.T) {
-				locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
-					opts := append([]redlatch.Option{locktest.Patience}, opts...)
-					run(t, s, newPlain(s.Client(t), "k"), locktest.SetNXPX(t, s.Client(t), opts...))
-				})
+		t.Run(name, func(t *testing.T) {
+			locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+				run(t, s, newPlain(s.Client(t), "k"), locktest.SetNXPX(t, s.Client(t)))
 			})
-		}
+		})
 	}
 }

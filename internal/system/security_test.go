@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -114,17 +115,39 @@ func TestListenerCostsADeadWaitersClaim(t *testing.T) {
 func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 	for prefix, apart := range map[string]bool{"": false, "lock:": true} {
 		for _, companion := range []string{"{k}:fence:k", "{k}:queue:k", "{lock:k}:fence:lock:k", "{lock:k}:queue:lock:k"} {
-			s := redistest.Start(t)
-			l := locktest.SetNXPX(t, s.Client(t), redlatch.WithKeyPrefix(prefix))
-			theirs := locktest.MustLock(t, l, companion)
-			lock, err := l.TryLock(t.Context(), "k")
-			if apart || companion != "{k}:fence:k" {
+			for name, make := range map[string]func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
+				"SetNXPX": redlatch.NewSetNXPX,
+				"Redlock": func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+					return redlatch.NewRedlock([]redis.UniversalClient{client}, opts...)
+				},
+			} {
+				l, err := make(redistest.Start(t).Client(t), redlatch.WithKeyPrefix(prefix), locktest.Patience)
 				require.NoError(t, err)
-				require.NoError(t, lock.Unlock(t.Context()))
-			} else {
-				require.ErrorContains(t, err, "the fence counter holds something else")
+				theirs := locktest.MustLock(t, l, companion)
+				lock, err := l.TryLock(t.Context(), "k")
+				if apart || name == "SetNXPX" || companion != "{k}:fence:k" {
+					require.NoError(t, err)
+					require.NoError(t, lock.Unlock(t.Context()))
+				} else {
+					require.ErrorContains(t, err, "the fence counter holds something else")
+				}
+				require.NoError(t, theirs.Unlock(t.Context()))
 			}
-			require.NoError(t, theirs.Unlock(t.Context()))
 		}
+	}
+}
+
+// TestRegisterIsNoLock: nobody can lock the key of the fence register, with a prefix or without, and so keep
+// others from their fences.
+func TestRegisterIsNoLock(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
+	t.Cleanup(func() { _ = client.Close() })
+	for _, prefix := range []string{"", "lock:"} {
+		_, err := locktest.SetNXPX(t, client).TryLock(t.Context(), "redlatch:fence", redlatch.WithKeyPrefix(prefix))
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}
+	for key, refused := range map[string]bool{"{k}:redlatch:fence": true, "redlatch:fence": false, "{{k}:redlatch:fence": true} {
+		_, err := locktest.SetNXPX(t, toCluster([]string{"127.0.0.1:1"})(t), locktest.Briefly).TryLock(t.Context(), key)
+		require.Equal(t, refused, errors.Is(err, redlatch.ErrInvalidOption), key)
 	}
 }

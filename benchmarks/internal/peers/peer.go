@@ -33,7 +33,7 @@ type Peer struct {
 
 // All returns every peer, as a lock on one Redis.
 func All() []Peer {
-	return []Peer{Raw(), Redlatch(), RedlatchWithoutFence(), Redsync(), Redislock(), Rueidislock()}
+	return []Peer{Raw(), Redlatch(), Redsync(), Redislock(), Rueidislock()}
 }
 
 // Target is one Redis, and how to send to it.

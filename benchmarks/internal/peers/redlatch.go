@@ -11,32 +11,23 @@ import (
 )
 
 // Redlatch is this library, as it is by default: with fences, renewal and a queue.
-func Redlatch() Peer { return ours("redlatch") }
-
-// RedlatchWithoutFence is this library with plain SET NX PX.
-func RedlatchWithoutFence() Peer {
-	p := ours("redlatch, no fence", redlatch.WithoutFence())
-	p.Direct = nil // it sends SET and has scripts send SET: the two cannot be told apart
-	return p
-}
-
-func ours(name string, opts ...redlatch.Option) Peer {
+func Redlatch() Peer {
 	open := func(target Target, ttl time.Duration) (Locker, error) {
 		c, err := connect(target)
 		if err != nil {
 			return nil, err
 		}
-		l, err := redlatch.NewSetNXPX(c.UniversalClient, append(opts, redlatch.WithTTL(ttl))...)
+		l, err := redlatch.NewSetNXPX(c.UniversalClient, redlatch.WithTTL(ttl))
 		return &redlatchLocker{l, []client{c}}, err
 	}
 	return Peer{
-		Name:         name,
+		Name:         "redlatch",
 		Direct:       scripts,
 		Open:         func(target Target) (Locker, error) { return open(target, TTL) },
 		OpenRenewing: open,
 		OpenQuorum: func(addrs []string) (Locker, error) {
 			clients := connectAll(addrs)
-			l, err := redlatch.NewRedlock(universal(clients), append(opts, redlatch.WithTTL(TTL))...)
+			l, err := redlatch.NewRedlock(universal(clients), redlatch.WithTTL(TTL))
 			return &redlatchLocker{l, clients}, err
 		},
 	}

@@ -32,7 +32,7 @@ func quorum() Section {
 			var cases []scenario
 			for _, trouble := range troubles {
 				c := scenario{name: trouble.name}
-				for _, p := range []peers.Peer{peers.Redlatch(), peers.RedlatchWithoutFence(), peers.Redsync()} {
+				for _, p := range []peers.Peer{peers.Redlatch(), peers.Redsync()} {
 					c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
 						return five.measure(ctx, p, trouble, plan.Duration)
 					}})

@@ -16,7 +16,7 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 end
 local fence = tonumber(ARGV[2])
 if counter < fence then
-  redis.call('SET', KEYS[2], ARGV[2], 'PX', 86400000) -- as acquire.lua has it
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', 3600000) -- as quorum_acquire.lua has it
   return fence
 end
 return counter

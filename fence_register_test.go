@@ -1,0 +1,363 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// mints are the operations that mint a fence. Each returns what to do, once the register is as it should be,
+// and cleans up after itself.
+var mints = map[string]func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock{
+	"acquire": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
+		return func() *redlatch.Lock { return mustLock(t, l, "k") }
+	},
+	"acquire again": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
+		mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
+		return func() *redlatch.Lock { return mustLock(t, l, "k", redlatch.WithToken("job-7")) }
+	},
+	"adopt": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
+		parent := mustLock(t, l, "k", redlatch.WithoutRenewal())
+		return func() *redlatch.Lock {
+			lock, err := l.Adopt(t.Context(), "k", parent.Token())
+			require.NoError(t, err)
+			return lock
+		}
+	},
+	"hand-over": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
+		holder := mustLock(t, l, "k")
+		got := waitInLine(t, l, "k")
+		return func() *redlatch.Lock {
+			require.NoError(t, holder.Unlock(t.Context()))
+			lock := <-got
+			require.NotNil(t, lock)
+			return lock
+		}
+	},
+}
+
+// TestFenceIsTheRegisterOrTheClock: each operation that mints a fence counts the register up, and takes the
+// clock instead where the register lags behind it by more than 10 ms. The register lasts for 24 h after that.
+func TestFenceIsTheRegisterOrTheClock(t *testing.T) {
+	t.Parallel()
+	clock := time.Date(2026, time.January, 1, 12, 0, 0, 123_456_000, time.UTC)
+	now, slack, hour := uint64(clock.UnixMicro()), uint64(10_000), uint64(time.Hour/time.Microsecond)
+	for name, mint := range mints {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := miniredis.RunT(t)
+			m.SetTime(clock)
+			client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+			t.Cleanup(func() { _ = client.Close() })
+			l := newLocker(t, client, longTTL)
+			for what, c := range map[string]struct{ register, fence uint64 }{
+				"lost":                     {0, now},
+				"far behind":               {now - hour, now},
+				"just behind the slack":    {now - slack - 2, now},
+				"at the end of the slack":  {now - slack - 1, now - slack},
+				"within the slack":         {now - 5000, now - 5000 + 1},
+				"at the clock":             {now, now + 1},
+				"ahead of a clock of then": {now + hour, now + hour + 1},
+			} {
+				ready := mint(t, l)
+				m.Del(locktest.RegisterKey)
+				if c.register > 0 {
+					require.NoError(t, client.Set(t.Context(), locktest.RegisterKey, c.register, 2*time.Hour).Err())
+				}
+				lock := ready()
+				require.Equal(t, c.fence, lock.Fence(), what)
+				require.Equal(t, strconv.FormatUint(c.fence, 10), client.Get(t.Context(), locktest.RegisterKey).Val(), what)
+				lasts := 2 * time.Hour
+				if c.fence == now {
+					lasts = 24 * time.Hour
+				}
+				require.Equal(t, lasts, m.TTL(locktest.RegisterKey), what)
+				require.NoError(t, lock.Unlock(t.Context()))
+			}
+		})
+	}
+}
+
+// TestFencesGrowAlthoughTheRegisterIsLost: the clock of the server makes up for whatever has become of the
+// register, at each operation that mints a fence.
+func TestFencesGrowAlthoughTheRegisterIsLost(t *testing.T) {
+	t.Parallel()
+	for name, mint := range mints {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			direct := s.Client(t)
+			l := newLocker(t, s.Client(t), longTTL)
+			for what, lose := range map[string]func(last uint64){
+				"evicted":            func(uint64) { require.NoError(t, direct.Del(t.Context(), locktest.RegisterKey).Err()) },
+				"without its script": func(uint64) { require.NoError(t, direct.ScriptFlush(t.Context()).Err()) },
+				"without increments, as after a fail-over": func(last uint64) {
+					afterTheGap(t, direct, last)
+					require.NoError(t, direct.DecrBy(t.Context(), locktest.RegisterKey, 5).Err())
+				},
+				"without a second of increments, as after a fail-over": func(last uint64) {
+					afterTheGap(t, direct, last)
+					require.NoError(t, direct.DecrBy(t.Context(), locktest.RegisterKey, 1e6).Err())
+				},
+			} {
+				for range 3 {
+					first := mustLock(t, l, "first")
+					ready := mint(t, l)
+					last := lastFence(t, direct)
+					require.GreaterOrEqual(t, last, first.Fence())
+					lose(last)
+					lock := ready()
+					require.Greater(t, lock.Fence(), last, what)
+					locktest.RequireSoundFences(t, direct)
+					require.NoError(t, lock.Unlock(t.Context()))
+					require.NoError(t, first.Unlock(t.Context()))
+				}
+			}
+		})
+	}
+}
+
+// afterTheGap waits until the clock of the server is more than 10 ms ahead of a fence.
+func afterTheGap(t *testing.T, direct *redis.Client, fence uint64) {
+	t.Helper()
+	eventually(t, "the gap is long enough", func() bool {
+		return direct.Time(t.Context()).Val().UnixMicro() > int64(fence)+10_000
+	})
+}
+
+// TestFencesGrowOverARestartWithoutData: the register goes with all other keys.
+func TestFencesGrowOverARestartWithoutData(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t), redlatch.WithoutRenewal())
+	var seen locktest.FenceLog
+	for range 3 {
+		seen.Add(mustLock(t, l, "k").Fence())
+		s.Kill()
+		s.Restart(t)
+		require.Zero(t, s.Client(t).DBSize(t.Context()).Val())
+		lock := mustLock(t, l, "k")
+		seen.Add(lock.Fence())
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	seen.RequireGrowth(t, 6)
+}
+
+// TestFencesGrowWhileTheClockIsSteppedBack: by up to an hour, and forward again, while eight clients lock.
+func TestFencesGrowWhileTheClockIsSteppedBack(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	stop, stepped := make(chan struct{}), make(chan struct{})
+	var grants atomic.Int64
+	go func() { // the test waits for it below
+		defer close(stepped)
+		defer close(stop)
+		for steps := range 50 {
+			m.SetTime(time.Now().Add(-rand.N(time.Hour)))
+			for next := grants.Load() + 10; grants.Load() < next; <-time.After(time.Millisecond) {
+				if t.Context().Err() != nil {
+					return
+				}
+			}
+			if steps%10 == 9 {
+				m.SetTime(time.Now())
+			}
+		}
+	}()
+	var seen locktest.FenceLog
+	var wg sync.WaitGroup
+	for range 8 {
+		client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+		t.Cleanup(func() { _ = client.Close() })
+		l := newLocker(t, client)
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lock, err := l.Lock(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					grants.Add(1 << 30)
+					return
+				}
+				seen.Add(lock.Fence())
+				grants.Add(1)
+				if err := lock.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	<-stepped
+	seen.RequireGrowth(t, int(grants.Load()))
+}
+
+// TestFencesOfAllKeysAreUnique: eight clients lock twelve keys. Each fence is given out once, and those of one
+// key grow in the order of its grants.
+func TestFencesOfAllKeysAreUnique(t *testing.T) {
+	t.Parallel()
+	const keys, each = 12, 60
+	s := redistest.Start(t)
+	var all sync.Map // fence to key
+	var logs [keys]locktest.FenceLog
+	var wg sync.WaitGroup
+	for i := range 8 {
+		l := newLocker(t, s.Client(t))
+		for j := range 4 {
+			wg.Go(func() {
+				for n := range each {
+					k := (i + j + n) % keys
+					err := redlatch.Do(t.Context(), l, fmt.Sprint("k", k), func(_ context.Context, lock *redlatch.Lock) error {
+						logs[k].Add(lock.Fence())
+						if other, taken := all.LoadOrStore(lock.Fence(), k); taken {
+							return fmt.Errorf("fence %d of k%d is one of k%d too", lock.Fence(), k, other)
+						}
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for k := range logs {
+		logs[k].RequireGrowth(t, 8*4*each/keys)
+	}
+	require.Equal(t, []string{locktest.RegisterKey}, s.Client(t).Keys(t.Context(), "*").Val())
+}
+
+// TestManyKeysLeaveNothingBehind: what a Redis keeps does not grow with the number of keys that were locked.
+func TestManyKeysLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	keys := int64(100_000)
+	if raceDetector() {
+		keys = 20_000
+	}
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t), longTTL)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 300 {
+		wg.Go(func() {
+			for n := next.Add(1); n <= keys; n = next.Add(1) {
+				lock, err := l.TryLock(t.Context(), "order:"+strconv.FormatInt(n, 10))
+				if err == nil {
+					err = lock.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	direct := s.Client(t)
+	eventually(t, "less than ten keys are left", func() bool { return direct.DBSize(t.Context()).Val() < 10 })
+	require.Equal(t, int64(1), direct.Exists(t.Context(), locktest.RegisterKey).Val())
+	locktest.RequireSoundFences(t, direct)
+}
+
+// TestAdopterOverridesItsParent: the handle of the parent keeps its fence, so once the adopter has written, the
+// resource refuses the parent, and the next holder is newer than both.
+func TestAdopterOverridesItsParent(t *testing.T) {
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	var resource register
+	parent := mustLock(t, l, "k", redlatch.WithoutRenewal())
+	require.NoError(t, resource.write(parent.Fence(), "begun"))
+	was := parent.Fence()
+	var adopters []*redlatch.Lock
+	for range 3 {
+		last := lastFence(t, s.Client(t))
+		adopted, err := newLocker(t, s.Client(t)).Adopt(t.Context(), "k", parent.Token())
+		require.NoError(t, err)
+		require.Greater(t, adopted.Fence(), last, "higher than all before")
+		require.NoError(t, resource.write(adopted.Fence(), "carried on"))
+		adopters = append(adopters, adopted)
+	}
+	require.Equal(t, was, parent.Fence())
+	require.NoError(t, parent.Err())
+	require.Error(t, resource.write(parent.Fence(), "late"))
+	for _, adopted := range adopters[:2] {
+		require.Error(t, resource.write(adopted.Fence(), "late"))
+	}
+
+	last := adopters[2]
+	got := waitInLine(t, newLocker(t, s.Client(t)), "k")
+	require.NoError(t, last.Unlock(t.Context()))
+	next := <-got
+	require.NotNil(t, next)
+	require.Greater(t, next.Fence(), last.Fence())
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// TestGrantThatIsSentAgainHasANewFence: the reply of the first was lost, and its fence is no one's.
+func TestGrantThatIsSentAgainHasANewFence(t *testing.T) {
+	direct, p, client := behindProxy(t)
+	l := newLocker(t, client)
+	warm := mustLock(t, l, "warm")
+	_, err := l.Adopt(t.Context(), "warm", warm.Token()) // the scripts are loaded
+	require.NoError(t, err)
+	require.NoError(t, warm.Unlock(t.Context()))
+	for ask, lock := range map[string]func() *redlatch.Lock{
+		"acquire": func() *redlatch.Lock { return mustLock(t, l, "k") },
+		"adopt": func() *redlatch.Lock {
+			require.NoError(t, direct.Set(t.Context(), "k", "a token", time.Minute).Err())
+			adopted, err := l.Adopt(t.Context(), "k", "a token")
+			require.NoError(t, err)
+			return adopted
+		},
+	} {
+		before := lastFence(t, direct)
+		require.NoError(t, direct.ConfigResetStat(t.Context()).Err())
+		p.LoseReplies(1, "evalsha")
+		granted := lock()
+		require.Equal(t, 2.0, calls(t, direct, "incr"), ask)
+		require.Greater(t, granted.Fence(), before+1, ask)
+		require.Equal(t, lastFence(t, direct), granted.Fence(), ask)
+		require.NoError(t, granted.Unlock(t.Context()))
+	}
+	require.Equal(t, 2, p.Lost())
+}
+
+// TestMigrationFencesGrow: those of a migration and those of the Locker that it leads to are one sequence.
+// Those of the one that it comes from are another.
+func TestMigrationFencesGrow(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"another prefix", "another server", "LegacySetNX to SetNXPX", "SetNXPX to Redlock"} {
+		t.Run(name, func(t *testing.T) {
+			onServers(t, func(t *testing.T, clients []*redis.Client) {
+				from, to := locktest.Pairs[name](t, clients)
+				m := newMigration(t, from, to)
+				var seen locktest.FenceLog
+				for i := range 20 {
+					lock, err := []redlatch.Locker{m, to}[i%2].Lock(t.Context(), "k")
+					require.NoError(t, err)
+					seen.Add(lock.Fence())
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+				seen.RequireGrowth(t, 20)
+			})
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package locktest
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// RegisterKey is where SetNXPX mints its fences from, for Lockers without a prefix.
+const RegisterKey = "redlatch:fence"
+
+// Register returns the last fence that SetNXPX minted on a server, 0 for none. It shows that an attempt was
+// carried out: each raises the register.
+func Register(t *testing.T, direct *redis.Client) uint64 {
+	t.Helper()
+	fence, err := direct.Get(t.Context(), RegisterKey).Uint64()
+	require.NoError(t, IgnoreNil(err))
+	return fence
+}
+
+// IsFence reports whether key is a register of SetNXPX or a counter of Redlock, which outlive the locks.
+func IsFence(key string) bool {
+	return strings.HasSuffix(key, RegisterKey) || strings.Contains(key, "}:fence:")
+}
+
+// RequireSoundFences fails unless every key has a TTL, and every register and counter is a plain number:
+// 1.7e+15 would lose digits.
+func RequireSoundFences(t *testing.T, direct *redis.Client) {
+	t.Helper()
+	for _, key := range direct.Keys(t.Context(), "*").Val() {
+		// -1 is no TTL. -2 is a key that is gone already.
+		require.NotEqual(t, int64(-1), int64(direct.PTTL(t.Context(), key).Val()), key)
+		if IsFence(key) {
+			_, err := strconv.ParseUint(direct.Get(t.Context(), key).Val(), 10, 64)
+			require.NoError(t, err)
+		}
+	}
+}

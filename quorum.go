@@ -1,0 +1,44 @@
+package redlatch
+
+import (
+	_ "embed" // for the scripts
+	"time"
+
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+// The operations on one node of a quorum. It votes for the fence of a lock by a counter for the lock's key:
+// nodes must agree on one number.
+
+var (
+	//go:embed quorum_acquire.lua
+	quorumAcquireSource string
+	//go:embed quorum_extend.lua
+	quorumExtendSource string
+
+	quorumAcquireScript = node.NewScript("quorum_acquire.lua", quorumAcquireSource)
+	quorumExtendScript  = node.NewScript("quorum_extend.lua", quorumExtendSource)
+)
+
+// quorumAcquireCall takes the lock. A lease that a token of the caller's choice has already stays as long as
+// it is: the votes of waiters with such tokens end, so that they cannot keep each other out for ever.
+func quorumAcquireCall(p *acquireParams) *node.Call {
+	ttl := p.ttl.Milliseconds()
+	c := node.Eval(quorumAcquireScript, 2, &p.key, &p.fences, &p.token, &ttl)
+	if p.callerToken {
+		c.Append("keep")
+	}
+	c.Timeout = p.timeout
+	return c
+}
+
+// quorumExtendCall makes the lock last, and votes for a new fence if that is to be minted.
+func quorumExtendCall(lock *target, ttl time.Duration, mint bool) *node.Call {
+	ms := ttl.Milliseconds()
+	c := node.Eval(quorumExtendScript, 2, &lock.key, &lock.fences, &lock.token, &ms)
+	if mint {
+		c.Append("mint")
+	}
+	c.Timeout = lock.timeout
+	return c
+}

@@ -1,0 +1,36 @@
+-- Makes a lock last longer on one node of a quorum, if the token still holds it there. It never shortens a
+-- lease.
+--
+-- KEYS[1] the lock
+-- KEYS[2] its fence counter on this node
+-- ARGV[1] token
+-- ARGV[2] TTL, ms
+-- ARGV[3] set to adopt the lock, which raises the counter
+--
+-- 0: the token does not hold it. Else it lasts for the TTL or longer: the node's vote for the fence to
+-- adopt, 1 to renew.
+
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+local counter
+if ARGV[3] then
+  counter = redis.pcall('GET', KEYS[2])
+  if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then
+    return counter
+  end
+  counter = type(counter) ~= 'table' and tonumber(counter or '0')
+  if not counter then
+    return redis.error_reply('ERR the fence counter holds something else')
+  end
+end
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+if not counter then
+  redis.call('PEXPIRE', KEYS[2], 3600000) -- as quorum_acquire.lua has it
+  return 1
+end
+local fence = math.max(counter + 1, redis.call('TIME')[1] * 1000000)
+redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 3600000)
+return fence
