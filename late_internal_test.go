@@ -138,3 +138,43 @@ func TestLateAcquireIsNotReleasedBeforeUnlock(t *testing.T) {
 		time.Sleep(3 * lastLook)
 	})
 }
+
+// TestReleaseIsSentThoughItsCtxHasEnded is rule 8: an attempt took the lock, its connection broke before the
+// reply, and ctx ended before it was sent again. No reply will be late.
+func TestReleaseIsSentThoughItsCtxHasEnded(t *testing.T) {
+	for name, strategy := range map[string]func(c *redis.Client) (Locker, error){
+		"SetNXPX":     func(c *redis.Client) (Locker, error) { return NewSetNXPX(c) },
+		"LegacySetNX": func(c *redis.Client) (Locker, error) { return NewLegacySetNX(c) },
+		"Redlock":     func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				l, err := strategy(client)
+				require.NoError(t, err)
+				require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+				ctx, cancel := context.WithCancel(t.Context())
+				scripts := make(chan bool, 1)
+				scripts <- true
+				client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+					return func(c context.Context, cmd redis.Cmder) error {
+						err := next(c, cmd)
+						select {
+						case <-scripts: // the first
+							require.NoError(t, err)
+							time.AfterFunc(time.Millisecond, cancel) // less than a pause
+							return io.EOF
+						default:
+							return err
+						}
+					}
+				}))
+				_, err = l.TryLock(ctx, "k")
+				require.ErrorIs(t, err, context.Canceled)
+				time.Sleep(time.Second)
+				require.Empty(t, scripts)
+				require.False(t, m.Exists("k"))
+			})
+		})
+	}
+}

@@ -114,3 +114,29 @@ func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 		require.False(t, m.Exists("k"))
 	})
 }
+
+// TestLateVoteOfAChosenTokenIsLeft is rule 4: the caller may want to recover the lock that the token holds
+// already.
+func TestLateVoteOfAChosenTokenIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewRedlock([]redis.UniversalClient{client}, WithOpTimeout(time.Second))
+		require.NoError(t, err)
+		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+		var scripts atomic.Int64
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if scripts.Add(1) == 1 {
+					<-ctx.Done()
+					return gaveUpReading.Err
+				}
+				return next(ctx, cmd)
+			}
+		}))
+		require.NoError(t, m.Set("k", "job-7"))
+		_, err = l.TryLock(t.Context(), "k", WithToken("job-7"))
+		require.ErrorIs(t, err, ErrNoQuorum)
+		time.Sleep(time.Minute)
+		m.CheckGet(t, "k", "job-7")
+	})
+}

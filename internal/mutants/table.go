@@ -16,7 +16,6 @@ type mutant struct {
 // start.
 const (
 	conformance = "TestConformance/SetNXPX$/miniredis/"
-	plainOnes   = "TestConformance/SetNXPX without fence$/miniredis/"
 )
 
 // mutants is the whole table, by topic.

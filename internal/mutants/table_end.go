@@ -6,7 +6,7 @@ var ends = []mutant{
 		name: "an Unlock that deletes nothing", rule: "7", file: "release.lua",
 		old:   `return call('DEL', KEYS[1])`,
 		new:   `return 1`,
-		tests: "TestLostReplyIsNotLostOwnership/fenced",
+		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
 		name: "release without compare", rule: "7", file: "release.lua",
@@ -18,7 +18,7 @@ var ends = []mutant{
 		name: "extend without compare", rule: "7", file: "extend.lua",
 		old:   `if redis.call('GET', KEYS[1]) ~= ARGV[1] then`,
 		new:   `if false then`,
-		tests: plainOnes + "a token is compared whole",
+		tests: conformance + "a token is compared whole",
 	},
 	{
 		name: "a second Unlock that succeeds", rule: "7", file: "lease.go",
@@ -60,7 +60,7 @@ var ends = []mutant{
 		name: "a release that ends with the caller's ctx", rule: "8", file: "operations.go",
 		old:   `c.Timeout, c.Persist, c.Once = t.timeout, true,`,
 		new:   `c.Timeout, c.Persist, c.Once = t.timeout, false,`,
-		tests: "TestReleaseOutlivesItsCtx",
+		tests: "TestReleaseIsSentThoughItsCtx",
 	},
 	{
 		name: "the op timeout not applied", rule: "8", file: "internal/node/node.go",

@@ -3,17 +3,19 @@ package main
 // inputs are mistakes about errors and bad input.
 var inputs = []mutant{
 	{
-		name: "a lock is written before the counter is read", rule: "19", file: "acquire.lua",
-		old: `fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
-		new: `redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
-  fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
+		name: "a grant without a fence stays", rule: "19", file: "acquire.lua",
+		old: `  if new then
+    call('DEL', KEYS[1])
+  end
+`,
+		new:   ``,
 		tests: conformance + "a counter that is none",
 	},
 	{
-		name: "somebody's data taken for a counter", rule: "19", file: "acquire.lua",
+		name: "somebody's data taken for a counter", rule: "19", file: "quorum_acquire.lua",
 		old:   `return redis.error_reply('ERR the fence counter holds something else')`,
-		new:   `fence = 0`,
-		tests: conformance + "a counter that is none",
+		new:   `counter = 0`,
+		tests: "TestConformance/Redlock$/miniredis/a counter that is none",
 	},
 	{
 		name: "a key of another type does not end the lock", rule: "19", file: "operations.go",

@@ -117,12 +117,6 @@ var migrations = []mutant{
 		tests: "TestMigrationOfOneKeyIsRefused/SetNXPX and LegacySetNX/miniredis",
 	},
 	{
-		name: "a probe that counts fences", rule: "Migration", file: "migration.go",
-		old:   `WithoutRenewal(), WithoutFence(),`,
-		new:   `WithoutRenewal(),`,
-		tests: "TestMigrationProbeLeavesNoKey",
-	},
-	{
 		name: "one prefix for both sides", rule: "Migration", file: "migration.go",
 		old:   `case cfg.prefix != unset:`,
 		new:   `case cfg.prefix == "none":`,

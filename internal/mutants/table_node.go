@@ -390,7 +390,7 @@ var nodes = []mutant{
 		tests: "TestFirstReplyEndsACall",
 	},
 	{
-		name: "the failure of a send that its call went on without ends the call", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a call is sent again for a send that it went on without", rule: "23", file: "internal/node/courier.go", in: "internal/node",
 		old: `case !aboard:
 `,
 		new: `case false:

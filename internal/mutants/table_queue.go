@@ -16,13 +16,19 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off that mints no fence", rule: "Fencing", file: "release.lua",
-		old:   `local fence = math.max((tonumber(counter or '0') or 0) + 1, time[1] * 1000000 + time[2])`,
-		new:   `local fence = tonumber(counter or '0') or 0`,
+		old:   `local fence = pcall('INCR', KEYS[2])`,
+		new:   `local fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
 		tests: "TestFirstComeFirstServed",
 	},
 	{
+		name: "a hand-off by the register alone", rule: "Fencing", file: "release.lua",
+		old:   `if fence < now - 10000 then -- as acquire.lua has it`,
+		new:   `if false then`,
+		tests: "TestFenceIsTheRegisterOrTheClock",
+	},
+	{
 		name: "a queue without a TTL", rule: "6", file: "acquire.lua",
-		old:   `redis.call('PEXPIRE', queue, queueMemory)`,
+		old:   `call('PEXPIRE', queue, queueMemory)`,
 		new:   ``,
 		tests: "TestFirstComeFirstServed",
 	},

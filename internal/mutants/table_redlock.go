@@ -64,44 +64,35 @@ var quorums = []mutant{
 		tests: "TestFencesOfAQuorumGrow",
 	},
 	{
-		name: "fences of a quorum by the microsecond", rule: "Fencing", file: "redlock.go",
-		old:   `acquireCall(p, quorumGrain, p.callerToken)`,
-		new:   `acquireCall(p, 1, p.callerToken)`,
+		name: "fences of a quorum by the microsecond", rule: "Fencing", file: "quorum_acquire.lua",
+		old: `local fence = math.max(counter + 1, redis.call('TIME')[1] * 1000000)`,
+		new: `local time = redis.call('TIME')
+local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestFenceCostsNoExtraRoundTrip",
 	},
 	{
-		name: "a counter raised for a lock that is gone", rule: "Fencing", file: "raise.lua",
+		name: "a counter raised for a lock that is gone", rule: "Fencing", file: "quorum_raise.lua",
 		old:   `if redis.call('GET', KEYS[1]) ~= ARGV[1] then`,
 		new:   `if false then`,
 		tests: "TestRaiseNeedsTheLock",
 	},
 	{
-		name: "a heal that overwrites another's key", rule: "Redlock", file: "heal.lua",
+		name: "a heal that overwrites another's key", rule: "Redlock", file: "quorum_heal.lua",
 		old:   `if redis.call('EXISTS', KEYS[1]) == 1 then`,
 		new:   `if false then`,
 		tests: "TestExtendHealsEmptiedNodes",
 	},
 	{
-		name: "a heal that forgets the fence", rule: "Fencing", file: "heal.lua",
-		old:   `if counter and counter < tonumber(ARGV[3]) then`,
+		name: "a heal that forgets the fence", rule: "Fencing", file: "quorum_heal.lua",
+		old:   `if counter < tonumber(ARGV[3]) then`,
 		new:   `if false then`,
 		tests: "TestExtendHealsEmptiedNodes",
 	},
 	{
-		name: "a heal that raises the counter past the fence", rule: "Fencing", file: "heal.lua",
-		old:   `redis.call('SET', KEYS[2], ARGV[3], 'PX', 86400000)`,
-		new:   `redis.call('SET', KEYS[2], string.format('%.0f', ARGV[3] + 1), 'PX', 86400000)`,
+		name: "a heal that raises the counter past the fence", rule: "Fencing", file: "quorum_heal.lua",
+		old:   `redis.call('SET', KEYS[2], ARGV[3], 'PX', 3600000)`,
+		new:   `redis.call('SET', KEYS[2], string.format('%.0f', ARGV[3] + 1), 'PX', 3600000)`,
 		tests: "TestExtendHealsEmptiedNodes",
-	},
-	{
-		name: "an adoption heals", rule: "Redlock", file: "redlock.go",
-		old: `if p.lease != nil {`,
-		new: `if p.lease == nil {
-			now := readClocks()
-			p.lease = &lease{attempt: &attempt{engine: &engine{now: readClocks}}, start: now, length: p.ttl}
-		}
-		if true {`,
-		tests: "TestAdoptedLockIsHealed",
 	},
 	{
 		name: "a heal once the lease has ended", rule: "11", file: "heal.go",
@@ -134,9 +125,9 @@ var quorums = []mutant{
 		tests: "TestLateGrantOfARefusedTokenIsReleased",
 	},
 	{
-		name: "a vote of before is made to last", rule: "15", file: "redlock.go",
-		old:   `acquireCall(p, quorumGrain, p.callerToken)`,
-		new:   `acquireCall(p, quorumGrain, false)`,
+		name: "a vote of before is made to last", rule: "15", file: "quorum.go",
+		old:   `if p.callerToken {`,
+		new:   `if false {`,
 		tests: "TestChosenTokensDoNotKeepEachOtherOutWithADeadNode",
 	},
 	{
@@ -181,8 +172,10 @@ var quorums = []mutant{
 	},
 	{
 		name: "an inspect that waits for a hung node", rule: "Redlock", file: "redlock.go",
-		old:   `(most >= r.quorum || most+t.pending() < r.quorum)`,
-		new:   `most >= r.quorum`,
+		old: `		return certain
+	})`,
+		new: `		return certain && t.pending() == 0
+	})`,
 		tests: "TestHungNodeDelaysNoInspect",
 	},
 	{

@@ -46,7 +46,7 @@ var renewals = []mutant{
 		name: "a goroutine for each idle lock", rule: "14", file: "lease.go",
 		old: `l.timer = time.AfterFunc(l.nextLocked(), l.tick)`,
 		new: `l.timer = time.AfterFunc(l.nextLocked(), l.tick)
-	go func() { <-l.ended() }()`,
+	go func() { <-l.doneChan() }()`,
 		tests: "TestIdleLockCostsNoGoroutine",
 	},
 	{

@@ -24,20 +24,8 @@ var replicas = []mutant{
 	},
 	{
 		name: "Adopt asks no replicas", rule: "Replicas", file: "set_nx_px.go",
-		old:   `s.confirmed(ctx, extendCall(p), p.place, p.replicas, p.replicaTimeout)`,
-		new:   `s.confirmed(ctx, extendCall(p), p.place, 0, p.replicaTimeout)`,
+		old:   `s.confirmed(ctx, adoptCall(p), p.place, p.replicas, p.replicaTimeout)`,
+		new:   `s.confirmed(ctx, adoptCall(p), p.place, 0, p.replicaTimeout)`,
 		tests: "TestAdoptedLockIsOnReplicas",
-	},
-	{
-		name: "a grant that writes nothing", rule: "Replicas", file: "acquire.lua",
-		old:   `elseif not fence then`,
-		new:   `elseif false then`,
-		tests: "TestWhatGrantsWrites",
-	},
-	{
-		name: "an extension that writes nothing", rule: "Replicas", file: "extend.lua",
-		old:   `if wrote == 0 then`,
-		new:   `if false then`,
-		tests: "TestWhatGrantsWrites",
 	},
 }
