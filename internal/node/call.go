@@ -42,10 +42,10 @@ type Call struct {
 	// the master of Key.
 	Beside []any
 
-	// Late is told of a send whose reply did not reach the caller: the reply, where it arrived after the call
-	// had ended or after [Call.Leave], or the error with which the client gave up. [MayLand] says of that whether the send may
-	// be carried out later still; a caller is told once, and may not have its reply yet. Late runs in the
-	// goroutine of a courier and must not block. Nil: nobody needs to know.
+	// Late is told of a send whose reply did not reach the caller: the reply, if it arrived after the call had
+	// ended or after [Call.Leave], or the error with which the client gave up. [MayLand] says whether such a
+	// send may still be carried out. Late may run before the call ends, in the goroutine of a courier, and must
+	// not block. Nil: nobody needs to know.
 	Late func(Reply)
 
 	// Report receives the call when there is a reply. It needs room for it. Index is for the receiver.

@@ -23,7 +23,8 @@ type trip struct {
 	writtenOff bool
 }
 
-// A passenger is a call on one trip. Only the courier uses the commands.
+// A passenger is a call on one trip, whose courier alone uses the commands. It uses nothing else of the call
+// without Node.mu, for the call may go on without the trip.
 type passenger struct {
 	call        *Call
 	cmd, beside *redis.Cmd
@@ -115,7 +116,11 @@ func (n *Node) loadLocked() *trip {
 			c.hurryLocked()
 		}
 		c.place, c.trip, c.sent = travelling, t, true
-		t.passengers = append(t.passengers, passenger{call: c})
+		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
+		if c.Beside != nil {
+			p.beside = redis.NewCmd(t, c.Beside...)
+		}
+		t.passengers = append(t.passengers, p)
 		end = max(end, c.deadline)
 		if c.Beside != nil {
 			break
@@ -142,13 +147,6 @@ func (c *Call) hurryLocked() {
 
 // carry sends the commands of t and waits for the replies.
 func (n *Node) carry(t *trip) {
-	for i := range t.passengers {
-		p := &t.passengers[i]
-		p.cmd = redis.NewCmd(t, p.call.words...)
-		if p.call.Beside != nil {
-			p.beside = redis.NewCmd(t, p.call.Beside...)
-		}
-	}
 	if len(t.passengers) == 1 {
 		if p := &t.passengers[0]; p.beside != nil {
 			carryBoth(t, n.client, p)
