@@ -115,13 +115,13 @@ func TestListenerCostsADeadWaitersClaim(t *testing.T) {
 func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 	for prefix, apart := range map[string]bool{"": false, "lock:": true} {
 		for _, companion := range []string{"{k}:fence:k", "{k}:queue:k", "{lock:k}:fence:lock:k", "{lock:k}:queue:lock:k"} {
-			for name, make := range map[string]func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
+			for name, open := range map[string]func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
 				"SetNXPX": redlatch.NewSetNXPX,
 				"Redlock": func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 					return redlatch.NewRedlock([]redis.UniversalClient{client}, opts...)
 				},
 			} {
-				l, err := make(redistest.Start(t).Client(t), redlatch.WithKeyPrefix(prefix), locktest.Patience)
+				l, err := open(redistest.Start(t).Client(t), redlatch.WithKeyPrefix(prefix), locktest.Patience)
 				require.NoError(t, err)
 				theirs := locktest.MustLock(t, l, companion)
 				lock, err := l.TryLock(t.Context(), "k")
