@@ -140,3 +140,40 @@ func TestLateVoteOfAChosenTokenIsLeft(t *testing.T) {
 		m.CheckGet(t, "k", "job-7")
 	})
 }
+
+// TestLateVoteOfALostLockIsReleased is rule 4: an acquire that was not waited for lands in its time, and the
+// lease has ended meanwhile.
+func TestLateVoteOfALostLockIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var servers []*miniredis.Miniredis
+		var clients []redis.UniversalClient
+		lands := make(chan struct{})
+		for i := range 3 {
+			m, client := bubbleRedis(t)
+			servers, clients = append(servers, m), append(clients, client)
+			if i == 2 {
+				var commands atomic.Int64
+				client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+					return func(ctx context.Context, cmd redis.Cmder) error {
+						if cmd.Name() == "evalsha" && commands.Add(1) == 1 {
+							<-lands
+						}
+						return next(ctx, cmd)
+					}
+				}))
+			}
+		}
+		l, err := NewRedlock(clients, WithOpTimeout(time.Hour), WithTTL(time.Hour), WithoutRenewal())
+		require.NoError(t, err)
+		lock := granted(t, l)
+		for _, m := range servers[:2] {
+			m.Del("k")
+		}
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+		require.False(t, servers[2].Exists("k"))
+		close(lands)
+		synctest.Wait()
+		require.True(t, servers[2].Exists("{k}:fence:k"), "it has landed")
+		require.False(t, servers[2].Exists("k"))
+	})
+}

@@ -204,10 +204,10 @@ var nodes = []mutant{
 		tests: "TestHookThatFailsIsTriedAgain",
 	},
 	{
-		name: "a deferred command taken for carried out", rule: "Clients", file: "internal/node/courier.go", in: "internal/system",
+		name: "a deferred command is waited for under the mutex", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
 		old:   `_ = cmd.Err() // of a deferred pipeline: it waits until the command is carried out`,
 		new:   ``,
-		tests: "TestDeferredPipelinesAreServed",
+		tests: "TestDeferredCommandHoldsUpNoTimeout",
 	},
 	{
 		name: "a batch has the values of its first caller", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",

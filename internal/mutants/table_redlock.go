@@ -34,11 +34,9 @@ var quorums = []mutant{
 	},
 	{
 		name: "late votes of a granted lock are not looked at", rule: "4", file: "redlock.go",
-		old: `if !t.answers[i].there {
-				c.Leave()`,
-		new: `if false {
-				c.Leave()`,
-		tests: "TestStragglerOfALostLockIsReleased",
+		old:   `if !t.answers[i].there {`,
+		new:   `if c == nil && i < 0 {`,
+		tests: "TestLateVoteOfALostLockIsReleased",
 	},
 	{
 		name: "a release on a quorum overtakes the acquire", rule: "4", file: "redlock.go",

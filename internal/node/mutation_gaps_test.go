@@ -10,7 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // TestEndedCallThatFailsIsLate is rule 22: the connection breaks after the call has ended. Late gets the error,
@@ -321,4 +325,30 @@ func TestCallThatACourierStillHasIsNotReused(t *testing.T) {
 		s.answers[2] <- nil
 		requireIdle(t, n)
 	})
+}
+
+// TestDeferredCommandHoldsUpNoTimeout is rule 21: the courier waits for a command of a deferred pipeline before
+// it takes the node's mutex, which timeouts need.
+func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := faultproxy.New(t, s.Network(), s.Addr())
+	o := p.Options()
+	o.ReadTimeout = -1
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	deferred, err := client.AsyncAutoPipeline()
+	require.NoError(t, err)
+	n := New(deferred)
+	require.NoError(t, n.Do(t.Context(), within(Command("ping"), limit)).Err)
+	p.Silence()
+	defer p.Cut() // the client gives up
+	reply := make(chan Reply, 1)
+	go func() { reply <- n.Do(t.Context(), within(Command("ping"), 100*time.Millisecond)) }() // ends in time
+	select {
+	case r := <-reply:
+		require.ErrorContains(t, r.Err, "no reply within 100ms")
+	case <-time.After(limit / 4):
+		require.Fail(t, "it did not end")
+	}
 }
