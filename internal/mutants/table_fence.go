@@ -24,7 +24,7 @@ var fences = []mutant{
 		name: "companions named by the tag only", rule: "SetNXPX", file: "keys.go",
 		old:   `return "{" + slotTag(key) + "}:" + kind + ":" + key`,
 		new:   `return "{" + slotTag(key) + "}:" + kind + ":"`,
-		tests: "TestLocksDoNotShareAQueue",
+		tests: "TestHealEndsWithTheLease",
 	},
 	{
 		name: "companions in another slot", rule: "SetNXPX", file: "keys.go",
