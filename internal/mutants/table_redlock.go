@@ -153,10 +153,10 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestTwoClientsOfOneServerAreNoQuorum",
 	},
 	{
-		name: "a server that is loading taken for one that does not tell", rule: "Redlock", file: "internal/node/courier.go",
+		name: "a server that is loading taken for one that does not tell", rule: "Redlock", file: "internal/node/courier.go", in: "internal/node",
 		old:   `failed != nil && (!Answered(failed) || retryable(failed))`,
 		new:   `failed != nil && !Answered(failed)`,
-		tests: "TestServerThatCannotTell",
+		tests: "TestSecondCommandIsPartOfItsCall",
 	},
 	{
 		name: "an ended ctx asks the nodes", rule: "17", file: "redlock.go",
