@@ -22,7 +22,6 @@ type lease struct {
 	length    time.Duration      // trusted from start until start + length
 	renewAt   time.Duration      // when to renew, counted from start
 	recheckAt time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
-	unclaimed bool               // handed over for a short time: the full TTL is still to be asked for
 	renewing  bool               // a renewal or a look is in flight
 	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
@@ -55,9 +54,6 @@ func (l *lease) prolongLocked(start instant, length time.Duration) {
 	}
 	full := validity(l.r.cfg.ttl, l.r.cfg.drift)
 	l.renewAt = l.length - full + min(l.r.cfg.ttl/3, full/2)
-	if l.unclaimed {
-		l.renewAt = l.length / unclaimedShare
-	}
 }
 
 // judgeLocked ends the lease where its time has come, and returns why it ended. It asks nobody.
@@ -150,7 +146,14 @@ func (l *lease) release(ctx context.Context) error {
 
 	var err error
 	if ended == nil || !l.params.callerToken {
-		err = l.engine.strategy.release(detached(ctx), &l.params.target, l.params.entry)
+		p := &releaseParams{target: l.params.target}
+		if ended != nil {
+			p.entry = l.params.entry // the lock may have expired with it
+		}
+		err = l.engine.strategy.release(detached(ctx), p)
+		if l.r.polled {
+			l.engine.turns.released(l.r.place.key)
+		}
 	}
 	l.state.become(over)
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {

@@ -156,7 +156,8 @@ func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration
 	return err
 }
 
-func (s *legacySetNX) release(ctx context.Context, t *target, _ string) error {
+func (s *legacySetNX) release(ctx context.Context, p *releaseParams) error {
+	t := &p.target
 	r := s.node.Do(ctx, legacyReleaseCall(t))
 	answer, err := compared(legacyReleaseScript, r)
 	switch {
@@ -169,7 +170,7 @@ func (s *legacySetNX) release(ctx context.Context, t *target, _ string) error {
 }
 
 func legacyReleaseCall(t *target) *node.Call {
-	return t.persist(legacyCall(legacyReleaseScript, t, t.token, clock(t)))
+	return t.persist(legacyCall(legacyReleaseScript, t, t.token, clock(t)), t.callerToken)
 }
 
 // inspect reads who holds the lock.

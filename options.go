@@ -16,6 +16,7 @@ type config struct {
 	maxHold   time.Duration // 0: no limit
 	opTimeout time.Duration // 0: from the TTL
 	backoff   func(attempt int) time.Duration
+	noQueue   bool
 	prefix    string
 	token     string // empty: a fresh one
 	drift     float64
@@ -124,6 +125,17 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 			return invalid("WithBackoff(nil)")
 		}
 		cfg.backoff = f
+		return nil
+	}
+}
+
+// WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that
+// clients of other libraries lock too: a lock that redlatch's waiters queue for is handed from one to the next
+// and is never free in between, so that clients that poll get it late. Waiters that poll are served in no
+// order. Unlock still hands the lock on to whoever queues. Redlock and LegacySetNX never queue.
+func WithoutQueue() Option {
+	return func(cfg *config) error {
+		cfg.noQueue = true
 		return nil
 	}
 }

@@ -62,7 +62,7 @@ func TestCrashedWaitersAreSkipped(t *testing.T) {
 	holder := mustLock(t, l, "k")
 	for i := range 5 {
 		require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:queue:k", redis.Z{
-			Score: float64(-i), Member: fmt.Sprintf("10000 redlatch:gone-%d 1 a-token-%d", i, i),
+			Score: float64(i+1) / 100, Member: fmt.Sprintf("10000 redlatch:gone-%d 1 a-token-%d", i, i),
 		}).Err())
 	}
 	got := waitInLine(t, l, "k")

@@ -144,7 +144,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	}
 	// 5. Not granted: release what was, and what may come.
 	r.takeBack(ctx, p, t)
-	return acquireReply{left: soonest(t)}, err
+	return acquireReply{left: soonest(t), holder: holderIn(t)}, err
 }
 
 // votes returns what the nodes that did as they were asked voted for the fence.
@@ -272,8 +272,8 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 }
 
 // release gives the lock back on all nodes.
-func (r *redlock) release(ctx context.Context, lock *target, _ string) error {
-	t := ask(detached(ctx), r, "release", lock.key, func(int) *node.Call { return releaseCall(lock) },
+func (r *redlock) release(ctx context.Context, p *releaseParams) error {
+	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call { return releaseCall(&p.target) },
 		func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
