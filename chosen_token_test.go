@@ -194,7 +194,7 @@ func landing(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Reply),
 	lock := mine()
 	return m, func(r node.Reply) {
 		got, err := readAcquire(r)
-		s.late(n, r, got, err, func() { n.Post(context.Background(), releaseCall(&lock)) })
+		s.late(n, r, got, err, func() { n.Post(context.Background(), quorumReleaseCall(&lock)) })
 	}, s
 }
 

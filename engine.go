@@ -49,7 +49,6 @@ type request struct {
 	cfg      *config
 	started  instant
 	attempts int
-	polled   bool // it had to ask again and again
 }
 
 // request checks what a caller asks for, before anything is sent.
@@ -225,7 +224,8 @@ func (a *attempt) giveUp(ctx context.Context, err error) {
 // while its ctx lasts; the release goes on without it. What cannot be reached ends with its TTL. With a token
 // that the caller chose, only what was handed to the place is released.
 func (a *attempt) undo(ctx context.Context, entry string) error {
-	return a.engine.strategy.release(ctx, &releaseParams{a.params.target, entry, a.params.callerToken})
+	_, err := a.engine.strategy.release(ctx, &releaseParams{a.params.target, entry, a.params.callerToken})
+	return err
 }
 
 // Adopt proves the token by extending the lock.

@@ -150,8 +150,9 @@ func (l *lease) release(ctx context.Context) error {
 		if ended != nil {
 			p.entry = l.params.entry // the lock may have expired with it
 		}
-		err = l.engine.strategy.release(detached(ctx), p)
-		if l.r.polled {
+		var wanted bool
+		wanted, err = l.engine.strategy.release(detached(ctx), p)
+		if wanted {
 			l.engine.turns.released(l.r.place.key)
 		}
 	}

@@ -49,12 +49,12 @@ func (s *scripted) adopt(ctx context.Context, p *acquireParams) (uint64, error) 
 	return 2, s.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
 }
 
-func (s *scripted) release(ctx context.Context, p *releaseParams) error {
+func (s *scripted) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	s.releases.Add(1)
 	if s.onRelease != nil {
-		return s.onRelease(ctx, p)
+		return false, s.onRelease(ctx, p)
 	}
-	return nil
+	return false, nil
 }
 
 func (s *scripted) inspect(_ context.Context, p *target) (Status, error) {

@@ -103,11 +103,6 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 	return uint64(max(answer, 0)), err
 }
 
-// releaseCall deletes the lock, wherever no queue is kept.
-func releaseCall(t *target) *node.Call {
-	return t.persist(node.Eval(releaseScript, 1, &t.key, &t.token), t.callerToken)
-}
-
 // persist makes c a call that goes on without its caller. A release with a token that the caller chose is
 // sent once where it may have been carried out: a copy that is late would delete the token's next lock.
 func (t *target) persist(c *node.Call, once bool) *node.Call {

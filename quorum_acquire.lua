@@ -3,6 +3,7 @@
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter on this node
+-- KEYS[3] the mark that others want it
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 -- ARGV[3] set where a lease that the token has already is left as long as it is
@@ -11,9 +12,11 @@
 -- Held by another: {what is left of the holder's TTL in ms, -1 where it has none; the holder}.
 
 local counterMemory = 3600000 -- how long the counter outlives its last use, ms
+local wantedMemory = 500 -- how long the mark outlives the refusal that set it, ms: waiters ask more often
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then
+  redis.pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)
   return {redis.call('PTTL', KEYS[1]), holder}
 end
 -- What may fail comes before any write: a counter of another type stops the script and leaves nothing.

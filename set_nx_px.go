@@ -118,12 +118,12 @@ func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 	return fence, err
 }
 
-func (s *setNXPX) release(ctx context.Context, p *releaseParams) error {
+func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(p)))
 	if answer < 0 {
 		s.channel.degrade(&s.channel.publishRefused, errNoPublish)
 	}
-	return err
+	return false, err
 }
 
 // passOnCall releases the lock to the next waiter, or deletes it.

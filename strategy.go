@@ -35,8 +35,9 @@ type strategy interface {
 	adopt(ctx context.Context, p *acquireParams) (fence uint64, err error)
 
 	// release gives the key back if the token holds it, else it fails with ErrLost. ctx bounds the waiting
-	// only: the release goes on without the caller, within its timeout.
-	release(ctx context.Context, p *releaseParams) error
+	// only: the release goes on without the caller, within its timeout. wanted says that others asked for the
+	// lock meanwhile, and were not handed it.
+	release(ctx context.Context, p *releaseParams) (wanted bool, err error)
 
 	// inspect reads who holds the key.
 	inspect(ctx context.Context, t *target) (Status, error)

@@ -18,7 +18,6 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 		return nil, &gaveUp{ctx: node.CtxError(ctx)}
 	}
 	defer e.turns.give(r.place.key)
-	r.polled = true
 	var pace pace
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
@@ -92,8 +91,8 @@ func (p *pace) pause(cfg *config, attempt int, refusal acquireReply) time.Durati
 	return min(d, most/2+rand.N(most/2))
 }
 
-// yield has the waiters of other processes go first where this one has just released the key, after it had to
-// wait for it: they ask at intervals, and would never find it free. It reports whether ctx let it.
+// yield has the waiters of other processes go first where this one has just released the key and they want it:
+// they ask at intervals, and would never find it free. It reports whether ctx let it.
 func (e *engine) yield(ctx context.Context, r *request) bool {
 	if r.cfg.backoff != nil || !e.turns.justServed(r.place.key) {
 		return true
@@ -106,7 +105,7 @@ func (e *engine) yield(ctx context.Context, r *request) bool {
 type turns struct {
 	mu     sync.Mutex // guards the fields below
 	keys   map[string]*turn
-	served map[string]bool // keys that were waited for, and released within longestPause
+	served map[string]bool // keys that others wanted, and that were released within longestPause
 }
 
 // turn belongs to one key while somebody has it or waits for it.
@@ -156,7 +155,7 @@ func (t *turns) leave(key string, mine *turn) {
 	}
 }
 
-// released notes that a lock was released that had to be waited for.
+// released notes that a lock was released that others want.
 func (t *turns) released(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
