@@ -119,8 +119,15 @@ func (l *lease) end(err error) {
 	l.reportLoss(before, after)
 }
 
-// reportLoss tells the hooks where the lease was lost between before and after.
+// reportLoss tells the hooks where the lease was lost between before and after. A lease that was handed over leaves
+// the queue, so that the process is not taken for one that is frozen.
 func (l *lease) reportLoss(before, after error) {
+	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.params.entry != "" {
+		p := &releaseParams{target: l.params.target, entry: l.params.entry}
+		p.token = ""
+		// Ends with the op timeout, and leaves at most the entry.
+		go func() { _, _ = l.engine.strategy.release(context.Background(), p) }()
+	}
 	if before == nil && errors.Is(after, ErrLost) {
 		l.fire(l.r.cfg.hooks.Lost, l.engine.now().since(l.granted), after)
 	}

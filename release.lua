@@ -5,7 +5,7 @@
 -- KEYS[1] the lock
 -- KEYS[2] the fence register; absent with the queue
 -- KEYS[3] the lock's queue; absent: nobody queues
--- ARGV[1] token
+-- ARGV[1] token; empty to release nothing
 -- ARGV[2] "cluster" where the answer of PUBLISH does not tell whether the process is there; else absent or empty
 -- ARGV[3] the entry of the token, to take it out of the queue; absent: it has none
 -- ARGV[4] set: release only what was handed to that entry and nobody else has acquired by the token since
@@ -32,7 +32,7 @@ if queue and ARGV[3] then
     return 0
   end
 end
-if call('GET', KEYS[1]) ~= ARGV[1] then
+if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
 local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}

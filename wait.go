@@ -21,7 +21,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 	var pace pace
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
-		if !sleep(ctx, pace.pause(r.cfg, r.attempts, refusal)) {
+		if !sleep(ctx, e.pause(&pace, r, refusal)) {
 			return nil, &gaveUp{node.CtxError(ctx), trouble}
 		}
 		// Every attempt has a token of its own: what an earlier one left is given back by its token
@@ -74,8 +74,9 @@ type pace struct {
 	changes, looks int
 }
 
-// pause returns how long to wait after an attempt that was refused so. A WithBackoff of the caller's decides alone.
-func (p *pace) pause(cfg *config, attempt int, refusal acquireReply) time.Duration {
+// pause returns how long to wait after an attempt that was refused so. A WithBackoff of the caller's decides
+// alone. So does the default where waiters can queue: those that do not are there for clients that poll too.
+func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration {
 	p.looks++
 	if refusal.holder != "" && refusal.holder != p.holder {
 		if p.holder != "" {
@@ -83,8 +84,8 @@ func (p *pace) pause(cfg *config, attempt int, refusal acquireReply) time.Durati
 		}
 		p.holder, p.looks = refusal.holder, 0
 	}
-	d := cfg.pause(attempt, refusal.left)
-	if cfg.backoff != nil || cfg.noQueue {
+	d := r.cfg.pause(r.attempts, refusal.left)
+	if r.cfg.backoff != nil || e.waitlist != nil {
 		return d
 	}
 	most := max(4*longestPause/(4+time.Duration(p.changes)), shortestPause) << min(p.looks/16, 10)

@@ -2,6 +2,8 @@ package redlatch
 
 import (
 	"context"
+	crand "crypto/rand"
+	"encoding/binary"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -86,7 +88,7 @@ func newWaitlist(e *engine, s *subscription) *waitlist {
 func (b *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
 	w := &waiter{
 		key: p.key, token: p.token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1),
-		entry: entry(p.ttl, polls, b.subscription.channel, rand.Uint64(), p.token),
+		entry: entry(p.ttl, polls, b.subscription.channel, placeNumber(), p.token),
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,6 +99,13 @@ func (b *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
 	}
 	in.waiters = append(in.waiters, w)
 	return w
+}
+
+// placeNumber returns a number that nobody can guess.
+func placeNumber() uint64 {
+	var b [8]byte
+	_, _ = crand.Read(b[:]) // it never fails
+	return binary.NativeEndian.Uint64(b[:])
 }
 
 // leave takes w out of its room, and has the next one look from now on. Nothing is delivered to w
