@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPollersAreServedInTheEnd is rule 32: 16 processes poll for a quorum, each holds the lock for 200 ms and wants it again at
+// TestPollersAreServedInTheEnd is rule 32: 8 processes poll for a quorum, each holds the lock for 200 ms and wants it again at
 // once. Nobody waits for longer than four times a fair turn.
 func TestPollersAreServedInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
