@@ -97,6 +97,91 @@ func FuzzHandover(f *testing.F) {
 	})
 }
 
+// handOnFrom has a lock on k released while entries queue for it, the one with a score of 0 first. It returns
+// whose the key is then, what still queues with its scores, and what was published to redlatch:there and
+// redlatch:polls, which both listen.
+func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[string]float64, heard []string) {
+	t.Helper()
+	m, client, _ := oneNode(t)
+	ps := client.Subscribe(t.Context(), "redlatch:there", "redlatch:polls")
+	defer ps.Close()
+	for range 2 {
+		_, err := ps.Receive(t.Context())
+		require.NoError(t, err)
+	}
+	l, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	lock := granted(t, l)
+	for i, entry := range entries {
+		_, err := m.ZAdd("{k}:queue:k", float64(i), entry)
+		require.NoError(t, err)
+	}
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, client.Publish(t.Context(), "redlatch:there", "the end").Err())
+	for message := range ps.Channel() {
+		if message.Payload == "the end" {
+			break
+		}
+		heard = append(heard, message.Channel)
+	}
+	if m.Exists("k") {
+		holder, err = m.Get("k")
+		require.NoError(t, err)
+	}
+	queue, _ = m.SortedSet("{k}:queue:k")
+	return holder, queue, heard
+}
+
+// TestReleaseForgetsAFrozenProcess is rule 25: it was handed a lock that has expired unreleased, and it listens.
+// None of its entries stays.
+func TestReleaseForgetsAFrozenProcess(t *testing.T) {
+	next := "3000 redlatch:polls 4 d"
+	holder, queue, heard := handOnFrom(t, "1000 redlatch:there 1 a", "1000 redlatch:there 2 b", "1000 -redlatch:there 3 c", next)
+	require.Equal(t, "d", holder)
+	require.Equal(t, map[string]float64{next: 0}, queue)
+	require.Equal(t, []string{"redlatch:polls"}, heard)
+}
+
+// TestReleaseHandsOnToAProcessThatPolls is rule 28: nothing is published to it, for it may not listen, or may
+// not be told.
+func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
+	for name, listens := range map[string]string{"it listens": "redlatch:polls", "it does not": "redlatch:silent"} {
+		t.Run(name, func(t *testing.T) {
+			first, second := "3000 -"+listens+" 2 b", "3000 redlatch:there 3 c"
+			holder, queue, heard := handOnFrom(t, "1000 redlatch:gone 1 a", first, second)
+			require.Equal(t, "b", holder)
+			require.Equal(t, map[string]float64{first: 0, second: 2}, queue)
+			require.Empty(t, heard)
+		})
+	}
+}
+
+// TestEntryThatLostItsLockIsPlacedAnew is rule 25: its waiter was handed the lock, and comes when another has it.
+// It goes to the end, and is told that its place is new.
+func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	e := made.(*engine)
+	granted(t, made)
+	r, err := e.request(t.Context(), "k", nil)
+	require.NoError(t, err)
+	a, err := e.newAttempt(r)
+	require.NoError(t, err)
+	w := e.waitlist.enter(&a.params, false, e.now())
+	for entry, score := range map[string]float64{w.entry: 0, "another's": 7} {
+		_, err := m.ZAdd("{k}:queue:k", score, entry)
+		require.NoError(t, err)
+	}
+	_, got, err := a.ask(t.Context(), w.entry, true)
+	require.ErrorIs(t, err, ErrNotAcquired)
+	require.True(t, got.fresh)
+	require.False(t, got.first)
+	score, err := m.ZScore("{k}:queue:k", w.entry)
+	require.NoError(t, err)
+	require.Equal(t, 8.0, score)
+}
+
 // TestLostQueueIsRememberedUntilRedisListens is rule 15: a queue that was lost while the subscription
 // was down is joined again by all when it stands.
 func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
