@@ -277,7 +277,7 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 }
 
 // TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
-// loses it after the claim time, and does not take the message for a fresh one when it wakes up.
+// loses it after its TTL, and does not take the message for a fresh one when it wakes up.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	t.Parallel()
 	if addr := os.Getenv("REDLATCH_TEST_FROZEN"); addr != "" {
@@ -327,7 +327,7 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, st.Held, "handed to the frozen child")
 	require.NotEqual(t, holder.Token(), st.Token)
-	second, err := l.Lock(t.Context(), "k") // after the claim time
+	second, err := l.Lock(t.Context(), "k") // after the TTL
 	require.NoError(t, err)
 	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
 	eventually(t, "the child queues again", func() bool { return waiters() == 1 })

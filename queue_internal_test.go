@@ -50,10 +50,10 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 200_000}))
 }
 
-// TestHandedLeaseKeepsMostOfItsClaim: the formula must not be so careful that nothing is left. A
+// TestHandedLeaseKeepsMostOfItsTTL: the formula must not be so careful that nothing is left. A
 // second after the last look, on clocks of one rate, it takes no more than the two trips and the
 // drift of that second.
-func TestHandedLeaseKeepsMostOfItsClaim(t *testing.T) {
+func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	base := readClocks()
 	arrived := instant{mono: base.mono.Add(1002 * time.Millisecond), wall: base.wall + 1002*time.Millisecond}
 	start := handedAt(arrived, base, time.Hour, time.Hour+time.Second, 0.01)
@@ -180,6 +180,37 @@ func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	score, err := m.ZScore("{k}:queue:k", w.entry)
 	require.NoError(t, err)
 	require.Equal(t, 8.0, score)
+}
+
+// TestUnlockOfALostHandedLockLeavesNoPlace is rule 25: a process that only held a lock for too long is not taken for
+// a frozen one by the next release, which would cost its other waiters their places.
+func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		got := make(chan *Lock, 1)
+		go func() { // ends with the lock
+			lock, _ := l.Lock(t.Context(), "k", WithTTL(time.Second), WithoutRenewal())
+			got <- lock
+		}()
+		time.Sleep(100 * time.Millisecond)
+		_, err = m.ZAdd("{k}:queue:k", 7, "another")
+		require.NoError(t, err)
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.NotNil(t, lock)
+		members, err := m.ZMembers("{k}:queue:k")
+		require.NoError(t, err)
+		require.Len(t, members, 2, "it was handed over")
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+		members, err = m.ZMembers("{k}:queue:k")
+		require.NoError(t, err)
+		require.Equal(t, []string{"another"}, members)
+		time.Sleep(10 * time.Second) // the subscription ends
+	})
 }
 
 // TestLostQueueIsRememberedUntilRedisListens is rule 15: a queue that was lost while the subscription

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,4 +102,32 @@ func TestLooksComeAtIntervals(t *testing.T) {
 	w = seatIn(b, "k", "2")
 	between(250*time.Millisecond, look(theirs, true))
 	require.Equal(t, time.Millisecond, look(ours, true))
+}
+
+// TestPlaceThatWasNotGivenUpIsReleased is rule 26: its waiter left while Redis refused everything. What is handed to
+// the place later is given back.
+func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	e := made.(*engine)
+	ready := e.waitlist.subscription.join()
+	defer e.waitlist.subscription.leave()
+	<-ready
+	holder := granted(t, made)
+	r, err := e.request(t.Context(), "k", nil)
+	require.NoError(t, err)
+	a, err := e.newAttempt(r)
+	require.NoError(t, err)
+	w := e.waitlist.enter(&a.params, false, e.now())
+	_, _, err = a.ask(t.Context(), w.entry, false)
+	require.ErrorIs(t, err, ErrNotAcquired)
+	m.SetError("ERR away")
+	e.waitlist.leave(w)
+	a.leaveQueue(context.Background(), w.entry)
+	m.SetError("")
+	require.True(t, m.Exists("{k}:queue:k"))
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 5*time.Second, time.Millisecond)
+	require.False(t, m.Exists("{k}:queue:k"))
 }
