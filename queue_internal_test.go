@@ -156,19 +156,51 @@ func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
 	}
 }
 
+// seated returns an attempt of l's on k, and the waiter that makes it.
+func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *waiter) {
+	t.Helper()
+	e := l.(*engine)
+	r, err := e.request(t.Context(), "k", opts)
+	require.NoError(t, err)
+	a, err := e.newAttempt(r)
+	require.NoError(t, err)
+	return a, e.waitlist.enter(&a.params, false, e.now())
+}
+
+// TestGrantTakesItsPlaceOut: whether the lock was free, or the token had it already.
+func TestGrantTakesItsPlaceOut(t *testing.T) {
+	for name, had := range map[string]bool{"free": false, "its own": true} {
+		t.Run(name, func(t *testing.T) {
+			m, client, _ := oneNode(t)
+			l, err := NewSetNXPX(client)
+			require.NoError(t, err)
+			require.NoError(t, m.Set("k", "another's"))
+			a, w := seated(t, l, WithToken("job-7"))
+			_, _, err = a.ask(t.Context(), w.entry, false)
+			require.ErrorIs(t, err, ErrNotAcquired)
+			require.True(t, m.Exists("{k}:queue:k"))
+			m.Del("k")
+			if had {
+				require.NoError(t, m.Set("k", "job-7"))
+			}
+			lock, got, err := a.ask(t.Context(), w.entry, true)
+			require.NoError(t, err)
+			require.Equal(t, had, got.alreadyHeld)
+			require.False(t, m.Exists("{k}:queue:k"))
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.False(t, m.Exists("k"))
+		})
+	}
+}
+
 // TestEntryThatLostItsLockIsPlacedAnew is rule 25: its waiter was handed the lock, and comes when another has it.
 // It goes to the end, and is told that its place is new.
 func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	m, client, _ := oneNode(t)
 	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
-	e := made.(*engine)
 	granted(t, made)
-	r, err := e.request(t.Context(), "k", nil)
-	require.NoError(t, err)
-	a, err := e.newAttempt(r)
-	require.NoError(t, err)
-	w := e.waitlist.enter(&a.params, false, e.now())
+	a, w := seated(t, made)
 	for entry, score := range map[string]float64{w.entry: 0, "another's": 7} {
 		_, err := m.ZAdd("{k}:queue:k", score, entry)
 		require.NoError(t, err)
@@ -189,6 +221,7 @@ func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
 		m, client := bubbleRedis(t)
 		l, err := NewSetNXPX(client)
 		require.NoError(t, err)
+		defer time.Sleep(10 * time.Second) // the subscription ends
 		holder := granted(t, l)
 		got := make(chan *Lock, 1)
 		go func() { // ends with the lock
@@ -209,7 +242,6 @@ func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
 		members, err = m.ZMembers("{k}:queue:k")
 		require.NoError(t, err)
 		require.Equal(t, []string{"another"}, members)
-		time.Sleep(10 * time.Second) // the subscription ends
 	})
 }
 

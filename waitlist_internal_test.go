@@ -115,11 +115,7 @@ func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 	defer e.waitlist.subscription.leave()
 	<-ready
 	holder := granted(t, made)
-	r, err := e.request(t.Context(), "k", nil)
-	require.NoError(t, err)
-	a, err := e.newAttempt(r)
-	require.NoError(t, err)
-	w := e.waitlist.enter(&a.params, false, e.now())
+	a, w := seated(t, made)
 	_, _, err = a.ask(t.Context(), w.entry, false)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	m.SetError("ERR away")

@@ -112,12 +112,12 @@ var queues = []mutant{
 		tests: "TestNextWaiterWithAToken",
 	},
 	{
-		name: "a lock that was handed to another place of its token leaves its own", rule: "17", file: "acquire.lua",
+		name: "a grant leaves its place in the queue", rule: "17", file: "acquire.lua",
 		old: `if entry then
   pcall(`,
 		new: `if false then
   pcall(`,
-		tests: "TestNextWaiterWithAToken",
+		tests: "TestGrantTakesItsPlaceOut",
 	},
 	{
 		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "engine.go",
