@@ -159,7 +159,12 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 		got <- lock
 	}()
 	for i := range 5 {
-		require.Equal(t, i+1, <-looks)
+		select {
+		case attempt := <-looks:
+			require.Equal(t, i+1, attempt)
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "it does not poll")
+		}
 	}
 	require.Zero(t, s.Client(t).Exists(t.Context(), "{k}:queue:k").Val())
 	require.NoError(t, holder.Unlock(t.Context()))
@@ -249,6 +254,7 @@ func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) {
 				time.AfterFunc(400*time.Millisecond, func() { direct.ConfigSet(context.Background(), trouble.set, trouble.back) })
 				require.NoError(t, lock.Unlock(t.Context()))
 				if waits {
+					require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val(), "handed on")
 					lock = <-got
 					require.NotNil(t, lock)
 					require.NoError(t, lock.Err())

@@ -78,7 +78,11 @@ func TestHandedLockHasItsFullTTL(t *testing.T) {
 	lock := <-got
 	require.NotNil(t, lock)
 	require.Greater(t, time.Until(lock.Until()), 28*time.Second)
+	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "without what is held back for the drift")
 	require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 28*time.Second)
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Zero(t, st.Waiters, "it waits no more")
 	require.NoError(t, lock.Unlock(t.Context()))
 	onlyFences(t, s.Client(t))
 }

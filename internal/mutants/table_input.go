@@ -50,7 +50,7 @@ var inputs = []mutant{
 	{
 		name: "polling is told of twice", rule: "Waiting", file: "subscription.go",
 		old:   `s.running = true`,
-		new:   `s.running, s.refused, s.unheard = true, nil, nil`,
+		new:   `s.running, s.refused, s.publishRefused = true, nil, nil`,
 		tests: "TestDegradationIsToldOnce",
 	},
 	{
