@@ -328,3 +328,21 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 		require.Equal(t, before, m.CommandCount())
 	})
 }
+
+// TestLockThatEndsByItselfLeavesNoNote is rule 25: the process lives, so its other waiters keep their places.
+func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		time.AfterFunc(2*time.Second, func() { _ = holder.Unlock(context.Background()) })
+		lock, err := l.Lock(t.Context(), "k", WithoutRenewal(), WithTTL(time.Second))
+		require.NoError(t, err)
+		require.True(t, m.Exists("{k}:queue:k"), "it was handed over")
+		<-lock.Done()
+		synctest.Wait()
+		require.False(t, m.Exists("{k}:queue:k"))
+		time.Sleep(time.Minute)
+	})
+}

@@ -47,14 +47,14 @@ type keyQueue struct {
 	still   int           // looks in a row at which it had
 }
 
-// departedFor is how long an entry is remembered whose waiter could not take it out of the queue, and
+// departedFor is how long an entry is remembered, roughly, whose waiter could not take it out of the queue, and
 // mostDeparted how many are.
 const (
 	departedFor  = 10 * time.Minute
 	mostDeparted = 10_000
 )
 
-// A departure is an attempt that was given up while Redis could not be told.
+// A departure is an attempt that was given up, until Redis has confirmed that it left the queue.
 type departure struct {
 	attempt *attempt
 	at      time.Time
@@ -68,6 +68,7 @@ type waitlist struct {
 	mu       sync.Mutex // guards the fields below, and what is in them
 	keys     map[string]*keyQueue
 	departed map[string]departure // by entry: they may be handed locks that nobody wants
+	swept    time.Time            // when the oldest of them were forgotten
 	missing  string               // the entry of a waiter that has found its lock before the message came
 }
 
@@ -162,12 +163,13 @@ func (b *waitlist) deliver(h handover) {
 	}
 }
 
-// depart remembers that a could not take entry out of the queue.
+// depart remembers that a is about to take entry out of the queue.
 func (b *waitlist) depart(a *attempt, entry string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if len(b.departed) >= mostDeparted {
+	if now.Sub(b.swept) > departedFor/10 {
+		b.swept = now
 		maps.DeleteFunc(b.departed, func(_ string, d departure) bool { return now.Sub(d.at) > departedFor })
 	}
 	if len(b.departed) < mostDeparted {
@@ -175,12 +177,19 @@ func (b *waitlist) depart(a *attempt, entry string) {
 	}
 }
 
+// gone forgets an entry that Redis has confirmed to be out of the queue.
+func (b *waitlist) gone(entry string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.departed, entry)
+}
+
 // missed notes that w has found, by a look, a lock that was handed to it. Unless the message comes soon, the
 // subscription is one that nothing comes through.
 func (b *waitlist) missed(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !w.queued { // a token that the caller chose had the key before
+	if !w.queued || len(w.handed) > 0 { // a token that the caller chose had the key before, or the message is there
 		return
 	}
 	b.missing = w.entry

@@ -127,3 +127,18 @@ func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 5*time.Second, time.Millisecond)
 	require.False(t, m.Exists("{k}:queue:k"))
 }
+
+// TestMessageThatCameIsNotMissed is rule 30: it came while the look was under way that found the lock.
+func TestMessageThatCameIsNotMissed(t *testing.T) {
+	b := roomOf(t)
+	w := seatIn(b, "k", "1")
+	b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute})
+	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
+	b.missed(w)
+	require.Empty(t, b.missing)
+	<-w.handed
+	b.missed(w)
+	require.Equal(t, w.entry, b.missing)
+	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
+	require.Empty(t, b.missing, "it came a little later")
+}

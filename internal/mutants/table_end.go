@@ -12,7 +12,7 @@ var ends = []mutant{
 	},
 	{
 		name: "release without compare", rule: "7", file: "release.lua",
-		old:   `if call('GET', KEYS[1]) ~= ARGV[1] then`,
+		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
 		new:   `if false then`,
 		tests: conformance + "after expiry",
 	},

@@ -107,8 +107,8 @@ var queues = []mutant{
 	},
 	{
 		name: "a token's next waiter has the place of its last", rule: "17", file: "waitlist.go",
-		old:   `rand.Uint64()`,
-		new:   `1`,
+		old:   `binary.NativeEndian.Uint64(b[:])`,
+		new:   `uint64(len(b)) + uint64(binary.MaxVarintLen16)`,
 		tests: "TestNextWaiterWithAToken",
 	},
 	{

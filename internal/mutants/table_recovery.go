@@ -160,8 +160,44 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a silent subscription is kept", rule: "30", file: "waitlist.go",
-		old:   `if !w.queued { // a token`,
+		old:   `if !w.queued || len(w.handed) > 0 { // a token`,
 		new:   `if true { // a token`,
 		tests: "TestSilentSubscription",
+	},
+	{
+		name: "a message that is there is missed", rule: "30", file: "waitlist.go",
+		old:   ` || len(w.handed) > 0 {`,
+		new:   ` {`,
+		tests: "TestMessageThatCameIsNotMissed",
+	},
+	{
+		name: "a release that Redis cannot save is sent once", rule: "29", file: "internal/node/courier.go", in: "internal/node",
+		old:   ` || c.Persist && refusesWrites(err)`,
+		new:   ``,
+		tests: "TestReleaseIsTriedAgainWhereRedisCannotSave",
+	},
+	{
+		name: "a refused process leaves no mark on a quorum", rule: "32", file: "quorum_acquire.lua",
+		old:   `redis.pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)`,
+		new:   ``,
+		tests: "TestWantedKeyIsYielded",
+	},
+	{
+		name: "a key that others want is taken again at once", rule: "32", file: "wait.go",
+		old:   `!e.turns.justServed(r.place.key)`,
+		new:   `true`,
+		tests: "TestWantedKeyIsYielded",
+	},
+	{
+		name: "a waiter that has waited longer asks as often as others", rule: "32", file: "wait.go",
+		old:   `max(4*longestPause/(4+time.Duration(p.changes)), shortestPause)`,
+		new:   `longestPause`,
+		tests: "TestWhoeverWaitsLongerAsksSooner",
+	},
+	{
+		name: "a lost lock leaves its process in the queue as if frozen", rule: "25", file: "lease.go",
+		old:   `!errors.Is(after, ErrReleased) && l.params.entry != ""`,
+		new:   `false`,
+		tests: "TestLockThatEndsByItselfLeavesNoNote",
 	},
 }
