@@ -123,14 +123,18 @@ func (l *lease) end(err error) {
 // the queue, so that the process is not taken for one that is frozen.
 func (l *lease) reportLoss(before, after error) {
 	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.params.entry != "" {
-		p := &releaseParams{target: l.params.target, entry: l.params.entry}
-		p.token = ""
-		// Ends with the op timeout, and leaves at most the entry.
-		go func() { _, _ = l.engine.strategy.release(context.Background(), p) }()
+		time.AfterFunc(0, l.giveUpPlace)
 	}
 	if before == nil && errors.Is(after, ErrLost) {
 		l.fire(l.r.cfg.hooks.Lost, l.engine.now().since(l.granted), after)
 	}
+}
+
+// giveUpPlace takes the entry of a lock that was handed over out of the queue, and releases nothing.
+func (l *lease) giveUpPlace() {
+	p := &releaseParams{target: l.params.target, entry: l.params.entry}
+	p.token = ""
+	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
 // release ends the lease and gives the key back, whatever has become of the lease and of ctx. An
