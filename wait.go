@@ -98,7 +98,11 @@ func (e *engine) yield(ctx context.Context, r *request) bool {
 	if r.cfg.backoff != nil || !e.turns.justServed(r.place.key) {
 		return true
 	}
-	return sleep(ctx, longestPause/2+rand.N(longestPause/2))
+	d := longestPause/2 + rand.N(longestPause/2)
+	if end, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(end)/4) // its own patience is not spent on others
+	}
+	return sleep(ctx, d)
 }
 
 // turns lets the goroutines of a process that wait for one key look at Redis one after the other,
