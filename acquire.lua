@@ -3,47 +3,57 @@
 --
 -- KEYS[1] the lock
 -- KEYS[2] the fence register, one for all locks
--- KEYS[3] the lock's queue; absent: no place is asked for
+-- KEYS[3] the lock's queue
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
--- ARGV[3] the entry to queue: "<TTL, ms> <channel of the waiter's process> <its number there> <token>"
+-- ARGV[3] the entry to queue: "<TTL, ms> <channel of the waiter's process> <random number> <token>";
+--         absent: no place is asked for
+-- ARGV[4] set where the entry should be in the queue already
 --
 -- Granted: the fence as an integer, negative where the token had the lock already.
--- Held by another, without a queue: {what is left of the holder's TTL in ms, -1 where it has none}.
--- With a queue: {the same for the first in it, -1 for the others; the holder; 1 if the entry is new; 1 if
--- it is the first; TIME's seconds; TIME's µs}.
+-- Held by another: {what is left of the holder's TTL in ms, -1 where it has none; the holder}, and with an
+-- entry also 1 if the entry is new; 1 if it is the first; TIME's seconds; TIME's µs.
 
 local registerMemory = 86400000 -- how long the register outlives its last floor, ms
 local slack = 10000 -- how far the register may lag behind the clock, µs
-local queueMemory = 60000 -- how long the queue outlives its last look, ms: waiters look about once a second
+local queueMemory = 60000 -- how long the queue outlives its last look, ms: waiters look every few seconds
 
 local call, pcall = redis.call, redis.pcall
-local queue = KEYS[3]
-local new = call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
+local queue, entry = KEYS[3], ARGV[3]
+local holder = ARGV[4] and call('GET', KEYS[1]) -- where it is held, most likely, nothing needs to be written
+local new = not holder and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 
 if not new then
-  local holder = call('GET', KEYS[1])
+  holder = holder or call('GET', KEYS[1])
   if holder ~= ARGV[1] then
-    if not queue then
-      return {call('PTTL', KEYS[1])}
+    local left = call('PTTL', KEYS[1])
+    if not entry then
+      return {left, holder}
     end
-    -- The last place is the highest score + 1, not the time: a clock that was set back would let
-    -- newcomers overtake. Whoever queues already keeps its place.
-    local last = call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-    local fresh = call('ZADD', queue, 'NX', (last[2] or 0) + 1, ARGV[3])
+    local place = ARGV[4] and call('ZSCORE', queue, entry)
+    local fresh, first = 0, nil
+    if place and place ~= '0' then
+      first = call('ZCOUNT', queue, '(0', '(' .. place) == 0
+    else
+      -- The last place is the highest score + 1, not the time: a clock that was set back would let newcomers
+      -- overtake. A score of 0 marks an entry that the lock was handed to: this one has lost it since.
+      local last = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0'
+      fresh = call('ZADD', queue, place and 'CH' or 'NX', last + 1, entry)
+      first = fresh == 1 and last == '0'
+    end
     call('PEXPIRE', queue, queueMemory)
-    local first = not last[1] or fresh == 0 and call('ZRANK', queue, ARGV[3]) == 0
     local time = call('TIME')
-    return {first and call('PTTL', KEYS[1]) or -1, holder, fresh, first and 1 or 0,
-      tonumber(time[1]), tonumber(time[2])}
+    return {left, holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
   end
   -- A lease is never shortened by an acquire that comes again.
   if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     call('PEXPIRE', KEYS[1], ARGV[2])
   end
+  -- From now on it is no longer the lock of the waiter that it was handed to alone.
+  pcall('ZREMRANGEBYSCORE', queue, 0, 0)
 end
-if queue then
-  pcall('ZREM', queue, ARGV[3]) -- a queue of another type is none
+if entry then
+  pcall('ZREM', queue, entry) -- a queue of another type is none
 end
 
 -- The register orders the grants. The clock is its floor, so that fences keep growing after it was lost.

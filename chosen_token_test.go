@@ -26,15 +26,59 @@ func TestWaiterWithAChosenTokenDeletesNothing(t *testing.T) {
 	require.NoError(t, err)
 	a, err := e.newAttempt(r)
 	require.NoError(t, err)
-	w := e.waitlist.enter("k", "job-7", e.now())
+	w := e.waitlist.enter(&a.params, false, e.now())
 	w.handed <- delivery{}
 	e.waitlist.leave(w)
 	require.NoError(t, m.Set("k", "job-7"))
-	a.leaveQueue(context.Background(), "place")
+	a.leaveQueue(context.Background(), w.entry)
 	require.True(t, m.Exists("k"))
 }
 
-// slowToLeave keeps those who leave the queue, and release nothing, waiting until release is closed.
+// TestWhatWasHandedToAChosenTokenIsHandedOn is rule 26: a waiter that leaves gives back the lock that its place was
+// handed, unless somebody else has acquired or adopted it by the token since.
+func TestWhatWasHandedToAChosenTokenIsHandedOn(t *testing.T) {
+	for name, since := range map[string]func(l Locker) (*Lock, error){
+		"nobody has it": nil,
+		"adopted":       func(l Locker) (*Lock, error) { return l.Adopt(context.Background(), "k", "job-7") },
+		"acquired":      func(l Locker) (*Lock, error) { return l.TryLock(context.Background(), "k", WithToken("job-7")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, client, _ := oneNode(t)
+			made, err := NewSetNXPX(client)
+			require.NoError(t, err)
+			e := made.(*engine)
+			ready := e.waitlist.subscription.join()
+			defer e.waitlist.subscription.leave()
+			<-ready
+			holder := granted(t, made)
+			r, err := e.request(t.Context(), "k", []Option{WithToken("job-7")})
+			require.NoError(t, err)
+			a, err := e.newAttempt(r)
+			require.NoError(t, err)
+			w := e.waitlist.enter(&a.params, false, e.now())
+			_, _, err = a.ask(t.Context(), w.entry, false)
+			require.ErrorIs(t, err, ErrNotAcquired)
+			require.NoError(t, holder.Unlock(t.Context()))
+			value, err := m.Get("k")
+			require.NoError(t, err)
+			require.Equal(t, "job-7", value, "it was handed over")
+			e.waitlist.leave(w)
+			var lock *Lock
+			if since != nil {
+				lock, err = since(made)
+				require.NoError(t, err)
+			}
+			a.leaveQueue(context.Background(), w.entry)
+			require.Equal(t, since != nil, m.Exists("k"))
+			require.False(t, m.Exists("{k}:queue:k"))
+			if since != nil {
+				require.NoError(t, lock.Unlock(t.Context()))
+			}
+		})
+	}
+}
+
+// slowToLeave keeps those who leave the queue waiting until release is closed.
 type slowToLeave struct{ came, release, left chan struct{} }
 
 func (h *slowToLeave) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -45,10 +89,7 @@ func (h *slowToLeave) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 
 func (h *slowToLeave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if len(cmd.Args()) < 7 {
-			return next(ctx, cmd)
-		}
-		if token, ok := cmd.Args()[6].(*string); !ok || *token != "" {
+		if last, ok := cmd.Args()[len(cmd.Args())-1].(string); !ok || last != "handed" {
 			return next(ctx, cmd)
 		}
 		h.came <- struct{}{}
@@ -153,7 +194,7 @@ func landing(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Reply),
 	lock := mine()
 	return m, func(r node.Reply) {
 		got, err := readAcquire(r)
-		s.late(n, r, got, err, func() { n.Post(context.Background(), releaseCall(&lock)) })
+		s.late(n, r, got, err, func() { n.Post(context.Background(), quorumReleaseCall(&lock)) })
 	}, s
 }
 

@@ -36,7 +36,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		return nil, wrap("new "+s.name(), "", err)
 	}
 	e := &engine{strategy: s, cfg: &cfg, now: readClocks}
-	if s, ok := s.(handsOn); ok && s.subscription() != nil {
+	if s, ok := s.(handsOn); ok {
 		e.waitlist = newWaitlist(e, s.subscription())
 	}
 	return e, nil
@@ -106,9 +106,13 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
-	if e.waitlist != nil && e.waitlist.subscription.isReady() {
+	queues := e.waitlist != nil && !r.cfg.noQueue
+	if queues && e.waitlist.subscription.isReady() {
 		lock, err := e.queue(ctx, r)
 		return lock, wrap("lock", key, err)
+	}
+	if e.waitlist == nil && !e.yield(ctx, r) {
+		return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
 	}
 	lock, refusal, err := e.once(ctx, r)
 	switch {
@@ -120,7 +124,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 		return nil, wrap("lock", key, err)
 	}
 	r.fire(e, r.cfg.hooks.Waiting)
-	if e.waitlist != nil {
+	if queues {
 		lock, err = e.queue(ctx, r)
 	} else {
 		lock, err = e.poll(ctx, r, refusal)
@@ -141,7 +145,7 @@ func (e *engine) once(ctx context.Context, r *request) (*Lock, acquireReply, err
 	if err != nil {
 		return nil, acquireReply{}, err
 	}
-	lock, got, err := a.ask(ctx, "")
+	lock, got, err := a.ask(ctx, "", false)
 	if err != nil {
 		a.giveUp(ctx, err)
 	}
@@ -174,15 +178,15 @@ func (e *engine) newAttempt(r *request) (*attempt, error) {
 	return a, nil
 }
 
-// ask asks for the lock once, and for a place in the queue if there is an entry. A grant that comes when
+// ask asks for the lock once, and for a place in the queue if there is an entry. queued says that it has one. A grant that comes when
 // nothing is left of its lease is no grant. After an error that is not knownNotDone the lock may have been
 // taken: ask again, or give up.
-func (a *attempt) ask(ctx context.Context, entry string) (*Lock, acquireReply, error) {
+func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, acquireReply, error) {
 	a.r.attempts++
 	p := &a.params
 	if entry != "" {
 		queueing := a.params
-		queueing.entry = entry
+		queueing.entry, queueing.queued = entry, queued
 		p = &queueing
 	}
 	start := a.engine.now()
@@ -212,14 +216,16 @@ func (l *lease) handOut(start instant, length time.Duration) *Lock {
 func (a *attempt) giveUp(ctx context.Context, err error) {
 	a.state.become(refused)
 	if !knownNotDone(err) && !a.params.callerToken {
-		a.undo(ctx, &a.params.target, "")
+		_ = a.undo(ctx, "")
 	}
 }
 
-// undo releases what an attempt has taken. The caller waits for that while its ctx lasts; the release goes
-// on without it. What cannot be reached ends with its TTL.
-func (a *attempt) undo(ctx context.Context, t *target, entry string) {
-	_ = a.engine.strategy.release(ctx, t, entry)
+// undo releases what an attempt has taken, and gives up its place in the queue. The caller waits for that
+// while its ctx lasts; the release goes on without it. What cannot be reached ends with its TTL. With a token
+// that the caller chose, only what was handed to the place is released.
+func (a *attempt) undo(ctx context.Context, entry string) error {
+	_, err := a.engine.strategy.release(ctx, &releaseParams{a.params.target, entry, a.params.callerToken})
+	return err
 }
 
 // Adopt proves the token by extending the lock.

@@ -2,6 +2,7 @@
 --
 -- KEYS[1] the lock
 -- KEYS[2] the fence register, to adopt the lock; absent: to renew it
+-- KEYS[3] the lock's queue, likewise
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 --
@@ -27,6 +28,7 @@ if KEYS[2] then -- as acquire.lua has it
     fence = now
     redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)
   end
+  redis.pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)
 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -191,8 +191,8 @@ func FuzzReplies(f *testing.F) {
 func FuzzDeliveries(f *testing.F) {
 	f.Add([]byte{}, "")
 	f.Add([]byte{0, 0, 0, 0}, "")
-	f.Add([]byte{1, 5, 1, 60, 0, 0}, "1000 1 1 7 1 xk")
-	f.Add([]byte{2, 0, 2, 30, 0, 0, 3, 9, 4}, "1000 1700000000 5 7 5 tokenl")
+	f.Add([]byte{1, 5, 1, 60, 0, 0}, "1 1 7 9 10 c 1 tokenk")
+	f.Add([]byte{2, 0, 2, 30, 0, 0, 3, 9, 4}, "1700000000 5 7 14 1000 c 1 tokenl")
 	f.Add([]byte{4, 4, 0, 0, 3, 0}, "1 0 0 0 0 k")
 	f.Fuzz(func(t *testing.T, edits []byte, forged string) {
 		s := newSubscription(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
@@ -203,9 +203,13 @@ func FuzzDeliveries(f *testing.F) {
 			passed += time.Microsecond
 			return instant{mono: asked.mono.Add(passed), wall: asked.wall + passed}
 		}}, s)
-		first, second := b.enter("k", "token", asked), b.enter("k", "token 2", asked)
-		elsewhere := b.enter("l", "token", asked)
-		sent := fmt.Sprintf("1000 %d 5 1700000000000123 5 tokenk", time.Now().Unix())
+		seat := func(key, token string) *waiter {
+			p := acquireParams{target: target{token: token}, ttl: time.Second}
+			p.key = key
+			return b.enter(&p, false, asked)
+		}
+		first, second, elsewhere := seat("k", "token"), seat("k", "token 2"), seat("l", "token")
+		sent := fmt.Sprintf("%d 5 1700000000000123 %d %sk", time.Now().Unix(), len(first.entry), first.entry)
 		in := &reading{edits}
 		genuine := false
 		for len(in.text) > 0 {
@@ -228,9 +232,8 @@ func FuzzDeliveries(f *testing.F) {
 		for _, w := range []*waiter{first, second, elsewhere} {
 			select {
 			case d := <-w.handed:
-				require.Equal(t, []string{w.key, w.token}, []string{d.key, d.token})
-				require.Positive(t, d.claim)
-				require.LessOrEqual(t, d.claim, claimTime)
+				require.Equal(t, []string{w.key, w.entry}, []string{d.key, d.entry})
+				require.Equal(t, time.Second, d.ttl)
 				start := b.started(d, 0.01)
 				require.False(t, start.mono.Before(asked.mono))
 				require.False(t, start.mono.After(d.arrived.mono))

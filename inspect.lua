@@ -6,4 +6,4 @@
 -- {token or false, what is left of the TTL in ms, how many queue}
 
 return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]),
-  KEYS[2] and redis.call('ZCARD', KEYS[2]) or 0}
+  KEYS[2] and redis.call('ZCOUNT', KEYS[2], '(0', '+inf') or 0}

@@ -7,6 +7,7 @@ type place struct {
 	key    string // with the prefix
 	fences string // what its fences are minted from; empty in a strategy that has none
 	queue  string // its queue; likewise
+	wanted string // the mark that others want it; likewise
 }
 
 // registerName is the name of the register that all fences of one Redis are minted from, behind the prefix

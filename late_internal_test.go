@@ -72,7 +72,7 @@ func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 				state = p.state
 				return acquireReply{}, nil
 			},
-			onRelease: func(context.Context, *target, string) error {
+			onRelease: func(context.Context, *releaseParams) error {
 				state.undone.Store(cleanedUp)
 				return ErrLost
 			},

@@ -22,7 +22,6 @@ type lease struct {
 	length    time.Duration      // trusted from start until start + length
 	renewAt   time.Duration      // when to renew, counted from start
 	recheckAt time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
-	unclaimed bool               // handed over for a short time: the full TTL is still to be asked for
 	renewing  bool               // a renewal or a look is in flight
 	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
@@ -55,9 +54,6 @@ func (l *lease) prolongLocked(start instant, length time.Duration) {
 	}
 	full := validity(l.r.cfg.ttl, l.r.cfg.drift)
 	l.renewAt = l.length - full + min(l.r.cfg.ttl/3, full/2)
-	if l.unclaimed {
-		l.renewAt = l.length / unclaimedShare
-	}
 }
 
 // judgeLocked ends the lease where its time has come, and returns why it ended. It asks nobody.
@@ -123,11 +119,22 @@ func (l *lease) end(err error) {
 	l.reportLoss(before, after)
 }
 
-// reportLoss tells the hooks where the lease was lost between before and after.
+// reportLoss tells the hooks where the lease was lost between before and after. A lease that was handed over leaves
+// the queue, so that the process is not taken for one that is frozen.
 func (l *lease) reportLoss(before, after error) {
+	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.params.entry != "" {
+		time.AfterFunc(0, l.giveUpPlace)
+	}
 	if before == nil && errors.Is(after, ErrLost) {
 		l.fire(l.r.cfg.hooks.Lost, l.engine.now().since(l.granted), after)
 	}
+}
+
+// giveUpPlace takes the entry of a lock that was handed over out of the queue, and releases nothing.
+func (l *lease) giveUpPlace() {
+	p := &releaseParams{target: l.params.target, entry: l.params.entry}
+	p.token = ""
+	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
 // release ends the lease and gives the key back, whatever has become of the lease and of ctx. An
@@ -150,7 +157,15 @@ func (l *lease) release(ctx context.Context) error {
 
 	var err error
 	if ended == nil || !l.params.callerToken {
-		err = l.engine.strategy.release(detached(ctx), &l.params.target, l.params.entry)
+		p := &releaseParams{target: l.params.target}
+		if ended != nil {
+			p.entry = l.params.entry // the lock may have expired with it
+		}
+		var wanted bool
+		wanted, err = l.engine.strategy.release(detached(ctx), p)
+		if wanted {
+			l.engine.turns.released(l.r.place.key)
+		}
 	}
 	l.state.become(over)
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {

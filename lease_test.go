@@ -19,7 +19,7 @@ import (
 type scripted struct {
 	onAcquire                      func(ctx context.Context, c *acquireParams) (acquireReply, error)
 	onExtend                       func(ctx context.Context, p *extendParams) error
-	onRelease                      func(ctx context.Context, t *target, entry string) error
+	onRelease                      func(ctx context.Context, p *releaseParams) error
 	acquires, extensions, releases atomic.Int64
 }
 
@@ -49,12 +49,12 @@ func (s *scripted) adopt(ctx context.Context, p *acquireParams) (uint64, error) 
 	return 2, s.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
 }
 
-func (s *scripted) release(ctx context.Context, t *target, entry string) error {
+func (s *scripted) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	s.releases.Add(1)
 	if s.onRelease != nil {
-		return s.onRelease(ctx, t, entry)
+		return false, s.onRelease(ctx, p)
 	}
-	return nil
+	return false, nil
 }
 
 func (s *scripted) inspect(_ context.Context, p *target) (Status, error) {
@@ -237,7 +237,7 @@ func TestContextEndsWithItsParentOrItsLock(t *testing.T) {
 // TestUnlockIsDetachedFromItsCtx is rule 8.
 func TestUnlockIsDetachedFromItsCtx(t *testing.T) {
 	type tag struct{}
-	s := &scripted{onRelease: func(ctx context.Context, _ *target, _ string) error {
+	s := &scripted{onRelease: func(ctx context.Context, _ *releaseParams) error {
 		if ctx.Value(tag{}) != "trace" {
 			return errors.New("the values are gone")
 		}
@@ -301,7 +301,7 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 		require.Equal(t, []string{"acquired", "lost"}, heard)
 
 		heard = nil
-		s.onRelease = func(context.Context, *target, string) error { return ErrLost }
+		s.onRelease = func(context.Context, *releaseParams) error { return ErrLost }
 		require.ErrorIs(t, granted(t, l).Unlock(t.Context()), ErrLost)
 		require.Equal(t, []string{"acquired", "lost"}, heard)
 	})

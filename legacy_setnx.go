@@ -156,20 +156,21 @@ func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration
 	return err
 }
 
-func (s *legacySetNX) release(ctx context.Context, t *target, _ string) error {
+func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+	t := &p.target
 	r := s.node.Do(ctx, legacyReleaseCall(t))
 	answer, err := compared(legacyReleaseScript, r)
 	switch {
 	case answer < 0:
-		return ErrLost // an earlier send, whose reply was lost, has not released it either
+		return false, ErrLost // an earlier send, whose reply was lost, has not released it either
 	case r.Resent && errors.Is(err, ErrLost):
-		return nil // an earlier send, whose reply was lost, has released it
+		return false, nil // an earlier send, whose reply was lost, has released it
 	}
-	return err
+	return false, err
 }
 
 func legacyReleaseCall(t *target) *node.Call {
-	return t.persist(legacyCall(legacyReleaseScript, t, t.token, clock(t)))
+	return t.persist(legacyCall(legacyReleaseScript, t, t.token, clock(t)), t.callerToken)
 }
 
 // inspect reads who holds the lock.

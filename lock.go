@@ -115,9 +115,8 @@ func (k *Lock) Token() string { return k.lease.params.token }
 func (k *Lock) Fence() uint64 { return k.lease.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after.
-// Renewals and Extend move it. A lock that was handed over by another's Unlock is trusted for a second
-// at first, or for its TTL if that is shorter. After a hundredth of that it is renewed, even
-// [WithoutRenewal], and then trusted for its TTL.
+// Renewals and Extend move it. A lock that was handed over by another's Unlock is trusted for its TTL
+// from when Redis handed it over.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {

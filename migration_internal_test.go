@@ -52,7 +52,7 @@ func (p *pairOf) note() {
 			return acquireReply{}, nil
 		}
 		s.onExtend = func(context.Context, *extendParams) error { p.did = append(p.did, "extend "+name); return nil }
-		s.onRelease = func(context.Context, *target, string) error { p.did = append(p.did, "release "+name); return nil }
+		s.onRelease = func(context.Context, *releaseParams) error { p.did = append(p.did, "release "+name); return nil }
 	}
 }
 
@@ -138,7 +138,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 		t.Run("an Unlock that finds "+name+" gone", func(t *testing.T) {
 			p := newPair(t)
 			lost, other := p.side(name)
-			lost.onRelease = func(context.Context, *target, string) error { return ErrLost }
+			lost.onRelease = func(context.Context, *releaseParams) error { return ErrLost }
 			require.ErrorIs(t, granted(t, p).Unlock(t.Context()), ErrLost)
 			require.Equal(t, int64(1), other.releases.Load())
 		})
@@ -376,7 +376,7 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 					}
 					return acquireReply{fence: uint64(i)}, nil
 				}
-				s.onRelease = func(_ context.Context, c *target, _ string) error {
+				s.onRelease = func(_ context.Context, c *releaseParams) error {
 					if c.key == "k" {
 						did = append(did, "release "+name)
 					}

@@ -46,7 +46,7 @@ func TestMigrationProbeHoldsFrom(t *testing.T) {
 					holder, until = c.token, time.Now().Add(c.ttl)
 					return acquireReply{}, nil
 				},
-				onRelease: func(_ context.Context, c *target, _ string) error {
+				onRelease: func(_ context.Context, c *releaseParams) error {
 					if holder != c.token {
 						return ErrLost
 					}

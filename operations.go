@@ -29,12 +29,14 @@ var (
 )
 
 // acquireCall takes the lock, or a place in its queue.
-func acquireCall(p *acquireParams) (c *node.Call) {
+func acquireCall(p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	if p.entry == "" {
-		c = node.Eval(acquireScript, 2, &p.key, &p.fences, &p.token, &ttl)
-	} else {
-		c = node.Eval(acquireScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl, &p.entry)
+	c := node.Eval(acquireScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
+	if p.entry != "" {
+		c.Append(&p.entry)
+	}
+	if p.queued {
+		c.Append("again")
 	}
 	c.Timeout = p.timeout
 	return c
@@ -62,7 +64,10 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 	if left >= 0 { // -1: it has no TTL
 		a.left = max(milliseconds(left), time.Millisecond)
 	}
-	if !ok || len(fields) == 1 {
+	if ok && len(fields) > 1 {
+		a.holder, ok = fields[1].(string)
+	}
+	if !ok || len(fields) <= 2 {
 		return a, ok
 	}
 	var numbers [4]int64
@@ -71,10 +76,9 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 			return a, false
 		}
 	}
-	a.holder, ok = fields[1].(string)
 	a.fresh, a.first = numbers[0] == 1, numbers[1] == 1
 	a.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
-	return a, ok
+	return a, true
 }
 
 // extendCall makes the lock last.
@@ -88,7 +92,7 @@ func extendCall(p *extendParams) *node.Call {
 // adoptCall does the same and mints a fence.
 func adoptCall(p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	c := node.Eval(extendScript, 2, &p.key, &p.fences, &p.token, &ttl)
+	c := node.Eval(extendScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
 	c.Timeout = p.timeout
 	return c
 }
@@ -99,16 +103,10 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 	return uint64(max(answer, 0)), err
 }
 
-// releaseCall deletes the lock, wherever no queue is kept.
-func releaseCall(t *target) *node.Call {
-	return t.persist(node.Eval(releaseScript, 1, &t.key, &t.token))
-}
-
 // persist makes c a call that goes on without its caller. A release with a token that the caller chose is
-// not sent again where it may have been carried out: a copy that is late would delete the token's next
-// lock.
-func (t *target) persist(c *node.Call) *node.Call {
-	c.Timeout, c.Persist, c.Once = t.timeout, true, t.callerToken && t.token != ""
+// sent once where it may have been carried out: a copy that is late would delete the token's next lock.
+func (t *target) persist(c *node.Call, once bool) *node.Call {
+	c.Timeout, c.Persist, c.Once = t.timeout, true, once
 	return c
 }
 

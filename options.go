@@ -16,6 +16,7 @@ type config struct {
 	maxHold   time.Duration // 0: no limit
 	opTimeout time.Duration // 0: from the TTL
 	backoff   func(attempt int) time.Duration
+	noQueue   bool
 	prefix    string
 	token     string // empty: a fresh one
 	drift     float64
@@ -113,17 +114,32 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1, where it
-// polls: on Redlock, LegacySetNX and a Ring, where Redis refuses it the channels, and after an error.
-// Waiters in a queue do not call f. A pause is at least 1 ms, and cut short when the holder's lease
-// runs out earlier. f may be called from many goroutines. The default is 4 to 8 ms at random, doubling
-// up to 64 to 128 ms.
+// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1, where it polls: on
+// Redlock, LegacySetNX and a Ring, [WithoutQueue], where Redis refuses the channels, and after an error. The
+// first waiter of a queue polls too, once the key has changed hands past it, and counts from then on. Other
+// waiters in a queue do not call f. A pause is at least 1 ms, and cut short when the holder's lease runs out
+// earlier. f may be called from many goroutines.
+//
+// The default is 4 to 8 ms at random, doubling up to 64 to 128 ms. On Redlock, where nobody hands on, waiters
+// that have seen the key change hands more often ask sooner by default. There and on LegacySetNX, a process
+// that has just released a key it had to poll for pauses for 64 to 128 ms before it locks that key again.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
 			return invalid("WithBackoff(nil)")
 		}
 		cfg.backoff = f
+		return nil
+	}
+}
+
+// WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that
+// clients of other libraries lock too: a lock that redlatch's waiters queue for is handed from one to the next
+// and is never free in between, so that clients that poll get it late. Waiters that poll are served in no
+// order. Unlock still hands the lock on to whoever queues. Redlock and LegacySetNX never queue.
+func WithoutQueue() Option {
+	return func(cfg *config) error {
+		cfg.noQueue = true
 		return nil
 	}
 }

@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
@@ -12,27 +11,33 @@ import (
 // How waiters are served where a release hands the lock on:
 //
 //   - A waiter queues in Redis, by the same script that tries to take the lock. A release gives
-//     the lock to the first in the queue and publishes that to its process. Whoever hears its
-//     token owns the lock, for a short time at first; unless it is released soon, it claims the full TTL.
+//     the lock to the first in the queue, for its TTL, and publishes that to its process.
 //   - No waiter depends on a message. The first of a process's waiters for a key looks at Redis
-//     about once a second, for all of them, and when the holder's lease can have ended, if it is
-//     the first of all. Its look is the acquire again: it finds a free lock, keeps its place,
-//     tells whose message was lost, and whether the queue was.
+//     from time to time, for all of them, and when the holder's lease can have ended. Its look is the
+//     acquire again: it finds a free lock, keeps its place, tells whose message was lost, and
+//     whether the queue was.
+//   - A process that cannot be told, since it has no subscription, polls. After a while its waiters
+//     queue too, and are handed locks that their looks find.
 
 const (
-	// lookEvery is how often a process looks at a key that it waits for, and up to a quarter more.
-	lookEvery = time.Second
-
 	// confirmation is how long a waiter waits for the subscription before it queues without.
 	confirmation = time.Second
+
+	// patience is how long a waiter polls before it queues where its process cannot be told of its turn: a
+	// lock that is handed to it lies idle until it looks.
+	patience = time.Second
 )
+
+// errAgain says that a waiter has to start anew: the way in which its process is told of its turn has changed.
+var errAgain = errors.New("redlatch: the subscription has changed")
 
 // queue waits for the lock in Redis's queue. It makes the first attempt itself, where none was
 // made. Only ctx ends the wait, or an error that waiting cannot fix.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
-	ready := e.waitlist.subscription.join()
-	defer e.waitlist.subscription.leave()
-	if r.attempts > 0 {
+	s := e.waitlist.subscription
+	ready := s.join()
+	defer s.leave()
+	if r.attempts > 0 && !s.isDegraded() {
 		confirmed, cancel := context.WithTimeout(ctx, confirmation)
 		select {
 		case <-ready:
@@ -47,7 +52,10 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 			return nil, err
 		}
 		lock, err := e.waitFor(ctx, r, a, trouble)
-		if r.attempts == 1 || !regranted(err) {
+		switch {
+		case errors.Is(err, errAgain):
+			continue
+		case r.attempts == 1 || !regranted(err):
 			return lock, err
 		}
 		trouble = err
@@ -66,16 +74,15 @@ func regranted(err error) bool {
 // waitFor waits until a is granted, or until its grant was none. trouble is why the last attempt failed,
 // where not for another owner.
 func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble error) (lock *Lock, err error) {
-	p := &a.params
-	w := e.waitlist.enter(p.key, p.token, e.now())
-	place := entry(p.ttl, e.waitlist.subscription.channel, e.waitlist.waiters.Add(1), p.token)
-	sent := false
+	polls := e.waitlist.subscription.isDegraded()
+	w := e.waitlist.enter(&a.params, polls, e.now())
+	sent, queued, told := false, false, false
 	defer func() {
 		e.waitlist.leave(w)
 		switch {
 		case lock != nil:
 		case sent:
-			a.leaveQueue(ctx, place)
+			a.leaveQueue(ctx, w.entry)
 		default:
 			a.state.become(refused)
 		}
@@ -83,10 +90,17 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble er
 	for {
 		first := r.attempts == 0
 		asked := e.now()
-		lock, got, err := a.ask(ctx, place)
+		place := w.entry
+		if polls && asked.since(r.started) < patience {
+			place = ""
+		}
+		lock, got, err := a.ask(ctx, place, queued)
 		sent = sent || !errors.As(err, new(*node.NotDone))
 		switch {
 		case err == nil:
+			if got.alreadyHeld && !polls && !told {
+				e.waitlist.missed(w)
+			}
 			return lock, nil
 		case first && errors.As(err, new(*node.CutShort)):
 			return nil, err
@@ -99,6 +113,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble er
 			if first {
 				r.fire(e, r.cfg.hooks.Waiting)
 			}
+			queued = place != ""
 			e.waitlist.onReply(w, asked, got)
 		case first:
 			return nil, err
@@ -106,45 +121,49 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble er
 			trouble = err
 			e.waitlist.onError(w, r.cfg.pause(r.attempts, 0))
 		}
-		every := lookEvery + rand.N(lookEvery/4)
-		if e.waitlist.subscription.isDegraded() {
-			every = r.cfg.pause(r.attempts, got.left)
-		}
-		handed, ok := e.waitlist.sleep(ctx, w, every)
+		handed, ok := e.waitlist.sleep(ctx, w, e.waitlist.interval(w, r.cfg, got))
+		told = handed != nil
 		switch {
-		case handed != nil && r.cfg.replicas > 0: // to be claimed, and confirmed, by the next attempt
+		case handed != nil && r.cfg.replicas > 0: // to be confirmed by the next attempt
 		case handed != nil:
-			if p.callerToken { // it may be in another waiter's place
-				p.entry = place
-			}
 			if lock := a.takeOver(*handed); lock != nil {
 				return lock, nil
 			}
 		case !ok:
 			return nil, &gaveUp{node.CtxError(ctx), trouble}
+		case polls != e.waitlist.subscription.isDegraded():
+			return nil, errAgain
 		}
 	}
 }
 
-// takeOver starts the lease of a lock that was handed to a, unless it has ended already. The first
-// renewal, which is due soon, claims the full TTL.
+// takeOver starts the lease of a lock that was handed to a, unless it has ended already.
 func (a *attempt) takeOver(d delivery) *Lock {
 	start := a.engine.waitlist.started(d, a.r.cfg.drift)
-	length := validity(d.claim, a.r.cfg.drift)
+	length := validity(d.ttl, a.r.cfg.drift)
 	if a.engine.now().since(start) >= length {
 		return nil
 	}
-	return (&lease{attempt: a, fence: d.fence, unclaimed: true}).handOut(start, length)
+	a.params.entry = d.entry
+	return (&lease{attempt: a, fence: d.fence}).handOut(start, length)
 }
 
 // leaveQueue gives up the place of a waiter, and whatever was handed to it meanwhile. A token that
-// the caller chose may hold a lock of before, or one that it asks for again already: it gives up no
-// more than the place, and what was handed to it ends with its claim time.
+// the caller chose may hold a lock of before, or one that it asks for again already: of that, only what was
+// handed to this place is given up. Where Redis cannot be told, the waitlist remembers the place. The caller
+// waits for that while its ctx lasts.
 func (a *attempt) leaveQueue(ctx context.Context, place string) {
 	a.state.become(refused)
-	t := a.params.target
-	if t.callerToken {
-		t.token = ""
+	a.engine.waitlist.depart(a, place)
+	left := make(chan struct{})
+	go func() { // ends with the op timeout
+		defer close(left)
+		if err := a.undo(detached(ctx), place); err == nil || errors.Is(err, ErrLost) {
+			a.engine.waitlist.gone(place)
+		}
+	}()
+	select {
+	case <-left:
+	case <-ctx.Done():
 	}
-	a.undo(ctx, &t, place)
 }

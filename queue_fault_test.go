@@ -62,7 +62,7 @@ func TestCrashedWaitersAreSkipped(t *testing.T) {
 	holder := mustLock(t, l, "k")
 	for i := range 5 {
 		require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:queue:k", redis.Z{
-			Score: float64(-i), Member: fmt.Sprintf("10000 redlatch:gone-%d 1 a-token-%d", i, i),
+			Score: float64(i+1) / 100, Member: fmt.Sprintf("10000 redlatch:gone-%d 1 a-token-%d", i, i),
 		}).Err())
 	}
 	got := waitInLine(t, l, "k")
@@ -255,12 +255,13 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 	channels := direct.PubSubChannels(t.Context(), "redlatch:*").Val()
 	require.Len(t, channels, 1)
 	now := time.Now().Unix()
+	guessed := "10000 " + channels[0] + " 1 " + holder.Token()
 	for _, message := range []string{
 		"", " ", "x", "1000", "1000 1 2 3 4 5", "-1 1 2 3 1 ak",
-		fmt.Sprintf("1000 %d 0 7 %d %sk", now, len(holder.Token()), holder.Token()),
-		fmt.Sprintf("1000 %d 0 7 99999 xk", now),
-		fmt.Sprintf("1000 %d 0 7 0 k", now),
-		fmt.Sprintf("1000 %d 0 99999999999999999999 1 xk", now),
+		fmt.Sprintf("%d 0 7 %d %sk", now, len(guessed), guessed),
+		fmt.Sprintf("%d 0 7 99999 %sk", now, guessed),
+		fmt.Sprintf("%d 0 7 0 %sk", now, guessed),
+		fmt.Sprintf("%d 0 99999999999999999999 %d %sk", now, len(guessed), guessed),
 	} {
 		require.NoError(t, direct.Publish(t.Context(), channels[0], message).Err())
 	}
@@ -271,15 +272,16 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 	require.NoError(t, holder.Unlock(t.Context()))
 	lock := <-got
 	require.NotNil(t, lock)
+	require.NotEqual(t, uint64(7), lock.Fence(), "that of a forged message")
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
 // TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
-// loses it after the claim time, and does not take the message for a fresh one when it wakes up.
+// loses it after its TTL, and does not take the message for a fresh one when it wakes up.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	t.Parallel()
 	if addr := os.Getenv("REDLATCH_TEST_FROZEN"); addr != "" {
-		l := newLocker(t, redis.NewClient(&redis.Options{Network: "unix", Addr: addr}))
+		l := newLocker(t, redis.NewClient(&redis.Options{Network: "unix", Addr: addr}), redlatch.WithTTL(1500*time.Millisecond))
 		lock, err := l.Lock(t.Context(), "k")
 		fmt.Println("granted", err)
 		if err == nil {
@@ -325,7 +327,7 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, st.Held, "handed to the frozen child")
 	require.NotEqual(t, holder.Token(), st.Token)
-	second, err := l.Lock(t.Context(), "k") // after the claim time
+	second, err := l.Lock(t.Context(), "k") // after the child's TTL
 	require.NoError(t, err)
 	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
 	eventually(t, "the child queues again", func() bool { return waiters() == 1 })

@@ -50,10 +50,10 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 200_000}))
 }
 
-// TestHandedLeaseKeepsMostOfItsClaim: the formula must not be so careful that nothing is left. A
+// TestHandedLeaseKeepsMostOfItsTTL: the formula must not be so careful that nothing is left. A
 // second after the last look, on clocks of one rate, it takes no more than the two trips and the
 // drift of that second.
-func TestHandedLeaseKeepsMostOfItsClaim(t *testing.T) {
+func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	base := readClocks()
 	arrived := instant{mono: base.mono.Add(1002 * time.Millisecond), wall: base.wall + 1002*time.Millisecond}
 	start := handedAt(arrived, base, time.Hour, time.Hour+time.Second, 0.01)
@@ -70,17 +70,15 @@ func TestSleptOverItsTurn(t *testing.T) {
 
 // TestHandoverIsReadStrictly: what release.lua publishes is read, and nothing else.
 func TestHandoverIsReadStrictly(t *testing.T) {
-	h, ok := parseHandover("1000 1700000000 12 1700000000000123 9 a token! the key\x00 ")
-	require.False(t, ok && h.token != "a token! ")
-	h, ok = parseHandover("250 1700000000 999999 1700000000000123 7 a tokenthe key")
+	h, ok := parseHandover("1700000000 999999 1700000000000123 24 250 redlatch:1 2 a token the key")
 	require.True(t, ok)
 	require.Equal(t, handover{
-		key: "the key", token: "a token", fence: 1700000000000123, claim: 250 * time.Millisecond,
+		key: " the key", entry: "250 redlatch:1 2 a token", fence: 1700000000000123, ttl: 250 * time.Millisecond,
 		at: 1700000000*time.Second + 999999*time.Microsecond,
 	}, h)
 	for _, bad := range []string{
-		"", "1 2 3 4 5", "0 1 1 1 1 xk", "1001 1 1 1 1 xk", "1000 1 1000000 1 1 xk", "1000 99999999999 1 1 1 xk",
-		"1000 1 1 1 3 xk", "1000 1 1 -1 1 xk", "1e3 1 1 1 1 xk", strings.Repeat("9", 400),
+		"", "1 2 3 4", "1 1 1 3 0 xk", "1 1 1 1 xk", "1 1000000 1 3 1 xk", "99999999999 1 1 3 1 xk",
+		"1 1 1 9 1 xk", "1 1 -1 3 1 xk", "1 1 1 5 1e3 xk", "1 1 1 0 k", strings.Repeat("9", 400),
 	} {
 		_, ok := parseHandover(bad)
 		require.False(t, ok, bad)
@@ -89,13 +87,161 @@ func TestHandoverIsReadStrictly(t *testing.T) {
 
 // FuzzHandover: no message makes the parser panic, and what it accepts is within bounds.
 func FuzzHandover(f *testing.F) {
-	f.Add("250 1700000000 999999 1700000000000123 7 a tokenthe key")
-	f.Add("1000 1 1 1 0 ")
+	f.Add("1700000000 999999 1700000000000123 24 250 redlatch:1 2 a token the key")
+	f.Add("1 1 1 1 5")
 	f.Fuzz(func(t *testing.T, message string) {
 		h, ok := parseHandover(message)
-		if ok && (h.claim <= 0 || h.claim > claimTime || !strings.HasSuffix(message, h.token+h.key)) {
+		if ok && (h.ttl <= 0 || !strings.HasSuffix(message, h.entry+h.key)) {
 			t.Errorf("%q was read as %+v", message, h)
 		}
+	})
+}
+
+// handOnFrom has a lock on k released while entries queue for it, the one with a score of 0 first. It returns
+// whose the key is then, what still queues with its scores, and what was published to redlatch:there and
+// redlatch:polls, which both listen.
+func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[string]float64, heard []string) {
+	t.Helper()
+	m, client, _ := oneNode(t)
+	ps := client.Subscribe(t.Context(), "redlatch:there", "redlatch:polls")
+	defer ps.Close()
+	for range 2 {
+		_, err := ps.Receive(t.Context())
+		require.NoError(t, err)
+	}
+	l, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	lock := granted(t, l)
+	for i, entry := range entries {
+		_, err := m.ZAdd("{k}:queue:k", float64(i), entry)
+		require.NoError(t, err)
+	}
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, client.Publish(t.Context(), "redlatch:there", "the end").Err())
+	for message := range ps.Channel() {
+		if message.Payload == "the end" {
+			break
+		}
+		heard = append(heard, message.Channel)
+	}
+	if m.Exists("k") {
+		holder, err = m.Get("k")
+		require.NoError(t, err)
+	}
+	queue, _ = m.SortedSet("{k}:queue:k")
+	return holder, queue, heard
+}
+
+// TestReleaseForgetsAFrozenProcess is rule 25: it was handed a lock that has expired unreleased, and it listens.
+// None of its entries stays.
+func TestReleaseForgetsAFrozenProcess(t *testing.T) {
+	next := "3000 redlatch:polls 4 d"
+	holder, queue, heard := handOnFrom(t, "1000 redlatch:there 1 a", "1000 redlatch:there 2 b", "1000 -redlatch:there 3 c", next)
+	require.Equal(t, "d", holder)
+	require.Equal(t, map[string]float64{next: 0}, queue)
+	require.Equal(t, []string{"redlatch:polls"}, heard)
+}
+
+// TestReleaseHandsOnToAProcessThatPolls is rule 28: nothing is published to it, for it may not listen, or may
+// not be told.
+func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
+	for name, listens := range map[string]string{"it listens": "redlatch:polls", "it does not": "redlatch:silent"} {
+		t.Run(name, func(t *testing.T) {
+			first, second := "3000 -"+listens+" 2 b", "3000 redlatch:there 3 c"
+			holder, queue, heard := handOnFrom(t, "1000 redlatch:gone 1 a", first, second)
+			require.Equal(t, "b", holder)
+			require.Equal(t, map[string]float64{first: 0, second: 2}, queue)
+			require.Empty(t, heard)
+		})
+	}
+}
+
+// seated returns an attempt of l's on k, and the waiter that makes it.
+func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *waiter) {
+	t.Helper()
+	e := l.(*engine)
+	r, err := e.request(t.Context(), "k", opts)
+	require.NoError(t, err)
+	a, err := e.newAttempt(r)
+	require.NoError(t, err)
+	return a, e.waitlist.enter(&a.params, false, e.now())
+}
+
+// TestGrantTakesItsPlaceOut: whether the lock was free, or the token had it already.
+func TestGrantTakesItsPlaceOut(t *testing.T) {
+	for name, had := range map[string]bool{"free": false, "its own": true} {
+		t.Run(name, func(t *testing.T) {
+			m, client, _ := oneNode(t)
+			l, err := NewSetNXPX(client)
+			require.NoError(t, err)
+			require.NoError(t, m.Set("k", "another's"))
+			a, w := seated(t, l, WithToken("job-7"))
+			_, _, err = a.ask(t.Context(), w.entry, false)
+			require.ErrorIs(t, err, ErrNotAcquired)
+			require.True(t, m.Exists("{k}:queue:k"))
+			m.Del("k")
+			if had {
+				require.NoError(t, m.Set("k", "job-7"))
+			}
+			lock, got, err := a.ask(t.Context(), w.entry, true)
+			require.NoError(t, err)
+			require.Equal(t, had, got.alreadyHeld)
+			require.False(t, m.Exists("{k}:queue:k"))
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.False(t, m.Exists("k"))
+		})
+	}
+}
+
+// TestEntryThatLostItsLockIsPlacedAnew is rule 25: its waiter was handed the lock, and comes when another has it.
+// It goes to the end, and is told that its place is new.
+func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	granted(t, made)
+	a, w := seated(t, made)
+	for entry, score := range map[string]float64{w.entry: 0, "another's": 7} {
+		_, err := m.ZAdd("{k}:queue:k", score, entry)
+		require.NoError(t, err)
+	}
+	_, got, err := a.ask(t.Context(), w.entry, true)
+	require.ErrorIs(t, err, ErrNotAcquired)
+	require.True(t, got.fresh)
+	require.False(t, got.first)
+	score, err := m.ZScore("{k}:queue:k", w.entry)
+	require.NoError(t, err)
+	require.Equal(t, 8.0, score)
+}
+
+// TestUnlockOfALostHandedLockLeavesNoPlace is rule 25: a process that only held a lock for too long is not taken for
+// a frozen one by the next release, which would cost its other waiters their places.
+func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		defer time.Sleep(10 * time.Second) // the subscription ends
+		holder := granted(t, l)
+		got := make(chan *Lock, 1)
+		go func() { // ends with the lock
+			lock, _ := l.Lock(t.Context(), "k", WithTTL(time.Second), WithoutRenewal())
+			got <- lock
+		}()
+		time.Sleep(100 * time.Millisecond)
+		_, err = m.ZAdd("{k}:queue:k", 7, "another")
+		require.NoError(t, err)
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.NotNil(t, lock)
+		members, err := m.ZMembers("{k}:queue:k")
+		require.NoError(t, err)
+		require.Len(t, members, 2, "it was handed over")
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+		members, err = m.ZMembers("{k}:queue:k")
+		require.NoError(t, err)
+		require.Equal(t, []string{"another"}, members)
 	})
 }
 
@@ -106,7 +252,12 @@ func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
 	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	b := made.(*engine).waitlist
-	first, second, third := b.enter("k", "1", readClocks()), b.enter("k", "2", readClocks()), b.enter("k", "3", readClocks())
+	seat := func(token string) *waiter {
+		p := acquireParams{target: target{token: token}, ttl: time.Second}
+		p.key = "k"
+		return b.enter(&p, false, readClocks())
+	}
+	first, second, third := seat("1"), seat("2"), seat("3")
 	for _, w := range []*waiter{first, second, third} {
 		b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true})
 	}
@@ -175,5 +326,23 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		synctest.Wait()
 		require.Equal(t, before, m.CommandCount())
+	})
+}
+
+// TestLockThatEndsByItselfLeavesNoNote is rule 25: the process lives, so its other waiters keep their places.
+func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		time.AfterFunc(2*time.Second, func() { _ = holder.Unlock(context.Background()) })
+		lock, err := l.Lock(t.Context(), "k", WithoutRenewal(), WithTTL(time.Second))
+		require.NoError(t, err)
+		require.True(t, m.Exists("{k}:queue:k"), "it was handed over")
+		<-lock.Done()
+		synctest.Wait()
+		require.False(t, m.Exists("{k}:queue:k"))
+		time.Sleep(time.Minute)
 	})
 }

@@ -68,27 +68,23 @@ func TestFirstComeFirstServed(t *testing.T) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestHandedLockIsClaimed: a lock that was handed over is trusted for the claim time at first, and
-// for its full TTL as soon as it is claimed, whether or not it is renewed.
-func TestHandedLockIsClaimed(t *testing.T) {
-	for name, opts := range map[string][]redlatch.Option{
-		"renewed": nil, "fixed": {redlatch.WithoutRenewal()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := redistest.Start(t)
-			l := newLocker(t, s.Client(t), opts...)
-			holder := mustLock(t, l, "k")
-			got := waitInLine(t, l, "k")
-			require.NoError(t, holder.Unlock(t.Context()))
-			lock := <-got
-			require.NotNil(t, lock)
-			eventually(t, "claimed", func() bool { return time.Until(lock.Until()) > 9*time.Second })
-			require.Equal(t, lock.Token(), s.Client(t).Get(t.Context(), "k").Val())
-			require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 9*time.Second)
-			require.NoError(t, lock.Unlock(t.Context()))
-			onlyFences(t, s.Client(t))
-		})
-	}
+// TestHandedLockHasItsFullTTL: it is trusted for it from the start, and needs no command more.
+func TestHandedLockHasItsFullTTL(t *testing.T) {
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, l, "k")
+	got := waitInLine(t, l, "k", redlatch.WithTTL(30*time.Second))
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Greater(t, time.Until(lock.Until()), 28*time.Second)
+	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "without what is held back for the drift")
+	require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 28*time.Second)
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Zero(t, st.Waiters, "it waits no more")
+	require.NoError(t, lock.Unlock(t.Context()))
+	onlyFences(t, s.Client(t))
 }
 
 // TestIdleWaitersAreQuiet: 100 waiters in 10 processes, and a holder that renews.

@@ -15,16 +15,19 @@ var (
 	quorumAcquireSource string
 	//go:embed quorum_extend.lua
 	quorumExtendSource string
+	//go:embed quorum_release.lua
+	quorumReleaseSource string
 
 	quorumAcquireScript = node.NewScript("quorum_acquire.lua", quorumAcquireSource)
 	quorumExtendScript  = node.NewScript("quorum_extend.lua", quorumExtendSource)
+	quorumReleaseScript = node.NewScript("quorum_release.lua", quorumReleaseSource)
 )
 
 // quorumAcquireCall takes the lock. A lease that a token of the caller's choice has already stays as long as
 // it is: the votes of waiters with such tokens end, so that they cannot keep each other out for ever.
 func quorumAcquireCall(p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	c := node.Eval(quorumAcquireScript, 2, &p.key, &p.fences, &p.token, &ttl)
+	c := node.Eval(quorumAcquireScript, 3, &p.key, &p.fences, &p.wanted, &p.token, &ttl)
 	if p.callerToken {
 		c.Append("keep")
 	}
@@ -41,4 +44,9 @@ func quorumExtendCall(lock *target, ttl time.Duration, mint bool) *node.Call {
 	}
 	c.Timeout = lock.timeout
 	return c
+}
+
+// quorumReleaseCall deletes the lock.
+func quorumReleaseCall(t *target) *node.Call {
+	return t.persist(node.Eval(quorumReleaseScript, 2, &t.key, &t.wanted, &t.token), t.callerToken)
 }

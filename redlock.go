@@ -91,7 +91,7 @@ func (r *redlock) check(cfg *config) error {
 
 func (r *redlock) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key}
-	p.fences = companion("fence", p.key)
+	p.fences, p.wanted = companion("fence", p.key), companion("wanted", p.key)
 	if r.inCluster {
 		return p, checkSlot(p.key)
 	}
@@ -144,7 +144,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	}
 	// 5. Not granted: release what was, and what may come.
 	r.takeBack(ctx, p, t)
-	return acquireReply{left: soonest(t)}, err
+	return acquireReply{left: soonest(t), holder: holderIn(t)}, err
 }
 
 // votes returns what the nodes that did as they were asked voted for the fence.
@@ -217,7 +217,7 @@ func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acqui
 
 // releaseOn releases a lock on one node, after what is under way there for its key.
 func releaseOn(t *target) *node.Call {
-	c := releaseCall(t)
+	c := quorumReleaseCall(t)
 	c.Key, c.Ordered = t.key, true
 	return c
 }
@@ -272,17 +272,17 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 }
 
 // release gives the lock back on all nodes.
-func (r *redlock) release(ctx context.Context, lock *target, _ string) error {
-	t := ask(detached(ctx), r, "release", lock.key, func(int) *node.Call { return releaseCall(lock) },
+func (r *redlock) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call { return quorumReleaseCall(&p.target) },
 		func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
 	case t.count(yes) >= r.quorum:
-		return nil
+		return slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.done() && a.value == 2 }), nil
 	case t.count(notHeld) > len(r.nodes)-r.quorum:
-		return t.fail(ErrLost)
+		return false, t.fail(ErrLost)
 	}
-	return t.fail(ErrNoQuorum)
+	return false, t.fail(ErrNoQuorum)
 }
 
 // inspect reports what a quorum of the nodes says.

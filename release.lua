@@ -5,44 +5,77 @@
 -- KEYS[1] the lock
 -- KEYS[2] the fence register; absent with the queue
 -- KEYS[3] the lock's queue; absent: nobody queues
--- ARGV[1] token; empty to leave the queue and release nothing
--- ARGV[2] the entry with which the token itself is still queued; absent or empty: none
--- ARGV[3] set where the answer of PUBLISH does not tell whether the process is there: in a cluster
+-- ARGV[1] token; empty to release nothing
+-- ARGV[2] "cluster" where the answer of PUBLISH does not tell whether the process is there; else absent or empty
+-- ARGV[3] the entry of the token, to take it out of the queue; absent: it has none
+-- ARGV[4] set: release only what was handed to that entry and nobody else has acquired by the token since
 --
 -- 1: released. 0: the token does not hold it, and whatever is there was left alone. -1: released, but
 -- whoever is next could not be told, since PUBLISH is forbidden.
 --
--- What is told: "<claim time, ms> <TIME's seconds> <TIME's µs> <fence> <length of the token>
--- <token><key>".
+-- What is told: "<TIME's seconds> <TIME's µs> <fence> <length of the entry> <entry><key>".
+--
+-- The entry that was handed the lock stays in the queue, with a score of 0, until its token is released. Where
+-- another token is released first, the lock has expired unreleased: that process is frozen or cut off, and
+-- PUBLISH counts it as listening. So all its entries leave the queue. They queue again when it lives.
 
-local claimTime = 1000 -- how long a waiter has to claim its full TTL, ms
 local queueMemory = 60000 -- as acquire.lua has it
 
 local call, pcall = redis.call, redis.pcall
-local queue = KEYS[3]
+local queue, cluster = KEYS[3], ARGV[2] == 'cluster'
 
 -- A queue of another type is none: it must not keep a lock from being released.
-if queue and ARGV[2] and ARGV[2] ~= '' then
-  pcall('ZREM', queue, ARGV[2])
+if queue and ARGV[3] then
+  local score = ARGV[4] and pcall('ZSCORE', queue, ARGV[3])
+  pcall('ZREM', queue, ARGV[3])
+  if ARGV[4] and score ~= '0' then
+    return 0
+  end
 end
 if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
+local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}
+if not heads[1] then
+  return call('DEL', KEYS[1])
+end
 
-while queue do
-  local head = pcall('ZPOPMIN', queue)
-  local entry = head[1]
-  if not entry then
-    break
+-- parse returns the TTL, a dash where the process polls, its channel, and the token.
+local function parse(entry)
+  return string.match(entry, '^(%d+) (%-?)(%S+) %d+ (.*)$')
+end
+
+-- forget takes the entries of a process out of the queue, and returns the first of the others.
+local function forget(process)
+  for _, entry in ipairs(call('ZRANGE', queue, 0, -1)) do
+    local _, _, channel = parse(entry)
+    if not channel or channel == process then
+      call('ZREM', queue, entry)
+    end
   end
-  local ttl, channel, token = string.match(entry, '^(%d+) (%S+) %d+ (.*)$')
+  return call('ZRANGE', queue, 0, 0)[1]
+end
+
+local entry = heads[1]
+if heads[2] == '0' then
+  local _, _, process, token = parse(entry)
+  if token == ARGV[1] then
+    call('ZREM', queue, entry)
+    entry = heads[3]
+  else
+    entry = forget(process)
+  end
+else
+  call('PEXPIRE', queue, queueMemory)
+end
+
+while entry do
+  local ttl, polls, process, token = parse(entry)
+  local heard = 0
   if token then
-    local claim = math.min(ttl, claimTime)
     local fence = pcall('INCR', KEYS[2])
-    if type(fence) == 'table' then -- the next acquire says what is wrong with the register
-      call('ZADD', queue, head[2], entry)
-      call('PEXPIRE', queue, queueMemory)
-      break
+    if type(fence) == 'table' then
+      break -- the next acquire says what is wrong with the register
     end
     local time = call('TIME')
     local now = time[1] * 1000000 + time[2]
@@ -50,19 +83,20 @@ while queue do
       fence = now
       call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)
     end
-    call('SET', KEYS[1], token, 'PX', claim)
-    local heard = pcall('PUBLISH', channel, claim .. ' ' .. time[1] .. ' ' .. time[2] .. ' '
-      .. string.format('%.0f', fence) .. ' ' .. #token .. ' ' .. token .. KEYS[1])
-    if type(heard) == 'table' then
-      call('ZADD', queue, head[2], entry)
-      call('PEXPIRE', queue, queueMemory)
-      call('DEL', KEYS[1])
-      return -1
+    if polls == '' then
+      heard = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', fence) .. ' '
+        .. #entry .. ' ' .. entry .. KEYS[1])
+      if type(heard) == 'table' then
+        call('DEL', KEYS[1])
+        return -1
+      end
     end
-    if heard > 0 or ARGV[3] then
+    if heard > 0 or cluster or polls ~= '' then
+      call('SET', KEYS[1], token, 'PX', ttl)
+      call('ZADD', queue, 0, entry)
       return 1
     end
   end
-  -- Nobody heard it: that process is gone, and the next waiter's turn has come.
+  entry = forget(process) -- nobody hears it
 end
 return call('DEL', KEYS[1])

@@ -8,18 +8,10 @@ import (
 	"weak"
 )
 
-// unclaimedShare is the part of a lease that was handed over after which the full TTL is asked for:
-// most locks are released by then, and need no more.
-const unclaimedShare = 100
-
-// renewableLocked reports whether the lease is to be renewed once more. A fixed one is claimed, also
-// where nobody keeps the handle.
+// renewableLocked reports whether the lease is to be renewed once more.
 func (l *lease) renewableLocked() bool {
-	wanted := l.unclaimed
-	if l.r.cfg.renew {
-		wanted = l.fresh != nil || l.held.Value() != nil
-	}
-	return wanted && !l.renewing && !l.atMaxHoldLocked()
+	kept := l.fresh != nil || l.held.Value() != nil
+	return l.r.cfg.renew && kept && !l.renewing && !l.atMaxHoldLocked()
 }
 
 // atMaxHoldLocked reports whether the lease lasts as long as WithMaxHold allows.
@@ -108,7 +100,6 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	if after == nil {
 		switch {
 		case err == nil:
-			l.unclaimed = l.unclaimed && ttl < l.r.cfg.ttl
 			l.prolongLocked(start, validity(p.ttl, l.r.cfg.drift))
 			if start.since(l.granted) >= l.recheckAt {
 				l.recheckAt = 0

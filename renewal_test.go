@@ -207,12 +207,3 @@ func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }
-
-// TestFixedLeaseIsClaimedThoughNobodyKeepsIt: a lease that was handed over, and left to its end on
-// purpose, lasts for its TTL; one that is renewed ends with its handle.
-func TestFixedLeaseIsClaimedThoughNobodyKeepsIt(t *testing.T) {
-	l := &lease{attempt: &attempt{r: &request{cfg: &config{}}}, unclaimed: true}
-	require.True(t, l.renewableLocked())
-	l.r.cfg.renew = true
-	require.False(t, l.renewableLocked())
-}

@@ -3,16 +3,11 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/node"
 )
-
-// claimTime is how long a waiter that was handed a lock has to claim its full TTL, as release.lua
-// has it.
-const claimTime = time.Second
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:
 //
@@ -37,9 +32,8 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 		return nil, wrap("new setnxpx", "", err)
 	}
 	s := &setNXPX{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
-	if s.kind != ring { // its channels and its keys are on different nodes
-		s.channel = newSubscription(client)
-	}
+	s.channel = newSubscription(client)
+	s.channel.impossible = s.kind == ring // its channels and its keys are on different nodes
 	return newEngine(s, opts)
 }
 
@@ -48,7 +42,7 @@ type setNXPX struct {
 	node       *node.Node
 	confirming *node.Node // for commands that wait for replicas
 	kind       kind
-	channel    *subscription // nil: waiters poll
+	channel    *subscription
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
@@ -89,7 +83,8 @@ func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 }
 
 // late does with an acquire that landed late what its state says: the lock is released, or handed on. With a
-// token that the caller chose, only the place in the queue is given up: the lock may be one of before.
+// token that the caller chose, only the place in the queue is given up, and what was handed to it: the lock may
+// be one of before.
 func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 	if p.callerToken && p.entry == "" {
 		return
@@ -99,13 +94,10 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 		err = errQueued
 	}
 	p.state.late(s.node, r, got, err, func() {
-		undo := p.target
-		if p.callerToken {
-			undo.token = ""
-		} else {
+		if !p.callerToken {
 			p.state.undone.Store(true)
 		}
-		s.node.Post(detached(ctx), s.passOnCall(&undo, p.entry))
+		s.node.Post(detached(ctx), s.passOnCall(&releaseParams{p.target, p.entry, p.callerToken}))
 	})
 }
 
@@ -126,27 +118,30 @@ func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 	return fence, err
 }
 
-func (s *setNXPX) release(ctx context.Context, t *target, entry string) error {
-	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(t, entry)))
+func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(p)))
 	if answer < 0 {
 		s.channel.degrade(&s.channel.publishRefused, errNoPublish)
 	}
-	return err
+	return false, err
 }
 
 // passOnCall releases the lock to the next waiter, or deletes it.
-func (s *setNXPX) passOnCall(t *target, entry string) *node.Call {
-	if s.channel == nil {
-		return releaseCall(t)
-	}
-	c := node.Eval(releaseScript, 3, &t.key, &t.fences, &t.queue, &t.token)
+func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
+	c := node.Eval(releaseScript, 3, &p.key, &p.fences, &p.queue, &p.token)
 	switch {
 	case s.kind == cluster:
-		c.Append(entry, "cluster")
-	case entry != "":
-		c.Append(entry)
+		c.Append("cluster")
+	case p.entry != "":
+		c.Append("")
 	}
-	return t.persist(c)
+	if p.entry != "" {
+		c.Append(p.entry)
+		if p.onlyHanded {
+			c.Append("handed")
+		}
+	}
+	return p.persist(c, p.callerToken && !p.onlyHanded)
 }
 
 var errNoPublish = errors.New("a waiter could not be told of its turn: PUBLISH is forbidden")

@@ -34,10 +34,10 @@ type strategy interface {
 	// adopt does the same for a handle that is new, and mints a fence for it.
 	adopt(ctx context.Context, p *acquireParams) (fence uint64, err error)
 
-	// release gives the key back if the token holds it, else it fails with ErrLost. entry is what the token
-	// is still queued with, if it is. ctx bounds the waiting only: the release goes on without the caller,
-	// within its timeout.
-	release(ctx context.Context, t *target, entry string) error
+	// release gives the key back if the token holds it, else it fails with ErrLost. ctx bounds the waiting
+	// only: the release goes on without the caller, within its timeout. wanted says that others asked for the
+	// lock meanwhile, and were not handed it.
+	release(ctx context.Context, p *releaseParams) (wanted bool, err error)
 
 	// inspect reads who holds the key.
 	inspect(ctx context.Context, t *target) (Status, error)
@@ -47,8 +47,7 @@ type strategy interface {
 type handsOn interface {
 	strategy
 
-	// subscription returns the channel for what is handed to this process, or nil where the client
-	// cannot have one.
+	// subscription returns the channel for what is handed to this process.
 	subscription() *subscription
 }
 
@@ -63,14 +62,21 @@ type target struct {
 
 type acquireParams struct {
 	target
-	ttl   time.Duration
-	entry string // what to queue where the key is held; empty: nothing
+	ttl    time.Duration
+	entry  string // what to queue where the key is held; empty: nothing
+	queued bool   // it should be in the queue already
 
 	replicas       int // see WithReplicas; 0: none
 	replicaTimeout time.Duration
 
 	// state says what has become of the attempt, to commands that outlive it.
 	state *lockState
+}
+
+type releaseParams struct {
+	target
+	entry      string // the place in the queue to give up; empty: none
+	onlyHanded bool   // release only what was handed to that place, since the token may hold the key for another
 }
 
 // acquireReply is what is known after an acquire.
@@ -81,13 +87,13 @@ type acquireReply struct {
 	recheckAfter time.Duration // look again after so long, also without renewal; 0: no need
 
 	// Refused.
-	left time.Duration // what is left of the holder's lease; 0 when unknown
+	left   time.Duration // what is left of the holder's lease; 0 when unknown
+	holder string        // the token that has the key; empty when unknown
 
 	// Refused, and a place in the queue was asked for.
-	holder string        // the token that has the key
-	fresh  bool          // the place is new
-	first  bool          // nobody is before; left is of use then
-	at     time.Duration // what the clock of Redis showed; 0: it was not asked
+	fresh bool          // the place is new
+	first bool          // nobody is before
+	at    time.Duration // what the clock of Redis showed; 0: it was not asked
 }
 
 type extendParams struct {
@@ -104,9 +110,12 @@ func detached(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// entry returns what a waiter queues: how long a lease it wants, its process, which of that process's
-// waiters it is, and its token. Without the number, the next waiter with a chosen token would have the
-// place that the last one is about to give up.
-func entry(ttl time.Duration, channel string, number uint64, token string) string {
+// entry returns what a waiter queues: how long a lease it wants, its process, a random number, and its token.
+// A dash before the process says that it polls. The number tells the place from that of another waiter with
+// the same token, and keeps those who cannot read the queue from forging a handover.
+func entry(ttl time.Duration, polls bool, channel string, number uint64, token string) string {
+	if polls {
+		channel = "-" + channel
+	}
 	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + strconv.FormatUint(number, 10) + " " + token
 }

@@ -17,19 +17,20 @@ import (
 
 // A handover is what release.lua tells the process of the waiter that it handed a lock to.
 type handover struct {
-	key, token string
-	fence      uint64
-	claim      time.Duration // how long Redis keeps the key unless it is claimed
-	at         time.Duration // what the clock of Redis showed
+	key   string
+	entry string        // the waiter's place in the queue
+	ttl   time.Duration // how long Redis keeps the key for it
+	fence uint64
+	at    time.Duration // what the clock of Redis showed
 }
 
 // parseHandover reads what release.lua publishes. Whatever else was published is not ok.
 func parseHandover(message string) (h handover, ok bool) {
-	fields := strings.SplitN(message, " ", 6)
-	if len(fields) != 6 {
+	fields := strings.SplitN(message, " ", 5)
+	if len(fields) != 5 {
 		return h, false
 	}
-	var numbers [5]uint64
+	var numbers [4]uint64
 	for i := range numbers {
 		n, err := strconv.ParseUint(fields[i], 10, 53)
 		if err != nil {
@@ -37,16 +38,19 @@ func parseHandover(message string) (h handover, ok bool) {
 		}
 		numbers[i] = n
 	}
-	claim, seconds, micros, fence, length := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
-	rest := fields[5]
-	if claim == 0 || claim > uint64(claimTime.Milliseconds()) || seconds > 1<<33 || micros > 999_999 || length > uint64(len(rest)) {
+	seconds, micros, fence, length := numbers[0], numbers[1], numbers[2], numbers[3]
+	rest := fields[4]
+	if seconds > 1<<33 || micros > 999_999 || length > uint64(len(rest)) {
 		return h, false
 	}
-	return handover{
-		key: rest[length:], token: rest[:length], fence: fence,
-		claim: time.Duration(claim) * time.Millisecond,
-		at:    time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond,
-	}, true
+	h = handover{
+		key: rest[length:], entry: rest[:length], fence: fence,
+		at: time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond,
+	}
+	ms, _, _ := strings.Cut(h.entry, " ")
+	ttl, err := strconv.ParseUint(ms, 10, 53)
+	h.ttl = milliseconds(int64(ttl))
+	return h, err == nil && ttl > 0
 }
 
 const (
@@ -62,8 +66,9 @@ const (
 // A subscription is the one channel on which a Locker's process is handed locks. It is opened when
 // the first waiter comes, and closed a few seconds after the last one left.
 type subscription struct {
-	client  redis.UniversalClient
-	channel string
+	client     redis.UniversalClient
+	channel    string
+	impossible bool // the client cannot have one: waiters poll
 
 	// Set before the first use. They are called by the one goroutine of the subscription.
 	deliver   func(handover) // a lock was handed to this process
@@ -77,6 +82,7 @@ type subscription struct {
 	ready          chan struct{} // closed while the subscription stands
 	refused        error         // why it cannot be had, as Redis said last; nil: it can, as far as is known
 	publishRefused error         // why it is of no use: what is published does not come; nil likewise
+	current        *redis.PubSub // nil: none is open
 }
 
 func newSubscription(client redis.UniversalClient) *subscription {
@@ -90,7 +96,7 @@ func (s *subscription) join() (ready <-chan struct{}) {
 	defer s.mu.Unlock()
 	s.users++
 	s.used = true
-	if !s.running {
+	if !s.running && !s.impossible {
 		s.running = true
 		go s.run() // ends a while after the last user left
 	}
@@ -119,7 +125,7 @@ func (s *subscription) isReady() bool {
 func (s *subscription) isDegraded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refused != nil || s.publishRefused != nil
+	return s.impossible || s.refused != nil || s.publishRefused != nil
 }
 
 // degrade notes at why that waiters have to do without, and says so once.
@@ -136,7 +142,7 @@ func (s *subscription) degrade(why *error, err error) {
 // run receives until nobody uses the subscription. It alone touches the connection.
 func (s *subscription) run() {
 	ctx := context.Background()
-	ps := s.client.Subscribe(ctx, s.channel)
+	ps := s.open(ctx)
 	asked := false // for a sign of life
 	for {
 		message, err := ps.ReceiveTimeout(ctx, pingEvery)
@@ -162,8 +168,28 @@ func (s *subscription) run() {
 				return
 			}
 			<-time.After(pause)
-			ps, asked = s.client.Subscribe(ctx, s.channel), false
+			ps, asked = s.open(ctx), false
 		}
+	}
+}
+
+// open subscribes anew.
+func (s *subscription) open(ctx context.Context) *redis.PubSub {
+	ps := s.client.Subscribe(ctx, s.channel)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = ps
+	return ps
+}
+
+// replace has run open another connection, since what was published did not come through this one.
+func (s *subscription) replace() {
+	s.mu.Lock()
+	ps := s.current
+	s.current = nil
+	s.mu.Unlock()
+	if ps != nil {
+		_ = ps.Close() // run notices
 	}
 }
 
@@ -207,7 +233,7 @@ func (s *subscription) stop() bool {
 		s.used = false
 		return false
 	}
-	s.running = false
+	s.running, s.current = false, nil
 	s.refused, s.publishRefused = nil, nil
 	select {
 	case <-s.ready:

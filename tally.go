@@ -158,3 +158,13 @@ func soonest(t *tally[acquireReply]) time.Duration {
 	slices.Sort(free)
 	return free[t.quorum-1]
 }
+
+// holderIn returns the first holder that a node named, or nothing.
+func holderIn(t *tally[acquireReply]) string {
+	for i := range t.answers {
+		if a := &t.answers[i]; a.there && a.value.holder != "" {
+			return a.value.holder
+		}
+	}
+	return ""
+}

@@ -18,9 +18,10 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 		return nil, &gaveUp{ctx: node.CtxError(ctx)}
 	}
 	defer e.turns.give(r.place.key)
+	var pace pace
 	var trouble error // why the last attempt failed, where not for another owner
 	for {
-		if !sleep(ctx, r.cfg.pause(r.attempts, refusal.left)) {
+		if !sleep(ctx, e.pause(&pace, r, refusal)) {
 			return nil, &gaveUp{node.CtxError(ctx), trouble}
 		}
 		// Every attempt has a token of its own: what an earlier one left is given back by its token
@@ -64,11 +65,52 @@ func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
 	return d
 }
 
+// A pace is how often one waiter polls. Who has seen the key change hands more often asks sooner, so that
+// everybody is served in the end, while a key that stays with one holder is asked about ever less often:
+//
+//	longest pause = longestPause / (1 + changes/4) · 2^(looks at this holder / 16), at most longestPause
+type pace struct {
+	holder         string
+	changes, looks int
+}
+
+// pause returns how long to wait after an attempt that was refused so. A WithBackoff of the caller's decides
+// alone. So does the default where waiters can queue: those that do not are there for clients that poll too.
+func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration {
+	p.looks++
+	if refusal.holder != "" && refusal.holder != p.holder {
+		if p.holder != "" {
+			p.changes++
+		}
+		p.holder, p.looks = refusal.holder, 0
+	}
+	d := r.cfg.pause(r.attempts, refusal.left)
+	if r.cfg.backoff != nil || e.waitlist != nil {
+		return d
+	}
+	most := max(4*longestPause/(4+time.Duration(p.changes)), shortestPause) << min(p.looks/16, 10)
+	return min(d, most/2+rand.N(most/2))
+}
+
+// yield has the waiters of other processes go first where this one has just released the key and they want it:
+// they ask at intervals, and would never find it free. It reports whether ctx let it.
+func (e *engine) yield(ctx context.Context, r *request) bool {
+	if r.cfg.backoff != nil || !e.turns.justServed(r.place.key) {
+		return true
+	}
+	d := longestPause/2 + rand.N(longestPause/2)
+	if end, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(end)/4) // its own patience is not spent on others
+	}
+	return sleep(ctx, d)
+}
+
 // turns lets the goroutines of a process that wait for one key look at Redis one after the other,
 // in the order in which they came.
 type turns struct {
-	mu   sync.Mutex // guards keys
-	keys map[string]*turn
+	mu     sync.Mutex // guards the fields below
+	keys   map[string]*turn
+	served map[string]bool // keys that others wanted, and that were released within longestPause
 }
 
 // turn belongs to one key while somebody has it or waits for it.
@@ -116,6 +158,30 @@ func (t *turns) leave(key string, mine *turn) {
 	if mine.users--; mine.users == 0 {
 		delete(t.keys, key)
 	}
+}
+
+// released notes that a lock was released that others want.
+func (t *turns) released(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.served == nil {
+		t.served = make(map[string]bool)
+	}
+	if !t.served[key] {
+		t.served[key] = true
+		time.AfterFunc(longestPause, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.served, key)
+		})
+	}
+}
+
+// justServed reports whether that was so a moment ago.
+func (t *turns) justServed(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.served[key]
 }
 
 // sleep waits for d and reports whether ctx let it.

@@ -56,7 +56,7 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 				answers = answers[1:]
 				return acquireReply{}, err
 			},
-			onRelease: func(context.Context, *target, string) error { time.Sleep(time.Minute); return trouble },
+			onRelease: func(context.Context, *releaseParams) error { time.Sleep(time.Minute); return trouble },
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -1,10 +1,12 @@
 package locktest
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,6 +69,46 @@ func Crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
 	require.Zero(t, broken.Load(), "two owners at once")
 	seen.RequireGrowth(t, int(grants.Load()))
 	return int(grants.Load())
+}
+
+// ServedUnderLoad has 12 goroutines lock one key again and again, spread over the lockers, and fails unless l is
+// served three times meanwhile, each time within some seconds.
+func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker) {
+	t.Helper()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var grants atomic.Int64
+	for i := range 12 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
+				if err == nil {
+					grants.Add(1)
+					err = lock.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer wg.Wait()
+	defer close(stop)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		begin := time.Now()
+		lock, err := l.Lock(ctx, "k")
+		cancel()
+		require.NoError(t, err)
+		t.Logf("served after %v and %d grants of others", time.Since(begin), grants.Load())
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
 }
 
 // FenceLog is what a protected resource sees: the fences in the order of the critical sections.

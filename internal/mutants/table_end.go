@@ -4,14 +4,16 @@ package main
 var ends = []mutant{
 	{
 		name: "an Unlock that deletes nothing", rule: "7", file: "release.lua",
-		old:   `return call('DEL', KEYS[1])`,
-		new:   `return 1`,
+		old: `if not heads[1] then
+  return call('DEL', KEYS[1])`,
+		new: `if not heads[1] then
+  return 1`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
 		name: "release without compare", rule: "7", file: "release.lua",
 		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
-		new:   `if ARGV[1] == '' then`,
+		new:   `if false then`,
 		tests: conformance + "after expiry",
 	},
 	{
@@ -52,8 +54,8 @@ var ends = []mutant{
 	},
 	{
 		name: "Unlock under the caller's ctx", rule: "8", file: "lease.go",
-		old:   `l.engine.strategy.release(detached(ctx), &l.params.target, l.params.entry)`,
-		new:   `l.engine.strategy.release(ctx, &l.params.target, l.params.entry)`,
+		old:   `l.engine.strategy.release(detached(ctx), p)`,
+		new:   `l.engine.strategy.release(ctx, p)`,
 		tests: "TestUnlockIsDetachedFromItsCtx",
 	},
 	{

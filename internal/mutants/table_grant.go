@@ -32,7 +32,7 @@ var grants = []mutant{
 	{
 		name: "release compares a prefix of the token", rule: "1, 7", file: "release.lua",
 		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
-		new:   `if ARGV[1] == '' or string.sub(call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then`,
+		new:   `if string.sub(call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then`,
 		tests: conformance + "a token is compared whole",
 	},
 	{
@@ -106,8 +106,8 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt of unknown outcome that is not released", rule: "3", file: "engine.go",
-		old:   `a.undo(ctx, &a.params.target, "")`,
-		new:   `_ = a.undo`,
+		old:   `a.undo(ctx, "")`,
+		new:   `error(nil)`,
 		tests: "TestReleaseOutlivesItsCtx|TestAttemptThatWasPerhapsSentIsUndone",
 	},
 	{
@@ -152,10 +152,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a late acquire releases the lock with its place although the caller chose the token", rule: "4", file: "set_nx_px.go",
-		old: `if p.callerToken {
-			undo.token = ""`,
-		new: `if false {
-			undo.token = ""`,
+		old:   `&releaseParams{p.target, p.entry, p.callerToken}`,
+		new:   `&releaseParams{p.target, p.entry, false}`,
 		tests: "TestLateAcquireOfAChosenTokenIsLeft",
 	},
 	{
@@ -192,8 +190,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a key without a TTL", rule: "6", file: "acquire.lua",
-		old:   `local new = call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`,
-		new:   `local new = call('SET', KEYS[1], ARGV[1], 'NX')`,
+		old:   `call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`,
+		new:   `call('SET', KEYS[1], ARGV[1], 'NX')`,
 		tests: conformance + "Inspect tells",
 	},
 	{

@@ -147,8 +147,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release that may have been carried out is sent again although the caller chose the token", rule: "23", file: "internal/node/courier.go", in: "internal/node",
-		old:   `retryable(err) && (!c.Once || !c.unclear)`,
-		new:   `retryable(err)`,
+		old:   `refusesWrites(err)) && (!c.Once || !c.unclear)`,
+		new:   `refusesWrites(err))`,
 		tests: "TestOnceIsNotSentAgain",
 	},
 	{
@@ -165,8 +165,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release with a chosen token is sent again like any other", rule: "23", file: "operations.go",
-		old:   `t.callerToken && t.token != ""`,
-		new:   `false`,
+		old:   `c.Timeout, c.Persist, c.Once = t.timeout, true, once`,
+		new:   `c.Timeout, c.Persist, c.Once = t.timeout, true, false`,
 		tests: "TestReleaseOfAChosenToken",
 	},
 	{

@@ -4,14 +4,14 @@ package main
 var queues = []mutant{
 	{
 		name: "a release that frees a key that is waited for", rule: "Hand-off", file: "release.lua",
-		old:   `while queue do`,
-		new:   `while false do`,
+		old:   `if not heads[1] then`,
+		new:   `if true then`,
 		tests: "TestReleaseLeavesNoGap",
 	},
 	{
 		name: "last come, first served", rule: "Hand-off", file: "release.lua",
-		old:   `pcall('ZPOPMIN', queue)`,
-		new:   `pcall('ZPOPMAX', queue)`,
+		old:   `pcall('ZRANGE', queue, 0, 1, 'WITHSCORES')`,
+		new:   `pcall('ZREVRANGE', queue, 0, 1, 'WITHSCORES')`,
 		tests: "TestFirstComeFirstServed",
 	},
 	{
@@ -34,27 +34,21 @@ var queues = []mutant{
 	},
 	{
 		name: "a dead process holds up the queue", rule: "Hand-off", file: "release.lua",
-		old:   `if heard > 0 or ARGV[3] then`,
+		old:   `if heard > 0 or cluster or polls ~= '' then`,
 		new:   `if true then`,
 		tests: "TestCrashedWaitersAreSkipped",
 	},
 	{
-		name: "a waiter depends on its message", rule: "15", file: "queue.go",
-		old:   `lookEvery = time.Second`,
-		new:   `lookEvery = 10 * time.Second`,
+		name: "a waiter depends on its message", rule: "15", file: "waitlist.go",
+		old:   `lookEvery  = time.Second`,
+		new:   `lookEvery  = 10 * time.Second`,
 		tests: "TestLostMessageCostsASecond",
 	},
 	{
-		name: "a handed lock that is not claimed", rule: "Hand-off", file: "renewal.go",
-		old:   `wanted := l.unclaimed`,
-		new:   `wanted := false`,
-		tests: "TestHandedLockIsClaimed/fixed",
-	},
-	{
 		name: "a handed lock trusted for longer than it is kept", rule: "2", file: "queue.go",
-		old:   `length := validity(d.claim, a.r.cfg.drift)`,
-		new:   `length := validity(a.params.ttl, a.r.cfg.drift)`,
-		tests: "TestHandedLockIsClaimed/fixed",
+		old:   `length := validity(d.ttl, a.r.cfg.drift)`,
+		new:   `length := d.ttl`,
+		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
 		name: "a handed lease that begins when the news arrives", rule: "2", file: "clock.go",
@@ -69,13 +63,31 @@ var queues = []mutant{
 		tests: "TestSleptOverItsTurn",
 	},
 	{
-		name: "a message that promises more than a claim", rule: "Hand-off", file: "subscription.go",
-		old:   `claim == 0 || claim > uint64(claimTime.Milliseconds())`,
-		new:   `claim == 0`,
+		name: "a message that promises no TTL", rule: "Hand-off", file: "subscription.go",
+		old:   `return h, err == nil && ttl > 0`,
+		new:   `return h, err == nil`,
 		tests: "TestHandoverIsReadStrictly",
 	},
 	{
-		name: "a hand-off found by its token only", rule: "Hand-off", file: "waitlist.go",
+		name: "a message whose entry is longer than it is", rule: "Hand-off", file: "subscription.go",
+		old:   `length > uint64(len(rest))`,
+		new:   `length > uint64(len(message))`,
+		tests: "TestHandoverIsReadStrictly",
+	},
+	{
+		name: "a hand-off found by its key only", rule: "Hand-off", file: "waitlist.go",
+		old:   `if w.entry == h.entry {`,
+		new:   `if w.entry == h.entry || w.key == h.key {`,
+		tests: "TestHandoverNamesItsKey",
+	},
+	{
+		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "waitlist.go", in: "internal/system",
+		old:   `if w.entry == h.entry {`,
+		new:   `if h.entry[max(0, len(h.entry)-len(w.token)):] == w.token {`,
+		tests: "TestGuessedToken",
+	},
+	{
+		name: "a hand-off found by its place only", rule: "Hand-off", file: "waitlist.go",
 		old: `in := b.keys[h.key]
 	if in == nil {
 		return
@@ -83,7 +95,7 @@ var queues = []mutant{
 		new: `var in *keyQueue
 	for _, q := range b.keys {
 		for _, w := range q.waiters {
-			if w.token == h.token && (in == nil || q != b.keys[h.key]) {
+			if w.entry == h.entry {
 				in = q
 			}
 		}
@@ -91,24 +103,26 @@ var queues = []mutant{
 	if in == nil {
 		return
 	}`,
-		tests: "TestLocksDoNotShareAQueue|TestForgedMessages",
+		tests: "TestHandoverNamesItsKey",
 	},
 	{
-		name: "a token's next waiter has the place of its last", rule: "17", file: "queue.go",
-		old:   `e.waitlist.waiters.Add(1)`,
-		new:   `1`,
+		name: "a token's next waiter has the place of its last", rule: "17", file: "waitlist.go",
+		old:   `binary.NativeEndian.Uint64(b[:])`,
+		new:   `uint64(len(b)) + uint64(binary.MaxVarintLen16)`,
 		tests: "TestNextWaiterWithAToken",
 	},
 	{
-		name: "a lock that was handed to another place of its token leaves its own", rule: "17", file: "queue.go",
-		old:   `if p.callerToken { // it may be`,
-		new:   `if false { // it may be`,
-		tests: "TestNextWaiterWithAToken",
+		name: "a grant leaves its place in the queue", rule: "17", file: "acquire.lua",
+		old: `if entry then
+  pcall(`,
+		new: `if false then
+  pcall(`,
+		tests: "TestGrantTakesItsPlaceOut",
 	},
 	{
-		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "queue.go",
-		old:   `if t.callerToken {`,
-		new:   `if false {`,
+		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "engine.go",
+		old:   `&releaseParams{a.params.target, entry, a.params.callerToken}`,
+		new:   `&releaseParams{a.params.target, entry, false}`,
 		tests: "TestWaiterWithAChosenToken",
 	},
 	{
@@ -131,8 +145,8 @@ var queues = []mutant{
 	},
 	{
 		name: "what no replica confirmed ends a wait", rule: "18", file: "queue.go",
-		old:   `if r.attempts == 1 || !regranted(err) {`,
-		new:   `if true {`,
+		old:   `case r.attempts == 1 || !regranted(err):`,
+		new:   `default:`,
 		tests: "TestUnconfirmedWaiter",
 	},
 }

@@ -38,8 +38,8 @@ var renewals = []mutant{
 	},
 	{
 		name: "a forgotten lock renewed for ever", rule: "13", file: "renewal.go",
-		old:   `wanted = l.fresh != nil || l.held.Value() != nil`,
-		new:   `wanted = true`,
+		old:   `kept := l.fresh != nil || l.held.Value() != nil`,
+		new:   `kept := true`,
 		tests: "TestForgottenLockIsRenewedNoMore",
 	},
 	{

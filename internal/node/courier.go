@@ -293,7 +293,7 @@ func (n *Node) readLocked(p *passenger) outcome {
 	whole := c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
 	return outcome{
 		reply:   Reply{Err: Explain(err), Resent: c.unclear},
-		again:   whole || retryable(err) && (!c.Once || !c.unclear),
+		again:   whole || (retryable(err) || c.Persist && refusesWrites(err)) && (!c.Once || !c.unclear),
 		whole:   whole,
 		mayLand: possibly && timedOut(err),
 	}

@@ -99,6 +99,10 @@ var notReady = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients",
 }
 
+// refusesWrites reports whether the server takes no writes since it cannot save them. A release is tried again
+// all the same, for the key would stay until its TTL has passed.
+func refusesWrites(err error) bool { return Answered(err) && strings.HasPrefix(spoken(err), "MISCONF") }
+
 // retryable reports whether the same command may succeed a little later: the connection broke, or the
 // server said that it is not ready.
 func retryable(err error) bool {

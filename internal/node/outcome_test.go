@@ -408,3 +408,22 @@ func TestSecondCommandIsPartOfItsCall(t *testing.T) {
 		require.Equal(t, &Reply{Value: "OK"}, r.Beside)
 	})
 }
+
+// TestReleaseIsTriedAgainWhereRedisCannotSave is rule 29: the same answer ends any other call.
+func TestReleaseIsTriedAgainWhereRedisCannotSave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var saves atomic.Bool
+		n := answered(t, func(batch) error {
+			if saves.Load() {
+				return nil
+			}
+			return answers{"-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."}
+		})
+		r := n.Do(t.Context(), within(Command("del"), time.Second))
+		require.ErrorContains(t, r.Err, "MISCONF")
+		time.AfterFunc(300*time.Millisecond, func() { saves.Store(true) })
+		c := within(Command("del"), time.Second)
+		c.Persist = true
+		requireOK(t, false, n.Do(t.Context(), c))
+	})
+}

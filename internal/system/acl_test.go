@@ -188,14 +188,14 @@ func (g *grantee) lookedAgain(ctx context.Context) error {
 	if st, err := g.Inspect(ctx, "k"); err != nil || st.Waiters == 0 {
 		return err
 	}
-	added := func() (calls string, err error) {
+	looks := func() (calls string, err error) {
 		info, err := g.nodes[0].InfoMap(ctx, "commandstats").Result()
-		calls, _, _ = strings.Cut(info["Commandstats"]["cmdstat_zadd"], ",")
+		calls, _, _ = strings.Cut(info["Commandstats"]["cmdstat_zscore"], ",")
 		return calls, err
 	}
-	before, err := added()
+	before, err := looks()
 	for now := before; err == nil && now == before; {
-		now, err = added()
+		now, err = looks()
 	}
 	return err
 }

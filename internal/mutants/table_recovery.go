@@ -1,0 +1,203 @@
+package main
+
+// recoveries are mistakes about waiting beside processes that are frozen, that poll or that left, and through
+// outages.
+var recoveries = []mutant{
+	{
+		name: "a frozen process keeps its places", rule: "25", file: "release.lua",
+		old: `else
+    entry = forget(process)
+  end`,
+		new: `else
+    call('ZREM', queue, entry)
+    entry = heads[3]
+  end`,
+		tests: "TestReleaseForgetsAFrozenProcess",
+	},
+	{
+		name: "nobody knows who was handed a lock that expired", rule: "25", file: "release.lua",
+		old:   `call('ZADD', queue, 0, entry)`,
+		new:   `call('ZREM', queue, entry)`,
+		tests: "TestReleaseForgetsAFrozenProcess",
+	},
+	{
+		name: "a lock is handed over for a short time", rule: "25", file: "release.lua",
+		old:   `call('SET', KEYS[1], token, 'PX', ttl)`,
+		new:   `call('SET', KEYS[1], token, 'PX', math.min(ttl, 1000))`,
+		tests: "TestHandedLockHasItsFullTTL",
+	},
+	{
+		name: "a handed lock trusted for a short time", rule: "25", file: "queue.go",
+		old:   `length := validity(d.ttl, a.r.cfg.drift)`,
+		new:   `length := validity(min(d.ttl, time.Second), a.r.cfg.drift)`,
+		tests: "TestHandedLockHasItsFullTTL",
+	},
+	{
+		name: "an entry that lost its lock passes for the first", rule: "25", file: "acquire.lua",
+		old:   `if place and place ~= '0' then`,
+		new:   `if place then`,
+		tests: "TestEntryThatLostItsLock",
+	},
+	{
+		name: "an entry that lost its lock is not told so", rule: "25", file: "acquire.lua",
+		old:   `place and 'CH' or 'NX'`,
+		new:   `'NX'`,
+		tests: "TestEntryThatLostItsLock",
+	},
+	{
+		name: "a lock that was held for too long makes its process pass for frozen", rule: "25", file: "lease.go",
+		old:   `if ended != nil {`,
+		new:   `if false {`,
+		tests: "TestUnlockOfALostHandedLock",
+	},
+	{
+		name: "the waiters of a purged process do not queue again", rule: "25", file: "waitlist.go",
+		old:   `if b.subscription.isReady() {`,
+		new:   `if false {`,
+		tests: "TestWaitersOfALostQueue",
+	},
+	{
+		name: "an entry that was handed the lock counts as a waiter", rule: "Inspect", file: "inspect.lua",
+		old:   `'(0', '+inf'`,
+		new:   `'0', '+inf'`,
+		tests: "TestHandedLockHasItsFullTTL",
+	},
+	{
+		name: "what was handed to a waiter that left is kept", rule: "26", file: "waitlist.go",
+		old:   `if d, ok := b.departed[h.entry]; ok {`,
+		new:   `if d, ok := b.departed[h.entry]; ok && d.attempt == nil {`,
+		tests: "TestPlaceThatWasNotGivenUp",
+	},
+	{
+		name: "a waiter that left while Redis was away is forgotten", rule: "26", file: "waitlist.go",
+		old:   `b.departed[entry] = departure{a, now}`,
+		new:   `_ = departure{a, now}`,
+		tests: "TestPlaceThatWasNotGivenUp",
+	},
+	{
+		name: "what was handed to a chosen token whose waiter left is kept", rule: "26", file: "release.lua",
+		old:   `if ARGV[4] and score ~= '0' then`,
+		new:   `if ARGV[4] then`,
+		tests: "TestWhatWasHandedToAChosenToken",
+	},
+	{
+		name: "what was not handed to a chosen token is released with its place", rule: "4, 26", file: "release.lua",
+		old:   `if ARGV[4] and score ~= '0' then`,
+		new:   `if false then`,
+		tests: "TestWhatWasHandedToAChosenToken|TestWaiterWithAChosenToken",
+	},
+	{
+		name: "a lock acquired by the token since is released with the place", rule: "4, 26", file: "acquire.lua",
+		old:   `pcall('ZREMRANGEBYSCORE', queue, 0, 0)`,
+		new:   ``,
+		tests: "TestWhatWasHandedToAChosenToken/acquired",
+	},
+	{
+		name: "a lock adopted by the token since is released with the place", rule: "4, 26", file: "extend.lua",
+		old:   `redis.pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)`,
+		new:   ``,
+		tests: "TestWhatWasHandedToAChosenToken/adopted",
+	},
+	{
+		name: "the first of the queue does not poll where others poll", rule: "27", file: "waitlist.go",
+		old:   `case w.under != "" && w.under != got.holder && w.polls == 0:`,
+		new:   `case false:`,
+		tests: "TestLooksComeAtIntervals",
+	},
+	{
+		name: "whoever is in the queue polls where others poll", rule: "27", file: "waitlist.go",
+		old:   `case !got.first:`,
+		new:   `case false:`,
+		tests: "TestLooksComeAtIntervals",
+	},
+	{
+		name: "a holder that hands on to nobody is looked at once a second", rule: "27", file: "waitlist.go",
+		old:   `case got.first && !minted(got.holder):`,
+		new:   `case false:`,
+		tests: "TestLooksComeAtIntervals",
+	},
+	{
+		name: "all look once a second", rule: "Waiting", file: "waitlist.go",
+		old:   `d = min(lookEvery<<min(b.keys[w.key].still, 2), lookRarely)`,
+		new:   `d = lookEvery`,
+		tests: "TestLooksComeAtIntervals",
+	},
+	{
+		name: "WithoutQueue queues", rule: "27", file: "engine.go",
+		old:   `queues := e.waitlist != nil && !r.cfg.noQueue`,
+		new:   `queues := e.waitlist != nil`,
+		tests: "TestWithoutQueueLeavesNoEntry",
+	},
+	{
+		name: "waiters without a channel never queue", rule: "28", file: "queue.go",
+		old:   `if polls && asked.since(r.started) < patience {`,
+		new:   `if polls {`,
+		tests: "TestProcessWithoutAChannel",
+	},
+	{
+		name: "a turn is published to a process that polls", rule: "28", file: "release.lua",
+		old:   `if polls == '' then`,
+		new:   `if true then`,
+		tests: "TestReleaseHandsOnToAProcessThatPolls",
+	},
+	{
+		name: "a process that polls is skipped", rule: "28", file: "release.lua",
+		old:   `if heard > 0 or cluster or polls ~= '' then`,
+		new:   `if heard > 0 or cluster then`,
+		tests: "TestReleaseHandsOnToAProcessThatPolls",
+	},
+	{
+		name: "a full Redis hands nothing on", rule: "29", file: "release.lua",
+		old:   `call('PEXPIRE', queue, queueMemory)`,
+		new:   ``,
+		tests: "TestReleaseInAFull",
+	},
+	{
+		name: "a Redis that lacks replicas has the last word on a release", rule: "29", file: "internal/node/errors.go",
+		old:   `"NOREPLICAS", `,
+		new:   ``,
+		tests: "TestReleaseInAFull",
+	},
+	{
+		name: "a silent subscription is kept", rule: "30", file: "waitlist.go",
+		old:   `if !w.queued || len(w.handed) > 0 { // a token`,
+		new:   `if true { // a token`,
+		tests: "TestSilentSubscription",
+	},
+	{
+		name: "a message that is there is missed", rule: "30", file: "waitlist.go",
+		old:   ` || len(w.handed) > 0 {`,
+		new:   ` {`,
+		tests: "TestMessageThatCameIsNotMissed",
+	},
+	{
+		name: "a release that Redis cannot save is sent once", rule: "29", file: "internal/node/courier.go", in: "internal/node",
+		old:   ` || c.Persist && refusesWrites(err)`,
+		new:   ``,
+		tests: "TestReleaseIsTriedAgainWhereRedisCannotSave",
+	},
+	{
+		name: "a refused process leaves no mark on a quorum", rule: "32", file: "quorum_acquire.lua",
+		old:   `redis.pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)`,
+		new:   ``,
+		tests: "TestWantedKeyIsYielded",
+	},
+	{
+		name: "a key that others want is taken again at once", rule: "32", file: "wait.go",
+		old:   `!e.turns.justServed(r.place.key)`,
+		new:   `true`,
+		tests: "TestWantedKeyIsYielded",
+	},
+	{
+		name: "a waiter that has waited longer asks as often as others", rule: "32", file: "wait.go",
+		old:   `max(4*longestPause/(4+time.Duration(p.changes)), shortestPause)`,
+		new:   `longestPause`,
+		tests: "TestWhoeverWaitsLongerAsksSooner",
+	},
+	{
+		name: "a lost lock leaves its process in the queue as if frozen", rule: "25", file: "lease.go",
+		old:   `!errors.Is(after, ErrReleased) && l.params.entry != ""`,
+		new:   `false`,
+		tests: "TestLockThatEndsByItselfLeavesNoNote",
+	},
+}

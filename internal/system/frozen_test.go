@@ -1,0 +1,165 @@
+package system_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+const (
+	frozenWaiters = 20
+	frozenTTL     = 1500 * time.Millisecond
+)
+
+// TestFrozenProcessCostsOneTTL is rule 25: a process with 20 waiters on a key is stopped, and PUBLISH counts it as
+// listening. It costs others one TTL where it is next in line, and one more where it holds the lock too,
+// whatever the number of its waiters. When it goes on, all of them are served.
+func TestFrozenProcessCostsOneTTL(t *testing.T) {
+	t.Parallel()
+	if addrs := os.Getenv("REDLATCH_TEST_FROZEN"); addrs != "" {
+		beFrozen(t, addrs, os.Getenv("REDLATCH_TEST_HOLDS") != "")
+		return
+	}
+	_, masters := startCluster(t)
+	s := redistest.StartTCP(t)
+	for name, addrs := range map[string][]string{"one server": {s.Addr()}, "a cluster": masters} {
+		for _, holds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, it holds: %v", name, holds), func(t *testing.T) { freeze(t, addrs, holds) })
+		}
+	}
+}
+
+// reach returns a client of a server, or of a cluster.
+func reach(addrs []string) redis.UniversalClient {
+	return redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+}
+
+func freeze(t *testing.T, addrs []string, holds bool) {
+	ctx := t.Context()
+	admin := reach(addrs)
+	t.Cleanup(func() { _ = admin.Close() })
+	l := locktest.SetNXPX(t, admin, redlatch.WithTTL(frozenTTL))
+	locktest.MustLock(t, l, "warm").Unlock(ctx) //nolint:errcheck // it loads the scripts
+	var holder *redlatch.Lock
+	env := append(os.Environ(), "REDLATCH_TEST_FROZEN="+strings.Join(addrs, ","))
+	if holds {
+		env = append(env, "REDLATCH_TEST_HOLDS=yes")
+	} else {
+		holder = locktest.MustLock(t, l, "k")
+	}
+	child := exec.Command(os.Args[0], "-test.run=^TestFrozenProcessCostsOneTTL$", "-test.v")
+	child.Env = env
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	t.Cleanup(func() { _ = child.Process.Kill() })
+	said := make(chan string, 100)
+	go func() { // ends with the child
+		defer close(said)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if text, ours := strings.CutPrefix(lines.Text(), "child: "); ours {
+				said <- text
+			}
+		}
+	}()
+	locktest.Eventually(t, "the child queues", func() bool {
+		st, err := l.Inspect(ctx, "k")
+		return err == nil && st.Waiters == frozenWaiters
+	})
+	require.Equal(t, "listens", <-said)
+	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err = syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil) // until all its threads have stopped
+	require.NoError(t, err)
+
+	begin, cost := time.Now(), frozenTTL
+	if holds {
+		cost *= 2
+	} else {
+		require.NoError(t, holder.Unlock(ctx))
+	}
+	const others, rounds = 3, 20
+	var wg sync.WaitGroup
+	for range others {
+		client := reach(addrs)
+		t.Cleanup(func() { _ = client.Close() })
+		mine := locktest.SetNXPX(t, client, redlatch.WithTTL(frozenTTL))
+		wg.Go(func() {
+			for range rounds {
+				lock, err := mine.Lock(ctx, "k")
+				if err == nil {
+					err = lock.Unlock(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(begin)
+	t.Logf("%d grants to others took %v", others*rounds, took)
+	require.Less(t, took, cost+2*time.Second)
+
+	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
+	for range frozenWaiters {
+		require.Equal(t, "served <nil>", <-said)
+	}
+	require.NoError(t, child.Wait())
+}
+
+// beFrozen is the process that is stopped while its waiters queue.
+func beFrozen(t *testing.T, addrs string, holds bool) {
+	listens := make(chan struct{})
+	var once sync.Once
+	client := reach(strings.Split(addrs, ","))
+	l := locktest.SetNXPX(t, client, redlatch.WithTTL(frozenTTL))
+	if holds {
+		locktest.MustLock(t, l, "k")
+	}
+	// The lock of another key is handed over first: from then on the process listens.
+	other := locktest.MustLock(t, l, "other")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		lock, err := l.Lock(t.Context(), "other")
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		once.Do(func() { close(listens) })
+		if err != nil {
+			fmt.Println("child: other", err)
+		}
+	})
+	for range frozenWaiters {
+		wg.Go(func() {
+			lock, err := l.Lock(t.Context(), "k")
+			if err == nil {
+				err = lock.Unlock(t.Context())
+			}
+			fmt.Println("child: served", err)
+		})
+	}
+	locktest.Eventually(t, "it waits", func() bool {
+		st, err := l.Inspect(t.Context(), "other")
+		return err == nil && st.Waiters == 1
+	})
+	if err := other.Unlock(t.Context()); err != nil {
+		fmt.Println("child: other", err)
+	}
+	<-listens
+	fmt.Println("child: listens")
+	wg.Wait()
+}

@@ -1,0 +1,402 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestEntriesOfWaitersThatLeftAreGivenBack is rule 26: 20 waiters give up while Redis cannot be reached, so that
+// they cannot say so. Another waiter of their process comes after them, and is served as soon as the lock is free.
+func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
+	t.Parallel()
+	direct, p, client := behindProxy(t)
+	l := newLocker(t, client, redlatch.WithOpTimeout(200*time.Millisecond))
+	holder := mustLock(t, newLocker(t, direct), "k")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if _, err := l.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		queued(t, l, "k", i+1)
+	}
+	p.Refuse()
+	cancel()
+	wg.Wait()
+	outlast(t, time.Second) // releases, and those that go on for them, have given up
+	p.Heal()
+	queued(t, l, "k", 20)
+	got := waitInLine(t, l, "k")
+	begin := time.Now()
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 3*time.Second)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// queued waits until so many queue for key.
+func queued(t *testing.T, l redlatch.Locker, key string, n int) {
+	t.Helper()
+	eventually(t, "they queue", func() bool {
+		st, err := l.Inspect(t.Context(), key)
+		return err == nil && st.Waiters == n
+	})
+}
+
+// outlast waits for what cannot be seen: that something does not happen for d.
+func outlast(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}
+
+// poller is a client of another library: it locks by SET NX, asks again after 50 to 250 ms, and hands on to nobody.
+type poller struct{ client *redis.Client }
+
+var deleteOwn = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+
+func (p poller) once(ctx context.Context, hold time.Duration) bool {
+	token := strings.ReplaceAll(uuid.NewString(), "-", "")
+	for !p.client.SetNX(ctx, "k", token, 10*time.Second).Val() {
+		select {
+		case <-time.After(50*time.Millisecond + rand.N(200*time.Millisecond)):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	time.Sleep(hold)
+	return deleteOwn.Run(context.WithoutCancel(ctx), p.client, []string{"k"}, token).Err() == nil
+}
+
+// shared has 2 goroutines lock a key that 6 of another library lock too, and returns the grants of both.
+func shared(t *testing.T, opts ...redlatch.Option) (ours, theirs int64) {
+	s := redistest.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	var mine, other atomic.Int64
+	var wg sync.WaitGroup
+	const hold = 10 * time.Millisecond
+	for range 6 {
+		p := poller{s.Client(t)}
+		wg.Go(func() {
+			for ctx.Err() == nil && p.once(ctx, hold) {
+				other.Add(1)
+			}
+		})
+	}
+	for range 2 {
+		l := newLocker(t, s.Client(t), opts...)
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				lock, err := l.Lock(ctx, "k")
+				if err != nil {
+					return
+				}
+				time.Sleep(hold)
+				mine.Add(1)
+				if err := lock.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d grants for 2 of ours, %d for 6 of theirs", mine.Load(), other.Load())
+	return mine.Load(), other.Load()
+}
+
+// TestWaiterIsServedBesidePollers is rule 27: nobody hands on to it, and it gets a third of a fair part or more.
+func TestWaiterIsServedBesidePollers(t *testing.T) {
+	t.Parallel()
+	ours, theirs := shared(t)
+	require.Greater(t, 12*ours, ours+theirs, "a third of 2 in 8")
+}
+
+// TestWithoutQueueSharesTheKey: waiters that leave no entry do not keep pollers out, and get their part.
+func TestWithoutQueueSharesTheKey(t *testing.T) {
+	t.Parallel()
+	ours, theirs := shared(t, redlatch.WithoutQueue())
+	require.Greater(t, 16*ours, ours+theirs, "a quarter of 2 in 8")
+	require.Greater(t, 16*theirs, 3*(ours+theirs), "a quarter of 6 in 8")
+}
+
+// TestWithoutQueueLeavesNoEntry: its waiters poll at the intervals of WithBackoff, and its Unlock hands on.
+func TestWithoutQueueLeavesNoEntry(t *testing.T) {
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	holder := mustLock(t, l, "k")
+	looks := make(chan int, 1000)
+	got := make(chan *redlatch.Lock, 1)
+	// Ends with the lock.
+	go func() {
+		lock, _ := l.Lock(t.Context(), "k", redlatch.WithoutQueue(), redlatch.WithBackoff(func(attempt int) time.Duration {
+			looks <- attempt
+			return 10 * time.Millisecond
+		}))
+		got <- lock
+	}()
+	for i := range 5 {
+		select {
+		case attempt := <-looks:
+			require.Equal(t, i+1, attempt)
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "it does not poll")
+		}
+	}
+	require.Zero(t, s.Client(t).Exists(t.Context(), "{k}:queue:k").Val())
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	next := waitInLine(t, l, "k")
+	token := lock.Token()
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NotContains(t, []string{"", token}, s.Client(t).Get(t.Context(), "k").Val(), "handed on")
+	lock = <-next
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestProcessWithoutAChannelIsServed is rule 28: those that have one hand the lock to each other all the time.
+func TestProcessWithoutAChannelIsServed(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-subscribe").Err())
+	o := s.Options()
+	o.Username, o.Password = "u", "p"
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	var lockers []redlatch.Locker
+	for range 4 {
+		lockers = append(lockers, newLocker(t, s.Client(t)))
+	}
+	locktest.ServedUnderLoad(t, newLocker(t, client), lockers)
+	onlyFences(t, s.Client(t))
+}
+
+// TestHandedLockOutlastsAnOutage is rule 25: Redis stops for half of the TTL right after the hand-over, and a link
+// takes 300 ms. No renewal but those of any lock is needed.
+func TestHandedLockOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	t.Run("Redis stops", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.Start(t)
+		l := newLocker(t, s.Client(t), redlatch.WithTTL(4*time.Second))
+		holder := mustLock(t, l, "k")
+		got := waitInLine(t, l, "k")
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.NotNil(t, lock)
+		s.Pause()
+		outlast(t, 2*time.Second)
+		s.Resume()
+		eventually(t, "renewed", func() bool { return lock.Err() != nil || time.Until(lock.Until()) > 3*time.Second })
+		require.NoError(t, lock.Err())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+	t.Run("a slow link", func(t *testing.T) {
+		t.Parallel()
+		direct, p, client := behindProxy(t)
+		l := newLocker(t, client, redlatch.WithOpTimeout(3*time.Second))
+		holder := mustLock(t, newLocker(t, direct), "k")
+		got := waitInLine(t, l, "k")
+		p.Delay(300 * time.Millisecond)
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.NotNil(t, lock)
+		outlast(t, 1500*time.Millisecond)
+		require.NoError(t, lock.Err())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestReleaseInAFullOrReadOnlyRedis is rule 29: a release hands on or deletes, or is tried again.
+func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) {
+	t.Parallel()
+	for name, waits := range map[string]bool{"free": false, "waited for": true} {
+		for _, trouble := range []struct{ name, set, to, back string }{
+			{"full", "maxmemory", "1", "0"},
+			{"without replicas", "min-replicas-to-write", "1", "0"},
+		} {
+			t.Run(name+" "+trouble.name, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t)
+				direct := s.Client(t)
+				l := newLocker(t, s.Client(t))
+				lock := mustLock(t, l, "k")
+				var got <-chan *redlatch.Lock
+				if waits {
+					got = waitInLine(t, newLocker(t, s.Client(t)), "k")
+				}
+				require.NoError(t, direct.ConfigSet(t.Context(), trouble.set, trouble.to).Err())
+				time.AfterFunc(400*time.Millisecond, func() { direct.ConfigSet(context.Background(), trouble.set, trouble.back) })
+				require.NoError(t, lock.Unlock(t.Context()))
+				if waits {
+					require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val(), "handed on")
+					lock = <-got
+					require.NotNil(t, lock)
+					require.NoError(t, lock.Err())
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+				eventually(t, "nothing is left", func() bool { return direct.Exists(t.Context(), "k", "{k}:queue:k").Val() == 0 })
+			})
+		}
+	}
+}
+
+// muffled is a connection that brings nothing any more if it is a subscription, and one of the first few.
+type muffled struct {
+	net.Conn
+	few        *atomic.Int64
+	at         int64
+	subscribed atomic.Bool
+}
+
+func (c *muffled) Write(b []byte) (int, error) {
+	if strings.Contains(strings.ToLower(string(b)), "subscribe") {
+		c.subscribed.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *muffled) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.subscribed.Load() || c.at > c.few.Load() {
+			return n, err
+		}
+	}
+}
+
+// TestSilentSubscriptionIsReplacedSoon is rule 30: a lock that a look finds, and no message announces, says that
+// the subscription is a black hole. The next hand-over arrives by a new one.
+func TestSilentSubscriptionIsReplacedSoon(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	var number, few atomic.Int64
+	o := s.Options()
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &muffled{Conn: c, few: &few, at: number.Add(1)}, err
+	}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	l := newLocker(t, client)
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	got := waitInLine(t, l, "k")
+	next := waitInLine(t, l, "k")
+	channel := s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val()[0]
+	few.Store(number.Load())
+	begin := time.Now()
+	require.NoError(t, holder.Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	eventually(t, "it listens on a new connection", func() bool {
+		return s.Client(t).PubSubNumSub(t.Context(), channel).Val()[channel] == 1 && number.Load() > few.Load()
+	})
+	require.Less(t, time.Since(begin), 2500*time.Millisecond, "sooner than a silent one is asked for a sign of life")
+	begin = time.Now()
+	require.NoError(t, lock.Unlock(t.Context()))
+	lock = <-next
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 500*time.Millisecond)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestWaitingIsCheap: waiters that are not the first of a queue look rarely, and a look is light.
+func TestWaitingIsCheap(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	const keys, processes = 100, 3
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	holders := newLocker(t, s.Client(t), redlatch.WithTTL(time.Minute))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range processes {
+		l := newLocker(t, s.Client(t))
+		for i := range keys {
+			key := "k" + string(rune('a'+i%26)) + string(rune('a'+i/26))
+			_, _ = holders.TryLock(ctx, key)
+			wg.Go(func() { _, _ = l.Lock(ctx, key) })
+		}
+	}
+	outlast(t, 4*time.Second) // the first looks are over
+	before := commands(t, direct)
+	begin := time.Now()
+	outlast(t, 6*time.Second)
+	rate := (commands(t, direct) - before) / time.Since(begin).Seconds()
+	t.Logf("%.0f commands/s of %d waiters, with those in scripts", rate, keys*processes)
+	require.Less(t, rate, 3.5*keys*processes)
+}
+
+// commands returns how many commands Redis has run, those of scripts included.
+func commands(t *testing.T, direct *redis.Client) (n float64) {
+	t.Helper()
+	for _, found := range regexp.MustCompile(`cmdstat_[^:]+:calls=(\d+)`).FindAllStringSubmatch(direct.Info(t.Context(), "commandstats").Val(), -1) {
+		calls, err := strconv.ParseFloat(found[1], 64)
+		require.NoError(t, err)
+		n += calls
+	}
+	return n
+}
+
+// TestShortPatienceDoesNotCollapse is rule 31: 200 goroutines wait for 20 ms each on 5 keys. Where the machine
+// is too busy to end such a wait in time, they wait for longer.
+func TestShortPatienceDoesNotCollapse(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	const goroutines, lasts = 200, 2 * time.Second
+	for patience := 20 * time.Millisecond; ; patience *= 3 {
+		var grants, tries atomic.Int64
+		end := time.Now().Add(lasts)
+		var wg sync.WaitGroup
+		for i := range goroutines {
+			key := "k" + strconv.Itoa(i%5)
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					tries.Add(1)
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					lock, err := l.Lock(ctx, key)
+					cancel()
+					if err == nil {
+						grants.Add(1)
+						_ = lock.Unlock(t.Context())
+					}
+				}
+			})
+		}
+		wg.Wait()
+		each := lasts * goroutines / time.Duration(tries.Load())
+		t.Logf("%d grants of %d tries of %v, which took %v", grants.Load(), tries.Load(), patience, each)
+		if each < patience*5/4 || patience > time.Second {
+			require.Greater(t, 200*grants.Load(), tries.Load())
+			return
+		}
+	}
+}

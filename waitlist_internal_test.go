@@ -1,0 +1,144 @@
+package redlatch
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// seatIn seats a waiter for key whose lease is a second.
+func seatIn(b *waitlist, key, token string) *waiter {
+	p := acquireParams{target: target{token: token}, ttl: time.Second}
+	p.key = key
+	return b.enter(&p, false, readClocks())
+}
+
+// roomOf returns the waitlist of a Locker whose subscription stands.
+func roomOf(t *testing.T) *waitlist {
+	t.Helper()
+	_, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	b := made.(*engine).waitlist
+	ready := b.subscription.join()
+	t.Cleanup(b.subscription.leave)
+	<-ready
+	require.Eventually(t, b.subscription.isReady, 10*time.Second, time.Millisecond)
+	return b
+}
+
+// TestHandoverNamesItsKeyAndItsPlace: one that names another key, another number, another TTL or another process
+// is nobody's, whatever its token is.
+func TestHandoverNamesItsKeyAndItsPlace(t *testing.T) {
+	b := roomOf(t)
+	mine, beside, elsewhere := seatIn(b, "k", "job-7"), seatIn(b, "k", "job-7"), seatIn(b, "l", "job-7")
+	tell := func(entry, key string) {
+		b.subscription.received(&redis.Message{Payload: "1700000000 5 7 " + strconv.Itoa(len(entry)) + " " + entry + key})
+	}
+	heard := func() []int { return []int{len(mine.handed), len(beside.handed), len(elsewhere.handed)} }
+	tell(mine.entry, "l")
+	tell(mine.entry, "m")
+	tell(elsewhere.entry, "k")
+	tell("1000 "+b.subscription.channel+" 1 job-7", "k")
+	tell("1000 redlatch:another"+strings.TrimPrefix(mine.entry, "1000 "+b.subscription.channel), "k")
+	tell("9"+mine.entry, "k")
+	require.Equal(t, []int{0, 0, 0}, heard())
+	tell(beside.entry, "k")
+	require.Equal(t, []int{0, 1, 0}, heard())
+	tell(elsewhere.entry, "l")
+	require.Equal(t, []int{0, 1, 1}, heard())
+}
+
+// TestWaitersOfALostQueueLookAtOnce is rule 25: a look finds that its entry had gone, so those of all waiters of
+// the process have. They queue again, without their turns to look.
+func TestWaitersOfALostQueueLookAtOnce(t *testing.T) {
+	b := roomOf(t)
+	first, second, newcomer := seatIn(b, "k", "1"), seatIn(b, "k", "2"), seatIn(b, "k", "3")
+	for _, w := range []*waiter{first, second} {
+		b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute})
+	}
+	require.Zero(t, second.lookAt)
+	b.onReply(first, readClocks(), acquireReply{at: 2, fresh: true, holder: "h", left: time.Minute})
+	require.Zero(t, first.lookAt)
+	require.NotZero(t, second.lookAt)
+	require.LessOrEqual(t, time.Until(second.lookAt), time.Duration(0))
+	require.Zero(t, newcomer.lookAt, "it has had no place")
+}
+
+// TestLooksComeAtIntervals is rule 27: the first of the queue polls where the lock changes hands past it, until it
+// has been first of nobody; others look ever less often while the key stays with one holder.
+func TestLooksComeAtIntervals(t *testing.T) {
+	b := roomOf(t)
+	cfg := defaults()
+	cfg.backoff = func(attempt int) time.Duration { return time.Duration(attempt) * time.Millisecond }
+	w := seatIn(b, "k", "1")
+	const ours, others, theirs = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11", "9b1d4c60-1e0f-4f2a-8a55-6a4c0f3d7e22", "their-token"
+	look := func(holder string, first bool) time.Duration {
+		got := acquireReply{at: 1, holder: holder, first: first, left: time.Minute}
+		b.onReply(w, readClocks(), got)
+		return b.interval(w, &cfg, got)
+	}
+	between := func(least, d time.Duration) {
+		t.Helper()
+		require.GreaterOrEqual(t, d, least)
+		require.Less(t, d, least+least/4)
+	}
+	between(time.Second, look(ours, false))
+	between(2*time.Second, look(ours, false))
+	between(4*time.Second, look(ours, false))
+	between(4*time.Second, look(ours, false))
+	between(time.Second, look(others, false))
+	between(time.Second, look(others, true))
+	between(time.Second, look(others, true))
+	require.Equal(t, time.Millisecond, look(ours, true))
+	require.Equal(t, 2*time.Millisecond, look(ours, true))
+
+	b.leave(w)
+	w = seatIn(b, "k", "2")
+	between(250*time.Millisecond, look(theirs, true))
+	require.Equal(t, time.Millisecond, look(ours, true))
+}
+
+// TestPlaceThatWasNotGivenUpIsReleased is rule 26: its waiter left while Redis refused everything. What is handed to
+// the place later is given back.
+func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	e := made.(*engine)
+	ready := e.waitlist.subscription.join()
+	defer e.waitlist.subscription.leave()
+	<-ready
+	holder := granted(t, made)
+	a, w := seated(t, made)
+	_, _, err = a.ask(t.Context(), w.entry, false)
+	require.ErrorIs(t, err, ErrNotAcquired)
+	m.SetError("ERR away")
+	e.waitlist.leave(w)
+	a.leaveQueue(context.Background(), w.entry)
+	m.SetError("")
+	require.True(t, m.Exists("{k}:queue:k"))
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 5*time.Second, time.Millisecond)
+	require.False(t, m.Exists("{k}:queue:k"))
+}
+
+// TestMessageThatCameIsNotMissed is rule 30: it came while the look was under way that found the lock.
+func TestMessageThatCameIsNotMissed(t *testing.T) {
+	b := roomOf(t)
+	w := seatIn(b, "k", "1")
+	b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute})
+	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
+	b.missed(w)
+	require.Empty(t, b.missing)
+	<-w.handed
+	b.missed(w)
+	require.Equal(t, w.entry, b.missing)
+	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
+	require.Empty(t, b.missing, "it came a little later")
+}
