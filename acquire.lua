@@ -11,8 +11,8 @@
 -- ARGV[4] set where the entry should be in the queue already
 --
 -- Granted: the fence as an integer, negative where the token had the lock already.
--- Held by another: {what is left of the holder's TTL in ms, -1 where it has none; the holder}, and with an
--- entry also 1 if the entry is new; 1 if it is the first; TIME's seconds; TIME's µs.
+-- Held by another: {what is left of the holder's TTL in ms, -1 where it has none, or for a new entry that is not
+-- the first; the holder}, and with an entry also 1 if the entry is new; 1 if it is the first; TIME's seconds; TIME's µs.
 
 local registerMemory = 86400000 -- how long the register outlives its last floor, ms
 local slack = 10000 -- how far the register may lag behind the clock, µs
@@ -26,24 +26,28 @@ local new = not holder and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 if not new then
   holder = holder or call('GET', KEYS[1])
   if holder ~= ARGV[1] then
-    local left = call('PTTL', KEYS[1])
     if not entry then
-      return {left, holder}
+      return {call('PTTL', KEYS[1]), holder}
     end
     local place = ARGV[4] and call('ZSCORE', queue, entry)
-    local fresh, first = 0, nil
-    if place and place ~= '0' then
+    local keeps = place and place ~= '0' -- a score of 0 marks an entry that has lost the lock it was handed
+    local fresh, first, refresh = 0, nil, true
+    if keeps then
       first = call('ZCOUNT', queue, '(0', '(' .. place) == 0
     else
       -- The last place is the highest score + 1, not the time: a clock that was set back would let newcomers
-      -- overtake. A score of 0 marks an entry that the lock was handed to: this one has lost it since.
+      -- overtake.
       local last = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0'
       fresh = call('ZADD', queue, place and 'CH' or 'NX', last + 1, entry)
       first = fresh == 1 and last == '0'
+      refresh = first or (last + 1) % 16 == 0
     end
-    call('PEXPIRE', queue, queueMemory)
+    if refresh then
+      call('PEXPIRE', queue, queueMemory)
+    end
     local time = call('TIME')
-    return {left, holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
+    return {(keeps or first) and call('PTTL', KEYS[1]) or -1, holder, fresh, first and 1 or 0,
+      tonumber(time[1]), tonumber(time[2])}
   end
   -- A lease is never shortened by an acquire that comes again.
   if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

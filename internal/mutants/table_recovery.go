@@ -34,8 +34,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "an entry that lost its lock passes for the first", rule: "25", file: "acquire.lua",
-		old:   `if place and place ~= '0' then`,
-		new:   `if place then`,
+		old:   `local keeps = place and place ~= '0'`,
+		new:   `local keeps = place`,
 		tests: "TestEntryThatLostItsLock",
 	},
 	{
