@@ -121,8 +121,8 @@ func WithOpTimeout(d time.Duration) Option {
 // earlier. f may be called from many goroutines.
 //
 // The default is 4 to 8 ms at random, doubling up to 64 to 128 ms. On Redlock, where nobody hands on, waiters
-// that have seen the key change hands more often ask sooner by default. There and on LegacySetNX, a process
-// that has just released a key it had to poll for pauses for 64 to 128 ms before it locks that key again.
+// that have seen the key change hands more often ask sooner by default, and a Lock of a key that this Locker has
+// just released, and that others want, pauses for 64 to 128 ms first, but not for more than a quarter of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {

@@ -119,3 +119,14 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 	require.NoError(t, second.Unlock(t.Context()))
 	require.NoError(t, lock.Unlock(t.Context()))
 }
+
+// TestRingIsServedBesideProcessesWithChannels is rule 28: its waiters poll, and the others hand the lock to each other.
+func TestRingIsServedBesideProcessesWithChannels(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartTCP(t)
+	var lockers []redlatch.Locker
+	for range 3 {
+		lockers = append(lockers, locktest.SetNXPX(t, s.Client(t)))
+	}
+	locktest.ServedUnderLoad(t, locktest.SetNXPX(t, toRing(map[string]string{"a": s.Addr()}, nil)(t)), lockers)
+}
