@@ -343,7 +343,7 @@ func TestWaitingIsCheap(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	direct := s.Client(t)
-	const keys, processes = 100, 3
+	const keys, processes = 50, 3
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	holders := newLocker(t, s.Client(t), redlatch.WithTTL(time.Minute))
@@ -378,24 +378,23 @@ func commands(t *testing.T, direct *redis.Client) (n float64) {
 	return n
 }
 
-// TestShortPatienceDoesNotCollapse is rule 31: 200 goroutines wait for 20 ms each on 5 keys. Where the machine
-// is too busy to end such a wait in time, they wait for longer.
+// TestShortPatienceDoesNotCollapse is rule 31: 40 goroutines wait for 20 ms each. Where the machine is too busy
+// to end such a wait in time, they wait for longer.
 func TestShortPatienceDoesNotCollapse(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
-	const goroutines, lasts = 200, 2 * time.Second
+	const goroutines, lasts = 40, time.Second
 	for patience := 20 * time.Millisecond; ; patience *= 3 {
 		var grants, tries atomic.Int64
 		end := time.Now().Add(lasts)
 		var wg sync.WaitGroup
-		for i := range goroutines {
-			key := "k" + strconv.Itoa(i%5)
+		for range goroutines {
 			wg.Go(func() {
 				for time.Now().Before(end) {
 					tries.Add(1)
 					ctx, cancel := context.WithTimeout(t.Context(), patience)
-					lock, err := l.Lock(ctx, key)
+					lock, err := l.Lock(ctx, "k")
 					cancel()
 					if err == nil {
 						grants.Add(1)
