@@ -194,7 +194,6 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 
 // TestProcessWithoutAChannelIsServed is rule 28: those that have one hand the lock to each other all the time.
 func TestProcessWithoutAChannelIsServed(t *testing.T) {
-	t.Parallel()
 	s := redistest.Start(t)
 	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-subscribe").Err())
 	o := s.Options()
@@ -381,7 +380,6 @@ func commands(t *testing.T, direct *redis.Client) (n float64) {
 // TestShortPatienceDoesNotCollapse is rule 31: 40 goroutines wait for 20 ms each. Where the machine is too busy
 // to end such a wait in time, they wait for longer.
 func TestShortPatienceDoesNotCollapse(t *testing.T) {
-	t.Parallel()
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
 	const goroutines, lasts = 40, time.Second

@@ -22,16 +22,15 @@ var columns = []string{"redlatch", "redsync", "bsm/redislock", "rueidislock"}
 
 var highlights = []highlight{
 	{"Lock and unlock a free key, 1 goroutine: pairs a second", "pairs", "Plain client", "1 goroutine", "rate"},
-	{"256 goroutines, AutoPipeline: pairs a second", "pairs", "AutoPipeline client", "256 goroutines", "rate"},
+	{"16 goroutines: pairs a second", "pairs", "Plain client", "16 goroutines", "rate"},
+	{"256 goroutines: pairs a second", "pairs", "Plain client", "256 goroutines", "rate"},
 	{"One key, 64 clients: hand-offs a second", "hotkey", "No hold", "64×1", "rate"},
 	{"fairness (1: all are served alike)", "hotkey", "No hold", "64×1", "jain"},
 	{"longest wait", "hotkey", "No hold", "64×1", "longest"},
-	{"commands that Redis runs a hand-off", "hotkey", "No hold", "64×1", "commands"},
 	{"1,024 waiters, held for 5 ms: never served", "hotkey", "Held for 5 ms", "256×4", "never"},
 	{"Redlock, 5 nodes: lock, median", "redlock", "", "healthy", "lock50"},
 	{"one of them hung: lock, median", "redlock", "", "one hung", "lock50"},
-	{"10,000 locks renewed: goroutines, mean", "renewal", "", "10,000 locks", "goroutines"},
-	{"10,000 locks renewed: goroutines, at most", "renewal", "", "10,000 locks", "peak"},
+	{"10,000 locks renewed: goroutines", "renewal", "", "10,000 locks", "goroutines"},
 	{"10,000 locks renewed: memory a lock", "renewal", "", "10,000 locks", "heap"},
 }
 
