@@ -60,8 +60,9 @@ func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
 	queued(t, l, "k", 20)
 	begin := time.Now()
 	require.NoError(t, holder.Unlock(t.Context()))
+	others := newLocker(t, s.Client(t))
 	for range 10 {
-		lock, err := l.Lock(t.Context(), "k")
+		lock, err := others.Lock(t.Context(), "k")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
