@@ -25,7 +25,6 @@ import (
 // TestEntriesOfWaitersThatLeftAreGivenBack is rule 26: 20 waiters give up while commands do not reach Redis, so
 // that they cannot say so, and their process goes on listening. They cost those who come after them next to nothing.
 func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
-	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client(t)
 	var away atomic.Bool
@@ -39,7 +38,7 @@ func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
 			return next(ctx, cmd)
 		}
 	}))
-	l := newLocker(t, client, redlatch.WithOpTimeout(100*time.Millisecond))
+	l := newLocker(t, client, redlatch.WithOpTimeout(300*time.Millisecond))
 	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -55,7 +54,7 @@ func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
 	away.Store(true)
 	cancel()
 	wg.Wait()
-	outlast(t, time.Second) // releases, and those that go on for them, have given up
+	outlast(t, 1500*time.Millisecond) // releases, and those that go on for them, have given up
 	away.Store(false)
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
