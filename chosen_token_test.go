@@ -130,7 +130,13 @@ func leaveSlowly(t *testing.T, handedFirst bool) {
 			lock, _ := l.Lock(ctx, "k", WithToken("job-7"))
 			got <- lock
 		}()
-		require.Eventually(t, func() bool { return places() == place }, 10*time.Second, time.Millisecond)
+		// The waiter has heard of its place too: otherwise the acquire lands late, and is undone by another leave.
+		b := l.(*engine).waitlist
+		require.Eventually(t, func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return places() == place && b.keys["k"] != nil && b.keys["k"].waiters[0].queued
+		}, 10*time.Second, time.Millisecond)
 		return got
 	}
 	ctx, cancel := context.WithCancel(t.Context())
