@@ -61,6 +61,8 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 			return fence, nil
 		case ctx.Err() != nil:
 			return 0, &node.NotDone{Err: node.CtxError(ctx)}
+		case t.count(notHeld) > len(r.nodes)-r.quorum: // it ended meanwhile
+			return 0, t.fail(ErrLost)
 		case higher == fence, time.Since(begin) > within:
 			return 0, t.fail(ErrNoQuorum)
 		}

@@ -166,20 +166,28 @@ func TestSilentNodesAreNotWaitedForInVain(t *testing.T) {
 	}
 }
 
-// TestSlowQuorumIsNoGrant is rule 2 on a quorum.
+// TestSlowQuorumIsNoGrant is rule 2 on a quorum, whether the nodes vote for one fence or have to agree on one first.
 func TestSlowQuorumIsNoGrant(t *testing.T) {
 	t.Parallel()
-	n := newCluster(t)
-	l := n.locker(t, true)
-	for _, p := range n.proxies {
-		p.Delay(300 * time.Millisecond)
+	for name, differ := range map[string]bool{"one fence": false, "votes that differ": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newCluster(t)
+			l := n.locker(t, true)
+			for i, c := range n.direct {
+				if differ {
+					require.NoError(t, c.Set(t.Context(), "{k}:fence:k", 4e15+uint64(i), 0).Err())
+				}
+				n.proxies[i].Delay(300 * time.Millisecond)
+			}
+			_, err := l.TryLock(t.Context(), "k", redlatch.WithTTL(200*time.Millisecond), redlatch.WithOpTimeout(5*time.Second))
+			require.ErrorIs(t, err, redlatch.ErrLost)
+			for _, p := range n.proxies {
+				p.Heal()
+			}
+			n.noLocks(t)
+		})
 	}
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithTTL(200*time.Millisecond), redlatch.WithOpTimeout(5*time.Second))
-	require.ErrorIs(t, err, redlatch.ErrLost)
-	for _, p := range n.proxies {
-		p.Heal()
-	}
-	n.noLocks(t)
 }
 
 // TestPausedAttemptNeverReturnsALock: its replies are held back for longer than the TTL, and
