@@ -79,7 +79,7 @@ var conformance = []conformanceCase{
 
 	{"renewal keeps a lock for longer than its TTL", func(t *testing.T, w *world) {
 		renewals := make(chan redlatch.Event, 100)
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(briefTTL), redlatch.WithHooks(redlatch.Hooks{
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*briefTTL), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { renewals <- e },
 		}))
 		for n := 0; n < 4; { // every TTL/3, so this is longer than the TTL

@@ -172,7 +172,9 @@ func TestUnlockIsBoundedWhereItsConnectionIsNew(t *testing.T) {
 			o.OnConnect = func(ctx context.Context, conn *redis.Conn) error { return conn.Ping(ctx).Err() }
 			client := redis.NewClient(o)
 			t.Cleanup(func() { _ = client.Close() })
-			lock := mustLock(t, newLocker(t, client), "k", redlatch.WithOpTimeout(time.Second), redlatch.WithoutRenewal())
+			l := newLocker(t, client)
+			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
+			lock := mustLock(t, l, "k", redlatch.WithOpTimeout(time.Second), redlatch.WithoutRenewal())
 			p.Cut()
 			p.Delay(950 * time.Millisecond)
 			begin := time.Now()
