@@ -29,7 +29,7 @@ func newLab(ctx context.Context, chosen []mutant) (*lab, error) {
 	}
 	l := &lab{root: strings.TrimSpace(string(root)), tests: make(map[string][]testFile)}
 	for in := range packages(chosen) {
-		if l.tests[in], err = readTests(filepath.Join(l.root, in)); err != nil {
+		if l.tests[in], err = readTests(l.root, in); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,12 @@
 // Mutants shows that the tests catch mistakes: it makes known ones, each on its own, and runs the
 // tests that are meant to fail.
 //
-//	go run ./internal/mutants [-run regexp] [-p n] [-v]
+//	go run ./internal/mutants [-run regexp] [-since revision] [-p n] [-v]
 //
 // The tree is not touched: a mutant exists in a build overlay alone. A mutant is caught when a
 // test fails. One that does not compile, or whose text the tree no longer has, says nothing and
-// must be mended. The exit status is 0 if every mutant was caught.
+// must be mended. With -since only those run that a change can matter to: one in the mutant's file, in a test
+// function that is to catch it, or in the mutant itself. The exit status is 0 if every mutant was caught.
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 
 func main() {
 	only := flag.String("run", "", "run the mutants whose name matches this `regexp`")
+	since := flag.String("since", "", "run the mutants that what has changed since this `revision` can matter to")
 	parallel := flag.Int("p", 2, "run so many mutants at once")
 	verbose := flag.Bool("v", false, "tell of each mutant as soon as it has ended, and what its tests said")
 	flag.Parse()
@@ -33,7 +35,7 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ok, err := run(ctx, os.Stdout, *only, *parallel, *verbose)
+	ok, err := run(ctx, os.Stdout, *only, *since, *parallel, *verbose)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -43,9 +45,9 @@ func main() {
 	}
 }
 
-// run judges the mutants whose name matches only, prints the table to w and reports whether all
+// run judges the mutants whose name matches only and that were touched since a revision, if there is one, prints the table to w and reports whether all
 // were caught.
-func run(ctx context.Context, w io.Writer, only string, parallel int, verbose bool) (bool, error) {
+func run(ctx context.Context, w io.Writer, only, since string, parallel int, verbose bool) (bool, error) {
 	wanted, err := regexp.Compile(only)
 	if err != nil {
 		return false, err
@@ -64,6 +66,15 @@ func run(ctx context.Context, w io.Writer, only string, parallel int, verbose bo
 		return false, err
 	}
 	defer l.close()
+	if since != "" {
+		if chosen, err = l.touched(ctx, chosen, since); err != nil {
+			return false, err
+		}
+		if len(chosen) == 0 {
+			fmt.Fprintln(w, "nothing that a mutant is about has changed since", since)
+			return true, nil
+		}
+	}
 	if err := l.unmutated(ctx, chosen); err != nil {
 		return false, err
 	}

@@ -5,40 +5,42 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
 // testFile is a file of tests of a package.
 type testFile struct {
 	name     string
-	external bool     // of the package with _test in its name
-	tests    []string // functions
-	words    []string // all strings, which name the subtests
+	external bool               // of the package with _test in its name
+	tests    []string           // functions
+	bodies   map[string]passage // where each of them stands
+	words    []string           // all strings, which name the subtests
 }
 
-// readTests reads the test files of the package in dir.
-func readTests(dir string) ([]testFile, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+// readTests reads the test files of the package in a directory below root.
+func readTests(root, in string) ([]testFile, error) {
+	names, err := filepath.Glob(filepath.Join(root, in, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
 	var files []testFile
 	for _, name := range names {
-		tree, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		set := token.NewFileSet()
+		tree, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
-		f := testFile{name: name, external: strings.HasSuffix(tree.Name.Name, "_test")}
+		f := testFile{name: name, external: strings.HasSuffix(tree.Name.Name, "_test"), bodies: make(map[string]passage)}
 		ast.Inspect(tree, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Recv == nil && strings.HasPrefix(n.Name.Name, "Test") {
 					f.tests = append(f.tests, n.Name.Name)
+					f.bodies[n.Name.Name] = passageOf(root, set, n)
 				}
 			case *ast.BasicLit:
-				if word, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
-					f.words = append(f.words, word)
+				if n.Kind == token.STRING {
+					f.words = append(f.words, unquote(n))
 				}
 			}
 			return true
