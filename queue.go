@@ -154,12 +154,12 @@ func (a *attempt) takeOver(d delivery) *Lock {
 // waits for that while its ctx lasts.
 func (a *attempt) leaveQueue(ctx context.Context, place string) {
 	a.state.become(refused)
-	a.engine.waitlist.depart(a, place)
+	a.engine.waitlist.departed.add(a, place)
 	left := make(chan struct{})
 	go func() { // ends with the op timeout
 		defer close(left)
 		if err := a.undo(detached(ctx), place); err == nil || errors.Is(err, ErrLost) {
-			a.engine.waitlist.gone(place)
+			a.engine.waitlist.departed.take(place)
 		}
 	}()
 	select {

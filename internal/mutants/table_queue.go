@@ -39,7 +39,7 @@ var queues = []mutant{
 		tests: "TestCrashedWaitersAreSkipped",
 	},
 	{
-		name: "a waiter depends on its message", rule: "15", file: "waitlist.go",
+		name: "a waiter depends on its message", rule: "15", file: "looks.go",
 		old:   `lookEvery  = time.Second`,
 		new:   `lookEvery  = 10 * time.Second`,
 		tests: "TestLostMessageCostsASecond",
@@ -138,7 +138,7 @@ var queues = []mutant{
 		tests: "TestHopelessGrants",
 	},
 	{
-		name: "a lost queue is forgotten", rule: "15", file: "waitlist.go",
+		name: "a lost queue is forgotten", rule: "15", file: "looks.go",
 		old:   `other.queued = false`,
 		new:   ``,
 		tests: "TestLostQueueIsRemembered",
@@ -148,5 +148,11 @@ var queues = []mutant{
 		old:   `case r.attempts == 1 || !regranted(err):`,
 		new:   `default:`,
 		tests: "TestUnconfirmedWaiter",
+	},
+	{
+		name: "a waiter that was never queued leaves the queue", rule: "21", file: "queue.go",
+		old:   `case sent:`,
+		new:   `case true:`,
+		tests: "TestWaiterThatWasNeverQueued",
 	},
 }

@@ -1,0 +1,163 @@
+package main
+
+// couriers are mistakes about those who run the calls of a node, their number, and the order of calls on a key.
+var couriers = []mutant{
+	{
+		name: "an ordered call does not wait for the one before it", rule: "4", file: "internal/node/lane.go", in: "internal/node",
+		old:   `if before == nil {`,
+		new:   `if before == nil || true {`,
+		tests: "TestOrderedCallsAreSentOneAfterTheOther",
+	},
+	{
+		name: "an ordered call waits for calls on other keys", rule: "24", file: "internal/node/lane.go", in: "internal/node",
+		old: `before := n.lanes[c.Key]`,
+		new: `c.Key = ""
+	before := n.lanes[c.Key]`,
+		tests: "TestOrderedCallsAreSentOneAfterTheOther",
+	},
+	{
+		name: "an ordered call waits as long as it can for one that ended", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.passLaneLocked(c.ahead)`,
+		new:   `_ = c.ahead`,
+		tests: "TestEndedCallHoldsUpTheNext",
+	},
+	{
+		name: "a call that timed out keeps its lane", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old: `n.passLaneLocked(c)
+`,
+		new:   ``,
+		tests: "TestCallBehindOneThatTimesOutIsSent",
+	},
+	{
+		name: "a call that lands after its end keeps its lane", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old: `if aboard {
+				n.leaveLaneLocked(c)`,
+		new: `if false {
+				n.leaveLaneLocked(c)`,
+		tests: "TestEndedCallThatLandsFreesItsLane",
+	},
+	{
+		name: "a call that ends in its lane lets the next one pass", rule: "4", file: "internal/node/lane.go", in: "internal/node",
+		old:   `if behind != nil && ahead == nil {`,
+		new:   `if behind != nil {`,
+		tests: "TestCallThatEndsInItsLaneIsNeverSent",
+	},
+	{
+		name: "a stuck courier is not written off", rule: "21, 24", file: "internal/node/node.go", in: "internal/node",
+		old:   `if t.live--; t.live == 0 {`,
+		new:   `if t.live--; t.live < 0 {`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "a courier that was written off is not replaced", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old: `n.lost++
+	n.dispatchLocked()`,
+		new:   `n.lost++`,
+		tests: "TestCallsInTheMailboxFollowAStuckCourier",
+	},
+	{
+		name: "a courier that was written off counts as busy", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old: `n.busy--
+	n.lost++`,
+		new:   `n.lost++`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "a courier that comes back counts as lost", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old: `n.lost--
+			n.dispatchLocked()`,
+		new:   `n.dispatchLocked()`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "written-off couriers without number", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.busy < n.most && n.lost < n.mostLost`,
+		new:   `n.busy < n.most`,
+		tests: "TestCourierWhoseCallsEndedIsReplaced",
+	},
+	{
+		name: "couriers without number", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.busy < n.most && n.lost < n.mostLost`,
+		new:   `n.lost < n.mostLost`,
+		tests: "TestNothingWaitsForABatchToFill|TestStoppedServer",
+	},
+	{
+		name: "a slow node takes all connections", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		old: `case *redis.Client:
+		o := client.Options()
+		n.most = max(1, (o.PoolSize+pipelinePool(o.PipelinePoolSize))/2)`,
+		new: `case *redis.Client:
+		n.most = singleCouriers`,
+		tests: "TestSlowCallsDoNotHoldUpOthers",
+	},
+	{
+		name: "a silent server is not noticed", rule: "15, 24", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.silent = true`,
+		new:   `_ = n.silent`,
+		tests: "TestSilentIsANode",
+	},
+	{
+		name: "a node that answered during the call is silent", rule: "15", file: "internal/node/node.go", in: "internal/node",
+		old:   `if n.heard < c.deadline-c.Timeout {`,
+		new:   `if true {`,
+		tests: "TestSilentIsANode",
+	},
+	{
+		name: "the first send to a silent server has all the time", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old:   `(c.deadline-now)/4`,
+		new:   `(c.deadline-now)`,
+		tests: "TestSilentNodeTriesAnotherConnection",
+	},
+	{
+		name: "a release with a chosen token has a quarter of the time", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if c.sent || c.Beside != nil || c.Once {`,
+		new:   `if c.sent || c.Beside != nil {`,
+		tests: "TestOnceWaitsForASlowReplyAfterSilence",
+	},
+	{
+		name: "calls to a silent server travel in batches", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		old:   `if n.pipelined == nil || n.silent {`,
+		new:   `if n.pipelined == nil {`,
+		tests: "TestSilentNodeTriesAnotherConnection",
+	},
+	{
+		name: "a send that its call went on without passes for never sent", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		old:   `c.due, c.unclear, c.shared = c.deadline, true, true`,
+		new:   `c.due, c.shared = c.deadline, true`,
+		tests: "TestCallThatGoesOnWithoutItsFirstSend",
+	},
+	{
+		name: "Late is not told how a send ended that its call went on without", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		old:   ` || !aboard && o.reply.Err != nil`,
+		new:   ``,
+		tests: "TestCallThatGoesOnWithoutItsFirstSend",
+	},
+	{
+		name: "the reply to a send that its call went on without is ignored", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		old:   `case o.reply.Err == nil:`,
+		new:   `case aboard && o.reply.Err == nil:`,
+		tests: "TestFirstReplyEndsACall",
+	},
+	{
+		name: "a call is sent again for a send that it went on without", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		old: `case !aboard:
+`,
+		new: `case false:
+`,
+		tests: "TestCallThatGoesOnWithoutItsFirstSend",
+	},
+	{
+		name: "a send that its call went on without frees the lane", rule: "4", file: "internal/node/courier.go", in: "internal/node",
+		old: `if aboard {
+				n.leaveLaneLocked(c)`,
+		new: `if true {
+				n.leaveLaneLocked(c)`,
+		tests: "TestSendThatWasLeftBehindFreesNoLane",
+	},
+	{
+		name: "a call is reused while a courier still has it", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		old:   `if r.Err == nil && !c.shared {`,
+		new:   `if r.Err == nil {`,
+		tests: "TestCallThatACourierStillHasIsNotReused",
+	},
+}
