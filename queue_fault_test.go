@@ -1,16 +1,12 @@
 package redlatch_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -280,33 +276,19 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 // loses it after its TTL, and does not take the message for a fresh one when it wakes up.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	t.Parallel()
-	if addr := os.Getenv("REDLATCH_TEST_FROZEN"); addr != "" {
+	if addr := locktest.Part(); addr != "" {
 		l := newLocker(t, redis.NewClient(&redis.Options{Network: "unix", Addr: addr}), redlatch.WithTTL(1500*time.Millisecond))
 		lock, err := l.Lock(t.Context(), "k")
-		fmt.Println("granted", err)
+		locktest.Say("granted", err)
 		if err == nil {
-			fmt.Println("unlocked", lock.Unlock(t.Context()))
+			locktest.Say("unlocked", lock.Unlock(t.Context()))
 		}
 		return
 	}
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
 	holder := mustLock(t, l, "k")
-	child := exec.Command(os.Args[0], "-test.run=^TestFrozenWaiterKnowsThatItsTurnHasPassed$", "-test.v")
-	child.Env = append(os.Environ(), "REDLATCH_TEST_FROZEN="+s.Addr())
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	t.Cleanup(func() { _ = child.Process.Kill() })
-	said := make(chan string, 100)
-	go func() { // ends with the child
-		defer close(said)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if strings.HasPrefix(lines.Text(), "granted") || strings.HasPrefix(lines.Text(), "unlocked") {
-				said <- lines.Text()
-			}
-		}
-	}()
+	child := locktest.Start(t, s.Addr())
 	waiters := func() int {
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
@@ -317,11 +299,7 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 		return len(s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val()) == 1
 	})
 
-	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	_, err = syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil) // until all its threads have stopped
-	require.NoError(t, err)
-	require.True(t, status.Stopped())
+	child.Freeze(t)
 	require.NoError(t, holder.Unlock(t.Context()))
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
@@ -329,11 +307,11 @@ func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	require.NotEqual(t, holder.Token(), st.Token)
 	second, err := l.Lock(t.Context(), "k") // after the child's TTL
 	require.NoError(t, err)
-	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
+	child.Continue(t)
 	eventually(t, "the child queues again", func() bool { return waiters() == 1 })
-	require.Empty(t, said, "the child believed a stale message")
+	require.Empty(t, child.Said, "the child believed a stale message")
 	require.NoError(t, second.Unlock(t.Context()))
-	require.Equal(t, "granted <nil>", <-said)
-	require.Equal(t, "unlocked <nil>", <-said)
-	require.NoError(t, child.Wait())
+	require.Equal(t, "granted <nil>", <-child.Said)
+	require.Equal(t, "unlocked <nil>", <-child.Said)
+	child.Wait(t)
 }

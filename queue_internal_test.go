@@ -167,6 +167,20 @@ func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *waiter) {
 	return a, e.waitlist.enter(&a.params, false, e.now())
 }
 
+// queueing returns an attempt that has a place in the queue of a key, behind a holder, in a process that listens.
+func queueing(t *testing.T, l Locker, opts ...Option) (holder *Lock, a *attempt, w *waiter) {
+	t.Helper()
+	s := l.(*engine).waitlist.subscription
+	ready := s.join()
+	t.Cleanup(s.leave)
+	<-ready
+	holder = granted(t, l)
+	a, w = seated(t, l, opts...)
+	_, _, err := a.ask(t.Context(), w.entry, false)
+	require.ErrorIs(t, err, ErrNotAcquired)
+	return holder, a, w
+}
+
 // TestGrantTakesItsPlaceOut: whether the lock was free, or the token had it already.
 func TestGrantTakesItsPlaceOut(t *testing.T) {
 	for name, had := range map[string]bool{"free": false, "its own": true} {

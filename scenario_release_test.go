@@ -59,7 +59,7 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 					l, err := strategy(client, append(opts, patience)...)
 					require.NoError(t, err)
 					require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
-					timeout := 10 * time.Second // it ends sooner
+					timeout := 10 * time.Second                                    // it ends sooner
 					if chosen || f.silent {
 						timeout = 400 * time.Millisecond
 					}

@@ -38,48 +38,31 @@ func WaitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Op
 func Crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
 	t.Helper()
 	var grants, inside, broken atomic.Int64
-	var wg sync.WaitGroup
 	var seen FenceLog
-	for i := range 24 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if inside.Add(1) != 1 {
-					broken.Add(1)
-				}
-				seen.Add(lock.Fence())
-				<-time.After(time.Millisecond) // the machine has other work too
-				inside.Add(-1)
-				grants.Add(1)
-				if err := lock.Unlock(t.Context()); errors.Is(err, redlatch.ErrLost) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	crowd := hammer(t, 24, lockers, stop, func(lock *redlatch.Lock) error {
+		if inside.Add(1) != 1 {
+			broken.Add(1)
+		}
+		seen.Add(lock.Fence())
+		<-time.After(time.Millisecond) // the machine has other work too
+		inside.Add(-1)
+		grants.Add(1)
+		if err := lock.Unlock(t.Context()); errors.Is(err, redlatch.ErrLost) {
+			return err
+		}
+		return nil
+	})
+	crowd.Wait()
 	require.Zero(t, broken.Load(), "two owners at once")
 	seen.RequireGrowth(t, int(grants.Load()))
 	return int(grants.Load())
 }
 
-// ServedUnderLoad has 12 goroutines lock one key again and again, spread over the lockers, and fails unless l is
-// served three times meanwhile, each time within some seconds.
-func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker) {
-	t.Helper()
-	stop := make(chan struct{})
+// hammer has n goroutines lock one key again and again until stop, spread over the lockers, and use it
+// each time, which unlocks it. The caller waits for them.
+func hammer(t *testing.T, n int, lockers []redlatch.Locker, stop <-chan struct{}, use func(lock *redlatch.Lock) error) *sync.WaitGroup {
 	var wg sync.WaitGroup
-	var grants atomic.Int64
-	for i := range 12 {
+	for i := range n {
 		wg.Go(func() {
 			for {
 				select {
@@ -89,9 +72,7 @@ func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker)
 				}
 				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
 				if err == nil {
-					grants.Add(1)
-					<-time.After(time.Millisecond) // the machine has other work too
-					err = lock.Unlock(t.Context())
+					err = use(lock)
 				}
 				if err != nil {
 					t.Error(err)
@@ -100,7 +81,21 @@ func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker)
 			}
 		})
 	}
-	defer wg.Wait()
+	return &wg
+}
+
+// ServedUnderLoad has 12 goroutines lock one key again and again, spread over the lockers, and fails unless l is
+// served three times meanwhile, each time within some seconds.
+func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker) {
+	t.Helper()
+	stop := make(chan struct{})
+	var grants atomic.Int64
+	crowd := hammer(t, 12, lockers, stop, func(lock *redlatch.Lock) error {
+		grants.Add(1)
+		<-time.After(time.Millisecond) // the machine has other work too
+		return lock.Unlock(t.Context())
+	})
+	defer crowd.Wait()
 	defer close(stop)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)

@@ -1,13 +1,9 @@
 package system_test
 
 import (
-	"bufio"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,8 +25,9 @@ const (
 // whatever the number of its waiters. When it goes on, all of them are served.
 func TestFrozenProcessCostsOneTTL(t *testing.T) {
 	t.Parallel()
-	if addrs := os.Getenv("REDLATCH_TEST_FROZEN"); addrs != "" {
-		beFrozen(t, addrs, os.Getenv("REDLATCH_TEST_HOLDS") != "")
+	if part := locktest.Part(); part != "" {
+		addrs, holds := strings.CutPrefix(part, "holder of ")
+		beFrozen(t, addrs, holds)
 		return
 	}
 	_, masters := startCluster(t)
@@ -54,36 +51,19 @@ func freeze(t *testing.T, addrs []string, holds bool) {
 	l := locktest.SetNXPX(t, admin, redlatch.WithTTL(frozenTTL))
 	locktest.MustLock(t, l, "warm").Unlock(ctx) //nolint:errcheck // it loads the scripts
 	var holder *redlatch.Lock
-	env := append(os.Environ(), "REDLATCH_TEST_FROZEN="+strings.Join(addrs, ","))
+	part := strings.Join(addrs, ",")
 	if holds {
-		env = append(env, "REDLATCH_TEST_HOLDS=yes")
+		part = "holder of " + part
 	} else {
 		holder = locktest.MustLock(t, l, "k")
 	}
-	child := exec.Command(os.Args[0], "-test.run=^TestFrozenProcessCostsOneTTL$", "-test.v")
-	child.Env = env
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	t.Cleanup(func() { _ = child.Process.Kill() })
-	said := make(chan string, 100)
-	go func() { // ends with the child
-		defer close(said)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if text, ours := strings.CutPrefix(lines.Text(), "child: "); ours {
-				said <- text
-			}
-		}
-	}()
+	child := locktest.Start(t, part)
 	locktest.Eventually(t, "the child queues", func() bool {
 		st, err := l.Inspect(ctx, "k")
 		return err == nil && st.Waiters == frozenWaiters
 	})
-	require.Equal(t, "listens", <-said)
-	require.NoError(t, child.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	_, err = syscall.Wait4(child.Process.Pid, &status, syscall.WUNTRACED, nil) // until all its threads have stopped
-	require.NoError(t, err)
+	require.Equal(t, "listens", <-child.Said)
+	child.Freeze(t)
 
 	begin, cost := time.Now(), frozenTTL
 	if holds {
@@ -114,11 +94,11 @@ func freeze(t *testing.T, addrs []string, holds bool) {
 	t.Logf("%d grants to others took %v", others*rounds, took)
 	require.Less(t, took, cost+2*time.Second)
 
-	require.NoError(t, child.Process.Signal(syscall.SIGCONT))
+	child.Continue(t)
 	for range frozenWaiters {
-		require.Equal(t, "served <nil>", <-said)
+		require.Equal(t, "served <nil>", <-child.Said)
 	}
-	require.NoError(t, child.Wait())
+	child.Wait(t)
 }
 
 // beFrozen is the process that is stopped while its waiters queue.
@@ -140,7 +120,7 @@ func beFrozen(t *testing.T, addrs string, holds bool) {
 		}
 		once.Do(func() { close(listens) })
 		if err != nil {
-			fmt.Println("child: other", err)
+			locktest.Say("other", err)
 		}
 	})
 	for range frozenWaiters {
@@ -149,7 +129,7 @@ func beFrozen(t *testing.T, addrs string, holds bool) {
 			if err == nil {
 				err = lock.Unlock(t.Context())
 			}
-			fmt.Println("child: served", err)
+			locktest.Say("served", err)
 		})
 	}
 	locktest.Eventually(t, "it waits", func() bool {
@@ -157,9 +137,9 @@ func beFrozen(t *testing.T, addrs string, holds bool) {
 		return err == nil && st.Waiters == 1
 	})
 	if err := other.Unlock(t.Context()); err != nil {
-		fmt.Println("child: other", err)
+		locktest.Say("other", err)
 	}
 	<-listens
-	fmt.Println("child: listens")
+	locktest.Say("listens")
 	wg.Wait()
 }

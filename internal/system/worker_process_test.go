@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -22,43 +21,28 @@ import (
 // frees the key.
 func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 	t.Parallel()
-	if addr := os.Getenv("REDLATCH_TEST_WORKER"); addr != "" {
+	if addr := locktest.Part(); addr != "" {
 		beWorker(t, addr)
 		return
 	}
 	s := redistest.Start(t)
 	l := locktest.SetNXPX(t, s.Client(t), redlatch.WithTTL(4*time.Second)) // there is time to start a process
-	worker := exec.Command(os.Args[0], "-test.run=^TestWorkerProcessCarriesOnUnderAnAdoptedLock$", "-test.v")
-	worker.Env = append(os.Environ(), "REDLATCH_TEST_WORKER="+s.Addr())
-	in, err := worker.StdinPipe()
-	require.NoError(t, err)
-	out, err := worker.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, worker.Start())
-	said := make(chan string, 100)
-	go func() { // ends with the worker
-		defer close(said)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if text, ours := strings.CutPrefix(lines.Text(), "worker: "); ours {
-				said <- text
-			}
-		}
-	}()
+	worker := locktest.Start(t, s.Addr())
 
 	lock := locktest.MustLock(t, l, "k", redlatch.WithoutRenewal())
-	_, err = fmt.Fprintln(in, lock.Token())
+	_, err := fmt.Fprintln(worker.In, lock.Token())
 	require.NoError(t, err)
 	var adopted uint64
-	_, err = fmt.Sscanf(<-said, "has fence %d", &adopted)
+	_, err = fmt.Sscanf(<-worker.Said, "has fence %d", &adopted)
 	require.NoError(t, err)
 	require.Greater(t, adopted, lock.Fence())
 	<-lock.Done()
 	require.ErrorIs(t, lock.Err(), redlatch.ErrLost, "the lease of the handle that was handed on")
-	for range len(said) { // of before
-		<-said
+	for range len(worker.Said) { // of before
+		<-worker.Said
 	}
 	for range 3 {
-		require.Equal(t, "renewed", <-said)
+		require.Equal(t, "renewed", <-worker.Said)
 	}
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
@@ -66,13 +50,13 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 	_, err = l.TryLock(t.Context(), "k")
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 
-	require.NoError(t, in.Close()) // the work is done
+	require.NoError(t, worker.In.Close()) // the work is done
 	var last string
-	for line := range said {
+	for line := range worker.Said {
 		last = line
 	}
 	require.Equal(t, "ended <nil>", last)
-	require.NoError(t, worker.Wait())
+	worker.Wait(t)
 	next := locktest.MustLock(t, l, "k")
 	require.Greater(t, next.Fence(), adopted)
 	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
@@ -83,15 +67,15 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 func beWorker(t *testing.T, addr string) {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: addr})
 	l := locktest.SetNXPX(t, client, redlatch.WithTTL(time.Second), redlatch.WithHooks(redlatch.Hooks{
-		Renewed: func(redlatch.Event) { fmt.Println("worker: renewed") },
+		Renewed: func(redlatch.Event) { locktest.Say("renewed") },
 	}))
 	input := bufio.NewReader(os.Stdin)
 	token, err := input.ReadString('\n')
 	require.NoError(t, err)
 	lock, err := l.Adopt(t.Context(), "k", strings.TrimSuffix(token, "\n"))
 	require.NoError(t, err)
-	fmt.Println("worker: has fence", lock.Fence())
+	locktest.Say("has fence", lock.Fence())
 	_, _ = input.ReadString('\n')
 	require.NoError(t, lock.Err())
-	fmt.Println("worker: ended", lock.Unlock(t.Context()))
+	locktest.Say("ended", lock.Unlock(t.Context()))
 }

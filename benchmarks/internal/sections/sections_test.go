@@ -25,7 +25,7 @@ func (f fake) Lock(ctx context.Context, _ string) (peers.Lock, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	time.Sleep(f.pause)
+	<-time.After(f.pause)
 	return fakeLock{}, nil
 }
 
@@ -68,7 +68,7 @@ func TestWaitThatGoesOnAtTheEndCounts(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		f.fight(ctx)
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		waiting := f.end()
 		cancel()
 		f.wg.Wait()
@@ -90,7 +90,7 @@ func TestOwnersAtOnceAreCounted(t *testing.T) {
 		f.lockers = []peers.Locker{fake{limit: 1 << 30, given: new(atomic.Int64)}} // excludes nobody
 		ctx, cancel := context.WithCancel(t.Context())
 		f.fight(ctx)
-		time.Sleep(1500 * time.Millisecond)
+		<-time.After(1500 * time.Millisecond)
 		waiting := f.end()
 		cancel()
 		f.wg.Wait()

@@ -1,0 +1,80 @@
+package locktest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	part  = "REDLATCH_TEST_PART"
+	voice = "child: "
+)
+
+// A Process is the test binary, run once more to be another program.
+type Process struct {
+	In   io.WriteCloser
+	Said <-chan string // what it said, line by line; closed at its end
+
+	cmd *exec.Cmd
+}
+
+// Start runs the test function of t in a process of its own, in which Part returns what. The process is killed at
+// the end of t.
+func Start(t *testing.T, what string) *Process {
+	t.Helper()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), part+"="+what)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	said := make(chan string, 100)
+	go func() { // ends with the process
+		defer close(said)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if text, ours := strings.CutPrefix(lines.Text(), voice); ours {
+				said <- text
+			}
+		}
+	}()
+	return &Process{In: in, Said: said, cmd: cmd}
+}
+
+// Part returns what Start was told if that has started this process, and nothing in the tests themselves.
+func Part() string { return os.Getenv(part) }
+
+// Say tells a line to the process that has started this one.
+func Say(words ...any) { fmt.Print(voice, fmt.Sprintln(words...)) }
+
+// Freeze stops the process until Continue, and waits until all its threads stand still.
+func (p *Process) Freeze(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, status.Stopped())
+}
+
+// Continue has a frozen process go on.
+func (p *Process) Continue(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// Wait waits until the process has ended, and fails if its test did.
+func (p *Process) Wait(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Wait())
+}
