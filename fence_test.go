@@ -125,7 +125,7 @@ func TestFenceCostsNoExtraRoundTrip(t *testing.T) {
 func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
-	l := n.locker(t, true, redlatch.WithoutRenewal())
+	l := n.locker(t, true, redlatch.WithoutRenewal(), redlatch.WithTTL(time.Minute))
 	for round := range 5 {
 		key := fmt.Sprint("k", round)
 		for _, p := range n.proxies[3:] {

@@ -357,25 +357,25 @@ func TestLegacyReadsFractionsOfASecond(t *testing.T) {
 func TestLegacyInspectDeletesNothing(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
-		lock := mustLock(t, l, "ours")
+		lock := mustLock(t, l, "ours", longTTL)
 		token := lock.Token()
 		mustLock(t, l, "overwritten")
-		setIn(t, s, "overwritten", time.Now().Unix()+20)
-		setIn(t, s, "foreign", time.Now().Unix()+20)
+		setIn(t, s, "overwritten", time.Now().Unix()+3600)
+		setIn(t, s, "foreign", time.Now().Unix()+3600)
 		setIn(t, s, "expired", time.Now().Unix()-1)
 		setIn(t, s, "forever", "9999999999999999")
 		before := everything(t, s)
 		for key, want := range map[string]redlatch.Status{
-			"ours":        {Held: true, Token: token, TTL: 12 * time.Second},
-			"overwritten": {Held: true, TTL: 21 * time.Second},
-			"foreign":     {Held: true, TTL: 21 * time.Second},
+			"ours":        {Held: true, Token: token, TTL: time.Hour + 2*time.Second},
+			"overwritten": {Held: true, TTL: time.Hour + time.Second},
+			"foreign":     {Held: true, TTL: time.Hour + time.Second},
 			"forever":     {Held: true, TTL: time.Duration(9e12) * time.Millisecond},
 			"expired":     {},
 			"free":        {},
 		} {
 			st, err := l.Inspect(t.Context(), key)
 			require.NoError(t, err, key)
-			require.InDelta(t, want.TTL, st.TTL, float64(3*time.Second), key)
+			require.InDelta(t, want.TTL, st.TTL, float64(time.Minute), key)
 			st.TTL = want.TTL
 			require.Equal(t, want, st, key)
 		}

@@ -24,7 +24,7 @@ func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	inTime := func() bool {
-		crashed := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(1500*time.Millisecond))
+		crashed := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(3*time.Second))
 		first := waitInLine(t, newLocker(t, s.Client(t)), "k")
 		second := waitInLine(t, newLocker(t, s.Client(t)), "k")
 		next, last := first, second

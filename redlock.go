@@ -131,8 +131,11 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	if err == nil {
 		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
 	}
-	if err == nil && p.callerToken && alreadyHeld(t) { // A lock of before: its votes may end before the lease.
-		err = r.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
+	if p.callerToken && alreadyHeld(t) { // A lock of before: its votes may end before the lease.
+		if err == nil {
+			err = r.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
+		}
+		err = lostIsRefused(err)
 	}
 	if err == nil {
 		for i, c := range t.calls {
@@ -160,6 +163,16 @@ func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
 // alreadyHeld reports whether the token had the lock before on one of the nodes that granted it.
 func alreadyHeld(t *tally[acquireReply]) bool {
 	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
+}
+
+// lostIsRefused makes the error of a lock of before that ended while it was taken again one that a wait goes on
+// after: nobody was told that it was held.
+func lostIsRefused(err error) error {
+	var q *QuorumError
+	if errors.As(err, &q) && q.err == ErrLost {
+		q.err = ErrNotAcquired
+	}
+	return err
 }
 
 // refused returns why an acquire was not granted, or nil.

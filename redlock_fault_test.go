@@ -18,6 +18,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // TestSickMinorityCostsNoTime bounds each call, with the client's timeouts at their defaults.
@@ -72,7 +73,7 @@ func TestHungMajorityIsNoQuorum(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
 	brief := redlatch.WithOpTimeout(500 * time.Millisecond)
-	held := mustLock(t, l, "held", brief)
+	held := locktest.LockSoon(t, l, "held", brief)
 	for _, p := range n.proxies[:3] {
 		p.Silence()
 	}

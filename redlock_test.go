@@ -270,6 +270,45 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	wg.Wait()
 }
 
+// TestLockOfBeforeThatEndsMeanwhileIsWaitedFor is rule 15: a token that the caller chose has the key, and loses it
+// while it is taken again. TryLock is refused, and Lock goes on waiting.
+func TestLockOfBeforeThatEndsMeanwhileIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	var clients []redis.UniversalClient
+	var direct []*redis.Client
+	var ends atomic.Int64 // so many replies of acquires come when the key has ended
+	for range 3 {
+		s := redistest.Start(t)
+		admin, c := s.Client(t), s.Client(t)
+		c.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				err := next(ctx, cmd)
+				if cmd.Name() == "evalsha" && err == nil && ends.Add(-1) >= 0 {
+					err = admin.Del(ctx, "k").Err()
+				}
+				return err
+			}
+		}))
+		clients, direct = append(clients, c), append(direct, admin)
+	}
+	l, err := redlatch.NewRedlock(clients, longTTL, patience)
+	require.NoError(t, err)
+	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
+	hold := func() {
+		for _, c := range direct {
+			require.NoError(t, c.Set(t.Context(), "k", "job-7", time.Hour).Err())
+		}
+		ends.Store(3)
+	}
+	hold()
+	_, err = l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	hold()
+	lock, err := l.Lock(t.Context(), "k", redlatch.WithToken("job-7"))
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once, all granted.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)

@@ -68,6 +68,17 @@ func MustLock(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Opti
 	return lock
 }
 
+// LockSoon returns key locked, with a short op timeout that a busy machine may exceed at first.
+func LockSoon(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) (lock *redlatch.Lock) {
+	t.Helper()
+	Eventually(t, "locked", func() bool {
+		var err error
+		lock, err = l.TryLock(t.Context(), key, opts...)
+		return err == nil
+	})
+	return lock
+}
+
 // IgnoreNil returns err, or nil where err only says that a key is not there.
 func IgnoreNil(err error) error {
 	if errors.Is(err, redis.Nil) {

@@ -182,4 +182,16 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		new:   `if err == nil && alreadyHeld(t) {`,
 		tests: "TestLostReplyIsNoRecovery",
 	},
+	{
+		name: "a lock of before that ends while it is taken again ends the wait", rule: "15", file: "redlock.go",
+		old:   `q.err = ErrNotAcquired`,
+		new:   `q.err = ErrLost`,
+		tests: "TestLockOfBeforeThatEndsMeanwhileIsWaitedFor",
+	},
+	{
+		name: "a lock that ends while nodes agree on its fence has no quorum", rule: "2", file: "agree.go",
+		old:   `return 0, t.fail(ErrLost)`,
+		new:   `return 0, t.fail(ErrNoQuorum)`,
+		tests: "TestSlowQuorumIsNoGrant",
+	},
 }
