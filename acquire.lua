@@ -20,7 +20,7 @@ local queueMemory = 60000 -- how long the queue outlives its last look, ms: wait
 
 local call, pcall = redis.call, redis.pcall
 local queue, entry = KEYS[3], ARGV[3]
-local holder = ARGV[4] and call('GET', KEYS[1]) -- where it is held, most likely, nothing needs to be written
+local holder = entry and call('GET', KEYS[1]) -- where others wait too it is held, most likely
 local new = not holder and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 
 if not new then
