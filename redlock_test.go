@@ -70,6 +70,17 @@ func (n *cluster) have(t *testing.T, key string) int {
 	return nodes
 }
 
+// holds reports whether a lock has its key on all nodes. A late acquire of an earlier one may have a key too.
+func (n *cluster) holds(t *testing.T, lock *redlatch.Lock) bool {
+	t.Helper()
+	for _, c := range n.direct {
+		if c.Get(t.Context(), lock.Key()).Val() != lock.Token() {
+			return false
+		}
+	}
+	return true
+}
+
 // settled waits until no node has key: a release may still be under way on a minority.
 func (n *cluster) settled(t *testing.T, key string) {
 	t.Helper()
