@@ -2,7 +2,9 @@ package redlatch
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -61,4 +63,14 @@ func checkClient(client redis.UniversalClient) error {
 // same reports whether two clients are one.
 func same(a, b redis.UniversalClient) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+}
+
+// nodeName returns what errors call the i-th client of a quorum: its address, if that tells it from others.
+func nodeName(client redis.UniversalClient, i int) string {
+	if c, ok := client.(*redis.Client); ok {
+		if addr := c.Options().Addr; strings.ContainsAny(addr, ":/") {
+			return addr
+		}
+	}
+	return fmt.Sprint("node ", i)
 }

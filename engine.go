@@ -21,13 +21,14 @@ type engine struct {
 	now      func() instant // readClocks but in tests
 	turns    turns
 	waitlist *waitlist // nil: waiters poll
+	troubles troubles
 }
 
 // newEngine returns the Locker that keeps its locks by s.
 func newEngine(s strategy, opts []Option) (Locker, error) {
 	cfg, err := defaults().with(opts)
 	if err == nil && cfg.token != "" {
-		err = invalid("WithToken(%q): it is for one call, not for a Locker", cfg.token)
+		err = invalid("WithToken: it is for one call, not for a Locker")
 	}
 	if err == nil {
 		err = s.check(&cfg)
@@ -36,6 +37,9 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		return nil, wrap("new "+s.name(), "", err)
 	}
 	e := &engine{strategy: s, cfg: &cfg, now: readClocks}
+	if s, ok := s.(ofNodes); ok {
+		s.onTrouble(e.metOn)
+	}
 	if s, ok := s.(handsOn); ok {
 		e.waitlist = newWaitlist(e, s.subscription())
 	}
@@ -49,6 +53,7 @@ type request struct {
 	cfg      *config
 	started  instant
 	attempts int
+	last     error // what the last attempt of a wait met with
 }
 
 // request checks what a caller asks for, before anything is sent.
@@ -114,15 +119,17 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	if e.waitlist == nil && !e.yield(ctx, r) {
 		return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
 	}
+	asked := e.now()
 	lock, refusal, err := e.once(ctx, r)
 	switch {
 	case err == nil:
 		return lock, nil
-	case endedBy(ctx, err) && !errors.As(err, new(*node.CutShort)):
-		return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
+	case endedBy(ctx, err):
+		return nil, wrap("lock", key, e.gaveUp(ctx, r, asked, err))
 	case !errors.Is(err, ErrNotAcquired):
 		return nil, wrap("lock", key, err)
 	}
+	r.last = err
 	r.fire(e, r.cfg.hooks.Waiting)
 	if queues {
 		lock, err = e.queue(ctx, r)
@@ -173,7 +180,7 @@ func (e *engine) newAttempt(r *request) (*attempt, error) {
 		if err != nil {
 			return nil, &node.NotDone{Err: err}
 		}
-		a.params.token = id.String()
+		a.params.token = tokenOf(r.cfg.owner, id)
 	}
 	return a, nil
 }
@@ -194,7 +201,7 @@ func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, ac
 	length := validity(p.ttl, a.r.cfg.drift)
 	switch {
 	case err != nil:
-		return nil, got, err
+		return nil, got, heldBy(got, err)
 	case a.engine.now().since(start) >= length:
 		return nil, got, errSlow
 	}
@@ -215,7 +222,11 @@ func (l *lease) handOut(start instant, length time.Duration) *Lock {
 // what it may have taken, unless the caller chose the token.
 func (a *attempt) giveUp(ctx context.Context, err error) {
 	a.state.become(refused)
-	if !knownNotDone(err) && !a.params.callerToken {
+	switch {
+	case knownNotDone(err), a.params.callerToken:
+	case node.Unreachable(err): // most likely nothing was sent, and the release is not either
+		go a.undo(detached(ctx), "") //nolint:errcheck // it ends with its timeout
+	default:
 		_ = a.undo(ctx, "")
 	}
 }
@@ -236,7 +247,7 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 	case token == "":
 		err = invalid("token is empty")
 	case r.cfg.token != "" && r.cfg.token != token:
-		err = invalid("WithToken(%q): Adopt was given another token", r.cfg.token)
+		err = invalid("WithToken: Adopt was given another token")
 	}
 	if err != nil {
 		return nil, wrap("adopt", key, err)
@@ -271,6 +282,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	}
 	p := r.target("")
 	st, err := e.strategy.inspect(ctx, &p)
+	st.Owner = ownerOf(st.Token)
 	return st, wrap("inspect", key, err)
 }
 
@@ -284,7 +296,7 @@ func (r *request) fire(e *engine, hook func(Event)) {
 // event returns what hooks hear of a request.
 func (r *request) event(e *engine, token string, fence uint64) Event {
 	return Event{
-		Strategy: e.strategy.name(), Key: r.key, Token: token, Fence: fence,
+		Strategy: e.strategy.name(), Key: r.key, Token: token, Owner: ownerOf(token), Fence: fence,
 		Attempts: r.attempts, Elapsed: e.now().since(r.started),
 	}
 }

@@ -1,9 +1,11 @@
 package redlatch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -12,13 +14,18 @@ import (
 // errors that are returned carry the operation, the key and the cause on one line.
 var (
 	// ErrNotAcquired says that another owner has the key, or on a quorum that several tried at once
-	// and none of them got it: wait, or do something else. At the end
-	// of a wait the error matches the context's error too; where the context ended before Redis told,
-	// nobody knows who has the key.
+	// and none of them got it: wait, or do something else. A [HeldError] says what is known of that owner.
+	// At the end of a wait the error matches the context's error too.
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
+	// ErrUnavailable says that Redis is the reason, and not another owner: it did not answer, could not be
+	// reached, or answered that it cannot serve anybody now. Try again later. The outcome of what failed so
+	// is unknown, unless the error matches another of these too.
+	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
+
 	// ErrLost says that the lock ended before it was released: it expired, was deleted, was taken
-	// by someone else, or Redis stayed out of reach. What it protected may have been touched.
+	// by someone else, or Redis stayed out of reach. The text says which. What the lock protected may have
+	// been touched.
 	ErrLost error = &sentinel{text: "lock lost"}
 
 	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It matches ErrLost too.
@@ -28,8 +35,9 @@ var (
 	ErrReleased error = &sentinel{text: "lock already released"}
 
 	// ErrNoQuorum says that too few nodes answered to tell. What an attempt to lock took is given
-	// back, unless [WithToken] chose its token; the outcome of an Adopt, Extend or Unlock is unknown.
-	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered"}
+	// back, unless [WithToken] chose its token; the outcome of an Adopt, Extend or Unlock is unknown. It
+	// matches ErrUnavailable too.
+	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
 	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. It is given
 	// back, unless [WithToken] chose its token; a lock that was to be adopted stays with its holder.
@@ -72,7 +80,20 @@ func wrap(op, key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &opError{op: op, key: key, err: err}
+	return &opError{op: op, key: key, err: marked(err)}
+}
+
+// outage is an error that matches ErrUnavailable.
+type outage struct{ error }
+
+func (e outage) Unwrap() []error { return []error{ErrUnavailable, e.error} }
+
+// marked has err match ErrUnavailable where Redis is the reason for it.
+func marked(err error) error {
+	if node.Unavailable(err) && !errors.Is(err, ErrUnavailable) {
+		return outage{err}
+	}
+	return err
 }
 
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ")
@@ -87,27 +108,80 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
-// gaveUp is the error of a wait that ctx ended. It matches ErrNotAcquired, ctx's error and the
-// trouble that the last attempt had, if it had any.
-type gaveUp struct{ ctx, trouble error }
+// gaveUp is the error of a wait that ctx ended. last is what the last attempt met with; nil: nothing was sent. It
+// matches ctx's error, last, and ErrNotAcquired or ErrUnavailable.
+type gaveUp struct{ ctx, last error }
 
 func (e *gaveUp) Error() string {
-	if e.trouble == nil {
+	if e.last == nil {
 		return "gave up waiting: " + e.ctx.Error()
 	}
-	return "gave up waiting: " + e.ctx.Error() + ": the last attempt: " + e.trouble.Error()
+	return "gave up waiting: " + e.ctx.Error() + ": the last attempt: " + line(e.last)
 }
 
 func (e *gaveUp) Unwrap() []error {
-	if e.trouble == nil {
+	switch {
+	case e.last == nil:
 		return []error{ErrNotAcquired, e.ctx}
+	case errors.Is(e.last, ErrNotAcquired):
+		return []error{e.last, e.ctx}
 	}
-	return []error{ErrNotAcquired, e.ctx, e.trouble}
+	return []error{ErrUnavailable, e.ctx, e.last}
+}
+
+// errUnanswered is what an attempt met with that ctx has ended before Redis answered.
+var errUnanswered = errors.New("no reply until then")
+
+// gaveUp returns the error of a wait that ctx ended, together with an attempt that was made at asked and failed
+// with err. Where that has only just been sent, the attempt before it tells more.
+func (e *engine) gaveUp(ctx context.Context, r *request, asked instant, err error) error {
+	var cut *node.CutShort
+	switch {
+	case errors.As(err, &cut):
+		r.last = cut.Trouble
+	case errors.Is(err, ErrNotAcquired):
+		r.last = err
+	case errors.As(err, new(*node.NotDone)):
+	case r.last == nil, e.now().since(asked) > r.cfg.timeout()/4:
+		r.last = errUnanswered
+	}
+	return &gaveUp{node.CtxError(ctx), r.last}
+}
+
+// A HeldError says who has the key, as far as Redis told. It matches [ErrNotAcquired]: find it with [errors.As].
+type HeldError struct {
+	Owner string        // what the holder's WithOwner said; empty where it said nothing
+	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 where that is not known
+
+	err error // ErrNotAcquired, or what each node of a quorum said
+}
+
+func (e *HeldError) Error() string {
+	text := "held by another owner"
+	if e.Owner != "" {
+		text = fmt.Sprintf("held by %q", e.Owner)
+	}
+	var q *QuorumError
+	if errors.As(e.err, &q) {
+		text += ": " + q.answers()
+	}
+	return text
+}
+
+// Unwrap returns ErrNotAcquired, or a [QuorumError] that matches it.
+func (e *HeldError) Unwrap() error { return e.err }
+
+// heldBy adds to a refusal what is known of the holder.
+func heldBy(got acquireReply, err error) error {
+	if !errors.Is(err, ErrNotAcquired) || got.holder == "" && got.left == 0 {
+		return err
+	}
+	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, err: err}
 }
 
 // permanent reports whether waiting cannot fix err.
 func permanent(err error) bool {
-	return errors.Is(err, node.ErrOtherData) || errors.Is(err, ErrInvalidOption)
+	return errors.Is(err, node.ErrOtherData) || errors.Is(err, ErrInvalidOption) || errors.Is(err, errors.ErrUnsupported)
 }
 
 // QuorumError says what each node answered to an operation that a quorum of them had to carry out
@@ -119,18 +193,22 @@ type QuorumError struct {
 	// held by another; ErrLost for not held by the lock's token; else why it did not answer.
 	Nodes []error
 
-	err error
+	names []string // of the nodes
+	err   error
 }
 
-func (e *QuorumError) Error() string {
+func (e *QuorumError) Error() string { return line(e.err) + ": " + e.answers() }
+
+// answers says what each node answered.
+func (e *QuorumError) answers() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s %q needs %d of %d nodes", line(e.err), e.Op, e.Key, e.Need, len(e.Nodes))
+	fmt.Fprintf(&b, "%s %q needs %d of %d nodes", e.Op, e.Key, e.Need, len(e.Nodes))
 	for i, err := range e.Nodes {
 		answer := "done"
 		if err != nil {
 			answer = line(err)
 		}
-		fmt.Fprintf(&b, "; node %d: %s", i, answer)
+		fmt.Fprintf(&b, "; %s: %s", e.names[i], answer)
 	}
 	return b.String()
 }

@@ -33,8 +33,10 @@ func next(ctx context.Context, err error) string {
 		return "too few nodes: try later"
 	case errors.Is(err, redlatch.ErrNotReplicated):
 		return "too few replicas: try later"
-	default:
+	case errors.Is(err, redlatch.ErrUnavailable):
 		return "Redis is in trouble: try later"
+	default:
+		return "mend what the error names"
 	}
 }
 
@@ -81,7 +83,7 @@ func Example_errors() {
 	// => somebody else is at it
 	// redlatch: lock "k": gave up waiting: context canceled
 	// => time is up
-	// redlatch: unlock "k": lock lost
+	// redlatch: unlock "k": lock lost: the key is gone, or another owner has it
 	// => not alone: check the work
 	// redlatch: unlock "k": lock already released
 	// => unlocked before

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
 )
 
 // till is a handler that works on one cart at a time.
@@ -23,17 +27,23 @@ type till struct {
 
 func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	turn, cancel := context.WithTimeout(r.Context(), h.patience)
-	// A Redis that is silent has failed before patience ends, so that it is not taken for a holder.
-	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"), redlatch.WithOpTimeout(h.patience/4))
+	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"))
 	cancel() // it bounds the waiting, and not the work
+	var holder *redlatch.HeldError
 	switch {
-	case errors.Is(err, redlatch.ErrNotAcquired):
-		w.Header().Set("Retry-After", "1")
+	case errors.As(err, &holder):
+		w.Header().Set("Retry-After", fmt.Sprint(math.Ceil(holder.TTL.Seconds())))
 		http.Error(w, "this cart is being paid for", http.StatusConflict)
 		return
-	case err != nil:
+	case errors.Is(err, redlatch.ErrNotAcquired):
+		http.Error(w, "this cart is being paid for", http.StatusConflict)
+		return
+	case errors.Is(err, redlatch.ErrUnavailable):
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "try again later", http.StatusServiceUnavailable)
+		return
+	case err != nil:
+		http.Error(w, "not paid", http.StatusInternalServerError)
 		return
 	}
 	defer func() {
@@ -71,7 +81,7 @@ func Example_httpHandler() {
 	post(shop)
 	another := redis.NewClient(&redis.Options{Addr: server.Addr()}) // on another host
 	defer another.Close()
-	lock := granted(made(redlatch.NewSetNXPX(another)).Lock(ctx, "cart:7"))
+	lock := granted(made(redlatch.NewSetNXPX(another, redlatch.WithoutRenewal())).Lock(ctx, "cart:7"))
 	post(shop)
 	must(lock.Unlock(ctx))
 	server.SetError("OOM command not allowed when used memory > 'maxmemory'")
@@ -85,7 +95,41 @@ func Example_httpHandler() {
 	post(site(hung))
 	// Output:
 	// 200, Retry-After "": paid
-	// 409, Retry-After "1": this cart is being paid for
+	// 409, Retry-After "10": this cart is being paid for
 	// 503, Retry-After "5": try again later
 	// 503, Retry-After "5": try again later
+}
+
+// TestOutageIsNoConflict is rule 33: a request waits for 5 s behind a holder, while Redis is killed or stops
+// answering. It gets 503, and not 409.
+func TestOutageIsNoConflict(t *testing.T) {
+	t.Parallel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for fault, strike := range map[string]func(p *faultproxy.Proxy){
+		"killed": (*faultproxy.Proxy).Refuse,
+		"hung":   (*faultproxy.Proxy).Silence,
+	} {
+		for _, after := range []time.Duration{-1, 0, 500 * time.Millisecond, 2500 * time.Millisecond, 4500 * time.Millisecond} {
+			if fault == "hung" && after > 4*time.Second { // nobody has asked since
+				continue
+			}
+			direct, p, client := behindProxy(t)
+			mustLock(t, newLocker(t, direct), "cart:7", longTTL)
+			mux := http.NewServeMux()
+			mux.Handle("POST /carts/{id}/payment", &till{newLocker(t, client, redlatch.WithOpTimeout(time.Second)), 5 * time.Second})
+			if after < 0 {
+				strike(p)
+			} else {
+				time.AfterFunc(after, func() { strike(p) })
+			}
+			wg.Go(func() {
+				answer := httptest.NewRecorder()
+				mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/carts/7/payment", nil))
+				if answer.Code != http.StatusServiceUnavailable {
+					t.Errorf("%s after %v: %d %s", fault, after, answer.Code, answer.Body)
+				}
+			})
+		}
+	}
 }

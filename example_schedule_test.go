@@ -16,14 +16,15 @@ import (
 //
 // The key carries the tick's time, so that a host that comes late for one tick does not take the
 // next one's turn. The lock is left to its TTL: released after a quick job, it would let a host
-// whose clock is behind run the same tick again. Hooks that alert of losses are not to hear of that end.
+// whose clock is behind run the same tick again. That end counts as a loss, so l is a Locker without
+// hooks that alert of losses.
 //
 // A tick is run once at most, and not at all where its host crashes, where Redis granted the lock and its
 // reply never came, or on NewRedlock where hosts that try at one moment refuse each other: call Lock there,
 // with a ctx that is much shorter than every.
 func onceATick(ctx context.Context, l redlatch.Locker, name string, now time.Time, every time.Duration, job func(context.Context) error) error {
 	key := fmt.Sprintf("%s:%d", name, now.Truncate(every).Unix())
-	_, err := l.TryLock(ctx, key, redlatch.WithTTL(every), redlatch.WithoutRenewal(), redlatch.WithHooks(redlatch.Hooks{}))
+	_, err := l.TryLock(ctx, key, redlatch.WithTTL(every), redlatch.WithoutRenewal())
 	switch {
 	case errors.Is(err, redlatch.ErrNotAcquired):
 		return nil // another host has this tick

@@ -61,6 +61,6 @@ func Example_severalKeys() {
 	must(bob.Unlock(ctx))
 	// Output:
 	// map[alice:80 bob:120]
-	// true redlatch: lock "bob": gave up waiting: context deadline exceeded
+	// true redlatch: lock "bob": gave up waiting: context deadline exceeded: the last attempt: held by another owner
 	// alice is locked: false
 }

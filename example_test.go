@@ -176,8 +176,8 @@ func ExampleLock_Context() {
 	fmt.Println(cause, errors.Is(cause, redlatch.ErrLost))
 	fmt.Println(lock.Unlock(ctx))
 	// Output:
-	// redlatch: lock lost true
-	// redlatch: unlock "report": lock lost
+	// redlatch: lock lost: the key is gone true
+	// redlatch: unlock "report": lock lost: the key is gone
 }
 
 // A job that is handed from one process to another keeps its lock: the token goes along.
@@ -200,7 +200,7 @@ func ExampleLocker_Adopt() {
 	// Output:
 	// a higher fence: true
 	// unlock: <nil>
-	// redlatch: adopt "export": lock lost
+	// redlatch: adopt "export": lock lost: the key is gone
 }
 
 // Who holds a key, for people and dashboards. TTL is in nanoseconds.
@@ -249,20 +249,20 @@ func ExampleSlogHooks() {
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
-			case slog.TimeKey, "token", "fence", "elapsed": // another one at each run
+			case slog.TimeKey, "fence", "elapsed": // another one at each run
 				return slog.Attr{}
 			}
 			return a
 		},
 	}))
-	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.SlogHooks(logger))))
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.SlogHooks(logger)), redlatch.WithOwner("api-7")))
 
 	lock := granted(locker.Lock(ctx, "export"))
 	server.Del("export")
 	_ = lock.Unlock(ctx) // the hooks have told
 	// Output:
-	// level=DEBUG msg="lock acquired" strategy=setnxpx key=export attempts=1
-	// level=ERROR msg="lock lost" strategy=setnxpx key=export attempts=0 error="redlatch: lock lost"
+	// level=DEBUG msg="lock acquired" strategy=setnxpx key=export owner=api-7 attempts=1
+	// level=ERROR msg="lock lost" strategy=setnxpx key=export owner=api-7 attempts=0 error="redlatch: lock lost: the key is gone, or another owner has it"
 }
 
 // Hooks feed metrics. Any may be left out, and JoinHooks makes one of several.

@@ -20,7 +20,7 @@ type handedLock struct{ Key, Token string }
 // then on it is the worker's, who renews and releases it. To the handle here that is a loss, of which
 // hooks are not to hear.
 func handOver(ctx context.Context, l redlatch.Locker, key string, worker io.Writer) (*redlatch.Lock, error) {
-	lock, err := l.TryLock(ctx, key, redlatch.WithoutRenewal(), redlatch.WithHooks(redlatch.Hooks{}))
+	lock, err := l.TryLock(ctx, key, redlatch.WithoutRenewal())
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +66,6 @@ func Example_worker() {
 	// Output:
 	// the worker has import with a higher fence: true
 	// released: true
-	// late: redlatch: adopt "import": lock lost
-	// late: redlatch: unlock "import": lock lost
+	// late: redlatch: adopt "import": lock lost: the key is gone
+	// late: redlatch: unlock "import": lock lost: the key is gone, or another owner has it
 }

@@ -6,10 +6,12 @@
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
 --
--- 0: the token does not hold it. Else it lasts for the TTL or longer: the new fence to adopt, 1 to renew.
+-- 0: nobody holds it. -1: another token does. Else it lasts for the TTL or longer: the new fence to adopt, 1 to
+-- renew.
 
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return 0
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] then
+  return holder and -1 or 0
 end
 
 local fence = 1

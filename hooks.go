@@ -29,18 +29,29 @@ type Hooks struct {
 	// Err. Key is empty. The Locker's own hooks hear of it, not those of a call; again only when it
 	// had recovered in between. Lockers whose waiters always poll do not report it.
 	Degraded func(Event)
+	// Trouble: something failed, for Err and Cause, and is ridden out: an attempt of a Lock call that waits, or
+	// a node of [NewRedlock], which Node names, while the others may serve. At most once a second for one
+	// Cause and Node of a Locker. The Locker's own hooks alone hear of a node, and Key is empty then.
+	Trouble func(Event)
 }
 
-// Event says what happened to which lock. Token, Fence and Elapsed are zero where they are not
+// Event says what happened to which lock. Token, Owner, Fence and Elapsed are zero where they are not
 // known yet.
 type Event struct {
 	Strategy string // "setnxpx", "redlock" or "legacysetnx"
 	Key      string // as the caller named it
-	Token    string // whoever knows it can release the lock
+	Token    string // a secret: whoever knows it can release the lock
+	Owner    string // what WithOwner said
 	Fence    uint64
 	Attempts int           // acquisition attempts so far; 0 in other events than Acquired and Waiting, and for Adopt
 	Elapsed  time.Duration // waited (Acquired, Waiting), held (Lost, Released), round trip (Renewed, RenewFailed)
-	Err      error         // set in Lost, RenewFailed and Degraded, and in Released where Redis did not confirm
+	Took     time.Duration // how long Redis took, in Renewed, RenewFailed and Released, and in Lost where Unlock found the loss
+	Renewal  bool          // in Renewed and RenewFailed: nobody called Extend
+	Err      error         // set in Lost, RenewFailed, Degraded and Trouble, and in Released where Redis did not confirm
+	Node     string        // in Trouble: the address of a node, or which one it is
+	// Cause is set in Trouble: "timeout", "connection", "quorum" (too few nodes answered), "replicas" (too few
+	// confirmed), "slow" (the grant took longer than the lease lasts), or the first word that Redis answered.
+	Cause string
 }
 
 // JoinHooks returns Hooks that call those of every argument, in order.
@@ -52,8 +63,11 @@ func JoinHooks(hooks ...Hooks) Hooks {
 				set = append(set, f)
 			}
 		}
-		if len(set) == 0 {
+		switch len(set) {
+		case 0:
 			return nil
+		case 1:
+			return set[0]
 		}
 		return func(e Event) {
 			for _, f := range set {
@@ -69,12 +83,13 @@ func JoinHooks(hooks ...Hooks) Hooks {
 		Lost:        join(func(h *Hooks) func(Event) { return h.Lost }),
 		Released:    join(func(h *Hooks) func(Event) { return h.Released }),
 		Degraded:    join(func(h *Hooks) func(Event) { return h.Degraded }),
+		Trouble:     join(func(h *Hooks) func(Event) { return h.Trouble }),
 	}
 }
 
 // SlogHooks returns Hooks that write to logger, or to [slog.Default] where it is nil: what is
-// usual at Debug, RenewFailed and Degraded at Warn, Lost at Error. The lock's token is logged, and
-// nothing else that is secret.
+// usual at Debug, RenewFailed, Degraded and Trouble at Warn, Lost at Error. Nothing that is secret is logged:
+// the owner, and not the token.
 func SlogHooks(logger *slog.Logger) Hooks {
 	if logger == nil {
 		logger = slog.Default()
@@ -84,10 +99,13 @@ func SlogHooks(logger *slog.Logger) Hooks {
 			attrs := []slog.Attr{
 				slog.String("strategy", e.Strategy),
 				slog.String("key", e.Key),
-				slog.String("token", e.Token),
+				slog.String("owner", e.Owner),
 				slog.Uint64("fence", e.Fence),
 				slog.Int("attempts", e.Attempts),
 				slog.Duration("elapsed", e.Elapsed),
+			}
+			if e.Cause != "" {
+				attrs = append(attrs, slog.String("node", e.Node), slog.String("cause", e.Cause))
 			}
 			if e.Err != nil {
 				attrs = append(attrs, slog.String("error", e.Err.Error()))
@@ -103,5 +121,6 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		Lost:        at(slog.LevelError, "lock lost"),
 		Released:    at(slog.LevelDebug, "lock released"),
 		Degraded:    at(slog.LevelWarn, "lock waiting degraded"),
+		Trouble:     at(slog.LevelWarn, "lock service in trouble"),
 	}
 }

@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 	"weak"
@@ -26,6 +27,7 @@ type lease struct {
 	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
 	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
 	held      weak.Pointer[Lock] // the same from then on: it empties when the caller drops it
+	trouble   error              // of the last extension; nil where it succeeded
 	err       error              // why the lease ended, nil before
 	done      chan struct{}      // nil until somebody asks
 	contexts  map[context.Context]context.CancelCauseFunc
@@ -62,11 +64,28 @@ func (l *lease) judgeLocked() error {
 		if l.atMaxHoldLocked() {
 			l.endLocked(ErrMaxHold)
 		} else {
-			l.endLocked(ErrLost)
+			l.endLocked(l.expiredLocked())
 		}
 	}
 	return l.err
 }
+
+// expiredLocked says why the lease was not renewed in time.
+func (l *lease) expiredLocked() error {
+	switch {
+	case !l.r.cfg.renew:
+		return errExpired
+	case l.trouble != nil:
+		return fmt.Errorf("%w, not extended since %s: %s", errExpired, l.start.mono.Format(clockTime), line(l.trouble))
+	case l.renewing:
+		return fmt.Errorf("%w, without an answer of Redis since %s", errExpired, l.start.mono.Format(clockTime))
+	}
+	return fmt.Errorf("%w, before the process came to renew it", errExpired)
+}
+
+var errExpired = fmt.Errorf("%w: expired", ErrLost)
+
+const clockTime = "15:04:05.000"
 
 // endLocked ends the lease, once.
 func (l *lease) endLocked(err error) {
@@ -126,7 +145,7 @@ func (l *lease) reportLoss(before, after error) {
 		time.AfterFunc(0, l.giveUpPlace)
 	}
 	if before == nil && errors.Is(after, ErrLost) {
-		l.fire(l.r.cfg.hooks.Lost, l.engine.now().since(l.granted), after)
+		l.fire(l.r.cfg.hooks.Lost, Event{Elapsed: l.engine.now().since(l.granted), Err: after})
 	}
 }
 
@@ -155,6 +174,7 @@ func (l *lease) release(ctx context.Context) error {
 	l.mu.Unlock()
 	l.reportLoss(before, ended)
 
+	begin := l.engine.now()
 	var err error
 	if ended == nil || !l.params.callerToken {
 		p := &releaseParams{target: l.params.target}
@@ -167,19 +187,20 @@ func (l *lease) release(ctx context.Context) error {
 			l.engine.turns.released(l.r.place.key)
 		}
 	}
+	took := l.engine.now().since(begin)
 	l.state.become(over)
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {
 		err = nil // by the release that followed a late acquire
 	}
 	l.running.Wait()
-	after := l.engine.now().since(l.granted)
+	e := Event{Elapsed: l.engine.now().since(l.granted), Took: took, Err: err}
 	switch {
 	case ended != nil:
 		return ended
 	case errors.Is(err, ErrLost):
-		l.fire(l.r.cfg.hooks.Lost, after, err)
+		l.fire(l.r.cfg.hooks.Lost, e)
 	default:
-		l.fire(l.r.cfg.hooks.Released, after, err)
+		l.fire(l.r.cfg.hooks.Released, e)
 	}
 	return err
 }
@@ -231,12 +252,11 @@ func (l *lease) until() time.Time {
 	return l.start.mono.Add(l.length)
 }
 
-// fire calls a hook for this lock.
-func (l *lease) fire(hook func(Event), elapsed time.Duration, err error) {
+// fire calls a hook for this lock with an event that says so much of it.
+func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
-		hook(Event{
-			Strategy: l.engine.strategy.name(), Key: l.r.key, Token: l.params.token, Fence: l.fence,
-			Elapsed: elapsed, Err: err,
-		})
+		e.Strategy, e.Key, e.Fence = l.engine.strategy.name(), l.r.key, l.fence
+		e.Token, e.Owner, e.Err = l.params.token, ownerOf(l.params.token), marked(e.Err)
+		hook(e)
 	}
 }

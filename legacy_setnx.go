@@ -134,7 +134,7 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 		}
 	case []any:
 		if left, ok := integer(reply, 0); ok {
-			return acquireReply{left: min(time.Duration(left)*time.Millisecond, longestBlind)}, ErrNotAcquired
+			return acquireReply{left: time.Duration(left) * time.Millisecond, lookWithin: longestBlind}, ErrNotAcquired
 		}
 	}
 	return acquireReply{}, oddReply(legacyAcquireScript, r.Value)

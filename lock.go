@@ -17,8 +17,8 @@
 // # Errors
 //
 // Every operation ends in one of three ways. It was done (nil). It is known not to be done: the error matches
-// one of the Err variables, which name the exceptions. Or its outcome is unknown: any other error, such as no
-// reply in time or a broken connection. If the outcome of an attempt to lock is unknown, it is released,
+// one of the Err variables, which name the exceptions. Or its outcome is unknown: ErrUnavailable, such as no
+// reply in time or a broken connection, and any other error. If the outcome of an attempt to lock is unknown, it is released,
 // unless [WithToken] chose its token. No error leaves a key behind for longer than its TTL. (The key of
 // LegacySetNX has no TTL, but a time in it: once that has passed, the key stays and is free.)
 //
@@ -47,26 +47,26 @@ type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
 	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The
-	// caller must call Unlock. If ctx ends first, the error matches ctx.Err(), and ErrNotAcquired too,
-	// unless the first attempt met with nothing but errors; nothing is left in Redis once what was
-	// under way has come back, but what a token of [WithToken] had before. To tell an outage from a
-	// holder, ctx has to last longer than twice [WithOpTimeout].
+	// caller must call Unlock. If ctx ends first, the error matches ctx.Err(), and by what the last attempt
+	// met with either ErrNotAcquired, with a [HeldError] where the holder is known, or ErrUnavailable. Nothing
+	// is left in Redis once what was under way has come back, but what a token of [WithToken] had before.
 	//
-	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, or
-	// ErrInvalidOption. The first attempt fails as TryLock does, but after ErrNotAcquired Lock waits. Once
-	// waiting, Lock retries through all errors until ctx ends, and no hook reports them. The error of ctx
-	// then carries why the last attempt failed, so give ctx a deadline.
+	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, a command
+	// that Redis does not serve, or ErrInvalidOption. The first attempt fails as TryLock does, but after
+	// ErrNotAcquired Lock waits. Once waiting, Lock retries through all errors until ctx ends, and
+	// Hooks.Trouble hears of them. Give ctx a deadline.
 	//
 	// On one Redis ([NewSetNXPX]) a lock is handed from Unlock to the next waiter, of any process,
 	// in the order in which they came; only a key that is free goes to whoever looks first.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
-	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key, or where
-	// attempts that were made at one moment split the nodes of [NewRedlock] so that nobody was granted
-	// it; ErrLost where the grant took longer than the lease lasts, ErrNoQuorum of [NewRedlock],
-	// ErrNotReplicated of [WithReplicas], or ErrInvalidOption. Any other, ctx's among them, leaves
-	// open whether the lock was taken: TryLock gives it back, unless [WithToken] chose its token, and
-	// waits for that until ctx ends. So an attempt on a Redis that is down takes up to twice as long as [WithOpTimeout].
+	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key, with a [HeldError] where
+	// the holder is known, or where attempts that were made at one moment split the nodes of [NewRedlock] so that
+	// nobody was granted it; ErrLost where the grant took longer than the lease lasts, ErrNoQuorum of
+	// [NewRedlock], ErrNotReplicated of [WithReplicas], or ErrInvalidOption. Any other, ErrUnavailable and
+	// ctx's among them, leaves open whether the lock was taken: TryLock gives it back, unless [WithToken] chose
+	// its token. It waits for that until ctx ends, unless Redis could not be reached at all. So an attempt on
+	// a Redis that hangs takes up to twice as long as [WithOpTimeout].
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes
@@ -74,13 +74,14 @@ type Locker interface {
 	// other handle works on, and either can release. The new handle has a higher fence: once it has
 	// written, the resource refuses the other. ctx bounds the call. The error is ErrLost where
 	// the token does not hold key; ErrInvalidOption; [errors.ErrUnsupported] of [NewMigration];
-	// ErrNoQuorum, ErrNotReplicated or that of Redis or ctx, which release nothing, and may have made
-	// the lock last longer.
+	// ErrUnavailable, ErrNoQuorum, ErrNotReplicated or that of Redis or ctx, which release nothing, and may
+	// have made the lock last longer.
 	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. It is a picture of a moment that
 	// has passed: nothing may be concluded for a critical section. Who is told Status.Token can
-	// release the lock. ctx and WithOpTimeout bound the call. The error is ErrInvalidOption, ErrNoQuorum of [NewRedlock], or that of Redis or ctx.
+	// release the lock. ctx and WithOpTimeout bound the call. The error is ErrInvalidOption, ErrUnavailable,
+	// ErrNoQuorum of [NewRedlock], or that of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
@@ -88,6 +89,7 @@ type Locker interface {
 type Status struct {
 	Held    bool          `json:"held"`
 	Token   string        `json:"token,omitempty"`   // of the holder
+	Owner   string        `json:"owner,omitempty"`   // what its WithOwner said
 	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of it; 0 when free, negative where the key has none
 	Waiters int           `json:"waiters,omitempty"` // queued, as far as Redis knows
 }
@@ -105,7 +107,7 @@ type Lock struct {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.lease.r.key }
 
-// Token returns what proves ownership in Redis: a UUID, or what [WithToken] chose. Whoever knows it
+// Token returns what proves ownership in Redis: a UUID, behind what [WithOwner] names, or what [WithToken] chose. Whoever knows it
 // can [Locker.Adopt] the lock.
 func (k *Lock) Token() string { return k.lease.params.token }
 
@@ -133,8 +135,8 @@ func (k *Lock) Done() <-chan struct{} {
 	return k.lease.doneChan()
 }
 
-// Err returns nil while the lock is trusted, then ErrReleased, ErrLost or ErrMaxHold, always the
-// same. It judges by the clocks at each call and asks nobody, so a call right before a step that
+// Err returns nil while the lock is trusted, then an error that matches ErrReleased, ErrLost or ErrMaxHold, always
+// the same. It judges by the clocks at each call and asks nobody, so a call right before a step that
 // matters is cheap and worth it.
 func (k *Lock) Err() error {
 	if k.from != nil {
@@ -156,7 +158,7 @@ func (k *Lock) Context(parent context.Context) context.Context {
 // Renewal goes on as before. ctx bounds the call, as [WithOpTimeout] does.
 //
 // The error is ErrLost, ErrMaxHold or ErrReleased where the lock has ended; ErrInvalidOption for a
-// ttl below 1 ms or a nil ctx; any other, ErrNoQuorum among them, leaves Until as it was, and the call
+// ttl below 1 ms or a nil ctx; any other, ErrUnavailable among them, leaves Until as it was, and the call
 // may be made again.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
@@ -178,7 +180,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 // it returns; Err is ErrReleased from the moment it is called.
 //
 // The error is ErrLost or ErrMaxHold where the lock had ended before, and the next owner's key is
-// untouched; ErrReleased at a second call; any other, ErrNoQuorum among them, says that Redis did not
+// untouched; ErrReleased at a second call; any other, ErrUnavailable among them, says that Redis did not
 // confirm, and the key ends with its TTL at the latest.
 func (k *Lock) Unlock(ctx context.Context) error {
 	if ctx == nil {

@@ -3,8 +3,6 @@ package redlatch
 import (
 	"math/rand/v2"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // Nobody depends on a message, so processes look: the first of the queue about every lookEvery, and more often
@@ -39,13 +37,7 @@ func (b *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Durat
 	return d + rand.N(d/4)
 }
 
-// minted reports whether token looks like one of newAttempt's, whose holder hands the lock on.
-func minted(token string) bool {
-	_, err := uuid.Parse(token)
-	return err == nil && len(token) == 36
-}
-
-// look has the first of every room look now: messages may have been lost. So do those who lost their
+// look has the first of every room look now: messages may have been lost, or Redis. So do those who lost their
 // places meanwhile.
 func (b *waitlist) look() {
 	b.mu.Lock()
@@ -69,12 +61,12 @@ func (w *waiter) lookSoon(d time.Duration) {
 }
 
 // onReply notes what a look of w, sent at asked, was told about a lock that is held.
-func (b *waitlist) onReply(w *waiter, asked instant, got acquireReply) {
+func (b *waitlist) onReply(w *waiter, asked instant, got acquireReply, refusal error) {
 	polling := b.subscription.isDegraded()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	in := b.keys[w.key]
-	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}
+	in.looked, in.ends, in.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}
 	if got.left > 0 {
 		in.ends = in.looked.Add(got.left + time.Millisecond)
 	}
@@ -126,12 +118,19 @@ func (b *waitlist) firstLocked(w *waiter, got acquireReply) {
 }
 
 // onError notes that a look of w failed: it looks again after pause.
-func (b *waitlist) onError(w *waiter, pause time.Duration) {
+func (b *waitlist) onError(w *waiter, err error, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	in := b.keys[w.key]
-	in.looked, in.ends = time.Now(), time.Time{}
+	in.looked, in.ends, in.last = time.Now(), time.Time{}, err
 	w.lookAt = in.looked.Add(pause)
+}
+
+// last returns what the last look met with of all waiters for the key of w.
+func (b *waitlist) last(w *waiter) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.keys[w.key].last
 }
 
 // due returns how long w may sleep: every is how often the first of a room looks.

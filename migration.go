@@ -186,7 +186,7 @@ func (m *migration) probe(ctx context.Context, key string) error {
 // probe locks key on first, and meanwhile on second. It reports whether second found it held. The
 // error is nil where both had it at one time.
 func probe(ctx context.Context, key string, first, second Locker) (held bool, err error) {
-	quietly := []Option{WithoutRenewal(), WithHooks(Hooks{})}
+	quietly := []Option{WithoutRenewal(), func(cfg *config) error { cfg.hooks = Hooks{}; return nil }}
 	one, err := first.TryLock(ctx, key, quietly...)
 	if err != nil {
 		return false, err

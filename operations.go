@@ -100,7 +100,13 @@ func adoptCall(p *acquireParams) *node.Call {
 // readExtend reads what extend.lua and quorum_extend.lua answer.
 func readExtend(r node.Reply) (fence uint64, err error) {
 	answer, err := compared(extendScript, r)
-	return uint64(max(answer, 0)), err
+	switch {
+	case answer < 0:
+		return 0, errTaken
+	case errors.Is(err, errNotOurs):
+		return 0, errDeleted
+	}
+	return uint64(answer), err
 }
 
 // persist makes c a call that goes on without its caller. A release with a token that the caller chose is
@@ -124,16 +130,24 @@ func compared(s *node.Script, r node.Reply) (answer int64, err error) {
 	answer, ok := r.Value.(int64)
 	switch {
 	case errors.Is(r.Err, node.ErrOtherData):
-		return 0, ErrLost
+		return 0, errOverwritten
 	case r.Err != nil:
 		return 0, r.Err
 	case !ok:
 		return 0, oddReply(s, r.Value)
 	case answer == 0:
-		return 0, ErrLost
+		return 0, errNotOurs
 	}
 	return answer, nil
 }
+
+// Why the token does not hold the key.
+var (
+	errNotOurs     = fmt.Errorf("%w: the key is gone, or another owner has it", ErrLost)
+	errDeleted     = fmt.Errorf("%w: the key is gone", ErrLost)
+	errTaken       = fmt.Errorf("%w: another owner has the key", ErrLost)
+	errOverwritten = fmt.Errorf("%w: the key holds something else", ErrLost)
+)
 
 // inspectCall reads who holds the lock.
 func inspectCall(t *target) *node.Call {

@@ -19,6 +19,7 @@ type config struct {
 	noQueue   bool
 	prefix    string
 	token     string // empty: a fresh one
+	owner     string // what a fresh token begins with; empty: nothing
 	drift     float64
 	hooks     Hooks
 
@@ -172,6 +173,16 @@ func WithToken(token string) Option {
 	}
 }
 
+// WithOwner says who holds the lock, for [Status], [HeldError], events and logs: a service and its host, perhaps, or
+// a job. It stands before the UUID of a fresh token, with a slash between, so whoever can read the key sees it.
+// name is printable and has 1 to 200 bytes. The default is none. A token of [WithToken] stays as it is.
+func WithOwner(name string) Option {
+	return func(cfg *config) error {
+		cfg.owner = name
+		return checkOwner(name)
+	}
+}
+
 // WithDrift sets the share of the TTL, at least 0 and below 1, that is held back because the
 // clocks of this machine and of Redis may not run at one rate. 2 ms are added to it. The default
 // is 0.01.
@@ -214,11 +225,10 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	}
 }
 
-// WithHooks sets the callbacks that hear of what happens to locks. It replaces those set before;
-// [JoinHooks] makes one of several.
+// WithHooks adds callbacks that hear of what happens to locks. Those of a call are called after the Locker's.
 func WithHooks(h Hooks) Option {
 	return func(cfg *config) error {
-		cfg.hooks = h
+		cfg.hooks = JoinHooks(cfg.hooks, h)
 		return nil
 	}
 }

@@ -48,7 +48,8 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 				_, err := l.Lock(ctx, "k")
 				took := time.Since(begin)
 				require.ErrorIs(t, err, want)
-				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.ErrorIs(t, err, redlatch.ErrUnavailable)
+				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 				require.Less(t, took, 4*time.Second)
 				require.Greater(t, lastFence(t, direct), before, "it was carried out")
 				p.Heal()
@@ -263,7 +264,8 @@ func TestWaitTellsWhatTroubledIt(t *testing.T) {
 		cancel()
 	}()
 	_, err := l.Lock(ctx, "k")
-	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "no reply within 300ms")
 }
@@ -281,7 +283,7 @@ func giveUpAtRandom(t *testing.T, l redlatch.Locker, most time.Duration) {
 				lock, err := l.Lock(ctx, fmt.Sprint("k", i%3))
 				if err == nil {
 					err = lock.Unlock(ctx)
-				} else if errors.Is(err, redlatch.ErrNotAcquired) && errors.Is(err, ctx.Err()) {
+				} else if (errors.Is(err, redlatch.ErrNotAcquired) || errors.Is(err, redlatch.ErrUnavailable)) && errors.Is(err, ctx.Err()) {
 					err = nil
 				}
 				if err != nil {

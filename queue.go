@@ -45,22 +45,22 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 		}
 		cancel()
 	}
-	var trouble error // why the last attempt failed, where not for another owner
 	for {
 		a, err := e.newAttempt(r)
 		if err != nil {
 			return nil, err
 		}
-		lock, err := e.waitFor(ctx, r, a, trouble)
+		lock, err := e.waitFor(ctx, r, a)
 		switch {
 		case errors.Is(err, errAgain):
 			continue
 		case r.attempts == 1 || !regranted(err):
 			return lock, err
 		}
-		trouble = err
+		r.last = err
+		e.met(r, err)
 		if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {
-			return nil, &gaveUp{node.CtxError(ctx), trouble}
+			return nil, &gaveUp{node.CtxError(ctx), r.last}
 		}
 	}
 }
@@ -71,9 +71,8 @@ func regranted(err error) bool {
 	return (errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated)) && !errors.As(err, new(*gaveUp))
 }
 
-// waitFor waits until a is granted, or until its grant was none. trouble is why the last attempt failed,
-// where not for another owner.
-func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble error) (lock *Lock, err error) {
+// waitFor waits until a is granted, or until its grant was none.
+func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Lock, err error) {
 	polls := e.waitlist.subscription.isDegraded()
 	w := e.waitlist.enter(&a.params, polls, e.now())
 	sent, queued, told := false, false, false
@@ -102,27 +101,25 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble er
 				e.waitlist.missed(w)
 			}
 			return lock, nil
-		case first && errors.As(err, new(*node.CutShort)):
-			return nil, err
 		case endedBy(ctx, err):
-			return nil, &gaveUp{node.CtxError(ctx), trouble}
+			return nil, e.gaveUp(ctx, r, asked, err)
 		case permanent(err), regranted(err):
 			return nil, err
 		case errors.Is(err, ErrNotAcquired):
-			trouble = nil
 			if first {
 				r.fire(e, r.cfg.hooks.Waiting)
 			}
 			queued = place != ""
-			e.waitlist.onReply(w, asked, got)
+			e.waitlist.onReply(w, asked, got, err)
 		case first:
 			return nil, err
 		default:
-			trouble = err
-			e.waitlist.onError(w, r.cfg.pause(r.attempts, 0))
+			e.met(r, err)
+			e.waitlist.onError(w, err, r.cfg.pause(r.attempts, 0))
 		}
 		handed, ok := e.waitlist.sleep(ctx, w, e.waitlist.interval(w, r.cfg, got))
 		told = handed != nil
+		r.last = e.waitlist.last(w)
 		switch {
 		case handed != nil && r.cfg.replicas > 0: // to be confirmed by the next attempt
 		case handed != nil:
@@ -130,7 +127,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt, trouble er
 				return lock, nil
 			}
 		case !ok:
-			return nil, &gaveUp{node.CtxError(ctx), trouble}
+			return nil, &gaveUp{node.CtxError(ctx), r.last}
 		case polls != e.waitlist.subscription.isDegraded():
 			return nil, errAgain
 		}

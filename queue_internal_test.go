@@ -273,16 +273,16 @@ func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
 	}
 	first, second, third := seat("1"), seat("2"), seat("3")
 	for _, w := range []*waiter{first, second, third} {
-		b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true})
+		b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true}, ErrNotAcquired)
 	}
-	b.onReply(first, readClocks(), acquireReply{at: 2, fresh: true})
+	b.onReply(first, readClocks(), acquireReply{at: 2, fresh: true}, ErrNotAcquired)
 	for _, w := range []*waiter{second, third} {
 		require.Zero(t, w.lookAt)
 	}
 	b.look()
 	for _, w := range []*waiter{second, third} {
 		require.NotZero(t, w.lookAt)
-		b.onReply(w, readClocks(), acquireReply{at: 3, fresh: true})
+		b.onReply(w, readClocks(), acquireReply{at: 3, fresh: true}, ErrNotAcquired)
 	}
 	b.look()
 	require.NotZero(t, first.lookAt)
@@ -312,7 +312,7 @@ func TestDegradationIsToldOnce(t *testing.T) {
 	var told int
 	_, client, _ := oneNode(t)
 	s := newSubscription(client)
-	s.deliver, s.confirmed, s.degraded = func(handover) {}, func() {}, func(error) { told++ }
+	s.deliver, s.changed, s.degraded = func(handover) {}, func() {}, func(error) { told++ }
 	s.degrade(&s.publishRefused, errNoPublish)
 	s.join()
 	defer s.leave()

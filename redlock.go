@@ -66,6 +66,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 			}
 		}
 		r.nodes = append(r.nodes, node.New(client))
+		r.names = append(r.names, nodeName(client, i))
 		r.inCluster = r.inCluster || kindOf(client) == cluster
 	}
 	r.servers.ids = make([]atomic.Pointer[string], len(clients))
@@ -75,6 +76,8 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 // redlock keeps locks on a quorum of nodes.
 type redlock struct {
 	nodes     []*node.Node
+	names     []string                     // of the nodes
+	told      func(node string, err error) // of what failed on a node
 	quorum    int
 	inCluster bool // on some node a key has its place in one of several servers
 	servers   identities
@@ -98,6 +101,14 @@ func (r *redlock) place(prefix, key string) (place, error) {
 	return p, nil
 }
 
+// onTrouble has told hear of each failure of a node.
+func (r *redlock) onTrouble(told func(node string, err error)) {
+	r.told = told
+	for i, n := range r.nodes {
+		n.Trouble = func(err error) { told(r.names[i], err) }
+	}
+}
+
 // ready returns why no question can be put to the nodes.
 func (r *redlock) ready(ctx context.Context) error {
 	if err := r.servers.check(); err != nil {
@@ -113,6 +124,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	if err := r.ready(ctx); err != nil {
 		return acquireReply{}, err
 	}
+	begin := time.Now()
 	// 2. All nodes at once.
 	t := ask(ctx, r, "acquire", p.key, func(i int) *node.Call {
 		c := quorumAcquireCall(p)
@@ -126,7 +138,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 			t.certainly(heldByAnother) || // or none can, and it is certain why,
 			t.refusedBesideSilence(r.nodes) // or none is likely to.
 	})
-	err := r.refused(ctx, t)
+	err := r.refused(ctx, p, t, begin)
 	var fence uint64
 	if err == nil {
 		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
@@ -175,13 +187,16 @@ func lostIsRefused(err error) error {
 	return err
 }
 
-// refused returns why an acquire was not granted, or nil.
-func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
+// refused returns why an acquire that was asked for at begin was not granted, or nil. Where ctx ends in the middle,
+// the nodes have met with trouble if they had the time to answer.
+func (r *redlock) refused(ctx context.Context, p *acquireParams, t *tally[acquireReply], begin time.Time) error {
 	switch {
 	case r.servers.check() != nil:
 		return r.servers.check()
 	case t.count(yes) >= r.quorum:
 		return nil
+	case ctx.Err() != nil && time.Since(begin) > p.timeout/4:
+		return &node.NotDone{Err: &node.CutShort{Ctx: node.CtxError(ctx), Trouble: t.fail(ErrNoQuorum)}}
 	case ctx.Err() != nil:
 		return &node.NotDone{Err: node.CtxError(ctx)}
 	case t.count(yes)+t.count(heldByAnother) >= r.quorum:

@@ -95,6 +95,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	if renewal {
 		l.renewing = false
 	}
+	l.trouble = err
 	before := l.err
 	after := l.judgeLocked() // an answer after the end comes too late
 	if after == nil {
@@ -105,7 +106,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 				l.recheckAt = 0
 			}
 		case errors.Is(err, ErrLost):
-			l.endLocked(ErrLost)
+			l.endLocked(err)
 		case renewal:
 			pause := p.timeout/4 + rand.N(p.timeout/2+1)
 			l.renewAt = l.engine.now().since(l.start) + pause
@@ -121,13 +122,14 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	l.running.Done() // before a hook is called: it may call Unlock
 
 	l.reportLoss(before, after)
+	e := Event{Elapsed: trip, Took: trip, Renewal: renewal, Err: err}
 	switch {
 	case after != nil:
 		return after
 	case err != nil:
-		l.fire(l.r.cfg.hooks.RenewFailed, trip, err)
+		l.fire(l.r.cfg.hooks.RenewFailed, e)
 	default:
-		l.fire(l.r.cfg.hooks.Renewed, trip, nil)
+		l.fire(l.r.cfg.hooks.Renewed, e)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,6 +29,8 @@ func (s *setNXPX) confirmed(ctx context.Context, c *node.Call, at place, replica
 	}
 	got, _ := r.Beside.Value.(int64)
 	switch {
+	case node.Answered(r.Beside.Err): // there is no such command, or the user may not call it
+		return r, fmt.Errorf("%w: this Redis refuses what WithReplicas needs, WAIT: %w", errors.ErrUnsupported, r.Beside.Err)
 	case r.Beside.Err != nil:
 		return r, fmt.Errorf("WAIT: %w", r.Beside.Err)
 	case got < int64(replicas):

@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -213,6 +214,8 @@ func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	_, err := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context(), "k")
 	require.ErrorContains(t, err, "WAIT: NOPERM")
 	require.ErrorContains(t, err, "SECURITY.md has the rights")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.NotErrorIs(t, err, redlatch.ErrUnavailable)
 	require.NotErrorIs(t, err, redlatch.ErrNotReplicated)
 	require.NotContains(t, err.Error(), "\n")
 	gone(t, admin, "k")
@@ -301,7 +304,8 @@ func TestUnconfirmedWaiterKeepsNobodyOut(t *testing.T) {
 			cancel()
 			err := <-ended
 			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+			require.ErrorIs(t, err, redlatch.ErrUnavailable)
 			eventually(t, "nothing is left", func() bool { return !m.Exists("k") && !m.Exists("{k}:queue:k") })
 		})
 	}

@@ -51,6 +51,14 @@ type handsOn interface {
 	subscription() *subscription
 }
 
+// ofNodes is a strategy with several nodes, of which some may fail while the others serve.
+type ofNodes interface {
+	strategy
+
+	// onTrouble has told hear of each failure of a node, by its name. told does not block.
+	onTrouble(told func(node string, err error))
+}
+
 // A target is the lock that an operation is about. It does not change once it was given to a strategy.
 type target struct {
 	place
@@ -89,6 +97,8 @@ type acquireReply struct {
 	// Refused.
 	left   time.Duration // what is left of the holder's lease; 0 when unknown
 	holder string        // the token that has the key; empty when unknown
+	// lookWithin is how long may pass until the next look, also where the holder's lease lasts for longer; 0: no matter.
+	lookWithin time.Duration
 
 	// Refused, and a place in the queue was asked for.
 	fresh bool          // the place is new

@@ -71,9 +71,9 @@ type subscription struct {
 	impossible bool // the client cannot have one: waiters poll
 
 	// Set before the first use. They are called by the one goroutine of the subscription.
-	deliver   func(handover) // a lock was handed to this process
-	confirmed func()         // Redis listens; what was published before may be lost
-	degraded  func(error)    // waiting has to do without
+	deliver  func(handover) // a lock was handed to this process
+	changed  func()         // Redis listens, or no longer does; what was published before may be lost
+	degraded func(error)    // waiting has to do without
 
 	mu             sync.Mutex // guards the fields below
 	users          int
@@ -158,6 +158,7 @@ func (s *subscription) run() {
 			asked = ps.Ping(ctx) == nil
 		default:
 			s.markDown()
+			s.changed()
 			_ = ps.Close()
 			pause := reconnectPause
 			if node.Answered(err) {
@@ -205,7 +206,7 @@ func (s *subscription) received(message any) {
 			close(s.ready)
 		}
 		s.mu.Unlock()
-		s.confirmed()
+		s.changed()
 	case *redis.Message:
 		if h, ok := parseHandover(message.Payload); ok {
 			s.deliver(h)

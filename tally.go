@@ -44,6 +44,8 @@ func (a *answer[T]) done() bool { return a.there && a.err == nil }
 type tally[T any] struct {
 	op      string
 	key     string
+	names   []string // of the nodes
+	told    func(node string, err error)
 	quorum  int
 	read    func(i int, r node.Reply) (T, error)
 	calls   []*node.Call // by node
@@ -56,7 +58,7 @@ type tally[T any] struct {
 // about one key reaches a node in order.
 func ask[T any](ctx context.Context, r *redlock, op, key string, call func(i int) *node.Call, read func(i int, r node.Reply) (T, error)) *tally[T] {
 	t := &tally[T]{
-		op: op, key: key, quorum: r.quorum, read: read,
+		op: op, key: key, names: r.names, told: r.told, quorum: r.quorum, read: read,
 		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
 		reports: make(chan *node.Call, len(r.nodes)),
 	}
@@ -88,6 +90,9 @@ func (t *tally[T]) take(c *node.Call) outcome {
 	a.value, a.err = t.read(c.Index, c.Reply())
 	o := outcomeOf(a.err)
 	t.counts[o]++
+	if o == noAnswer && node.Answered(a.err) { // of the others the node has told
+		t.told(t.names[c.Index], a.err)
+	}
 	return o
 }
 
@@ -129,7 +134,7 @@ func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
 
 // fail returns the error that says what each node answered.
 func (t *tally[T]) fail(err error) error {
-	e := &QuorumError{Op: t.op, Key: t.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), err: err}
+	e := &QuorumError{Op: t.op, Key: t.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), names: t.names, err: err}
 	for i := range t.answers {
 		if e.Nodes[i] = t.answers[i].err; !t.answers[i].there {
 			e.Nodes[i] = errNotWaitedFor

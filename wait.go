@@ -15,15 +15,15 @@ import (
 // first attempt was told.
 func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
 	if !e.turns.take(ctx, r.place.key) {
-		return nil, &gaveUp{ctx: node.CtxError(ctx)}
+		return nil, &gaveUp{node.CtxError(ctx), r.last}
 	}
 	defer e.turns.give(r.place.key)
 	var pace pace
-	var trouble error // why the last attempt failed, where not for another owner
 	for {
 		if !sleep(ctx, e.pause(&pace, r, refusal)) {
-			return nil, &gaveUp{node.CtxError(ctx), trouble}
+			return nil, &gaveUp{node.CtxError(ctx), r.last}
 		}
+		asked := e.now()
 		// Every attempt has a token of its own: what an earlier one left is given back by its token
 		// at any time.
 		lock, g, err := e.once(ctx, r)
@@ -31,15 +31,13 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 		case err == nil:
 			return lock, nil
 		case endedBy(ctx, err):
-			return nil, &gaveUp{node.CtxError(ctx), trouble}
+			return nil, e.gaveUp(ctx, r, asked, err)
 		case permanent(err):
 			return nil, err
+		case !errors.Is(err, ErrNotAcquired):
+			e.met(r, err)
 		}
-		trouble = err
-		if errors.Is(err, ErrNotAcquired) {
-			trouble = nil
-		}
-		refusal = g
+		r.last, refusal = err, g
 	}
 }
 
@@ -84,7 +82,11 @@ func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration 
 		}
 		p.holder, p.looks = refusal.holder, 0
 	}
-	d := r.cfg.pause(r.attempts, refusal.left)
+	left := refusal.left
+	if refusal.lookWithin > 0 {
+		left = min(left, refusal.lookWithin)
+	}
+	d := r.cfg.pause(r.attempts, left)
 	if r.cfg.backoff != nil || e.waitlist != nil {
 		return d
 	}

@@ -34,7 +34,8 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = scriptedLocker(t, s).Lock(ctx, "k")
-		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.NotErrorIs(t, err, ErrNotAcquired)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, trouble)
 
@@ -71,7 +72,8 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 		again, cancelAgain := context.WithTimeout(t.Context(), time.Second)
 		defer cancelAgain()
 		_, err = scriptedLocker(t, slow(ErrNotAcquired, trouble)).Lock(again, "k")
-		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.NotErrorIs(t, err, ErrNotAcquired)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, trouble)
 

@@ -41,6 +41,7 @@ type keyQueue struct {
 	ends    time.Time     // when to look for a lease of the holder that has ended; zero: unknown
 	holder  string        // who had the key at the last look
 	still   int           // looks in a row at which it had
+	last    error         // what the last look of any of them met with
 }
 
 // A waitlist is where all waiters of one Locker sit.
@@ -58,7 +59,7 @@ type waitlist struct {
 func newWaitlist(e *engine, s *subscription) *waitlist {
 	b := &waitlist{engine: e, subscription: s, keys: make(map[string]*keyQueue)}
 	s.deliver = b.deliver
-	s.confirmed = b.look
+	s.changed = b.look
 	s.degraded = func(err error) {
 		if hook := e.cfg.hooks.Degraded; hook != nil {
 			hook(Event{Strategy: e.strategy.name(), Err: err})

@@ -60,10 +60,10 @@ func TestWaitersOfALostQueueLookAtOnce(t *testing.T) {
 	b := roomOf(t)
 	first, second, newcomer := seatIn(b, "k", "1"), seatIn(b, "k", "2"), seatIn(b, "k", "3")
 	for _, w := range []*waiter{first, second} {
-		b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute})
+		b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute}, ErrNotAcquired)
 	}
 	require.Zero(t, second.lookAt)
-	b.onReply(first, readClocks(), acquireReply{at: 2, fresh: true, holder: "h", left: time.Minute})
+	b.onReply(first, readClocks(), acquireReply{at: 2, fresh: true, holder: "h", left: time.Minute}, ErrNotAcquired)
 	require.Zero(t, first.lookAt)
 	require.NotZero(t, second.lookAt)
 	require.LessOrEqual(t, time.Until(second.lookAt), time.Duration(0))
@@ -80,7 +80,7 @@ func TestLooksComeAtIntervals(t *testing.T) {
 	const ours, others, theirs = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11", "9b1d4c60-1e0f-4f2a-8a55-6a4c0f3d7e22", "their-token"
 	look := func(holder string, first bool) time.Duration {
 		got := acquireReply{at: 1, holder: holder, first: first, left: time.Minute}
-		b.onReply(w, readClocks(), got)
+		b.onReply(w, readClocks(), got, ErrNotAcquired)
 		return b.interval(w, &cfg, got)
 	}
 	between := func(least, d time.Duration) {
@@ -125,7 +125,7 @@ func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 func TestMessageThatCameIsNotMissed(t *testing.T) {
 	b := roomOf(t)
 	w := seatIn(b, "k", "1")
-	b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute})
+	b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute}, ErrNotAcquired)
 	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
 	b.missed(w)
 	require.Empty(t, b.missing)

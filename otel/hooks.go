@@ -21,6 +21,10 @@ const (
 	outcomeAttribute   = attribute.Key("redlatch.outcome")
 	keyAttribute       = attribute.Key("redlatch.key")
 	fenceAttribute     = attribute.Key("redlatch.fence")
+	ownerAttribute     = attribute.Key("redlatch.owner")
+	causeAttribute     = attribute.Key("redlatch.cause")
+	nodeAttribute      = attribute.Key("redlatch.node")
+	errorAttribute     = attribute.Key("error.type")
 )
 
 var (
@@ -36,13 +40,14 @@ var (
 // recorder keeps the instruments of one Hooks.
 type recorder struct {
 	config
-	wait, hold                                    metric.Float64Histogram
-	grants, refusals, renewals, losses, degrading metric.Int64Counter
+	wait, hold                                              metric.Float64Histogram
+	grants, refusals, renewals, losses, degrading, troubles metric.Int64Counter
+	held                                                    metric.Int64UpDownCounter
 }
 
 // Hooks returns [redlatch.Hooks] that record metrics: histograms of how long was waited for locks
-// and how long they were held, and counters of grants, refusals, renewals, losses and degraded
-// waiting. The package's README lists them. Give them to a constructor of redlatch by
+// and how long they were held, how many are held now, and counters of grants, refusals, renewals, losses, degraded
+// waiting and trouble that was ridden out. The package's README lists them. Give them to a constructor of redlatch by
 // [redlatch.WithHooks], with others by [redlatch.JoinHooks].
 //
 // A hook has no context, so metrics carry no exemplars. The error is redlatch.ErrInvalidOption for
@@ -53,7 +58,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 		return redlatch.Hooks{}, err
 	}
 	r := recorder{config: c}
-	meter := c.meters.Meter(scope)
+	meter := c.meters.Meter(scope, metric.WithInstrumentationVersion(version()))
 	histogram := func(name, text string, buckets metric.HistogramOption) metric.Float64Histogram {
 		h, e := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(text), buckets)
 		err = errors.Join(err, e)
@@ -71,12 +76,16 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	r.renewals = counter("redlatch.lock.renewals", "{renewal}", "Renewals of locks, those by Extend included.")
 	r.losses = counter("redlatch.lock.losses", "{loss}", "Locks that ended before they were released.")
 	r.degrading = counter("redlatch.lock.degraded", "{event}", "Times that waiters began to poll, since Redis does not tell them of their turn.")
-	if err != nil {
+	r.troubles = counter("redlatch.trouble", "{event}", "Failures that were ridden out, by cause and node, once a second for one at most.")
+	held, e := meter.Int64UpDownCounter("redlatch.lock.held", metric.WithUnit("{lock}"), metric.WithDescription("Locks that are held."))
+	if err = errors.Join(err, e); err != nil {
 		return redlatch.Hooks{}, err
 	}
+	r.held = held
 	return redlatch.Hooks{
 		Acquired: func(e redlatch.Event) {
 			at := r.event(e)
+			r.held.Add(context.Background(), 1, at)
 			r.grants.Add(context.Background(), 1, at)
 			r.wait.Record(context.Background(), e.Elapsed.Seconds(), at)
 		},
@@ -85,13 +94,22 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 		RenewFailed: func(e redlatch.Event) { r.renewals.Add(context.Background(), 1, r.ended(e, "renewed")) },
 		Lost: func(e redlatch.Event) {
 			at := r.ended(e, "lost")
+			r.held.Add(context.Background(), -1, r.event(e))
 			r.losses.Add(context.Background(), 1, at)
 			r.hold.Record(context.Background(), e.Elapsed.Seconds(), at)
 		},
 		Released: func(e redlatch.Event) {
+			r.held.Add(context.Background(), -1, r.event(e))
 			r.hold.Record(context.Background(), e.Elapsed.Seconds(), r.ended(e, "released"))
 		},
 		Degraded: func(e redlatch.Event) { r.degrading.Add(context.Background(), 1, r.event(e)) },
+		Trouble: func(e redlatch.Event) {
+			attrs := []attribute.KeyValue{strategyAttribute.String(e.Strategy), causeAttribute.String(e.Cause)}
+			if e.Node != "" {
+				attrs = append(attrs, nodeAttribute.String(e.Node))
+			}
+			r.troubles.Add(context.Background(), 1, r.metricAttributes(e.Key, attrs...))
+		},
 	}, nil
 }
 

@@ -15,13 +15,14 @@ import (
 
 // Locker returns l with a span around each Lock ("lock acquire"), TryLock ("lock try") and Adopt
 // ("lock adopt"), and a histogram of how long they took and how they ended: it counts refusals of
-// TryLock and waits that were given up, of which [Hooks] do not hear. A lock that is lost adds the
-// event "lock lost" to the span in the ctx of the call, while that is recorded; where only Unlock
+// TryLock and waits that were given up, of which [Hooks] do not hear. Each Extend ("lock extend") and Unlock
+// ("lock unlock") of a lock that it returned has a span too, a child of that in the ctx of the call that took the
+// lock. A lock that is lost adds the event "lock lost" to that one, while it is recorded; where only Unlock
 // finds the loss, its error says so.
 //
-// Every call passes through as it came, its ctx with the span as a value. Where a call fails, the
-// status of its span says what is known of the cause without naming key or token. That another
-// owner has the key is no failure of a TryLock.
+// Every call passes through as it came, its ctx with the span as a value, and hooks of its own beside the caller's.
+// Where a call fails, error.type and the status of its span say what is known of the cause without naming key or
+// token. That another owner has the key is no failure, of a TryLock or of a wait that ctx ended.
 //
 // The error is redlatch.ErrInvalidOption where l is nil or an option cannot work, or that of the
 // meter provider.
@@ -33,12 +34,12 @@ func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	if l == nil {
 		return nil, invalid("the Locker is nil")
 	}
-	duration, err := c.meters.Meter(scope).Float64Histogram("redlatch.operation.duration", metric.WithUnit("s"),
+	duration, err := c.meters.Meter(scope, metric.WithInstrumentationVersion(version())).Float64Histogram("redlatch.operation.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time that calls of a Locker took, whatever their outcome."), waits)
 	if err != nil {
 		return nil, err
 	}
-	return &locker{Locker: l, config: c, tracer: c.tracers.Tracer(scope), duration: duration}, nil
+	return &locker{Locker: l, config: c, tracer: c.tracers.Tracer(scope, trace.WithInstrumentationVersion(version())), duration: duration}, nil
 }
 
 // locker passes on what it does not trace.
@@ -52,21 +53,21 @@ type locker struct {
 // Lock is that of the Locker inside, in a span.
 func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	return l.traced(ctx, "acquire", key, func(ctx context.Context) (*redlatch.Lock, error) {
-		return l.Locker.Lock(ctx, key, opts...)
+		return l.Locker.Lock(ctx, key, l.withSpans(ctx, opts)...)
 	})
 }
 
 // TryLock is that of the Locker inside, in a span.
 func (l *locker) TryLock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	return l.traced(ctx, "try", key, func(ctx context.Context) (*redlatch.Lock, error) {
-		return l.Locker.TryLock(ctx, key, opts...)
+		return l.Locker.TryLock(ctx, key, l.withSpans(ctx, opts)...)
 	})
 }
 
 // Adopt is that of the Locker inside, in a span.
 func (l *locker) Adopt(ctx context.Context, key, token string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	return l.traced(ctx, "adopt", key, func(ctx context.Context) (*redlatch.Lock, error) {
-		return l.Locker.Adopt(ctx, key, token, opts...)
+		return l.Locker.Adopt(ctx, key, token, l.withSpans(ctx, opts)...)
 	})
 }
 
@@ -87,14 +88,51 @@ func (l *locker) traced(ctx context.Context, op, key string, call func(context.C
 	case err == nil:
 		span.SetAttributes(fence(lock))
 		l.watch(trace.SpanFromContext(ctx), lock)
-	case op != "try" || ended != notAcquired:
-		status := ended
-		if why := reason(err); why != "" {
-			status += ": " + why
-		}
-		span.SetStatus(codes.Error, status)
+	case !errors.Is(err, redlatch.ErrNotAcquired):
+		span.SetAttributes(errorAttribute.String(outcome(err, "")))
+		span.SetStatus(codes.Error, status(ended, err))
 	}
 	return lock, err
+}
+
+// withSpans returns opts and hooks that make a span of each Extend and Unlock of the lock, as a child of the span
+// in which ctx's call was made. An event tells how long Redis took, so the span is made when it has ended.
+func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlatch.Option {
+	if ctx == nil {
+		return opts
+	}
+	parent := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
+	made := func(op, done string) func(redlatch.Event) {
+		return func(e redlatch.Event) {
+			if e.Renewal || e.Took == 0 {
+				return
+			}
+			now := time.Now()
+			ended := outcome(e.Err, done)
+			attrs := l.spanAttributes(e.Key, operationAttribute.String(op), outcomeAttribute.String(ended), fenceAttribute.Int64(int64(e.Fence)))
+			if e.Owner != "" {
+				attrs = append(attrs, ownerAttribute.String(e.Owner))
+			}
+			_, span := l.tracer.Start(parent, "lock "+op, trace.WithTimestamp(now.Add(-e.Took)), trace.WithAttributes(attrs...))
+			if e.Err != nil {
+				span.SetAttributes(errorAttribute.String(ended))
+				span.SetStatus(codes.Error, status(ended, e.Err))
+			}
+			span.End(trace.WithTimestamp(now))
+		}
+	}
+	return append(opts[:len(opts):len(opts)], redlatch.WithHooks(redlatch.Hooks{
+		Renewed: made("extend", "extended"), RenewFailed: made("extend", "extended"),
+		Released: made("unlock", "released"), Lost: made("unlock", "released"),
+	}))
+}
+
+// status says what is known of a failure.
+func status(ended string, err error) string {
+	if why := reason(err); why != "" {
+		return ended + ": " + why
+	}
+	return ended
 }
 
 // watch adds an event to the caller's span when lock is lost. What it keeps does not reach lock: one

@@ -2,6 +2,7 @@ package redlatchotel
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -13,6 +14,18 @@ import (
 
 // scope is the name under which everything is recorded.
 const scope = "github.com/redlatch/redlatch/otel"
+
+// version returns that of this module in the program, or what stands for none.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(info.Deps, &info.Main) {
+			if m.Path == scope {
+				return m.Version
+			}
+		}
+	}
+	return "(unknown)"
+}
 
 // An Option changes what [Hooks] and [Locker] record and where to.
 type Option func(*config)

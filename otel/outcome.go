@@ -24,10 +24,13 @@ var outcomes = []struct {
 	{redlatch.ErrReleased, "already_released"},
 	{redlatch.ErrNoQuorum, "no_quorum"},
 	{redlatch.ErrNotReplicated, "not_replicated"},
+	{redlatch.ErrUnavailable, unavailable},
 }
 
 // notAcquired is the outcome of a TryLock that another owner refused, which is no failure.
 const notAcquired = "not_acquired"
+
+const unavailable = "unavailable"
 
 // outcome names err in one of few ways, and calls nil done.
 func outcome(err error, done string) string {
@@ -42,12 +45,12 @@ func outcome(err error, done string) string {
 	return "error"
 }
 
-// callOutcome is outcome for a call with ctx, whose end it tells apart. It asks ctx, since the
-// timeout of a dial matches context.DeadlineExceeded too.
+// callOutcome is outcome for a call with ctx, whose end it tells apart, unless Redis was the reason. It asks ctx,
+// since the timeout of a dial matches context.DeadlineExceeded too.
 func callOutcome(ctx context.Context, err error) string {
 	end := ctx.Err()
 	switch {
-	case end == nil || !errors.Is(err, end):
+	case end == nil || !errors.Is(err, end) || errors.Is(err, redlatch.ErrUnavailable):
 		return outcome(err, "granted")
 	case errors.Is(end, context.DeadlineExceeded):
 		return "deadline_exceeded"

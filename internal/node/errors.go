@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -27,16 +28,19 @@ func notDone(err error) error {
 	return &NotDone{err}
 }
 
-// NoReply says that the timeout of a call passed first. Last is why the call, or another one on its node,
-// was sent again, if it was. It is a [net.Error].
+// NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its
+// node, was sent again, if it was. It is a [net.Error].
 type NoReply struct {
 	Within time.Duration
 	Last   error
 }
 
 func (e *NoReply) Error() string {
-	if e.Last == nil {
+	switch {
+	case e.Last == nil:
 		return "no reply within " + e.Within.String()
+	case Answered(e.Last):
+		return "still failing after " + e.Within.String() + ": " + e.Last.Error()
 	}
 	return "no reply within " + e.Within.String() + ": " + e.Last.Error()
 }
@@ -97,6 +101,47 @@ func timedOut(err error) bool {
 // notReady are the words by which Redis says that the same command may succeed a little later.
 var notReady = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients",
+}
+
+// Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or said that
+// it cannot serve anybody now.
+func Unavailable(err error) bool {
+	var network net.Error
+	switch {
+	case errors.As(err, new(*NoReply)), errors.As(err, new(*CutShort)), errors.Is(err, errNoReply), noRoute(err):
+		return true
+	case Answered(err):
+		return retryable(err) || refusesWrites(err) || strings.HasPrefix(spoken(err), "OOM")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return false
+	}
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// Unreachable reports whether err came of connections that could not be made.
+func Unreachable(err error) bool {
+	var no *NoReply
+	return noRoute(err) || errors.As(err, &no) && no.Last != nil && noRoute(no.Last)
+}
+
+// Cause returns what kind of trouble err is, in a word: the first one that Redis said, "timeout", or
+// "connection".
+func Cause(err error) string {
+	var no *NoReply
+	if errors.As(err, &no) && no.Last != nil && Answered(no.Last) {
+		err = no.Last
+	}
+	switch {
+	case Answered(err):
+		word, _, _ := strings.Cut(spoken(err), " ")
+		return word
+	case Unreachable(err):
+		return "connection"
+	case errors.As(err, &no), timedOut(err):
+		return "timeout"
+	}
+	return "connection"
 }
 
 // refusesWrites reports whether the server takes no writes since it cannot save them. A release is tried again

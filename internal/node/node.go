@@ -19,7 +19,8 @@
 //
 // # Mutexes
 //
-// Node.mu is the only one. No command, callback or channel operation that can block runs under it.
+// Node.mu is the only one. No command, callback or channel operation that can block runs under it, so neither
+// may Trouble.
 package node
 
 import (
@@ -55,6 +56,10 @@ const tick = time.Millisecond
 // A Node is one Redis: a server, or whatever a client takes for one. Its methods may be called from
 // many goroutines.
 type Node struct {
+	// Trouble is told of a send that failed and is tried again, and of a call that timed out. It is set before
+	// the first call. It runs under the mutex, and must not block or use the node. Nil: nobody needs to know.
+	Trouble func(error)
+
 	client    redis.UniversalClient
 	pipelined *redis.Client // the client where one server gets everything, else nil
 	most      int           // couriers at once
@@ -272,6 +277,7 @@ func (n *Node) retryLocked(c *Call, err error) {
 	c.place = pausing
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		c.trouble, n.trouble = err, err
+		n.tellLocked(err)
 	}
 	c.pause = min(max(2*c.pause, firstPause), lastPause)
 	// The timer ends by itself, and finds out then whether the call has ended.
@@ -282,6 +288,13 @@ func (n *Node) retryLocked(c *Call, err error) {
 			n.sendLocked(c)
 		}
 	})
+}
+
+// tellLocked reports trouble.
+func (n *Node) tellLocked(err error) {
+	if n.Trouble != nil {
+		n.Trouble(err)
+	}
 }
 
 // watchLocked has the timer look at c at an instant.
@@ -349,6 +362,7 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		if c.trouble == nil {
 			err.Last = n.trouble
 		}
+		n.tellLocked(err)
 		if c.Persist && (!c.Once || !c.unclear && c.place != travelling) {
 			c.heir = true
 			n.postLocked(&Call{

@@ -1,0 +1,307 @@
+package redlatch_test
+
+import (
+	"context"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestHolderIsNamed is rule 35, on every strategy that tells: a refusal and a wait that ctx ended say who has the
+// lock and for how long, in HeldError and in the text. So does Inspect.
+func TestHolderIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			theirs, err := strategy(s.Client(t), longTTL, patience, redlatch.WithOwner("api-7/pid 12"), redlatch.WithoutRenewal())
+			require.NoError(t, err)
+			ours, err := strategy(s.Client(t), patience)
+			require.NoError(t, err)
+			lock := mustLock(t, theirs, "k")
+			require.True(t, strings.HasPrefix(lock.Token(), "api-7/pid 12/"))
+
+			_, refusal := ours.TryLock(t.Context(), "k")
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, vain := ours.Lock(ctx, "k")
+			require.ErrorIs(t, vain, context.DeadlineExceeded)
+			for _, err := range []error{refusal, vain} {
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.NotErrorIs(t, err, redlatch.ErrUnavailable)
+				require.NotContains(t, err.Error(), lock.Token())
+				var held *redlatch.HeldError
+				require.ErrorAs(t, err, &held)
+				require.InDelta(t, time.Hour, held.TTL, float64(time.Minute))
+				if name == "LegacySetNX" { // other clients wrote what it reads
+					require.Empty(t, held.Owner)
+				} else {
+					require.Equal(t, "api-7/pid 12", held.Owner)
+					require.Contains(t, err.Error(), `held by "api-7/pid 12"`)
+				}
+			}
+			st, err := ours.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, "api-7/pid 12", st.Owner)
+			require.NoError(t, lock.Unlock(t.Context()))
+			st, err = ours.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Empty(t, st.Owner)
+		})
+	}
+}
+
+// everyStrategy makes a Locker on one server.
+var everyStrategy = map[string]func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
+	"SetNXPX":     redlatch.NewSetNXPX,
+	"LegacySetNX": redlatch.NewLegacySetNX,
+	"Redlock": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewRedlock([]redis.UniversalClient{c}, opts...)
+	},
+}
+
+// TestOwnerIsHandedOn: the next waiter's owner holds the lock.
+func TestOwnerIsHandedOn(t *testing.T) {
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t), redlatch.WithOwner("first"))
+	lock := mustLock(t, l, "k")
+	next := waitInLine(t, l, "k", redlatch.WithOwner("second one"))
+	require.NoError(t, lock.Unlock(t.Context()))
+	second := <-next
+	require.NotNil(t, second)
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "second one", st.Owner)
+	require.NoError(t, second.Unlock(t.Context()))
+}
+
+// TestOwnerFitsOnALine is rule 20.
+func TestOwnerFitsOnALine(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	for _, name := range []string{"", "two\nlines", strings.Repeat("x", 201), "\x7f"} {
+		_, err := redlatch.NewSetNXPX(client, redlatch.WithOwner(name))
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorContains(t, err, "WithOwner(")
+	}
+	require.NoError(t, mustLock(t, newLocker(t, client, redlatch.WithOwner("Zürich 7: "+strings.Repeat("x", 100))), "k").Unlock(t.Context()))
+}
+
+// TestUnavailableIsNoHolder is rule 33, on every strategy: whatever Redis is in, each call says so.
+func TestUnavailableIsNoHolder(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p, client := behindProxy(t)
+			l, err := strategy(client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal(), longTTL)
+			require.NoError(t, err)
+			lock := locktest.LockSoon(t, l, "k")
+			for fault, strike := range map[string]func(){"hung": p.Silence, "refused": p.Refuse} {
+				strike()
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				_, try := l.TryLock(t.Context(), "k2")
+				_, wait := l.Lock(ctx, "k2")
+				_, adopt := l.Adopt(t.Context(), "k2", "token")
+				_, inspect := l.Inspect(t.Context(), "k2")
+				for call, err := range map[string]error{
+					"TryLock": try, "Lock": wait, "Adopt": adopt, "Inspect": inspect, "Extend": lock.Extend(t.Context(), 2*time.Hour),
+				} {
+					require.ErrorIs(t, err, redlatch.ErrUnavailable, "%s, %s", fault, call)
+					require.NotErrorIs(t, err, redlatch.ErrNotAcquired, "%s, %s", fault, call)
+					require.NotErrorIs(t, err, redlatch.ErrLost, "%s, %s", fault, call)
+					require.NotContains(t, err.Error(), "\n")
+				}
+				cancel()
+				p.Heal()
+			}
+			p.Refuse()
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
+		})
+	}
+}
+
+// TestUnreachableRedisCostsOneOpTimeout is rule 36: an attempt that could not even connect is not waited for twice.
+func TestUnreachableRedisCostsOneOpTimeout(t *testing.T) {
+	t.Parallel()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			client := redis.NewClient(&redis.Options{Addr: free.Addr().String()})
+			t.Cleanup(func() { _ = client.Close() })
+			l, err := strategy(client, redlatch.WithOpTimeout(2*time.Second))
+			require.NoError(t, err)
+			begin := time.Now()
+			_, err = l.TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, redlatch.ErrUnavailable)
+			require.Less(t, time.Since(begin), 3500*time.Millisecond)
+		})
+	}
+}
+
+// TestLossSaysWhy is rule 35, on every strategy.
+func TestLossSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		for loss, c := range map[string]struct {
+			opts   []redlatch.Option
+			strike func(t *testing.T, direct *redis.Client, silence func())
+			want   string
+		}{
+			"deleted": {
+				strike: func(t *testing.T, direct *redis.Client, _ func()) {
+					require.NoError(t, direct.Del(t.Context(), "k").Err())
+				},
+				want: "lock lost.*the key is gone",
+			},
+			"taken": {
+				strike: func(t *testing.T, direct *redis.Client, _ func()) {
+					require.NoError(t, direct.Set(t.Context(), "k", "4102444800", 0).Err())
+				},
+				want: "another owner has",
+			},
+			"silence": {
+				strike: func(_ *testing.T, _ *redis.Client, silence func()) { silence() },
+				want:   `lock lost: expired, not extended since \d\d:\d\d:\d\d\.\d{3}: .*no reply within`,
+			},
+			"a fixed lease": {
+				opts:   []redlatch.Option{redlatch.WithoutRenewal()},
+				strike: func(*testing.T, *redis.Client, func()) {},
+				want:   `lock lost: expired$`,
+			},
+		} {
+			t.Run(name+", "+loss, func(t *testing.T) {
+				t.Parallel()
+				direct, p, client := behindProxy(t)
+				l, err := strategy(client, append(c.opts, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(time.Second))...)
+				require.NoError(t, err)
+				lock := locktest.LockSoon(t, l, "k")
+				c.strike(t, direct, p.Silence)
+				<-lock.Done()
+				require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+				require.NotErrorIs(t, lock.Err(), redlatch.ErrUnavailable)
+				require.Regexp(t, regexp.MustCompile(c.want), lock.Err().Error())
+				require.Same(t, lock.Err(), lock.Err(), "always the same")
+				p.Heal()
+				require.Contains(t, lock.Unlock(t.Context()).Error(), strings.TrimPrefix(lock.Err().Error(), "redlatch: "))
+			})
+		}
+	}
+}
+
+// heard collects events.
+type heard struct {
+	mu     sync.Mutex
+	events []redlatch.Event
+}
+
+func (h *heard) add(e redlatch.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e)
+}
+
+func (h *heard) all() []redlatch.Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]redlatch.Event(nil), h.events...)
+}
+
+// TestWaitThroughAnOutageIsHeardOf is rule 34, on every strategy: it names the cause, and comes once a second.
+func TestWaitThroughAnOutageIsHeardOf(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct, p, client := behindProxy(t)
+			holder, err := strategy(direct, longTTL, patience)
+			require.NoError(t, err)
+			lock := mustLock(t, holder, "k")
+			var h heard
+			l, err := strategy(client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{Trouble: h.add}))
+			require.NoError(t, err)
+			waiting := make(chan struct{})
+			var once sync.Once
+			got := make(chan error, 1)
+			go func() { // ends with its lock
+				_, err := l.Lock(context.Background(), "k", redlatch.WithHooks(redlatch.Hooks{
+					Waiting: func(redlatch.Event) { once.Do(func() { close(waiting) }) },
+				}))
+				got <- err
+			}()
+			<-waiting
+			p.Silence()
+			begin := time.Now()
+			eventually(t, "three of one cause", func() bool { return len(h.all()) >= 3 })
+			require.Greater(t, time.Since(begin), 1500*time.Millisecond, "once a second")
+			for _, e := range h.all() {
+				require.ErrorIs(t, e.Err, redlatch.ErrUnavailable)
+				require.Equal(t, map[string]string{"SetNXPX": "timeout", "LegacySetNX": "timeout", "Redlock": "quorum"}[name], e.Cause)
+				require.Equal(t, strings.ToLower(name), e.Strategy)
+				require.Equal(t, "k", e.Key)
+			}
+			p.Heal()
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.NoError(t, <-got)
+		})
+	}
+}
+
+// TestSilentMinorityIsHeardOf is rule 34: two of five nodes are dead, and every lock is granted all the same.
+func TestSilentMinorityIsHeardOf(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	var h heard
+	l := n.locker(t, true, redlatch.WithHooks(redlatch.Hooks{Trouble: h.add}))
+	dead := make(map[string]bool)
+	for _, p := range n.proxies[:2] {
+		p.Refuse()
+		dead[p.Options().Addr] = true
+	}
+	eventually(t, "both are named", func() bool {
+		lock, err := l.TryLock(t.Context(), "k")
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		named := make(map[string]bool)
+		for _, e := range h.all() {
+			named[e.Node] = true
+		}
+		return err == nil && len(named) == 2
+	})
+	for _, e := range h.all() {
+		require.True(t, dead[e.Node], e.Node)
+		require.Equal(t, "connection", e.Cause)
+	}
+	for _, p := range n.proxies[2:3] {
+		p.Refuse()
+	}
+	_, err := l.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
+	require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	for addr := range dead {
+		require.ErrorContains(t, err, addr)
+	}
+}
+
+// TestHooksOfACallAreAddedToTheLockers: metrics go on where a call has hooks of its own.
+func TestHooksOfACallAreAddedToTheLockers(t *testing.T) {
+	var lockers, call heard
+	l := newLocker(t, redistest.Start(t).Client(t), redlatch.WithHooks(redlatch.Hooks{Acquired: lockers.add}))
+	require.NoError(t, mustLock(t, l, "k", redlatch.WithHooks(redlatch.Hooks{Acquired: call.add})).Unlock(t.Context()))
+	require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+	require.Len(t, lockers.all(), 2)
+	require.Len(t, call.all(), 1)
+}

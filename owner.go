@@ -1,0 +1,53 @@
+package redlatch
+
+import (
+	"unicode"
+
+	"github.com/google/uuid"
+)
+
+// A fresh token is a UUID, or with WithOwner the owner, a slash and a UUID. So whoever can read the token can say
+// who holds the lock.
+
+const (
+	idLength     = 36  // of a UUID as text
+	longestOwner = 200 // bytes
+)
+
+// tokenOf returns a fresh token.
+func tokenOf(owner string, id uuid.UUID) string {
+	if owner == "" {
+		return id.String()
+	}
+	return owner + "/" + id.String()
+}
+
+// minted reports whether token looks like one of tokenOf's, whose holder hands the lock on.
+func minted(token string) bool {
+	at := len(token) - idLength
+	return at >= 0 && uuid.Validate(token[at:]) == nil && (at == 0 || token[at-1] == '/')
+}
+
+// ownerOf returns the owner in a token, or nothing.
+func ownerOf(token string) string {
+	if !minted(token) {
+		return ""
+	}
+	return token[:max(len(token)-idLength-1, 0)]
+}
+
+// checkOwner refuses a name that would not fit on a line.
+func checkOwner(name string) error {
+	switch {
+	case name == "":
+		return invalid("WithOwner(%q): empty", name)
+	case len(name) > longestOwner:
+		return invalid("WithOwner(%q): longer than %d bytes", name, longestOwner)
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) {
+			return invalid("WithOwner(%q): %q cannot be printed", name, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+var update = flag.Bool("update", false, "write testdata/texts.golden anew")
+
+// TestTexts is rule 35: every text that a user can see is in testdata/texts.golden, one line each.
+func TestTexts(t *testing.T) {
+	_, client, _ := oneNode(t)
+	l, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	ctx := context.Background()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	try := func(opts ...Option) error {
+		_, err := l.TryLock(ctx, "k", opts...)
+		return err
+	}
+	expired := func(trouble error, renewing bool, opts ...Option) error {
+		cfg, err := defaults().with(opts)
+		require.NoError(t, err)
+		return (&lease{
+			attempt: &attempt{r: &request{cfg: &cfg}}, trouble: trouble, renewing: renewing, start: instant{mono: at},
+		}).expiredLocked()
+	}
+	unavailable := func(err error) error { return wrap("lock", "k", err) }
+	quorum := &QuorumError{
+		Op: "acquire", Key: "app:k", Need: 2, names: []string{"10.0.0.1:6379", "10.0.0.2:6379", "node 2"},
+		Nodes: []error{nil, &node.NoReply{Within: time.Second}, errNotWaitedFor}, err: ErrNoQuorum,
+	}
+	refused := &QuorumError{
+		Op: "acquire", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{ErrNotAcquired}, err: ErrNotAcquired,
+	}
+	loading := redisError("LOADING Redis is loading the dataset in memory")
+	_, adopted := l.Adopt(ctx, "k", "stranger")
+	legacy, err := NewLegacySetNX(client)
+	require.NoError(t, err)
+	_, redlockless := NewRedlock(nil)
+	_, twice := NewRedlock([]redis.UniversalClient{client, client})
+	_, nobody := NewSetNXPX(nil)
+	_, alone := NewMigration(l, nil)
+	_, one := NewMigration(l, l)
+	_, same := NewMigration(l, legacy)
+	_, empty := l.Lock(ctx, "")
+	_, none := l.Lock(nil, "k") //nolint:staticcheck // what a caller may do
+	_, register := l.Lock(ctx, "redlatch:fence")
+	_, tokenOfALocker := NewSetNXPX(client, WithToken("job-7"))
+	_, serverTime := NewSetNXPX(client, WithServerTime())
+	_, replicas := NewLegacySetNX(client, WithReplicas(1, time.Second))
+	_, noToken := l.Adopt(ctx, "k", "")
+	_, otherToken := l.Adopt(ctx, "k", "a", WithToken("b"))
+	lock := granted(t, l)
+	unlocked := lock.Unlock(ctx)
+	require.NoError(t, unlocked)
+
+	var b strings.Builder
+	for _, c := range []struct {
+		what string
+		err  error
+	}{
+		{"refused", unavailable(heldBy(acquireReply{}, ErrNotAcquired))},
+		{"refused by an owner", unavailable(heldBy(acquireReply{holder: tokenOf("api-7/pid 12", [16]byte{1})}, ErrNotAcquired))},
+		{"refused by a quorum", unavailable(heldBy(acquireReply{left: time.Second}, refused))},
+		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
+		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(acquireReply{holder: tokenOf("api-7", [16]byte{1})}, ErrNotAcquired)})},
+		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errUnanswered})},
+		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &node.NoReply{Within: time.Second}})},
+		{"no reply", unavailable(&node.NoReply{Within: time.Second})},
+		{"no reply after trouble", unavailable(&node.NoReply{Within: time.Second, Last: errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")})},
+		{"still failing", unavailable(&node.NoReply{Within: time.Second, Last: node.Explain(loading)})},
+		{"cut short", unavailable(&node.CutShort{Ctx: context.Canceled, Trouble: errors.New("EOF")})},
+		{"full", unavailable(node.Explain(redisError("OOM command not allowed when used memory > 'maxmemory'.")))},
+		{"a replica", unavailable(node.Explain(redisError("READONLY You can't write against a read only replica.")))},
+		{"cannot save", unavailable(node.Explain(redisError("MISCONF Redis is configured to save RDB snapshots")))},
+		{"other data", unavailable(node.Explain(redisError("WRONGTYPE Operation against a key holding the wrong kind of value")))},
+		{"forbidden", unavailable(node.Explain(redisError("NOPERM this user has no permissions to run the 'evalsha' command")))},
+		{"no password", unavailable(node.Explain(redisError("NOAUTH Authentication required.")))},
+		{"a proxy that shards", unavailable(node.Explain(redisError("CROSSSLOT Keys in request don't hash to the same slot")))},
+		{"no quorum", unavailable(quorum)},
+		{"too slow", unavailable(errSlow)},
+		{"lost, gone", wrap("extend", "k", errDeleted)},
+		{"lost, taken", wrap("extend", "k", errTaken)},
+		{"lost, gone or taken", wrap("unlock", "k", errNotOurs)},
+		{"lost, overwritten", wrap("extend", "k", errOverwritten)},
+		{"lost, a fixed lease", wrap("unlock", "k", expired(nil, false, WithoutRenewal()))},
+		{"lost, trouble", wrap("unlock", "k", expired(&node.NoReply{Within: time.Second}, true))},
+		{"lost, in silence", wrap("unlock", "k", expired(nil, true))},
+		{"lost, a paused process", wrap("unlock", "k", expired(nil, false))},
+		{"lost, adopted too late", adopted},
+		{"max hold", wrap("unlock", "k", ErrMaxHold)},
+		{"released before", lock.Unlock(ctx)},
+		{"not replicated", unavailable(fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, 0, 1, time.Second))},
+		{"an odd reply", unavailable(oddReply(acquireScript, "what"))},
+		{"TTL", try(WithTTL(0))},
+		{"max hold below", try(WithMaxHold(-time.Second))},
+		{"op timeout", try(WithOpTimeout(0))},
+		{"backoff", try(WithBackoff(nil))},
+		{"token", try(WithToken(""))},
+		{"drift", try(WithDrift(1))},
+		{"drift, no number", try(WithDrift(math.NaN()))},
+		{"owner", try(WithOwner(""))},
+		{"owner on two lines", try(WithOwner("a\nb"))},
+		{"owner too long", try(WithOwner(strings.Repeat("x", 201)))},
+		{"replicas", try(WithReplicas(0, time.Second))},
+		{"replicas, read timeout", try(WithReplicas(1, 5*time.Second))},
+		{"no option", try(nil)},
+		{"token of a Locker", tokenOfALocker},
+		{"server time", serverTime},
+		{"replicas of LegacySetNX", replicas},
+		{"no key", empty},
+		{"no ctx", none},
+		{"the register", register},
+		{"no clients", redlockless},
+		{"one client twice", twice},
+		{"no client", nobody},
+		{"no Locker", alone},
+		{"one Locker", one},
+		{"one place", func() error { _, err := mustMigrate(t, l, legacy, same).TryLock(ctx, "k"); return err }()},
+		{"no token", noToken},
+		{"another token", otherToken},
+		{"extension", lock.Extend(ctx, 0)},
+		{"extension without ctx", lock.Extend(nil, time.Second)}, //nolint:staticcheck // what a caller may do
+		{"do without a Locker", Do(ctx, nil, "k", func(context.Context, *Lock) error { return nil })},
+		{"do nothing", Do(ctx, l, "k", nil)},
+		{"a line break", wrap("lock", "two\nlines", errors.New("one\ntwo"))},
+	} {
+		require.Error(t, c.err, c.what)
+		require.NotContains(t, c.err.Error(), "\n", c.what)
+		fmt.Fprintf(&b, "%s: %s\n", c.what, c.err)
+	}
+	const golden = "testdata/texts.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(b.String()), 0o600))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), b.String(), "if it is meant: go test -run TestTexts . -update")
+}
+
+// redisError is an answer of Redis.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+
+func (redisError) RedisError() {}
+
+func mustMigrate(t *testing.T, from, to Locker, err error) Locker {
+	t.Helper()
+	require.NoError(t, err)
+	m, err := NewMigration(from, to)
+	require.NoError(t, err)
+	return m
+}
