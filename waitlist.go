@@ -3,7 +3,7 @@ package redlatch
 import (
 	"context"
 	crand "crypto/rand"
-	"encoding/binary"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -53,11 +53,14 @@ type waitlist struct {
 
 	mu      sync.Mutex // guards the fields below, and what is in them
 	keys    map[string]*keyQueue
-	missing string // the entry of a waiter that has found its lock before the message came
+	missing string        // the entry of a waiter that has found its lock before the message came
+	numbers *rand.ChaCha8 // of places: nobody can guess them, and they cost no system call
 }
 
 func newWaitlist(e *engine, s *subscription) *waitlist {
-	b := &waitlist{engine: e, subscription: s, keys: make(map[string]*keyQueue)}
+	var seed [32]byte
+	_, _ = crand.Read(seed[:]) // it never fails
+	b := &waitlist{engine: e, subscription: s, keys: make(map[string]*keyQueue), numbers: rand.NewChaCha8(seed)}
 	s.deliver = b.deliver
 	s.changed = b.look
 	s.degraded = func(err error) {
@@ -71,12 +74,10 @@ func newWaitlist(e *engine, s *subscription) *waitlist {
 // enter seats a waiter, who must leave. asked is a moment before anything is sent for it. polls says that
 // its process cannot be told of its turn.
 func (b *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
-	w := &waiter{
-		key: p.key, token: p.token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1),
-		entry: entry(p.ttl, polls, b.subscription.channel, placeNumber(), p.token),
-	}
+	w := &waiter{key: p.key, token: p.token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	w.entry = entry(p.ttl, polls, b.subscription.channel, b.numbers.Uint64(), p.token)
 	in := b.keys[w.key]
 	if in == nil {
 		in = &keyQueue{asked: asked, looked: time.Now()}
@@ -84,13 +85,6 @@ func (b *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
 	}
 	in.waiters = append(in.waiters, w)
 	return w
-}
-
-// placeNumber returns a number that nobody can guess.
-func placeNumber() uint64 {
-	var b [8]byte
-	_, _ = crand.Read(b[:]) // it never fails
-	return binary.NativeEndian.Uint64(b[:])
 }
 
 // leave takes w out of its room, and has the next one look from now on. Nothing is delivered to w
