@@ -89,10 +89,11 @@ func (r *request) target(token string) target {
 
 // ttl returns how long a lease to ask for.
 func (r *request) ttl() time.Duration {
+	ttl := max(r.cfg.ttl, (r.cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
 	if r.cfg.maxHold > 0 {
-		return min(r.cfg.ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
+		ttl = min(ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
 	}
-	return r.cfg.ttl
+	return ttl
 }
 
 // TryLock makes one attempt.
@@ -235,7 +236,7 @@ func (a *attempt) giveUp(ctx context.Context, err error) {
 // while its ctx lasts; the release goes on without it. What cannot be reached ends with its TTL. With a token
 // that the caller chose, only what was handed to the place is released.
 func (a *attempt) undo(ctx context.Context, entry string) error {
-	_, err := a.engine.strategy.release(ctx, &releaseParams{a.params.target, entry, a.params.callerToken})
+	_, err := a.engine.strategy.release(ctx, &releaseParams{target: a.params.target, entry: entry, onlyHanded: a.params.callerToken})
 	return err
 }
 

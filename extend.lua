@@ -1,10 +1,11 @@
--- Makes a lock last longer, if the token still holds it. It never shortens a lease.
+-- Makes a lock last longer, if the token still holds it. It never shortens a lease, but where it is told to.
 --
 -- KEYS[1] the lock
 -- KEYS[2] the fence register, to adopt the lock; absent: to renew it
 -- KEYS[3] the lock's queue, likewise
 -- ARGV[1] token
 -- ARGV[2] TTL, ms
+-- ARGV[3] set: the lock lasts for the TTL and no longer
 --
 -- 0: nobody holds it. -1: another token does. Else it lasts for the TTL or longer: the new fence to adopt, 1 to
 -- renew.
@@ -32,7 +33,7 @@ if KEYS[2] then -- as acquire.lua has it
   end
   redis.pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)
 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+if ARGV[3] or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 return fence

@@ -15,6 +15,8 @@ import (
 //	   └────> held ──> lost ──┐             an adopter may rely on the token
 //	             │            │
 //	             └────────────┴──> releasing ──> over
+//	                                   │           ↑
+//	                                   └──> kept ──┘   WithMinHold: the key stays, though nobody holds the lock
 //
 // Commands that outlive their callers read it. Only attempt and lease change it.
 type lockState struct {
@@ -31,6 +33,7 @@ const (
 	held      // granted
 	lost      // ended without Unlock
 	releasing // Unlock was called
+	kept      // it was released, and its key lasts until WithMinHold has passed
 	over      // and its release has come back, or none was sent
 )
 

@@ -16,6 +16,7 @@ type lease struct {
 	fence    uint64
 
 	granted instant        // when the granted request was made
+	told    instant        // when its reply was there
 	running sync.WaitGroup // extensions in flight; none starts once err is set
 
 	mu        sync.Mutex         // guards the fields below
@@ -38,7 +39,7 @@ func (l *lease) begin(start instant, length time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fresh = &Lock{lease: l}
-	l.granted, l.start = start, start
+	l.granted, l.start, l.told = start, start, l.engine.now()
 	l.state.become(held)
 	l.prolongLocked(start, length)
 	l.timer = time.AfterFunc(l.nextLocked(), l.tick)
@@ -161,7 +162,7 @@ func (l *lease) giveUpPlace() {
 // for both. What a lost lease leaves of a token that the caller chose may be another handle's.
 func (l *lease) release(ctx context.Context) error {
 	l.mu.Lock()
-	if l.state.is(releasing) || l.state.is(over) {
+	if l.state.is(releasing) || l.state.is(kept) || l.state.is(over) {
 		l.mu.Unlock()
 		return ErrReleased
 	}
@@ -175,12 +176,16 @@ func (l *lease) release(ctx context.Context) error {
 	l.reportLoss(before, ended)
 
 	begin := l.engine.now()
+	var keep time.Duration
 	var err error
 	if ended == nil || !l.params.callerToken {
 		p := &releaseParams{target: l.params.target}
 		if ended != nil {
 			p.entry = l.params.entry // the lock may have expired with it
+		} else {
+			p.keep = l.toKeep()
 		}
+		keep = p.keep
 		var wanted bool
 		wanted, err = l.engine.strategy.release(detached(ctx), p)
 		if wanted {
@@ -188,7 +193,12 @@ func (l *lease) release(ctx context.Context) error {
 		}
 	}
 	took := l.engine.now().since(begin)
-	l.state.become(over)
+	if keep > 0 && err == nil {
+		l.state.become(kept)
+		time.AfterFunc(keep, l.handOnLater)
+	} else {
+		l.state.become(over)
+	}
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {
 		err = nil // by the release that followed a late acquire
 	}
@@ -203,6 +213,22 @@ func (l *lease) release(ctx context.Context) error {
 		l.fire(l.r.cfg.hooks.Released, e)
 	}
 	return err
+}
+
+// toKeep returns for how long the key is to last though the lock was released, see WithMinHold; 0: not at all.
+// It is counted from the reply: the grant was earlier.
+func (l *lease) toKeep() time.Duration {
+	left := l.r.cfg.minHold - l.engine.now().since(l.told)
+	if left <= 0 {
+		return 0
+	}
+	return max(left.Truncate(time.Millisecond), time.Millisecond)
+}
+
+// handOnLater hands on a lock whose key was kept, or has just expired.
+func (l *lease) handOnLater() {
+	l.state.become(over)
+	_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: l.params.target, entry: l.params.entry, ended: true})
 }
 
 // doneChan returns the channel that is closed when the lease ends.

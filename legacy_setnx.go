@@ -91,6 +91,9 @@ type legacySetNX struct {
 func (s *legacySetNX) name() string { return "legacysetnx" }
 
 func (s *legacySetNX) check(cfg *config) error {
+	if cfg.minHold > 0 {
+		return invalid("WithMinHold(%v): %s counts whole seconds", cfg.minHold, s.name())
+	}
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
 	return refuseReplicas(s, cfg)
 }

@@ -97,6 +97,14 @@ func adoptCall(p *acquireParams) *node.Call {
 	return c
 }
 
+// keepCall lets the lock last for a time and no longer.
+func keepCall(t *target, ttl time.Duration) *node.Call {
+	ms := ttl.Milliseconds()
+	c := node.Eval(extendScript, 1, &t.key, &t.token, &ms)
+	c.Append("exactly")
+	return t.persist(c, t.callerToken)
+}
+
 // readExtend reads what extend.lua and quorum_extend.lua answer.
 func readExtend(r node.Reply) (fence uint64, err error) {
 	answer, err := compared(extendScript, r)
@@ -120,6 +128,14 @@ func readRelease(r node.Reply) (answer int64, err error) {
 	answer, err = compared(releaseScript, r)
 	if r.Resent && errors.Is(err, ErrLost) {
 		err = nil // an earlier send, whose reply was lost, has released it
+	}
+	return answer, err
+}
+
+// readKept reads what extend.lua answers to keepCall.
+func readKept(r node.Reply) (answer int64, err error) {
+	if answer, err = readRelease(r); answer < 0 {
+		return 0, errTaken
 	}
 	return answer, err
 }

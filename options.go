@@ -14,6 +14,7 @@ type config struct {
 	ttl       time.Duration
 	renew     bool
 	maxHold   time.Duration // 0: no limit
+	minHold   time.Duration // 0: none
 	opTimeout time.Duration // 0: from the TTL
 	backoff   func(attempt int) time.Duration
 	noQueue   bool
@@ -42,6 +43,9 @@ func (cfg config) with(opts []Option) (config, error) {
 		if err := opt(&cfg); err != nil {
 			return cfg, err
 		}
+	}
+	if cfg.maxHold > 0 && cfg.minHold > cfg.maxHold {
+		return cfg, invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
 	}
 	return cfg, nil
 }
@@ -98,6 +102,21 @@ func WithMaxHold(d time.Duration) Option {
 			return invalid("WithMaxHold(%v): below 1ms", d)
 		}
 		cfg.maxHold = d
+		return nil
+	}
+}
+
+// WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes.
+// Use it for a job that several processes start at the same time: one that ends at once is not run again by the
+// next. The TTL is at least d. Unlock lets the key last until d has passed, and then a waiter gets the lock. For
+// the caller the lock has ended when Unlock returns. A lock that is lost is not kept. The default is 0; the least
+// is 1 ms. LegacySetNX refuses it.
+func WithMinHold(d time.Duration) Option {
+	return func(cfg *config) error {
+		if d < time.Millisecond {
+			return invalid("WithMinHold(%v): below 1ms", d)
+		}
+		cfg.minHold = min(d, longest)
 		return nil
 	}
 }

@@ -301,8 +301,18 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 
 // release gives the lock back on all nodes.
 func (r *redlock) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
-	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call { return quorumReleaseCall(&p.target) },
-		func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
+	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call {
+		if p.keep > 0 {
+			return keepCall(&p.target, p.keep)
+		}
+		return quorumReleaseCall(&p.target)
+	},
+		func(_ int, reply node.Reply) (int64, error) {
+			if p.keep > 0 {
+				return readKept(reply)
+			}
+			return readRelease(reply)
+		})
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
 	case t.count(yes) >= r.quorum:

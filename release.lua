@@ -7,8 +7,9 @@
 -- KEYS[3] the lock's queue; absent: nobody queues
 -- ARGV[1] token; empty to release nothing
 -- ARGV[2] "cluster" where the answer of PUBLISH does not tell whether the process is there; else absent or empty
--- ARGV[3] the entry of the token, to take it out of the queue; absent: it has none
--- ARGV[4] set: release only what was handed to that entry and nobody else has acquired by the token since
+-- ARGV[3] the entry of the token, to take it out of the queue; absent or empty: it has none
+-- ARGV[4] "handed": release only what was handed to that entry and nobody else has acquired by the token since;
+--         "free": hand the lock on also where nobody holds it
 --
 -- 1: released. 0: the token does not hold it, and whatever is there was left alone. -1: released, but
 -- whoever is next could not be told, since PUBLISH is forbidden.
@@ -25,14 +26,15 @@ local call, pcall = redis.call, redis.pcall
 local queue, cluster = KEYS[3], ARGV[2] == 'cluster'
 
 -- A queue of another type is none: it must not keep a lock from being released.
-if queue and ARGV[3] then
-  local score = ARGV[4] and pcall('ZSCORE', queue, ARGV[3])
+if queue and (ARGV[3] or '') ~= '' then
+  local score = ARGV[4] == 'handed' and pcall('ZSCORE', queue, ARGV[3])
   pcall('ZREM', queue, ARGV[3])
-  if ARGV[4] and score ~= '0' then
+  if score and score ~= '0' or ARGV[4] == 'handed' and not score then
     return 0
   end
 end
-if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then
+local holder = ARGV[1] ~= '' and call('GET', KEYS[1])
+if holder ~= ARGV[1] and (holder or ARGV[1] == '' or ARGV[4] ~= 'free') then
   return 0
 end
 local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}

@@ -97,7 +97,7 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 		if !p.callerToken {
 			p.state.undone.Store(true)
 		}
-		s.node.Post(detached(ctx), s.passOnCall(&releaseParams{p.target, p.entry, p.callerToken}))
+		s.node.Post(detached(ctx), s.passOnCall(&releaseParams{target: p.target, entry: p.entry, onlyHanded: p.callerToken}))
 	})
 }
 
@@ -119,6 +119,10 @@ func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 }
 
 func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+	if p.keep > 0 {
+		_, err := readKept(s.node.Do(ctx, keepCall(&p.target, p.keep)))
+		return false, err
+	}
 	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(p)))
 	if answer < 0 {
 		s.channel.degrade(&s.channel.publishRefused, errNoPublish)
@@ -132,14 +136,16 @@ func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
 	switch {
 	case s.kind == cluster:
 		c.Append("cluster")
-	case p.entry != "":
+	case p.entry != "" || p.ended:
 		c.Append("")
 	}
-	if p.entry != "" {
+	switch {
+	case p.onlyHanded:
+		c.Append(p.entry, "handed")
+	case p.ended:
+		c.Append(p.entry, "free")
+	case p.entry != "":
 		c.Append(p.entry)
-		if p.onlyHanded {
-			c.Append("handed")
-		}
 	}
 	return p.persist(c, p.callerToken && !p.onlyHanded)
 }

@@ -85,6 +85,9 @@ type releaseParams struct {
 	target
 	entry      string // the place in the queue to give up; empty: none
 	onlyHanded bool   // release only what was handed to that place, since the token may hold the key for another
+
+	keep  time.Duration // do not release, but let the key last for so long and no longer; 0: release
+	ended bool          // the key may have expired since it was kept: hand on all the same
 }
 
 // acquireReply is what is known after an acquire.

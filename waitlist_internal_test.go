@@ -135,3 +135,24 @@ func TestMessageThatCameIsNotMissed(t *testing.T) {
 	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
 	require.Empty(t, b.missing, "it came a little later")
 }
+
+// TestKeptLockIsHandedOnThoughItHasExpired is rule 37: the key may expire a moment before the process hands it on. A
+// release of any other kind finds nothing then.
+func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	holder, _, w := queueing(t, made)
+	m.Del("k")
+	p := &releaseParams{target: holder.lease.params.target}
+	s := made.(*engine).strategy
+	_, err = s.release(t.Context(), p)
+	require.ErrorIs(t, err, ErrLost)
+	require.False(t, m.Exists("k"))
+	p.ended = true
+	_, err = s.release(t.Context(), p)
+	require.NoError(t, err)
+	value, err := m.Get("k")
+	require.NoError(t, err)
+	require.Equal(t, w.token, value)
+}

@@ -1,0 +1,176 @@
+package redlatch_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// holding are the strategies that can keep a lock after Unlock.
+var holding = map[string]func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
+	"SetNXPX": everyStrategy["SetNXPX"], "Redlock": everyStrategy["Redlock"],
+}
+
+// TestMinHoldKeepsOthersOut is rule 37: until it has passed since the grant, whether the lock is released at once
+// or late, by the Locker's default or by an option of the call, with a fresh token or a chosen one.
+func TestMinHoldKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	const hold = 700 * time.Millisecond
+	for name, strategy := range holding {
+		for token, opts := range map[string][]redlatch.Option{"": nil, ", a chosen token": {redlatch.WithToken("job-7")}} {
+			t.Run(name+token, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t)
+				l, err := strategy(s.Client(t), patience, redlatch.WithMinHold(hold))
+				require.NoError(t, err)
+				others, err := strategy(s.Client(t), patience)
+				require.NoError(t, err)
+				begin := time.Now()
+				lock := mustLock(t, l, "k", opts...)
+				require.NoError(t, lock.Unlock(t.Context()))
+				require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
+				require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
+				next, err := others.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(begin), hold)
+				require.NoError(t, next.Unlock(t.Context()))
+				gone(t, s.Client(t), "k")
+
+				lock = mustLock(t, l, "late", opts...)
+				<-time.After(hold)
+				require.NoError(t, lock.Unlock(t.Context()))
+				require.Zero(t, s.Client(t).Exists(t.Context(), "late").Val(), "released at once")
+			})
+		}
+	}
+}
+
+// TestMinHoldHandsOnWhenItEnds is rule 37: the next waiter is handed the lock then, and does not have to find it free.
+func TestMinHoldHandsOnWhenItEnds(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := newLocker(t, s.Client(t))
+	lock := mustLock(t, l, "k", redlatch.WithMinHold(700*time.Millisecond))
+	next := waitInLine(t, l, "k")
+	require.NoError(t, lock.Unlock(t.Context()))
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, lock.Token(), st.Token, "kept")
+	second := <-next
+	require.NotNil(t, second)
+	require.Greater(t, second.Fence(), lock.Fence())
+	require.NoError(t, second.Unlock(t.Context()))
+	onlyFences(t, s.Client(t))
+}
+
+// TestMinHoldOutlastsACrash is rule 37: the TTL is as long at least.
+func TestMinHoldOutlastsACrash(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range holding {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			l, err := strategy(s.Client(t), patience, redlatch.WithTTL(time.Second), redlatch.WithMinHold(time.Hour))
+			require.NoError(t, err)
+			mustLock(t, l, "k")
+			require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 59*time.Minute)
+		})
+	}
+}
+
+// TestMinHoldLeavesTheNextOwnerAlone is rules 7 and 37: a lock that was lost is not kept, and neither Unlock nor
+// the end of the hold touches what another owner got meanwhile.
+func TestMinHoldLeavesTheNextOwnerAlone(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range holding {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			admin := s.Client(t)
+			l, err := strategy(s.Client(t), patience, redlatch.WithMinHold(500*time.Millisecond))
+			require.NoError(t, err)
+			steal := func() { require.NoError(t, admin.Set(t.Context(), "k", "another", time.Hour).Err()) }
+			lock := mustLock(t, l, "k")
+			steal()
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+			require.NoError(t, admin.Del(t.Context(), "k").Err())
+
+			lock = mustLock(t, l, "k")
+			require.NoError(t, lock.Unlock(t.Context()))
+			steal()
+			end := mustLock(t, l, "other") // its hold ends later
+			require.NoError(t, end.Unlock(t.Context()))
+			eventually(t, "the holds have ended", func() bool { return admin.Exists(t.Context(), "other").Val() == 0 })
+			require.Equal(t, "another", admin.Get(t.Context(), "k").Val())
+			require.Greater(t, admin.PTTL(t.Context(), "k").Val(), 59*time.Minute)
+		})
+	}
+}
+
+// TestMinHoldSurvivesLostReplies is rules 3 and 37: the release is sent again, and the key is kept all the same.
+func TestMinHoldSurvivesLostReplies(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range holding {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct, p, client := behindProxy(t)
+			l, err := strategy(client, patience, redlatch.WithMinHold(time.Minute))
+			require.NoError(t, err)
+			lock := mustLock(t, l, "k")
+			p.LoseReplies(1, "evalsha")
+			require.NoError(t, lock.Unlock(t.Context()))
+			left := direct.PTTL(t.Context(), "k").Val()
+			require.Greater(t, left, 50*time.Second)
+			require.LessOrEqual(t, left, time.Minute)
+		})
+	}
+}
+
+// TestTickOfManyInstancesRunsOnce is rule 37: five instances start a job at each tick, and the job ends at once.
+func TestTickOfManyInstancesRunsOnce(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for ticks := 0; ticks < 5; {
+		runs := make(chan int, 5)
+		done := make(chan error, 5)
+		begin := time.Now()
+		for i := range 5 {
+			l := newLocker(t, s.Client(t), redlatch.WithMinHold(400*time.Millisecond))
+			go func() { // ends with its attempt
+				<-time.After(time.Duration(i) * 30 * time.Millisecond) // clocks differ
+				lock, err := l.TryLock(context.Background(), "job")
+				if err == nil {
+					runs <- i
+					err = lock.Unlock(context.Background())
+				}
+				done <- err
+			}()
+		}
+		for range 5 {
+			if err := <-done; err != nil {
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			}
+		}
+		if time.Since(begin) < 390*time.Millisecond { // else the machine was too busy, and the hold had ended
+			require.Len(t, runs, 1)
+			ticks++
+		}
+		eventually(t, "the hold has ended", func() bool { return s.Client(t).Exists(t.Context(), "job").Val() == 0 })
+	}
+}
+
+// TestMinHoldFitsItsLock is rule 20.
+func TestMinHoldFitsItsLock(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	_, err := redlatch.NewSetNXPX(client, redlatch.WithMinHold(0))
+	require.ErrorContains(t, err, "WithMinHold(0s): below 1ms")
+	_, err = redlatch.NewSetNXPX(client, redlatch.WithMinHold(time.Minute), redlatch.WithMaxHold(time.Second))
+	require.ErrorContains(t, err, "WithMinHold(1m0s): longer than WithMaxHold(1s)")
+	_, err = redlatch.NewLegacySetNX(client, redlatch.WithMinHold(time.Second))
+	require.ErrorContains(t, err, "WithMinHold(1s): legacysetnx counts whole seconds")
+}
