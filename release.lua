@@ -27,9 +27,10 @@ local queue, cluster = KEYS[3], ARGV[2] == 'cluster'
 
 -- A queue of another type is none: it must not keep a lock from being released.
 if queue and (ARGV[3] or '') ~= '' then
-  local score = ARGV[4] == 'handed' and pcall('ZSCORE', queue, ARGV[3])
+  local handed = ARGV[4] == 'handed'
+  local score = handed and pcall('ZSCORE', queue, ARGV[3])
   pcall('ZREM', queue, ARGV[3])
-  if score and score ~= '0' or ARGV[4] == 'handed' and not score then
+  if handed and score ~= '0' then
     return 0
   end
 end

@@ -12,7 +12,7 @@ var ends = []mutant{
 	},
 	{
 		name: "release without compare", rule: "7", file: "release.lua",
-		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
+		old:   `if holder ~= ARGV[1] and (holder or ARGV[1] == '' or ARGV[4] ~= 'free') then`,
 		new:   `if false then`,
 		tests: conformance + "after expiry",
 	},

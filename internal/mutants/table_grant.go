@@ -31,8 +31,8 @@ var grants = []mutant{
 	},
 	{
 		name: "release compares a prefix of the token", rule: "1, 7", file: "release.lua",
-		old:   `if ARGV[1] == '' or call('GET', KEYS[1]) ~= ARGV[1] then`,
-		new:   `if string.sub(call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then`,
+		old:   `if holder ~= ARGV[1] and (holder`,
+		new:   `if string.sub(holder or '', 1, #ARGV[1]) ~= ARGV[1] and (holder`,
 		tests: conformance + "a token is compared whole",
 	},
 	{
@@ -124,7 +124,7 @@ var grants = []mutant{
 	},
 	{
 		name: "Extend shortens the lease in Redis", rule: "4", file: "extend.lua",
-		old:   `if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
+		old:   `if ARGV[3] or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
 		new:   `if true then`,
 		tests: conformance + "Extend lengthens",
 	},
@@ -152,8 +152,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a late acquire releases the lock with its place although the caller chose the token", rule: "4", file: "set_nx_px.go",
-		old:   `&releaseParams{p.target, p.entry, p.callerToken}`,
-		new:   `&releaseParams{p.target, p.entry, false}`,
+		old:   `entry: p.entry, onlyHanded: p.callerToken}`,
+		new:   `entry: p.entry}`,
 		tests: "TestLateAcquireOfAChosenTokenIsLeft",
 	},
 	{

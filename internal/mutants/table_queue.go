@@ -107,8 +107,8 @@ var queues = []mutant{
 	},
 	{
 		name: "a token's next waiter has the place of its last", rule: "17", file: "waitlist.go",
-		old:   `binary.NativeEndian.Uint64(b[:])`,
-		new:   `uint64(len(b)) + uint64(binary.MaxVarintLen16)`,
+		old:   `b.numbers.Uint64(), p.token)`,
+		new:   `7, p.token)`,
 		tests: "TestNextWaiterWithAToken",
 	},
 	{
@@ -121,8 +121,8 @@ var queues = []mutant{
 	},
 	{
 		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "engine.go",
-		old:   `&releaseParams{a.params.target, entry, a.params.callerToken}`,
-		new:   `&releaseParams{a.params.target, entry, false}`,
+		old:   `entry: entry, onlyHanded: a.params.callerToken}`,
+		new:   `entry: entry}`,
 		tests: "TestWaiterWithAChosenToken",
 	},
 	{

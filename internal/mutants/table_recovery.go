@@ -76,13 +76,13 @@ var recoveries = []mutant{
 	},
 	{
 		name: "what was handed to a chosen token whose waiter left is kept", rule: "26", file: "release.lua",
-		old:   `if ARGV[4] and score ~= '0' then`,
-		new:   `if ARGV[4] then`,
+		old:   `if handed and score ~= '0' then`,
+		new:   `if handed then`,
 		tests: "TestWhatWasHandedToAChosenToken",
 	},
 	{
 		name: "what was not handed to a chosen token is released with its place", rule: "4, 26", file: "release.lua",
-		old:   `if ARGV[4] and score ~= '0' then`,
+		old:   `if handed and score ~= '0' then`,
 		new:   `if false then`,
 		tests: "TestWhatWasHandedToAChosenToken|TestWaiterWithAChosenToken",
 	},
