@@ -84,9 +84,11 @@ func Example() {
 	// redlatch: try lock "orders:42": held by another owner
 	// span: lock acquire Unset
 	// span: lock try Unset
+	// span: lock unlock Unset
 	// metric: redlatch.lock.grants {grant}
 	// metric: redlatch.lock.wait.duration s
 	// metric: redlatch.lock.hold.duration s
+	// metric: redlatch.lock.held {lock}
 	// metric: redlatch.operation.duration s
 }
 
@@ -135,13 +137,15 @@ func TestREADMEListsEveryMetric(t *testing.T) {
 	require.NoError(t, err)
 	for _, hook := range []func(redlatch.Event){
 		hooks.Acquired, hooks.Waiting, hooks.Renewed, hooks.RenewFailed, hooks.Lost, hooks.Released, hooks.Degraded,
+		hooks.Trouble,
 	} {
 		hook(redlatch.Event{})
 	}
 	_, err = b.locker(t, nil, nil).TryLock(t.Context(), "k")
 	require.NoError(t, err)
 	listed := make(map[string]string)
-	for _, row := range regexp.MustCompile("(?m)^\\| `(redlatch\\.(?:lock|operation)\\.[a-z.]+)` \\|[^|]*\\| `([^`]+)` \\|").FindAllStringSubmatch(string(readme), -1) {
+	rows := regexp.MustCompile("(?m)^\\| `(redlatch\\.[a-z.]+)` \\|[^|]*\\| `([^`]+)` \\|")
+	for _, row := range rows.FindAllStringSubmatch(string(readme), -1) {
 		listed[row[1]] = row[2]
 	}
 	recorded := make(map[string]string)

@@ -3,6 +3,7 @@ package redlatchotel_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,7 +110,7 @@ func TestHooksCountRenewals(t *testing.T) {
 	require.Error(t, lock.Extend(t.Context(), time.Minute))
 	b.server.SetError("")
 	require.EqualValues(t, 1, b.count(t, "redlatch.lock.renewals", setNXPX, outcome.String("renewed")))
-	require.EqualValues(t, 1, b.count(t, "redlatch.lock.renewals", setNXPX, outcome.String("error")))
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.renewals", setNXPX, outcome.String("unavailable")))
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
@@ -121,8 +122,95 @@ func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 	require.NoError(t, err)
 	b.server.SetError("LOADING not yet")
 	require.Error(t, lock.Unlock(t.Context()))
-	require.EqualValues(t, 1, b.count(t, "redlatch.lock.hold.duration", setNXPX, outcome.String("error")))
+	require.EqualValues(t, 1, b.count(t, "redlatch.lock.hold.duration", setNXPX, outcome.String("unavailable")))
 	require.NotContains(t, b.metrics(t), "redlatch.lock.losses")
+}
+
+// TestHooksCountHeldLocksUpAndDown: down once for each lock, however it ended, and with the attributes with which it
+// was counted up.
+func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
+	kind := attribute.String("redlatch.key", "orders")
+	for name, end := range map[string]func(t *testing.T, b *lab, lock *redlatch.Lock){
+		"released": func(t *testing.T, _ *lab, lock *redlatch.Lock) { require.NoError(t, lock.Unlock(t.Context())) },
+		"not confirmed": func(t *testing.T, b *lab, lock *redlatch.Lock) {
+			b.server.SetError("LOADING not yet")
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
+		},
+		"found lost by Unlock": func(t *testing.T, b *lab, lock *redlatch.Lock) {
+			b.server.Del(lock.Key())
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		},
+		"found lost by Extend": func(t *testing.T, b *lab, lock *redlatch.Lock) {
+			b.server.Del(lock.Key())
+			require.ErrorIs(t, lock.Extend(t.Context(), time.Minute), redlatch.ErrLost)
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		},
+		"lost before Unlock": func(t *testing.T, _ *lab, lock *redlatch.Lock) {
+			<-lock.Done()
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrMaxHold)
+		},
+		"lost and left": func(_ *testing.T, _ *lab, lock *redlatch.Lock) { <-lock.Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newLab(t)
+			of := redlatchotel.WithKeyAttribute(func(string) string { return "orders" })
+			l := b.locker(t, []redlatchotel.Option{of}, nil, redlatch.WithOpTimeout(200*time.Millisecond))
+			held := func() int64 { return b.count(t, "redlatch.lock.held", setNXPX, kind) }
+			stays, err := l.Lock(t.Context(), "stays")
+			require.NoError(t, err)
+			var opts []redlatch.Option
+			if strings.HasPrefix(name, "lost") {
+				opts = append(opts, redlatch.WithMaxHold(50*time.Millisecond))
+			}
+			ends, err := l.Lock(t.Context(), "ends", opts...)
+			require.NoError(t, err)
+			if opts == nil {
+				require.EqualValues(t, 2, held())
+			}
+			end(t, b, ends)
+			// The hook may run after Done was closed.
+			require.Eventually(t, func() bool { return held() == 1 }, 20*time.Second, time.Millisecond)
+			b.server.SetError("")
+			require.NoError(t, stays.Unlock(t.Context()))
+			require.Zero(t, held())
+			data := b.metrics(t)["redlatch.lock.held"].Data.(metricdata.Sum[int64])
+			require.False(t, data.IsMonotonic)
+			require.Len(t, data.DataPoints, 1)
+		})
+	}
+}
+
+// TestHooksCountTroubleByCauseAndNode: without a node where it is of none, and with the kind of a key where it has one.
+func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
+	b := newLab(t)
+	hooks, err := redlatchotel.Hooks(append(b.opts, redlatchotel.WithKeyAttribute(func(key string) string {
+		require.NotEmpty(t, key)
+		return "orders"
+	}))...)
+	require.NoError(t, err)
+	redlock := attribute.String("redlatch.strategy", "redlock")
+	why := errors.New("connection refused")
+	for _, e := range []redlatch.Event{
+		{Strategy: "redlock", Node: "one:6379", Cause: "connection", Err: why},
+		{Strategy: "redlock", Node: "one:6379", Cause: "connection", Err: why},
+		{Strategy: "redlock", Node: "one:6379", Cause: "LOADING", Err: why},
+		{Strategy: "redlock", Node: "two:6379", Cause: "connection", Err: why},
+		{Strategy: "redlock", Key: "orders:42", Token: "secret", Cause: "quorum", Err: why},
+	} {
+		hooks.Trouble(e)
+	}
+	for _, c := range []struct {
+		times int64
+		attrs []attribute.KeyValue
+	}{
+		{2, []attribute.KeyValue{redlock, cause.String("connection"), node.String("one:6379")}},
+		{1, []attribute.KeyValue{redlock, cause.String("LOADING"), node.String("one:6379")}},
+		{1, []attribute.KeyValue{redlock, cause.String("connection"), node.String("two:6379")}},
+		{1, []attribute.KeyValue{redlock, cause.String("quorum"), attribute.String("redlatch.key", "orders")}},
+	} {
+		require.Equal(t, c.times, b.count(t, "redlatch.trouble", c.attrs...), "%v", c.attrs)
+	}
+	require.Len(t, b.metrics(t)["redlatch.trouble"].Data.(metricdata.Sum[int64]).DataPoints, 4)
 }
 
 // TestHooksCountDegradedWaiting: the event has no key, and none is asked of the option.

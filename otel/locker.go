@@ -3,6 +3,7 @@ package redlatchotel
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,8 +18,9 @@ import (
 // ("lock adopt"), and a histogram of how long they took and how they ended: it counts refusals of
 // TryLock and waits that were given up, of which [Hooks] do not hear. Each Extend ("lock extend") and Unlock
 // ("lock unlock") of a lock that it returned has a span too, a child of that in the ctx of the call that took the
-// lock. A lock that is lost adds the event "lock lost" to that one, while it is recorded; where only Unlock
-// finds the loss, its error says so.
+// lock, as long as Redis took. A lock that is lost adds the event "lock lost" to that one, while it is recorded:
+// an Extend that finds the loss, or comes after it, has no span, nor has an Unlock after it. Where only Unlock
+// finds the loss, its span says so.
 //
 // Every call passes through as it came, its ctx with the span as a value, and hooks of its own beside the caller's.
 // Where a call fails, error.type and the status of its span say what is known of the cause without naming key or
@@ -34,12 +36,14 @@ func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	if l == nil {
 		return nil, invalid("the Locker is nil")
 	}
-	duration, err := c.meters.Meter(scope, metric.WithInstrumentationVersion(version())).Float64Histogram("redlatch.operation.duration", metric.WithUnit("s"),
+	meter := c.meters.Meter(scope, metric.WithInstrumentationVersion(version()))
+	duration, err := meter.Float64Histogram("redlatch.operation.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time that calls of a Locker took, whatever their outcome."), waits)
 	if err != nil {
 		return nil, err
 	}
-	return &locker{Locker: l, config: c, tracer: c.tracers.Tracer(scope, trace.WithInstrumentationVersion(version())), duration: duration}, nil
+	tracer := c.tracers.Tracer(scope, trace.WithInstrumentationVersion(version()))
+	return &locker{Locker: l, config: c, tracer: tracer, duration: duration}, nil
 }
 
 // locker passes on what it does not trace.
@@ -52,22 +56,25 @@ type locker struct {
 
 // Lock is that of the Locker inside, in a span.
 func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
+	opts = l.withSpans(ctx, opts)
 	return l.traced(ctx, "acquire", key, func(ctx context.Context) (*redlatch.Lock, error) {
-		return l.Locker.Lock(ctx, key, l.withSpans(ctx, opts)...)
+		return l.Locker.Lock(ctx, key, opts...)
 	})
 }
 
 // TryLock is that of the Locker inside, in a span.
 func (l *locker) TryLock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
+	opts = l.withSpans(ctx, opts)
 	return l.traced(ctx, "try", key, func(ctx context.Context) (*redlatch.Lock, error) {
-		return l.Locker.TryLock(ctx, key, l.withSpans(ctx, opts)...)
+		return l.Locker.TryLock(ctx, key, opts...)
 	})
 }
 
 // Adopt is that of the Locker inside, in a span.
 func (l *locker) Adopt(ctx context.Context, key, token string, opts ...redlatch.Option) (*redlatch.Lock, error) {
+	opts = l.withSpans(ctx, opts)
 	return l.traced(ctx, "adopt", key, func(ctx context.Context) (*redlatch.Lock, error) {
-		return l.Locker.Adopt(ctx, key, token, l.withSpans(ctx, opts)...)
+		return l.Locker.Adopt(ctx, key, token, opts...)
 	})
 }
 
@@ -89,14 +96,15 @@ func (l *locker) traced(ctx context.Context, op, key string, call func(context.C
 		span.SetAttributes(fence(lock))
 		l.watch(trace.SpanFromContext(ctx), lock)
 	case !errors.Is(err, redlatch.ErrNotAcquired):
-		span.SetAttributes(errorAttribute.String(outcome(err, "")))
+		span.SetAttributes(errorAttribute.String(ended))
 		span.SetStatus(codes.Error, status(ended, err))
 	}
 	return lock, err
 }
 
 // withSpans returns opts and hooks that make a span of each Extend and Unlock of the lock, as a child of the span
-// in which ctx's call was made. An event tells how long Redis took, so the span is made when it has ended.
+// in ctx, which is that of the caller. An event tells how long Redis took, so the span is made when it has ended.
+// A renewal has none, nor has a loss that no Unlock found.
 func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlatch.Option {
 	if ctx == nil {
 		return opts
@@ -109,11 +117,13 @@ func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlat
 			}
 			now := time.Now()
 			ended := outcome(e.Err, done)
-			attrs := l.spanAttributes(e.Key, operationAttribute.String(op), outcomeAttribute.String(ended), fenceAttribute.Int64(int64(e.Fence)))
+			attrs := l.spanAttributes(e.Key, operationAttribute.String(op), outcomeAttribute.String(ended),
+				fenceAttribute.Int64(int64(e.Fence)))
 			if e.Owner != "" {
 				attrs = append(attrs, ownerAttribute.String(e.Owner))
 			}
-			_, span := l.tracer.Start(parent, "lock "+op, trace.WithTimestamp(now.Add(-e.Took)), trace.WithAttributes(attrs...))
+			_, span := l.tracer.Start(parent, "lock "+op, trace.WithTimestamp(now.Add(-e.Took)),
+				trace.WithAttributes(attrs...))
 			if e.Err != nil {
 				span.SetAttributes(errorAttribute.String(ended))
 				span.SetStatus(codes.Error, status(ended, e.Err))
@@ -121,7 +131,7 @@ func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlat
 			span.End(trace.WithTimestamp(now))
 		}
 	}
-	return append(opts[:len(opts):len(opts)], redlatch.WithHooks(redlatch.Hooks{
+	return append(slices.Clip(opts), redlatch.WithHooks(redlatch.Hooks{
 		Renewed: made("extend", "extended"), RenewFailed: made("extend", "extended"),
 		Released: made("unlock", "released"), Lost: made("unlock", "released"),
 	}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -65,12 +66,11 @@ func TestFailuresSayWhy(t *testing.T) {
 		return ctx
 	}
 	late := func(ctx context.Context) context.Context {
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(ctx, 0)
 		t.Cleanup(cancel)
 		return ctx
 	}
 	same := func(ctx context.Context) context.Context { return ctx }
-	lock := func(ctx context.Context, l redlatch.Locker) error { _, err := l.Lock(ctx, "k"); return err }
 	try := func(ctx context.Context, l redlatch.Locker) error { _, err := l.TryLock(ctx, "k"); return err }
 	for _, c := range []struct {
 		outcome, status string
@@ -78,8 +78,8 @@ func TestFailuresSayWhy(t *testing.T) {
 		ctx             func(context.Context) context.Context
 		call            func(ctx context.Context, l redlatch.Locker) error
 	}{
-		{"canceled", "canceled", held, canceled, lock},
-		{"deadline_exceeded", "deadline_exceeded", held, late, lock},
+		{"canceled", "canceled", nothing, canceled, try},
+		{"deadline_exceeded", "deadline_exceeded", nothing, late, try},
 		{"lost", "lost", nothing, same, func(ctx context.Context, l redlatch.Locker) error {
 			_, err := l.Adopt(ctx, "k", "token")
 			return err
@@ -89,7 +89,7 @@ func TestFailuresSayWhy(t *testing.T) {
 			return err
 		}},
 		{"error", "error: NOPERM", func(_ *testing.T, b *lab) { b.server.SetError("NOPERM for k and its token") }, same, try},
-		{"error", "error: dial tcp", func(_ *testing.T, b *lab) { b.server.Close() }, same, try},
+		{"unavailable", "unavailable: dial tcp", func(_ *testing.T, b *lab) { b.server.Close() }, same, try},
 	} {
 		t.Run(c.status, func(t *testing.T) {
 			b := newLab(t)
@@ -99,6 +99,7 @@ func TestFailuresSayWhy(t *testing.T) {
 			ended := b.spans.Ended()
 			require.Len(t, ended, 1)
 			require.Equal(t, c.outcome, attributes(ended[0])["redlatch.outcome"])
+			require.Equal(t, c.outcome, attributes(ended[0])["error.type"])
 			require.Equal(t, codes.Error, ended[0].Status().Code)
 			require.True(t, strings.HasPrefix(ended[0].Status().Description, c.status), ended[0].Status().Description)
 			require.NotContains(t, ended[0].Status().Description, "token")
@@ -121,9 +122,280 @@ func TestFailuresOfAQuorumSayWhy(t *testing.T) {
 	require.Equal(t, "no_quorum: NOPERM", b.spans.Ended()[0].Status().Description)
 }
 
-func held(t *testing.T, b *lab) { require.NoError(t, b.server.Set("k", "somebody else's")) }
-
 func nothing(*testing.T, *lab) {}
+
+// TestWaitThatEndedBehindAHolderIsNoFailure: it is counted as what ended it, and its span has neither an error's type
+// nor its status.
+func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
+	for want, ending := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"canceled": context.WithCancel,
+		"deadline_exceeded": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 500*time.Millisecond)
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			b := newLab(t)
+			l := b.locker(t, nil, nil)
+			require.NoError(t, b.server.Set("k", "somebody else's"))
+			ctx, cancel := ending(t.Context())
+			defer cancel()
+			waited := false
+			_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
+				waited = true
+				if want == "canceled" {
+					cancel()
+				}
+			}}))
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.ErrorIs(t, err, ctx.Err())
+			require.True(t, waited)
+			s := b.span(t, "lock acquire")
+			require.Equal(t, codes.Unset, s.Status().Code)
+			require.Equal(t, want, attributes(s)["redlatch.outcome"])
+			require.NotContains(t, attributes(s), "error.type")
+			require.EqualValues(t, 1, b.count(t, "redlatch.operation.duration", op.String("acquire"), outcome.String(want)))
+		})
+	}
+}
+
+// TestWaitThatEndedWithoutRedisSaysSo: neither the end of ctx nor the holder behind whom it began is the cause. What
+// was ridden out until then is counted.
+func TestWaitThatEndedWithoutRedisSaysSo(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second))
+	require.NoError(t, b.server.Set("k", "somebody else's"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{
+		Waiting: func(redlatch.Event) { b.server.Close() },
+		Trouble: func(redlatch.Event) { cancel() },
+	}))
+	require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
+	s := b.span(t, "lock acquire")
+	require.Equal(t, codes.Error, s.Status().Code)
+	require.True(t, strings.HasPrefix(s.Status().Description, "unavailable: dial tcp"), s.Status().Description)
+	require.Equal(t, "unavailable", attributes(s)["redlatch.outcome"])
+	require.Equal(t, "unavailable", attributes(s)["error.type"])
+	require.EqualValues(t, 1, b.count(t, "redlatch.operation.duration", op.String("acquire"),
+		outcome.String("unavailable")))
+	require.EqualValues(t, 1, b.count(t, "redlatch.trouble", setNXPX, cause.String("connection")))
+}
+
+// ways are those to a lock that is held by this process.
+var ways = map[string]func(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error){
+	"acquire": func(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error) {
+		return l.Lock(ctx, "k", opts...)
+	},
+	"try": func(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error) {
+		return l.TryLock(ctx, "k", opts...)
+	},
+	"adopt": func(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error) {
+		lock, err := l.Lock(context.Background(), "k", redlatch.WithOwner("billing"))
+		if err != nil {
+			return nil, err
+		}
+		return l.Adopt(ctx, "k", lock.Token(), opts...)
+	},
+}
+
+// TestUnlockAndExtendAreSpans: children of the span in the ctx of the call that took the lock, whatever ctx they are
+// given, and as long as Redis took.
+func TestUnlockAndExtendAreSpans(t *testing.T) {
+	for name, take := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := newLab(t)
+			l := b.locker(t, nil, nil)
+			ctx, caller := b.tracer.Tracer("test").Start(t.Context(), "work")
+			took := make(map[string]time.Duration)
+			hooks := redlatch.WithHooks(redlatch.Hooks{
+				Renewed:  func(e redlatch.Event) { took["extend"] = e.Took },
+				Released: func(e redlatch.Event) { took["unlock"] = e.Took },
+			})
+			opts := []redlatch.Option{hooks, redlatch.WithoutRenewal()}
+			if name != "adopt" {
+				opts = append(opts, redlatch.WithOwner("billing"))
+			}
+			lock, err := take(ctx, l, opts...)
+			require.NoError(t, err)
+			caller.End()
+			other, end := b.tracer.Tracer("test").Start(t.Context(), "other")
+			defer end.End()
+			require.NoError(t, lock.Extend(other, time.Minute))
+			require.NoError(t, lock.Unlock(other))
+			for op, done := range map[string]string{"extend": "extended", "unlock": "released"} {
+				s := b.span(t, "lock "+op)
+				require.Equal(t, caller.SpanContext().TraceID(), s.SpanContext().TraceID())
+				require.Equal(t, caller.SpanContext().SpanID(), s.Parent().SpanID())
+				require.Positive(t, took[op])
+				require.Equal(t, took[op], s.EndTime().Sub(s.StartTime()))
+				require.Equal(t, codes.Unset, s.Status().Code)
+				require.Equal(t, map[string]string{
+					"redlatch.operation": op,
+					"redlatch.outcome":   done,
+					"redlatch.fence":     fmt.Sprint(lock.Fence()),
+					"redlatch.owner":     "billing",
+				}, attributes(s))
+			}
+		})
+	}
+}
+
+// TestFailedUnlockAndExtendSayWhy: by error.type and status, also where only Unlock finds that the lock was lost.
+func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal())
+	lock, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	lost, err := l.Lock(t.Context(), "lost")
+	require.NoError(t, err)
+	b.server.SetError("LOADING the token")
+	require.ErrorIs(t, lock.Extend(t.Context(), time.Minute), redlatch.ErrUnavailable)
+	b.server.SetError("NOPERM for k and its token")
+	require.Error(t, lock.Unlock(t.Context()))
+	b.server.SetError("")
+	b.server.Del("lost")
+	require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost)
+	unlocks := b.spansNamed("lock unlock")
+	require.Len(t, unlocks, 2)
+	for _, c := range []struct {
+		span            sdktrace.ReadOnlySpan
+		outcome, status string
+	}{
+		{b.span(t, "lock extend"), "unavailable", "unavailable: LOADING"},
+		{unlocks[0], "error", "error: NOPERM"},
+		{unlocks[1], "lost", "lost"},
+	} {
+		require.Equal(t, c.outcome, attributes(c.span)["redlatch.outcome"])
+		require.Equal(t, c.outcome, attributes(c.span)["error.type"])
+		require.Equal(t, codes.Error, c.span.Status().Code)
+		require.Equal(t, c.status, c.span.Status().Description)
+	}
+}
+
+// TestWhatWasLostBeforeIsNoSpan: the loss is an event of the caller's span, and neither Extend nor Unlock has
+// anything to do.
+func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil, redlatch.WithoutRenewal())
+	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
+	found, err := l.Lock(ctx, "found")
+	require.NoError(t, err)
+	b.server.Del("found")
+	expired, err := l.Lock(ctx, "expired", redlatch.WithTTL(50*time.Millisecond))
+	require.NoError(t, err)
+	<-expired.Done()
+	for _, lock := range []*redlatch.Lock{found, expired} {
+		require.ErrorIs(t, lock.Extend(ctx, time.Minute), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(ctx), redlatch.ErrLost)
+	}
+	require.Eventually(t, func() bool { return len(work.(sdktrace.ReadOnlySpan).Events()) == 2 },
+		20*time.Second, time.Millisecond)
+	require.Len(t, b.spans.Ended(), 2)
+	require.Len(t, b.spansNamed("lock acquire"), 2)
+}
+
+// TestRenewalsAreNoSpans: neither those that succeed nor those that do not.
+func TestRenewalsAreNoSpans(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(100*time.Millisecond))
+	renewed, failed := make(chan redlatch.Event, 100), make(chan redlatch.Event, 100)
+	lock, err := l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{
+		Renewed:     func(e redlatch.Event) { renewed <- e },
+		RenewFailed: func(e redlatch.Event) { failed <- e },
+	}))
+	require.NoError(t, err)
+	hear := func(from chan redlatch.Event) {
+		t.Helper()
+		select {
+		case e := <-from:
+			require.True(t, e.Renewal)
+			require.Positive(t, e.Took)
+		case <-lock.Done():
+			require.FailNow(t, "the lock has ended", lock.Err())
+		}
+	}
+	hear(renewed)
+	b.server.SetError("LOADING not yet")
+	hear(failed)
+	b.server.SetError("")
+	hear(renewed) // so the hooks have run that were behind those above
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Len(t, b.spans.Ended(), 2)
+	b.span(t, "lock acquire")
+	b.span(t, "lock unlock")
+}
+
+// TestHooksOfACallAreStillCalled: those of the Locker and those of the call, and the caller's options stay as they are.
+func TestHooksOfACallAreStillCalled(t *testing.T) {
+	for name, take := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := newLab(t)
+			l := b.locker(t, nil, nil)
+			var heard []string
+			hear := func(what string) func(redlatch.Event) {
+				return func(redlatch.Event) { heard = append(heard, what) }
+			}
+			opts := make([]redlatch.Option, 0, 3)
+			opts = append(opts, redlatch.WithoutRenewal(), redlatch.WithHooks(redlatch.Hooks{
+				Acquired: hear("acquired"), Renewed: hear("renewed"), RenewFailed: hear("renew failed"),
+				Lost: hear("lost"), Released: hear("released"),
+			}))
+			lock, err := take(t.Context(), l, opts...)
+			require.NoError(t, err)
+			require.Nil(t, opts[:3][2], "written to")
+			require.NoError(t, lock.Extend(t.Context(), time.Minute))
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.Equal(t, []string{"acquired", "renewed", "released"}, heard)
+			require.EqualValues(t, 1, b.count(t, "redlatch.lock.renewals", setNXPX, outcome.String("renewed")))
+			require.EqualValues(t, 1, b.count(t, "redlatch.lock.hold.duration", setNXPX, outcome.String("released")))
+		})
+	}
+}
+
+// TestAMigrationHasASpanForEachSide: one of Extend and one of Unlock, since it calls both.
+func TestAMigrationHasASpanForEachSide(t *testing.T) {
+	b := newLab(t)
+	from, err := redlatch.NewLegacySetNX(b.client, redlatch.WithKeyPrefix("old:"))
+	require.NoError(t, err)
+	to, err := redlatch.NewSetNXPX(b.client, redlatch.WithKeyPrefix("new:"))
+	require.NoError(t, err)
+	both, err := redlatch.NewMigration(from, to)
+	require.NoError(t, err)
+	l, err := redlatchotel.Locker(both, b.opts...)
+	require.NoError(t, err)
+	lock, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	require.NoError(t, lock.Extend(t.Context(), time.Minute))
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Len(t, b.spansNamed("lock acquire"), 1)
+	require.Len(t, b.spansNamed("lock extend"), 2)
+	require.Len(t, b.spansNamed("lock unlock"), 2)
+	require.Len(t, b.spans.Ended(), 5)
+}
+
+// TestTheVersionIsOnBothScopes: the one with which the program was built.
+func TestTheVersionIsOnBothScopes(t *testing.T) {
+	b := newLab(t)
+	info, ok := debug.ReadBuildInfo()
+	require.True(t, ok)
+	require.Equal(t, "github.com/redlatch/redlatch/otel", info.Main.Path)
+	hooks, err := redlatchotel.Hooks(b.opts...)
+	require.NoError(t, err)
+	hooks.Acquired(redlatch.Event{}) // by the meter of Hooks alone
+	require.Equal(t, info.Main.Version, b.meter(t).Version)
+	b = newLab(t)
+	inside, err := redlatch.NewSetNXPX(b.client)
+	require.NoError(t, err)
+	l, err := redlatchotel.Locker(inside, b.opts...)
+	require.NoError(t, err)
+	_, err = l.TryLock(t.Context(), "k") // by the meter of Locker alone
+	require.NoError(t, err)
+	require.Equal(t, info.Main.Version, b.meter(t).Version)
+	tracer := b.span(t, "lock try").InstrumentationScope()
+	require.Equal(t, "github.com/redlatch/redlatch/otel", tracer.Name)
+	require.Equal(t, info.Main.Version, tracer.Version)
+}
 
 // TestLossIsAnEventOfTheCallersSpan: of the one that works under the lock, once, and only while it
 // is recorded. A release is none.
@@ -150,37 +422,49 @@ func TestLossIsAnEventOfTheCallersSpan(t *testing.T) {
 
 // TestKeysAreRecordedWhereAskedFor: whole on spans, as a kind on metrics.
 func TestKeysAreRecordedWhereAskedFor(t *testing.T) {
-	b := newLab(t)
 	kind := redlatchotel.WithKeyAttribute(func(string) string { return "orders" })
-	for i, c := range []struct {
+	for _, c := range []struct {
 		opts       []redlatchotel.Option
 		span, kind string
 	}{
 		{[]redlatchotel.Option{kind}, "orders", "orders"},
 		{[]redlatchotel.Option{kind, redlatchotel.WithSpanKey()}, "orders:42", "orders"},
 	} {
+		b := newLab(t)
 		l := b.locker(t, nil, c.opts)
-		require.NoError(t, redlatch.Do(t.Context(), l, "orders:42", func(context.Context, *redlatch.Lock) error { return nil }))
-		require.Equal(t, c.span, attributes(b.spans.Ended()[i])["redlatch.key"])
-		require.EqualValues(t, i+1, b.count(t, "redlatch.operation.duration", op.String("acquire"),
+		require.NoError(t, redlatch.Do(t.Context(), l, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
+			return lock.Extend(ctx, time.Minute)
+		}))
+		for _, name := range []string{"lock acquire", "lock extend", "lock unlock"} {
+			require.Equal(t, c.span, attributes(b.span(t, name))["redlatch.key"], name)
+		}
+		require.EqualValues(t, 1, b.count(t, "redlatch.operation.duration", op.String("acquire"),
 			outcome.String("granted"), attribute.String("redlatch.key", "orders")))
 	}
 }
 
-// TestTokenIsRecordedNowhere: not by a grant, nor by errors that name it.
+// TestTokenIsRecordedNowhere: not by a grant, nor by its end, nor by errors that name it.
 func TestTokenIsRecordedNowhere(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()})
+	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(200*time.Millisecond))
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
 	secret := redlatch.WithToken("sesame")
+	released, err := l.Lock(ctx, "released", secret)
+	require.NoError(t, err)
+	b.server.SetError("NOPERM for sesame")
+	_, err = l.TryLock(ctx, "k", secret)
+	require.ErrorContains(t, err, "sesame", "an error that names the token")
+	require.ErrorContains(t, released.Extend(ctx, time.Minute), "sesame", "an error that names the token")
+	require.ErrorContains(t, released.Unlock(ctx), "sesame", "an error that names the token")
+	b.server.SetError("")
 	lock, err := l.Lock(ctx, "k", secret, redlatch.WithMaxHold(50*time.Millisecond))
 	require.NoError(t, err)
 	_, err = l.Adopt(ctx, "k", "another", secret)
-	require.ErrorContains(t, err, "sesame", "an error that names the token")
+	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
 	<-lock.Done()
 	require.Eventually(t, func() bool { return len(work.(sdktrace.ReadOnlySpan).Events()) > 0 }, 20*time.Second, time.Millisecond)
 	work.End()
-	require.Len(t, b.spans.Ended(), 3)
+	require.Len(t, b.spans.Ended(), 7)
 	for _, s := range b.spans.Ended() {
 		require.NotContains(t, fmt.Sprint(s.Attributes(), s.Events(), s.Status()), "sesame")
 	}
@@ -213,8 +497,8 @@ func (s spy) Inspect(ctx context.Context, key string) (redlatch.Status, error) {
 	return s.Locker.Inspect(ctx, key)
 }
 
-// TestCallsPassThrough: arguments as they came, with the span in ctx for the commands below, also
-// a nil ctx, and results as they are.
+// TestCallsPassThrough: arguments as they came, with an option more for the spans of Extend and Unlock and the span in
+// ctx for the commands below, also a nil ctx, and results as they are.
 func TestCallsPassThrough(t *testing.T) {
 	b := newLab(t)
 	inside, err := redlatch.NewSetNXPX(b.client)
@@ -238,13 +522,14 @@ func TestCallsPassThrough(t *testing.T) {
 	status, err := l.Inspect(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, "one", status.Token)
-	require.Equal(t, []string{"lock a 1", "try lock a 2", "adopt a one0", "inspect a 0"}, calls)
+	require.Equal(t, []string{"lock a 2", "try lock a 3", "adopt a one1", "inspect a 0"}, calls)
 	require.NoError(t, lock.Unlock(t.Context()))
 
 	var none context.Context
 	_, err = l.Lock(none, "a")
 	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-	require.Len(t, b.spans.Ended(), 3)
+	require.Equal(t, "lock a 0", calls[len(calls)-1])
+	require.Len(t, b.spans.Ended(), 4)
 }
 
 // TestWatchedLockCanBeForgotten: what waits for a loss does not keep the handle alive, which would be

@@ -18,13 +18,21 @@ const scope = "github.com/redlatch/redlatch/otel"
 // version returns that of this module in the program, or what stands for none.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range append(info.Deps, &info.Main) {
-			if m.Path == scope {
-				return m.Version
-			}
+		return versionIn(info)
+	}
+	return unknown
+}
+
+const unknown = "(unknown)"
+
+// versionIn returns the version of this module in a program that was built so.
+func versionIn(info *debug.BuildInfo) string {
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == scope && m.Version != "" {
+			return m.Version
 		}
 	}
-	return "(unknown)"
+	return unknown
 }
 
 // An Option changes what [Hooks] and [Locker] record and where to.

@@ -18,19 +18,14 @@ var outcomes = []struct {
 }{
 	{redlatch.ErrInvalidOption, "invalid_option"},
 	{errors.ErrUnsupported, "unsupported"},
-	{redlatch.ErrNotAcquired, notAcquired},
+	{redlatch.ErrNotAcquired, "not_acquired"},
 	{redlatch.ErrMaxHold, "max_hold"},
 	{redlatch.ErrLost, "lost"},
 	{redlatch.ErrReleased, "already_released"},
 	{redlatch.ErrNoQuorum, "no_quorum"},
 	{redlatch.ErrNotReplicated, "not_replicated"},
-	{redlatch.ErrUnavailable, unavailable},
+	{redlatch.ErrUnavailable, "unavailable"},
 }
-
-// notAcquired is the outcome of a TryLock that another owner refused, which is no failure.
-const notAcquired = "not_acquired"
-
-const unavailable = "unavailable"
 
 // outcome names err in one of few ways, and calls nil done.
 func outcome(err error, done string) string {

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -67,6 +68,15 @@ func (b *lab) metrics(t *testing.T) map[string]metricdata.Metrics {
 	return named
 }
 
+// meter returns the scope of the metrics, of which there must be one.
+func (b *lab) meter(t *testing.T) instrumentation.Scope {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, b.reader.Collect(context.Background(), &all))
+	require.Len(t, all.ScopeMetrics, 1)
+	return all.ScopeMetrics[0].Scope
+}
+
 // count returns how often a metric was recorded with exactly these attributes.
 func (b *lab) count(t *testing.T, name string, attrs ...attribute.KeyValue) (n int64) {
 	t.Helper()
@@ -91,14 +101,19 @@ func (b *lab) count(t *testing.T, name string, attrs ...attribute.KeyValue) (n i
 // span returns the ended span with that name, of which there must be one.
 func (b *lab) span(t *testing.T, name string) sdktrace.ReadOnlySpan {
 	t.Helper()
-	var found []sdktrace.ReadOnlySpan
+	found := b.spansNamed(name)
+	require.Len(t, found, 1, "%q", name)
+	return found[0]
+}
+
+// spansNamed returns the ended spans with that name, in the order of their ends.
+func (b *lab) spansNamed(name string) (found []sdktrace.ReadOnlySpan) {
 	for _, s := range b.spans.Ended() {
 		if s.Name() == name {
 			found = append(found, s)
 		}
 	}
-	require.Len(t, found, 1, "%q", name)
-	return found[0]
+	return found
 }
 
 // attributes returns what a span says, as text.
@@ -112,6 +127,8 @@ func attributes(s sdktrace.ReadOnlySpan) map[string]string {
 
 var (
 	setNXPX = attribute.String("redlatch.strategy", "setnxpx")
+	cause   = attribute.Key("redlatch.cause")
+	node    = attribute.Key("redlatch.node")
 	outcome = attribute.Key("redlatch.outcome")
 	op      = attribute.Key("redlatch.operation")
 )
