@@ -53,7 +53,7 @@ func Example_severalKeys() {
 	fmt.Println(balance)
 
 	bob := granted(locker.Lock(ctx, "bob")) // now one of the two is taken
-	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	err := transfer(brief, "alice", "bob", 3)
 	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), err)

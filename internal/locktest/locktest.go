@@ -3,6 +3,7 @@
 package locktest
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -77,6 +78,22 @@ func LockSoon(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Opti
 		return err == nil
 	})
 	return lock
+}
+
+// WaitInVain waits for key, which another owner has, until ctx ends, and returns the error. On a busy machine Redis
+// may not have answered by then, so it waits for longer and longer until it has.
+func WaitInVain(t *testing.T, l redlatch.Locker, key string) error {
+	t.Helper()
+	for patience := 50 * time.Millisecond; ; patience *= 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err := l.Lock(ctx, key)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if errors.Is(err, redlatch.ErrNotAcquired) || patience > 10*time.Second {
+			return err
+		}
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	}
 }
 
 // IgnoreNil returns err, or nil where err only says that a key is not there.
