@@ -28,13 +28,13 @@ func mustRead(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestDocumentedCodeIsCompiled: each block of Go code stands in an example, here or in the module that it
+// TestDocumentedCodeIsCompiled: each block of Go code stands in an example, here or in the package that it
 // shows, modulo indentation, so that it compiles and runs.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
 	names, err := filepath.Glob("example*_test.go")
 	require.NoError(t, err)
 	var source strings.Builder
-	for _, name := range append(names, "otel/example_test.go") {
+	for _, name := range append(names, "redlatchtest/example_test.go", "otel/example_test.go") {
 		source.WriteString(trimmed(mustRead(t, name)))
 	}
 	for _, document := range []string{"README.md", "docs/migrating.md"} {

@@ -1,0 +1,107 @@
+package redlatchtest_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/redlatchtest"
+)
+
+// What is tested: a handler and a job that lock.
+
+// handler takes payments for carts, one at a time for each cart.
+func handler(locker redlatch.Locker) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /carts/{id}/payment", func(w http.ResponseWriter, r *http.Request) {
+		lock, err := locker.TryLock(r.Context(), "cart:"+r.PathValue("id"))
+		switch {
+		case errors.Is(err, redlatch.ErrNotAcquired):
+			w.WriteHeader(http.StatusConflict)
+			return
+		case errors.Is(err, redlatch.ErrUnavailable):
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		case err != nil:
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		defer func() { _ = lock.Unlock(r.Context()) }()
+		w.WriteHeader(http.StatusOK)
+	})
+	return mux
+}
+
+func post(h http.Handler, path string) (status int) {
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, path, nil))
+	return answer.Code
+}
+
+// report is a job of two hours that one process does at a time.
+func report(ctx context.Context, locker redlatch.Locker) error {
+	return redlatch.Do(ctx, locker, "report", func(ctx context.Context, _ *redlatch.Lock) error {
+		select {
+		case <-time.After(2 * time.Hour):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// The first test stands in the package documentation too, the second in the README.
+
+func TestSecondPaymentIsRefused(t *testing.T) {
+	locker := redlatchtest.NewLocker(t)
+	locker.Hold("cart:7") // somebody else pays
+	require.Equal(t, http.StatusConflict, post(handler(locker), "/carts/7/payment"))
+}
+
+func TestReportStopsWhenItsLockIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := redlatchtest.NewLocker(t)
+		time.AfterFunc(time.Hour, func() { locker.Steal("report") }) // an hour of the bubble takes no time
+		require.ErrorIs(t, report(t.Context(), locker), redlatch.ErrLost)
+	})
+}
+
+func TestPaymentInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := redlatchtest.NewLocker(t)
+		locker.Disconnect()
+		require.Equal(t, http.StatusServiceUnavailable, post(handler(locker), "/carts/7/payment"))
+		locker.Reconnect()
+		require.Equal(t, http.StatusOK, post(handler(locker), "/carts/7/payment"))
+	})
+}
+
+func TestReportWaitsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := redlatchtest.NewLocker(t)
+		locker.Hold("report")
+		time.AfterFunc(time.Minute, func() { locker.Free("report") })
+		start := time.Now()
+		require.NoError(t, report(t.Context(), locker))
+		require.Equal(t, 2*time.Hour+time.Minute, time.Since(start))
+	})
+}
+
+func TestReportKeepsItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := redlatchtest.NewLocker(t)
+		done := make(chan error, 1)
+		go func() { done <- report(t.Context(), locker) }()
+		time.Sleep(time.Hour)
+		_, err := locker.TryLock(t.Context(), "report")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, <-done)
+	})
+}

@@ -1,0 +1,355 @@
+package redlatchtest_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/redlatchtest"
+)
+
+// everywhere runs a test in a bubble and outside of one.
+func everywhere(t *testing.T, test func(t *testing.T)) {
+	t.Run("in a bubble", func(t *testing.T) { synctest.Test(t, test) })
+	t.Run("outside", test)
+}
+
+// brief is a TTL for losses outside of a bubble.
+var brief = redlatch.WithTTL(time.Second)
+
+// waiting returns what becomes of a wait for key that has begun.
+func waiting(t *testing.T, l *redlatchtest.Locker, key string) <-chan *redlatch.Lock {
+	got := make(chan *redlatch.Lock, 1)
+	go func() { // ends with the test
+		lock, _ := l.Lock(t.Context(), key)
+		got <- lock
+	}()
+	for range 100 {
+		if st, err := l.Inspect(t.Context(), key); err == nil && st.Waiters > 0 {
+			return got
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("nobody waits")
+	return nil
+}
+
+// await returns what comes from a channel.
+func await[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing came")
+	}
+	return v
+}
+
+func TestHoldUntilFree(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		l.Hold("k")
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		var held *redlatch.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, "somebody else", held.Owner)
+		_, err = l.TryLock(t.Context(), "another")
+		require.NoError(t, err)
+
+		got := waiting(t, l, "k")
+		l.Free("k")
+		require.NoError(t, await(t, got).Unlock(t.Context()))
+		l.Hold("k")
+	})
+}
+
+// TestTheirLockIsRenewed: Hold lasts for longer than a TTL.
+func TestTheirLockIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		l.Hold("held")
+		_, err := l.TryLock(t.Context(), "stolen", redlatch.WithoutRenewal())
+		require.NoError(t, err)
+		l.Steal("stolen")
+		time.Sleep(10 * time.Minute)
+		for _, key := range []string{"held", "stolen"} {
+			st, err := l.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, "somebody else", st.Owner)
+			l.Free(key)
+		}
+	})
+}
+
+func TestSteal(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t, brief)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		l.Steal("k")
+		await(t, lock.Done())
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorContains(t, lock.Err(), "another owner has the key")
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		_, err = l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+
+		got := waiting(t, l, "k")
+		l.Free("k")
+		require.NoError(t, await(t, got).Unlock(t.Context()))
+	})
+}
+
+func TestExpire(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t, brief)
+		lock, err := l.Lock(t.Context(), "mine")
+		require.NoError(t, err)
+		l.Expire("mine")
+		next, err := l.TryLock(t.Context(), "mine")
+		require.NoError(t, err)
+		await(t, lock.Done())
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.NoError(t, next.Unlock(t.Context()))
+
+		l.Hold("theirs")
+		got := waiting(t, l, "theirs")
+		l.Expire("theirs")
+		require.NoError(t, await(t, got).Unlock(t.Context()))
+		l.Hold("theirs")
+	})
+}
+
+// signal says once that something has happened.
+func signal(happened chan struct{}) {
+	select {
+	case happened <- struct{}{}:
+	default:
+	}
+}
+
+func TestOutage(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(100*time.Millisecond))
+		failed, renewed := make(chan struct{}, 1), make(chan struct{}, 1)
+		kept, err := l.Lock(t.Context(), "kept", redlatch.WithHooks(redlatch.Hooks{
+			RenewFailed: func(redlatch.Event) { signal(failed) },
+			Renewed:     func(redlatch.Event) { signal(renewed) },
+		}))
+		require.NoError(t, err)
+		chosen, err := l.Lock(t.Context(), "chosen", redlatch.WithToken("mine"))
+		require.NoError(t, err)
+		l.Hold("theirs")
+		got := waiting(t, l, "theirs")
+
+		l.Disconnect()
+		l.Disconnect()
+		begin := time.Now()
+		_, err = l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.ErrorContains(t, err, "connection refused")
+		require.GreaterOrEqual(t, time.Since(begin), 100*time.Millisecond)
+		_, err = l.Inspect(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		l.Hold("k") // others are connected
+		l.Free("theirs")
+		await(t, failed)
+		select {
+		case <-renewed: // before
+		default:
+		}
+
+		l.Reconnect()
+		l.Reconnect()
+		l.Free("k")
+		lock, err := l.TryLock(t.Context(), "k")
+		require.NoError(t, err, "at once")
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, chosen.Unlock(t.Context()), "its only send does not go to a dead connection")
+		require.NoError(t, await(t, got).Unlock(t.Context()))
+		await(t, renewed)
+		require.NoError(t, kept.Unlock(t.Context()))
+	})
+}
+
+// TestLockIsLostInAnOutage that lasts for longer than its TTL, and others can have it.
+func TestLockIsLostInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		l.Disconnect()
+		<-lock.Done()
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		time.Sleep(time.Second) // more than the drift
+		l.Hold("k")
+		l.Reconnect()
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+// TestPrefixAndHooks: the methods know the prefix of the Locker, and its hooks do not hear of somebody else.
+func TestPrefixAndHooks(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		var events atomic.Int32
+		count := func(redlatch.Event) { events.Add(1) }
+		hooks := redlatch.WithHooks(redlatch.Hooks{Acquired: count, Released: count})
+		l := redlatchtest.NewLocker(t, redlatch.WithKeyPrefix("shop:"), hooks)
+		l.Hold("k")
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.EqualValues(t, 1, l.Client().Exists(t.Context(), "shop:k").Val())
+		l.Expire("k")
+		l.Hold("k")
+		l.Free("k")
+		require.Zero(t, events.Load())
+		_, err = l.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		l.Steal("k")
+		require.EqualValues(t, 1, events.Load())
+	})
+}
+
+// TestClient: a Locker that the code makes itself meets the same others.
+func TestClient(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		own, err := redlatch.NewSetNXPX(l.Client(), redlatch.WithOpTimeout(50*time.Millisecond))
+		require.NoError(t, err)
+		l.Hold("k")
+		_, err = own.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		l.Disconnect()
+		_, err = own.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	})
+}
+
+// A recorder is a test that is to fail.
+type recorder struct {
+	testing.TB
+	failure string
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failure = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestMisuseFailsTheTest(t *testing.T) {
+	type locker = redlatchtest.Locker
+	mine := func(l *locker) {
+		_, err := l.TryLock(context.Background(), "k", redlatch.WithOwner("me"))
+		require.NoError(t, err)
+	}
+	for _, c := range []struct {
+		failure string
+		misuse  func(l *locker)
+	}{
+		{
+			`Hold("k"): the key is held already: redlatch: try lock "k": held by "me"`,
+			func(l *locker) { mine(l); l.Hold("k") },
+		},
+		{
+			`Hold("k"): the key is held already: redlatch: try lock "k": held by "somebody else"`,
+			func(l *locker) { l.Hold("k"); l.Hold("k") },
+		},
+		{
+			`Hold(""): redlatch: try lock: invalid option: key is empty`,
+			func(l *locker) { l.Hold("") },
+		},
+		{
+			`Free("k"): somebody else does not hold the key: call Hold or Steal before`,
+			func(l *locker) { mine(l); l.Free("k") },
+		},
+		{
+			`Free("k"): somebody else does not hold the key: call Hold or Steal before`,
+			func(l *locker) { l.Hold("k"); l.Expire("k"); l.Free("k") },
+		},
+		{
+			`Free("k"): redlatch: unlock "k": lock lost: the key is gone, or another owner has it`,
+			func(l *locker) { l.Hold("k"); l.Client().Del(context.Background(), "k"); l.Free("k") },
+		},
+		{
+			`Steal("k"): nobody holds the key`,
+			func(l *locker) { l.Steal("k") },
+		},
+		{
+			`Steal("k"): somebody else holds the key already`,
+			func(l *locker) { l.Hold("k"); l.Steal("k") },
+		},
+		{
+			`Expire("k"): nobody holds the key`,
+			func(l *locker) { l.Expire("k") },
+		},
+		{
+			`Expire(""): redlatch: inspect: invalid option: key is empty`,
+			func(l *locker) { l.Expire("") },
+		},
+	} {
+		require.Equal(t, c.failure, failure(t, c.misuse))
+	}
+	const invalid = "NewLocker: redlatch: new setnxpx: invalid option: WithTTL(0s): below 1ms"
+	require.Equal(t, invalid, failure(t, nil, redlatch.WithTTL(0)))
+}
+
+// failure returns how misuse fails a test.
+func failure(t *testing.T, misuse func(l *redlatchtest.Locker), opts ...redlatch.Option) string {
+	r := &recorder{TB: t}
+	var wg sync.WaitGroup
+	wg.Go(func() { misuse(redlatchtest.NewLocker(r, opts...)) })
+	wg.Wait()
+	return r.failure
+}
+
+// leaveEverythingOpen ends a test while locks are held, calls are under way, and waiters wait.
+func leaveEverythingOpen(t *testing.T) {
+	l := redlatchtest.NewLocker(t, brief)
+	_, err := l.Lock(t.Context(), "mine")
+	require.NoError(t, err)
+	l.Hold("theirs")
+	waiting(t, l, "theirs")
+	l.Disconnect()
+	time.Sleep(400 * time.Millisecond) // a renewal is under way
+	go l.TryLock(t.Context(), "k")     //nolint:errcheck // it ends with the test
+	go l.Inspect(t.Context(), "k")     //nolint:errcheck // likewise
+	time.Sleep(time.Millisecond)
+}
+
+// TestOutageEndsWithTheTest: what is tried again for longer than a Locker stays open is done then.
+func TestOutageEndsWithTheTest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t, redlatch.WithTTL(time.Hour), redlatch.WithOpTimeout(10*time.Minute))
+		_, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		l.Disconnect()
+		time.Sleep(21 * time.Minute) // a renewal is under way
+	})
+}
+
+// TestNothingIsLeftRunning at the end of a bubble, which would panic; and soon after the end of another test.
+func TestNothingIsLeftRunning(t *testing.T) {
+	everywhere(t, leaveEverythingOpen)
+	var stacks string
+	for range 100 {
+		b := make([]byte, 1<<20)
+		stacks = string(b[:runtime.Stack(b, true)])
+		_, stacks, _ = strings.Cut(stacks, "\n\n") // the test's own
+		if !strings.Contains(stacks, "redlatch") && !strings.Contains(stacks, "redis") {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal(stacks)
+}
