@@ -181,7 +181,7 @@ func alreadyHeld(t *tally[acquireReply]) bool {
 // after: nobody was told that it was held.
 func lostIsRefused(err error) error {
 	var q *QuorumError
-	if errors.As(err, &q) && q.err == ErrLost {
+	if errors.As(err, &q) && errors.Is(q.err, ErrLost) {
 		q.err = ErrNotAcquired
 	}
 	return err
