@@ -20,5 +20,5 @@ const (
 
 // mutants is the whole table, by topic.
 var mutants = slices.Concat(
-	grants, ends, renewals, waits, queues, recoveries, inputs, fences, quorums, nodes, couriers, lates, minHolds, replicas, migrations, clients, legacies,
+	grants, ends, renewals, waits, queues, recoveries, inputs, fences, quorums, nodes, couriers, lates, minHolds, replicas, migrations, clients, legacies, failures,
 )
