@@ -1,7 +1,9 @@
 package redlatch_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"regexp"
 	"strings"
@@ -125,6 +127,55 @@ func TestUnavailableIsNoHolder(t *testing.T) {
 			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
 		})
 	}
+}
+
+// TestOutageIsNoticedByAllWaiters is rule 33: Redis is killed, and all that wait for a key know it long before they
+// would look again.
+func TestOutageIsNoticedByAllWaiters(t *testing.T) {
+	t.Parallel()
+	direct, p, client := behindProxy(t)
+	holder := newLocker(t, direct, longTTL)
+	mustLock(t, holder, "k")
+	l := newLocker(t, client, redlatch.WithOpTimeout(100*time.Millisecond))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := make(chan error, 2)
+	for range 2 {
+		go func() { // ends with ctx
+			_, err := l.Lock(ctx, "k")
+			got <- err
+		}()
+	}
+	eventually(t, "they wait", func() bool {
+		st, err := holder.Inspect(t.Context(), "k")
+		return err == nil && st.Waiters == 2
+	})
+	p.Refuse()
+	time.AfterFunc(700*time.Millisecond, cancel)
+	for range 2 {
+		err := <-got
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+// TestSilentQuorumIsNoHolder is rule 33: the nodes of a quorum fall silent while a waiter asks them.
+func TestSilentQuorumIsNoHolder(t *testing.T) {
+	t.Parallel()
+	direct, p, client := behindProxy(t)
+	holder, err := everyStrategy["Redlock"](direct, longTTL)
+	require.NoError(t, err)
+	mustLock(t, holder, "k")
+	l, err := everyStrategy["Redlock"](client, redlatch.WithOpTimeout(time.Second),
+		redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }}))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+	defer cancel()
+	_, err = l.Lock(ctx, "k")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
+	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
 // TestUnreachableRedisCostsOneOpTimeout is rule 36: an attempt that could not even connect is not waited for twice.
@@ -296,6 +347,44 @@ func TestSilentMinorityIsHeardOf(t *testing.T) {
 	for addr := range dead {
 		require.ErrorContains(t, err, addr)
 	}
+}
+
+// TestNodeThatRefusesIsHeardOf is rule 34: one of five nodes is full, and says so.
+func TestNodeThatRefusesIsHeardOf(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	var h heard
+	l := n.locker(t, true, redlatch.WithHooks(redlatch.Hooks{Trouble: h.add}))
+	require.NoError(t, n.direct[3].ConfigSet(t.Context(), "maxmemory", "1").Err())
+	eventually(t, "it is named", func() bool {
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+		return len(h.all()) > 0
+	})
+	for _, e := range h.all() {
+		require.Equal(t, n.proxies[3].Options().Addr, e.Node)
+		require.Equal(t, "OOM", e.Cause)
+		require.Equal(t, "redlock", e.Strategy)
+		require.ErrorIs(t, e.Err, redlatch.ErrUnavailable)
+	}
+}
+
+// TestLogsHoldNoToken is rule 35.
+func TestLogsHoldNoToken(t *testing.T) {
+	var log bytes.Buffer
+	hooks := redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	client := redistest.Start(t).Client(t)
+	l := newLocker(t, client, redlatch.WithOwner("api-7"), redlatch.WithHooks(hooks))
+	released, lost := mustLock(t, l, "k"), mustLock(t, l, "k2")
+	require.NoError(t, released.Extend(t.Context(), time.Hour))
+	require.NoError(t, released.Unlock(t.Context()))
+	require.NoError(t, client.Del(t.Context(), "k2").Err())
+	require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost)
+	for _, message := range []string{"lock acquired", "lock renewed", "lock released", "lock lost"} {
+		require.Contains(t, log.String(), message)
+	}
+	require.Contains(t, log.String(), "owner=api-7")
+	require.NotContains(t, log.String(), strings.TrimPrefix(released.Token(), "api-7/"))
+	require.NotContains(t, log.String(), strings.TrimPrefix(lost.Token(), "api-7/"))
 }
 
 // TestHooksOfACallAreAddedToTheLockers: metrics go on where a call has hooks of its own.

@@ -202,7 +202,8 @@ func TestWaiterWithoutReplicasGivesUpAndLeavesNothing(t *testing.T) {
 	gone(t, client, "{k}:queue:k")
 }
 
-// TestForbiddenWaitIsSaidPlainly: a server that does not let the user WAIT grants nothing.
+// TestForbiddenWaitIsSaidPlainly: a server that does not let the user WAIT grants nothing. Nor does it later, so it ends
+// a wait.
 func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	s := redistest.Start(t)
 	admin := s.Client(t)
@@ -211,13 +212,24 @@ func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	o.Username, o.Password = "plain", "x"
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	_, err := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context(), "k")
+	l := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond))
+	_, err := l.TryLock(t.Context(), "k")
 	require.ErrorContains(t, err, "WAIT: NOPERM")
 	require.ErrorContains(t, err, "SECURITY.md has the rights")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.NotErrorIs(t, err, redlatch.ErrUnavailable)
 	require.NotErrorIs(t, err, redlatch.ErrNotReplicated)
 	require.NotContains(t, err.Error(), "\n")
+	gone(t, admin, "k")
+
+	holder := mustLock(t, newLocker(t, admin), "k")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err = l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{
+		Waiting: func(redlatch.Event) { _ = holder.Unlock(context.Background()) },
+	}))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "no wait mends it")
 	gone(t, admin, "k")
 }
 

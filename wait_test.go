@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // TestPollingRidesTroubleOut is rule 16, where nobody hands the lock on.
@@ -44,6 +46,56 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 		_, err = scriptedLocker(t, s).Lock(again, "k")
 		require.Same(t, trouble, errors.Unwrap(err), "at the first attempt it is returned")
 	})
+}
+
+// TestLastAttemptTellsWhoIsToBlame is rule 33: an attempt that met with silence for a quarter of the op timeout says
+// more than the refusal before it, and one that has only just been sent, or was not sent at all, says less.
+func TestLastAttemptTellsWhoIsToBlame(t *testing.T) {
+	refuse := func(context.Context) (acquireReply, error) { return acquireReply{left: time.Hour}, ErrNotAcquired }
+	silent := func(ctx context.Context) (acquireReply, error) {
+		<-ctx.Done()
+		return acquireReply{}, ctx.Err()
+	}
+	unsent := func(ctx context.Context) (acquireReply, error) {
+		<-ctx.Done()
+		return acquireReply{}, &node.NotDone{Err: ctx.Err()}
+	}
+	trouble := func(context.Context) (acquireReply, error) { return acquireReply{}, errors.New("no route") }
+	type attempt = func(context.Context) (acquireReply, error)
+	for name, c := range map[string]struct {
+		attempts []attempt
+		last     time.Duration // from the last attempt to the end of ctx
+		held     bool
+	}{
+		"silence at first":                       {[]attempt{silent}, 10 * time.Millisecond, false},
+		"silence":                                {[]attempt{refuse, silent}, 260 * time.Millisecond, false},
+		"a moment of silence":                    {[]attempt{refuse, silent}, 240 * time.Millisecond, true},
+		"not sent":                               {[]attempt{refuse, unsent}, 900 * time.Millisecond, true},
+		"between attempts":                       {[]attempt{refuse, refuse}, 900 * time.Millisecond, true},
+		"silence, and then a moment of it":       {[]attempt{refuse, trouble, silent}, 10 * time.Millisecond, false},
+		"trouble that is over":                   {[]attempt{refuse, trouble, refuse}, 10 * time.Millisecond, true},
+		"trouble, and then nothing that is sent": {[]attempt{refuse, trouble, unsent}, 10 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := 0
+				s := &scripted{onAcquire: func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+					n++
+					return c.attempts[n-1](ctx)
+				}}
+				l := scriptedLocker(t, s, WithOpTimeout(time.Second), WithBackoff(func(int) time.Duration { return time.Minute }))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(c.attempts)-1)*time.Minute+c.last)
+				defer cancel()
+				_, err := l.Lock(ctx, "k")
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, len(c.attempts), n)
+				var held *HeldError
+				require.Equal(t, c.held, errors.As(err, &held))
+				require.Equal(t, c.held, errors.Is(err, ErrNotAcquired))
+				require.Equal(t, !c.held, errors.Is(err, ErrUnavailable))
+			})
+		})
+	}
 }
 
 // TestTroubleIsNotForgottenWhileItIsUndone is rule 16: an attempt that failed by itself is trouble,

@@ -25,8 +25,8 @@ var grants = []mutant{
 	},
 	{
 		name: "extend compares a prefix of the token", rule: "1, 7", file: "extend.lua",
-		old:   `if redis.call('GET', KEYS[1]) ~= ARGV[1] then`,
-		new:   `if string.sub(redis.call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then`,
+		old:   `if holder ~= ARGV[1] then`,
+		new:   `if string.sub(holder or '', 1, #ARGV[1]) ~= ARGV[1] then`,
 		tests: conformance + "a token is compared whole",
 	},
 	{
@@ -76,8 +76,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow grant not given back", rule: "2", file: "engine.go",
-		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
-		new:   `if !knownNotDone(err) && !a.params.callerToken && !errors.Is(err, ErrLost) {`,
+		old:   `case knownNotDone(err), a.params.callerToken:`,
+		new:   `case knownNotDone(err), a.params.callerToken, errors.Is(err, ErrLost):`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -170,8 +170,8 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt released although the caller chose the token", rule: "4", file: "engine.go",
-		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
-		new:   `if !knownNotDone(err) {`,
+		old:   `case knownNotDone(err), a.params.callerToken:`,
+		new:   `case knownNotDone(err):`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{

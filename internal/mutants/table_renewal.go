@@ -11,7 +11,7 @@ var renewals = []mutant{
 	{
 		name: "an unclear renewal that loses the lock", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
-			l.endLocked(ErrLost)`,
+			l.endLocked(err)`,
 		new: `case err != nil || errors.Is(err, ErrLost):
 			l.endLocked(ErrLost)`,
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
@@ -31,9 +31,9 @@ var renewals = []mutant{
 	{
 		name: "not mine counts as unclear", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
-			l.endLocked(ErrLost)`,
+			l.endLocked(err)`,
 		new: `case false && errors.Is(err, ErrLost):
-			l.endLocked(ErrLost)`,
+			l.endLocked(err)`,
 		tests: "TestDefiniteAnswerEndsTheLeaseAtOnce",
 	},
 	{

@@ -22,8 +22,8 @@ var waits = []mutant{
 	},
 	{
 		name: "trouble that ctx outlasted is forgotten", rule: "16", file: "engine.go",
-		old:   `case endedBy(ctx, err) && !errors.As(err, new(*node.CutShort)):`,
-		new:   `case ctx.Err() != nil && !errors.As(err, new(*node.CutShort)):`,
+		old:   `case endedBy(ctx, err):`,
+		new:   `case ctx.Err() != nil:`,
 		tests: "TestTroubleIsNotForgottenWhileItIsUndone",
 	},
 	{
@@ -34,15 +34,13 @@ var waits = []mutant{
 	},
 	{
 		name: "trouble ends polling", rule: "16", file: "wait.go",
-		old: `trouble = err`,
-		new: `if trouble = err; !errors.Is(err, ErrNotAcquired) {
-			return nil, err
-		}`,
+		old:   `e.met(r, err)`,
+		new:   `return nil, err`,
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
 		name: "trouble ends a place in the queue", rule: "16", file: "queue.go",
-		old: `trouble = err
+		old: `e.met(r, err)
 			e.waitlist.onError`,
 		new: `return nil, err
 			e.waitlist.onError`,
@@ -50,16 +48,18 @@ var waits = []mutant{
 	},
 	{
 		name: "polling does not tell what troubled it", rule: "16", file: "wait.go",
-		old:   `trouble = err`,
-		new:   `_ = err`,
+		old: `r.last, refusal = err, g`,
+		new: `if refusal = g; errors.Is(err, ErrNotAcquired) {
+			r.last = err
+		}`,
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
 		name: "a place in the queue does not tell what troubled it", rule: "16", file: "queue.go",
-		old: `trouble = err
-			e.waitlist.onError`,
-		new: `_ = err
-			e.waitlist.onError`,
+		old: `r.last = e.waitlist.last(w)`,
+		new: `if last := e.waitlist.last(w); errors.Is(last, ErrNotAcquired) {
+			r.last = last
+		}`,
 		tests: "TestWaitTellsWhatTroubledIt",
 	},
 	{
@@ -87,22 +87,23 @@ var waits = []mutant{
 	},
 	{
 		name: "a hidden number of tries", rule: "18", file: "wait.go",
-		old: `trouble = nil`,
-		new: `if trouble = nil; r.attempts == 64 {
-				return nil, err
-			}`,
+		old: `r.last, refusal = err, g`,
+		new: `if r.last, refusal = err, g; r.attempts == 64 {
+			return nil, err
+		}`,
 		tests: "TestLocalWaitersTakeTurns",
 	},
 	{
 		name: "trouble taken for a refusal", rule: "16", file: "engine.go",
-		old:   `case endedBy(ctx, err) && !errors.As(err, new(*node.CutShort)):`,
-		new:   `case endedBy(ctx, err):`,
+		old: `return nil, wrap("lock", key, e.gaveUp(ctx, r, asked, err))`,
+		new: `_ = asked
+		return nil, wrap("lock", key, &gaveUp{node.CtxError(ctx), r.last})`,
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
 		name: "trouble taken for a refusal in the queue", rule: "16", file: "queue.go",
-		old:   `case first && errors.As(err, new(*node.CutShort)):`,
-		new:   `case first && errors.As(err, new(*gaveUp)):`,
+		old:   `return nil, e.gaveUp(ctx, r, asked, err)`,
+		new:   `return nil, &gaveUp{node.CtxError(ctx), r.last}`,
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{

@@ -33,7 +33,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	require.Equal(t, other, refusal(s.Options(), Command("lpush", "text", "x")))
 
 	replica := redistest.StartReplica(t, s)
-	require.Regexp(t, `^no reply within 1s: READONLY [^(]* \(this server is a replica: connect the client to the primary\)$`,
+	require.Regexp(t, `^still failing after 1s: READONLY [^(]* \(this server is a replica: connect the client to the primary\)$`,
 		refusal(replica.Options(), Eval(push, 1, "k")))
 
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())

@@ -1,0 +1,309 @@
+package main
+
+// failures are mistakes about what is told of a failure: whether somebody has the lock or Redis is the reason, what is
+// ridden out, and who the holder is.
+var failures = []mutant{
+	{
+		name: "a wait through an outage ends as behind a holder", rule: "33", file: "errors.go",
+		old:   `return []error{ErrUnavailable, e.ctx, e.last}`,
+		new:   `return []error{ErrNotAcquired, e.ctx, e.last}`,
+		tests: "TestPollingRidesTroubleOut",
+	},
+	{
+		name: "an unanswered first attempt passes for a holder", rule: "33", file: "errors.go",
+		old:   `case r.last == nil, e.now()`,
+		new:   `case r.last != nil && e.now()`,
+		tests: "TestLastAttemptTellsWhoIsToBlame",
+	},
+	{
+		name: "an attempt that met with silence passes for the refusal before it", rule: "33", file: "errors.go",
+		old:   `case r.last == nil, e.now().since(asked) > r.cfg.timeout()/4:`,
+		new:   `case r.last == nil:`,
+		tests: "TestLastAttemptTellsWhoIsToBlame",
+	},
+	{
+		name: "an attempt that has only just been sent passes for silence", rule: "33", file: "errors.go",
+		old:   `e.now().since(asked) > r.cfg.timeout()/4:`,
+		new:   `e.now().since(asked) > 0:`,
+		tests: "TestLastAttemptTellsWhoIsToBlame",
+	},
+	{
+		name: "an attempt that was not sent passes for silence", rule: "33", file: "errors.go",
+		old:   `case errors.As(err, new(*node.NotDone)):`,
+		new:   `case false:`,
+		tests: "TestLastAttemptTellsWhoIsToBlame",
+	},
+	{
+		name: "a call that ctx cut short forgets its trouble", rule: "33", file: "errors.go",
+		old:   `r.last = cut.Trouble`,
+		new:   `r.last = nil`,
+		tests: "TestTroubleIsNoRefusal",
+	},
+	{
+		name: "a quorum that ctx cut short forgets its trouble", rule: "33", file: "redlock.go",
+		old:   `case ctx.Err() != nil && time.Since(begin) > p.timeout/4:`,
+		new:   `case false && time.Since(begin) > p.timeout/4:`,
+		tests: "TestSilentQuorumIsNoHolder",
+	},
+	{
+		name: "the error of a call does not say that Redis is the reason", rule: "33", file: "errors.go",
+		old:   `return outage{err}`,
+		new:   `return err`,
+		tests: "TestUnavailableIsNoHolder/SetNXPX",
+	},
+	{
+		name: "no quorum is no outage", rule: "33", file: "errors.go",
+		old:   `"no quorum of the nodes answered", is: ErrUnavailable}`,
+		new:   `"no quorum of the nodes answered"}`,
+		tests: "TestUnavailableIsNoHolder/Redlock",
+	},
+	{
+		name: "no reply is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		old: `case errors.As(err, new(*NoReply)), errors.As`,
+		new: `case errors.As(err, new(*NoReply)):
+		return false
+	case errors.As`,
+		tests: "TestUnavailable",
+	},
+	{
+		name: "a full Redis is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		old:   ` || strings.HasPrefix(spoken(err), "OOM")`,
+		new:   ``,
+		tests: "TestUnavailable",
+	},
+	{
+		name: "what the caller may not do passes for an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		old:   `return retryable(err) || refusesWrites(err) || `,
+		new:   `return true || `,
+		tests: "TestUnavailable",
+	},
+	{
+		name: "the end of ctx passes for an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		old: `case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return false`,
+		new: `case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return true`,
+		tests: "TestUnavailable",
+	},
+	{
+		name: "a broken connection is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		old:   `return errors.As(err, &network) || errors.Is(err, io.EOF) ||`,
+		new:   `return errors.As(err, &network) ||`,
+		tests: "TestUnavailable",
+	},
+	{
+		name: "each waiter knows but of its own looks", rule: "33", file: "queue.go",
+		old:   `r.last = e.waitlist.last(w)`,
+		new:   `r.last = err`,
+		tests: "TestOutageIsNoticedByAllWaiters",
+	},
+	{
+		name: "a look that failed is not told to the others", rule: "33", file: "looks.go",
+		old:   `in.looked, in.ends, in.last = time.Now(), time.Time{}, err`,
+		new:   `in.looked, in.ends = time.Now(), time.Time{}`,
+		tests: "TestOutageIsNoticedByAllWaiters",
+	},
+	{
+		name: "a waiter does not know who refused it", rule: "33, 35", file: "looks.go",
+		old: `in.looked, in.ends, in.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}`,
+		new: `_ = refusal
+	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
+		tests: "TestHolderIsNamed/SetNXPX",
+	},
+	{
+		name: "a broken subscription has nobody look", rule: "33", file: "subscription.go",
+		old: `s.markDown()
+			s.changed()`,
+		new:   `s.markDown()`,
+		tests: "TestOutageIsNoticedByAllWaiters",
+	},
+	{
+		name: "a wait for replicas goes on where Redis does not serve WAIT", rule: "Replicas", file: "errors.go",
+		old:   ` || errors.Is(err, errors.ErrUnsupported)`,
+		new:   ``,
+		tests: "TestForbiddenWaitIsSaidPlainly",
+	},
+	{
+		name: "a refused WAIT passes for trouble", rule: "33", file: "replicas.go",
+		old:   `case node.Answered(r.Beside.Err):`,
+		new:   `case false:`,
+		tests: "TestForbiddenWaitIsSaidPlainly",
+	},
+	{
+		name: "trouble is told each time", rule: "34", file: "troubles.go",
+		old:   `ok && now.Sub(last) < troubleEvery`,
+		new:   `ok && now.Before(last)`,
+		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
+	},
+	{
+		name: "trouble is told once", rule: "34", file: "troubles.go",
+		old:   `ok && now.Sub(last) < troubleEvery`,
+		new:   `ok && now.After(last)`,
+		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
+	},
+	{
+		name: "trouble of polling is not told", rule: "34", file: "wait.go",
+		old:   `e.met(r, err)`,
+		new:   ``,
+		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
+	},
+	{
+		name: "trouble in the queue is not told", rule: "34", file: "queue.go",
+		old: `e.met(r, err)
+			e.waitlist`,
+		new:   `e.waitlist`,
+		tests: "TestWaitThroughAnOutageIsHeardOf/SetNXPX",
+	},
+	{
+		name: "joined hooks do not hear of trouble", rule: "34", file: "hooks.go",
+		old:   `Trouble:     join(func(h *Hooks) func(Event) { return h.Trouble }),`,
+		new:   ``,
+		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
+	},
+	{
+		name: "an event does not say that Redis is the reason", rule: "33, 34", file: "troubles.go",
+		old:   `event.Cause, event.Err = c.kind, marked(err)`,
+		new:   `event.Cause, event.Err = c.kind, err`,
+		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
+	},
+	{
+		name: "trouble of a quorum does not say what kind it is", rule: "34", file: "troubles.go",
+		old: `return "quorum"
+	case`,
+		new: `return node.Cause(err)
+	case`,
+		tests: "TestWaitThroughAnOutageIsHeardOf/Redlock",
+	},
+	{
+		name: "the trouble of a quorum's nodes is not told", rule: "34", file: "redlock.go",
+		old:   `n.Trouble = func(err error) { told(r.names[i], err) }`,
+		new:   `_, _ = i, n`,
+		tests: "TestSilentMinorityIsHeardOf",
+	},
+	{
+		name: "a node does not tell of its trouble", rule: "34", file: "internal/node/node.go",
+		old:   `if n.Trouble != nil {`,
+		new:   `if false {`,
+		tests: "TestSilentMinorityIsHeardOf",
+	},
+	{
+		name: "what a node answers for good is not told", rule: "34", file: "tally.go",
+		old:   `if o == noAnswer && node.Answered(a.err) {`,
+		new:   `if false && o == noAnswer && node.Answered(a.err) {`,
+		tests: "TestNodeThatRefusesIsHeardOf",
+	},
+	{
+		name: "trouble of a node does not say which", rule: "34", file: "troubles.go",
+		old:   `Node: name, Cause`,
+		new:   `Cause`,
+		tests: "TestSilentMinorityIsHeardOf",
+	},
+	{
+		name: "an error does not name the nodes", rule: "35", file: "clients.go",
+		old:   `return addr`,
+		new:   `_ = addr`,
+		tests: "TestSilentMinorityIsHeardOf",
+	},
+	{
+		name: "a token without its owner", rule: "35", file: "owner.go",
+		old:   `return owner + "/" + id.String()`,
+		new:   `return id.String()`,
+		tests: "TestOwnerIsHandedOn",
+	},
+	{
+		name: "a holder with an owner passes for one that does not hand on", rule: "15", file: "owner.go",
+		old:   `return at >= 0 &&`,
+		new:   `return at == 0 &&`,
+		tests: "TestOwnerIsHandedOn",
+	},
+	{
+		name: "a refusal tells the token", rule: "35", file: "errors.go",
+		old:   `Owner: ownerOf(got.holder)`,
+		new:   `Owner: got.holder`,
+		tests: "TestHolderIsNamed/SetNXPX",
+	},
+	{
+		name: "a refusal does not tell who has the lock", rule: "35", file: "engine.go",
+		old:   `return nil, got, heldBy(got, err)`,
+		new:   `return nil, got, err`,
+		tests: "TestHolderIsNamed/SetNXPX",
+	},
+	{
+		name: "a log tells the token", rule: "35", file: "hooks.go",
+		old:   `slog.String("owner", e.Owner)`,
+		new:   `slog.String("owner", e.Token)`,
+		tests: "TestLogsHoldNoToken",
+	},
+	{
+		name: "a status without the owner", rule: "35", file: "engine.go",
+		old:   `st.Owner = ownerOf(st.Token)`,
+		new:   ``,
+		tests: "TestOwnerIsHandedOn",
+	},
+	{
+		name: "a legacy refusal tells the next look and not the lease", rule: "35", file: "legacy_setnx.go",
+		old:   `left: time.Duration(left) * time.Millisecond, lookWithin: longestBlind}`,
+		new:   `left: min(time.Duration(left)*time.Millisecond, longestBlind)}`,
+		tests: "TestHolderIsNamed/LegacySetNX",
+	},
+	{
+		name: "a legacy waiter looks when the lease can have ended", rule: "LegacySetNX", file: "wait.go",
+		old:   `if refusal.lookWithin > 0 {`,
+		new:   `if false {`,
+		tests: "TestLegacyWaiterLooksOnceASecond/miniredis",
+	},
+	{
+		name: "a loss does not say the trouble", rule: "35", file: "lease.go",
+		old:   `case l.trouble != nil:`,
+		new:   `case false:`,
+		tests: "TestTexts",
+	},
+	{
+		name: "a lease does not remember what its renewals met", rule: "35", file: "renewal.go",
+		old:   `l.trouble = err`,
+		new:   ``,
+		tests: "TestLossSaysWhy/silence",
+	},
+	{
+		name: "a loss by an answer does not say which", rule: "35", file: "renewal.go",
+		old:   `l.endLocked(err)`,
+		new:   `l.endLocked(ErrLost)`,
+		tests: "TestLossSaysWhy/deleted",
+	},
+	{
+		name: "another owner's key passes for one that is gone", rule: "35", file: "extend.lua",
+		old:   `return holder and -1 or 0`,
+		new:   `return 0`,
+		tests: "TestLossSaysWhy/taken",
+	},
+	{
+		name: "another owner's key on a node passes for one that is gone", rule: "35", file: "quorum_extend.lua",
+		old:   `return holder and -1 or 0`,
+		new:   `return 0`,
+		tests: "TestLossSaysWhy/taken",
+	},
+	{
+		name: "a wait that ended does not say what it met", rule: "35", file: "errors.go",
+		old:   `e.ctx.Error() + ": the last attempt: " + line(e.last)`,
+		new:   `e.ctx.Error()`,
+		tests: "TestTexts",
+	},
+	{
+		name: "an error on two lines", rule: "35", file: "errors.go",
+		old:   `return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))`,
+		new:   `return strings.TrimPrefix(err.Error(), prefix)`,
+		tests: "TestTexts",
+	},
+	{
+		name: "an unreachable Redis is waited for twice", rule: "36", file: "engine.go",
+		old:   `case node.Unreachable(err):`,
+		new:   `case false && node.Unreachable(err):`,
+		tests: "TestUnreachableRedisCostsOneOpTimeout/SetNXPX",
+	},
+	{
+		name: "hooks of a call take the place of the Locker's", rule: "Hooks", file: "options.go",
+		old:   `cfg.hooks = JoinHooks(cfg.hooks, h)`,
+		new:   `cfg.hooks = h`,
+		tests: "TestHooksOfACallAreAddedToTheLockers",
+	},
+}

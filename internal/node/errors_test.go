@@ -1,0 +1,58 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// TestUnavailable is rule 33: what Redis is the reason for, and what it is in a word. What the caller did, or has to
+// mend, is something else.
+func TestUnavailable(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	loading := answer("LOADING Redis is loading the dataset in memory")
+	for _, c := range []struct {
+		err         error
+		unavailable bool
+		cause       string
+	}{
+		{&NoReply{Within: time.Second}, true, "timeout"},
+		{&NoReply{Within: time.Second, Last: refused}, true, "connection"},
+		{&NoReply{Within: time.Second, Last: io.EOF}, true, "timeout"},
+		{&NoReply{Within: time.Second, Last: loading}, true, "LOADING"},
+		{&NotDone{&NoReply{Within: time.Second, Last: refused}}, true, "connection"},
+		{&CutShort{Ctx: context.Canceled, Trouble: refused}, true, "connection"},
+		{&CutShort{Ctx: context.Canceled, Trouble: errors.New("reset")}, true, "connection"},
+		{refused, true, "connection"},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}, true, "connection"},
+		{&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}, true, "connection"},
+		{io.EOF, true, "connection"},
+		{io.ErrUnexpectedEOF, true, "connection"},
+		{redis.ErrPoolTimeout, true, "connection"},
+		{errNoReply, true, "connection"},
+		{loading, true, "LOADING"},
+		{answer("READONLY You can't write against a read only replica."), true, "READONLY"},
+		{answer("OOM command not allowed when used memory > 'maxmemory'."), true, "OOM"},
+		{answer("MISCONF Redis is configured to save RDB snapshots"), true, "MISCONF"},
+
+		{answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, "WRONGTYPE"},
+		{answer("NOPERM this user has no permissions to run the 'evalsha' command"), false, "NOPERM"},
+		{answer("NOAUTH Authentication required."), false, "NOAUTH"},
+		{context.Canceled, false, "connection"},
+		{context.DeadlineExceeded, false, "timeout"},
+		{&NotDone{context.DeadlineExceeded}, false, "timeout"},
+		{errors.New("redis: nil"), false, "connection"},
+	} {
+		for _, err := range []error{c.err, Explain(c.err), fmt.Errorf("while locking: %w", c.err)} {
+			require.Equal(t, c.unavailable, Unavailable(err), "%T %v", c.err, err)
+			require.Equal(t, c.cause, Cause(err), "%T %v", c.err, err)
+		}
+	}
+}
