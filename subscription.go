@@ -157,8 +157,9 @@ func (s *subscription) run() {
 		case errors.As(err, &timeout) && timeout.Timeout() && !asked:
 			asked = ps.Ping(ctx) == nil
 		default:
-			s.markDown()
-			s.changed()
+			if s.markDown() {
+				s.changed()
+			}
 			_ = ps.Close()
 			pause := reconnectPause
 			if node.Answered(err) {
@@ -214,14 +215,16 @@ func (s *subscription) received(message any) {
 	}
 }
 
-// markDown notes that the subscription does not stand any more.
-func (s *subscription) markDown() {
+// markDown notes that the subscription does not stand any more, and reports whether it did.
+func (s *subscription) markDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-s.ready:
 		s.ready = make(chan struct{})
+		return true
 	default:
+		return false
 	}
 }
 
