@@ -25,10 +25,11 @@ func roomOf(t *testing.T) *waitlist {
 	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	b := made.(*engine).waitlist
-	ready := b.subscription.join()
+	looked := make(chan struct{}, 1) // a look in the background would race with the test
+	b.subscription.changed = func() { looked <- struct{}{} }
+	b.subscription.join()
 	t.Cleanup(b.subscription.leave)
-	<-ready
-	require.Eventually(t, b.subscription.isReady, 10*time.Second, time.Millisecond)
+	<-looked
 	return b
 }
 
