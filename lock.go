@@ -14,6 +14,8 @@
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
 //	})
 //
+// [TryDo] does not wait, [DoAll] locks several keys, and [Lead] runs a function on one process of many.
+//
 // # Errors
 //
 // Every operation ends in one of three ways. It was done (nil). It is known not to be done: the error matches
