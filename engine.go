@@ -112,13 +112,20 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
+	lock, err := e.lock(ctx, r)
+	if err != nil && r.cfg.ridingOut && !endedBy(ctx, err) && !permanent(err) {
+		e.met(r, err)
+	}
+	return lock, wrap("lock", key, err)
+}
+
+func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	queues := e.waitlist != nil && !r.cfg.noQueue
 	if queues && e.waitlist.subscription.isReady() {
-		lock, err := e.queue(ctx, r)
-		return lock, wrap("lock", key, err)
+		return e.queue(ctx, r)
 	}
 	if e.waitlist == nil && !e.yield(ctx, r) {
-		return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
+		return nil, &gaveUp{ctx: node.CtxError(ctx)}
 	}
 	asked := e.now()
 	lock, refusal, err := e.once(ctx, r)
@@ -126,18 +133,16 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	case err == nil:
 		return lock, nil
 	case endedBy(ctx, err):
-		return nil, wrap("lock", key, e.gaveUp(ctx, r, asked, err))
+		return nil, e.gaveUp(ctx, r, asked, err)
 	case !errors.Is(err, ErrNotAcquired):
-		return nil, wrap("lock", key, err)
+		return nil, err
 	}
 	r.last = err
 	r.fire(e, r.cfg.hooks.Waiting)
 	if queues {
-		lock, err = e.queue(ctx, r)
-	} else {
-		lock, err = e.poll(ctx, r, refusal)
+		return e.queue(ctx, r)
 	}
-	return lock, wrap("lock", key, err)
+	return e.poll(ctx, r, refusal)
 }
 
 // endedBy reports whether an attempt that failed with err came to nothing but the end of ctx, or to a

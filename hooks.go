@@ -29,8 +29,8 @@ type Hooks struct {
 	// Err. Key is empty. The Locker's own hooks hear of it, not those of a call; again only when it
 	// had recovered in between. Lockers whose waiters always poll do not report it.
 	Degraded func(Event)
-	// Trouble: something failed, for Err and Cause, and is ridden out: an attempt of a Lock call that waits, or
-	// a node of [NewRedlock], which Node names, while the others may serve. At most once a second for one
+	// Trouble: something failed, for Err and Cause, and is ridden out: an attempt of a Lock call that waits, or of
+	// [Lead], or a node of [NewRedlock], which Node names, while the others may serve. At most once a second for one
 	// Cause and Node of a Locker. The Locker's own hooks alone hear of a node, and Key is empty then.
 	Trouble func(Event)
 }

@@ -14,6 +14,8 @@
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
 //	})
 //
+// [TryDo] does not wait, [DoAll] locks several keys, and [Lead] runs a function on one process of many.
+//
 // # Errors
 //
 // Every operation ends in one of three ways. It was done (nil). It is known not to be done: the error matches
@@ -36,8 +38,6 @@ package redlatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -194,34 +194,4 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-// Do runs fn under a lock on key, which it waits for as [Locker.Lock] does. fn's ctx is a child of
-// ctx that ends when the lock does, with cause ErrLost or ErrMaxHold, or ErrReleased where fn itself
-// unlocked, as it may. The lock is released when fn returns or panics.
-//
-// The error is ErrInvalidOption where l or fn is nil; Lock's, and fn was not called; else fn's, joined
-// with Unlock's where that failed: where fn ran and the error matches ErrLost, fn may not have been
-// alone all the time.
-func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) (err error) {
-	switch {
-	case l == nil:
-		return wrap("do", key, invalid("the Locker is nil"))
-	case fn == nil:
-		return wrap("do", key, invalid("fn is nil"))
-	}
-	lock, err := l.Lock(ctx, key, opts...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		switch unlockErr := lock.Unlock(ctx); {
-		case unlockErr == nil, errors.Is(unlockErr, ErrReleased): // fn may have unlocked
-		case err == nil:
-			err = unlockErr
-		default:
-			err = fmt.Errorf("%w: %w", err, unlockErr)
-		}
-	}()
-	return fn(lock.Context(ctx), lock)
 }

@@ -25,6 +25,7 @@ type config struct {
 	hooks     Hooks
 
 	serverTime bool
+	ridingOut  bool // the caller tries again whatever Lock fails with, so Hooks.Trouble hears of it
 
 	replicas       int           // 0: none are asked
 	replicaTimeout time.Duration // with them

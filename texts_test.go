@@ -67,6 +67,10 @@ func TestTexts(t *testing.T) {
 	unlocked := lock.Unlock(ctx)
 	require.NoError(t, unlocked)
 
+	nothing := func(context.Context, []*Lock) error { return nil }
+	stopped, stop := context.WithCancelCause(ctx)
+	stop(errors.New("shutdown"))
+
 	var b strings.Builder
 	for _, c := range []struct {
 		what string
@@ -136,6 +140,12 @@ func TestTexts(t *testing.T) {
 		{"extension without ctx", lock.Extend(nil, time.Second)}, //nolint:staticcheck // what a caller may do
 		{"do without a Locker", Do(ctx, nil, "k", func(context.Context, *Lock) error { return nil })},
 		{"do nothing", Do(ctx, l, "k", nil)},
+		{"try to do nothing", TryDo(ctx, l, "k", nil)},
+		{"do all without keys", DoAll(ctx, l, nil, nothing)},
+		{"do all with an empty key", DoAll(ctx, l, []string{"k", ""}, nothing)},
+		{"lost before all were acquired", firstEnd([]*Lock{lock})},
+		{"lead with a token", Lead(ctx, l, "k", func(context.Context, *Lock) error { return nil }, WithToken("job-7"))},
+		{"lead, stopped", Lead(stopped, l, "k", func(context.Context, *Lock) error { return nil })},
 		{"a line break", wrap("lock", "two\nlines", errors.New("one\ntwo"))},
 	} {
 		require.Error(t, c.err, c.what)

@@ -95,9 +95,9 @@ var waits = []mutant{
 	},
 	{
 		name: "trouble taken for a refusal", rule: "16", file: "engine.go",
-		old: `return nil, wrap("lock", key, e.gaveUp(ctx, r, asked, err))`,
+		old: `return nil, e.gaveUp(ctx, r, asked, err)`,
 		new: `_ = asked
-		return nil, wrap("lock", key, &gaveUp{node.CtxError(ctx), r.last})`,
+		return nil, &gaveUp{node.CtxError(ctx), r.last}`,
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
