@@ -138,11 +138,14 @@ func TestOutageIsNoticedByAllWaiters(t *testing.T) {
 		direct, p, client := behindProxy(t)
 		holder := newLocker(t, direct, longTTL)
 		mustLock(t, holder, "k")
-		l := newLocker(t, client, redlatch.WithOpTimeout(200*time.Millisecond))
+		waiting := make(chan redlatch.Event, 2)
+		l := newLocker(t, client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
+			Waiting: func(e redlatch.Event) { waiting <- e },
+		}))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		got := make(chan error, 2)
-		for range 2 {
+		for i := range 2 {
 			go func() { // ends with ctx
 				for {
 					if _, err := l.Lock(ctx, "k"); ctx.Err() != nil {
@@ -151,12 +154,13 @@ func TestOutageIsNoticedByAllWaiters(t *testing.T) {
 					}
 				}
 			}()
+			<-waiting
+			eventually(t, "it queues", func() bool {
+				st, err := holder.Inspect(t.Context(), "k")
+				return err == nil && st.Waiters == i+1
+			})
 		}
-		eventually(t, "they wait", func() bool {
-			st, err := holder.Inspect(t.Context(), "k")
-			return err == nil && st.Waiters == 2
-		})
-		p.Refuse()
+		p.Refuse() // the second one queued by its first attempt, so no look is under way
 		time.AfterFunc(700*time.Millisecond, cancel)
 		all := true
 		for range 2 {
