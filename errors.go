@@ -141,7 +141,7 @@ func (e *engine) gaveUp(ctx context.Context, r *request, asked instant, err erro
 		r.last = cut.Trouble
 	case errors.Is(err, ErrNotAcquired):
 		r.last = err
-	case errors.As(err, new(*node.NotDone)):
+	case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):
 	case r.last == nil, e.now().since(asked) > r.cfg.timeout()/4:
 		r.last = errUnanswered
 	}

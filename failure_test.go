@@ -191,6 +191,27 @@ func TestSilentQuorumIsNoHolder(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
+// TestSilenceUntilAnEarlyEndIsNoHolder is rule 33, on every strategy: ctx ends before a reply could be late.
+func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p, client := behindProxy(t)
+			l, err := strategy(client, patience)
+			require.NoError(t, err)
+			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+			p.Silence()
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err = l.Lock(ctx, "k")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, redlatch.ErrUnavailable)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		})
+	}
+}
+
 // TestUnreachableRedisCostsOneOpTimeout is rule 36: an attempt that could not even connect is not waited for twice.
 func TestUnreachableRedisCostsOneOpTimeout(t *testing.T) {
 	t.Parallel()

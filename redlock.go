@@ -198,7 +198,7 @@ func (r *redlock) refused(ctx context.Context, p *acquireParams, t *tally[acquir
 	case ctx.Err() != nil && time.Since(begin) > p.timeout/4:
 		return &node.NotDone{Err: &node.CutShort{Ctx: node.CtxError(ctx), Trouble: t.fail(ErrNoQuorum)}}
 	case ctx.Err() != nil:
-		return &node.NotDone{Err: node.CtxError(ctx)}
+		return &node.NotDone{Err: fmt.Errorf("%w: %w", node.CtxError(ctx), errUnanswered)}
 	case t.count(yes)+t.count(heldByAnother) >= r.quorum:
 		return t.fail(ErrNotAcquired)
 	}

@@ -29,7 +29,7 @@ var failures = []mutant{
 	},
 	{
 		name: "an attempt that was not sent passes for silence", rule: "33", file: "errors.go",
-		old:   `case errors.As(err, new(*node.NotDone)):`,
+		old:   `case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):`,
 		new:   `case false:`,
 		tests: "TestLastAttemptTellsWhoIsToBlame",
 	},
@@ -304,5 +304,11 @@ var failures = []mutant{
 		old:   `cfg.hooks = JoinHooks(cfg.hooks, h)`,
 		new:   `cfg.hooks = h`,
 		tests: "TestHooksOfACallAreAddedToTheLockers",
+	},
+	{
+		name: "a silent quorum passes for a holder where ctx ends early", rule: "33", file: "errors.go",
+		old:   ` && !errors.Is(err, errUnanswered)`,
+		new:   ``,
+		tests: "TestSilenceUntilAnEarlyEndIsNoHolder",
 	},
 }
