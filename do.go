@@ -52,7 +52,7 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 // The error is ErrInvalidOption where l or fn is nil, or where keys is empty or has an empty key. It is Lock's
 // where a key was not acquired. It matches ErrLost where a lock ended before the last was acquired. In these cases
 // fn was not called, and what was acquired is released. Otherwise the error is fn's. Those of Unlock are joined, as
-// in [Do].
+// in [Do]. With [WithMinHold], keys that are given back are kept until that has passed all the same.
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	switch {
