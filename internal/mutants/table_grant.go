@@ -108,7 +108,7 @@ var grants = []mutant{
 		name: "an attempt of unknown outcome that is not released", rule: "3", file: "engine.go",
 		old:   `a.undo(ctx, "")`,
 		new:   `error(nil)`,
-		tests: "TestReleaseOutlivesItsCtx|TestAttemptThatWasPerhapsSentIsUndone",
+		tests: "TestMigrationThatGetsNoAnswerLeavesNeither",
 	},
 	{
 		name: "an acquire that was sent counts as never sent", rule: "3", file: "internal/node/node.go", in: "internal/node",
