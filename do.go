@@ -98,7 +98,7 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 // errors. To stop, cancel ctx: fn can call a cancel function that it closes over. If fn panics, the lock is
 // released, and the panic goes on to the caller.
 //
-// Lead goes on after a lost lock and after an outage of Redis. Hooks.Trouble hears of the errors of Lock. After a
+// Lead goes on after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock. After a
 // term the pause is 0.5 to 1 s, at random. Each time Lock fails it doubles, up to 8 to 16 s.
 //
 // Where ctx ended, the error matches ctx's error and its cause. Any other is returned at once, since retrying cannot
@@ -120,7 +120,7 @@ func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context
 		lock, err := l.Lock(ctx, key, opts...)
 		switch {
 		case err == nil:
-			_ = hold(ctx, lock, fn) // fn's error ends its term, hooks hear of Unlock's
+			_ = hold(ctx, lock, fn) // fn's error ends its term, and hooks report Unlock's
 			pause = shortestRecess
 		case permanent(err):
 			return err

@@ -490,7 +490,7 @@ func TestLostLeaderIsFollowed(t *testing.T) {
 	})
 }
 
-// TestLeadOutlastsAnOutage is rule 40: Redis is away for longer than the lock lasts, and hooks hear of it. Then the
+// TestLeadOutlastsAnOutage is rule 40: Redis is away for longer than the lock lasts, and hooks report it. Then the
 // leader leads again.
 func TestLeadOutlastsAnOutage(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func next(ctx context.Context, err error) string {
 	case errors.Is(err, redlatch.ErrUnavailable):
 		return "Redis is in trouble: try later"
 	default:
-		return "mend what the error names"
+		return "fix what the error names"
 	}
 }
 

@@ -31,7 +31,7 @@ type Hooks struct {
 	Degraded func(Event)
 	// Trouble: something failed, for Err and Cause, and is ridden out: an attempt of a Lock call that waits, or of
 	// [Lead], or a node of [NewRedlock], which Node names, while the others may serve. At most once a second for one
-	// Cause and Node of a Locker. The Locker's own hooks alone hear of a node, and Key is empty then.
+	// Cause and Node of a Locker. Only the Locker's own hooks report a node, and Key is empty then.
 	Trouble func(Event)
 }
 

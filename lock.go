@@ -54,7 +54,7 @@ type Locker interface {
 	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, a command
 	// that Redis does not serve, or ErrInvalidOption. The first attempt fails as TryLock does, but after
 	// ErrNotAcquired Lock waits. Once waiting, Lock retries through all errors until ctx ends, and
-	// Hooks.Trouble hears of them. Give ctx a deadline.
+	// Hooks.Trouble reports them. Give ctx a deadline.
 	//
 	// On one Redis ([NewSetNXPX]) a lock is handed from Unlock to the next waiter, of any process,
 	// in the order in which they came; only a key that is free goes to whoever looks first.

@@ -25,7 +25,7 @@ type config struct {
 	hooks     Hooks
 
 	serverTime bool
-	ridingOut  bool // the caller tries again whatever Lock fails with, so Hooks.Trouble hears of it
+	ridingOut  bool // the caller tries again whatever Lock fails with, so Hooks.Trouble reports it
 
 	replicas       int           // 0: none are asked
 	replicaTimeout time.Duration // with them
@@ -193,7 +193,7 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithOwner says who holds the lock, for [Status], [HeldError], events and logs: a service and its host, perhaps, or
+// WithOwner says who holds the lock, for [Status], [HeldError], events and logs: for example a service and its host, or
 // a job. It stands before the UUID of a fresh token, with a slash between, so whoever can read the key sees it.
 // name is printable and has 1 to 200 bytes. The default is none. A token of [WithToken] stays as it is.
 func WithOwner(name string) Option {
@@ -245,7 +245,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	}
 }
 
-// WithHooks adds callbacks that hear of what happens to locks. Those of a call are called after the Locker's.
+// WithHooks adds callbacks that report what happens to locks. Those of a call are called after the Locker's.
 func WithHooks(h Hooks) Option {
 	return func(cfg *config) error {
 		cfg.hooks = JoinHooks(cfg.hooks, h)

@@ -47,7 +47,7 @@ func newClient(n *network) *redis.Client {
 }
 
 // dial succeeds also while n is down, and the connection is refused at its first use. After dials that failed, go-redis
-// writes logs, and would not dial again for a second after n is mended.
+// writes logs, and would not dial again for a second after the outage.
 func (n *network) dial() (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

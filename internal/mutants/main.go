@@ -5,7 +5,7 @@
 //
 // The tree is not touched: a mutant exists in a build overlay alone. A mutant is caught when a
 // test fails. One that does not compile, or whose text the tree no longer has, says nothing and
-// must be mended. With -since only those run that a change can matter to: one in the mutant's file, in a test
+// must be fixed. With -since only those run that a change can matter to: one in the mutant's file, in a test
 // function that is to catch it, or in the mutant itself. The exit status is 0 if every mutant was caught.
 package main
 
