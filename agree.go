@@ -78,6 +78,6 @@ func raiseCall(p *target, fence uint64) *node.Call {
 }
 
 func readRaise(r node.Reply) (uint64, error) {
-	counter, err := compared(raiseScript, r)
+	counter, err := compared(r)
 	return uint64(max(counter, 0)), err
 }

@@ -342,16 +342,18 @@ var conformance = []conformanceCase{
 			w.everywhere(func(c *redis.Client) { require.Zero(t, c.Exists(t.Context(), full).Val()) })
 
 			// A lock that the token has already is not touched either.
-			w.everywhere(func(c *redis.Client) { require.NoError(t, c.Set(t.Context(), full, "job-7", time.Hour).Err()) })
+			w.grant(t, full, "job-7")
 			_, err = l.TryLock(t.Context(), key, token)
 			refused(err)
 			if !w.pair {
 				_, err = l.Adopt(t.Context(), key, "job-7", redlatch.WithTTL(10*time.Hour))
 				refused(err)
 			}
+			st, err := l.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, "job-7", st.Token)
+			require.LessOrEqual(t, st.TTL, time.Hour)
 			w.everywhere(func(c *redis.Client) {
-				require.Equal(t, "job-7", c.Get(t.Context(), full).Val())
-				require.LessOrEqual(t, c.PTTL(t.Context(), full).Val(), time.Hour)
 				if i == 0 {
 					require.Equal(t, "a shopping list", c.Get(t.Context(), counter).Val())
 				} else {

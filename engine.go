@@ -289,6 +289,9 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	p := r.target("")
 	st, err := e.strategy.inspect(ctx, &p)
 	st.Owner = ownerOf(st.Token)
+	if st.Held {
+		st.Holders = max(st.Holders, 1)
+	}
 	return st, wrap("inspect", key, err)
 }
 

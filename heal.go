@@ -62,5 +62,5 @@ func readHeal(r node.Reply) (acquireReply, error) {
 	case r.Value == int64(0):
 		return acquireReply{}, ErrNotAcquired
 	}
-	return acquireReply{}, oddReply(healScript, r.Value)
+	return acquireReply{}, oddReply(r.Value)
 }

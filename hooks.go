@@ -38,7 +38,7 @@ type Hooks struct {
 // Event says what happened to which lock. Token, Owner, Fence and Elapsed are zero where they are not
 // known yet.
 type Event struct {
-	Strategy string // "setnxpx", "redlock" or "legacysetnx"
+	Strategy string // "setnxpx", "redlock", "legacysetnx" or "semaphore"
 	Key      string // as the caller named it
 	Token    string // a secret: whoever knows it can release the lock
 	Owner    string // what WithOwner said

@@ -179,10 +179,8 @@ func (l *lease) release(ctx context.Context) error {
 	var keep time.Duration
 	var err error
 	if ended == nil || !l.params.callerToken {
-		p := &releaseParams{target: l.params.target}
-		if ended != nil {
-			p.entry = l.params.entry // the lock may have expired with it
-		} else {
+		p := &releaseParams{target: l.params.target, entry: l.params.entry}
+		if ended == nil {
 			p.keep = l.toKeep()
 		}
 		keep = p.keep

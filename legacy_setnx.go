@@ -140,7 +140,7 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 			return acquireReply{left: time.Duration(left) * time.Millisecond, lookWithin: longestBlind}, ErrNotAcquired
 		}
 	}
-	return acquireReply{}, oddReply(legacyAcquireScript, r.Value)
+	return acquireReply{}, oddReply(r.Value)
 }
 
 func (s *legacySetNX) extend(ctx context.Context, p *extendParams) error {
@@ -155,14 +155,14 @@ func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, erro
 // lengthen makes the lock last.
 func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration) error {
 	c := legacyCall(legacyExtendScript, t, t.token, wholeSeconds(ttl), clock(t))
-	_, err := compared(legacyExtendScript, s.node.Do(ctx, c))
+	_, err := compared(s.node.Do(ctx, c))
 	return err
 }
 
 func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	t := &p.target
 	r := s.node.Do(ctx, legacyReleaseCall(t))
-	answer, err := compared(legacyReleaseScript, r)
+	answer, err := compared(r)
 	switch {
 	case answer < 0:
 		return false, ErrLost // an earlier send, whose reply was lost, has not released it either
@@ -185,7 +185,7 @@ func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
 	fields, _ := r.Value.([]any)
 	left, ok := integer(fields, 0)
 	if !ok || len(fields) != 2 {
-		return Status{}, oddReply(legacyInspectScript, r.Value)
+		return Status{}, oddReply(r.Value)
 	}
 	st := Status{Held: left > 0, TTL: time.Duration(left) * time.Millisecond}
 	st.Token, _ = fields[1].(string)

@@ -92,6 +92,7 @@ type Status struct {
 	Owner   string        `json:"owner,omitempty"`   // what its WithOwner said
 	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of it; 0 when free, negative where the key has none
 	Waiters int           `json:"waiters,omitempty"` // queued, as far as Redis knows
+	Holders int           `json:"holders,omitempty"` // of a semaphore; 0 or 1 elsewhere
 }
 
 // Lock is one grant, made by a [Locker]. Its methods may be called from many goroutines.

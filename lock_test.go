@@ -40,6 +40,7 @@ type kind struct {
 	fences   bool
 	timeless bool // the lock itself is a key without a TTL
 	quorum   bool // its fences are counters, one for each key
+	permits  bool // its locks are permits of a semaphore of one
 	pair     bool // two Lockers as one: it cannot adopt, and takes no prefix in a call
 	make     func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
 }
@@ -73,6 +74,12 @@ var kinds = []kind{
 		},
 	},
 	{name: "Redlock", nodes: 5, fences: true, quorum: true, make: redlatch.NewRedlock},
+	{
+		name: "Semaphore", nodes: 1, fences: true, permits: true,
+		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+			return redlatch.NewSemaphore(clients[0], 1, opts...)
+		},
+	},
 	{
 		name: "Migration", nodes: 2, fences: true, pair: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
@@ -128,6 +135,20 @@ func (w *world) exists(t *testing.T, key string) int {
 		n += have
 	}
 	return int(n)
+}
+
+// grant gives the token the lock on key for an hour, as an earlier process may have had it.
+func (w *world) grant(t *testing.T, key, token string) {
+	t.Helper()
+	w.everywhere(func(c *redis.Client) {
+		if !w.permits {
+			require.NoError(t, c.Set(t.Context(), key, token, time.Hour).Err())
+			return
+		}
+		ends := float64(time.Now().Add(time.Hour).UnixMicro())
+		require.NoError(t, c.ZAdd(t.Context(), key, redis.Z{Score: -1}, redis.Z{Score: ends, Member: token}).Err())
+		require.NoError(t, c.PExpire(t.Context(), key, time.Hour).Err())
+	})
 }
 
 // gone waits until no node has key: a release may still be under way on a minority of nodes.

@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -86,11 +87,12 @@ func (b *waitlist) onReply(w *waiter, asked instant, got acquireReply, refusal e
 		in.ends = in.looked.Add(max(got.left+messageDelay, lookOften))
 	}
 	for _, other := range in.waiters {
+		handed := other.token == got.holder || slices.Contains(got.handed, other.token)
 		switch {
 		case other == w:
-		case other.token == got.holder && polling:
+		case handed && polling:
 			other.lookSoon(0)
-		case other.token == got.holder: // its message is late, or lost
+		case handed: // its message is late, or lost
 			other.lookSoon(messageDelay)
 		case got.fresh && w.queued && other.queued: // the queue was lost
 			other.queued = false
@@ -111,7 +113,7 @@ func (b *waitlist) firstLocked(w *waiter, got acquireReply) {
 		return
 	case w.under == "" && w.polls > 0: // its turn is near
 		w.polls = 1
-	case w.under != "" && w.under != got.holder && w.polls == 0:
+	case w.under != "" && w.under != got.holder && w.polls == 0 && !got.shared:
 		w.polls = 1
 	}
 	w.under = got.holder

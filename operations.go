@@ -22,16 +22,22 @@ var (
 	//go:embed inspect.lua
 	inspectSource string
 
-	acquireScript = node.NewScript("acquire.lua", acquireSource)
-	extendScript  = node.NewScript("extend.lua", extendSource)
-	releaseScript = node.NewScript("release.lua", releaseSource)
-	inspectScript = node.NewScript("inspect.lua", inspectSource)
+	lockScripts = scripts{
+		acquire: node.NewScript("acquire.lua", acquireSource),
+		extend:  node.NewScript("extend.lua", extendSource),
+		release: node.NewScript("release.lua", releaseSource),
+		inspect: node.NewScript("inspect.lua", inspectSource),
+	}
 )
 
-// acquireCall takes the lock, or a place in its queue.
-func acquireCall(p *acquireParams) *node.Call {
+// scripts are the operations in Lua.
+type scripts struct{ acquire, extend, release, inspect *node.Script }
+
+// acquireCall takes the lock, or a place in its queue. settings are what the script is told besides.
+func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	c := node.Eval(acquireScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
+	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
+	c.Append(settings...)
 	if p.entry != "" {
 		c.Append(&p.entry)
 	}
@@ -42,7 +48,7 @@ func acquireCall(p *acquireParams) *node.Call {
 	return c
 }
 
-// readAcquire reads what acquire.lua and quorum_acquire.lua answer.
+// readAcquire reads what the scripts that acquire answer.
 func readAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err
@@ -55,7 +61,7 @@ func readAcquire(r node.Reply) (acquireReply, error) {
 			return refusal, ErrNotAcquired
 		}
 	}
-	return acquireReply{}, oddReply(acquireScript, r.Value)
+	return acquireReply{}, oddReply(r.Value)
 }
 
 // readRefusal reads what acquire.lua answers about a key that is held.
@@ -78,36 +84,45 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 	}
 	a.fresh, a.first = numbers[0] == 1, numbers[1] == 1
 	a.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
+	if len(fields) > 6 {
+		a.shared = true
+		handed, _ := fields[6].([]any)
+		for _, token := range handed {
+			if token, ok := token.(string); ok {
+				a.handed = append(a.handed, token)
+			}
+		}
+	}
 	return a, true
 }
 
 // extendCall makes the lock last.
-func extendCall(p *extendParams) *node.Call {
+func extendCall(script *node.Script, p *extendParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	c := node.Eval(extendScript, 1, &p.key, &p.token, &ttl)
+	c := node.Eval(script, 1, &p.key, &p.token, &ttl)
 	c.Timeout = p.timeout
 	return c
 }
 
 // adoptCall does the same and mints a fence.
-func adoptCall(p *acquireParams) *node.Call {
+func adoptCall(script *node.Script, p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	c := node.Eval(extendScript, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
+	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
 	c.Timeout = p.timeout
 	return c
 }
 
 // keepCall lets the lock last for a time and no longer.
-func keepCall(t *target, ttl time.Duration) *node.Call {
+func keepCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
 	ms := ttl.Milliseconds()
-	c := node.Eval(extendScript, 1, &t.key, &t.token, &ms)
+	c := node.Eval(script, 1, &t.key, &t.token, &ms)
 	c.Append("exactly")
 	return t.persist(c, t.callerToken)
 }
 
 // readExtend reads what extend.lua and quorum_extend.lua answer.
 func readExtend(r node.Reply) (fence uint64, err error) {
-	answer, err := compared(extendScript, r)
+	answer, err := compared(r)
 	switch {
 	case answer < 0:
 		return 0, errTaken
@@ -125,7 +140,7 @@ func (t *target) persist(c *node.Call, once bool) *node.Call {
 }
 
 func readRelease(r node.Reply) (answer int64, err error) {
-	answer, err = compared(releaseScript, r)
+	answer, err = compared(r)
 	if r.Resent && errors.Is(err, ErrLost) {
 		err = nil // an earlier send, whose reply was lost, has released it
 	}
@@ -142,7 +157,7 @@ func readKept(r node.Reply) (answer int64, err error) {
 
 // compared reads the answer of a script that acts where the token holds the key, and answers 0 elsewhere,
 // which is ErrLost.
-func compared(s *node.Script, r node.Reply) (answer int64, err error) {
+func compared(r node.Reply) (answer int64, err error) {
 	answer, ok := r.Value.(int64)
 	switch {
 	case errors.Is(r.Err, node.ErrOtherData):
@@ -150,7 +165,7 @@ func compared(s *node.Script, r node.Reply) (answer int64, err error) {
 	case r.Err != nil:
 		return 0, r.Err
 	case !ok:
-		return 0, oddReply(s, r.Value)
+		return 0, oddReply(r.Value)
 	case answer == 0:
 		return 0, errNotOurs
 	}
@@ -166,17 +181,17 @@ var (
 )
 
 // inspectCall reads who holds the lock.
-func inspectCall(t *target) *node.Call {
+func inspectCall(script *node.Script, t *target) *node.Call {
 	keys := []any{&t.key, &t.queue}
 	if t.queue == "" {
 		keys = keys[:1]
 	}
-	c := node.Eval(inspectScript, len(keys), keys...)
+	c := node.Eval(script, len(keys), keys...)
 	c.Timeout = t.timeout
 	return c
 }
 
-// readInspect reads what inspect.lua answers.
+// readInspect reads what inspect.lua and semaphore_inspect.lua answer.
 func readInspect(r node.Reply) (Status, error) {
 	if r.Err != nil {
 		return Status{}, r.Err
@@ -185,9 +200,10 @@ func readInspect(r node.Reply) (Status, error) {
 	left, ok := integer(fields, 1)
 	queued, counted := integer(fields, 2)
 	if !ok || !counted {
-		return Status{}, oddReply(inspectScript, r.Value)
+		return Status{}, oddReply(r.Value)
 	}
-	st := Status{Waiters: int(queued)}
+	holders, _ := integer(fields, 3)
+	st := Status{Waiters: int(queued), Holders: int(holders)}
 	if token, ok := fields[0].(string); ok {
 		st.Held, st.Token, st.TTL = true, token, milliseconds(left)
 		if left < 0 {
@@ -215,6 +231,6 @@ func integer(fields []any, i int) (int64, bool) {
 }
 
 // oddReply is the error for a reply that a script of ours cannot have given.
-func oddReply(s *node.Script, reply any) error {
-	return fmt.Errorf("%s: cannot read the reply %v", s.Name, reply)
+func oddReply(reply any) error {
+	return fmt.Errorf("cannot read the reply %v", reply)
 }

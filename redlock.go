@@ -303,7 +303,7 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 func (r *redlock) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call {
 		if p.keep > 0 {
-			return keepCall(&p.target, p.keep)
+			return keepCall(lockScripts.extend, &p.target, p.keep)
 		}
 		return quorumReleaseCall(&p.target)
 	},
@@ -329,7 +329,7 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 		return Status{}, err
 	}
 	t := ask(ctx, r, "inspect", lock.key, func(i int) *node.Call {
-		return r.servers.ask(i, inspectCall(lock))
+		return r.servers.ask(i, inspectCall(lockScripts.inspect, lock))
 	}, checked(&r.servers, readInspect))
 	var st Status
 	t.collect(ctx, func() bool {

@@ -31,10 +31,18 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new setnxpx", "", err)
 	}
-	s := &setNXPX{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
+	return newEngine(newSetNXPX(client), opts)
+}
+
+func newSetNXPX(client redis.UniversalClient) *setNXPX {
+	s := &setNXPX{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client), scripts: lockScripts}
 	s.channel = newSubscription(client)
 	s.channel.impossible = s.kind == ring // its channels and its keys are on different nodes
-	return newEngine(s, opts)
+	s.settings = []any{""}
+	if s.kind == cluster {
+		s.settings[0] = "cluster"
+	}
+	return s
 }
 
 // setNXPX keeps locks on one node.
@@ -43,6 +51,8 @@ type setNXPX struct {
 	confirming *node.Node // for commands that wait for replicas
 	kind       kind
 	channel    *subscription
+	scripts    scripts
+	settings   []any // what the script that releases is told besides
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
@@ -72,7 +82,11 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 }
 
 func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	c := acquireCall(p)
+	return s.take(ctx, p, acquireCall(s.scripts.acquire, p))
+}
+
+// take acquires the lock by c.
+func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acquireReply, error) {
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r, err := s.confirmed(ctx, c, p.place, p.replicas, p.replicaTimeout)
 	got, readErr := readAcquire(r)
@@ -105,12 +119,12 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 var errQueued = errors.New("queued")
 
 func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
-	_, err := readExtend(s.node.Do(ctx, extendCall(p)))
+	_, err := readExtend(s.node.Do(ctx, extendCall(s.scripts.extend, p)))
 	return err
 }
 
 func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	r, err := s.confirmed(ctx, adoptCall(p), p.place, p.replicas, p.replicaTimeout)
+	r, err := s.confirmed(ctx, adoptCall(s.scripts.extend, p), p.place, p.replicas, p.replicaTimeout)
 	fence, readErr := readExtend(r)
 	if readErr != nil {
 		err = readErr
@@ -120,7 +134,7 @@ func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 
 func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	if p.keep > 0 {
-		_, err := readKept(s.node.Do(ctx, keepCall(&p.target, p.keep)))
+		_, err := readKept(s.node.Do(ctx, keepCall(s.scripts.extend, &p.target, p.keep)))
 		return false, err
 	}
 	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(p)))
@@ -132,13 +146,8 @@ func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, e
 
 // passOnCall releases the lock to the next waiter, or deletes it.
 func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
-	c := node.Eval(releaseScript, 3, &p.key, &p.fences, &p.queue, &p.token)
-	switch {
-	case s.kind == cluster:
-		c.Append("cluster")
-	case p.entry != "" || p.ended:
-		c.Append("")
-	}
+	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
+	c.Append(s.settings...)
 	switch {
 	case p.onlyHanded:
 		c.Append(p.entry, "handed")
@@ -153,5 +162,5 @@ func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
 var errNoPublish = errors.New("a waiter could not be told of its turn: PUBLISH is forbidden")
 
 func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {
-	return readInspect(s.node.Do(ctx, inspectCall(t)))
+	return readInspect(s.node.Do(ctx, inspectCall(s.scripts.inspect, t)))
 }

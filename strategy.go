@@ -107,6 +107,10 @@ type acquireReply struct {
 	fresh bool          // the place is new
 	first bool          // nobody is before
 	at    time.Duration // what the clock of Redis showed; 0: it was not asked
+
+	// The same, of a semaphore.
+	shared bool     // holder is one of several, and nobody can overtake those who wait
+	handed []string // the tokens that this process was handed permits for
 }
 
 type extendParams struct {

@@ -108,7 +108,7 @@ func TestTexts(t *testing.T) {
 		{"max hold", wrap("unlock", "k", ErrMaxHold)},
 		{"released before", lock.Unlock(ctx)},
 		{"not replicated", unavailable(fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, 0, 1, time.Second))},
-		{"an odd reply", unavailable(oddReply(acquireScript, "what"))},
+		{"an odd reply", unavailable(oddReply("what"))},
 		{"TTL", try(WithTTL(0))},
 		{"max hold below", try(WithMaxHold(-time.Second))},
 		{"op timeout", try(WithOpTimeout(0))},

@@ -1,0 +1,98 @@
+package redlatch
+
+import (
+	"context"
+	_ "embed" // for the scripts
+	"errors"
+	"math"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+// NewSemaphore returns a Locker whose keys have up to limit holders at a time, on one Redis:
+//
+//	acquire  purge permits that have expired, then ZADD key expiry token if fewer than limit are left
+//	release  ZREM key token, and hand the free permit to whoever has waited longest
+//
+// Each permit is a [Lock] with a lease, renewal, loss, fence and Unlock of its own. The algorithm is the sorted set
+// of holders by expiry of Carlson, Redis in Action, 6.3, by the clock of Redis instead of the clients' and in
+// scripts. Free permits are granted in the order of arrival: nobody overtakes a waiter, and a permit whose
+// holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is a lock, at twice
+// the cost of [NewSetNXPX].
+//
+// All who use a key must name the same limit. While anybody holds the key, a call under another limit fails with
+// ErrInvalidOption, which names both. To change the limit, stop using the key until all permits are released, or
+// use another key.
+//
+// A semaphore excludes as [NewSetNXPX] does: a Redis that forgets or fails over may grant limit permits again
+// while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older ones, since up to limit
+// holders are right at a time. There is no semaphore on a quorum: two majorities of nodes may each have a permit left
+// for a different caller, so permits do not add up.
+//
+// [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a semaphore; the
+// other strategies fail on it with WRONGTYPE.
+//
+// client may be of any kind; on a [redis.Ring] waiters poll. opts are the Locker's defaults. The error is
+// ErrInvalidOption for a nil client, a limit below 1 or above [math.MaxInt32], or an option that cannot work.
+func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Locker, error) {
+	err := checkClient(client)
+	if err == nil && (limit < 1 || limit > math.MaxInt32) {
+		err = invalid("limit %d: not from 1 to %d", limit, math.MaxInt32)
+	}
+	if err != nil {
+		return nil, wrap("new semaphore", "", err)
+	}
+	s := &semaphore{setNXPX: newSetNXPX(client), limit: limit}
+	s.scripts = semaphoreScripts
+	s.settings = append([]any{limit}, s.settings...)
+	return newEngine(s, opts)
+}
+
+// semaphore keeps permits as setNXPX keeps locks, by scripts of its own.
+type semaphore struct {
+	*setNXPX
+	limit int
+}
+
+var (
+	//go:embed semaphore.lua
+	semaphoreSource string
+	//go:embed semaphore_acquire.lua
+	semaphoreAcquireSource string
+	//go:embed semaphore_extend.lua
+	semaphoreExtendSource string
+	//go:embed semaphore_release.lua
+	semaphoreReleaseSource string
+	//go:embed semaphore_inspect.lua
+	semaphoreInspectSource string
+
+	semaphoreScripts = scripts{
+		acquire: node.NewScript("semaphore_acquire.lua", semaphoreSource+semaphoreAcquireSource),
+		extend:  node.NewScript("semaphore_extend.lua", semaphoreSource+semaphoreExtendSource),
+		release: node.NewScript("semaphore_release.lua", semaphoreSource+semaphoreReleaseSource),
+		inspect: node.NewScript("semaphore_inspect.lua", semaphoreInspectSource),
+	}
+)
+
+func (s *semaphore) name() string { return "semaphore" }
+
+// place has a queue of its own, so that no release of a lock hands a permit on.
+func (s *semaphore) place(prefix, key string) (place, error) {
+	p, err := s.setNXPX.place(prefix, key)
+	p.queue = companion("permits", p.key)
+	return p, err
+}
+
+func (s *semaphore) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+	got, err := s.take(ctx, p, acquireCall(s.scripts.acquire, p, s.settings...))
+	var refusal redis.Error
+	if errors.As(err, &refusal) {
+		if theirs, other := strings.CutPrefix(refusal.Error(), "LIMIT "); other {
+			return got, invalid("limit %d: the holders of %q have limit %s", s.limit, p.key, theirs)
+		}
+	}
+	return got, err
+}

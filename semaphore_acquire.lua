@@ -1,0 +1,77 @@
+-- Takes a permit for a token, or says who has one and keeps a place in the queue for the token. Free permits go to
+-- those who queue before. Sent again it grants again, with a new fence, and keeps the place.
+--
+-- KEYS    as semaphore.lua has them
+-- ARGV[1] token
+-- ARGV[2] TTL, ms
+-- ARGV[3] limit
+-- ARGV[4] "cluster" where the answer of PUBLISH does not tell whether the process is there; else empty
+-- ARGV[5] the entry to queue; absent: no place is asked for
+-- ARGV[6] set where the entry should be in the queue already
+--
+-- Granted: the fence as an integer, negative where the token had a permit already.
+-- Refused: {what is left in ms of the lease that ends first; its holder}, and with an entry also 1 if the entry is
+-- new; 1 if it is the first; TIME's seconds; TIME's µs; the tokens that the entry's process was handed permits for.
+-- Refused since others hold permits under another limit: the error "LIMIT <theirs>".
+
+local token, ttl, entry = ARGV[1], tonumber(ARGV[2]), ARGV[5]
+local limit, held = look()
+if limit and limit ~= tonumber(ARGV[3]) then
+  return redis.error_reply('LIMIT ' .. format('%.0f', limit))
+end
+limit = tonumber(ARGV[3])
+local had = call('ZSCORE', permits, token)
+local free = limit - held
+if not had and free > 0 then
+  local left = handOn(free, limit, ARGV[4] == 'cluster', entry)
+  had = left < free and call('ZSCORE', permits, token) -- the token may have queued before
+  free = left
+end
+
+if not had and free <= 0 then
+  local _, _, holder, ends = look()
+  local left = math.ceil((ends - now) / 1000)
+  if not entry then
+    return {left, holder}
+  end
+  local place = ARGV[6] and call('ZSCORE', queue, entry)
+  local keeps = place and place ~= '0'
+  local fresh, first, refresh = 0, nil, true
+  if keeps then
+    first = call('ZCOUNT', queue, '(0', '(' .. place) == 0
+  else
+    -- The last place is the highest score + 1, not the time: a clock that was set back would let newcomers
+    -- overtake.
+    local last = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0'
+    fresh = call('ZADD', queue, place and 'CH' or 'NX', last + 1, entry)
+    first = fresh == 1 and last == '0'
+    refresh = first or (last + 1) % 16 == 0
+  end
+  if refresh then
+    call('PEXPIRE', queue, queueMemory)
+  end
+  local handed = {}
+  if ARGV[6] then
+    local _, _, mine = parse(entry)
+    for _, other in ipairs(members(0, 0)) do
+      local _, _, process, owner = parse(other)
+      if process == mine then
+        handed[#handed + 1] = owner
+      end
+    end
+  end
+  return {(keeps or first) and left or -1, holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2]), handed}
+end
+
+local fence, wrong = mint()
+if not fence then
+  return wrong
+end
+hold(token, ttl, free == limit and limit)
+if entry then
+  pcall('ZREM', queue, entry)
+end
+if had then
+  adopted(token)
+end
+return had and -fence or fence
