@@ -70,7 +70,9 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 
 // TestUnknownOutcomeLeavesNoKey is rule 3: when every reply is lost, the attempt fails, and what
 // it took is given back.
-func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
+func TestUnknownOutcomeLeavesNoKey(t *testing.T) { onQueues(t, testUnknownOutcomeLeavesNoKey) }
+
+func testUnknownOutcomeLeavesNoKey(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
 	l := newLocker(t, client, longTTL)
@@ -119,6 +121,10 @@ func TestStragglerWithAChosenTokenStays(t *testing.T) {
 // TestUnlockThatNeverLeftFindsTheLockLost is rule 7: only an Unlock that may have been carried out
 // is a success when its retry finds nothing.
 func TestUnlockThatNeverLeftFindsTheLockLost(t *testing.T) {
+	onQueues(t, testUnlockThatNeverLeftFindsTheLockLost)
+}
+
+func testUnlockThatNeverLeftFindsTheLockLost(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	var failing atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -144,6 +150,10 @@ func TestUnlockThatNeverLeftFindsTheLockLost(t *testing.T) {
 // TestAttemptThatWasPerhapsSentIsUndone is rule 3: its reply was lost, and what was sent again never
 // left.
 func TestAttemptThatWasPerhapsSentIsUndone(t *testing.T) {
+	onQueues(t, testAttemptThatWasPerhapsSentIsUndone)
+}
+
+func testAttemptThatWasPerhapsSentIsUndone(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	p := faultproxy.New(t, s.Network(), s.Addr())
 	var failing atomic.Int64
@@ -189,7 +199,9 @@ func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // TestRefusedUnlockIsNoSuccess is rule 7: Redis said that it did not carry the release out, and then
 // nothing was there.
-func TestRefusedUnlockIsNoSuccess(t *testing.T) {
+func TestRefusedUnlockIsNoSuccess(t *testing.T) { onQueues(t, testRefusedUnlockIsNoSuccess) }
+
+func testRefusedUnlockIsNoSuccess(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	client := s.Client(t)
 	var left atomic.Int64
@@ -202,7 +214,9 @@ func TestRefusedUnlockIsNoSuccess(t *testing.T) {
 }
 
 // TestForgottenLockEndsWithItsTTL is rule 13.
-func TestForgottenLockEndsWithItsTTL(t *testing.T) {
+func TestForgottenLockEndsWithItsTTL(t *testing.T) { onQueues(t, testForgottenLockEndsWithItsTTL) }
+
+func testForgottenLockEndsWithItsTTL(t *testing.T, newLocker newLockerFunc) {
 	direct, _, client := behindProxy(t)
 	lost := make(chan redlatch.Event, 1)
 	mustLock(t, newLocker(t, client), "k", redlatch.WithTTL(300*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{

@@ -96,6 +96,15 @@ var kinds = []kind{
 	},
 }
 
+// newLockerFunc makes a Locker for a test that runs on several strategies.
+type newLockerFunc func(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker
+
+// onQueues runs a test on each strategy whose waiters queue.
+func onQueues(t *testing.T, test func(t *testing.T, newLocker newLockerFunc)) {
+	t.Run("SetNXPX", func(t *testing.T) { test(t, locktest.SetNXPX) })
+	t.Run("Semaphore", func(t *testing.T) { test(t, locktest.Mutex) })
+}
+
 // world is one strategy on one kind of server, with a key of the test's own.
 type world struct {
 	kind

@@ -157,7 +157,8 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 // WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that
 // clients of other libraries lock too: a lock that redlatch's waiters queue for is handed from one to the next
 // and is never free in between, so that clients that poll get it late. Waiters that poll are served in no
-// order. Unlock still hands the lock on to whoever queues. Redlock and LegacySetNX never queue.
+// order. Unlock still hands the lock on to whoever queues. Redlock and LegacySetNX never queue. A
+// semaphore refuses it, with ErrInvalidOption.
 func WithoutQueue() Option {
 	return func(cfg *config) error {
 		cfg.noQueue = true

@@ -20,7 +20,9 @@ import (
 
 // TestCrashedHolderCostsItsTTL is rule 15: the first in line is there when the lease has ended. It has
 // three tries, since an expired key goes to whoever looks first, and a busy machine looks late.
-func TestCrashedHolderCostsItsTTL(t *testing.T) {
+func TestCrashedHolderCostsItsTTL(t *testing.T) { onQueues(t, testCrashedHolderCostsItsTTL) }
+
+func testCrashedHolderCostsItsTTL(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	s := redistest.Start(t)
 	inTime := func() bool {
@@ -97,7 +99,9 @@ func (c *deafConn) Read(b []byte) (int, error) {
 // TestLostMessageCostsASecond is rule 15: the subscription is a black hole, nobody notices, and
 // the waiter is served all the same, long before a TTL has passed. Then the subscription is
 // replaced.
-func TestLostMessageCostsASecond(t *testing.T) {
+func TestLostMessageCostsASecond(t *testing.T) { onQueues(t, testLostMessageCostsASecond) }
+
+func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var deaf atomic.Bool
@@ -129,6 +133,10 @@ func TestLostMessageCostsASecond(t *testing.T) {
 // TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
 // second, scripts are flushed, or Redis restarts without its data.
 func TestEverybodyIsServedWhateverHappens(t *testing.T) {
+	onQueues(t, testEverybodyIsServedWhateverHappens)
+}
+
+func testEverybodyIsServedWhateverHappens(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	for name, trouble := range map[string]func(s *redistest.Server, direct *redis.Client){
 		"subscriptions are killed": func(_ *redistest.Server, direct *redis.Client) {
@@ -138,7 +146,7 @@ func TestEverybodyIsServedWhateverHappens(t *testing.T) {
 			_ = direct.ScriptFlush(t.Context()).Err()
 		},
 		"the queue is lost": func(_ *redistest.Server, direct *redis.Client) {
-			_ = direct.Del(t.Context(), "{k}:queue:k").Err()
+			_ = direct.Del(t.Context(), "{k}:queue:k", "{k}:permits:k").Err()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,6 +175,10 @@ func TestEverybodyIsServedWhateverHappens(t *testing.T) {
 // TestRestartDuringTheWaitIsRiddenOut is rule 16: the queue and the holder's key are forgotten, and
 // everybody who waits is served.
 func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
+	onQueues(t, testRestartDuringTheWaitIsRiddenOut)
+}
+
+func testRestartDuringTheWaitIsRiddenOut(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Hour))
 	var line []<-chan *redlatch.Lock
@@ -242,7 +254,9 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 }
 
 // TestForgedMessagesGrantNothing: what is published by others, replayed or malformed, is ignored.
-func TestForgedMessagesGrantNothing(t *testing.T) {
+func TestForgedMessagesGrantNothing(t *testing.T) { onQueues(t, testForgedMessagesGrantNothing) }
+
+func testForgedMessagesGrantNothing(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	direct := s.Client(t)
 	l := newLocker(t, s.Client(t))
@@ -275,6 +289,10 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 // TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
 // loses it after its TTL, and does not take the message for a fresh one when it wakes up.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
+	onQueues(t, testFrozenWaiterKnowsThatItsTurnHasPassed)
+}
+
+func testFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	if addr := locktest.Part(); addr != "" {
 		l := newLocker(t, redis.NewClient(&redis.Options{Network: "unix", Addr: addr}), redlatch.WithTTL(1500*time.Millisecond))

@@ -25,6 +25,10 @@ import (
 // TestEntriesOfWaitersThatLeftAreGivenBack is rule 26: 20 waiters give up while commands do not reach Redis, so
 // that they cannot say so, and their process goes on listening. They cost those who come after them next to nothing.
 func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
+	onQueues(t, testEntriesOfWaitersThatLeftAreGivenBack)
+}
+
+func testEntriesOfWaitersThatLeftAreGivenBack(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	client := s.Client(t)
 	var away atomic.Bool
@@ -196,6 +200,10 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 
 // TestProcessWithoutAChannelIsServed is rule 28: those that have one hand the lock to each other all the time.
 func TestProcessWithoutAChannelIsServed(t *testing.T) {
+	onQueues(t, testProcessWithoutAChannelIsServed)
+}
+
+func testProcessWithoutAChannelIsServed(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-subscribe").Err())
 	o := s.Options()
@@ -212,7 +220,9 @@ func TestProcessWithoutAChannelIsServed(t *testing.T) {
 
 // TestHandedLockOutlastsAnOutage is rule 25: Redis stops for half of the TTL right after the hand-over, and a link
 // takes 300 ms. No renewal but those of any lock is needed.
-func TestHandedLockOutlastsAnOutage(t *testing.T) {
+func TestHandedLockOutlastsAnOutage(t *testing.T) { onQueues(t, testHandedLockOutlastsAnOutage) }
+
+func testHandedLockOutlastsAnOutage(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	t.Run("Redis stops", func(t *testing.T) {
 		t.Parallel()
@@ -247,7 +257,9 @@ func TestHandedLockOutlastsAnOutage(t *testing.T) {
 }
 
 // TestReleaseInAFullOrReadOnlyRedis is rule 29: a release hands on or deletes, or is tried again.
-func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) {
+func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) { onQueues(t, testReleaseInAFullOrReadOnlyRedis) }
+
+func testReleaseInAFullOrReadOnlyRedis(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	for name, waits := range map[string]bool{"free": false, "waited for": true} {
 		for _, trouble := range []struct{ name, set, to, back string }{
@@ -274,7 +286,7 @@ func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) {
 					require.NoError(t, lock.Err())
 					require.NoError(t, lock.Unlock(t.Context()))
 				}
-				eventually(t, "nothing is left", func() bool { return direct.Exists(t.Context(), "k", "{k}:queue:k").Val() == 0 })
+				eventually(t, "nothing is left", func() bool { return direct.Exists(t.Context(), "k", "{k}:queue:k", "{k}:permits:k").Val() == 0 })
 			})
 		}
 	}
@@ -307,6 +319,10 @@ func (c *muffled) Read(b []byte) (int, error) {
 // TestSilentSubscriptionIsReplacedSoon is rule 30: a lock that a look finds, and no message announces, says that
 // the subscription is a black hole. The next hand-over arrives by a new one.
 func TestSilentSubscriptionIsReplacedSoon(t *testing.T) {
+	onQueues(t, testSilentSubscriptionIsReplacedSoon)
+}
+
+func testSilentSubscriptionIsReplacedSoon(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var number, few atomic.Int64
@@ -381,7 +397,9 @@ func commands(t *testing.T, direct *redis.Client) (n float64) {
 
 // TestShortPatienceDoesNotCollapse is rule 31: 40 goroutines wait for 20 ms each. Where the machine is too busy
 // to end such a wait in time, they wait for longer.
-func TestShortPatienceDoesNotCollapse(t *testing.T) {
+func TestShortPatienceDoesNotCollapse(t *testing.T) { onQueues(t, testShortPatienceDoesNotCollapse) }
+
+func testShortPatienceDoesNotCollapse(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
 	const goroutines, lasts = 40, time.Second

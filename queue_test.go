@@ -35,7 +35,9 @@ func onlyFences(t *testing.T, direct *redis.Client) {
 
 // TestFirstComeFirstServed: waiters of different processes, who came one after the other, are
 // served in that order, and each has a higher fence than the one before.
-func TestFirstComeFirstServed(t *testing.T) {
+func TestFirstComeFirstServed(t *testing.T) { onQueues(t, testFirstComeFirstServed) }
+
+func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
 	var line []<-chan *redlatch.Lock
@@ -69,7 +71,9 @@ func TestFirstComeFirstServed(t *testing.T) {
 }
 
 // TestHandedLockHasItsFullTTL: it is trusted for it from the start, and needs no command more.
-func TestHandedLockHasItsFullTTL(t *testing.T) {
+func TestHandedLockHasItsFullTTL(t *testing.T) { onQueues(t, testHandedLockHasItsFullTTL) }
+
+func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
 	holder := mustLock(t, l, "k")
@@ -134,6 +138,10 @@ func calls(t *testing.T, admin *redis.Client, command string) (n float64) {
 // TestGivingUpInTheQueueLeavesNothing is rule 17: 10,000 waits end at random moments under load,
 // some when the lock was just handed over.
 func TestGivingUpInTheQueueLeavesNothing(t *testing.T) {
+	onQueues(t, testGivingUpInTheQueueLeavesNothing)
+}
+
+func testGivingUpInTheQueueLeavesNothing(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	direct := s.Client(t)
 	var clients []*redis.Client

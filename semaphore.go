@@ -79,6 +79,16 @@ var (
 
 func (s *semaphore) name() string { return "semaphore" }
 
+func (s *semaphore) check(cfg *config) error {
+	switch {
+	case cfg.serverTime:
+		return refuseServerTime(s)
+	case cfg.noQueue:
+		return invalid("WithoutQueue: %s grants its permits in the order of arrival", s.name())
+	}
+	return s.checkReplicas(cfg)
+}
+
 // place has a queue of its own, so that no release of a lock hands a permit on.
 func (s *semaphore) place(prefix, key string) (place, error) {
 	p, err := s.setNXPX.place(prefix, key)

@@ -33,6 +33,20 @@ func SetNXPX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option
 	return l
 }
 
+// Semaphore returns a Locker of that strategy for a busy machine.
+func Semaphore(t *testing.T, client redis.UniversalClient, limit int, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	l, err := redlatch.NewSemaphore(client, limit, append([]redlatch.Option{Patience}, opts...)...)
+	require.NoError(t, err)
+	return l
+}
+
+// Mutex returns a semaphore of one, which is a lock.
+func Mutex(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	return Semaphore(t, client, 1, opts...)
+}
+
 // LegacySetNX returns a Locker of that strategy whose locks are not renewed, for a busy machine.
 func LegacySetNX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
 	t.Helper()

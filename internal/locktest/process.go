@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +31,7 @@ type Process struct {
 // the end of t.
 func Start(t *testing.T, what string) *Process {
 	t.Helper()
-	test, _, _ := strings.Cut(t.Name(), "/")
+	test := strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^")
 	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.v")
 	cmd.Env = append(os.Environ(), part+"="+what)
 	in, err := cmd.StdinPipe()
