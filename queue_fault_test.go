@@ -73,6 +73,14 @@ func TestCrashedWaitersAreSkipped(t *testing.T) {
 	onlyFences(t, s.Client(t))
 }
 
+// deafDialer makes connections that lose messages while deaf is set.
+func deafDialer(deaf *atomic.Bool) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &deafConn{Conn: c, deaf: deaf}, err
+	}
+}
+
 // deafConn loses what it reads while it is deaf, if it is a subscription's.
 type deafConn struct {
 	net.Conn
@@ -106,10 +114,7 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	var deaf atomic.Bool
 	o := s.Options()
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return &deafConn{Conn: c, deaf: &deaf}, err
-	}
+	o.Dialer = deafDialer(&deaf)
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	l := newLocker(t, client, redlatch.WithTTL(time.Minute))

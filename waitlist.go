@@ -149,6 +149,12 @@ func (b *waitlist) missed(w *waiter) {
 		return
 	}
 	b.missing = w.entry
+	for _, next := range b.keys[w.key].waiters {
+		if next != w { // a semaphore may have several that are handed permits
+			next.lookSoon(0)
+			break
+		}
+	}
 	time.AfterFunc(messageDelay, func() {
 		b.mu.Lock()
 		still := b.missing == w.entry

@@ -1,0 +1,448 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+var newSemaphore = locktest.Semaphore
+
+// limits are those that the table of the semaphore runs on.
+var limits = []int{1, 2, 3, 100}
+
+// onLimits runs a test for each limit, on miniredis and on real Redis.
+func onLimits(t *testing.T, test func(t *testing.T, s *locktest.Site, limit int)) {
+	for _, limit := range limits {
+		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+			locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) { test(t, s, limit) })
+		})
+	}
+}
+
+// fill has the Locker's semaphore on key held limit times.
+func fill(t *testing.T, l redlatch.Locker, key string, limit int, opts ...redlatch.Option) []*redlatch.Lock {
+	t.Helper()
+	locks := make([]*redlatch.Lock, limit)
+	for i := range locks {
+		locks[i] = mustLock(t, l, key, opts...)
+	}
+	return locks
+}
+
+// holders returns how many hold a permit, as Inspect says.
+func holders(t *testing.T, l redlatch.Locker, key string) int {
+	t.Helper()
+	st, err := l.Inspect(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, st.Holders > 0, st.Held)
+	return st.Holders
+}
+
+// TestLimitIsReachedAndNotPassed is rule 44: each permit has a fence of its own, the call after the last is refused, and
+// a key whose permits were all released is gone.
+func TestLimitIsReachedAndNotPassed(t *testing.T) {
+	onLimits(t, func(t *testing.T, s *locktest.Site, limit int) {
+		l, others := newSemaphore(t, s.Client(t), limit), newSemaphore(t, s.Client(t), limit, redlatch.WithOwner("others"))
+		var fence uint64
+		locks := fill(t, others, "k", limit)
+		for i, lock := range locks {
+			require.Greater(t, lock.Fence(), fence, "permit %d", i)
+			fence = lock.Fence()
+		}
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		held, ok := errors.AsType[*redlatch.HeldError](err)
+		require.True(t, ok)
+		require.Equal(t, "others", held.Owner)
+		require.InDelta(t, 10*time.Second, held.TTL, float64(9*time.Second))
+		for i, lock := range locks {
+			require.Equal(t, limit-i, holders(t, l, "k"))
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+	})
+}
+
+// TestNeverMoreThanLimitHold is rule 44, with a crowd of three processes that has the limit reached.
+func TestNeverMoreThanLimitHold(t *testing.T) {
+	onLimits(t, func(t *testing.T, s *locktest.Site, limit int) {
+		var inside, most atomic.Int64
+		var crowd sync.WaitGroup
+		for range 3 {
+			l := newSemaphore(t, s.Client(t), limit)
+			for range min(limit, 10) + 2 {
+				crowd.Go(func() {
+					for range 10 {
+						err := redlatch.Do(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error {
+							now := inside.Add(1)
+							for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
+							}
+							<-time.After(time.Millisecond)
+							inside.Add(-1)
+							return nil
+						})
+						if err != nil {
+							t.Errorf("Do: %v", err)
+						}
+					}
+				})
+			}
+		}
+		crowd.Wait()
+		require.LessOrEqual(t, most.Load(), int64(limit))
+		require.Greater(t, most.Load(), int64(min(limit, 4)-1), "they work side by side")
+		require.Zero(t, s.Direct.Exists(t.Context(), "k", "{k}:permits:k").Val())
+	})
+}
+
+// TestPermitsAreGrantedInTheOrderOfArrival is rule 45: as many waiters are served as permits come free, the longest
+// first.
+func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
+	for _, limit := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			held := fill(t, newSemaphore(t, s.Client(t), limit), "k", limit)
+			var line []<-chan *redlatch.Lock
+			shared := newSemaphore(t, s.Client(t), limit)
+			for i := range 3 * limit {
+				l := shared
+				if i%2 == 0 {
+					l = newSemaphore(t, s.Client(t), limit)
+				}
+				line = append(line, waitInLine(t, l, "k"))
+			}
+			for len(line) > 0 {
+				for _, lock := range held {
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+				for i := range held {
+					held[i] = <-line[i]
+					require.NotNil(t, held[i])
+				}
+				line = line[limit:]
+				for _, later := range line {
+					require.Empty(t, later, "served before its turn")
+				}
+				require.Equal(t, limit, holders(t, shared, "k"))
+			}
+			for _, lock := range held {
+				require.NoError(t, lock.Unlock(t.Context()))
+			}
+			onlyFences(t, s.Client(t))
+		})
+	}
+}
+
+// TestExpiredPermitGoesToTheLongestWaiter is rule 45: whoever finds it hands it to those who wait, and gets none itself.
+func TestExpiredPermitGoesToTheLongestWaiter(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := newSemaphore(t, s.Client(t), 3)
+	kept := mustLock(t, l, "k", longTTL)
+	for range 2 {
+		mustLock(t, l, "k", redlatch.WithoutRenewal(), redlatch.WithTTL(700*time.Millisecond))
+	}
+	first, second := waitInLine(t, l, "k"), waitInLine(t, newSemaphore(t, s.Client(t), 3), "k")
+	hasty := newSemaphore(t, s.Client(t), 3)
+	eventually(t, "both are served", func() bool {
+		_, err := hasty.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "overtaken")
+		return len(first) == 1 && len(second) == 1
+	})
+	require.NoError(t, (<-first).Unlock(t.Context()))
+	require.NoError(t, (<-second).Unlock(t.Context()))
+	require.Equal(t, 1, holders(t, hasty, "k"))
+	require.NoError(t, kept.Unlock(t.Context()))
+	onlyFences(t, s.Client(t))
+}
+
+// TestCrashedHoldersCostTheirTTL is rule 44 for permits that nobody releases: they count until they expire and no
+// longer, whatever the TTLs of the others are.
+func TestCrashedHoldersCostTheirTTL(t *testing.T) {
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		l := newSemaphore(t, s.Client(t), 3, redlatch.WithoutRenewal())
+		long := mustLock(t, l, "k", redlatch.WithTTL(time.Hour))
+		begin := time.Now()
+		mustLock(t, l, "k", redlatch.WithTTL(2*time.Second))
+		mustLock(t, l, "k", redlatch.WithTTL(time.Second))
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+
+		third, err := l.Lock(t.Context(), "k", redlatch.WithTTL(time.Hour))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(begin), time.Second-10*time.Millisecond)
+		require.Less(t, time.Since(begin), s.Within(1100*time.Millisecond))
+		second, err := l.Lock(t.Context(), "k", redlatch.WithTTL(time.Minute))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(begin), 2*time.Second-10*time.Millisecond)
+		for _, lock := range []*redlatch.Lock{long, second, third} {
+			require.NoError(t, lock.Err())
+		}
+		require.Greater(t, s.Direct.PTTL(t.Context(), "k").Val(), 55*time.Minute, "the set outlives the longest lease")
+		require.NoError(t, long.Unlock(t.Context()))
+		require.NoError(t, third.Unlock(t.Context()))
+		require.NoError(t, second.Unlock(t.Context()))
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+	})
+}
+
+// TestLimitIsTheSameForAll is rule 44: another limit is refused, with both named, as long as somebody holds the key, and
+// for those who wait too.
+func TestLimitIsTheSameForAll(t *testing.T) {
+	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+		two, three := newSemaphore(t, s.Client(t), 2), newSemaphore(t, s.Client(t), 3)
+		lock := mustLock(t, two, "k")
+		for name, ask := range map[string]func() error{
+			"TryLock": func() error { _, err := three.TryLock(t.Context(), "k"); return err },
+			"Lock":    func() error { _, err := three.Lock(t.Context(), "k"); return err },
+			"one":     func() error { _, err := newSemaphore(t, s.Client(t), 1).Lock(t.Context(), "k"); return err },
+		} {
+			err := ask()
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
+			require.Regexp(t, `limit [13]: .*"k".* limit 2$`, err.Error(), name)
+		}
+		require.Equal(t, 1, holders(t, three, "k"), "Inspect knows no limit")
+		require.Equal(t, 1, holders(t, two, "k"), "nobody else got in")
+
+		require.NoError(t, lock.Unlock(t.Context()))
+		crashed := fill(t, three, "k", 3, redlatch.WithoutRenewal(), redlatch.WithTTL(time.Second))
+		_, err := two.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		<-crashed[2].Done()
+		locktest.LockSoon(t, two, "k")
+		require.Equal(t, 1, holders(t, two, "k"))
+	})
+}
+
+// TestLimitIsChecked is rule 20.
+func TestLimitIsChecked(t *testing.T) {
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = c.Close() })
+	for _, limit := range []int{0, -1, math.MinInt32, math.MaxInt32 + 1} {
+		_, err := redlatch.NewSemaphore(c, limit)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorContains(t, err, fmt.Sprintf("limit %d: not from 1 to 2147483647", limit))
+	}
+	for want, opt := range map[string]redlatch.Option{
+		"WithoutQueue: semaphore grants":                  redlatch.WithoutQueue(),
+		"WithServerTime: semaphore keeps no":              redlatch.WithServerTime(),
+		"WithReplicas(1, 10s): not below the client's": redlatch.WithReplicas(1, 10*time.Second),
+	} {
+		_, err := redlatch.NewSemaphore(c, 1, opt)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestPermitIsTakenOnce is rules 3 and 7: a lost reply to any command takes no second permit and releases none of
+// another's.
+func TestPermitIsTakenOnce(t *testing.T) {
+	t.Parallel()
+	direct, p, client := behindProxy(t)
+	l, others := newSemaphore(t, client, 3), newSemaphore(t, direct, 3)
+	other := mustLock(t, others, "k")
+	lose := func() { p.LoseReplies(1, "evalsha") }
+	mustLock(t, l, "warm up") // the scripts are loaded
+	lose()
+	lock := mustLock(t, l, "k")
+	require.Equal(t, 2, holders(t, others, "k"))
+	lose()
+	require.NoError(t, lock.Extend(t.Context(), time.Minute))
+	lose()
+	adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+	require.NoError(t, err)
+	require.Greater(t, adopted.Fence(), lock.Fence())
+	require.Equal(t, 2, holders(t, others, "k"))
+	lose()
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Equal(t, 1, holders(t, others, "k"))
+	require.ErrorIs(t, adopted.Unlock(t.Context()), redlatch.ErrLost)
+	require.NoError(t, other.Unlock(t.Context()))
+	require.Zero(t, direct.Exists(t.Context(), "k").Val())
+}
+
+// TestLostMessagesCostASecond is rule 15 where several permits were handed to one process at once: all its waiters find
+// theirs.
+func TestLostMessagesCostASecond(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	held := fill(t, newSemaphore(t, s.Client(t), 5), "k", 5)
+	o := s.Options()
+	var deaf atomic.Bool
+	o.Dialer = deafDialer(&deaf)
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	l := newSemaphore(t, c, 5)
+	var line []<-chan *redlatch.Lock
+	for range 5 {
+		line = append(line, waitInLine(t, l, "k"))
+	}
+	eventually(t, "the process listens", func() bool {
+		return len(s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val()) == 1
+	})
+	deaf.Store(true)
+	begin := time.Now()
+	for _, lock := range held {
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	for _, got := range line {
+		lock := <-got
+		require.NotNil(t, lock)
+		require.NoError(t, lock.Err())
+	}
+	require.Less(t, time.Since(begin), 5*time.Second)
+}
+
+// TestLostMessageToALaterWaiterCostsASecond is rule 15 where the look of another waiter of the process finds no permit
+// for itself.
+func TestLostMessageToALaterWaiterCostsASecond(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	held := fill(t, newSemaphore(t, s.Client(t), 2, longTTL), "k", 2)
+	o := s.Options()
+	var deaf atomic.Bool
+	o.Dialer = deafDialer(&deaf)
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	l := newSemaphore(t, c, 2, longTTL)
+	early, late := waitInLine(t, l, "k"), waitInLine(t, l, "k")
+	eventually(t, "the process listens", func() bool {
+		return len(direct.PubSubChannels(t.Context(), "redlatch:*").Val()) == 1
+	})
+	deaf.Store(true)
+	// Both attempts were under way at once, and Redis has taken them in another order.
+	entries := direct.ZRange(t.Context(), "{k}:permits:k", 0, -1).Val()
+	require.Len(t, entries, 2)
+	require.NoError(t, direct.ZAdd(t.Context(), "{k}:permits:k", redis.Z{Score: 0.5, Member: entries[1]}).Err())
+	begin := time.Now()
+	require.NoError(t, held[1].Unlock(t.Context()))
+	lock := <-late
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 3*time.Second)
+	require.Empty(t, early)
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NotNil(t, <-early)
+}
+
+// TestFrozenWaitersOfASemaphoreCostOneTTL is rule 25: the permits that were handed to a process that is cut off expire
+// together, and its other waiters get none.
+func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	direct := s.Client(t)
+	l := newSemaphore(t, s.Client(t), 2)
+	held := fill(t, l, "k", 2)
+	frozen := direct.Subscribe(t.Context(), "redlatch:frozen") // listens, and does nothing
+	t.Cleanup(func() { _ = frozen.Close() })
+	_, err := frozen.Receive(t.Context())
+	require.NoError(t, err)
+	for i := range 10 {
+		require.NoError(t, direct.ZAdd(t.Context(), "{k}:permits:k", redis.Z{
+			Score: float64(i + 1), Member: fmt.Sprintf("1000 redlatch:frozen %d a-token-%d", i, i),
+		}).Err())
+	}
+	first, second := waitInLine(t, l, "k"), waitInLine(t, l, "k")
+	begin := time.Now()
+	for _, lock := range held {
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	for _, got := range []<-chan *redlatch.Lock{first, second} {
+		lock := <-got
+		require.NotNil(t, lock)
+		require.GreaterOrEqual(t, time.Since(begin), time.Second)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	require.Less(t, time.Since(begin), 3*time.Second)
+	onlyFences(t, direct)
+}
+
+// TestReleaseSkipsThoseWhoCannotHear is rule 25 for processes that have gone: the next that listens is served at once.
+func TestReleaseSkipsThoseWhoCannotHear(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := newSemaphore(t, s.Client(t), 2)
+	held := fill(t, l, "k", 2)
+	for i, entry := range []string{"nonsense", "10000 redlatch:gone 1 a", "10000 redlatch:gone 2 b"} {
+		require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:permits:k", redis.Z{Score: float64(i+1) / 100, Member: entry}).Err())
+	}
+	got := waitInLine(t, l, "k")
+	begin := time.Now()
+	require.NoError(t, held[0].Unlock(t.Context()))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Less(t, time.Since(begin), 500*time.Millisecond)
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, held[1].Unlock(t.Context()))
+	onlyFences(t, s.Client(t))
+}
+
+// TestEndedPermitsOfALiveProcessKeepItsPlaces is rule 25: a handed permit that its holder let expire does not take the
+// holder's process for frozen.
+func TestEndedPermitsOfALiveProcessKeepItsPlaces(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := newSemaphore(t, s.Client(t), 1)
+	holder := mustLock(t, l, "k")
+	short := waitInLine(t, l, "k", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Second))
+	next := waitInLine(t, l, "k")
+	last := waitInLine(t, newSemaphore(t, s.Client(t), 1), "k")
+	require.NoError(t, holder.Unlock(t.Context()))
+	lapsed := <-short
+	require.NotNil(t, lapsed)
+	lock := <-next
+	require.NotNil(t, lock)
+	require.Empty(t, last, "it came later")
+	require.ErrorIs(t, lapsed.Err(), redlatch.ErrLost)
+	require.ErrorIs(t, lapsed.Unlock(t.Context()), redlatch.ErrLost)
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, (<-last).Unlock(t.Context()))
+}
+
+// TestSomebodysSortedSetIsLeftAlone is rule 19.
+func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		theirs := []redis.Z{{Score: 1, Member: "alice"}, {Score: 1e18, Member: "bob"}}
+		require.NoError(t, s.Direct.ZAdd(t.Context(), "k", theirs...).Err())
+		l := newSemaphore(t, s.Client(t), 3)
+		_, err := l.Lock(t.Context(), "k")
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		_, err = l.Inspect(t.Context(), "k")
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.Equal(t, theirs, s.Direct.ZRangeWithScores(t.Context(), "k", 0, -1).Val())
+		require.Equal(t, time.Duration(-1), s.Direct.PTTL(t.Context(), "k").Val())
+	})
+}
+
+// TestLockAndSemaphoreDoNotShareAKey is rule 19, both ways.
+func TestLockAndSemaphoreDoNotShareAKey(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		semaphore, lock := newSemaphore(t, s.Client(t), 2), newLocker(t, s.Client(t))
+		permit, held := mustLock(t, semaphore, "permit"), mustLock(t, lock, "lock")
+		for _, err := range []error{
+			func() error { _, err := lock.Lock(t.Context(), "permit"); return err }(),
+			func() error { _, err := semaphore.Lock(t.Context(), "lock"); return err }(),
+		} {
+			require.ErrorContains(t, err, "WRONGTYPE")
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		}
+		require.NoError(t, permit.Unlock(t.Context()))
+		require.NoError(t, held.Unlock(t.Context()))
+	})
+}
