@@ -239,8 +239,8 @@ func TestLimitIsChecked(t *testing.T) {
 		require.ErrorContains(t, err, fmt.Sprintf("limit %d: not from 1 to 2147483647", limit))
 	}
 	for want, opt := range map[string]redlatch.Option{
-		"WithoutQueue: semaphore grants":                  redlatch.WithoutQueue(),
-		"WithServerTime: semaphore keeps no":              redlatch.WithServerTime(),
+		"WithoutQueue: semaphore grants":               redlatch.WithoutQueue(),
+		"WithServerTime: semaphore keeps no":           redlatch.WithServerTime(),
 		"WithReplicas(1, 10s): not below the client's": redlatch.WithReplicas(1, 10*time.Second),
 	} {
 		_, err := redlatch.NewSemaphore(c, 1, opt)
@@ -445,4 +445,42 @@ func TestLockAndSemaphoreDoNotShareAKey(t *testing.T) {
 		require.NoError(t, permit.Unlock(t.Context()))
 		require.NoError(t, held.Unlock(t.Context()))
 	})
+}
+
+// TestExpiredPermitIsNotExtended is rule 7: it is lost though nobody has purged it yet, and its release is no release.
+func TestExpiredPermitIsNotExtended(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		l := newSemaphore(t, s.Client(t), 2, longTTL)
+		lock, other := mustLock(t, l, "k"), mustLock(t, l, "k")
+		s.Direct.ZAdd(t.Context(), "k", redis.Z{Score: 1, Member: lock.Token()}) // it expired in 1970
+		require.Equal(t, 1, holders(t, l, "k"))
+		_, err := l.Adopt(t.Context(), "k", lock.Token())
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+		require.Equal(t, 1, holders(t, l, "k"))
+
+		s.Direct.ZAdd(t.Context(), "k", redis.Z{Score: 1, Member: other.Token()})
+		require.ErrorIs(t, other.Unlock(t.Context()), redlatch.ErrLost)
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+	})
+}
+
+// TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept is rule 26: the waiter that was handed the permit leaves, and another
+// call has acquired it by the same token.
+func TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := newSemaphore(t, s.Client(t), 1)
+	holder := mustLock(t, l, "k")
+	entry := "60000 redlatch:deaf 7 job-7"
+	deaf := s.Client(t).Subscribe(t.Context(), "redlatch:deaf") // listens, and does nothing
+	t.Cleanup(func() { _ = deaf.Close() })
+	_, err := deaf.Receive(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:permits:k", redis.Z{Score: 1, Member: entry}).Err())
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.Equal(t, []string{entry}, s.Client(t).ZRange(t.Context(), "{k}:permits:k", 0, -1).Val(), "handed on")
+	lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
+	require.Empty(t, s.Client(t).ZRange(t.Context(), "{k}:permits:k", 0, -1).Val(), "no longer the waiter's alone")
+	require.NoError(t, lock.Unlock(t.Context()))
 }

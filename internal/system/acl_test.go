@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -30,7 +31,7 @@ func aclLines(t *testing.T) map[string][]string {
 	for _, line := range found {
 		lines[line[1]] = strings.Fields(line[2])
 	}
-	require.Len(t, lines, 3, "a line for each strategy")
+	require.Len(t, lines, 4, "a line for each strategy")
 	return lines
 }
 
@@ -41,12 +42,13 @@ type grantee struct {
 	nodes   []*redis.Client // with all rights
 	waiting chan redlatch.Event
 	polling chan error // why its waiters had to poll
+	permits bool       // it is a semaphore of two
 }
 
 func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	t.Helper()
 	g := &grantee{waiting: make(chan redlatch.Event, 10), polling: make(chan error, 10)}
-	nodes := map[string]int{"SetNXPX": 1, "LegacySetNX": 1, "Redlock": 3}[strategy]
+	nodes := map[string]int{"SetNXPX": 1, "Semaphore": 1, "LegacySetNX": 1, "Redlock": 3}[strategy]
 	require.NotZero(t, nodes, strategy)
 	var clients []redis.UniversalClient
 	for range nodes {
@@ -71,6 +73,9 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	switch strategy {
 	case "SetNXPX":
 		g.Locker, err = redlatch.NewSetNXPX(clients[0], opts...)
+	case "Semaphore":
+		g.Locker, err = redlatch.NewSemaphore(clients[0], 2, opts...)
+		g.permits = true
 	case "LegacySetNX":
 		g.Locker, err = redlatch.NewLegacySetNX(clients[0], append(opts, redlatch.WithServerTime())...)
 	case "Redlock":
@@ -98,6 +103,13 @@ func (g *grantee) refused(t *testing.T) (refusals []string) {
 
 // useLocks does everything that locks are good for, until ctx ends or something fails.
 func (g *grantee) useLocks(ctx context.Context) error {
+	if g.permits {
+		other, err := g.leaveOne(ctx)
+		if err != nil {
+			return err
+		}
+		defer other.Unlock(ctx) //nolint:errcheck // what it needs is needed below too
+	}
 	lock, err := g.TryLock(ctx, "k")
 	if err != nil {
 		return err
@@ -148,6 +160,24 @@ func (g *grantee) useLocks(ctx context.Context) error {
 	return adopted.Unlock(ctx)
 }
 
+// leaveOne takes one permit of two. The other one expires first.
+func (g *grantee) leaveOne(ctx context.Context) (*redlatch.Lock, error) {
+	other, err := g.TryLock(ctx, "k", redlatch.WithTTL(time.Minute))
+	if err != nil {
+		return nil, err
+	}
+	_, err = g.TryLock(ctx, "k", redlatch.WithTTL(50*time.Millisecond), redlatch.WithoutRenewal())
+	if err != nil && !errors.Is(err, redlatch.ErrLost) { // on a busy machine it may be late
+		return nil, err
+	}
+	for {
+		st, err := g.Inspect(ctx, "k")
+		if err != nil || st.Holders == 1 {
+			return other, err
+		}
+	}
+}
+
 // given is what a Lock call returned.
 type given struct {
 	lock *redlatch.Lock
@@ -169,7 +199,7 @@ func (g *grantee) wait(ctx context.Context) <-chan given {
 func (g *grantee) queued(ctx context.Context) error {
 	select {
 	case e := <-g.waiting:
-		if e.Strategy != "setnxpx" {
+		if e.Strategy != "setnxpx" && e.Strategy != "semaphore" {
 			return nil
 		}
 	case <-ctx.Done():

@@ -66,6 +66,9 @@ var overOneClient = []struct {
 	{"LegacySetNX", false, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 		return redlatch.NewLegacySetNX(client, opts...)
 	}},
+	{"Semaphore", true, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSemaphore(client, 1, opts...)
+	}},
 	{"one node of Redlock", true, func(client redis.UniversalClient, others []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 		return redlatch.NewRedlock(append(others[:1:1], client), opts...) // both have to grant
 	}},

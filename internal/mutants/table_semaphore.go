@@ -1,0 +1,138 @@
+package main
+
+// semaphores are mistakes about permits.
+var semaphores = []mutant{
+	{
+		name: "a permit more than the limit", rule: "44", file: "semaphore_acquire.lua",
+		old:   `local free = limit - held`,
+		new:   `local free = limit - held + 1`,
+		tests: "TestLimitIsReachedAndNotPassed",
+	},
+	{
+		name: "a hand-over that does not count", rule: "44", file: "semaphore.lua",
+		old:   `free = free - 1`,
+		new:   `free = free`,
+		tests: "TestPermitsAreGrantedInTheOrderOfArrival",
+	},
+	{
+		name: "one permit handed on where several are free", rule: "45", file: "semaphore.lua",
+		old:   `while free > 0 do`,
+		new:   `while free == 1 do`,
+		tests: "TestExpiredPermitGoesToTheLongestWaiter",
+	},
+	{
+		name: "expired permits that nobody purges", rule: "44", file: "semaphore.lua",
+		old:   `local expired = low[4] and tonumber(low[4]) <= now`,
+		new:   `local expired = false`,
+		tests: "TestCrashedHoldersCostTheirTTL",
+	},
+	{
+		name: "a purge of permits that last", rule: "44", file: "semaphore.lua",
+		old:   `call('ZREMRANGEBYSCORE', permits, 0, format('%.0f', now))`,
+		new:   `call('ZREMRANGEBYSCORE', permits, 0, '+inf')`,
+		tests: "TestCrashedHoldersCostTheirTTL",
+	},
+	{
+		name: "a set that ends with the shortest lease", rule: "44", file: "semaphore.lua",
+		old:   `if call('PTTL', permits) <= ttl then`,
+		new:   `if true then`,
+		tests: "TestCrashedHoldersCostTheirTTL",
+	},
+	{
+		name: "two limits on one key", rule: "44", file: "semaphore_acquire.lua",
+		old:   `if limit and limit ~= tonumber(ARGV[3]) then`,
+		new:   `if false then`,
+		tests: "TestLimitIsTheSameForAll",
+	},
+	{
+		name: "a limit for ever", rule: "44", file: "semaphore.lua",
+		old:   `if not low[4] then`,
+		new:   `if not low[2] then`,
+		tests: "TestLimitIsTheSameForAll",
+	},
+	{
+		name: "newcomers overtake", rule: "45", file: "semaphore_acquire.lua",
+		old:   `if not had and free > 0 then`,
+		new:   `if false then`,
+		tests: "TestExpiredPermitGoesToTheLongestWaiter",
+	},
+	{
+		name: "a permit that is sent again is a second one", rule: "3", file: "semaphore_acquire.lua",
+		old:   `local had = call('ZSCORE', permits, token)`,
+		new:   `local had = false`,
+		tests: "TestConformance/Semaphore",
+	},
+	{
+		name: "an acquire that comes again shortens the permit", rule: "4", file: "semaphore.lua",
+		old:   `if not before or tonumber(before) < ends then`,
+		new:   `if true then`,
+		tests: "TestConformance/Semaphore",
+	},
+	{
+		name: "an expired permit that is extended", rule: "7", file: "semaphore_extend.lua",
+		old:   `if not ends or tonumber(ends) <= now then`,
+		new:   `if not ends then`,
+		tests: "TestExpiredPermitIsNotExtended",
+	},
+	{
+		name: "an expired permit that is released", rule: "7", file: "semaphore_release.lua",
+		old:   `look() -- an expired permit was lost`,
+		new:   ``,
+		tests: "TestExpiredPermitIsNotExtended",
+	},
+	{
+		name: "a frozen process keeps its places", rule: "25", file: "semaphore.lua",
+		old: `        call('ZREM', queue, entry)
+        forget(process)`,
+		new:   `        call('ZREM', queue, entry)`,
+		tests: "TestFrozenWaitersOfASemaphoreCostOneTTL",
+	},
+	{
+		name: "permits handed to processes that have gone", rule: "25", file: "semaphore.lua",
+		old:   `if token and (heard > 0 or cluster or polls ~= '') then`,
+		new:   `if token then`,
+		tests: "TestReleaseSkipsThoseWhoCannotHear",
+	},
+	{
+		name: "an adopted permit in the queue", rule: "26", file: "semaphore_acquire.lua",
+		old:   `  adopted(token)`,
+		new:   ``,
+		tests: "TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept",
+	},
+	{
+		name: "somebody's sorted set for a semaphore", rule: "19", file: "semaphore.lua",
+		old:   `if low[1] and low[1] ~= '' then`,
+		new:   `if false then`,
+		tests: "TestSomebodysSortedSetIsLeftAlone",
+	},
+	{
+		name: "the look of another waiter finds nobody's permit", rule: "15", file: "semaphore_acquire.lua",
+		old:   `if process == mine then`,
+		new:   `if false then`,
+		tests: "TestLostMessageToALaterWaiterCostsASecond",
+	},
+	{
+		name: "only one of several lost messages is missed at a time", rule: "15", file: "waitlist.go",
+		old:   `next.lookSoon(0)`,
+		new:   `_ = next`,
+		tests: "TestLostMessagesCostASecond",
+	},
+	{
+		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",
+		old:   `if hold(token, tonumber(ttl), free == limit and limit) then`,
+		new:   `if hold(token, tonumber(ttl) / 2, free == limit and limit) then`,
+		tests: "TestHandedLockHasItsFullTTL/Semaphore",
+	},
+	{
+		name: "a semaphore that polls with WithoutQueue", rule: "20", file: "semaphore.go",
+		old:   `case cfg.noQueue:`,
+		new:   `case false:`,
+		tests: "TestLimitIsChecked",
+	},
+	{
+		name: "a limit of nothing", rule: "20", file: "semaphore.go",
+		old:   `limit < 1 ||`,
+		new:   `limit < 0 ||`,
+		tests: "TestLimitIsChecked",
+	},
+}
