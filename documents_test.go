@@ -37,7 +37,7 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 	for _, name := range append(names, "redlatchtest/example_test.go", "otel/example_test.go", "gocron/example_test.go") {
 		source.WriteString(trimmed(mustRead(t, name)))
 	}
-	for _, document := range []string{"README.md", "docs/migrating.md", "gocron/README.md", "otel/README.md"} {
+	for _, document := range []string{"README.md", "docs/migrating.md", "docs/recipes.md", "gocron/README.md", "otel/README.md"} {
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, document), -1)
 		require.NotEmpty(t, blocks)
 		for _, block := range blocks {
