@@ -34,10 +34,10 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 	names, err := filepath.Glob("example*_test.go")
 	require.NoError(t, err)
 	var source strings.Builder
-	for _, name := range append(names, "redlatchtest/example_test.go", "otel/example_test.go") {
+	for _, name := range append(names, "redlatchtest/example_test.go", "otel/example_test.go", "gocron/example_test.go") {
 		source.WriteString(trimmed(mustRead(t, name)))
 	}
-	for _, document := range []string{"README.md", "docs/migrating.md"} {
+	for _, document := range []string{"README.md", "docs/migrating.md", "docs/recipes.md", "gocron/README.md", "otel/README.md"} {
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, document), -1)
 		require.NotEmpty(t, blocks)
 		for _, block := range blocks {
@@ -127,7 +127,7 @@ func TestRulesThatAreNamedAreWrittenDown(t *testing.T) {
 
 	named := 0
 	var files []string
-	for _, pattern := range []string{"*_test.go", "internal/node/*_test.go", "internal/system/*_test.go", "internal/mutants/table_*.go"} {
+	for _, pattern := range []string{"*_test.go", "internal/node/*_test.go", "internal/system/*_test.go", "gocron/*_test.go", "internal/mutants/table_*.go"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, found, pattern)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// lab runs the tests of packages of the module, mutated and not.
+// lab runs the tests of packages of the module, and of modules below it, mutated and not.
 type lab struct {
 	root  string                // of the module
 	dir   string                // for mutated files and what is built of them, removed by close
@@ -144,8 +144,8 @@ func (l *lab) needless(in, match string) []string {
 // the build.
 func (l *lab) test(ctx context.Context, in, match string, flags ...string) verdict {
 	args := append([]string{"test", "-json", "-count=1", "-timeout=60s", "-vet=off", "-gcflags=-l", "-ldflags=-w", "-run=" + match}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+in)...)
-	cmd.Dir = l.root
+	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd.Dir = filepath.Join(l.root, in) // the package may be in a module of its own
 	cmd.Env = append(os.Environ(),
 		"REDLATCH_REQUIRE_REDIS=1", // a skipped test catches nothing
 		"GOCACHE="+filepath.Join(l.dir, "cache"),

@@ -46,8 +46,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a lock that was held for too long makes its process pass for frozen", rule: "25", file: "lease.go",
-		old:   `if ended != nil {`,
-		new:   `if false {`,
+		old:   `p := &releaseParams{target: l.params.target, entry: l.params.entry}`,
+		new:   `p := &releaseParams{target: l.params.target}`,
 		tests: "TestUnlockOfALostHandedLock",
 	},
 	{
@@ -100,7 +100,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "the first of the queue does not poll where others poll", rule: "27", file: "looks.go",
-		old:   `case w.under != "" && w.under != got.holder && w.polls == 0:`,
+		old:   `case w.under != "" && w.under != got.holder && w.polls == 0 && !got.shared:`,
 		new:   `case false:`,
 		tests: "TestLooksComeAtIntervals",
 	},

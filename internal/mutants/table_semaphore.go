@@ -81,7 +81,7 @@ var semaphores = []mutant{
 		tests: "TestExpiredPermitIsNotExtended",
 	},
 	{
-		name: "a frozen process keeps its places", rule: "25", file: "semaphore.lua",
+		name: "a frozen process keeps its places beside a semaphore", rule: "25", file: "semaphore.lua",
 		old: `        call('ZREM', queue, entry)
         forget(process)`,
 		new:   `        call('ZREM', queue, entry)`,

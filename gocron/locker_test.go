@@ -1,0 +1,287 @@
+package redlatchgocron_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jonboulle/clockwork"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	redlatchgocron "github.com/redlatch/redlatch/gocron"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/redlatchtest"
+)
+
+func nothing() {}
+
+// TestEachTickRunsOnce: three instances tick one after the other, and the job ends at once. With a min hold one of them
+// runs each tick, by rule 37. Without it each of them does.
+func TestEachTickRunsOnce(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		minHold time.Duration
+		runs    int
+	}{
+		{"with a min hold of half the interval", every / 2, 20},
+		{"with the shortest", 2*splay + 5*time.Millisecond, 20},
+		{"with the longest", every - 2*splay - 5*time.Millisecond, 20},
+		{"without", 0, 60},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := redlatchtest.NewLocker(t)
+				f := locked(t, l.Client(), c.minHold, nothing)
+				time.Sleep(20 * every)
+				f.stop(t)
+				require.Len(t, f.take(), c.runs)
+				skipped := f.refusals()
+				require.Len(t, skipped, 60-c.runs)
+				for _, err := range skipped {
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				}
+			})
+		})
+	}
+}
+
+// TestLongRunKeepsOthersOut: a job that lasts longer than its interval is not run again meanwhile, by no instance.
+func TestLongRunKeepsOthersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		var lasts atomic.Int64
+		lasts.Store(int64(2*every + every/2))
+		f := locked(t, l.Client(), every/2, func() { time.Sleep(time.Duration(lasts.Load())) })
+		time.Sleep(12 * every) // four runs, each followed by the next tick
+		require.Len(t, f.take(), 4)
+		lasts.Store(0)
+		time.Sleep(2 * every)
+		f.stop(t)
+	})
+}
+
+// TestOutageSkipsRuns: nobody runs the job while Redis cannot be reached, and each tick runs again afterwards.
+func TestOutageSkipsRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		f := locked(t, l.Client(), every/2, nothing, redlatch.WithOpTimeout(50*time.Millisecond))
+		time.Sleep(3 * every)
+		require.Len(t, f.take(), 3)
+		f.refusals()
+
+		l.Disconnect()
+		time.Sleep(3 * every)
+		require.Empty(t, f.take())
+		skipped := f.refusals()
+		require.Len(t, skipped, 9)
+		for _, err := range skipped {
+			require.ErrorIs(t, err, redlatch.ErrUnavailable)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		}
+
+		l.Reconnect()
+		time.Sleep(3 * every)
+		f.stop(t)
+		require.Len(t, f.take(), 3)
+	})
+}
+
+// TestCrashedHolderCostsItsTTL: an instance that crashed in a run keeps the others out until its TTL has passed.
+func TestCrashedHolderCostsItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		f := locked(t, l.Client(), every/2, nothing)
+		_, err := l.TryLock(t.Context(), "gocron:report", redlatch.WithTTL(5*every), redlatch.WithoutRenewal()) // dropped
+		require.NoError(t, err)
+		time.Sleep(5 * every)
+		require.Empty(t, f.take())
+		time.Sleep(5 * every)
+		f.stop(t)
+		require.Len(t, f.take(), 5)
+	})
+}
+
+// TestStolenLockIsLeftToItsThief: a run whose lock was taken away ends without touching the new owner's key, by rule 7,
+// and Lost reports it. Nobody runs the job until the new owner is done.
+func TestStolenLockIsLeftToItsThief(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		lost := make(chan error, 1)
+		f := locked(t, l.Client(), every/2, func() { time.Sleep(every / 2) },
+			redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { lost <- e.Err }}))
+		time.Sleep(splay + every/4)
+		l.Steal("gocron:report") // in the run
+		time.Sleep(3 * every)
+		require.Len(t, f.take(), 1)
+		require.ErrorIs(t, <-lost, redlatch.ErrLost)
+		status, err := l.Inspect(t.Context(), "gocron:report")
+		require.NoError(t, err)
+		require.Equal(t, "somebody else", status.Owner)
+
+		l.Free("gocron:report")
+		time.Sleep(2*every + every/2)
+		f.stop(t)
+		require.Len(t, f.take(), 2)
+	})
+}
+
+// TestShutdownLeavesNoLock: a job that a shutdown ends gives its lock back, though its ctx has ended. Rule 8.
+func TestShutdownLeavesNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		locker, err := redlatchgocron.NewLocker(l, 0)
+		require.NoError(t, err)
+		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+		require.NoError(t, err)
+		_, err = s.NewJob(gocron.DurationJob(every), gocron.NewTask(func(ctx context.Context) { <-ctx.Done() }), gocron.WithName("report"))
+		require.NoError(t, err)
+		s.Start()
+		time.Sleep(every + every/2)
+		status, err := l.Inspect(t.Context(), "gocron:report")
+		require.NoError(t, err)
+		require.True(t, status.Held)
+		require.NoError(t, s.Shutdown())
+		status, err = l.Inspect(t.Context(), "gocron:report")
+		require.NoError(t, err)
+		require.False(t, status.Held)
+	})
+}
+
+// TestUnlockReportsALoss: what gocron drops, other callers of the Lock get.
+func TestUnlockReportsALoss(t *testing.T) {
+	l := redlatchtest.NewLocker(t)
+	locker, err := redlatchgocron.NewLocker(l, 0)
+	require.NoError(t, err)
+	lock, err := locker.Lock(t.Context(), "report")
+	require.NoError(t, err)
+	l.Steal("gocron:report")
+	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+
+	lock, err = locker.Lock(t.Context(), "report")
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.True(t, lock == nil, "gocron unlocks what is not nil")
+}
+
+// TestJobNameIsTheKey: it stands behind "gocron:", and behind a prefix of the caller's.
+func TestJobNameIsTheKey(t *testing.T) {
+	l := redlatchtest.NewLocker(t)
+	for key, opts := range map[string][]redlatch.Option{
+		"gocron:report":      nil,
+		"shop:gocron:report": {redlatch.WithKeyPrefix("shop:")},
+	} {
+		locker, err := redlatchgocron.NewLocker(l, time.Minute, opts...)
+		require.NoError(t, err)
+		lock, err := locker.Lock(t.Context(), "report")
+		require.NoError(t, err)
+		ttl, err := l.Client().PTTL(t.Context(), key).Result()
+		require.NoError(t, err)
+		require.InDelta(t, time.Minute, ttl, float64(10*time.Second))
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+}
+
+// TestInvalidInputSendsNothing: it is ErrInvalidOption, which names the option and its value. Rule 20.
+func TestInvalidInputSendsNothing(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		t.Error("something was sent")
+		return nil, net.ErrClosed
+	}})
+	t.Cleanup(func() { _ = client.Close() })
+	l, err := redlatch.NewSetNXPX(client)
+	require.NoError(t, err)
+	legacy, err := redlatch.NewLegacySetNX(client)
+	require.NoError(t, err)
+
+	for _, c := range []struct {
+		l       redlatch.Locker
+		minHold time.Duration
+		opts    []redlatch.Option
+		says    string
+	}{
+		{nil, time.Second, nil, "the Locker is nil"},
+		{l, -time.Second, nil, "WithMinHold(-1s)"},
+		{l, time.Second, []redlatch.Option{redlatch.WithTTL(1)}, "WithTTL(1ns)"},
+		{l, time.Second, []redlatch.Option{redlatch.WithMaxHold(time.Millisecond)}, "WithMinHold(1s)"},
+		{l, time.Second, []redlatch.Option{redlatch.WithToken("a")}, "WithToken"},
+		{l, time.Second, []redlatch.Option{nil}, "is nil"},
+		{legacy, time.Second, nil, "WithMinHold(1s)"},
+	} {
+		_, err := redlatchgocron.NewLocker(c.l, c.minHold, c.opts...)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorContains(t, err, c.says)
+	}
+	_, err = redlatchgocron.NewLocker(legacy, 0)
+	require.NoError(t, err)
+
+	for _, c := range []struct {
+		l    redlatch.Locker
+		key  string
+		opts []redlatch.Option
+		says string
+	}{
+		{nil, "leader", nil, "the Locker is nil"},
+		{l, "", nil, "key is empty"},
+		{l, "leader", []redlatch.Option{redlatch.WithTTL(1)}, "WithTTL(1ns)"},
+		{l, "leader", []redlatch.Option{redlatch.WithToken("a")}, "WithToken"},
+	} {
+		_, err := redlatchgocron.NewElector(c.l, c.key, c.opts...)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorContains(t, err, c.says)
+	}
+}
+
+// attempts counts calls of a gocron.Locker when they have ended.
+type attempts struct {
+	gocron.Locker
+	made chan<- error
+}
+
+func (a attempts) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	lock, err := a.Locker.Lock(ctx, name)
+	a.made <- err
+	return lock, err
+}
+
+// TestEachTickRunsOnceOnRedis: the same on a real Redis, where a test moves the clock of the schedulers and ends each
+// min hold, so that no instance is ever too late for its tick. Rule 37.
+func TestEachTickRunsOnceOnRedis(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	clock := clockwork.NewFakeClock()
+	made := make(chan error)
+	ran := make(chan struct{}, 100)
+	var f fleet
+	for range 3 {
+		l, err := redlatch.NewSetNXPX(client)
+		require.NoError(t, err)
+		locker, err := redlatchgocron.NewLocker(l, time.Hour)
+		require.NoError(t, err)
+		f.start(t, clock.Now().Add(every), func() { ran <- struct{}{} },
+			gocron.WithClock(clock), gocron.WithDistributedLocker(attempts{locker, made}))
+	}
+	for range 20 {
+		require.NoError(t, clock.BlockUntilContext(t.Context(), 3)) // the next tick of each
+		clock.Advance(every)
+		granted := 0
+		for range 3 {
+			if err := <-made; err == nil {
+				granted++
+			} else {
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			}
+		}
+		require.Equal(t, 1, granted)
+		<-ran
+		ttl, err := client.PTTL(t.Context(), "gocron:report").Result()
+		require.NoError(t, err)
+		require.Greater(t, ttl, 59*time.Minute)
+		require.NoError(t, client.Del(t.Context(), "gocron:report").Err()) // as if the hour had passed
+	}
+	f.stop(t)
+	require.Empty(t, ran)
+}
