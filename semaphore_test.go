@@ -79,7 +79,7 @@ func TestLimitIsReachedAndNotPassed(t *testing.T) {
 // TestNeverMoreThanLimitHold is rule 44, with a crowd of three processes that has the limit reached.
 func TestNeverMoreThanLimitHold(t *testing.T) {
 	onLimits(t, func(t *testing.T, s *locktest.Site, limit int) {
-		var inside, most atomic.Int64
+		var inside locktest.Peak
 		var crowd sync.WaitGroup
 		for range 3 {
 			l := newSemaphore(t, s.Client(t), limit)
@@ -87,11 +87,9 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 				crowd.Go(func() {
 					for range 10 {
 						err := redlatch.Do(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error {
-							now := inside.Add(1)
-							for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
-							}
+							inside.Enter()
 							<-time.After(time.Millisecond)
-							inside.Add(-1)
+							inside.Leave()
 							return nil
 						})
 						if err != nil {
@@ -102,8 +100,8 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 			}
 		}
 		crowd.Wait()
-		require.LessOrEqual(t, most.Load(), int64(limit))
-		require.Greater(t, most.Load(), int64(min(limit, 4)-1), "they work side by side")
+		require.LessOrEqual(t, inside.Most(), limit)
+		require.GreaterOrEqual(t, inside.Most(), min(limit, 4), "they work side by side")
 		require.Zero(t, s.Direct.Exists(t.Context(), "k", "{k}:permits:k").Val())
 	})
 }

@@ -46,8 +46,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a lock that was held for too long makes its process pass for frozen", rule: "25", file: "lease.go",
-		old:   `p := &releaseParams{target: l.params.target, entry: l.params.entry}`,
-		new:   `p := &releaseParams{target: l.params.target}`,
+		old:   "p := &releaseParams{target: l.params.target, entry: l.params.entry}\n\t\tif ended == nil {",
+		new:   "p := &releaseParams{target: l.params.target}\n\t\tif ended == nil {",
 		tests: "TestUnlockOfALostHandedLock",
 	},
 	{
