@@ -279,7 +279,7 @@ func TestPermitIsTakenOnce(t *testing.T) {
 // theirs.
 func TestLostMessagesCostASecond(t *testing.T) {
 	t.Parallel()
-	const limit = 10
+	const limit = 60
 	s := redistest.Start(t)
 	held := fill(t, newSemaphore(t, s.Client(t), limit), "k", limit)
 	o := s.Options()
@@ -305,7 +305,7 @@ func TestLostMessagesCostASecond(t *testing.T) {
 		require.NotNil(t, lock)
 		require.NoError(t, lock.Err())
 	}
-	require.Less(t, time.Since(begin), 7*time.Second) // a second each would be ten
+	require.Less(t, time.Since(begin), 5*time.Second) // they do not look for theirs one after the other
 }
 
 // TestLostMessageToALaterWaiterCostsASecond is rule 15 where the look of another waiter of the process finds no permit
