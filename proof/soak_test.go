@@ -29,6 +29,7 @@ func TestSoak(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, s).withOddClients()
+				w.deadly = true
 				for i := 0; i == 0 || time.Now().Before(end); i++ {
 					e := w.newEpisode(from+uint64(i), s.name == legacySetNX.name || i%2 == 0, i)
 					e.length, e.limit = round, 10*round
