@@ -160,38 +160,51 @@ func (h *brokenLock) Unlock(ctx context.Context) error {
 	return lost
 }
 
+// mistake is what is wrong with a broken locker, and what has to show it.
+type mistake struct {
+	flaws  flaws
+	forget bool
+	shown  []string
+}
+
 // TestBrokenLockersAreCaught: the histories, the faults and the rules of the tests above give away what
 // is wrong with a lock.
 func TestBrokenLockersAreCaught(t *testing.T) {
-	const rounds = 15 // enough for what one history in two would show
-	for name, mistake := range map[string]struct {
-		flaws  flaws
-		limit  int
-		forget bool
-		shown  []string
-	}{
-		"DEL without compare":                   {flaws: flaws{blindDelete: true}, shown: []string{"breaks the rules"}},
-		"a lease counted from the reply":        {flaws: flaws{countsLate: true}, shown: []string{"breaks the rules"}},
-		"a holder that does not notice the end": {flaws: flaws{neverLost: true}, shown: []string{"breaks the rules"}},
-		"a fence that is a counter and no more": {flaws: flaws{plainCounter: true}, forget: true, shown: []string{"breaks the rules"}},
-		"a lock that has no TTL":                {flaws: flaws{noTTL: true}, shown: []string{"without a TTL", "waited for"}},
+	catch(t, 0, map[string]mistake{
+		"DEL without compare":                   {flaws{blindDelete: true}, false, []string{"breaks the rules"}},
+		"a lease counted from the reply":        {flaws{countsLate: true}, false, []string{"breaks the rules"}},
+		"a holder that does not notice the end": {flaws{neverLost: true}, false, []string{"breaks the rules"}},
+		"a fence that is a counter and no more": {flaws{plainCounter: true}, true, []string{"breaks the rules"}},
+		"a lock that has no TTL":                {flaws{noTTL: true}, false, []string{"without a TTL", "waited for"}},
 		"nothing":                               {},
-		"a semaphore that admits one too many":  {flaws: flaws{tooMany: true}, limit: 2, shown: []string{"breaks the rules", "more than 2 times at the end"}},
-		"a purge that removes live permits":     {flaws: flaws{earlyPurge: true}, limit: 2, shown: []string{"breaks the rules"}},
-		"permits that are not purged":           {flaws: flaws{noPurge: true}, limit: 2, shown: []string{"of 2 times at the end"}},
-		"nothing in a semaphore":                {limit: 2},
-	} {
+	})
+}
+
+// TestBrokenSemaphoresAreCaught: they give away what is wrong with a semaphore, too.
+func TestBrokenSemaphoresAreCaught(t *testing.T) {
+	catch(t, 2, map[string]mistake{
+		"one permit too many":               {flaws{tooMany: true}, false, []string{"breaks the rules", "more than 2 times at the end"}},
+		"a purge that removes live permits": {flaws{earlyPurge: true}, false, []string{"breaks the rules"}},
+		"permits that are not purged":       {flaws{noPurge: true}, false, []string{"of 2 times at the end"}},
+		"nothing":                           {},
+	})
+}
+
+// catch plays histories of broken lockers until one shows the mistake. limit is that of a semaphore.
+func catch(t *testing.T, limit int, mistakes map[string]mistake) {
+	const rounds = 15 // enough for what one history in two would show
+	for name, mistake := range mistakes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := strategy{
 				name: name, servers: 1, ttl: 50 * time.Millisecond, keys: 8, overstays: 10,
-				fenced: mistake.forget || mistake.limit > 0, holders: mistake.limit,
+				fenced: mistake.forget || limit > 0, holders: limit,
 			}
-			if s.holders > 0 {
+			if limit > 0 {
 				s.keys = 1 // for more workers than permits
 			}
 			s.make = func(clients []redis.UniversalClient) (locker, error) {
-				return broken{clients[0], mistake.flaws, mistake.limit}, nil
+				return broken{clients[0], mistake.flaws, limit}, nil
 			}
 			w, from := newWorld(t, s), seed(t)
 			for round := range rounds {
