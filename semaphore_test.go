@@ -300,12 +300,15 @@ func TestLostMessagesCostASecond(t *testing.T) {
 	for _, lock := range held {
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
-	for _, got := range line {
+	for i, got := range line {
 		lock := <-got
+		if i == 0 { // by its look: all messages were lost
+			deaf.Store(false)
+		}
 		require.NotNil(t, lock)
 		require.NoError(t, lock.Err())
 	}
-	require.Less(t, time.Since(begin), 5*time.Second) // they do not look for theirs one after the other
+	require.Less(t, time.Since(begin), 3500*time.Millisecond) // they do not look for theirs one after the other
 }
 
 // TestLostMessageToALaterWaiterCostsASecond is rule 15 where the look of another waiter of the process finds no permit
