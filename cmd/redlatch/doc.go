@@ -64,7 +64,7 @@
 //	SIGTERM = end of the lease − grace − TTL/20
 //	SIGKILL = end of the lease − TTL/20
 //
-// So with the defaults the command survives an outage of at least 2.6 s. A longer -ttl survives longer ones. A lock
+// So with the defaults the command survives an outage of about 2.5 s at any time. A longer -ttl survives longer ones. A lock
 // that was deleted or taken is noticed at the next renewal: others may hold KEY already. Processes that leave the
 // group, as daemons do, are not signaled.
 //

@@ -17,7 +17,7 @@ import (
 // TestUnlockReleasesInThePlaceOfTheOwner is rule 43: a run that held the lock learns of it, and a waiter gets the lock.
 func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
-		owner := redlatchRun(t, s.url, append(short, "-owner", "stuck"), `echo $$; echo ready; exec sleep 60`)
+		owner := redlatchRun(t, s.url, []string{"-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
 		owner.group()
 		owner.expect("ready")
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "k", "--", "sh", "-c", "echo mine; read -r x; exit 0")
@@ -90,7 +90,7 @@ func TestUnlockReleasesAQuorum(t *testing.T) {
 func TestUnlockAsks(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{
-		"y\n": true, "Y\n": true, " yes \n": true, "n\n": false, "\n": false, "": false, "y": false, "yesterday\n": false,
+		"y\n": true, "Y\n": true, "yes\n": true, "n\n": false, "\n": false, "": false, "y": false, "yesterday\n": false, "y n\n": false,
 	} {
 		var out bytes.Buffer
 		seen := redlatch.Status{Held: true, Token: "secret", Owner: "api-7", TTL: 8 * time.Second, Waiters: 2}
