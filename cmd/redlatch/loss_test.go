@@ -53,14 +53,14 @@ func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
 	})
 }
 
-// stubborn is a script whose child ignores SIGTERM. leader is what the script itself does with it.
+// stubborn is a script whose child ignores SIGTERM, for a minute. leader is what the script itself does with it.
 func stubborn(leader string) string {
 	return `
 		echo $$
-		(trap "" TERM; echo ready; while :; do sleep 60; done) &
+		(trap "" TERM; echo ready; exec sleep 60) &
 		trap "` + leader + `" TERM
 		echo ready
-		while :; do wait; done`
+		wait; wait`
 }
 
 // TestGroupIsKilledAfterTheGrace is rule 42: also what is left of it when the command itself has ended.

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // longest is how long a test waits for an event. Only a failure reaches it.
-const longest = 30 * time.Second
+const longest = 20 * time.Second
 
 // program is a run of redlatch, or of another program.
 type program struct {
