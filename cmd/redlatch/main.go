@@ -64,9 +64,10 @@ func dispatch(args []string) (int, error) {
 	return code, err
 }
 
-// complain prints err on stderr.
+// complain prints err on stderr, with the name of the program once.
 func complain(err error) {
-	fmt.Fprintln(os.Stderr, "redlatch: "+strings.TrimPrefix(err.Error(), "redlatch: "))
+	text := strings.TrimPrefix(err.Error(), "redlatch: ")
+	fmt.Fprintln(os.Stderr, "redlatch: "+strings.ReplaceAll(text, ": redlatch: ", ": "))
 }
 
 // exitOf returns the exit status for an error of a Locker.
