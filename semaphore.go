@@ -20,8 +20,8 @@ import (
 // Each permit is a [Lock] with a lease, renewal, loss, fence and Unlock of its own. The algorithm is the sorted set
 // of holders by expiry of Carlson, Redis in Action, 6.3, by the clock of Redis instead of the clients' and in
 // scripts. Free permits are granted in the order of arrival: nobody overtakes a waiter, and a permit whose
-// holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is a lock, at twice
-// the cost of [NewSetNXPX].
+// holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is a lock, which
+// costs Redis a third more than one of [NewSetNXPX].
 //
 // All who use a key must name the same limit. While anybody holds the key, a call under another limit fails with
 // ErrInvalidOption, which names both. To change the limit, stop using the key until all permits are released, or
