@@ -113,7 +113,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 		return nil, wrap("lock", key, err)
 	}
 	lock, err := e.lock(ctx, r)
-	if err != nil && r.cfg.ridingOut && !endedBy(ctx, err) && !permanent(err) {
+	if err != nil && r.cfg.retried && !endedBy(ctx, err) && !permanent(err) {
 		e.met(r, err)
 	}
 	return lock, wrap("lock", key, err)

@@ -175,7 +175,7 @@ var failures = []mutant{
 	},
 	{
 		name: "the trouble of a quorum's nodes is not told", rule: "34", file: "redlock.go",
-		old:   `n.Trouble = func(err error) { told(r.names[i], err) }`,
+		old:   `n.Trouble = func(err error) { report(r.names[i], err) }`,
 		new:   `_, _ = i, n`,
 		tests: "TestSilentMinorityIsHeardOf",
 	},
