@@ -129,7 +129,7 @@ func (e *gaveUp) Unwrap() []error {
 }
 
 // errUnanswered is the outcome of an attempt that got no answer before ctx ended.
-var errUnanswered = errors.New("no reply until then")
+var errUnanswered = errors.New("no reply")
 
 // gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err.
 // If that attempt had little time to get an answer, the outcome of the one before is reported instead.

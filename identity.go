@@ -40,7 +40,7 @@ func (d *identities) learn(i int, id string) {
 	d.ids[i].Store(&id)
 	for j := range d.ids {
 		if other := d.ids[j].Load(); j != i && id != "" && other != nil && *other == id {
-			err := invalid("nodes %d and %d are one server, run_id %s", min(i, j), max(i, j), id)
+			err := invalid("nodes %d and %d are the same server, run_id %s", min(i, j), max(i, j), id)
 			d.twins.CompareAndSwap(nil, &err)
 		}
 	}

@@ -17,7 +17,7 @@ const registerName = "redlatch:fence"
 // checkSlot refuses a key whose companions would lie in another slot of a cluster.
 func checkSlot(key string) error {
 	if !hasCompanions(key) {
-		return invalid("key %q: a } without a hash tag leaves no room in its cluster slot for what is kept beside it", key)
+		return invalid("key %q: with a } but no hash tag, its companion keys cannot be in its cluster slot", key)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ if not value then
 end
 local till = string.match(value, '^%d+%.?%d*$') and tonumber(value)
 if not till then
-  return redis.error_reply('ERR the key holds something that is no timestamp')
+  return redis.error_reply('ERR the key does not hold a timestamp')
 end
 if math.floor(ms / 1000) > till then
   return {0, ''}

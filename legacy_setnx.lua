@@ -39,7 +39,7 @@ end
 local value = redis.call('GET', KEYS[1])
 local till = string.match(value, '^%d+%.?%d*$') and tonumber(value)
 if not till then
-  return redis.error_reply('ERR the key holds something that is no timestamp')
+  return redis.error_reply('ERR the key does not hold a timestamp')
 end
 if now > till then
   -- 3. Its time has passed. Nothing can come between GET and GETSET here, so that what GETSET

@@ -35,7 +35,7 @@ func NewMigration(from, to Locker) (Locker, error) {
 		}
 	}
 	if reflect.ValueOf(from).Comparable() && from == to {
-		return nil, wrap("new migration", "", invalid("from and to are one Locker"))
+		return nil, wrap("new migration", "", invalid("from and to are the same Locker"))
 	}
 	return &migration{from: from, to: to}, nil
 }
@@ -174,7 +174,7 @@ func (m *migration) probe(ctx context.Context, key string) error {
 	}
 	switch {
 	case held:
-		return invalid("NewMigration: both Lockers keep %q in one place; give one of them a WithKeyPrefix", key)
+		return invalid("NewMigration: both Lockers keep %q in the same place: give one of them a WithKeyPrefix", key)
 	case trouble != nil:
 		return trouble
 	}

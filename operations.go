@@ -232,5 +232,5 @@ func integer(fields []any, i int) (int64, bool) {
 
 // oddReply is the error for a reply that a script of ours cannot have given.
 func oddReply(reply any) error {
-	return fmt.Errorf("cannot read the reply %v", reply)
+	return fmt.Errorf("unexpected reply: %v", reply)
 }

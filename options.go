@@ -59,7 +59,7 @@ func refuseServerTime(s strategy) error {
 // refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.
 func refuseReplicas(s strategy, cfg *config) error {
 	if cfg.replicas > 0 {
-		return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.replicaTimeout, s.name())
+		return invalid("WithReplicas(%d, %v): %s does not support it", cfg.replicas, cfg.replicaTimeout, s.name())
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func WithServerTime() Option {
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {
-			return invalid("WithReplicas(%d, %v): less than one replica, or than 1ms", n, timeout)
+			return invalid("WithReplicas(%d, %v): below one replica or 1ms", n, timeout)
 		}
 		cfg.replicas, cfg.replicaTimeout = n, timeout
 		return nil

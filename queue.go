@@ -58,7 +58,7 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 			return lock, err
 		}
 		r.last = err
-		e.met(r, err)
+		e.reportTrouble(r, err)
 		if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {
 			return nil, &gaveUp{node.CtxError(ctx), r.last}
 		}
@@ -114,7 +114,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		case first:
 			return nil, err
 		default:
-			e.met(r, err)
+			e.reportTrouble(r, err)
 			e.waitlist.onError(w, err, r.cfg.pause(r.attempts, 0))
 		}
 		handed, ok := e.waitlist.sleep(ctx, w, e.waitlist.interval(w, r.cfg, got))

@@ -60,7 +60,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		}
 		for j, other := range clients[:i] {
 			if same(client, other) {
-				return nil, wrap("new redlock", "", invalid("nodes %d and %d have one client", j, i))
+				return nil, wrap("new redlock", "", invalid("nodes %d and %d have the same client", j, i))
 			}
 		}
 		r.nodes = append(r.nodes, node.New(client))

@@ -30,7 +30,7 @@ func (s *setNXPX) confirmed(ctx context.Context, c *node.Call, at place, replica
 	got, _ := r.Beside.Value.(int64)
 	switch {
 	case node.Answered(r.Beside.Err): // there is no such command, or the user may not call it
-		return r, fmt.Errorf("%w: this Redis refuses what WithReplicas needs, WAIT: %w", errors.ErrUnsupported, r.Beside.Err)
+		return r, fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, r.Beside.Err)
 	case r.Beside.Err != nil:
 		return r, fmt.Errorf("WAIT: %w", r.Beside.Err)
 	case got < int64(replicas):
@@ -51,13 +51,13 @@ func (s *setNXPX) checkReplicas(cfg *config) error {
 	case *redis.ClusterClient:
 		reads = client.Options().ReadTimeout
 	default:
-		return invalid("WithReplicas(%d, %v): no WAIT on the connection of a grant with a %T", cfg.replicas, cfg.replicaTimeout, client)
+		return invalid("WithReplicas(%d, %v): a %T cannot send WAIT on the connection of the grant", cfg.replicas, cfg.replicaTimeout, client)
 	}
 	if reads > 0 && cfg.replicaTimeout >= reads {
 		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", cfg.replicas, cfg.replicaTimeout, reads)
 	}
 	if cfg.replicaTimeout >= validity(cfg.ttl, cfg.drift) {
-		return invalid("WithReplicas(%d, %v): not below what is trusted of a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
+		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
 	}
 	return nil
 }

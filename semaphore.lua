@@ -46,7 +46,7 @@ end
 local function look()
   local low = call('ZRANGE', permits, 0, 1, 'WITHSCORES')
   if low[1] and low[1] ~= '' then
-    error('WRONGTYPE ' .. permits .. ' is not of a semaphore')
+    error('WRONGTYPE ' .. permits .. ' is not a semaphore')
   end
   local expired = low[4] and tonumber(low[4]) <= now
   if expired then

@@ -35,7 +35,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 		case permanent(err):
 			return nil, err
 		case !errors.Is(err, ErrNotAcquired):
-			e.met(r, err)
+			e.reportTrouble(r, err)
 		}
 		r.last, refusal = err, g
 	}

@@ -142,13 +142,13 @@ var failures = []mutant{
 	},
 	{
 		name: "trouble of polling is not told", rule: "34", file: "wait.go",
-		old:   `e.met(r, err)`,
+		old:   `e.reportTrouble(r, err)`,
 		new:   ``,
 		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
 	},
 	{
 		name: "trouble in the queue is not told", rule: "34", file: "queue.go",
-		old: `e.met(r, err)
+		old: `e.reportTrouble(r, err)
 			e.waitlist`,
 		new:   `e.waitlist`,
 		tests: "TestWaitThroughAnOutageIsHeardOf/SetNXPX",
