@@ -99,15 +99,15 @@ var failures = []mutant{
 	},
 	{
 		name: "a look that failed is not told to the others", rule: "33", file: "looks.go",
-		old:   `in.looked, in.ends, in.last = time.Now(), time.Time{}, err`,
-		new:   `in.looked, in.ends = time.Now(), time.Time{}`,
+		old:   `q.looked, q.ends, q.last = time.Now(), time.Time{}, err`,
+		new:   `q.looked, q.ends = time.Now(), time.Time{}`,
 		tests: "TestOutageIsNoticedByAllWaiters",
 	},
 	{
 		name: "a waiter does not know who refused it", rule: "33, 35", file: "looks.go",
-		old: `in.looked, in.ends, in.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}`,
+		old: `q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}`,
 		new: `_ = refusal
-	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
+	q.looked, q.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{

@@ -88,26 +88,26 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off found by its place only", rule: "Hand-off", file: "waitlist.go",
-		old: `in := b.keys[h.key]
-	if in == nil {
+		old: `q := l.keys[h.key]
+	if q == nil {
 		return
 	}`,
-		new: `var in *keyQueue
-	for _, q := range b.keys {
-		for _, w := range q.waiters {
+		new: `var q *keyQueue
+	for _, other := range l.keys {
+		for _, w := range other.waiters {
 			if w.entry == h.entry {
-				in = q
+				q = other
 			}
 		}
 	}
-	if in == nil {
+	if q == nil {
 		return
 	}`,
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
 		name: "a token's next waiter has the place of its last", rule: "17", file: "waitlist.go",
-		old:   `b.numbers.Uint64(), p.token)`,
+		old:   `l.numbers.Uint64(), p.token)`,
 		new:   `7, p.token)`,
 		tests: "TestNextWaiterWithAToken",
 	},
