@@ -1,9 +1,10 @@
--- Reads who holds permits, in one moment and without changing anything.
+-- Returns who holds permits, without changing anything.
 --
--- KEYS[1] the permits, as semaphore.lua has them
+-- KEYS[1] the permits, as in semaphore.lua
 -- KEYS[2] the queue
 --
--- {the token whose lease ends first or false, what is left of that in ms, how many queue, how many hold a permit}
+-- Returns {the token whose lease ends first or false, what is left of that lease in ms, the length of the queue, the
+-- number of holders}.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

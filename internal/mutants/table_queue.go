@@ -22,7 +22,7 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off by the register alone", rule: "Fencing", file: "release.lua",
-		old:   `if fence < now - 10000 then -- as acquire.lua has it`,
+		old:   `if fence < now - 10000 then -- as in acquire.lua`,
 		new:   `if false then`,
 		tests: "TestFenceIsTheRegisterOrTheClock",
 	},
@@ -34,7 +34,7 @@ var queues = []mutant{
 	},
 	{
 		name: "a dead process holds up the queue", rule: "Hand-off", file: "release.lua",
-		old:   `if heard > 0 or cluster or polls ~= '' then`,
+		old:   `if listeners > 0 or cluster or polls ~= '' then`,
 		new:   `if true then`,
 		tests: "TestCrashedWaitersAreSkipped",
 	},

@@ -142,8 +142,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a process that polls is skipped", rule: "28", file: "release.lua",
-		old:   `if heard > 0 or cluster or polls ~= '' then`,
-		new:   `if heard > 0 or cluster then`,
+		old:   `if listeners > 0 or cluster or polls ~= '' then`,
+		new:   `if listeners > 0 or cluster then`,
 		tests: "TestReleaseHandsOnToAProcessThatPolls",
 	},
 	{
