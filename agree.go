@@ -15,20 +15,19 @@ var (
 	raiseScript = node.NewScript("quorum_raise.lua", raiseSource)
 )
 
-// agree returns the fence of a lock that a quorum has just granted, or extended to be adopted. Either raised
-// the counter of its node and voted it.
+// agree returns the fence of a lock that a quorum has just granted or extended. Each of those nodes raised its
+// counter and voted for the new value.
 //
-//  1. If a quorum of the votes is one number, that is the fence: any later quorum shares a node
-//     with this one, whose counter is then higher.
-//  2. Else the largest vote is tried: all nodes where our token still holds the key raise their
-//     counters to it. A node agrees if its counter is that number then. A higher one is tried
+//  1. If a quorum voted for one number, that is the fence: any later quorum shares a node with this one, whose
+//     counter is higher then.
+//  2. Else the largest vote is tried: every node where the token still holds the key raises its counter to that
+//     number. A node agrees if its counter is the number then. If a counter is higher, that number is tried
 //     instead, from the start.
-//  3. A number that a quorum agrees to is the fence. Whether the lease is still good by then, the
-//     engine judges.
+//  3. A number that a quorum agrees on is the fence. The engine judges whether the lease is still valid then.
 //
-// The largest of a majority's votes alone would be wrong: two locks could get the same.
+// The largest vote alone would be wrong: two locks could get the same fence.
 //
-// It gives up when within has passed: the lease has ended by then.
+// agree gives up after within, when the lease has ended.
 func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, votes []uint64) (uint64, error) {
 	begin := time.Now()
 	counts := make(map[uint64]int)
@@ -61,7 +60,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 			return fence, nil
 		case ctx.Err() != nil:
 			return 0, &node.NotDone{Err: node.CtxError(ctx)}
-		case t.count(notHeld) > len(r.nodes)-r.quorum: // it ended meanwhile
+		case t.count(notHeld) > len(r.nodes)-r.quorum: // the lock has ended
 			return 0, t.fail(ErrLost)
 		case higher == fence, time.Since(begin) > within:
 			return 0, t.fail(ErrNoQuorum)
@@ -70,7 +69,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 	}
 }
 
-// raiseCall raises the fence counter of a lock.
+// raiseCall returns the call that raises a fence counter to fence, if the token holds the lock.
 func raiseCall(p *target, fence uint64) *node.Call {
 	c := node.Eval(raiseScript, 2, &p.key, &p.fences, &p.token, &fence)
 	c.Timeout = p.timeout

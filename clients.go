@@ -14,13 +14,12 @@ type kind int
 
 const (
 	single  kind = iota // on one server
-	cluster             // in slots, on several
-	ring                // by a hash of its own, on several
+	cluster             // on several servers, by slots
+	ring                // on several servers, by a hash of the client
 )
 
-// kindOf returns the kind of client, also of one behind a type that embeds it. A client of several
-// servers fails to watch no keys, before it sends anything. One of a single server just calls the
-// function.
+// kindOf returns the kind of client, even if a type embeds it. Watch without keys fails on a client of Redis
+// Cluster, before anything is sent. On a single server it just calls the function.
 func kindOf(client redis.UniversalClient) kind {
 	switch {
 	case embeds(reflect.ValueOf(client), reflect.TypeFor[*redis.Ring]()):
@@ -31,7 +30,7 @@ func kindOf(client redis.UniversalClient) kind {
 	return single
 }
 
-// embeds reports whether v is of type t, or embeds something that is.
+// embeds reports whether v is of type t, or embeds a value that is.
 func embeds(v reflect.Value, t reflect.Type) bool {
 	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer && v.Type() != t {
 		v = v.Elem()
@@ -49,7 +48,7 @@ func embeds(v reflect.Value, t reflect.Type) bool {
 	return false
 }
 
-// checkClient refuses a client that is nil, also one that hides in an interface.
+// checkClient refuses a nil client, including a nil pointer in the interface.
 func checkClient(client redis.UniversalClient) error {
 	if client == nil {
 		return invalid("client is nil")
@@ -60,12 +59,12 @@ func checkClient(client redis.UniversalClient) error {
 	return nil
 }
 
-// same reports whether two clients are one.
+// same reports whether two clients are the same.
 func same(a, b redis.UniversalClient) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
-// nodeName returns what errors call the i-th client of a quorum: its address, if that tells it from others.
+// nodeName returns the name of the i-th client of a quorum in errors: its address, or else its number.
 func nodeName(client redis.UniversalClient, i int) string {
 	if c, ok := client.(*redis.Client); ok {
 		if addr := c.Options().Addr; strings.ContainsAny(addr, ":/") {

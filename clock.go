@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// margin is what drift holds back of every lease, however short: Redis keeps milliseconds.
+// margin is taken off every lease, however short, since Redis counts whole milliseconds.
 const margin = 2 * time.Millisecond
 
 // validity returns how long a lease of ttl is trusted, counted from its start:
@@ -17,20 +17,19 @@ func validity(ttl time.Duration, factor float64) time.Duration {
 	return ttl - time.Duration(float64(ttl)*factor) - margin
 }
 
-// ttlFor returns the least TTL, in whole milliseconds, that is trusted for d, but no longer than longest.
+// ttlFor returns the least TTL, in whole milliseconds, whose validity is d, but no more than longest.
 func ttlFor(d time.Duration, factor float64) time.Duration {
 	ms := math.Ceil((float64(d) + float64(margin)) / (1 - factor) / float64(time.Millisecond))
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
-// An instant is one moment on both clocks of this machine. The monotonic clock may stand still
-// while the machine sleeps, and the wall clock may be set.
+// An instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps,
+// and the wall clock may be set.
 type instant struct {
 	mono time.Time     // compared by its monotonic reading
 	wall time.Duration // since 1970
 }
 
-// readClocks returns this moment.
 func readClocks() instant {
 	t := time.Now()
 	return instant{mono: t, wall: time.Duration(t.UnixNano())}
@@ -41,19 +40,19 @@ func (i instant) since(earlier instant) time.Duration {
 	return max(i.mono.Sub(earlier.mono), i.wall-earlier.wall)
 }
 
-// handedAt returns when a lease began that Redis granted when its clock showed at, as this
-// machine's clocks have it. The news arrived at arrived. Asked then, at asked, Redis had shown
-// told, so it cannot have shown that before: what passed here since asked, less what passed
-// there, is the most that the news can have taken.
+// handedAt returns when a lease began that Redis granted at the time at of its own clock. The message arrived at
+// arrived. An earlier command, sent at asked, returned the time redis of that clock. So Redis read that clock after
+// asked, and the message took no longer than the time since asked here, less the time since redis there:
 //
-//	age = (arrived − asked) − (at − told) × (1 − drift), at least 0; start = arrived − age
+//	age = (arrived − asked) − (at − redis) × (1 − drift), at least 0
+//	start = arrived − age
 //
-// Of the two machines' clocks only their rates matter. Where Redis was never asked (told is 0),
-// the lease begins at asked, which is before the waiter queued.
-func handedAt(arrived, asked instant, told, at time.Duration, drift float64) instant {
+// Only the rates of the two clocks matter, not their settings. If no command returned the time (redis is 0), the
+// lease begins at asked, which is before the waiter queued.
+func handedAt(arrived, asked instant, redis, at time.Duration, drift float64) instant {
 	age := arrived.since(asked)
-	if told != 0 {
-		there := float64(at - told)
+	if redis != 0 {
+		there := float64(at - redis)
 		if there > 0 {
 			there *= 1 - drift
 		} else {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// departures remembers the waiters that gave up and whose entry may still be in the queue, since Redis has not
-// confirmed that it left. They may be handed a lock that nobody wants.
+// departures has the waiters that gave up before Redis confirmed that their entry left the queue. They may still be
+// handed a lock.
 type departures struct {
 	mu      sync.Mutex // guards the fields below
 	byEntry map[string]departure
-	swept   time.Time // when the oldest were forgotten
+	swept   time.Time // when expired ones were last removed
 }
 
 // A departure is an attempt that was given up.
@@ -20,13 +20,13 @@ type departure struct {
 	at      time.Time
 }
 
-// departedFor is how long a departure is remembered, roughly, and mostDeparted how many are.
+// departedFor is about how long a departure is kept, and mostDeparted how many are kept.
 const (
 	departedFor  = 10 * time.Minute
 	mostDeparted = 10_000
 )
 
-// add remembers that a is about to take entry out of the queue.
+// add notes that a gives up entry.
 func (d *departures) add(a *attempt, entry string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,8 +43,8 @@ func (d *departures) add(a *attempt, entry string) {
 	}
 }
 
-// take forgets an entry, which Redis has confirmed to be out of the queue or which was handed the lock. It
-// returns the attempt, or nil where the entry is none of these.
+// take removes entry, which has left the queue or was handed the lock. It returns its attempt, or nil if there is
+// none.
 func (d *departures) take(entry string) *attempt {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// Do runs fn under a lock on key, which it waits for as [Locker.Lock] does. fn's ctx is a child of
-// ctx that ends when the lock does, with cause ErrLost or ErrMaxHold, or ErrReleased where fn itself
-// unlocked, as it may. The lock is released when fn returns or panics.
+// Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and releases it when fn
+// returns or panics. fn's ctx is a child of ctx that ends when the lock does, with cause ErrLost or ErrMaxHold. fn
+// may unlock the lock itself; the cause is ErrReleased then.
 //
-// The error is ErrInvalidOption where l or fn is nil; Lock's, and fn was not called; else fn's, joined
-// with Unlock's where that failed: where fn ran and the error matches ErrLost, fn may not have been
-// alone all the time.
+// If l or fn is nil, the error is ErrInvalidOption. If Lock fails, Do returns its error. In both cases fn was not
+// called. Otherwise Do returns the error of fn, joined with that of Unlock. If it matches ErrLost, fn may not have
+// been alone all the time.
 func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("do", key, err)
@@ -29,8 +29,8 @@ func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, 
 	return hold(ctx, lock, fn)
 }
 
-// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. Where that fails, fn is not
-// called and the error is TryLock's: ErrNotAcquired where another owner has key.
+// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn is not called
+// and the error is TryLock's: ErrNotAcquired if another owner has key.
 func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("try do", key, err)
@@ -42,17 +42,19 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 	return hold(ctx, lock, fn)
 }
 
-// DoAll runs fn under locks on all keys, or does not call it. It sorts the keys and acquires each once, in that
-// order. It waits for each as [Locker.Lock] does, and releases in reverse. Callers that name their keys in any
-// order never deadlock, as long as none of them holds another lock meanwhile. opts apply to each lock.
+// DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once, in that order.
+// It waits for each as [Locker.Lock] does. Callers that name their keys in any order never deadlock, as long as
+// none of them holds another lock meanwhile. opts apply to each lock.
 //
-// locks come in the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends when the
-// first of the locks does; its cause is the Err of that lock. All locks are released when fn returns or panics.
+// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends when the first
+// of the locks does; its cause is the Err of that lock. When fn returns or panics, all locks are released in
+// reverse order.
 //
-// The error is ErrInvalidOption where l or fn is nil, or where keys is empty or has an empty key. It is Lock's
-// where a key was not acquired. It matches ErrLost where a lock ended before the last was acquired. In these cases
-// fn was not called, and what was acquired is released. Otherwise the error is fn's. Those of Unlock are joined, as
-// in [Do]. With [WithMinHold], keys that are given back are kept until that has passed all the same.
+// If l or fn is nil, if keys is empty, or if a key is empty, the error is ErrInvalidOption. If a key cannot be
+// acquired, the error is Lock's. If a lock ends before all are acquired, the error matches ErrLost. In these cases
+// fn was not called, and the locks that were acquired are released. Otherwise the error is fn's. Errors of Unlock
+// are joined, as in [Do]. [WithMinHold] also applies to locks that are released because another could not be
+// acquired.
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	switch {
@@ -65,7 +67,7 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 	if err != nil {
 		return wrap("do all", "", err)
 	}
-	keys = slices.Compact(slices.Sorted(slices.Values(keys))) // the one order of all callers
+	keys = slices.Compact(slices.Sorted(slices.Values(keys))) // all callers use the same order
 	locks := make([]*Lock, 0, len(keys))
 	var next func(held context.Context) error // held ends when the first of locks does
 	next = func(held context.Context) error {
@@ -78,7 +80,7 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 		lock, err := l.Lock(held, keys[len(locks)], opts...)
 		if err != nil {
 			if end := firstEnd(locks); end != nil && ctx.Err() == nil {
-				return end // this ended the wait
+				return end // the loss of an earlier lock ended the wait
 			}
 			return err
 		}
@@ -90,20 +92,21 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 	return next(ctx)
 }
 
-// Lead makes fn the work of a leader, one of all that call Lead with key. Until ctx ends it waits for the lock, as
-// [Locker.Lock] does, runs fn, releases, pauses, and waits again. fn's ctx is that of [Do]. fn must return when its
-// ctx ends, since another may lead from then on. [WithMaxHold] bounds a term.
+// Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends, Lead waits for the
+// lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts again. fn's ctx is that of [Do]. fn
+// must return when its ctx ends, since another leader may start then. [WithMaxHold] bounds a term.
 //
-// An error of fn ends its term and nothing else. Lead neither returns it nor reports it, so fn must handle its own
-// errors. To stop, cancel ctx: fn can call a cancel function that it closes over. If fn panics, the lock is
-// released, and the panic goes on to the caller.
+// An error of fn only ends its term. Lead neither returns nor reports it, so fn must handle its own errors. To
+// stop, cancel ctx, for example by a cancel function that fn closes over. If fn panics, the lock is released, and
+// the panic continues.
 //
-// Lead goes on after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock. After a
-// term the pause is 0.5 to 1 s, at random. Each time Lock fails it doubles, up to 8 to 16 s.
+// Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock. After a
+// term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
-// Where ctx ended, the error matches ctx's error and its cause. Any other is returned at once, since retrying cannot
-// fix it: ErrInvalidOption, [errors.ErrUnsupported], or that of a key of another type. (On [NewRedlock] that is
-// ErrNoQuorum, and Lead tries again.) [WithToken] is refused: each term needs a token of its own.
+// When ctx ends, the error matches ctx's error and its cause. Lead also returns at once with an error that retrying
+// cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or that of a key of another type. [NewRedlock] reports
+// such a key as ErrNoQuorum, so there Lead retries. [WithToken] is refused, since each term needs a token of its
+// own.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	if err == nil {
@@ -115,7 +118,7 @@ func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context
 	if err != nil {
 		return wrap("lead", key, err)
 	}
-	opts = slices.Concat(opts, []Option{ridingOut})
+	opts = slices.Concat(opts, []Option{retried})
 	for pause := shortestRecess; ; {
 		lock, err := l.Lock(ctx, key, opts...)
 		switch {
@@ -140,13 +143,13 @@ const (
 	longestRecess  = 16 * time.Second
 )
 
-// ridingOut is the option of a caller that tries again whatever Lock fails with.
-func ridingOut(cfg *config) error {
-	cfg.ridingOut = true
+// retried is the option of a caller that retries after each error of Lock.
+func retried(cfg *config) error {
+	cfg.retried = true
 	return nil
 }
 
-// checkCall refuses what no function of this file can work with.
+// checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {
 	switch {
 	case l == nil:
@@ -171,7 +174,7 @@ func hold(ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lo
 	return fn(lock.Context(ctx), lock)
 }
 
-// firstEnd returns why one of locks has ended before fn was called, nil where none has.
+// firstEnd returns the error of the first lock that has ended, or nil.
 func firstEnd(locks []*Lock) error {
 	for _, lock := range locks {
 		if err := lock.Err(); err != nil {

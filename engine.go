@@ -11,20 +11,44 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// errSlow says that a grant arrived when nothing was left of its lease. It was given back.
+// errSlow is the error of a grant that came when nothing was left of its lease. It was released.
 var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLost)
 
-// engine is the Locker of every strategy: tokens, attempts and their three outcomes, clean-up.
+// engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
+//
+// Each mutex guards the fields below it. No command runs under one. Two are nested only in this order:
+//
+//	waitlist.mu     before subscription.mu and departures.mu
+//	node.Node.mu    before troubles.mu, by Node.Trouble
+//	lease.mu, turns.mu    never with another
+//
+// Goroutines and timers of this package, besides the couriers of internal/node:
+//
+//	started by               to                                 ends                             awaited by
+//	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
+//	subscription.join        receive handovers                  seconds after the last waiter    nobody
+//	attempt.giveUp           release, if Redis is unreachable   with the op timeout              nobody
+//	attempt.leaveQueue       give up a place in the queue       with the op timeout              Lock, until ctx ends
+//	waitlist.deliver         give back a lock nobody wants      with the op timeout              nobody
+//	waitlist.missed          check for a lost message (timer)   after messageDelay               nobody
+//	waitlist.sleep, sleep    pause (timer)                      with the pause or ctx            Lock or Lead
+//	turns.released           forget a key (timer)               after longestPause               nobody
+//	lease.reportLoss         give up a place in the queue       with the op timeout              nobody
+//	lease.release            hand on after WithMinHold (timer)  min hold and op timeout          nobody
+//	lockState.reap           look for a late acquire (timer)    with the last look               nobody
+//	lease.context, link      react to the end of a lease        at once                          nobody
+//	redlock.heal             heal nodes that answer later       with the extension's timeout     nobody
+//	engine.reportNode        call Hooks.Trouble                 with the hook                    nobody
 type engine struct {
 	strategy strategy
 	cfg      *config
-	now      func() instant // readClocks but in tests
+	now      func() instant // readClocks, except in tests
 	turns    turns
-	waitlist *waitlist // nil: waiters poll
+	waitlist *waitlist // nil if waiters always poll
 	troubles troubles
 }
 
-// newEngine returns the Locker that keeps its locks by s.
+// newEngine returns a Locker that keeps its locks by s.
 func newEngine(s strategy, opts []Option) (Locker, error) {
 	cfg, err := defaults().with(opts)
 	if err == nil && cfg.token != "" {
@@ -38,7 +62,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	}
 	e := &engine{strategy: s, cfg: &cfg, now: readClocks}
 	if s, ok := s.(ofNodes); ok {
-		s.onTrouble(e.metOn)
+		s.onTrouble(e.reportNode)
 	}
 	if s, ok := s.(handsOn); ok {
 		e.waitlist = newWaitlist(e, s.subscription())
@@ -46,17 +70,17 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	return e, nil
 }
 
-// request is a call as the caller meant it: what all its attempts share.
+// request is a call of a Locker. All its attempts share it.
 type request struct {
 	key      string // as the caller named it
 	place    place
 	cfg      *config
 	started  instant
 	attempts int
-	last     error // what the last attempt of a wait met with
+	last     error // of the last attempt of a wait
 }
 
-// request checks what a caller asks for, before anything is sent.
+// request checks the arguments of a call before anything is sent.
 func (e *engine) request(ctx context.Context, key string, opts []Option) (r *request, err error) {
 	r = &request{key: key, cfg: e.cfg, started: e.now()}
 	if ctx == nil {
@@ -87,7 +111,7 @@ func (r *request) target(token string) target {
 	}
 }
 
-// ttl returns how long a lease to ask for.
+// ttl returns the TTL to ask for.
 func (r *request) ttl() time.Duration {
 	ttl := max(r.cfg.ttl, (r.cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
 	if r.cfg.maxHold > 0 {
@@ -106,15 +130,15 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 	return lock, wrap("try lock", key, err)
 }
 
-// Lock attempts once and then waits its turn.
+// Lock makes one attempt and then waits.
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
 	lock, err := e.lock(ctx, r)
-	if err != nil && r.cfg.ridingOut && !endedBy(ctx, err) && !permanent(err) {
-		e.met(r, err)
+	if err != nil && r.cfg.retried && !endedBy(ctx, err) && !permanent(err) {
+		e.reportTrouble(r, err)
 	}
 	return lock, wrap("lock", key, err)
 }
@@ -145,14 +169,13 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	return e.poll(ctx, r, refusal)
 }
 
-// endedBy reports whether an attempt that failed with err came to nothing but the end of ctx, or to a
-// refusal when ctx had ended.
+// endedBy reports whether an attempt failed with err because ctx ended, or was refused when ctx had ended.
 func endedBy(ctx context.Context, err error) bool {
 	end := ctx.Err()
 	return end != nil && (errors.Is(err, end) || errors.Is(err, ErrNotAcquired))
 }
 
-// once makes a single attempt. What a failed one may have left is given back.
+// once makes a single attempt, and gives it up if it fails.
 func (e *engine) once(ctx context.Context, r *request) (*Lock, acquireReply, error) {
 	a, err := e.newAttempt(r)
 	if err != nil {
@@ -173,7 +196,7 @@ type attempt struct {
 	state  lockState
 }
 
-// newAttempt returns an attempt with the token that the caller chose, or else with a fresh one.
+// newAttempt returns an attempt with the token of WithToken, or else a fresh one.
 func (e *engine) newAttempt(r *request) (*attempt, error) {
 	a := &attempt{engine: e, r: r}
 	a.params = acquireParams{
@@ -191,9 +214,9 @@ func (e *engine) newAttempt(r *request) (*attempt, error) {
 	return a, nil
 }
 
-// ask asks for the lock once, and for a place in the queue if there is an entry. queued says that it has one. A grant that comes when
-// nothing is left of its lease is no grant. After an error that is not knownNotDone the lock may have been
-// taken: ask again, or give up.
+// ask sends one acquire. If entry is set, a refused acquire puts it into the queue; queued says that it should be
+// there already. A grant that comes when nothing is left of its lease is an error. After an error that is not
+// knownNotDone the lock may have been taken: ask again, or give up.
 func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, acquireReply, error) {
 	a.r.attempts++
 	p := &a.params
@@ -215,7 +238,7 @@ func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, ac
 	return l.handOut(start, length), got, nil
 }
 
-// handOut starts the lease and returns the caller's handle on it.
+// handOut starts the lease and returns the handle for the caller.
 func (l *lease) handOut(start instant, length time.Duration) *Lock {
 	lock := l.begin(start, length)
 	if hook := l.r.cfg.hooks.Acquired; hook != nil {
@@ -224,24 +247,25 @@ func (l *lease) handOut(start instant, length time.Duration) *Lock {
 	return lock
 }
 
-// giveUp ends an attempt that was not granted, for err. What lands from now on is released, and so is
-// what it may have taken, unless the caller chose the token.
+// giveUp ends an attempt that failed with err. Commands that are carried out later are undone. If the outcome is
+// unknown, the token is released, unless the caller chose it.
 func (a *attempt) giveUp(ctx context.Context, err error) {
 	a.state.become(refused)
 	switch {
 	case knownNotDone(err), a.params.callerToken:
-	case node.Unreachable(err): // most likely nothing was sent, and the release is not either
+	case node.Unreachable(err): // most likely neither the acquire nor the release can be sent
 		go a.undo(detached(ctx), "") //nolint:errcheck // it ends with its timeout
 	default:
 		_ = a.undo(ctx, "")
 	}
 }
 
-// undo releases what an attempt has taken, and gives up its place in the queue. The caller waits for that
-// while its ctx lasts; the release goes on without it. What cannot be reached ends with its TTL. With a token
-// that the caller chose, only what was handed to the place is released.
+// undo releases the token of an attempt and takes its entry out of the queue. With a token that the caller chose,
+// only a lock that was handed to the entry is released. The caller waits while ctx lasts; the release continues
+// without it. If Redis cannot be reached, the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, entry string) error {
-	_, err := a.engine.strategy.release(ctx, &releaseParams{target: a.params.target, entry: entry, onlyHanded: a.params.callerToken})
+	p := &releaseParams{target: a.params.target, entry: entry, onlyHanded: a.params.callerToken}
+	_, err := a.engine.strategy.release(ctx, p)
 	return err
 }
 
@@ -302,7 +326,7 @@ func (r *request) fire(e *engine, hook func(Event)) {
 	}
 }
 
-// event returns what hooks hear of a request.
+// event returns the event of a request for hooks.
 func (r *request) event(e *engine, token string, fence uint64) Event {
 	return Event{
 		Strategy: e.strategy.name(), Key: r.key, Token: token, Owner: ownerOf(token), Fence: fence,

@@ -10,47 +10,46 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// What a caller can do next decides which error it gets. Each is matched with [errors.Is]: the
-// errors that are returned carry the operation, the key and the cause on one line.
+// Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]: the errors that
+// are returned add the operation, the key and the cause, on one line.
 var (
-	// ErrNotAcquired says that another owner has the key, or on a quorum that several tried at once
-	// and none of them got it: wait, or do something else. A [HeldError] says what is known of that owner.
-	// At the end of a wait the error matches the context's error too.
+	// ErrNotAcquired says that another owner has the key, or that concurrent attempts on a quorum split the nodes
+	// and none was granted. Wait, or do something else. A [HeldError] describes the owner if it is known. If ctx
+	// ended a wait, the error also matches ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
-	// ErrUnavailable says that Redis is the reason, and not another owner: it did not answer, could not be
-	// reached, or answered that it cannot serve anybody now. Try again later. The outcome of what failed so
-	// is unknown, unless the error matches another of these too.
+	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be
+	// reached, or answered that it cannot serve now. Try again later. The outcome of the operation is unknown,
+	// unless the error also matches another of these variables.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
-	// ErrLost says that the lock ended before it was released: it expired, was deleted, was taken
-	// by someone else, or Redis stayed out of reach. The text says which. What the lock protected may have
-	// been touched.
+	// ErrLost says that the lock ended before it was released. It expired, was deleted, was taken by another owner,
+	// or Redis could not be reached in time; the text says which. Others may have changed the protected resource.
 	ErrLost error = &sentinel{text: "lock lost"}
 
-	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It matches ErrLost too.
+	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches ErrLost.
 	ErrMaxHold error = &sentinel{text: "lock lost: held for as long as WithMaxHold allows", is: ErrLost}
 
-	// ErrReleased says that this handle was unlocked before.
+	// ErrReleased says that this handle was already unlocked.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
-	// ErrNoQuorum says that too few nodes answered to tell. What an attempt to lock took is given
-	// back, unless [WithToken] chose its token; the outcome of an Adopt, Extend or Unlock is unknown. It
-	// matches ErrUnavailable too.
+	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is released, unless
+	// [WithToken] chose its token. The outcome of an Adopt, Extend or Unlock is unknown. ErrNoQuorum also matches
+	// ErrUnavailable.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
-	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. It is given
-	// back, unless [WithToken] chose its token; a lock that was to be adopted stays with its holder.
+	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released,
+	// unless [WithToken] chose its token. After Adopt the lock stays with its holder.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
-	// ErrInvalidOption says that an option, a key or a client cannot work. It was found before
-	// anything was sent, but for what [NewRedlock] and [NewMigration] find out at the first call.
+	// ErrInvalidOption says that an option, a key or a client cannot work. Nothing was sent, except for the checks
+	// of [NewSemaphore], [NewRedlock] and [NewMigration] that need an answer of Redis.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
 )
 
 const prefix = "redlatch: "
 
-// sentinel is an error that callers compare with. It may stand for a second one.
+// sentinel is an error to match. If is is set, it matches that error too.
 type sentinel struct {
 	text string
 	is   error
@@ -60,7 +59,7 @@ func (s *sentinel) Error() string { return prefix + s.text }
 
 func (s *sentinel) Is(target error) bool { return s.is != nil && target == s.is }
 
-// opError is what leaves the package: the operation, the key and the cause, on one line.
+// opError is the error that callers get: the operation, the key and the cause, on one line.
 type opError struct {
 	op, key string
 	err     error
@@ -83,12 +82,12 @@ func wrap(op, key string, err error) error {
 	return &opError{op: op, key: key, err: marked(err)}
 }
 
-// outage is an error that matches ErrUnavailable.
+// outage makes an error match ErrUnavailable.
 type outage struct{ error }
 
 func (e outage) Unwrap() []error { return []error{ErrUnavailable, e.error} }
 
-// marked has err match ErrUnavailable where Redis is the reason for it.
+// marked makes err match ErrUnavailable if Redis is the reason for it.
 func marked(err error) error {
 	if node.Unavailable(err) && !errors.Is(err, ErrUnavailable) {
 		return outage{err}
@@ -108,8 +107,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
-// gaveUp is the error of a wait that ctx ended. last is what the last attempt met with; nil: nothing was sent. It
-// matches ctx's error, last, and ErrNotAcquired or ErrUnavailable.
+// gaveUp is the error of a wait that ctx ended. last is the outcome of the last attempt; nil: nothing was sent.
+// gaveUp matches ctx's error, last, and either ErrNotAcquired or ErrUnavailable.
 type gaveUp struct{ ctx, last error }
 
 func (e *gaveUp) Error() string {
@@ -129,11 +128,11 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrUnavailable, e.ctx, e.last}
 }
 
-// errUnanswered is what an attempt met with that ctx has ended before Redis answered.
-var errUnanswered = errors.New("no reply until then")
+// errUnanswered is the outcome of an attempt that got no answer before ctx ended.
+var errUnanswered = errors.New("no reply")
 
-// gaveUp returns the error of a wait that ctx ended, together with an attempt that was made at asked and failed
-// with err. Where that has only just been sent, the attempt before it tells more.
+// gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err.
+// If that attempt had little time to get an answer, the outcome of the one before is reported instead.
 func (e *engine) gaveUp(ctx context.Context, r *request, asked instant, err error) error {
 	var cut *node.CutShort
 	switch {
@@ -148,12 +147,12 @@ func (e *engine) gaveUp(ctx context.Context, r *request, asked instant, err erro
 	return &gaveUp{node.CtxError(ctx), r.last}
 }
 
-// A HeldError says who has the key, as far as Redis told. It matches [ErrNotAcquired]: find it with [errors.As].
+// A HeldError describes the owner of a key. It matches [ErrNotAcquired]. Find it with [errors.As].
 type HeldError struct {
-	Owner string        // what the holder's WithOwner said; empty where it said nothing
-	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 where that is not known
+	Owner string        // the name that the holder gave to WithOwner; may be empty
+	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
 
-	err error // ErrNotAcquired, or what each node of a quorum said
+	err error // ErrNotAcquired, or a QuorumError that matches it
 }
 
 func (e *HeldError) Error() string {
@@ -171,7 +170,7 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrNotAcquired, or a [QuorumError] that matches it.
 func (e *HeldError) Unwrap() error { return e.err }
 
-// heldBy adds to a refusal what is known of the holder.
+// heldBy adds the known facts about the holder to an ErrNotAcquired.
 func heldBy(got acquireReply, err error) error {
 	if !errors.Is(err, ErrNotAcquired) || got.holder == "" && got.left == 0 {
 		return err
@@ -179,18 +178,18 @@ func heldBy(got acquireReply, err error) error {
 	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, err: err}
 }
 
-// permanent reports whether waiting cannot fix err.
+// permanent reports whether retrying cannot fix err.
 func permanent(err error) bool {
 	return errors.Is(err, node.ErrOtherData) || errors.Is(err, ErrInvalidOption) || errors.Is(err, errors.ErrUnsupported)
 }
 
-// QuorumError says what each node answered to an operation that a quorum of them had to carry out
-// and did not. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.
+// A QuorumError says what each node answered to an operation that needed a quorum and did not get one. It matches
+// ErrNotAcquired, ErrLost or ErrNoQuorum.
 type QuorumError struct {
-	Op, Key string // acquire, extend, release, inspect or raise (a fence counter); the key with its prefix
-	Need    int    // how many nodes had to carry it out
-	// Nodes holds an answer by node, in the order of the clients: nil for done; ErrNotAcquired for
-	// held by another; ErrLost for not held by the lock's token; else why it did not answer.
+	Op, Key string // acquire, extend, release, inspect, or raise for a fence counter; the key with its prefix
+	Need    int    // how many nodes had to do it
+	// Nodes holds one answer for each client, in the order of the clients: nil for done, ErrNotAcquired for held by
+	// another owner, ErrLost for not held by the lock's token, or the reason why the node did not answer.
 	Nodes []error
 
 	names []string // of the nodes
@@ -199,7 +198,6 @@ type QuorumError struct {
 
 func (e *QuorumError) Error() string { return line(e.err) + ": " + e.answers() }
 
-// answers says what each node answered.
 func (e *QuorumError) answers() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %q needs %d of %d nodes", e.Op, e.Key, e.Need, len(e.Nodes))
@@ -213,6 +211,6 @@ func (e *QuorumError) answers() string {
 	return b.String()
 }
 
-// Unwrap returns the sentinel that the error matches. The nodes' own errors it does not match: one
-// node's ErrNotAcquired is not the lock's.
+// Unwrap returns the one sentinel that the error matches. The error does not match those of single nodes:
+// ErrNotAcquired of one node does not mean that the lock is held.
 func (e *QuorumError) Unwrap() error { return e.err }

@@ -1,14 +1,13 @@
--- Makes a lock last longer, if the token still holds it. It never shortens a lease, but where it is told to.
+-- Extends a lock if the token still holds it. It does not shorten a lease unless ARGV[3] is set.
 --
 -- KEYS[1] the lock
--- KEYS[2] the fence register, to adopt the lock; absent: to renew it
--- KEYS[3] the lock's queue, likewise
+-- KEYS[2] to adopt: the fence register; absent: to renew
+-- KEYS[3] to adopt: the queue of the lock
 -- ARGV[1] token
--- ARGV[2] TTL, ms
--- ARGV[3] set: the lock lasts for the TTL and no longer
+-- ARGV[2] TTL in ms
+-- ARGV[3] set: the lock lasts for exactly the TTL
 --
--- 0: nobody holds it. -1: another token does. Else it lasts for the TTL or longer: the new fence to adopt, 1 to
--- renew.
+-- Returns 0 if nobody holds the lock, -1 if another token does. Otherwise the new fence to adopt, or 1 to renew.
 
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
@@ -16,7 +15,7 @@ if holder ~= ARGV[1] then
 end
 
 local fence = 1
-if KEYS[2] then -- as acquire.lua has it
+if KEYS[2] then -- as in acquire.lua
   fence = redis.pcall('INCR', KEYS[2])
   if type(fence) == 'table' then
     if string.find(fence.err, 'WRONGTYPE') or string.find(fence.err, 'integer') or string.find(fence.err, 'overflow') then

@@ -263,7 +263,7 @@ func TestLossSaysWhy(t *testing.T) {
 			},
 			"silence": {
 				strike: func(_ *testing.T, _ *redis.Client, silence func()) { silence() },
-				want:   `lock lost: expired, not extended since \d\d:\d\d:\d\d\.\d{3}: .*no reply within`,
+				want:   `lock lost: expired: not extended since \d\d:\d\d:\d\d\.\d{3}: .*no reply within`,
 			},
 			"a fixed lease": {
 				opts:   []redlatch.Option{redlatch.WithoutRenewal()},

@@ -56,8 +56,8 @@ func FuzzLegacyValue(f *testing.F) {
 			require.ErrorIs(t, err, ErrNotAcquired)
 			require.True(t, st.Held)
 		} else {
-			require.ErrorContains(t, err, "no timestamp")
-			require.ErrorContains(t, inspectErr, "no timestamp")
+			require.ErrorContains(t, err, "does not hold a timestamp")
+			require.ErrorContains(t, inspectErr, "does not hold a timestamp")
 		}
 	})
 }

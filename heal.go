@@ -14,7 +14,7 @@ var (
 	healScript = node.NewScript("quorum_heal.lua", healSource)
 )
 
-// heal gives the lock back to the nodes that answered, or are yet to answer, that they lost it.
+// heal gives the lock back to nodes that have lost it, including those that answer later.
 func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.there && outcomeOf(a.err) == notHeld {
@@ -22,7 +22,7 @@ func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 		}
 	}
 	if left := t.pending(); left > 0 {
-		// Ends when the last answer is there, so with the timeout of the extension.
+		// It ends with the last answer, so with the timeout of the extension. Nobody waits for it.
 		go func() {
 			for range left {
 				if c := <-t.reports; t.take(c) == notHeld {
@@ -33,7 +33,7 @@ func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 	}
 }
 
-// healOn gives the lock back to one node, while the lease lasts.
+// healOn gives the lock back to node i, while the lease lasts.
 func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
 	left := p.lease.left()
 	if left <= 0 {
@@ -52,7 +52,7 @@ func healCall(p *extendParams) *node.Call {
 	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ttl, &p.lease.fence)
 }
 
-// readHeal reads what quorum_heal.lua answers. An adopter may count on what was healed, as on what it found.
+// readHeal reads the reply of quorum_heal.lua. A healed key counts as held before, since an adopter may rely on it.
 func readHeal(r node.Reply) (acquireReply, error) {
 	switch {
 	case r.Err != nil:

@@ -6,51 +6,51 @@ import (
 	"time"
 )
 
-// Hooks are callbacks that hear of what happens to locks, as those of [net/http/httptrace] do.
-// Any may be nil, and all may run concurrently. They run in the goroutine that noticed, which
-// waits for them, so a hook must be quick. One may run after Done was closed, and Lost, where a timer
-// noticed the loss, even after Unlock has returned.
+// Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them may be nil, and
+// they may run concurrently. A hook runs in the goroutine that noticed the event, which waits for it, so it must be
+// quick. A hook may run after Done was closed. If a timer noticed the loss, Lost may run even after Unlock has
+// returned.
 type Hooks struct {
-	// Acquired: a lock was granted or adopted. Elapsed is how long the caller waited.
+	// Acquired reports that a lock was granted or adopted. Elapsed is how long the call took.
 	Acquired func(Event)
-	// Waiting: the first attempt of a Lock call was refused, and it starts to wait.
+	// Waiting reports that the first attempt of a Lock call was refused and that the call starts to wait.
 	Waiting func(Event)
-	// Renewed: a renewal or Extend succeeded. Elapsed is its round trip.
+	// Renewed reports that a renewal or Extend succeeded. Elapsed is its round trip.
 	Renewed func(Event)
-	// RenewFailed: a renewal or Extend failed, for Err, in a way that leaves the lock alive. A
-	// renewal is retried.
+	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A renewal is
+	// retried.
 	RenewFailed func(Event)
-	// Lost: the lock ended without having been released, for Err: also a fixed lease that was left
-	// to its end on purpose. Elapsed is how long it was held.
+	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left
+	// to expire on purpose. Elapsed is how long the lock was held.
 	Lost func(Event)
-	// Released: Unlock ended the lock. Err is nil where Redis confirmed it.
+	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it.
 	Released func(Event)
-	// Degraded: waiters of the Locker poll, since Redis does not let them hear of their turn, for
-	// Err. Key is empty. The Locker's own hooks hear of it, not those of a call; again only when it
-	// had recovered in between. Lockers whose waiters always poll do not report it.
+	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key
+	// is empty. Only the Locker's own hooks run, not those of a call. It is reported again after a recovery. It is
+	// not reported for Lockers whose waiters always poll.
 	Degraded func(Event)
-	// Trouble: something failed, for Err and Cause, and is ridden out: an attempt of a Lock call that waits, or of
-	// [Lead], or a node of [NewRedlock], which Node names, while the others may serve. At most once a second for one
-	// Cause and Node of a Locker. Only the Locker's own hooks report a node, and Key is empty then.
+	// Trouble reports an error, Err, that redlatch retries or tolerates: a failed attempt of a Lock call that waits
+	// or of [Lead], or a failed node of [NewRedlock]. For each Cause and Node of a Locker it is called at most once
+	// a second. Node errors are reported only to the Locker's own hooks, with an empty Key.
 	Trouble func(Event)
 }
 
-// Event says what happened to which lock. Token, Owner, Fence and Elapsed are zero where they are not
-// known yet.
+// Event describes an event of a lock. Token, Owner, Fence and Elapsed are zero if they are not known yet.
 type Event struct {
 	Strategy string // "setnxpx", "redlock", "legacysetnx" or "semaphore"
 	Key      string // as the caller named it
 	Token    string // a secret: whoever knows it can release the lock
-	Owner    string // what WithOwner said
+	Owner    string // the name that WithOwner gave
 	Fence    uint64
-	Attempts int           // acquisition attempts so far; 0 in other events than Acquired and Waiting, and for Adopt
-	Elapsed  time.Duration // waited (Acquired, Waiting), held (Lost, Released), round trip (Renewed, RenewFailed)
-	Took     time.Duration // how long Redis took, in Renewed, RenewFailed and Released, and in Lost where Unlock found the loss
-	Renewal  bool          // in Renewed and RenewFailed: nobody called Extend
-	Err      error         // set in Lost, RenewFailed, Degraded and Trouble, and in Released where Redis did not confirm
-	Node     string        // in Trouble: the address of a node, or which one it is
-	// Cause is set in Trouble: "timeout", "connection", "quorum" (too few nodes answered), "replicas" (too few
-	// confirmed), "slow" (the grant took longer than the lease lasts), or the first word that Redis answered.
+	Attempts int           // acquisition attempts so far, in Acquired, Waiting and Trouble; 0 for Adopt
+	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks
+	Took     time.Duration // how long Redis took: in Renewed, RenewFailed and Released, and in Lost if Unlock noticed the loss
+	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
+	Err      error         // in Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
+	Node     string        // in Trouble: the address or the number of a node; empty if it is not about one
+	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few
+	// confirmed, "slow" if the grant took longer than the lease lasts, or the first word of the error that Redis
+	// answered.
 	Cause string
 }
 
@@ -87,9 +87,9 @@ func JoinHooks(hooks ...Hooks) Hooks {
 	}
 }
 
-// SlogHooks returns Hooks that write to logger, or to [slog.Default] where it is nil: what is
-// usual at Debug, RenewFailed, Degraded and Trouble at Warn, Lost at Error. Nothing that is secret is logged:
-// the owner, and not the token.
+// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost is logged at Error;
+// RenewFailed, Degraded and Trouble at Warn; all others at Debug. Logs contain the owner and no token, since tokens
+// are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	if logger == nil {
 		logger = slog.Default()

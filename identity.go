@@ -7,14 +7,14 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// identities say which server each node of a quorum is: two clients of one server would vote twice.
-// Servers that do not tell are taken for different ones.
+// identities has the server of each node of a quorum: two clients of one server would vote twice. Servers that
+// report no run_id count as different.
 type identities struct {
-	ids   []atomic.Pointer[string] // by node, the run_id of its server; empty where it tells none
-	twins atomic.Pointer[error]    // that two clients are of one server, once it is known
+	ids    []atomic.Pointer[string] // by node, the run_id of its server; empty if it reports none
+	shared atomic.Pointer[error]    // set once two nodes are known to be the same server
 }
 
-// ask has c ask node i who it is, unless that is known.
+// ask adds INFO to a call for node i, unless its server is known.
 func (d *identities) ask(i int, c *node.Call) *node.Call {
 	if d.ids[i].Load() == nil {
 		c.Beside = []any{"info", "server"}
@@ -22,7 +22,7 @@ func (d *identities) ask(i int, c *node.Call) *node.Call {
 	return c
 }
 
-// checked returns read such that an answer of a server that has two clients is an error.
+// checked returns read with a check: once two nodes are known to be the same server, every reply is an error.
 func checked[T any](d *identities, read func(node.Reply) (T, error)) func(int, node.Reply) (T, error) {
 	return func(i int, r node.Reply) (none T, err error) {
 		if r.Err == nil && d.ids[i].Load() == nil {
@@ -35,26 +35,26 @@ func checked[T any](d *identities, read func(node.Reply) (T, error)) func(int, n
 	}
 }
 
-// learn notes that node i is the server with a run_id.
+// learn notes the run_id of the server of node i.
 func (d *identities) learn(i int, id string) {
 	d.ids[i].Store(&id)
 	for j := range d.ids {
 		if other := d.ids[j].Load(); j != i && id != "" && other != nil && *other == id {
-			err := invalid("nodes %d and %d are one server, run_id %s", min(i, j), max(i, j), id)
-			d.twins.CompareAndSwap(nil, &err)
+			err := invalid("nodes %d and %d are the same server, run_id %s", min(i, j), max(i, j), id)
+			d.shared.CompareAndSwap(nil, &err)
 		}
 	}
 }
 
-// check returns why no quorum can be trusted, if two clients are of one server.
+// check returns an error if two nodes are the same server.
 func (d *identities) check() error {
-	if twins := d.twins.Load(); twins != nil {
-		return *twins
+	if err := d.shared.Load(); err != nil {
+		return *err
 	}
 	return nil
 }
 
-// runID returns the run_id in what INFO answers, or nothing.
+// runID returns the run_id in the reply to INFO, or "".
 func runID(info any) string {
 	text, _ := info.(string)
 	_, rest, _ := strings.Cut(text, "run_id:")

@@ -8,45 +8,37 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// A lockState says what has become of an attempt to lock, and of the lease that it became:
-//
-//	asking ──> refused                      given up: whatever it took, or takes late, is released
-//	   │
-//	   └────> held ──> lost ──┐             an adopter may rely on the token
-//	             │            │
-//	             └────────────┴──> releasing ──> over
-//	                                   │           ↑
-//	                                   └──> kept ──┘   WithMinHold: the key stays, though nobody holds the lock
-//
-// Commands that outlive their callers read it. Only attempt and lease change it.
+// A lockState is the state of an attempt and of the lease that it became; the diagram is above lease. Commands that
+// outlive their callers read it. Only attempt and lease change it.
 type lockState struct {
 	now atomic.Int32
 
-	// undone says that a late acquire was released after the end of the lease. So Unlock is not told of a
-	// loss where its own release found nothing.
+	// undone reports that a late acquire was released after the lease ended. Then Unlock does not report a loss if
+	// its own release found no lock.
 	undone atomic.Bool
 }
 
 const (
-	asking    = iota
-	refused   // never granted
-	held      // granted
-	lost      // ended without Unlock
-	releasing // Unlock was called
-	kept      // it was released, and its key lasts until WithMinHold has passed
-	over      // and its release has come back, or none was sent
+	asking = iota
+	refused
+	held
+	lost
+	releasing
+	kept
+	over
 )
 
 func (s *lockState) is(state int32) bool { return s.now.Load() == state }
 
 func (s *lockState) become(state int32) { s.now.Store(state) }
 
-// settled reports whether the token is nobody's any more.
+// settled reports whether nobody owns the token any more.
 func (s *lockState) settled() bool { return s.is(refused) || s.is(over) }
 
-// unwanted reports whether a late acquire has to be released. What it has brought about is known where err
-// is nil. After the end of the attempt or of the lease, a release is on its way, and follows unless it
-// overtook the acquire. A lost lease may have been adopted, so only what is surely new is released for it.
+// unwanted reports whether a late acquire must be released. err is nil if its outcome, got, is known. After the end
+// of an attempt or of a lease a release is under way; the acquire needs another only if that release overtook it. A
+// lost lease may have been adopted. So a key is released after a loss only if the acquire is known to have taken it
+// anew.
 func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 	switch s.now.Load() {
 	case refused, releasing, over:
@@ -57,17 +49,17 @@ func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 	return false
 }
 
-// A late acquire whose connection the client gave up brings no reply, so its key is looked for: first
-// after firstLook, then at pauses that double up to lastLook. While the server answers nothing the pauses
-// do not grow, for as long as lookFor.
+// A late acquire whose connection the client gave up brings no reply. reap looks for its key: first after
+// firstLook, then after pauses that double up to lastLook. While the server answers nothing, the pauses do not
+// grow, for up to lookFor.
 const (
 	firstLook = 250 * time.Millisecond
 	lastLook  = 4 * time.Second
 	lookFor   = time.Minute
 )
 
-// late does what a reply r asks for that came late from n, and that says got and err: it sends undo where
-// nobody wants what has landed.
+// late handles a reply r that came late from n. got and err are its content. If nobody wants the lock, late calls
+// undo.
 func (s *lockState) late(n *node.Node, r node.Reply, got acquireReply, err error, undo func()) {
 	if knownNotDone(err) {
 		return
@@ -80,8 +72,8 @@ func (s *lockState) late(n *node.Node, r node.Reply, got acquireReply, err error
 	}
 }
 
-// reap looks for what a late acquire takes, and sends undo for it. The timers are its own, and end with
-// the last look.
+// reap calls undo for a late acquire that brings no reply. Its timers end with the last look. Nobody waits for
+// them.
 func (s *lockState) reap(n *node.Node, undo func()) {
 	end := time.Now().Add(lookFor)
 	var after func(pause time.Duration)
@@ -101,8 +93,8 @@ func (s *lockState) reap(n *node.Node, undo func()) {
 	after(firstLook)
 }
 
-// knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left
-// nothing behind. Any other error leaves that open.
+// knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing
+// behind.
 func knownNotDone(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
 		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))

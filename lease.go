@@ -9,45 +9,58 @@ import (
 	"weak"
 )
 
-// A lease is a granted lock as time sees it: how long it is trusted, when it is renewed, and how
-// it ended. It does not reach the Lock that the caller holds: a forgotten lock must end.
+// A lease is a granted lock: how long it is trusted, when it is renewed, and why it ended. It does not refer to the
+// Lock of the caller, so that a dropped one ends. Its states, and those of the attempt before it:
+//
+//	asking ── granted ──> held ── expired, deleted, taken, WithMaxHold ──> lost
+//	  │                    │                                                │
+//	given up             Unlock                                           Unlock
+//	  ↓                    └───────────────> releasing <────────────────────┘
+//	refused                                   │     │
+//	                               WithMinHold│     │the release has ended, or was not needed
+//	                                          ↓     ↓
+//	                                        kept ─> over
+//
+// refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter
+// may rely on the token. kept: the key stays until WithMinHold has passed, though nobody holds the lock. err is nil
+// in held, and set from lost and releasing on.
 type lease struct {
-	*attempt // that was granted
-	fence    uint64
+	*attempt
+	fence uint64
 
-	granted instant        // when the granted request was made
-	told    instant        // when its reply was there
+	granted instant        // when the acquire was sent
+	replied instant        // when its reply came
 	running sync.WaitGroup // extensions in flight; none starts once err is set
 
 	mu        sync.Mutex         // guards the fields below
-	start     instant            // of the newest request that counts
+	start     instant            // when the newest successful request was sent
 	length    time.Duration      // trusted from start until start + length
 	renewAt   time.Duration      // when to renew, counted from start
-	recheckAt time.Duration      // when to look whether the key is still ours, counted from granted; 0: never
-	renewing  bool               // a renewal or a look is in flight
-	timer     *time.Timer        // runs tick; the one timer of a lock, stopped when the lease ends
-	fresh     *Lock              // the caller's handle until the first tick, for most locks are short
-	held      weak.Pointer[Lock] // the same from then on: it empties when the caller drops it
-	trouble   error              // of the last extension; nil where it succeeded
+	recheckAt time.Duration      // when to check that the key is still ours, counted from granted; 0: never
+	renewing  bool               // a renewal or a check is in flight
+	timer     *time.Timer        // runs tick; stopped when the lease ends
+	fresh     *Lock              // the caller's handle until the first tick, which saves short locks the weak pointer
+	held      weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
+	trouble   error              // of the last extension; nil if it succeeded
 	err       error              // why the lease ended, nil before
-	done      chan struct{}      // nil until somebody asks
+	done      chan struct{}      // nil until the first call of Done
 	contexts  map[context.Context]context.CancelCauseFunc
 }
 
-// begin starts the lease that a request made at start was granted, and returns the handle on it.
+// begin starts the lease of a request that was sent at start, and returns its handle.
 func (l *lease) begin(start instant, length time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fresh = &Lock{lease: l}
-	l.granted, l.start, l.told = start, start, l.engine.now()
+	l.granted, l.start, l.replied = start, start, l.engine.now()
 	l.state.become(held)
 	l.prolongLocked(start, length)
 	l.timer = time.AfterFunc(l.nextLocked(), l.tick)
 	return l.fresh
 }
 
-// prolongLocked lets the lease last until start + length. It never shortens it and never passes
-// what WithMaxHold allows.
+// prolongLocked lets the lease last until start + length. It never shortens the lease and never passes the limit of
+// WithMaxHold.
 func (l *lease) prolongLocked(start instant, length time.Duration) {
 	if l.r.cfg.maxHold > 0 {
 		length = min(length, l.r.cfg.maxHold-start.since(l.granted))
@@ -59,7 +72,7 @@ func (l *lease) prolongLocked(start instant, length time.Duration) {
 	l.renewAt = l.length - full + min(l.r.cfg.ttl/3, full/2)
 }
 
-// judgeLocked ends the lease where its time has come, and returns why it ended. It asks nobody.
+// judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.
 func (l *lease) judgeLocked() error {
 	if l.err == nil && l.engine.now().since(l.start) >= l.length {
 		if l.atMaxHoldLocked() {
@@ -71,24 +84,24 @@ func (l *lease) judgeLocked() error {
 	return l.err
 }
 
-// expiredLocked says why the lease was not renewed in time.
+// expiredLocked returns why the lease was not renewed in time.
 func (l *lease) expiredLocked() error {
 	switch {
 	case !l.r.cfg.renew:
 		return errExpired
 	case l.trouble != nil:
-		return fmt.Errorf("%w, not extended since %s: %s", errExpired, l.start.mono.Format(clockTime), line(l.trouble))
+		return fmt.Errorf("%w: not extended since %s: %s", errExpired, l.start.mono.Format(clockTime), line(l.trouble))
 	case l.renewing:
-		return fmt.Errorf("%w, without an answer of Redis since %s", errExpired, l.start.mono.Format(clockTime))
+		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, l.start.mono.Format(clockTime))
 	}
-	return fmt.Errorf("%w, before the process came to renew it", errExpired)
+	return fmt.Errorf("%w: the process was too late to renew it", errExpired)
 }
 
 var errExpired = fmt.Errorf("%w: expired", ErrLost)
 
 const clockTime = "15:04:05.000"
 
-// endLocked ends the lease, once.
+// endLocked ends the lease. It is called once.
 func (l *lease) endLocked(err error) {
 	l.err = err
 	if errors.Is(err, ErrReleased) {
@@ -107,7 +120,7 @@ func (l *lease) endLocked(err error) {
 	l.contexts = nil
 }
 
-// status judges the lease and returns why it ended. Whoever notices the end reports it.
+// status judges the lease and returns why it ended. The caller that notices the end reports it.
 func (l *lease) status() error {
 	l.mu.Lock()
 	before := l.err
@@ -117,7 +130,7 @@ func (l *lease) status() error {
 	return after
 }
 
-// left returns how long the lease lasts, by the clock that is further on. It changes nothing and tells nobody.
+// left returns how long the lease still lasts. It neither ends the lease nor calls hooks.
 func (l *lease) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +140,7 @@ func (l *lease) left() time.Duration {
 	return max(l.length-l.engine.now().since(l.start), 0)
 }
 
-// end ends the lease for err, which came from elsewhere, unless it has ended.
+// end ends the lease with the err of the other side of a migration, unless it has ended.
 func (l *lease) end(err error) {
 	l.mu.Lock()
 	before := l.err
@@ -139,8 +152,8 @@ func (l *lease) end(err error) {
 	l.reportLoss(before, after)
 }
 
-// reportLoss tells the hooks where the lease was lost between before and after. A lease that was handed over leaves
-// the queue, so that the process is not taken for one that is frozen.
+// reportLoss calls Hooks.Lost if the lease was lost between before and after. The entry of a lock that was handed
+// over leaves the queue, so that the process is not taken for frozen.
 func (l *lease) reportLoss(before, after error) {
 	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.params.entry != "" {
 		time.AfterFunc(0, l.giveUpPlace)
@@ -157,9 +170,9 @@ func (l *lease) giveUpPlace() {
 	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
-// release ends the lease and gives the key back, whatever has become of the lease and of ctx. An
-// extension in flight may land after the release, where it finds the token gone; release waits
-// for both. What a lost lease leaves of a token that the caller chose may be another handle's.
+// release ends the lease and gives the key back, whatever has become of the lease and of ctx. It waits for the
+// release and for an extension in flight, which fails if it reaches Redis after the release. A key of a lost lease
+// with a token that the caller chose is left alone: another handle may hold it.
 func (l *lease) release(ctx context.Context) error {
 	l.mu.Lock()
 	if l.state.is(releasing) || l.state.is(kept) || l.state.is(over) {
@@ -198,7 +211,7 @@ func (l *lease) release(ctx context.Context) error {
 		l.state.become(over)
 	}
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {
-		err = nil // by the release that followed a late acquire
+		err = nil // the release that followed a late acquire has done it
 	}
 	l.running.Wait()
 	e := Event{Elapsed: l.engine.now().since(l.granted), Took: took, Err: err}
@@ -213,20 +226,21 @@ func (l *lease) release(ctx context.Context) error {
 	return err
 }
 
-// toKeep returns for how long the key is to last though the lock was released, see WithMinHold; 0: not at all.
-// It is counted from the reply: the grant was earlier.
+// toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from
+// the reply, which came after the grant.
 func (l *lease) toKeep() time.Duration {
-	left := l.r.cfg.minHold - l.engine.now().since(l.told)
+	left := l.r.cfg.minHold - l.engine.now().since(l.replied)
 	if left <= 0 {
 		return 0
 	}
 	return max(left.Truncate(time.Millisecond), time.Millisecond)
 }
 
-// handOnLater hands on a lock whose key was kept, or has just expired.
+// handOnLater hands on a lock whose key was kept. The key may have just expired.
 func (l *lease) handOnLater() {
 	l.state.become(over)
-	_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: l.params.target, entry: l.params.entry, ended: true})
+	p := &releaseParams{target: l.params.target, entry: l.params.entry, ended: true}
+	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
 // doneChan returns the channel that is closed when the lease ends.
@@ -259,7 +273,7 @@ func (l *lease) context(parent context.Context) context.Context {
 		l.contexts = make(map[context.Context]context.CancelCauseFunc)
 	}
 	l.contexts[ctx] = cancel
-	// Ends with ctx, so at the latest with the lease.
+	// It runs when ctx ends, at the latest with the lease.
 	context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -276,7 +290,7 @@ func (l *lease) until() time.Time {
 	return l.start.mono.Add(l.length)
 }
 
-// fire calls a hook for this lock with an event that says so much of it.
+// fire adds the lock to an event and calls a hook with it.
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
 		e.Strategy, e.Key, e.Fence = l.engine.strategy.name(), l.r.key, l.fence

@@ -1,15 +1,14 @@
--- Makes a lock last longer, if the token still holds it. It never shortens a lease, and never
--- repairs one.
+-- Extends a lock if the token still holds it. It never shortens a lease, and never restores a missing key.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its owner
 -- KEYS[3] its stamp
 -- ARGV[1] token
--- ARGV[2] TTL, s
--- ARGV[3] the time by the caller's clock, Unix ms; empty: by this server's
+-- ARGV[2] TTL in s
+-- ARGV[3] the time of the caller's clock, Unix ms; empty: use the clock of this server
 --
--- 1: it lasts for the TTL or longer. 0: the token does not hold it, or its time has passed, and
--- whatever is there was left alone.
+-- Returns 1 if the lock lasts for the TTL or longer. Returns 0, and changes nothing, if the token does not hold it or
+-- its time has passed.
 
 local ms = tonumber(ARGV[3]) or redis.call('TIME')[1] * 1000
 local now = math.floor(ms / 1000)

@@ -1,12 +1,11 @@
--- Reads who holds a lock, in one moment and without changing anything.
+-- Returns who holds a lock, without changing anything.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its owner
 -- KEYS[3] its stamp
--- ARGV[1] the time by the caller's clock, Unix ms; empty: by this server's
+-- ARGV[1] the time of the caller's clock, Unix ms; empty: use the clock of this server
 --
--- {what is left of its time in ms, the token or '' where it is not known}. It is free, or its time
--- has passed, where nothing is left.
+-- Returns {what is left of its time in ms, 0 if it is free; the token, '' if unknown}.
 
 local ms = tonumber(ARGV[1])
 if not ms then
@@ -19,7 +18,7 @@ if not value then
 end
 local till = string.match(value, '^%d+%.?%d*$') and tonumber(value)
 if not till then
-  return redis.error_reply('ERR the key holds something that is no timestamp')
+  return redis.error_reply('ERR the key does not hold a timestamp')
 end
 if math.floor(ms / 1000) > till then
   return {0, ''}

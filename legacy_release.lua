@@ -1,13 +1,13 @@
--- Gives a lock back, if the token still holds it.
+-- Releases a lock if the token still holds it.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its owner
 -- KEYS[3] its stamp
 -- ARGV[1] token
--- ARGV[2] the time by the caller's clock, Unix ms; empty: by this server's
+-- ARGV[2] the time of the caller's clock, Unix ms; empty: use the clock of this server
 --
--- 1: deleted. 0: nothing there is the token's. -1: the token's lock was not released before, but
--- its time has passed or the key holds another. Unless it is 1, whatever is there was left alone.
+-- Returns 1 if the keys were deleted. Otherwise nothing was changed. Returns 0 if the token owns nothing, and -1 if the
+-- token owned the lock, but its time has passed or its key is gone or holds another time.
 
 local ms = tonumber(ARGV[2]) or redis.call('TIME')[1] * 1000
 local now = math.floor(ms / 1000)
@@ -21,7 +21,7 @@ end
 if redis.call('GET', KEYS[3]) ~= value then
   return -1
 end
--- 4. The key of a lock whose time has passed may be somebody else's.
+-- 4. After its time has passed, the key may be another owner's.
 if now > tonumber(value) then
   return -1
 end

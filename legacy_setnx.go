@@ -12,24 +12,23 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// The algorithm, as the documentation of SETNX has it ("Design pattern: Locking with SETNX"):
+// The algorithm, as the documentation of SETNX describes it ("Design pattern: Locking with SETNX"):
 //
 //  1. SETNX lock <current Unix time + lock timeout + 1>. If it answers 1, the lock is acquired.
-//  2. If it answers 0, GET lock. If the time in it has not passed, the lock is held: wait, then
-//     start again.
-//  3. If it has passed, GETSET lock <current Unix time + lock timeout + 1>. If that returns the
-//     time that had passed, the lock is acquired. If not, another client was faster: start again.
-//  4. DEL lock, but only after a check that the own time has not passed: the key may be somebody
-//     else's by now.
+//  2. If it answers 0, GET lock. If the time in it has not passed, the lock is held: wait, then start again.
+//  3. If it has passed, GETSET lock <current Unix time + lock timeout + 1>. If that returns the time that had
+//     passed, the lock is acquired. If not, another client was faster: start again.
+//  4. DEL lock, but only if the own time has not passed: the key may be another owner's by then.
 //
-// What the page gets wrong, and what is done about it here:
-//   - The loser of step 3 has overwritten the winner's time. With a shorter timeout it makes the
-//     winner's lock end under it. Here the ladder is one script, in which a loser writes nothing.
-//     Clients in other languages still do it, so a lock that was taken over is looked at again.
-//   - Two clients with one timeout write the same value within a second, so the value proves
-//     nothing. Here two companions beside the key say who wrote it last (owner), and what (stamp).
-//   - Step 4 looks first and deletes then, and another client can come between. Here it is one
-//     script, which goes by the companions too.
+// The page has three errors, which this strategy works around:
+//
+//  - The loser of step 3 has overwritten the winner's time. With a shorter timeout it makes the winner's lock end
+//    early. Here the steps are one script, in which a loser writes nothing. Clients in other languages still write,
+//    so a lock that was taken over is checked again.
+//  - Two clients with the same timeout write the same value within a second, so the value proves nothing. Here two
+//    companion keys say who wrote it last (owner), and what (stamp).
+//  - Step 4 is a check and then a delete, and another client can acquire in between. Here it is one script, which
+//    also checks the companions.
 
 var (
 	//go:embed legacy_setnx.lua
@@ -48,31 +47,33 @@ var (
 )
 
 const (
-	// takeoverLook is when a lock that was taken over is looked at again: another client may have
-	// seen the same time pass, and step 3 of its ladder then overwrites ours.
+	// takeoverLook is when a lock that was taken over is checked again: another client may have seen the same time
+	// pass, and its step 3 then overwrites ours.
 	takeoverLook = 400 * time.Millisecond
 
-	// longestBlind is how long a waiter goes without a look, at most: a client of another language
-	// tells nobody that it released.
+	// longestBlind is the longest pause between polls, since clients of other libraries announce no release.
 	longestBlind = time.Second - time.Millisecond
 )
 
-// NewLegacySetNX returns a Locker that keeps each lock as one key of one Redis, which holds the
-// Unix time, in seconds, when the lock ends:
+// NewLegacySetNX returns a Locker that keeps each lock as one key of one Redis. The key holds the Unix time, in
+// seconds, when the lock ends:
 //
-//	acquire  SETNX key time, or GETSET key time where the time in it has passed
-//	release  DEL key, if it still is ours and its time has not passed
+//	acquire  SETNX key time, or GETSET key time if the time in it has passed
+//	release  DEL key, if it is still ours and its time has not passed
 //
-// This is the pattern that the documentation of SETNX describes. Use it only beside clients that
-// speak it already, which it excludes and which exclude it. Prefer [NewSetNXPX] everywhere else, and
-// never use both on one key. It trusts that the clocks of all clients agree to within a second,
-// see [WithServerTime], and that other clients do not pause between their commands.
+// This is the pattern that the documentation of SETNX describes. Use it only beside clients that already follow
+// that pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX] everywhere else, and never use both on
+// one key. It trusts that the clocks of all clients agree to within a second, see [WithServerTime], and that other
+// clients do not pause between their commands.
 //
-// TTLs are rounded up to whole seconds, and a lock that nobody released is free a second or two
-// after its TTL. There are no fences: [Lock.Fence] is 0.
+// It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is
+// free a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no
+// fences: [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch client, and an ErrNotAcquired names
+// none. Waiters poll at the intervals of [WithBackoff], at least once a second, so [WithoutQueue] changes nothing.
+// [WithMinHold] and [WithReplicas] are refused.
 //
-// client may be of any kind. Its retries and timeouts need no care: every command is bounded by
-// [WithOpTimeout]. opts are the Locker's defaults.
+// client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. opts
+// are the defaults of the Locker.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error) {
@@ -82,7 +83,6 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 	return newEngine(&legacySetNX{node: node.New(client), kind: kindOf(client)}, opts)
 }
 
-// legacySetNX keeps locks on one node.
 type legacySetNX struct {
 	node *node.Node
 	kind kind
@@ -108,7 +108,7 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 
 func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
 	c := legacyCall(legacyAcquireScript, &p.target, p.token, wholeSeconds(p.ttl), clock(&p.target))
-	if !p.callerToken { // else it may be for a lock of before, which must stay
+	if !p.callerToken { // the token may hold a lock of before, which must stay
 		c.Late = func(r node.Reply) {
 			got, err := readLegacyAcquire(r)
 			p.state.late(s.node, r, got, err, func() {
@@ -120,7 +120,7 @@ func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireRep
 	return readLegacyAcquire(s.node.Do(ctx, c))
 }
 
-// readLegacyAcquire reads what legacy_setnx.lua answers.
+// readLegacyAcquire reads the reply of legacy_setnx.lua.
 func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err
@@ -132,7 +132,7 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 			return acquireReply{}, nil
 		case 2:
 			return acquireReply{recheckAfter: takeoverLook}, nil
-		case 3: // it may have been taken over by a send whose reply was lost
+		case 3: // an earlier send, whose reply was lost, may have taken it over
 			return acquireReply{recheckAfter: takeoverLook, alreadyHeld: true}, nil
 		}
 	case []any:
@@ -147,12 +147,10 @@ func (s *legacySetNX) extend(ctx context.Context, p *extendParams) error {
 	return s.lengthen(ctx, &p.target, p.ttl)
 }
 
-// adopt returns no fence: there are none.
 func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 	return 0, s.lengthen(ctx, &p.target, p.ttl)
 }
 
-// lengthen makes the lock last.
 func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration) error {
 	c := legacyCall(legacyExtendScript, t, t.token, wholeSeconds(ttl), clock(t))
 	_, err := compared(s.node.Do(ctx, c))
@@ -165,9 +163,9 @@ func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (wanted boo
 	answer, err := compared(r)
 	switch {
 	case answer < 0:
-		return false, ErrLost // an earlier send, whose reply was lost, has not released it either
+		return false, ErrLost // no earlier send has released it
 	case r.Resent && errors.Is(err, ErrLost):
-		return false, nil // an earlier send, whose reply was lost, has released it
+		return false, nil // an earlier send, whose reply was lost, may have released it
 	}
 	return false, err
 }
@@ -176,7 +174,6 @@ func legacyReleaseCall(t *target) *node.Call {
 	return t.persist(legacyCall(legacyReleaseScript, t, t.token, clock(t)), t.callerToken)
 }
 
-// inspect reads who holds the lock.
 func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
 	r := s.node.Do(ctx, legacyCall(legacyInspectScript, t, clock(t)))
 	if r.Err != nil {
@@ -200,9 +197,9 @@ func legacyCall(s *node.Script, t *target, args ...any) *node.Call {
 	return c
 }
 
-// clock returns the time by which a lock is judged, or "" for that of Redis. A command that is
-// sent again, or travels for long, keeps it: by an earlier time less has passed, and what is
-// written ends sooner, though not before the lease, which was counted from before that.
+// clock returns the time by which a lock is judged, or "" for the clock of Redis. A command that is resent or takes
+// long keeps its time. That is safe: by an earlier time fewer locks have ended, and the time that is written ends
+// sooner, though not before the lease, which was counted from before.
 func clock(t *target) string {
 	if t.serverTime {
 		return ""

@@ -312,7 +312,7 @@ func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 				"Inspect": func() error { _, err := l.Inspect(t.Context(), "k"); return err },
 			} {
 				err := ask()
-				require.ErrorContains(t, err, "no timestamp", "%q, %s", value, name)
+				require.ErrorContains(t, err, "does not hold a timestamp", "%q, %s", value, name)
 				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 			}
 			_, err := l.Adopt(t.Context(), "k", "token")

@@ -1,14 +1,12 @@
 // Package redlatch provides locks that are kept in Redis.
 //
-// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock,
-// but a process that is paused for longer than the TTL loses it without knowing. Where two owners
-// would be wrong rather than merely wasteful, let the resource refuse writes whose [Lock.Fence] is
-// older than one it has seen.
+// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but a process that
+// is paused for longer than the TTL loses it without knowing. Where two owners would be wrong rather than merely
+// wasteful, let the resource refuse writes whose [Lock.Fence] is older than one it has seen.
 //
-// A [Locker] grants locks. [NewSetNXPX] makes one that keeps each lock as one key of one Redis,
-// [NewRedlock] one that keeps it on a quorum of independent ones, and [NewLegacySetNX] one that
-// joins clients which already lock by SETNX and GETSET. [Do] is the short way to run a function
-// under a lock:
+// A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it on a quorum
+// of independent nodes. [NewSemaphore] allows several holders of a key. [NewLegacySetNX] joins clients that already
+// lock by SETNX and GETSET. [Do] runs a function under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
@@ -18,22 +16,24 @@
 //
 // # Errors
 //
-// Every operation ends in one of three ways. It was done (nil). It is known not to be done: the error matches
-// one of the Err variables, which name the exceptions. Or its outcome is unknown: ErrUnavailable, such as no
-// reply in time or a broken connection, and any other error. If the outcome of an attempt to lock is unknown, it is released,
-// unless [WithToken] chose its token. No error leaves a key behind for longer than its TTL. (The key of
-// LegacySetNX has no TTL, but a time in it: once that has passed, the key stays and is free.)
+// Every operation has one of three outcomes. It was done, and the error is nil. It is known not to be done, and the
+// error matches one of the Err variables; their documentation says where they leave more open. Or its outcome is
+// unknown. Then the error is ErrUnavailable, such as for a broken connection or no reply in time, or one that
+// matches no variable.
+//
+// If the outcome of an attempt to acquire is unknown, redlatch releases it. Attempts with [WithToken] are left
+// alone. No error leaves a key held for longer than its TTL.
 //
 // # Time
 //
-// A lock is trusted until [Lock.Until], which is counted from before the request was sent and
-// held back by the drift, see [WithDrift]. Its end needs no reply from Redis, and it is judged by
-// the monotonic and by the wall clock, whichever is further on.
+// A lock is trusted until [Lock.Until]. That is counted from before the request was sent, less the drift of
+// [WithDrift]. A lock ends there without a reply from Redis. Both the monotonic and the wall clock are read, and
+// the one that is further on counts.
 //
 // # Servers
 //
-// Redis 5.0 or newer, or Valkey. A user of Redis with limited rights needs those that SECURITY.md in
-// the repository lists.
+// redlatch needs Redis 5.0 or newer, or Valkey. SECURITY.md in the repository lists the rights that a Redis user
+// with limited rights needs.
 package redlatch
 
 import (
@@ -41,85 +41,95 @@ import (
 	"time"
 )
 
-// Locker grants locks on keys. Its methods may be called from many goroutines. It may get more
-// methods: embed a Locker to wrap one.
+// Locker grants locks on keys. Its methods may be called from many goroutines. Methods may be added to it: embed a
+// Locker to wrap one.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
-	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The
-	// caller must call Unlock. If ctx ends first, the error matches ctx.Err(), and by what the last attempt
-	// met with either ErrNotAcquired, with a [HeldError] where the holder is known, or ErrUnavailable. Nothing
-	// is left in Redis once what was under way has come back, but what a token of [WithToken] had before.
+	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The caller must call
+	// Unlock.
 	//
-	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, a command
-	// that Redis does not serve, or ErrInvalidOption. The first attempt fails as TryLock does, but after
-	// ErrNotAcquired Lock waits. Once waiting, Lock retries through all errors until ctx ends, and
-	// Hooks.Trouble reports them. Give ctx a deadline.
+	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found
+	// another owner or if nothing was sent, or else ErrUnavailable. Nothing is left in Redis once the commands
+	// under way are done, except what a token of [WithToken] held before.
 	//
-	// On one Redis ([NewSetNXPX]) a lock is handed from Unlock to the next waiter, of any process,
-	// in the order in which they came; only a key that is free goes to whoever looks first.
+	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, a command that
+	// Redis does not serve, or ErrInvalidOption. The first attempt fails as TryLock does, but after ErrNotAcquired
+	// Lock waits. Once waiting, Lock retries through all errors until ctx ends, and Hooks.Trouble reports them.
+	// Give ctx a deadline.
+	//
+	// With [NewSetNXPX], Unlock hands the lock to the waiter that has waited longest, of any process. A key that is
+	// free goes to the first caller that asks.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
-	// TryLock makes one attempt. The error is ErrNotAcquired where another owner has key, with a [HeldError] where
-	// the holder is known, or where attempts that were made at one moment split the nodes of [NewRedlock] so that
-	// nobody was granted it; ErrLost where the grant took longer than the lease lasts, ErrNoQuorum of
-	// [NewRedlock], ErrNotReplicated of [WithReplicas], or ErrInvalidOption. Any other, ErrUnavailable and
-	// ctx's among them, leaves open whether the lock was taken: TryLock gives it back, unless [WithToken] chose
-	// its token. It waits for that until ctx ends, unless Redis could not be reached at all. So an attempt on
-	// a Redis that hangs takes up to twice as long as [WithOpTimeout].
+	// TryLock makes one attempt. The error matches
+	//
+	//  - ErrNotAcquired if another owner has key, with a [HeldError] if the owner is known. With [NewRedlock],
+	//    concurrent attempts can also split the nodes so that none is granted.
+	//  - ErrLost if the grant took longer than the lease lasts.
+	//  - ErrNoQuorum, with [NewRedlock].
+	//  - ErrNotReplicated, with [WithReplicas].
+	//  - ErrInvalidOption.
+	//
+	// After any other error, such as ErrUnavailable or ctx.Err(), the outcome is unknown. TryLock then releases the
+	// attempt, unless [WithToken] chose its token, and waits for that until ctx ends. So an attempt on a Redis that
+	// hangs takes up to twice [WithOpTimeout]. If Redis cannot be reached at all, TryLock does not wait for the
+	// release.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
-	// Adopt returns a handle on a lock that was granted elsewhere, proved by its token. It makes
-	// the lock last for its TTL from now and renews it like any other; it never shortens it. The
-	// other handle works on, and either can release. The new handle has a higher fence: once it has
-	// written, the resource refuses the other. ctx bounds the call. The error is ErrLost where
-	// the token does not hold key; ErrInvalidOption; [errors.ErrUnsupported] of [NewMigration];
-	// ErrUnavailable, ErrNoQuorum, ErrNotReplicated or that of Redis or ctx, which release nothing, and may
-	// have made the lock last longer.
+	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock
+	// last for its TTL from now, and never shortens it. The new handle is renewed like any other.
+	//
+	// The other handle keeps working, and either can release. The new handle has a higher fence: once it has
+	// written, the resource refuses the other.
+	//
+	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or
+	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum, ErrNotReplicated, or an error
+	// of Redis or ctx, the lock is not released and may last longer.
 	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
 
-	// Inspect reports who holds key, without changing anything. It is a picture of a moment that
-	// has passed: nothing may be concluded for a critical section. Who is told Status.Token can
-	// release the lock. ctx and WithOpTimeout bound the call. The error is ErrInvalidOption, ErrUnavailable,
-	// ErrNoQuorum of [NewRedlock], or that of Redis or ctx.
+	// Inspect reports who holds key, without changing anything. The answer may be outdated when it arrives, so it
+	// cannot protect a critical section. Status.Token is a secret: whoever knows it can release the lock.
+	//
+	// ctx and [WithOpTimeout] bound the call. The error is ErrInvalidOption, ErrUnavailable, ErrNoQuorum with
+	// [NewRedlock], or an error of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
-// Status is what [Locker.Inspect] saw.
+// Status is the answer of [Locker.Inspect].
 type Status struct {
 	Held    bool          `json:"held"`
 	Token   string        `json:"token,omitempty"`   // of the holder
-	Owner   string        `json:"owner,omitempty"`   // what its WithOwner said
-	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of it; 0 when free, negative where the key has none
-	Waiters int           `json:"waiters,omitempty"` // queued, as far as Redis knows
-	Holders int           `json:"holders,omitempty"` // of a semaphore; 0 or 1 elsewhere
+	Owner   string        `json:"owner,omitempty"`   // the name that the holder gave to WithOwner
+	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of it; 0 if free, negative if the key has none
+	Waiters int           `json:"waiters,omitempty"` // waiters in the queue
+	Holders int           `json:"holders,omitempty"` // with a semaphore up to its limit, else 0 or 1
 }
 
 // Lock is one grant, made by a [Locker]. Its methods may be called from many goroutines.
 //
-// A Lock that is dropped without Unlock is renewed no more once the garbage collector has noticed,
-// and ends with its TTL: keep the pointer for as long as the lock is needed. A copy of the struct, its
-// Context or its Done channel does not keep it.
+// Keep the pointer for as long as the lock is needed. If a Lock is dropped without Unlock, renewal stops once the
+// garbage collector has noticed, and the lock ends with its TTL. A copy of the struct, its Context and its Done
+// channel do not keep it alive.
 type Lock struct {
 	lease *lease
-	from  *Lock // the other side of a migration, taken before this one; nil without
+	from  *Lock // the lock on the other side of a migration; nil without one
 }
 
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.lease.r.key }
 
-// Token returns what proves ownership in Redis: a UUID, behind what [WithOwner] names, or what [WithToken] chose. Whoever knows it
-// can [Locker.Adopt] the lock.
+// Token returns the proof of ownership that Redis keeps: a UUID behind the name of [WithOwner], or the token of
+// [WithToken]. It is a secret: whoever knows it can [Locker.Adopt] the lock.
 func (k *Lock) Token() string { return k.lease.params.token }
 
-// Fence returns a number that grows with every grant of the key, for the protected resource to refuse
-// older ones. Compare the fences of one key only. Fence stays the same for this handle; a handle that
-// [Locker.Adopt] returns has a higher one. It is 0 where the strategy issues none, which is [NewLegacySetNX].
+// Fence returns a fencing token: a number that grows with every grant of the key. Let the protected resource refuse
+// numbers below the highest it has seen. Compare the fences of one key only. The Fence of a handle never changes;
+// [Locker.Adopt] returns a handle with a higher one. With [NewLegacySetNX] it is 0, since that issues none.
 func (k *Lock) Fence() uint64 { return k.lease.fence }
 
-// Until returns the end of the lease: the lock is trusted before this instant and not after.
-// Renewals and Extend move it. A lock that was handed over by another's Unlock is trusted for its TTL
-// from when Redis handed it over.
+// Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend
+// move it. The lease of a lock that another owner's Unlock handed over begins when Redis handed it over.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {
@@ -130,15 +140,15 @@ func (k *Lock) Until() time.Time {
 	return until
 }
 
-// Done returns a channel that is closed when the lock has ended, however it did.
+// Done returns a channel that is closed when the lock has ended, for whatever reason.
 func (k *Lock) Done() <-chan struct{} {
 	_ = k.Err() // a timer may be late on a busy machine
 	return k.lease.doneChan()
 }
 
-// Err returns nil while the lock is trusted, then an error that matches ErrReleased, ErrLost or ErrMaxHold, always
-// the same. It judges by the clocks at each call and asks nobody, so a call right before a step that
-// matters is cheap and worth it.
+// Err returns nil while the lock is trusted. Afterwards it always returns the same error, which matches
+// ErrReleased, ErrLost or ErrMaxHold. Err reads the clocks and sends nothing, so it is cheap to call right before a
+// critical step.
 func (k *Lock) Err() error {
 	if k.from != nil {
 		if err := k.from.Err(); err != nil {
@@ -148,19 +158,18 @@ func (k *Lock) Err() error {
 	return k.lease.status()
 }
 
-// Context returns a child of parent that ends when the lock does; [context.Cause] is then Err. parent
-// must not be nil. It needs no cancel: what it costs is freed when parent or the lock ends.
+// Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err. parent must not
+// be nil. No cancel function is needed: the resources are freed when parent or the lock ends.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
 	return k.lease.context(parent)
 }
 
-// Extend makes the lock last for ttl from now on, if it would end sooner, within [WithMaxHold].
-// Renewal goes on as before. ctx bounds the call, as [WithOpTimeout] does.
+// Extend makes the lock last for ttl from now on, if it would end sooner, within [WithMaxHold]. Renewal continues
+// as before. ctx and [WithOpTimeout] bound the call.
 //
-// The error is ErrLost, ErrMaxHold or ErrReleased where the lock has ended; ErrInvalidOption for a
-// ttl below 1 ms or a nil ctx; any other, ErrUnavailable among them, leaves Until as it was, and the call
-// may be made again.
+// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a
+// ttl below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:
@@ -176,13 +185,13 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, min(ttl, longest).Truncate(time.Millisecond)))
 }
 
-// Unlock gives the lock back. It is carried out also when ctx has ended: ctx only lends its
-// values, and [WithOpTimeout] bounds the call. The lock has ended when Unlock returns, whatever
-// it returns; Err is ErrReleased from the moment it is called.
+// Unlock releases the lock, also if ctx has ended: ctx only lends its values, and [WithOpTimeout] bounds the call.
+// When Unlock returns, the lock has ended, whatever the error is. Err is ErrReleased from the moment Unlock is
+// called.
 //
-// The error is ErrLost or ErrMaxHold where the lock had ended before, and the next owner's key is
-// untouched; ErrReleased at a second call; any other, ErrUnavailable among them, says that Redis did not
-// confirm, and the key ends with its TTL at the latest.
+// The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is untouched. It is
+// ErrReleased at a second call. After any other error, such as ErrUnavailable, the outcome is unknown, and the key
+// ends with its TTL at the latest.
 func (k *Lock) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Nobody depends on a message, so processes look: the first of the queue about every lookEvery, and more often
-// where the holder may be one that does not hand on. Others look at longer intervals, up to lookRarely, while
-// the key stays with one holder.
+// No waiter depends on a message, so processes look. The first of the queue looks about every lookEvery, and every
+// lookOften if the holder may be a client that does not hand the lock on. Others look less often, down to
+// lookRarely, while the holder stays the same.
 const (
 	lookEvery  = time.Second
 	lookOften  = lookEvery / 4
 	lookRarely = 4 * time.Second
 )
 
-// interval returns how long after a look of w its process looks again.
-func (b *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Duration {
-	polling := b.subscription.isDegraded()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// interval returns the time until the next look after a look of w.
+func (l *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Duration {
+	polling := l.subscription.isDegraded()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if polling && w.polls == 0 {
 		w.polls = 1
 	}
@@ -33,18 +33,18 @@ func (b *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Durat
 	case got.first:
 		d = lookEvery
 	default:
-		d = min(lookEvery<<min(b.keys[w.key].still, 2), lookRarely)
+		d = min(lookEvery<<min(l.keys[w.key].same, 2), lookRarely)
 	}
 	return d + rand.N(d/4)
 }
 
-// look has the first of every room look now: messages may have been lost, or Redis. So do those who lost their
-// places meanwhile.
-func (b *waitlist) look() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, in := range b.keys {
-		for i, w := range in.waiters {
+// look has the first waiter of every key look now, and those whose entries were lost: messages may have been lost,
+// or the data of Redis.
+func (l *waitlist) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.keys {
+		for i, w := range q.waiters {
 			if i == 0 || !w.queued {
 				w.lookSoon(0)
 			}
@@ -52,7 +52,7 @@ func (b *waitlist) look() {
 	}
 }
 
-// lookSoon has w look after d at the latest. waitlist.mu is held.
+// lookSoon has w look after d at the latest. The caller holds waitlist.mu.
 func (w *waiter) lookSoon(d time.Duration) {
 	at := time.Now().Add(d)
 	if w.lookAt.IsZero() || at.Before(w.lookAt) {
@@ -61,42 +61,42 @@ func (w *waiter) lookSoon(d time.Duration) {
 	}
 }
 
-// onReply notes what a look of w, sent at asked, was told about a lock that is held.
-func (b *waitlist) onReply(w *waiter, asked instant, got acquireReply, refusal error) {
-	polling := b.subscription.isDegraded()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	in := b.keys[w.key]
-	in.looked, in.ends, in.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}
+// onReply notes the refusal that a look of w, sent at asked, was answered.
+func (l *waitlist) onReply(w *waiter, asked instant, got acquireReply, refusal error) {
+	polling := l.subscription.isDegraded()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.keys[w.key]
+	q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}
 	if got.left > 0 {
-		in.ends = in.looked.Add(got.left + time.Millisecond)
+		q.ends = q.looked.Add(got.left + time.Millisecond)
 	}
 	if got.at == 0 {
 		return
 	}
-	if in.told == 0 || asked.mono.After(in.asked.mono) {
-		in.asked, in.told = asked, got.at
+	if q.redis == 0 || asked.mono.After(q.asked.mono) {
+		q.asked, q.redis = asked, got.at
 	}
-	if in.holder == got.holder {
-		in.still++
+	if q.holder == got.holder {
+		q.same++
 	} else {
-		in.holder, in.still = got.holder, 0
+		q.holder, q.same = got.holder, 0
 	}
-	b.firstLocked(w, got)
-	if !got.first && got.left > 0 { // the first of all goes first
-		in.ends = in.looked.Add(max(got.left+messageDelay, lookOften))
+	l.firstLocked(w, got)
+	if !got.first && got.left > 0 { // the first of the queue looks before the others
+		q.ends = q.looked.Add(max(got.left+messageDelay, lookOften))
 	}
-	for _, other := range in.waiters {
+	for _, other := range q.waiters {
 		handed := other.token == got.holder || slices.Contains(got.handed, other.token)
 		switch {
 		case other == w:
 		case handed && polling:
 			other.lookSoon(0)
-		case handed: // its message is late, or lost
+		case handed: // its message may be late or lost
 			other.lookSoon(messageDelay)
 		case got.fresh && w.queued && other.queued: // the queue was lost
 			other.queued = false
-			if b.subscription.isReady() {
+			if l.subscription.isReady() {
 				other.lookSoon(0)
 			}
 		}
@@ -104,44 +104,44 @@ func (b *waitlist) onReply(w *waiter, asked instant, got acquireReply, refusal e
 	w.queued = true
 }
 
-// firstLocked notes whether w is the first of the queue. Where the lock has changed hands past it, others do
-// not hand it on, and w polls from then on.
-func (b *waitlist) firstLocked(w *waiter, got acquireReply) {
+// firstLocked notes whether w is the first of the queue. If the key has changed hands past it, its holders do not
+// hand it on, and w polls from then on.
+func (l *waitlist) firstLocked(w *waiter, got acquireReply) {
 	switch {
 	case !got.first:
-		w.under = ""
+		w.seen = ""
 		return
-	case w.under == "" && w.polls > 0: // its turn is near
+	case w.seen == "" && w.polls > 0: // it has just become the first
 		w.polls = 1
-	case w.under != "" && w.under != got.holder && w.polls == 0 && !got.shared:
+	case w.seen != "" && w.seen != got.holder && w.polls == 0 && !got.shared:
 		w.polls = 1
 	}
-	w.under = got.holder
+	w.seen = got.holder
 }
 
-// onError notes that a look of w failed: it looks again after pause.
-func (b *waitlist) onError(w *waiter, err error, pause time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	in := b.keys[w.key]
-	in.looked, in.ends, in.last = time.Now(), time.Time{}, err
-	w.lookAt = in.looked.Add(pause)
+// onError notes that a look of w failed with err. w looks again after pause.
+func (l *waitlist) onError(w *waiter, err error, pause time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.keys[w.key]
+	q.looked, q.ends, q.last = time.Now(), time.Time{}, err
+	w.lookAt = q.looked.Add(pause)
 }
 
-// last returns what the last look met with of all waiters for the key of w.
-func (b *waitlist) last(w *waiter) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.keys[w.key].last
+// last returns the outcome of the last look for the key of w.
+func (l *waitlist) last(w *waiter) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keys[w.key].last
 }
 
-// due returns how long w may sleep: every is how often the first of a room looks.
-func (b *waitlist) due(w *waiter, every time.Duration) (d time.Duration, forever bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// due returns how long w may sleep. every is the interval of looks, which the first waiter of the process makes.
+func (l *waitlist) due(w *waiter, every time.Duration) (d time.Duration, forever bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	at := w.lookAt
-	if in := b.keys[w.key]; in.waiters[0] == w {
-		for _, t := range []time.Time{in.looked.Add(every), in.ends} {
+	if q := l.keys[w.key]; q.waiters[0] == w {
+		for _, t := range []time.Time{q.looked.Add(every), q.ends} {
 			if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 				at = t
 			}

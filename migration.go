@@ -11,23 +11,23 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can
-// move from one to the other while it works: processes use from, then NewMigration(from, to), then
-// to. Generations that are next to each other exclude each other.
+// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to
+// the other without downtime. Processes first use from, then NewMigration(from, to), then to. Processes of adjacent
+// stages exclude each other.
 //
 //	lock    from, then to while from is held; if from is lost meanwhile, start over
 //	unlock  to, then from
 //
-// A lock ends when either side does, and the other side is renewed no more. Token and Fence are
-// those of to, and so is what Inspect reports where both hold the key. The fences of the two have
-// no common order: a resource should not compare them while some processes still use from alone.
-// Options of a call go to both sides; [WithKeyPrefix] is refused there, since it would give them one
-// prefix. Adopt is [errors.ErrUnsupported]: one token cannot prove two locks.
+// A lock ends when either side does, and the other side is not renewed any more. Token and Fence are those of to.
+// If both sides hold the key, Inspect also reports to. The fences of the two sides have no common order: a resource
+// should not compare them while some processes still use from alone. Options of a call go to both sides.
+// [WithKeyPrefix] is refused there, since both sides would get the same prefix. Adopt fails with
+// [errors.ErrUnsupported], since one token cannot prove two locks.
 //
-// The error is ErrInvalidOption where from or to is nil, or they are the same. Two Lockers that keep
-// a key in one place would refuse each other for ever. That is looked for at the first call, with a
-// key of its own, and every call is then refused with ErrInvalidOption: give one of them a
-// WithKeyPrefix. Do so too where one is on a node of the other's quorum: that is not always found.
+// The error is ErrInvalidOption if from or to is nil, or if they are the same. Two Lockers that keep a key in the
+// same place would block each other. The first call checks that with a key of its own. If it finds such a pair, it
+// and all later calls fail with ErrInvalidOption: give one Locker a WithKeyPrefix. Do the same if one Locker is on
+// a node of the other's quorum, since that is not always detected.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -35,18 +35,17 @@ func NewMigration(from, to Locker) (Locker, error) {
 		}
 	}
 	if reflect.ValueOf(from).Comparable() && from == to {
-		return nil, wrap("new migration", "", invalid("from and to are one Locker"))
+		return nil, wrap("new migration", "", invalid("from and to are the same Locker"))
 	}
 	return &migration{from: from, to: to}, nil
 }
 
-// migration is two Lockers as one.
 type migration struct {
 	from, to Locker
-	apart    atomic.Bool // they keep a key in two places
+	separate atomic.Bool // the sides are known to keep a key in two places
 }
 
-// TryLock attempts both sides once.
+// TryLock makes one attempt on each side.
 func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, opts); err != nil {
 		return nil, wrap("try lock", key, err)
@@ -57,7 +56,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 	}
 	lock, err := m.to.TryLock(ctx, key, opts...)
 	if err != nil {
-		_ = old.Unlock(ctx) // what cannot be reached ends with its TTL
+		_ = old.Unlock(ctx) // if it fails, the key ends with its TTL
 		return nil, err
 	}
 	if err := lock.joinTo(old); err != nil {
@@ -86,14 +85,14 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 				return lock, nil
 			}
 			_ = lock.Unlock(ctx)
-			continue // from was lost as to was granted
+			continue // from was lost when to was granted
 		}
 		lost := old.Err() != nil
 		_ = old.Unlock(ctx)
 		switch {
 		case !lost:
 			return nil, err
-		case ctx.Err() != nil: // err may tell of the loss
+		case ctx.Err() != nil: // err may match the loss
 			return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
 		}
 	}
@@ -104,7 +103,7 @@ func (m *migration) Adopt(_ context.Context, key, _ string, _ ...Option) (*Lock,
 	return nil, wrap("adopt", key, errors.ErrUnsupported)
 }
 
-// Inspect reports the holder of both sides, or of the one that is held.
+// Inspect reports the holder on the side that is held; to if both are.
 func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	old, err := m.from.Inspect(ctx, key)
 	if err != nil {
@@ -122,18 +121,18 @@ func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	return st, nil
 }
 
-// check refuses what cannot work on both sides, and finds out whether they keep a key in one place.
+// check refuses calls that cannot work on both sides, and finds out whether both keep a key in the same place.
 func (m *migration) check(ctx context.Context, key string, opts []Option) error {
 	if err := m.vet(ctx, key, opts); err != nil {
 		return err
 	}
-	if ctx == nil || key == "" || m.apart.Load() {
-		return nil // what is wrong with ctx and key a Locker says that is not ours
+	if ctx == nil || key == "" || m.separate.Load() {
+		return nil // a side that is not an engine refuses them itself
 	}
 	return m.probe(ctx, key)
 }
 
-// vet asks both sides about opts, before anything is sent to either.
+// vet has both sides check opts before anything is sent.
 func (m *migration) vet(ctx context.Context, key string, opts []Option) error {
 	const unset = "\x00"
 	cfg, err := config{prefix: unset}.with(opts)
@@ -157,17 +156,17 @@ func (m *migration) vet(ctx context.Context, key string, opts []Option) error {
 	return nil
 }
 
-// probe locks a key that nobody else knows on both sides. Where one of them refuses it while the other
-// holds it, there is one place for it.
+// probe locks a random key on both sides. If one side finds it held while the other holds it, both keep it in the
+// same place.
 func (m *migration) probe(ctx context.Context, key string) error {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return err
 	}
-	unknown := key + ":" + id.String() // what may touch key may touch this
+	unknown := key + ":" + id.String() // behind key, so that the same access rights apply
 	held, trouble := probe(ctx, unknown, m.from, m.to)
 	if trouble != nil && !held {
-		// To one strategy the key of another is no lock but an error. That one takes it first now.
+		// One strategy may fail on a key of the other. Try the other order.
 		held, err = probe(ctx, unknown, m.to, m.from)
 		if err == nil {
 			trouble = nil
@@ -175,16 +174,16 @@ func (m *migration) probe(ctx context.Context, key string) error {
 	}
 	switch {
 	case held:
-		return invalid("NewMigration: both Lockers keep %q in one place; give one of them a WithKeyPrefix", key)
+		return invalid("NewMigration: both Lockers keep %q in the same place: give one of them a WithKeyPrefix", key)
 	case trouble != nil:
 		return trouble
 	}
-	m.apart.Store(true)
+	m.separate.Store(true)
 	return nil
 }
 
-// probe locks key on first, and meanwhile on second. It reports whether second found it held. The
-// error is nil where both had it at one time.
+// probe locks key on first, and meanwhile on second. held reports whether second found it held. The error is nil if
+// both granted it at the same time.
 func probe(ctx context.Context, key string, first, second Locker) (held bool, err error) {
 	quietly := []Option{WithoutRenewal(), func(cfg *config) error { cfg.hooks = Hooks{}; return nil }}
 	one, err := first.TryLock(ctx, key, quietly...)
@@ -193,15 +192,15 @@ func probe(ctx context.Context, key string, first, second Locker) (held bool, er
 	}
 	two, err := second.TryLock(ctx, key, quietly...)
 	if err == nil {
-		err = one.Err() // a grant of second says nothing if first has ended
+		err = one.Err() // if first has ended, a grant of second proves nothing
 		_ = two.Unlock(ctx)
 	}
 	_ = one.Unlock(ctx)
 	return errors.Is(err, ErrNotAcquired), err
 }
 
-// joinTo makes old a part of k: either ends when the other is lost, and k's Unlock unlocks both. It
-// fails where one of them has ended already.
+// joinTo makes old a part of k: each ends when the other is lost, and k's Unlock unlocks both. It fails if one of
+// them has already ended.
 func (k *Lock) joinTo(old *Lock) error {
 	last := k
 	for last.from != nil { // to is a migration itself
@@ -216,7 +215,7 @@ func (k *Lock) joinTo(old *Lock) error {
 // link ends l when other is lost.
 func link(other, l *lease) {
 	ended := other.context(context.Background())
-	// Runs once, when other ends. It reaches no handle, so that a forgotten lock ends.
+	// It runs once, when other ends. It refers to no Lock, so that a dropped one ends.
 	context.AfterFunc(ended, func() {
 		if err := context.Cause(ended); !errors.Is(err, ErrReleased) {
 			l.end(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// The operations on one node: a call, and how its reply is read. SetNXPX sends them to its only node,
-// Redlock to each of many.
+// The operations on one node: a call, and how its reply is read. SetNXPX sends them to its only node. Redlock sends
+// some of them to each of its nodes.
 
 var (
 	//go:embed acquire.lua
@@ -30,10 +30,10 @@ var (
 	}
 )
 
-// scripts are the operations in Lua.
+// scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }
 
-// acquireCall takes the lock, or a place in its queue. settings are what the script is told besides.
+// acquireCall takes the lock, or a place in its queue. settings are further arguments of the script.
 func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
@@ -48,7 +48,7 @@ func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.C
 	return c
 }
 
-// readAcquire reads what the scripts that acquire answer.
+// readAcquire reads the replies of acquire.lua, quorum_acquire.lua and semaphore_acquire.lua.
 func readAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err
@@ -64,7 +64,7 @@ func readAcquire(r node.Reply) (acquireReply, error) {
 	return acquireReply{}, oddReply(r.Value)
 }
 
-// readRefusal reads what acquire.lua answers about a key that is held.
+// readRefusal reads the reply for a key that is held.
 func readRefusal(fields []any) (a acquireReply, ok bool) {
 	left, ok := integer(fields, 0)
 	if left >= 0 { // -1: it has no TTL
@@ -96,7 +96,6 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 	return a, true
 }
 
-// extendCall makes the lock last.
 func extendCall(script *node.Script, p *extendParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(script, 1, &p.key, &p.token, &ttl)
@@ -104,7 +103,7 @@ func extendCall(script *node.Script, p *extendParams) *node.Call {
 	return c
 }
 
-// adoptCall does the same and mints a fence.
+// adoptCall extends the lock and issues a new fence.
 func adoptCall(script *node.Script, p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
@@ -112,7 +111,7 @@ func adoptCall(script *node.Script, p *acquireParams) *node.Call {
 	return c
 }
 
-// keepCall lets the lock last for a time and no longer.
+// keepCall sets the TTL of the lock, even to a shorter one.
 func keepCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
 	ms := ttl.Milliseconds()
 	c := node.Eval(script, 1, &t.key, &t.token, &ms)
@@ -120,7 +119,7 @@ func keepCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
 	return t.persist(c, t.callerToken)
 }
 
-// readExtend reads what extend.lua and quorum_extend.lua answer.
+// readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
 func readExtend(r node.Reply) (fence uint64, err error) {
 	answer, err := compared(r)
 	switch {
@@ -132,8 +131,8 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 	return uint64(answer), err
 }
 
-// persist makes c a call that goes on without its caller. A release with a token that the caller chose is
-// sent once where it may have been carried out: a copy that is late would delete the token's next lock.
+// persist makes c continue without its caller. once forbids a resend if an earlier send may have been carried out:
+// a late release would delete the next lock with the same token.
 func (t *target) persist(c *node.Call, once bool) *node.Call {
 	c.Timeout, c.Persist, c.Once = t.timeout, true, once
 	return c
@@ -142,12 +141,12 @@ func (t *target) persist(c *node.Call, once bool) *node.Call {
 func readRelease(r node.Reply) (answer int64, err error) {
 	answer, err = compared(r)
 	if r.Resent && errors.Is(err, ErrLost) {
-		err = nil // an earlier send, whose reply was lost, has released it
+		err = nil // an earlier send, whose reply was lost, may have released it
 	}
 	return answer, err
 }
 
-// readKept reads what extend.lua answers to keepCall.
+// readKept reads the reply to keepCall.
 func readKept(r node.Reply) (answer int64, err error) {
 	if answer, err = readRelease(r); answer < 0 {
 		return 0, errTaken
@@ -155,8 +154,8 @@ func readKept(r node.Reply) (answer int64, err error) {
 	return answer, err
 }
 
-// compared reads the answer of a script that acts where the token holds the key, and answers 0 elsewhere,
-// which is ErrLost.
+// compared reads the reply of a script that acts only if the token holds the key. The script answers 0 if it does
+// not, which is ErrLost.
 func compared(r node.Reply) (answer int64, err error) {
 	answer, ok := r.Value.(int64)
 	switch {
@@ -180,7 +179,6 @@ var (
 	errOverwritten = fmt.Errorf("%w: the key holds something else", ErrLost)
 )
 
-// inspectCall reads who holds the lock.
 func inspectCall(script *node.Script, t *target) *node.Call {
 	keys := []any{&t.key, &t.queue}
 	if t.queue == "" {
@@ -191,7 +189,7 @@ func inspectCall(script *node.Script, t *target) *node.Call {
 	return c
 }
 
-// readInspect reads what inspect.lua and semaphore_inspect.lua answer.
+// readInspect reads the replies of inspect.lua and semaphore_inspect.lua.
 func readInspect(r node.Reply) (Status, error) {
 	if r.Err != nil {
 		return Status{}, r.Err
@@ -213,10 +211,10 @@ func readInspect(r node.Reply) (Status, error) {
 	return st, nil
 }
 
-// longest is a century, so that sums of such times are none too long for a Duration.
+// longest is the longest time that options and replies are cut to. Sums of several do not overflow a Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
-// milliseconds returns n ms, or the longest time where that is less.
+// milliseconds returns n ms, at most longest.
 func milliseconds(n int64) time.Duration {
 	return time.Duration(min(n, longest.Milliseconds())) * time.Millisecond
 }
@@ -230,7 +228,7 @@ func integer(fields []any, i int) (int64, bool) {
 	return n, ok
 }
 
-// oddReply is the error for a reply that a script of ours cannot have given.
+// oddReply returns the error for a reply that no script of this package sends.
 func oddReply(reply any) error {
-	return fmt.Errorf("cannot read the reply %v", reply)
+	return fmt.Errorf("unexpected reply: %v", reply)
 }

@@ -4,12 +4,12 @@ import (
 	"time"
 )
 
-// An Option changes how a lock is taken and kept. Given to a constructor it is a default of the
-// Locker, given to a call it overrides that default. An option that cannot work is reported as
-// ErrInvalidOption, with its name and value, before anything is sent.
+// An Option changes how a lock is acquired and kept. Given to a constructor it sets a default of the Locker. Given
+// to a call it overrides that default. An option that cannot work is ErrInvalidOption, which names the option and
+// its value; nothing was sent then.
 type Option func(*config) error
 
-// config is what the options of one call come to.
+// config is the outcome of all options of one call.
 type config struct {
 	ttl       time.Duration
 	renew     bool
@@ -19,16 +19,16 @@ type config struct {
 	backoff   func(attempt int) time.Duration
 	noQueue   bool
 	prefix    string
-	token     string // empty: a fresh one
-	owner     string // what a fresh token begins with; empty: nothing
+	token     string // empty: use a fresh one
+	owner     string // see WithOwner
 	drift     float64
 	hooks     Hooks
 
 	serverTime bool
-	ridingOut  bool // the caller tries again whatever Lock fails with, so Hooks.Trouble reports it
+	retried    bool // the caller retries after each error of Lock, so Hooks.Trouble reports it
 
-	replicas       int           // 0: none are asked
-	replicaTimeout time.Duration // with them
+	replicas       int // 0: do not WAIT for any
+	replicaTimeout time.Duration
 }
 
 func defaults() config {
@@ -51,15 +51,15 @@ func (cfg config) with(opts []Option) (config, error) {
 	return cfg, nil
 }
 
-// refuseServerTime returns the error of a strategy that has no use for WithServerTime.
+// refuseServerTime returns the error of a strategy that does not support WithServerTime.
 func refuseServerTime(s strategy) error {
 	return invalid("WithServerTime: %s keeps no timestamps", s.name())
 }
 
-// refuseReplicas refuses WithReplicas for a strategy that has no use for it.
+// refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.
 func refuseReplicas(s strategy, cfg *config) error {
 	if cfg.replicas > 0 {
-		return invalid("WithReplicas(%d, %v): %s asks no replicas", cfg.replicas, cfg.replicaTimeout, s.name())
+		return invalid("WithReplicas(%d, %v): %s does not support it", cfg.replicas, cfg.replicaTimeout, s.name())
 	}
 	return nil
 }
@@ -72,10 +72,10 @@ func (cfg *config) timeout() time.Duration {
 	return min(max(cfg.ttl/10, 50*time.Millisecond), time.Second)
 }
 
-// WithTTL sets how long a lock lasts when nothing renews it: the default is 10 s, the least 1 ms,
-// the most a century, and a fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process
-// sooner; a long one rides out a longer outage of Redis. One of 2 ms or less is used up by [WithDrift]:
-// such a lock is never granted, and the error is ErrLost.
+// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years.
+// A fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL
+// survives a longer outage of Redis. The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never
+// granted, and the error is ErrLost.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -86,8 +86,8 @@ func WithTTL(d time.Duration) Option {
 	}
 }
 
-// WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless
-// [Lock.Extend] is called. The default is a renewal every TTL/3 until Unlock.
+// WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless [Lock.Extend] is called. By
+// default a lock is renewed every TTL/3 until Unlock.
 func WithoutRenewal() Option {
 	return func(cfg *config) error {
 		cfg.renew = false
@@ -95,8 +95,8 @@ func WithoutRenewal() Option {
 	}
 }
 
-// WithMaxHold ends the lock, with ErrMaxHold, when it was held for d, whatever renews it. The
-// default is no limit; the least is 1 ms.
+// WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and Extend. By default
+// there is no limit. The minimum is 1 ms.
 func WithMaxHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -108,10 +108,10 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes.
-// Use it for a job that several processes start at the same time: one that ends at once is not run again by the
-// next. The TTL is at least d. Unlock lets the key last until d has passed, and then a waiter gets the lock. For
-// the caller the lock has ended when Unlock returns. A lock that is lost is not kept. The default is 0; the least
-// is 1 ms. LegacySetNX refuses it.
+// Use it for a job that several processes start at the same time: if the job ends at once, the next process does
+// not run it again. The TTL is at least d. Unlock keeps the key until d has passed, and then a waiter gets the
+// lock. For the caller the lock has ended when Unlock returns. A lost lock is not kept. The default is 0, the
+// minimum 1 ms.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -122,9 +122,9 @@ func WithMinHold(d time.Duration) Option {
 	}
 }
 
-// WithOpTimeout bounds one command on one Redis node, its retries included, whatever the timeouts of the
-// client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. A release that got no
-// reply in that time is sent for as long again, without its caller.
+// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client
+// are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If a release gets no reply in that
+// time, it is retried in the background for the same time again.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -135,15 +135,16 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1, where it polls: on
-// Redlock, LegacySetNX and a Ring, [WithoutQueue], where Redis refuses the channels, and after an error. The
-// first waiter of a queue polls too, once the key has changed hands past it, and counts from then on. Other
-// waiters in a queue do not call f. A pause is at least 1 ms, and cut short when the holder's lease runs out
-// earlier. f may be called from many goroutines.
+// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1. It applies where waiters
+// poll: with [NewRedlock], a [redis.Ring] or [WithoutQueue], if Redis refuses the channels, and after an error. The
+// first waiter of a queue polls too once the key has changed hands past it, and counts from then on. Other waiters
+// in a queue do not call f. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be
+// called from many goroutines.
 //
-// The default is 4 to 8 ms at random, doubling up to 64 to 128 ms. On Redlock, where nobody hands on, waiters
-// that have seen the key change hands more often ask sooner by default, and a Lock of a key that this Locker has
-// just released, and that others want, pauses for 64 to 128 ms first, but not for more than a quarter of ctx.
+// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also
+// depends on the other waiters. A waiter that has seen the key change hands more often polls sooner. If others want
+// a key that a Locker has just released, the next Lock of that Locker on the key first pauses for 64 to 128 ms, but
+// for no more than a quarter of the time until the deadline of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
@@ -155,10 +156,9 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 }
 
 // WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that
-// clients of other libraries lock too: a lock that redlatch's waiters queue for is handed from one to the next
-// and is never free in between, so that clients that poll get it late. Waiters that poll are served in no
-// order. Unlock still hands the lock on to whoever queues. Redlock and LegacySetNX never queue. A
-// semaphore refuses it, with ErrInvalidOption.
+// clients of other libraries lock too. A lock with a queue is handed from waiter to waiter and is never free in
+// between, so clients that poll get it late. Waiters that poll are served in no particular order. Unlock still
+// hands the lock to a waiter in the queue. [NewSemaphore] refuses this option. [NewRedlock] never queues.
 func WithoutQueue() Option {
 	return func(cfg *config) error {
 		cfg.noQueue = true
@@ -166,8 +166,8 @@ func WithoutQueue() Option {
 	}
 }
 
-// WithKeyPrefix puts prefix before every key as Redis sees it. [Lock.Key], events and errors show
-// the key without it, but for the Key of [QuorumError]. The default is no prefix.
+// WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key without it. The
+// Key of [QuorumError] includes it. The default is no prefix.
 func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error {
 		cfg.prefix = prefix
@@ -175,15 +175,15 @@ func WithKeyPrefix(prefix string) Option {
 	}
 }
 
-// WithToken makes token, instead of a fresh UUID, the proof of ownership of one lock; do not use a token
-// again after an Unlock that Redis did not confirm, since that may be carried out later and delete the
-// token's next lock. It is for a call, not for a constructor. A process that restarts with the token it
-// kept enters its old lock again.
+// WithToken makes token the proof of ownership of one lock, instead of a fresh UUID. A process that restarts can
+// acquire the lock it already holds by passing the token again. The option is for a call, not for a constructor.
 //
-// Two owners with one token are one owner to Redis: never share it between contenders. A release with such
-// a token is sent once where it may have been carried out, so a connection that breaks can make Unlock
-// fail. A failed attempt deletes nothing that the token may have had before, and neither does Unlock of a
-// lock that was lost: what they may have left ends with its TTL.
+// Never share a token between contenders: two owners with one token are one owner to Redis. Do not use a token
+// again after an Unlock that failed: Redis may carry that out later and delete the token's next lock.
+//
+// A release with such a token is not resent if an earlier send may have been carried out, so a broken connection
+// can make Unlock fail. A failed attempt deletes nothing that the token may have held before. Unlock of a lost lock
+// deletes nothing either. What they leave ends with its TTL.
 func WithToken(token string) Option {
 	return func(cfg *config) error {
 		if token == "" {
@@ -194,9 +194,9 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithOwner says who holds the lock, for [Status], [HeldError], events and logs: for example a service and its host, or
-// a job. It stands before the UUID of a fresh token, with a slash between, so whoever can read the key sees it.
-// name is printable and has 1 to 200 bytes. The default is none. A token of [WithToken] stays as it is.
+// WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a service and its
+// host, or a job. The token is then name, a slash and a UUID, so whoever can read the key sees the name. name is
+// printable and has 1 to 200 bytes. By default there is no name. A token of [WithToken] is not changed.
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name
@@ -204,9 +204,8 @@ func WithOwner(name string) Option {
 	}
 }
 
-// WithDrift sets the share of the TTL, at least 0 and below 1, that is held back because the
-// clocks of this machine and of Redis may not run at one rate. 2 ms are added to it. The default
-// is 0.01.
+// WithDrift sets the share of the TTL by which the lease ends early, at least 0 and below 1, because the clocks of
+// this machine and of Redis may run at different rates. 2 ms are added. The default is 0.01.
 func WithDrift(factor float64) Option {
 	return func(cfg *config) error {
 		if !(factor >= 0 && factor < 1) {
@@ -217,9 +216,8 @@ func WithDrift(factor float64) Option {
 	}
 }
 
-// WithServerTime makes LegacySetNX judge timestamps by the clock of Redis instead of this
-// machine's: for fleets whose clocks are not kept together. Other strategies have no use for it
-// and refuse it.
+// WithServerTime makes [NewLegacySetNX] judge timestamps by the clock of Redis instead of this machine's. Use it if
+// the clocks of the clients are not synchronized. Other strategies refuse it.
 func WithServerTime() Option {
 	return func(cfg *config) error {
 		cfg.serverTime = true
@@ -227,26 +225,25 @@ func WithServerTime() Option {
 	}
 }
 
-// WithReplicas has SetNXPX grant a lock only when n replicas of its Redis have confirmed, within
-// timeout, that they have it too: Redis is asked to WAIT. A fail-over to one of them then keeps the
-// lock; one to another replica may still forget it. n is 1 or more. timeout is 1 ms or more, less
-// than the TTL, from which it is taken, and less than the ReadTimeout of the client; [WithOpTimeout]
-// does not count it.
+// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover
+// to one of them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or
+// more. It must be less than the TTL, from which it is taken, and less than the ReadTimeout of the client.
+// [WithOpTimeout] does not include it.
 //
-// Where too few confirm, the grant is given back and the call fails with ErrNotReplicated; one that
-// waits already tries again. Renewals, Extend and Unlock ask no replicas. It needs a *[redis.Client] or a
-// *[redis.ClusterClient]; with another client and in other strategies it is refused.
+// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A call that already waits
+// retries. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and [NewSemaphore] on a
+// *[redis.Client] or a *[redis.ClusterClient]. Other clients and strategies refuse it.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {
-			return invalid("WithReplicas(%d, %v): less than one replica, or than 1ms", n, timeout)
+			return invalid("WithReplicas(%d, %v): below one replica or 1ms", n, timeout)
 		}
 		cfg.replicas, cfg.replicaTimeout = n, timeout
 		return nil
 	}
 }
 
-// WithHooks adds callbacks that report what happens to locks. Those of a call are called after the Locker's.
+// WithHooks adds callbacks that report events of locks. The hooks of a call run after those of the Locker.
 func WithHooks(h Hooks) Option {
 	return func(cfg *config) error {
 		cfg.hooks = JoinHooks(cfg.hooks, h)

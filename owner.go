@@ -6,8 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// A fresh token is a UUID, or with WithOwner the owner, a slash and a UUID. So whoever can read the token can say
-// who holds the lock.
+// A fresh token is a UUID, or with WithOwner the owner, a slash and a UUID. Readers of the key see the owner.
 
 const (
 	idLength     = 36  // of a UUID as text
@@ -22,13 +21,14 @@ func tokenOf(owner string, id uuid.UUID) string {
 	return owner + "/" + id.String()
 }
 
-// minted reports whether token looks like one of tokenOf's, whose holder hands the lock on.
+// minted reports whether token has the form of tokenOf. Its holder is a redlatch client then, which hands the lock
+// on.
 func minted(token string) bool {
 	at := len(token) - idLength
 	return at >= 0 && uuid.Validate(token[at:]) == nil && (at == 0 || token[at-1] == '/')
 }
 
-// ownerOf returns the owner in a token, or nothing.
+// ownerOf returns the owner in a token, or "".
 func ownerOf(token string) string {
 	if !minted(token) {
 		return ""
@@ -36,7 +36,7 @@ func ownerOf(token string) string {
 	return token[:max(len(token)-idLength-1, 0)]
 }
 
-// checkOwner refuses a name that would not fit on a line.
+// checkOwner refuses a name that is empty, too long or not printable.
 func checkOwner(name string) error {
 	switch {
 	case name == "":

@@ -8,31 +8,30 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// How waiters are served where a release hands the lock on:
+// How waiters are served if a release hands the lock on:
 //
-//   - A waiter queues in Redis, by the same script that tries to take the lock. A release gives
-//     the lock to the first in the queue, for its TTL, and publishes that to its process.
-//   - No waiter depends on a message. The first of a process's waiters for a key looks at Redis
-//     from time to time, for all of them, and when the holder's lease can have ended. Its look is the
-//     acquire again: it finds a free lock, keeps its place, tells whose message was lost, and
-//     whether the queue was.
-//   - A process that cannot be told, since it has no subscription, polls. After a while its waiters
-//     queue too, and are handed locks that their looks find.
+//  - A waiter queues in Redis, by the same script that tries to acquire the lock. A release grants the lock to the
+//    first in the queue, for its TTL, and publishes that to its process.
+//  - No waiter depends on a message. The first waiter of a process for a key looks at Redis from time to time, for
+//    all of them, and when the holder's lease may have ended. A look is the acquire again. It finds a free lock,
+//    keeps the place in the queue, and detects lost messages and a lost queue.
+//  - A process without a subscription gets no messages, so its waiters poll. After a while they queue too, and
+//    their polls find the lock that was handed to them.
 
 const (
-	// confirmation is how long a waiter waits for the subscription before it queues without.
+	// confirmation is how long a waiter waits for the subscription before it queues without it.
 	confirmation = time.Second
 
-	// patience is how long a waiter polls before it queues where its process cannot be told of its turn: a
-	// lock that is handed to it lies idle until it looks.
+	// patience is how long a waiter polls before it queues if its process gets no messages: a lock that is handed
+	// to it stays unused until the next poll.
 	patience = time.Second
 )
 
-// errAgain says that a waiter has to start anew: the way in which its process is told of its turn has changed.
+// errAgain says that the wait must start again: the subscription was refused, or works again.
 var errAgain = errors.New("redlatch: the subscription has changed")
 
-// queue waits for the lock in Redis's queue. It makes the first attempt itself, where none was
-// made. Only ctx ends the wait, or an error that waiting cannot fix.
+// queue waits for the lock in the queue of Redis. It also makes the first attempt, unless one was made before. A
+// wait ends only with ctx or with an error that retrying cannot fix.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 	s := e.waitlist.subscription
 	ready := s.join()
@@ -58,24 +57,23 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 			return lock, err
 		}
 		r.last = err
-		e.met(r, err)
+		e.reportTrouble(r, err)
 		if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {
 			return nil, &gaveUp{node.CtxError(ctx), r.last}
 		}
 	}
 }
 
-// regranted reports whether a grant was none, for err, and was given back, so that a new attempt has to be
-// made.
+// regranted reports whether err is that of a grant that was released again, so that a new attempt is needed.
 func regranted(err error) bool {
 	return (errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated)) && !errors.As(err, new(*gaveUp))
 }
 
-// waitFor waits until a is granted, or until its grant was none.
+// waitFor waits until a is granted, or needs a new attempt.
 func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Lock, err error) {
 	polls := e.waitlist.subscription.isDegraded()
 	w := e.waitlist.enter(&a.params, polls, e.now())
-	sent, queued, told := false, false, false
+	sent, queued, notified := false, false, false
 	defer func() {
 		e.waitlist.leave(w)
 		switch {
@@ -97,7 +95,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		sent = sent || !errors.As(err, new(*node.NotDone))
 		switch {
 		case err == nil:
-			if got.alreadyHeld && !polls && !told {
+			if got.alreadyHeld && !polls && !notified {
 				e.waitlist.missed(w)
 			}
 			return lock, nil
@@ -114,14 +112,14 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		case first:
 			return nil, err
 		default:
-			e.met(r, err)
+			e.reportTrouble(r, err)
 			e.waitlist.onError(w, err, r.cfg.pause(r.attempts, 0))
 		}
 		handed, ok := e.waitlist.sleep(ctx, w, e.waitlist.interval(w, r.cfg, got))
-		told = handed != nil
+		notified = handed != nil
 		r.last = e.waitlist.last(w)
 		switch {
-		case handed != nil && r.cfg.replicas > 0: // to be confirmed by the next attempt
+		case handed != nil && r.cfg.replicas > 0: // the next attempt asks the replicas
 		case handed != nil:
 			if lock := a.takeOver(*handed); lock != nil {
 				return lock, nil
@@ -134,7 +132,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 	}
 }
 
-// takeOver starts the lease of a lock that was handed to a, unless it has ended already.
+// takeOver starts the lease of a lock that was handed to a. It returns nil if the lease has already ended.
 func (a *attempt) takeOver(d delivery) *Lock {
 	start := a.engine.waitlist.started(d, a.r.cfg.drift)
 	length := validity(d.ttl, a.r.cfg.drift)
@@ -145,10 +143,10 @@ func (a *attempt) takeOver(d delivery) *Lock {
 	return (&lease{attempt: a, fence: d.fence}).handOut(start, length)
 }
 
-// leaveQueue gives up the place of a waiter, and whatever was handed to it meanwhile. A token that
-// the caller chose may hold a lock of before, or one that it asks for again already: of that, only what was
-// handed to this place is given up. Where Redis cannot be told, the waitlist remembers the place. The caller
-// waits for that while its ctx lasts.
+// leaveQueue takes the entry of a waiter out of the queue, and gives back a lock that was handed to it. With a
+// token that the caller chose, nothing else is released: the token may hold a lock of before, or a new attempt with
+// it may be under way. departures remembers the entry until Redis confirms. The caller waits for that while ctx
+// lasts.
 func (a *attempt) leaveQueue(ctx context.Context, place string) {
 	a.state.become(refused)
 	a.engine.waitlist.departed.add(a, place)

@@ -7,8 +7,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// The operations on one node of a quorum. It votes for the fence of a lock by a counter for the lock's key:
-// nodes must agree on one number.
+// The operations on one node of a quorum. A node votes for a fence by a counter for each key, since a quorum must
+// agree on one number.
 
 var (
 	//go:embed quorum_acquire.lua
@@ -23,8 +23,8 @@ var (
 	quorumReleaseScript = node.NewScript("quorum_release.lua", quorumReleaseSource)
 )
 
-// quorumAcquireCall takes the lock. A lease that a token of the caller's choice has already stays as long as
-// it is: the votes of waiters with such tokens end, so that they cannot keep each other out for ever.
+// quorumAcquireCall takes the lock. With a token that the caller chose, it does not make a vote of before last
+// longer, so that waiters with such tokens cannot keep each other out for ever.
 func quorumAcquireCall(p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(quorumAcquireScript, 3, &p.key, &p.fences, &p.wanted, &p.token, &ttl)
@@ -35,7 +35,7 @@ func quorumAcquireCall(p *acquireParams) *node.Call {
 	return c
 }
 
-// quorumExtendCall makes the lock last, and votes for a new fence if that is to be minted.
+// quorumExtendCall makes the lock last. If mint is set, the node also votes for a new fence.
 func quorumExtendCall(lock *target, ttl time.Duration, mint bool) *node.Call {
 	ms := ttl.Milliseconds()
 	c := node.Eval(quorumExtendScript, 2, &lock.key, &lock.fences, &lock.token, &ms)

@@ -1,14 +1,13 @@
--- Makes a lock last longer on one node of a quorum, if the token still holds it there. It never shortens a
--- lease.
+-- Extends a lock on one node of a quorum if the token still holds it there. It never shortens a lease.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter on this node
 -- ARGV[1] token
--- ARGV[2] TTL, ms
+-- ARGV[2] TTL in ms
 -- ARGV[3] set to adopt the lock, which raises the counter
 --
--- 0: nobody holds it. -1: another token does. Else it lasts for the TTL or longer: the node's vote for the fence
--- to adopt, 1 to renew.
+-- Returns 0 if nobody holds the lock, -1 if another token does. Otherwise the vote for the fence to adopt, or 1 to
+-- renew.
 
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
@@ -29,7 +28,7 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 if not counter then
-  redis.call('PEXPIRE', KEYS[2], 3600000) -- as quorum_acquire.lua has it
+  redis.call('PEXPIRE', KEYS[2], 3600000) -- as in quorum_acquire.lua
   return 1
 end
 local fence = math.max(counter + 1, redis.call('TIME')[1] * 1000000)

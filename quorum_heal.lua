@@ -1,15 +1,15 @@
--- Gives a lock back to a node that lost it, where nobody else has taken it there.
+-- Restores a lock on a node that has lost it, unless the key exists there.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter
 -- ARGV[1] token
--- ARGV[2] TTL, ms
--- ARGV[3] the lock's fence
+-- ARGV[2] TTL in ms
+-- ARGV[3] the fence of the lock
 --
--- 1: set. 0: the key is there, and was left alone.
+-- Returns 1 if the lock was restored, 0 if the key exists.
 --
--- The counter is raised to the fence of the lock and no further: an acquire would raise it by one,
--- and a later quorum of healed nodes could then issue an older fence.
+-- The counter is raised to the fence of the lock and no further. If it were raised by one, as by an acquire, a later
+-- quorum of healed nodes could issue an older fence.
 
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
 if not counter then
@@ -19,7 +19,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
 if counter < tonumber(ARGV[3]) then
-  redis.call('SET', KEYS[2], ARGV[3], 'PX', 3600000) -- as quorum_acquire.lua has it
+  redis.call('SET', KEYS[2], ARGV[3], 'PX', 3600000) -- as in quorum_acquire.lua
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1

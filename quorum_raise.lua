@@ -1,11 +1,11 @@
--- Raises a fence counter for a lock, if the token still holds it.
+-- Raises a fence counter for a lock if the token still holds it.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter
 -- ARGV[1] token
 -- ARGV[2] the fence to raise the counter to
 --
--- The counter as it is now: the fence, or what was higher already. 0: the token does not hold it.
+-- Returns the counter: the fence, or a higher number that it already had. Returns 0 if the token holds no lock.
 
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
 if not counter then
@@ -16,7 +16,7 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 end
 local fence = tonumber(ARGV[2])
 if counter < fence then
-  redis.call('SET', KEYS[2], ARGV[2], 'PX', 3600000) -- as quorum_acquire.lua has it
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', 3600000) -- as in quorum_acquire.lua
   return fence
 end
 return counter

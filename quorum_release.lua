@@ -1,10 +1,10 @@
--- Compare and delete, on one node of a quorum: gives a lock back, if the token still holds it.
+-- Releases a lock on one node of a quorum if the token still holds it.
 --
 -- KEYS[1] the lock
--- KEYS[2] the mark of those who wanted it meanwhile
+-- KEYS[2] the mark that others want the lock
 -- ARGV[1] token
 --
--- 0: the token does not hold it, and whatever is there was left alone. 1: released. 2: released, and others
+-- Returns 0, and changes nothing, if the token does not hold the lock. Returns 1 if it was released, and 2 if others
 -- want it.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then

@@ -15,42 +15,40 @@ import (
 
 // The algorithm of "Distributed Locks with Redis", over N independent nodes:
 //
-//  1. Note the time.
-//  2. Ask all nodes for the lock, all at once, with one token, each within a short time.
-//  3. The lock is granted if a quorum, N/2+1 of the configured nodes, granted it and its lease,
-//     counted from step 1, has not ended meanwhile. (The engine does 1 and judges the lease.)
-//  4. It lasts for the TTL less what passed since step 1, less the drift.
-//  5. If it was not granted, release it on all nodes, also on those that have not answered.
+//  1. Read the clock.
+//  2. Ask all nodes for the lock at once, with one token, each within a short timeout.
+//  3. The lock is granted if a quorum, N/2+1 of the configured nodes, granted it before the lease, counted from
+//     step 1, has ended. (The engine does step 1 and judges the lease.)
+//  4. It is valid for the TTL, less the time since step 1, less the drift.
+//  5. If it was not granted, release it on all nodes, including those that have not answered.
 //
-// What the page leaves open, and what is done here:
-//   - A reply may come late. On each node the commands of this process for one key are sent one after
-//     the other, each when the one before it has landed or has taken too long. So a release follows the
-//     acquire it is for. What lands later still is released when its reply comes. A late grant of a
-//     granted lock makes it sturdier and stays until Unlock.
-//   - A node may be slow: the outcome stands as soon as a quorum granted, or no quorum can any
-//     more, and nobody waits for the rest. Nor for nodes that were silent when they were last asked,
-//     where others have votes: two attempts that wait for them keep each other out meanwhile.
-//   - A lock needs a fence: step 3 ends with a quorum agreeing on one (see agree.go).
+// The page leaves open what to do about
+//
+//  - late replies. On each node the commands of this process for one key are ordered: each is sent when the one
+//    before it is done or has timed out. So a release follows its acquire. An acquire that is done even later is
+//    released when its reply comes. A late vote for a granted lock is kept until Unlock.
+//  - slow nodes. The outcome is certain once a quorum has granted, or once none can any more. Nobody waits for
+//    further nodes then. If other owners have votes, nobody waits for nodes that were silent at the last call
+//    either: two attempts that wait for them keep each other out.
+//  - fencing tokens. Step 3 ends when a quorum agrees on one, see agree.go.
 
-// NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
-// the algorithm of "Distributed Locks with Redis":
+// NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by the algorithm of
+// "Distributed Locks with Redis":
 //
 //	acquire  SET key token NX PX ttl on all nodes at once; a quorum of grants is a lock
-//	release  DEL key on all nodes, where it still holds the token
+//	release  DEL key on all nodes, if it still holds the token
 //
-// It grants while a quorum of the nodes answers, and excludes while no node forgets, fails over or has
-// its clock stepped forward: one that restarts without its data must stay away for the longest TTL. One
-// slow, hung or dead node of five costs no time. A fence is issued by a quorum too, and grows with every
-// grant.
+// It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses data, fails
+// over or has its clock stepped forward: a node that restarts without its data must stay away for the longest TTL.
+// One slow, hung or dead node of five costs no time. A quorum also issues the fences, which grow with every grant.
 //
-// The nodes must be independent, so neither replicas of each other nor one server twice. Each
-// client may be of any kind, but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node
-// that forgets. opts are the Locker's defaults; WithOpTimeout bounds a command on
-// one node.
+// The nodes must be independent: not replicas of each other, and no server twice. Each client may be of any kind,
+// but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data. opts are the
+// defaults of the Locker. [WithOpTimeout] bounds a command on one node.
 //
-// The error is ErrInvalidOption for no client, a nil client, one client twice, or an option that
-// cannot work. Two clients of one server are found when they are first used; from then on every
-// call but Unlock is refused with ErrInvalidOption.
+// The error is ErrInvalidOption for no client, a nil client, one client twice, or an option that cannot work. Two
+// clients of one server are detected at their first use; from then on every call except Unlock fails with
+// ErrInvalidOption.
 func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {
 	if len(clients) == 0 {
 		return nil, wrap("new redlock", "", invalid("no clients"))
@@ -62,7 +60,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		}
 		for j, other := range clients[:i] {
 			if same(client, other) {
-				return nil, wrap("new redlock", "", invalid("nodes %d and %d have one client", j, i))
+				return nil, wrap("new redlock", "", invalid("nodes %d and %d have the same client", j, i))
 			}
 		}
 		r.nodes = append(r.nodes, node.New(client))
@@ -73,13 +71,12 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	return newEngine(r, opts)
 }
 
-// redlock keeps locks on a quorum of nodes.
 type redlock struct {
 	nodes     []*node.Node
 	names     []string                     // of the nodes
-	told      func(node string, err error) // of what failed on a node
+	report    func(node string, err error) // reports a node that failed
 	quorum    int
-	inCluster bool // on some node a key has its place in one of several servers
+	inCluster bool // at least one node is a Redis Cluster
 	servers   identities
 }
 
@@ -101,15 +98,14 @@ func (r *redlock) place(prefix, key string) (place, error) {
 	return p, nil
 }
 
-// onTrouble has told hear of each failure of a node.
-func (r *redlock) onTrouble(told func(node string, err error)) {
-	r.told = told
+func (r *redlock) onTrouble(report func(node string, err error)) {
+	r.report = report
 	for i, n := range r.nodes {
-		n.Trouble = func(err error) { told(r.names[i], err) }
+		n.Trouble = func(err error) { report(r.names[i], err) }
 	}
 }
 
-// ready returns why no question can be put to the nodes.
+// ready returns an error if nothing can be sent to the nodes.
 func (r *redlock) ready(ctx context.Context) error {
 	if err := r.servers.check(); err != nil {
 		return err
@@ -128,22 +124,22 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	// 2. All nodes at once.
 	t := ask(ctx, r, "acquire", p.key, func(i int) *node.Call {
 		c := quorumAcquireCall(p)
-		if !p.callerToken { // else it may be the token of the very lock that the caller wants to recover
+		if !p.callerToken { // the caller may want to recover a lock with this token
 			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
 		}
 		return r.servers.ask(i, c)
 	}, checked(&r.servers, readAcquire))
 	t.collect(ctx, func() bool {
 		return t.count(yes) >= r.quorum || // 3. A quorum granted,
-			t.certainly(heldByAnother) || // or none can, and it is certain why,
-			t.refusedBesideSilence(r.nodes) // or none is likely to.
+			t.certainly(heldByAnother) || // or it is certain that none can and why,
+			t.refusedBesideSilence(r.nodes) // or only silent nodes are left.
 	})
 	err := r.refused(ctx, p, t, begin)
 	var fence uint64
 	if err == nil {
 		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
 	}
-	if p.callerToken && alreadyHeld(t) { // A lock of before: its votes may end before the lease.
+	if p.callerToken && alreadyHeld(t) { // its votes of before may end before the new lease
 		if err == nil {
 			err = r.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
 		}
@@ -157,12 +153,12 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 		}
 		return acquireReply{fence: fence}, nil
 	}
-	// 5. Not granted: release what was, and what may come.
+	// 5. Not granted: release it.
 	r.takeBack(ctx, p, t)
 	return acquireReply{left: soonest(t), holder: holderIn(t)}, err
 }
 
-// votes returns what the nodes that did as they were asked voted for the fence.
+// votes returns the votes for the fence of the nodes that were successful.
 func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.done() {
@@ -172,13 +168,13 @@ func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
 	return all
 }
 
-// alreadyHeld reports whether the token had the lock before on one of the nodes that granted it.
+// alreadyHeld reports whether the token had the key before on a node that granted it.
 func alreadyHeld(t *tally[acquireReply]) bool {
 	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
 }
 
-// lostIsRefused makes the error of a lock of before that ended while it was taken again one that a wait goes on
-// after: nobody was told that it was held.
+// lostIsRefused turns an ErrLost, of a lock of before that ended while it was acquired again, into an
+// ErrNotAcquired: the caller was not granted it, and a wait goes on.
 func lostIsRefused(err error) error {
 	var q *QuorumError
 	if errors.As(err, &q) && errors.Is(q.err, ErrLost) {
@@ -187,8 +183,8 @@ func lostIsRefused(err error) error {
 	return err
 }
 
-// refused returns why an acquire that was asked for at begin was not granted, or nil. Where ctx ends in the middle,
-// the nodes have met with trouble if they had the time to answer.
+// refused returns why an acquire that began at begin was not granted, or nil. If ctx ended early, the error reports
+// the failures of nodes only if they had the time to answer.
 func (r *redlock) refused(ctx context.Context, p *acquireParams, t *tally[acquireReply], begin time.Time) error {
 	switch {
 	case r.servers.check() != nil:
@@ -205,12 +201,12 @@ func (r *redlock) refused(ctx context.Context, p *acquireParams, t *tally[acquir
 	return t.fail(ErrNoQuorum)
 }
 
-// takeBack releases a refused attempt on all nodes that granted it or may yet do so, and waits for those
-// that granted it, while ctx lasts. The others follow when their acquire has landed.
+// takeBack releases a refused attempt on all nodes that granted it or may still do so. It waits, while ctx lasts,
+// for those that granted it. The release on other nodes follows their acquire.
 //
-// A token that the caller chose may hold a lock of before: only the votes that are surely new are
-// released then, for they would keep everybody out, unless so many nodes are another's that the token
-// cannot have a quorum.
+// A token that the caller chose may hold a lock of before. Then only votes that are certainly new are released,
+// since they would keep everybody out. If other owners have so many nodes that the token cannot have a quorum, all
+// votes are released.
 func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acquireReply]) {
 	all := !p.callerToken || t.count(heldByAnother) > len(r.nodes)-r.quorum
 	released := make(chan *node.Call, len(r.nodes))
@@ -218,9 +214,9 @@ func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acqui
 	for i := range r.nodes {
 		a := &t.answers[i]
 		if !a.there {
-			t.calls[i].Cancel(errNotWaitedFor) // it is sent no more
+			t.calls[i].Cancel(errNotWaitedFor)
 			if all && errors.As(t.calls[i].Reply().Err, new(*node.NotDone)) {
-				continue // and never was
+				continue // it was never sent
 			}
 		}
 		granted := a.done()
@@ -243,14 +239,14 @@ func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acqui
 	}
 }
 
-// releaseOn releases a lock on one node, after what is under way there for its key.
+// releaseOn returns the call that releases a lock on one node, ordered behind earlier calls for its key.
 func releaseOn(t *target) *node.Call {
 	c := quorumReleaseCall(t)
 	c.Key, c.Ordered = t.key, true
 	return c
 }
 
-// late returns what becomes of an acquire or a heal that lands late on node i.
+// late returns the callback for the late reply to an acquire or a heal on node i.
 func (r *redlock) late(ctx context.Context, i int, t *target, state *lockState, read func(node.Reply) (acquireReply, error)) func(node.Reply) {
 	return func(reply node.Reply) {
 		got, err := read(reply)
@@ -258,8 +254,8 @@ func (r *redlock) late(ctx context.Context, i int, t *target, state *lockState, 
 	}
 }
 
-// extend makes the lock last on a quorum of nodes that still have it. Nodes that have lost it are
-// healed, and do not count.
+// extend makes the lock last on a quorum of the nodes that still have it. Nodes that have lost it are healed, but
+// do not count.
 func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 	t, err := r.lengthen(ctx, &p.target, p.ttl, false)
 	if err == nil && p.lease != nil {
@@ -268,7 +264,7 @@ func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 	return err
 }
 
-// adopt does as extend, without healing, and has a quorum agree on a new fence.
+// adopt extends the lock without healing, and has a quorum agree on a new fence.
 func (r *redlock) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 	t, err := r.lengthen(ctx, &p.target, p.ttl, true)
 	if err != nil {
@@ -277,7 +273,8 @@ func (r *redlock) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 	return r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }))
 }
 
-// lengthen makes the lock last on a quorum of nodes that still have it. To mint has them vote for a fence.
+// lengthen makes the lock last on a quorum of the nodes that still have it. If mint is set, they also vote for a
+// new fence.
 func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration, mint bool) (*tally[uint64], error) {
 	if err := r.ready(ctx); err != nil {
 		return nil, err
@@ -299,7 +296,6 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 	return t, t.fail(ErrNoQuorum)
 }
 
-// release gives the lock back on all nodes.
 func (r *redlock) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call {
 		if p.keep > 0 {
@@ -323,7 +319,6 @@ func (r *redlock) release(ctx context.Context, p *releaseParams) (wanted bool, e
 	return false, t.fail(ErrNoQuorum)
 }
 
-// inspect reports what a quorum of the nodes says.
 func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 	if err := r.ready(ctx); err != nil {
 		return Status{}, err
@@ -348,8 +343,8 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 	return st, nil
 }
 
-// common returns what a quorum of the answers has in common: the holder, or that there is none, and how
-// long a quorum of the holder's keys lasts. It reports whether that is certain.
+// common returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how
+// long the holder has the key on a quorum. certain reports whether there is one.
 func (r *redlock) common(t *tally[Status]) (st Status, certain bool) {
 	ttls := make(map[string][]time.Duration) // by holder
 	for i := range t.answers {

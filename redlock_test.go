@@ -364,7 +364,7 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 		})
 		_, err = l.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		require.ErrorContains(t, err, "nodes 0 and 1 are one server")
+		require.ErrorContains(t, err, "nodes 0 and 1 are the same server")
 		_, err = l.Inspect(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
 		_, err = l.Adopt(t.Context(), "k", "token")

@@ -1,31 +1,30 @@
--- Compare and delete: gives a lock back, if the token still holds it. Where somebody queues for it, the key
--- is not deleted but set to the next waiter's token, so that it is never free and nobody can barge, and the
--- waiter's process is told.
+-- Releases a lock if the token still holds it. If somebody queues, the key is not deleted but set to the token of the
+-- next waiter, and its process gets a message. So the lock is never free in between.
 --
 -- KEYS[1] the lock
 -- KEYS[2] the fence register; absent with the queue
--- KEYS[3] the lock's queue; absent: nobody queues
--- ARGV[1] token; empty to release nothing
--- ARGV[2] "cluster" where the answer of PUBLISH does not tell whether the process is there; else absent or empty
--- ARGV[3] the entry of the token, to take it out of the queue; absent or empty: it has none
--- ARGV[4] "handed": release only what was handed to that entry and nobody else has acquired by the token since;
---         "free": hand the lock on also where nobody holds it
+-- KEYS[3] the queue of the lock; absent: nobody queues
+-- ARGV[1] token; empty: release nothing
+-- ARGV[2] "cluster" if the reply to PUBLISH does not say whether the process listens; else absent or empty
+-- ARGV[3] the entry of the token, to remove it from the queue; absent or empty: it has none
+-- ARGV[4] "handed": release only a lock that was handed to this entry and not acquired by the token since;
+--         "free": hand the lock on even if nobody holds it
 --
--- 1: released. 0: the token does not hold it, and whatever is there was left alone. -1: released, but
--- whoever is next could not be told, since PUBLISH is forbidden.
+-- Returns 1 if the lock was released. Returns 0, and leaves the lock alone, if the token does not hold it. Returns
+-- -1 if it was released but PUBLISH is forbidden, so that no waiter got it.
 --
--- What is told: "<TIME's seconds> <TIME's µs> <fence> <length of the entry> <entry><key>".
+-- The message: "<seconds of TIME> <µs of TIME> <fence> <length of the entry> <entry><key>".
 --
--- The entry that was handed the lock stays in the queue, with a score of 0, until its token is released. Where
--- another token is released first, the lock has expired unreleased: that process is frozen or cut off, and
--- PUBLISH counts it as listening. So all its entries leave the queue. They queue again when it lives.
+-- The entry that was handed the lock stays in the queue, with a score of 0, until its token is released. If another
+-- token is released first, the lock has expired unreleased: the process of the entry is frozen or cut off, though
+-- PUBLISH counts it as listening. Then all its entries leave the queue. It queues them again when it continues.
 
-local queueMemory = 60000 -- as acquire.lua has it
+local queueMemory = 60000 -- as in acquire.lua
 
 local call, pcall = redis.call, redis.pcall
 local queue, cluster = KEYS[3], ARGV[2] == 'cluster'
 
--- A queue of another type is none: it must not keep a lock from being released.
+-- A key of another type counts as no queue, so that it does not keep a lock from being released.
 if queue and (ARGV[3] or '') ~= '' then
   local handed = ARGV[4] == 'handed'
   local score = handed and pcall('ZSCORE', queue, ARGV[3])
@@ -43,12 +42,12 @@ if not heads[1] then
   return call('DEL', KEYS[1])
 end
 
--- parse returns the TTL, a dash where the process polls, its channel, and the token.
+-- parse returns the TTL of an entry, a dash if its process polls, the channel of the process, and the token.
 local function parse(entry)
   return string.match(entry, '^(%d+) (%-?)(%S+) %d+ (.*)$')
 end
 
--- forget takes the entries of a process out of the queue, and returns the first of the others.
+-- forget removes the entries of a process from the queue, and returns the first entry that is left.
 local function forget(process)
   for _, entry in ipairs(call('ZRANGE', queue, 0, -1)) do
     local _, _, channel = parse(entry)
@@ -74,32 +73,32 @@ end
 
 while entry do
   local ttl, polls, process, token = parse(entry)
-  local heard = 0
+  local listeners = 0
   if token then
     local fence = pcall('INCR', KEYS[2])
     if type(fence) == 'table' then
-      break -- the next acquire says what is wrong with the register
+      break -- the next acquire reports the error
     end
     local time = call('TIME')
     local now = time[1] * 1000000 + time[2]
-    if fence < now - 10000 then -- as acquire.lua has it
+    if fence < now - 10000 then -- as in acquire.lua
       fence = now
       call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)
     end
     if polls == '' then
-      heard = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', fence) .. ' '
+      listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', fence) .. ' '
         .. #entry .. ' ' .. entry .. KEYS[1])
-      if type(heard) == 'table' then
+      if type(listeners) == 'table' then
         call('DEL', KEYS[1])
         return -1
       end
     end
-    if heard > 0 or cluster or polls ~= '' then
+    if listeners > 0 or cluster or polls ~= '' then
       call('SET', KEYS[1], token, 'PX', ttl)
       call('ZADD', queue, 0, entry)
       return 1
     end
   end
-  entry = forget(process) -- nobody hears it
+  entry = forget(process) -- it does not listen
 end
 return call('DEL', KEYS[1])

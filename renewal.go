@@ -8,19 +8,19 @@ import (
 	"weak"
 )
 
-// renewableLocked reports whether the lease is to be renewed once more.
+// renewableLocked reports whether a renewal may start.
 func (l *lease) renewableLocked() bool {
 	kept := l.fresh != nil || l.held.Value() != nil
 	return l.r.cfg.renew && kept && !l.renewing && !l.atMaxHoldLocked()
 }
 
-// atMaxHoldLocked reports whether the lease lasts as long as WithMaxHold allows.
+// atMaxHoldLocked reports whether the lease already lasts as long as WithMaxHold allows.
 func (l *lease) atMaxHoldLocked() bool {
 	return l.r.cfg.maxHold > 0 && l.start.since(l.granted)+l.length >= l.r.cfg.maxHold
 }
 
-// nextLocked returns how long tick may sleep: until a renewal or a look, or until the end, and the
-// first time until half-way to the renewal.
+// nextLocked returns the time until the timer must fire: for a renewal, a check or the end of the lease. The first
+// time it fires half-way to the renewal.
 func (l *lease) nextLocked() time.Duration {
 	next := l.length
 	if l.recheckAt > 0 && !l.renewing {
@@ -36,8 +36,8 @@ func (l *lease) nextLocked() time.Duration {
 	return next - l.engine.now().since(l.start)
 }
 
-// tick runs when the timer fires. It ends the lease or renews it; while a renewal is in flight,
-// the timer stands at the end, so that a loss needs no answer from anybody.
+// tick runs when the timer fires. It ends the lease, renews it or checks it. While a renewal is in flight, the
+// timer is set to the end of the lease, so a loss is noticed without a reply.
 func (l *lease) tick() {
 	l.mu.Lock()
 	before := l.err
@@ -57,8 +57,7 @@ func (l *lease) tick() {
 	}
 	l.mu.Unlock()
 	l.reportLoss(before, after)
-	// The hooks hear of a failure, and tick comes again. A lease that is not renewed is looked at by
-	// an extension that is too short to move it.
+	// Hooks report a failure, and tick tries again. A check is an extension that is too short to move the end.
 	if renew {
 		_ = l.extended(context.Background(), l.r.cfg.ttl, true)
 	} else if look {
@@ -66,7 +65,7 @@ func (l *lease) tick() {
 	}
 }
 
-// extend makes the lease last for ttl from now, at the caller's wish.
+// extend makes the lease last for ttl from now, for Lock.Extend.
 func (l *lease) extend(ctx context.Context, ttl time.Duration) error {
 	l.mu.Lock()
 	before := l.err
@@ -82,8 +81,8 @@ func (l *lease) extend(ctx context.Context, ttl time.Duration) error {
 	return l.extended(ctx, ttl, false)
 }
 
-// extended asks for a longer lease, as its caller has announced to l.running before the lease ended. What
-// is not certain leaves the lease as it was. A renewal that fails is due again soon.
+// extended sends an extension. Its caller has added it to l.running while the lease was held. An unknown outcome
+// leaves the lease as it was. After a failed renewal the next one is due soon.
 func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
 	start := l.engine.now()
 	p := &extendParams{target: l.params.target, ttl: l.affordable(start, ttl), lease: l}
@@ -97,7 +96,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	}
 	l.trouble = err
 	before := l.err
-	after := l.judgeLocked() // an answer after the end comes too late
+	after := l.judgeLocked() // a reply after the end comes too late
 	if after == nil {
 		switch {
 		case err == nil:
@@ -119,7 +118,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		l.timer.Reset(l.nextLocked())
 	}
 	l.mu.Unlock()
-	l.running.Done() // before a hook is called: it may call Unlock
+	l.running.Done() // before the hooks, which may call Unlock
 
 	l.reportLoss(before, after)
 	e := Event{Elapsed: trip, Took: trip, Renewal: renewal, Err: err}
@@ -134,13 +133,13 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	return err
 }
 
-// renewTimeout returns the timeout of an extension at start: so short that there is time for several until
-// the lease ends.
+// renewTimeout returns the timeout of an extension at start. It leaves time for several attempts until the lease
+// ends.
 func (l *lease) renewTimeout(start instant, until time.Time) time.Duration {
 	return min(l.params.timeout, max(until.Sub(start.mono)/4, 50*time.Millisecond))
 }
 
-// affordable cuts ttl to what WithMaxHold leaves of it at start.
+// affordable limits ttl to the time that WithMaxHold allows after start.
 func (l *lease) affordable(start instant, ttl time.Duration) time.Duration {
 	if l.r.cfg.maxHold == 0 {
 		return ttl

@@ -11,11 +11,10 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// WAIT answers for the writes of its own connection: on another one it says at once how many
-// replicas have confirmed what was written there, which means nothing. So it is pipelined with the
-// script whose write it is to confirm.
+// WAIT waits for the writes of its own connection. On another connection it answers at once, about other writes. So
+// it is pipelined with the script whose write it must confirm.
 
-// confirmed runs c, and fails unless so many replicas have confirmed what it wrote.
+// confirmed runs c, and fails unless enough replicas have confirmed its write.
 func (s *setNXPX) confirmed(ctx context.Context, c *node.Call, at place, replicas int, timeout time.Duration) (node.Reply, error) {
 	if replicas == 0 {
 		return s.node.Do(ctx, c), nil
@@ -29,8 +28,8 @@ func (s *setNXPX) confirmed(ctx context.Context, c *node.Call, at place, replica
 	}
 	got, _ := r.Beside.Value.(int64)
 	switch {
-	case node.Answered(r.Beside.Err): // there is no such command, or the user may not call it
-		return r, fmt.Errorf("%w: this Redis refuses what WithReplicas needs, WAIT: %w", errors.ErrUnsupported, r.Beside.Err)
+	case node.Answered(r.Beside.Err): // the command is unknown or forbidden
+		return r, fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, r.Beside.Err)
 	case r.Beside.Err != nil:
 		return r, fmt.Errorf("WAIT: %w", r.Beside.Err)
 	case got < int64(replicas):
@@ -39,7 +38,7 @@ func (s *setNXPX) confirmed(ctx context.Context, c *node.Call, at place, replica
 	return r, nil
 }
 
-// checkReplicas refuses WithReplicas where it cannot work.
+// checkReplicas refuses WithReplicas if it cannot work.
 func (s *setNXPX) checkReplicas(cfg *config) error {
 	if cfg.replicas == 0 {
 		return nil
@@ -51,13 +50,13 @@ func (s *setNXPX) checkReplicas(cfg *config) error {
 	case *redis.ClusterClient:
 		reads = client.Options().ReadTimeout
 	default:
-		return invalid("WithReplicas(%d, %v): no WAIT on the connection of a grant with a %T", cfg.replicas, cfg.replicaTimeout, client)
+		return invalid("WithReplicas(%d, %v): a %T cannot send WAIT on the connection of the grant", cfg.replicas, cfg.replicaTimeout, client)
 	}
 	if reads > 0 && cfg.replicaTimeout >= reads {
 		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", cfg.replicas, cfg.replicaTimeout, reads)
 	}
 	if cfg.replicaTimeout >= validity(cfg.ttl, cfg.drift) {
-		return invalid("WithReplicas(%d, %v): not below what is trusted of a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
+		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
 	}
 	return nil
 }

@@ -14,29 +14,30 @@ import (
 
 // NewSemaphore returns a Locker whose keys have up to limit holders at a time, on one Redis:
 //
-//	acquire  purge permits that have expired, then ZADD key expiry token if fewer than limit are left
-//	release  ZREM key token, and hand the free permit to whoever has waited longest
+//	acquire  remove expired permits, then ZADD key expiry token if fewer than limit are left
+//	release  ZREM key token, and hand the free permit to the longest waiter
 //
-// Each permit is a [Lock] with a lease, renewal, loss, fence and Unlock of its own. The algorithm is the sorted set
-// of holders by expiry of Carlson, Redis in Action, 6.3, by the clock of Redis instead of the clients' and in
-// scripts. Free permits are granted in the order of arrival: nobody overtakes a waiter, and a permit whose
-// holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is a lock, which
-// costs Redis a third more than one of [NewSetNXPX].
+// Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is the sorted set of
+// holders by expiry of Carlson, Redis in Action, 6.3, in scripts and by the clock of Redis instead of the clients'
+// clocks. Free permits are granted in the order of arrival: nobody overtakes a waiter, and a permit whose holder
+// crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is a lock that costs Redis
+// a third more than one of [NewSetNXPX].
 //
-// All who use a key must name the same limit. While anybody holds the key, a call under another limit fails with
-// ErrInvalidOption, which names both. To change the limit, stop using the key until all permits are released, or
-// use another key.
+// All users of a key must name the same limit. While anybody holds the key, a call with another limit fails with
+// ErrInvalidOption, which names both limits. To change the limit, stop using the key until all permits are
+// released, or use another key.
 //
-// A semaphore excludes as [NewSetNXPX] does: a Redis that forgets or fails over may grant limit permits again
-// while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older ones, since up to limit
-// holders are right at a time. There is no semaphore on a quorum: two majorities of nodes may each have a permit left
-// for a different caller, so permits do not add up.
+// A semaphore gives the same guarantees as [NewSetNXPX]: if Redis loses data or fails over, it may grant limit
+// permits again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older
+// ones, since up to limit holders are valid at a time. There is no semaphore on a quorum: two majorities of nodes
+// may each have a permit left for a different caller.
 //
-// [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a semaphore; the
-// other strategies fail on it with WRONGTYPE.
+// [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a semaphore: other
+// strategies fail on it with WRONGTYPE.
 //
-// client may be of any kind; on a [redis.Ring] waiters poll. opts are the Locker's defaults. The error is
-// ErrInvalidOption for a nil client, a limit below 1 or above [math.MaxInt32], or an option that cannot work.
+// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker. [WithoutQueue] is
+// refused. The error is ErrInvalidOption for a nil client, a limit below 1 or above [math.MaxInt32], or an option
+// that cannot work.
 func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Locker, error) {
 	err := checkClient(client)
 	if err == nil && (limit < 1 || limit > math.MaxInt32) {
@@ -51,7 +52,7 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	return newEngine(s, opts)
 }
 
-// semaphore keeps permits as setNXPX keeps locks, by scripts of its own.
+// semaphore keeps permits as setNXPX keeps locks, with other scripts.
 type semaphore struct {
 	*setNXPX
 	limit int
@@ -89,7 +90,7 @@ func (s *semaphore) check(cfg *config) error {
 	return s.checkReplicas(cfg)
 }
 
-// place has a queue of its own, so that no release of a lock hands a permit on.
+// place uses a queue of its own, so that no release of a lock hands out a permit.
 func (s *semaphore) place(prefix, key string) (place, error) {
 	p, err := s.setNXPX.place(prefix, key)
 	p.queue = companion("permits", p.key)

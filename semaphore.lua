@@ -1,37 +1,35 @@
--- What the scripts of a semaphore share. It stands before each of them.
+-- The common part of the scripts of a semaphore. It is put before each of them.
 --
--- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases, and of the empty
---         member, whose score is the limit, negated
+-- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases, and of the empty member,
+--         whose score is the negated limit
 -- KEYS[2] the fence register, one for all locks
--- KEYS[3] the queue, as that of a lock: entries "<TTL, ms> <channel of the waiter's process> <random number>
---         <token>", scored by their places. An entry that was handed a permit has the score 0 until its token is
---         released. Where its token holds none, the permit has expired unreleased: that process is frozen or cut
---         off, and PUBLISH counts it as listening. So all its entries leave the queue. They queue again when it
---         lives.
+-- KEYS[3] the queue, with entries and places as in acquire.lua. An entry that was handed a permit has a score of 0
+--         until its token is released. If its token holds none, the permit has expired unreleased, and all entries of
+--         the process leave the queue, as in release.lua.
 --
--- Times are µs of Redis's clock.
+-- Times are µs of the clock of Redis.
 
-local registerMemory = 86400000 -- how long the register outlives its last floor, ms
+local registerMemory = 86400000 -- TTL of the register after the clock has set it, ms
 local slack = 10000 -- how far the register may lag behind the clock, µs
-local queueMemory = 60000 -- how long the queue outlives its last look, ms: waiters look every few seconds
+local queueMemory = 60000 -- TTL of the queue after a look, ms: waiters look every few seconds
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local permits, register, queue = KEYS[1], KEYS[2], KEYS[3]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- parse returns the TTL of an entry, a dash where its process polls, the process's channel, and the token.
+-- parse returns the TTL of an entry, a dash if its process polls, the channel of the process, and the token.
 local function parse(entry)
   return string.match(entry, '^(%d+) (%-?)(%S+) %d+ (.*)$')
 end
 
--- members returns some of the queue. A queue of another type is empty.
+-- members returns the entries with scores from low to high. A key of another type counts as an empty queue.
 local function members(low, high, ...)
   local found = pcall('ZRANGEBYSCORE', queue, low, high, ...)
   return found.err and {} or found
 end
 
--- forget takes the entries of a process that wait out of the queue.
+-- forget removes the waiting entries of a process from the queue.
 local function forget(process)
   for _, entry in ipairs(members('(0', '+inf')) do
     local _, _, channel = parse(entry)
@@ -41,12 +39,12 @@ local function forget(process)
   end
 end
 
--- look purges the permits that have expired. It returns the limit, nil where nobody holds a permit; the number of
+-- look removes permits that have expired. It returns the limit, nil if nobody holds a permit; the number of
 -- holders; and the holder whose lease ends first, with its end.
 local function look()
   local low = call('ZRANGE', permits, 0, 1, 'WITHSCORES')
   if low[1] and low[1] ~= '' then
-    error('WRONGTYPE ' .. permits .. ' is not of a semaphore')
+    error('WRONGTYPE ' .. permits .. ' is not a semaphore')
   end
   local expired = low[4] and tonumber(low[4]) <= now
   if expired then
@@ -70,7 +68,7 @@ local function look()
   return -low[2], call('ZCARD', permits) - 1, low[3], tonumber(low[4])
 end
 
--- mint returns the next fence, or nil and what is wrong with the register.
+-- mint returns the next fence, or nil and the error of the register.
 local function mint()
   local fence = pcall('INCR', register)
   if type(fence) == 'table' then
@@ -87,8 +85,8 @@ local function mint()
   return fence
 end
 
--- hold lets the token have its permit for ttl ms from now on, and never shortens that. The first holder of all sets
--- the limit. It reports whether the token is a new holder.
+-- hold lets the token hold its permit for ttl ms from now on, and never shortens that. limit is set for the first
+-- holder. hold reports whether the token is a new holder.
 local function hold(token, ttl, limit)
   local ends, before = now + ttl * 1000, call('ZSCORE', permits, token)
   if limit then
@@ -103,8 +101,7 @@ local function hold(token, ttl, limit)
   return not before
 end
 
--- adopted takes the token's entry out of the queue: its permit is no longer that of the waiter alone that it was
--- handed to.
+-- adopted removes the token's entry from the queue: its permit is from now on also held by another handle.
 local function adopted(token)
   for _, entry in ipairs(members(0, 0)) do
     local _, _, _, owner = parse(entry)
@@ -114,8 +111,8 @@ local function adopted(token)
   end
 end
 
--- handOn gives free permits to those who have waited longest, and tells their processes. It stops before the entry
--- mine. It returns how many are left, and whether somebody could not be told, since PUBLISH is forbidden.
+-- handOn grants free permits to the longest waiters, and sends messages to their processes. It stops before the
+-- entry mine. It returns how many permits are left, and whether PUBLISH is forbidden.
 local function handOn(free, limit, cluster, mine)
   while free > 0 do
     local entry = members('(0', '+inf', 'LIMIT', 0, 1)[1]
@@ -123,28 +120,28 @@ local function handOn(free, limit, cluster, mine)
       break
     end
     local ttl, polls, process, token = parse(entry)
-    local heard = 0
+    local listeners = 0
     if token then
       local fence = mint()
       if not fence then
-        break -- the next acquire says what is wrong with the register
+        break -- the next acquire reports the error
       end
       if polls == '' then
-        heard = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' '
+        listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' '
           .. #entry .. ' ' .. entry .. permits)
-        if type(heard) == 'table' then
+        if type(listeners) == 'table' then
           return free, true
         end
       end
     end
-    if token and (heard > 0 or cluster or polls ~= '') then
+    if token and (listeners > 0 or cluster or polls ~= '') then
       if hold(token, tonumber(ttl), free == limit and limit) then
         free = free - 1
       end
       call('ZADD', queue, 0, entry)
       call('PEXPIRE', queue, queueMemory)
     else
-      forget(process or '') -- nobody hears it
+      forget(process or '') -- it does not listen
     end
   end
   return free, false

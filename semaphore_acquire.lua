@@ -1,18 +1,18 @@
--- Takes a permit for a token, or says who has one and keeps a place in the queue for the token. Free permits go to
--- those who queue before. Sent again it grants again, with a new fence, and keeps the place.
+-- Acquires a permit for a token. Free permits go to earlier waiters first. If none is left, it returns a holder and can
+-- queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
--- KEYS    as semaphore.lua has them
+-- KEYS    as in semaphore.lua
 -- ARGV[1] token
--- ARGV[2] TTL, ms
+-- ARGV[2] TTL in ms
 -- ARGV[3] limit
--- ARGV[4] "cluster" where the answer of PUBLISH does not tell whether the process is there; else empty
--- ARGV[5] the entry to queue; absent: no place is asked for
--- ARGV[6] set where the entry should be in the queue already
+-- ARGV[4] "cluster" if the reply to PUBLISH does not say whether the process listens; else empty
+-- ARGV[5] the entry to queue; absent: none
+-- ARGV[6] set if the entry should already be in the queue
 --
--- Granted: the fence as an integer, negative where the token had a permit already.
--- Refused: {what is left in ms of the lease that ends first; its holder}, and with an entry also 1 if the entry is
--- new; 1 if it is the first; TIME's seconds; TIME's µs; the tokens that the entry's process was handed permits for.
--- Refused since others hold permits under another limit: the error "LIMIT <theirs>".
+-- Granted: the fence as an integer, negative if the token already held a permit.
+-- Refused: {what is left in ms of the lease that ends first; its holder}. With an entry also: 1 if the entry is new;
+-- 1 if it is the first; seconds and µs of TIME; the tokens of the entry's process that were handed permits.
+-- Refused because the holders have another limit: the error "LIMIT <their limit>".
 
 local token, ttl, entry = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 local limit, held = look()
@@ -40,8 +40,7 @@ if not had and free <= 0 then
   if keeps then
     first = call('ZCOUNT', queue, '(0', '(' .. place) == 0
   else
-    -- The last place is the highest score + 1, not the time: a clock that was set back would let newcomers
-    -- overtake.
+    -- A new score is the highest + 1 and not the time, since a clock may be set back.
     local last = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0'
     fresh = call('ZADD', queue, place and 'CH' or 'NX', last + 1, entry)
     first = fresh == 1 and last == '0'

@@ -1,11 +1,11 @@
--- Makes a permit last longer, if the token still holds it. It never shortens a lease, but where it is told to.
+-- Extends a permit if the token still holds it. It does not shorten a lease unless ARGV[3] is set.
 --
--- KEYS    as semaphore.lua has them; the last two are absent to renew
+-- KEYS    as in semaphore.lua; to renew, only the first
 -- ARGV[1] token
--- ARGV[2] TTL, ms
--- ARGV[3] set: the permit lasts for the TTL and no longer
+-- ARGV[2] TTL in ms
+-- ARGV[3] set: the permit lasts for exactly the TTL
 --
--- 0: the token has none. Else it lasts for the TTL or longer: the new fence to adopt, 1 to renew.
+-- Returns 0 if the token holds none. Otherwise the new fence to adopt, or 1 to renew.
 
 local token, ttl = ARGV[1], tonumber(ARGV[2])
 local ends = call('ZSCORE', permits, token)

@@ -1,15 +1,14 @@
--- Compare and delete: gives the permit of a token back, if it has one, and hands all that are free to those who have
--- waited longest.
+-- Releases the permit of a token, if it holds one, and grants all free permits to the longest waiters.
 --
--- KEYS    as semaphore.lua has them
--- ARGV[1] token; empty to release nothing
+-- KEYS    as in semaphore.lua
+-- ARGV[1] token; empty: release nothing
 -- ARGV[2] limit
--- ARGV[3] "cluster" where the answer of PUBLISH does not tell whether the process is there; else empty
--- ARGV[4] the entry of the token, to take it out of the queue; absent or empty: it has none
--- ARGV[5] "handed": release only what was handed to that entry and nobody else has acquired by the token since
+-- ARGV[3] "cluster" if the reply to PUBLISH does not say whether the process listens; else empty
+-- ARGV[4] the entry of the token, to remove it from the queue; absent or empty: it has none
+-- ARGV[5] "handed": release only a permit that was handed to this entry and not acquired by the token since
 --
--- 1: released. 0: the token had no permit. -1: released, but whoever is next could not be told, since PUBLISH is
--- forbidden.
+-- Returns 1 if the permit was released, 0 if the token held none. Returns -1 if it was released but PUBLISH is
+-- forbidden, so that no waiter got it.
 
 local token, entry = ARGV[1], ARGV[4] or ''
 if entry ~= '' then
@@ -24,7 +23,7 @@ if token == '' then
   return 0
 end
 
-look() -- an expired permit was lost
+look() -- an expired permit cannot be released
 local released = call('ZREM', permits, token)
 local limit, held = look()
 limit = limit or tonumber(ARGV[2])

@@ -11,20 +11,20 @@ import (
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:
 //
-//	acquire  SET key token NX PX ttl, in a script that mints a fence
+//	acquire  SET key token NX PX ttl, in a script that issues a fence
 //	release  DEL key, if it still holds the token
 //
-// This is the pattern that the documentation of SET describes. It excludes as long as that Redis
-// neither forgets nor fails over; [Lock.Fence] tells a resource which of two grants is the newer.
+// This is the pattern that the documentation of SET describes. It excludes other owners as long as that Redis
+// neither loses data nor fails over. [Lock.Fence] lets a resource reject the older of two owners.
 //
-// All fences come from one key, redlatch:fence behind the prefix of [WithKeyPrefix], which cannot be locked. So
-// a plain client must reach one server for all keys. Behind a proxy that shards keys, use a client of Redis
-// Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for each hash tag: let all
-// processes that lock a key use the same kind of client.
+// All fences come from one key, redlatch:fence behind the prefix of [WithKeyPrefix]. That key cannot be locked. A
+// plain client must therefore reach one server for all keys. Behind a proxy that shards keys, use a client of Redis
+// Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for each hash tag, so use the
+// same kind of client in all processes that lock a key.
 //
-// client may be of any kind. Its retries and timeouts need no care: every command is bounded by
-// [WithOpTimeout]. Commands of many callers share a connection of a *[redis.Client] as pipelines, so such a
-// client is the fastest. opts are the Locker's defaults.
+// client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. A
+// *[redis.Client] is the fastest, since commands of concurrent callers share its connections as pipelines. opts are
+// the defaults of the Locker.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
@@ -37,7 +37,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	s := &setNXPX{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client), scripts: lockScripts}
 	s.channel = newSubscription(client)
-	s.channel.impossible = s.kind == ring // its channels and its keys are on different nodes
+	s.channel.impossible = s.kind == ring // a Ring keeps channels and keys on different nodes
 	s.settings = []any{""}
 	if s.kind == cluster {
 		s.settings[0] = "cluster"
@@ -45,14 +45,13 @@ func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	return s
 }
 
-// setNXPX keeps locks on one node.
 type setNXPX struct {
 	node       *node.Node
 	confirming *node.Node // for commands that wait for replicas
 	kind       kind
 	channel    *subscription
 	scripts    scripts
-	settings   []any // what the script that releases is told besides
+	settings   []any // further arguments of the release script
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
@@ -85,7 +84,7 @@ func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	return s.take(ctx, p, acquireCall(s.scripts.acquire, p))
 }
 
-// take acquires the lock by c.
+// take acquires the lock by the call c.
 func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acquireReply, error) {
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r, err := s.confirmed(ctx, c, p.place, p.replicas, p.replicaTimeout)
@@ -96,9 +95,9 @@ func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acq
 	return got, err
 }
 
-// late does with an acquire that landed late what its state says: the lock is released, or handed on. With a
-// token that the caller chose, only the place in the queue is given up, and what was handed to it: the lock may
-// be one of before.
+// late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released
+// or handed on. A key with a token that the caller chose may have been held before. Then only the place in the
+// queue and a lock handed to it are given up.
 func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 	if p.callerToken && p.entry == "" {
 		return
@@ -115,7 +114,7 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 	})
 }
 
-// errQueued says that an acquire was refused and has left a place in the queue.
+// errQueued is the outcome of an acquire that was refused but has left an entry in the queue.
 var errQueued = errors.New("queued")
 
 func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
@@ -144,7 +143,7 @@ func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, e
 	return false, err
 }
 
-// passOnCall releases the lock to the next waiter, or deletes it.
+// passOnCall hands the lock to the next waiter, or deletes it.
 func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
 	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
 	c.Append(s.settings...)
@@ -159,7 +158,7 @@ func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
 	return p.persist(c, p.callerToken && !p.onlyHanded)
 }
 
-var errNoPublish = errors.New("a waiter could not be told of its turn: PUBLISH is forbidden")
+var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
 func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {
 	return readInspect(s.node.Do(ctx, inspectCall(s.scripts.inspect, t)))

@@ -15,16 +15,16 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// A handover is what release.lua tells the process of the waiter that it handed a lock to.
+// A handover is the message of release.lua to the process of the waiter that was handed a lock.
 type handover struct {
 	key   string
-	entry string        // the waiter's place in the queue
+	entry string        // of the waiter in the queue
 	ttl   time.Duration // how long Redis keeps the key for it
 	fence uint64
-	at    time.Duration // what the clock of Redis showed
+	at    time.Duration // the time of the clock of Redis
 }
 
-// parseHandover reads what release.lua publishes. Whatever else was published is not ok.
+// parseHandover reads a message of release.lua. ok is false for any other message.
 func parseHandover(message string) (h handover, ok bool) {
 	fields := strings.SplitN(message, " ", 5)
 	if len(fields) != 5 {
@@ -54,34 +54,34 @@ func parseHandover(message string) (h handover, ok bool) {
 }
 
 const (
-	// pingEvery is how long a subscription may be silent before it is asked for a sign of life,
-	// and then until it is replaced: go-redis does not notice one that nothing comes through. One
-	// that nobody used for so long is closed.
+	// pingEvery is how long a subscription may be silent before a PING, and how long the reply may take before the
+	// connection is replaced: go-redis does not notice a dead connection. A subscription without users is closed
+	// after that time.
 	pingEvery = 3 * time.Second
 
-	// reconnectPause is what passes after a failure of the subscription.
+	// reconnectPause is the pause after a failure of the subscription.
 	reconnectPause = 50 * time.Millisecond
 )
 
-// A subscription is the one channel on which a Locker's process is handed locks. It is opened when
-// the first waiter comes, and closed a few seconds after the last one left.
+// A subscription is the channel on which the process of a Locker is handed locks. It is opened for the first
+// waiter, and closed a few seconds after the last one has left.
 type subscription struct {
 	client     redis.UniversalClient
 	channel    string
-	impossible bool // the client cannot have one: waiters poll
+	impossible bool // the client cannot subscribe, so waiters poll
 
-	// Set before the first use. They are called by the one goroutine of the subscription.
+	// Set before the first use. The goroutine of the subscription calls them; degraded also runs in Unlock.
 	deliver  func(handover) // a lock was handed to this process
-	changed  func()         // Redis listens, or no longer does; what was published before may be lost
-	degraded func(error)    // waiting has to do without
+	changed  func()         // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
+	degraded func(error)    // Redis refuses SUBSCRIBE or PUBLISH
 
 	mu             sync.Mutex // guards the fields below
 	users          int
-	used           bool // since the last silence
+	used           bool // since the last call of stop
 	running        bool
-	ready          chan struct{} // closed while the subscription stands
-	refused        error         // why it cannot be had, as Redis said last; nil: it can, as far as is known
-	publishRefused error         // why it is of no use: what is published does not come; nil likewise
+	ready          chan struct{} // closed while SUBSCRIBE is confirmed
+	refused        error         // the answer to SUBSCRIBE; nil: it is not known to be refused
+	publishRefused error         // the answer to PUBLISH; nil likewise
 	current        *redis.PubSub // nil: none is open
 }
 
@@ -89,8 +89,8 @@ func newSubscription(client redis.UniversalClient) *subscription {
 	return &subscription{client: client, channel: "redlatch:" + uuid.NewString(), ready: make(chan struct{})}
 }
 
-// join opens the subscription unless it is open. leave must follow. ready is closed once Redis
-// listens.
+// join opens the subscription unless it is open. The caller must leave. ready is closed once SUBSCRIBE is
+// confirmed.
 func (s *subscription) join() (ready <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *subscription) join() (ready <-chan struct{}) {
 	s.used = true
 	if !s.running && !s.impossible {
 		s.running = true
-		go s.run() // ends a while after the last user left
+		go s.run() // ends seconds after the last user has left
 	}
 	return s.ready
 }
@@ -109,7 +109,7 @@ func (s *subscription) leave() {
 	s.users--
 }
 
-// isReady reports whether Redis listens and can tell this process of its turn.
+// isReady reports whether handovers reach this process.
 func (s *subscription) isReady() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,14 +121,14 @@ func (s *subscription) isReady() bool {
 	}
 }
 
-// isDegraded reports whether waiters have to do without.
+// isDegraded reports whether waiters must poll.
 func (s *subscription) isDegraded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.impossible || s.refused != nil || s.publishRefused != nil
 }
 
-// degrade notes at why that waiters have to do without, and says so once.
+// degrade sets *why, which is refused or publishRefused, to err. It calls degraded if that was nil.
 func (s *subscription) degrade(why *error, err error) {
 	s.mu.Lock()
 	first := *why == nil
@@ -139,23 +139,23 @@ func (s *subscription) degrade(why *error, err error) {
 	}
 }
 
-// run receives until nobody uses the subscription. It alone touches the connection.
+// run receives until the subscription has no users. Only run and replace touch the connection.
 func (s *subscription) run() {
 	ctx := context.Background()
 	ps := s.open(ctx)
-	asked := false // for a sign of life
+	pinged := false
 	for {
 		message, err := ps.ReceiveTimeout(ctx, pingEvery)
 		var timeout net.Error
 		switch {
 		case err == nil:
-			asked = false
+			pinged = false
 			s.received(message)
 		case errors.As(err, &timeout) && timeout.Timeout() && s.stop():
 			_ = ps.Close()
 			return
-		case errors.As(err, &timeout) && timeout.Timeout() && !asked:
-			asked = ps.Ping(ctx) == nil
+		case errors.As(err, &timeout) && timeout.Timeout() && !pinged:
+			pinged = ps.Ping(ctx) == nil
 		default:
 			if s.markDown() {
 				s.changed()
@@ -170,12 +170,12 @@ func (s *subscription) run() {
 				return
 			}
 			<-time.After(pause)
-			ps, asked = s.open(ctx), false
+			ps, pinged = s.open(ctx), false
 		}
 	}
 }
 
-// open subscribes anew.
+// open sends SUBSCRIBE on a new connection.
 func (s *subscription) open(ctx context.Context) *redis.PubSub {
 	ps := s.client.Subscribe(ctx, s.channel)
 	s.mu.Lock()
@@ -184,7 +184,7 @@ func (s *subscription) open(ctx context.Context) *redis.PubSub {
 	return ps
 }
 
-// replace has run open another connection, since what was published did not come through this one.
+// replace closes the connection, since messages were lost on it, so that run opens another one.
 func (s *subscription) replace() {
 	s.mu.Lock()
 	ps := s.current
@@ -195,7 +195,7 @@ func (s *subscription) replace() {
 	}
 }
 
-// received passes on what came through the subscription.
+// received handles a message of the connection.
 func (s *subscription) received(message any) {
 	switch message := message.(type) {
 	case *redis.Subscription:
@@ -215,7 +215,7 @@ func (s *subscription) received(message any) {
 	}
 }
 
-// markDown notes that the subscription does not stand any more, and reports whether it did.
+// markDown notes that the connection broke. It reports whether SUBSCRIBE was confirmed before.
 func (s *subscription) markDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +228,7 @@ func (s *subscription) markDown() bool {
 	}
 }
 
-// stop ends the subscription if nobody has used it since it was last asked to, and reports whether
-// it did.
+// stop ends the subscription if nobody has used it since the last call of stop. It reports whether it did.
 func (s *subscription) stop() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

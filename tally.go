@@ -9,14 +9,14 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// An outcome is what a node's answer counts as.
+// An outcome is the kind of a node's answer.
 type outcome int
 
 const (
 	yes           outcome = iota // done
 	heldByAnother                // another owner has the key
 	notHeld                      // the token does not hold the key
-	noAnswer                     // nothing that tells
+	noAnswer                     // any other error
 )
 
 func outcomeOf(err error) outcome {
@@ -31,7 +31,7 @@ func outcomeOf(err error) outcome {
 	return noAnswer
 }
 
-// An answer is what one node said. It counts once it is there.
+// An answer of one node. value and err are valid if there is set.
 type answer[T any] struct {
 	there bool
 	value T
@@ -40,12 +40,12 @@ type answer[T any] struct {
 
 func (a *answer[T]) done() bool { return a.there && a.err == nil }
 
-// A tally counts the answers of all nodes to one question.
+// A tally counts the answers of all nodes to one operation.
 type tally[T any] struct {
 	op      string
 	key     string
 	names   []string // of the nodes
-	told    func(node string, err error)
+	report  func(node string, err error)
 	quorum  int
 	read    func(i int, r node.Reply) (T, error)
 	calls   []*node.Call // by node
@@ -54,11 +54,11 @@ type tally[T any] struct {
 	counts  [4]int      // by outcome
 }
 
-// ask puts a question to all nodes at once: call makes that for a node, and read its answer. What is asked
-// about one key reaches a node in order.
+// ask sends an operation to all nodes at once. call makes the call for a node, and read reads its reply. Calls for
+// one key reach a node in order.
 func ask[T any](ctx context.Context, r *redlock, op, key string, call func(i int) *node.Call, read func(i int, r node.Reply) (T, error)) *tally[T] {
 	t := &tally[T]{
-		op: op, key: key, names: r.names, told: r.told, quorum: r.quorum, read: read,
+		op: op, key: key, names: r.names, report: r.report, quorum: r.quorum, read: read,
 		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
 		reports: make(chan *node.Call, len(r.nodes)),
 	}
@@ -71,7 +71,7 @@ func ask[T any](ctx context.Context, r *redlock, op, key string, call func(i int
 	return t
 }
 
-// collect takes answers until decided, all are there, or ctx ends. decided sees every answer.
+// collect receives answers until decided reports true, all are there, or ctx ends.
 func (t *tally[T]) collect(ctx context.Context, decided func() bool) {
 	for !decided() && t.pending() > 0 {
 		select {
@@ -83,15 +83,15 @@ func (t *tally[T]) collect(ctx context.Context, decided func() bool) {
 	}
 }
 
-// take counts the answer of a call.
+// take counts the reply to a call.
 func (t *tally[T]) take(c *node.Call) outcome {
 	a := &t.answers[c.Index]
 	a.there = true
 	a.value, a.err = t.read(c.Index, c.Reply())
 	o := outcomeOf(a.err)
 	t.counts[o]++
-	if o == noAnswer && node.Answered(a.err) { // of the others the node has told
-		t.told(t.names[c.Index], a.err)
+	if o == noAnswer && node.Answered(a.err) { // the node has reported other failures
+		t.report(t.names[c.Index], a.err)
 	}
 	return o
 }
@@ -104,22 +104,22 @@ func (t *tally[T]) pending() int {
 	return len(t.answers) - t.counts[yes] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
 }
 
-// certainly reports whether no quorum can be done any more and it is certain why: so many nodes
-// said no that the answer is no, or so many failed that nobody can tell.
+// certainly reports whether no quorum can be successful any more, and whether it is certain why: either enough
+// nodes answered no to refuse the operation, or so many failed that the answer stays unknown.
 func (t *tally[T]) certainly(no outcome) bool {
-	most := len(t.answers) - t.quorum // so many may be missing
+	most := len(t.answers) - t.quorum // how many nodes may fail
 	if t.counts[yes]+t.pending() >= t.quorum {
 		return false
 	}
 	if no == heldByAnother {
-		// An answer is granted or held: a quorum of answers tells.
+		// A node has either granted or refused, so a quorum of answers decides.
 		return t.counts[yes]+t.counts[heldByAnother] >= t.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
 	}
 	return t.counts[no] > most || t.counts[no]+t.pending() <= most
 }
 
-// refusedBesideSilence reports whether a quorum has answered an acquire, and some of it for another owner, while
-// the nodes that are left were silent when they were last asked.
+// refusedBesideSilence reports whether a quorum has answered an acquire, at least one node for another owner, and
+// all nodes without an answer were silent at their last call.
 func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
 	if t.counts[heldByAnother] == 0 || t.counts[yes]+t.counts[heldByAnother] < t.quorum {
 		return false
@@ -132,7 +132,7 @@ func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
 	return true
 }
 
-// fail returns the error that says what each node answered.
+// fail returns a QuorumError that matches err and has the answer of each node.
 func (t *tally[T]) fail(err error) error {
 	e := &QuorumError{Op: t.op, Key: t.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), names: t.names, err: err}
 	for i := range t.answers {
@@ -145,8 +145,8 @@ func (t *tally[T]) fail(err error) error {
 
 var errNotWaitedFor = errors.New("not waited for")
 
-// soonest returns when a quorum of the nodes can be free at the earliest, as far as their answers
-// tell; 0 when they do not, or when it can be at once.
+// soonest returns when a quorum of the nodes can be free at the earliest; 0 if that is unknown, or if it can be
+// now.
 func soonest(t *tally[acquireReply]) time.Duration {
 	var free []time.Duration
 	for i := range t.answers {
@@ -164,7 +164,7 @@ func soonest(t *tally[acquireReply]) time.Duration {
 	return free[t.quorum-1]
 }
 
-// holderIn returns the first holder that a node named, or nothing.
+// holderIn returns the first holder that a node named, or "".
 func holderIn(t *tally[acquireReply]) string {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.there && a.value.holder != "" {

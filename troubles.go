@@ -8,34 +8,34 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// troubleEvery is how often Hooks.Trouble hears of one cause.
+// troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
 const troubleEvery = time.Second
 
-// troubles tells Hooks.Trouble what a Locker rides out, at most once in troubleEvery for one cause on one node.
+// troubles limits the calls of Hooks.Trouble: one in troubleEvery for each cause and node.
 type troubles struct {
-	mu   sync.Mutex // guards the fields below
-	told map[cause]time.Time
+	mu       sync.Mutex // guards the fields below
+	reported map[cause]time.Time
 }
 
 type cause struct{ node, kind string }
 
-// due reports whether it is time to tell of a cause.
+// due reports whether a cause is to be reported now.
 func (t *troubles) due(c cause) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if last, ok := t.told[c]; ok && now.Sub(last) < troubleEvery {
+	if last, ok := t.reported[c]; ok && now.Sub(last) < troubleEvery {
 		return false
 	}
-	if t.told == nil {
-		t.told = make(map[cause]time.Time)
+	if t.reported == nil {
+		t.reported = make(map[cause]time.Time)
 	}
-	t.told[c] = now
+	t.reported[c] = now
 	return true
 }
 
-// met tells of an attempt of a waiter that failed for err, if that is news.
-func (e *engine) met(r *request, err error) {
+// reportTrouble calls Hooks.Trouble for a failed attempt of a waiter, if it is due.
+func (e *engine) reportTrouble(r *request, err error) {
 	c := cause{kind: kindOfTrouble(err)}
 	if hook := r.cfg.hooks.Trouble; hook != nil && e.troubles.due(c) {
 		event := r.event(e, r.cfg.token, 0)
@@ -44,7 +44,7 @@ func (e *engine) met(r *request, err error) {
 	}
 }
 
-// kindOfTrouble returns Event.Cause.
+// kindOfTrouble returns Event.Cause for err.
 func kindOfTrouble(err error) string {
 	switch {
 	case errors.Is(err, ErrNoQuorum):
@@ -57,8 +57,8 @@ func kindOfTrouble(err error) string {
 	return node.Cause(err)
 }
 
-// metOn tells of a node that failed for err, if that is news. It does not wait for the hook.
-func (e *engine) metOn(name string, err error) {
+// reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the hook.
+func (e *engine) reportNode(name string, err error) {
 	c := cause{node: name, kind: node.Cause(err)}
 	if hook := e.cfg.hooks.Trouble; hook != nil && e.troubles.due(c) {
 		go hook(Event{Strategy: e.strategy.name(), Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook

@@ -10,9 +10,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// poll takes the key's turn in this process and then looks until the lock is granted or ctx is
-// done. No error that waiting can fix ends it: Redis may restart meanwhile. refusal is what the
-// first attempt was told.
+// poll waits for the turn of the key in this process and then polls until the lock is granted. It retries through
+// all errors except permanent ones. refusal is the reply to the first attempt.
 func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
 	if !e.turns.take(ctx, r.place.key) {
 		return nil, &gaveUp{node.CtxError(ctx), r.last}
@@ -24,8 +23,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 			return nil, &gaveUp{node.CtxError(ctx), r.last}
 		}
 		asked := e.now()
-		// Every attempt has a token of its own: what an earlier one left is given back by its token
-		// at any time.
+		// Every attempt has its own token, so that the late release of one cannot end the next.
 		lock, g, err := e.once(ctx, r)
 		switch {
 		case err == nil:
@@ -35,7 +33,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 		case permanent(err):
 			return nil, err
 		case !errors.Is(err, ErrNotAcquired):
-			e.met(r, err)
+			e.reportTrouble(r, err)
 		}
 		r.last, refusal = err, g
 	}
@@ -47,8 +45,8 @@ const (
 	longestPause  = 128 * time.Millisecond
 )
 
-// pause returns how long to wait after the attempt-th attempt. Where the holder's lease has held
-// left, it is looked at as soon as it can have ended.
+// pause returns how long to wait after the attempt-th attempt. held is what is left of the holder's lease; the
+// pause ends when it does.
 func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
 	var d time.Duration
 	if cfg.backoff != nil {
@@ -63,8 +61,8 @@ func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
 	return d
 }
 
-// A pace is how often one waiter polls. Who has seen the key change hands more often asks sooner, so that
-// everybody is served in the end, while a key that stays with one holder is asked about ever less often:
+// A pace is how often one waiter polls. A waiter that has seen the key change hands more often polls sooner, so
+// that everybody is served in the end. While a key stays with one holder, the pauses grow:
 //
 //	longest pause = longestPause / (1 + changes/4) · 2^(looks at this holder / 16), at most longestPause
 type pace struct {
@@ -72,8 +70,8 @@ type pace struct {
 	changes, looks int
 }
 
-// pause returns how long to wait after an attempt that was refused so. A WithBackoff of the caller's decides
-// alone. So does the default where waiters can queue: those that do not are there for clients that poll too.
+// pause returns how long to wait after refusal. If the caller set WithBackoff, that alone decides. So does the
+// default for waiters that could queue: they poll because clients of other libraries do.
 func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration {
 	p.looks++
 	if refusal.holder != "" && refusal.holder != p.holder {
@@ -94,34 +92,33 @@ func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration 
 	return min(d, most/2+rand.N(most/2))
 }
 
-// yield has the waiters of other processes go first where this one has just released the key and they want it:
-// they ask at intervals, and would never find it free. It reports whether ctx let it.
+// yield pauses if this process has just released the key and others want it. They poll, and would never find it
+// free otherwise. It reports false if ctx ended.
 func (e *engine) yield(ctx context.Context, r *request) bool {
 	if r.cfg.backoff != nil || !e.turns.justServed(r.place.key) {
 		return true
 	}
 	d := longestPause/2 + rand.N(longestPause/2)
 	if end, ok := ctx.Deadline(); ok {
-		d = min(d, time.Until(end)/4) // its own patience is not spent on others
+		d = min(d, time.Until(end)/4) // leave time for its own attempts
 	}
 	return sleep(ctx, d)
 }
 
-// turns lets the goroutines of a process that wait for one key look at Redis one after the other,
-// in the order in which they came.
+// turns lets the goroutines of a process that wait for one key poll one at a time, in the order in which they came.
 type turns struct {
 	mu     sync.Mutex // guards the fields below
 	keys   map[string]*turn
-	served map[string]bool // keys that others wanted, and that were released within longestPause
+	served map[string]bool // keys that others want, released within the last longestPause
 }
 
-// turn belongs to one key while somebody has it or waits for it.
+// A turn exists while somebody has it or waits for it.
 type turn struct {
 	taken chan struct{} // holds one value while somebody has the turn; its senders queue in order
 	users int
 }
 
-// take waits for the key's turn and reports whether it came before ctx ended. It must be given
+// take waits for the turn of the key. It reports false if ctx ended first. Otherwise the caller must give the turn
 // back.
 func (t *turns) take(ctx context.Context, key string) bool {
 	t.mu.Lock()
@@ -144,7 +141,7 @@ func (t *turns) take(ctx context.Context, key string) bool {
 	}
 }
 
-// give passes the turn on.
+// give passes the turn to the next goroutine.
 func (t *turns) give(key string) {
 	t.mu.Lock()
 	mine := t.keys[key]
@@ -153,7 +150,7 @@ func (t *turns) give(key string) {
 	t.leave(key, mine)
 }
 
-// leave forgets a key that nobody uses any more.
+// leave removes a turn that nobody uses any more.
 func (t *turns) leave(key string, mine *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,7 +159,7 @@ func (t *turns) leave(key string, mine *turn) {
 	}
 }
 
-// released notes that a lock was released that others want.
+// released notes that a key was released that others want.
 func (t *turns) released(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,14 +176,14 @@ func (t *turns) released(key string) {
 	}
 }
 
-// justServed reports whether that was so a moment ago.
+// justServed reports whether released was called for the key within the last longestPause.
 func (t *turns) justServed(key string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.served[key]
 }
 
-// sleep waits for d and reports whether ctx let it.
+// sleep waits for d. It reports false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -9,176 +9,174 @@ import (
 	"time"
 )
 
-// messageDelay is how long a message may take to reach a waiter that is said to have the lock.
+// messageDelay is how long to wait for the message about a lock that a look found to be handed over.
 const messageDelay = 100 * time.Millisecond
 
-// A waiter is one Lock call that waits to be handed its lock.
+// A waiter is one Lock call in the queue.
 type waiter struct {
 	key, token string
 	entry      string        // its place in the queue
-	handed     chan delivery // has room for one
-	wake       chan struct{} // has room for one: look at lookAt, or at being the first, again
+	handed     chan delivery // buffers one
+	wake       chan struct{} // buffers one: lookAt has changed, or the waiter is now the first
 
 	// Guarded by waitlist.mu.
 	queued bool
-	lookAt time.Time // when to look, whoever is the first; zero: no need
-	under  string    // who held the key when nobody was before w; empty: somebody was
-	polls  int       // looks at the intervals of WithBackoff; 0: there is no need
+	lookAt time.Time // when to look, even if it is not the first; zero: unset
+	seen   string    // the holder at its last look as the first of the queue; empty: it was not the first
+	polls  int       // looks at the intervals of WithBackoff; 0: it does not poll
 }
 
-// delivery is a handover with the moment of its arrival.
+// delivery is a handover and its time of arrival.
 type delivery struct {
 	handover
 	arrived instant
 }
 
-// A keyQueue is where the waiters for one key sit, in the order in which they came.
+// A keyQueue has the waiters of this process for one key, in the order in which they came.
 type keyQueue struct {
 	waiters []*waiter
-	asked   instant       // when the newest command was sent that Redis told the time
-	told    time.Duration // the time it told; 0: none yet
-	looked  time.Time     // when somebody last heard of the key
-	ends    time.Time     // when to look for a lease of the holder that has ended; zero: unknown
-	holder  string        // who had the key at the last look
-	still   int           // looks in a row at which it had
-	last    error         // what the last look of any of them met with
+	asked   instant       // when the newest command that returned the time of Redis was sent
+	redis   time.Duration // the time that it returned; 0: none yet
+	looked  time.Time     // the last look or message
+	ends    time.Time     // when the holder's lease may have ended; zero: unknown
+	holder  string        // at the last look
+	same    int           // looks in a row with this holder
+	last    error         // of the last look of any waiter
 }
 
-// A waitlist is where all waiters of one Locker sit.
+// A waitlist has all waiters of one Locker.
 type waitlist struct {
 	engine       *engine
 	subscription *subscription
 
 	departed departures
 
-	mu      sync.Mutex // guards the fields below, and what is in them
+	mu      sync.Mutex // guards the fields below and their contents
 	keys    map[string]*keyQueue
-	missing string        // the entry of a waiter that has found its lock before the message came
-	numbers *rand.ChaCha8 // of places: nobody can guess them, and they cost no system call
+	missing string        // the entry of a waiter that found its lock before the message came
+	numbers *rand.ChaCha8 // of entries: hard to guess, and without system calls
 }
 
 func newWaitlist(e *engine, s *subscription) *waitlist {
 	var seed [32]byte
 	_, _ = crand.Read(seed[:]) // it never fails
-	b := &waitlist{engine: e, subscription: s, keys: make(map[string]*keyQueue), numbers: rand.NewChaCha8(seed)}
-	s.deliver = b.deliver
-	s.changed = b.look
+	l := &waitlist{engine: e, subscription: s, keys: make(map[string]*keyQueue), numbers: rand.NewChaCha8(seed)}
+	s.deliver = l.deliver
+	s.changed = l.look
 	s.degraded = func(err error) {
 		if hook := e.cfg.hooks.Degraded; hook != nil {
 			hook(Event{Strategy: e.strategy.name(), Err: err})
 		}
 	}
-	return b
+	return l
 }
 
-// enter seats a waiter, who must leave. asked is a moment before anything is sent for it. polls says that
-// its process cannot be told of its turn.
-func (b *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
+// enter adds a waiter, which must leave. asked is a moment before its first command. polls says that its process
+// gets no messages.
+func (l *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
 	w := &waiter{key: p.key, token: p.token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1)}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	w.entry = entry(p.ttl, polls, b.subscription.channel, b.numbers.Uint64(), p.token)
-	in := b.keys[w.key]
-	if in == nil {
-		in = &keyQueue{asked: asked, looked: time.Now()}
-		b.keys[w.key] = in
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.entry = entry(p.ttl, polls, l.subscription.channel, l.numbers.Uint64(), p.token)
+	q := l.keys[w.key]
+	if q == nil {
+		q = &keyQueue{asked: asked, looked: time.Now()}
+		l.keys[w.key] = q
 	}
-	in.waiters = append(in.waiters, w)
+	q.waiters = append(q.waiters, w)
 	return w
 }
 
-// leave takes w out of its room, and has the next one look from now on. Nothing is delivered to w
-// any more.
-func (b *waitlist) leave(w *waiter) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	in := b.keys[w.key]
-	i := slices.Index(in.waiters, w)
-	in.waiters = slices.Delete(in.waiters, i, i+1)
+// leave removes w and wakes the next waiter if w was the first. Nothing is delivered to w afterwards.
+func (l *waitlist) leave(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.keys[w.key]
+	i := slices.Index(q.waiters, w)
+	q.waiters = slices.Delete(q.waiters, i, i+1)
 	switch {
-	case len(in.waiters) == 0:
-		delete(b.keys, w.key)
+	case len(q.waiters) == 0:
+		delete(l.keys, w.key)
 	case i == 0:
-		in.waiters[0].wakeUp()
+		q.waiters[0].wakeUp()
 	}
 }
 
-// wakeUp has w think again about when to look.
+// wakeUp has w compute again when to look.
 func (w *waiter) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is about to anyway
+	default: // it is already woken
 	}
 }
 
-// deliver gives a lock to the waiter it was handed to. One that nobody waits for any more is given back
-// where the waiter that gave up could not say so.
-func (b *waitlist) deliver(h handover) {
-	arrived := b.engine.now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if h.entry == b.missing {
-		b.missing = ""
+// deliver passes a lock to the waiter that it was handed to. If that waiter has given up, the lock is given back.
+func (l *waitlist) deliver(h handover) {
+	arrived := l.engine.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.entry == l.missing {
+		l.missing = ""
 	}
-	if a := b.departed.take(h.entry); a != nil {
+	if a := l.departed.take(h.entry); a != nil {
 		go a.leaveQueue(context.Background(), h.entry) // ends with its release
 		return
 	}
-	in := b.keys[h.key]
-	if in == nil {
+	q := l.keys[h.key]
+	if q == nil {
 		return
 	}
-	for _, w := range in.waiters {
+	for _, w := range q.waiters {
 		if w.entry == h.entry {
-			in.looked, in.ends, in.still = time.Now(), time.Time{}, 0
+			q.looked, q.ends, q.same = time.Now(), time.Time{}, 0
 			select {
 			case w.handed <- delivery{h, arrived}:
-			default: // it has one, and looks if that is of no use
+			default: // it has one, and looks again if that has expired
 			}
 			return
 		}
 	}
 }
 
-// missed notes that w has found, by a look, a lock that was handed to it. Unless the message comes soon, the
-// subscription is one that nothing comes through.
-func (b *waitlist) missed(w *waiter) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !w.queued || len(w.handed) > 0 { // a token that the caller chose had the key before, or the message is there
+// missed notes that a look of w found a lock that was handed to w. Unless the message comes soon, the subscription
+// is replaced.
+func (l *waitlist) missed(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !w.queued || len(w.handed) > 0 { // the token had the key before, or the message has come
 		return
 	}
-	b.missing = w.entry
-	for _, next := range b.keys[w.key].waiters {
-		if next != w { // a semaphore may have several that are handed permits
+	l.missing = w.entry
+	for _, next := range l.keys[w.key].waiters {
+		if next != w { // with a semaphore, others may have been handed permits too
 			next.lookSoon(0)
 			break
 		}
 	}
 	time.AfterFunc(messageDelay, func() {
-		b.mu.Lock()
-		still := b.missing == w.entry
-		b.mu.Unlock()
+		l.mu.Lock()
+		still := l.missing == w.entry
+		l.mu.Unlock()
 		if still {
-			b.subscription.replace()
+			l.subscription.replace()
 		}
 	})
 }
 
-// started returns when a lease began that was handed to a waiter for key.
-func (b *waitlist) started(d delivery, drift float64) instant {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	in := b.keys[d.key]
-	return handedAt(d.arrived, in.asked, in.told, d.at, drift)
+// started returns when the lease of a lock began that was handed over.
+func (l *waitlist) started(d delivery, drift float64) instant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.keys[d.key]
+	return handedAt(d.arrived, q.asked, q.redis, d.at, drift)
 }
 
-// sleep waits until w was handed the lock, or it is time to look. It is not ok when ctx ended.
-func (b *waitlist) sleep(ctx context.Context, w *waiter, every time.Duration) (handed *delivery, ok bool) {
-	var timer *time.Timer // made for the first of a room, or when there is trouble
+// sleep waits until w is handed the lock, or until it is time to look. ok is false if ctx ended.
+func (l *waitlist) sleep(ctx context.Context, w *waiter, every time.Duration) (handed *delivery, ok bool) {
+	var timer *time.Timer // waiters that are not first rarely need one
 	for {
 		var look <-chan time.Time
-		if d, forever := b.due(w, every); !forever {
+		if d, forever := l.due(w, every); !forever {
 			if timer == nil {
 				timer = time.NewTimer(d)
 				defer timer.Stop()

@@ -15,30 +15,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// address is what errors show. It is an IP address, since a name would be looked up.
+// address is shown in errors. It is an IP address, so that no name is looked up.
 var address = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6379}
 
-// errRefused is the error of a connection that a server refuses. It has one layer more than that, which go-redis takes
-// off an error of the handshake.
+// errRefused is the error of a refused connection. The extra layer is one that go-redis removes from errors of the
+// handshake.
 var errRefused = fmt.Errorf("%w", &net.OpError{
 	Op: "dial", Net: address.Network(), Addr: address, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED),
 })
 
-// A network connects a client to the server by pipes: a goroutine that waits for a socket keeps the time of a bubble
-// from passing.
+// A network connects a client to the server by pipes. A goroutine that waits on a socket would stop the clock of a
+// bubble.
 type network struct {
 	server *miniredis.Miniredis
 
 	mu    sync.Mutex // guards the fields below
 	down  bool
-	links map[*link]struct{} // those that work
+	links map[*link]struct{} // those that are not severed
 }
 
 func newNetwork(server *miniredis.Miniredis) *network {
 	return &network{server: server, links: make(map[*link]struct{})}
 }
 
-// newClient returns a client over n.
 func newClient(n *network) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:   address.String(),
@@ -46,8 +45,8 @@ func newClient(n *network) *redis.Client {
 	})
 }
 
-// dial succeeds also while n is down, and the connection is refused at its first use. After dials that failed, go-redis
-// writes logs, and would not dial again for a second after the outage.
+// dial succeeds even while n is down; the connection is refused at its first use. After failed dials go-redis would
+// write logs, and would not dial again until a second after the outage.
 func (n *network) dial() (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -64,7 +63,7 @@ func (n *network) dial() (net.Conn, error) {
 	return c, nil
 }
 
-// cut severs all connections, and those to come until mend.
+// cut severs all connections, including new ones until restore.
 func (n *network) cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -75,7 +74,7 @@ func (n *network) cut() {
 	clear(n.links)
 }
 
-func (n *network) mend() {
+func (n *network) restore() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.down = false
@@ -85,11 +84,10 @@ func (n *network) mend() {
 type link struct {
 	net.Conn
 	network *network
-	severed atomic.Bool
-	asked   atomic.Bool // something was sent since the last answer
+	severed atomic.Bool // for good
+	asked   atomic.Bool // something was sent since the last reply
 }
 
-// sever cuts c for good.
 func (c *link) sever() {
 	c.severed.Store(true)
 	_ = c.Conn.Close()
@@ -126,8 +124,8 @@ func (c *link) SetReadDeadline(t time.Time) error { return c.broken(c.Conn.SetRe
 
 func (c *link) SetWriteDeadline(t time.Time) error { return c.broken(c.Conn.SetWriteDeadline(t)) }
 
-// broken returns the error of an operation that failed with err. Where c was severed before a command was sent, it is
-// known that none was carried out: on a real network the client finds such a connection dead, dials and is refused.
+// broken returns the error of an operation that failed with err. If c was severed before a command was sent, no
+// command was carried out: on a real network the client finds the connection dead, dials again and is refused.
 func (c *link) broken(err error) error {
 	switch {
 	case err == nil, !c.severed.Load():

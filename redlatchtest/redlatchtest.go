@@ -1,7 +1,7 @@
-// Package redlatchtest provides a Locker for the tests of code that locks.
+// Package redlatchtest provides a Locker for tests of code that locks.
 //
-// The Locker works on a Redis inside the test: it needs no server and no network. Its methods play the part of
-// others: somebody else who takes a key, and a network that fails.
+// The Locker works on a Redis inside the test: it needs no server and no network. Its methods simulate another
+// owner that takes a key, and a network that fails.
 //
 //	func TestSecondPaymentIsRefused(t *testing.T) {
 //		locker := redlatchtest.NewLocker(t)
@@ -9,24 +9,24 @@
 //		require.Equal(t, http.StatusConflict, post(handler(locker), "/carts/7/payment"))
 //	}
 //
-// What the code meets with, and how a test brings it about:
+// To simulate an event, call:
 //
 //	another owner has the key         Hold
-//	it waits, and its turn comes      Hold, then Free
-//	it waits, and the owner crashes   Hold, then Expire
-//	its lock is lost                  Steal or Expire
+//	a wait ends with the lock         Hold, then Free
+//	the owner crashes during a wait   Hold, then Expire
+//	the lock of the code is lost      Steal or Expire
 //	Redis cannot be reached           Disconnect
 //	Redis can be reached again        Reconnect
 //
 // # Time
 //
 // Keys expire and locks are renewed by the clock of the test. In a bubble of [testing/synctest] an hour takes no
-// time. Make the Locker in the bubble. It is closed before the bubble ends and leaves nothing running, so the
-// test does not have to sleep at its end. Give what waits for a lock a ctx that ends with the test, such as
+// time. Create the Locker inside the bubble. It is closed before the bubble ends and leaves nothing running, so the
+// test need not sleep at its end. Code that waits for a lock needs a ctx that ends with the test, such as
 // t.Context().
 //
-// Outside of a bubble, give a test that waits for a loss a short TTL by [redlatch.WithTTL]: a holder learns
-// that its lock was taken away at its next renewal, after a third of the TTL.
+// Outside a bubble, set a short TTL with [redlatch.WithTTL] in a test that waits for a loss: a holder notices at
+// its next renewal, after a third of the TTL, that its lock was taken away.
 package redlatchtest
 
 import (
@@ -49,21 +49,21 @@ import (
 )
 
 const (
-	// somebody is the owner of the locks that Hold and Steal take.
+	// somebody is the owner of the locks of Hold and Steal.
 	somebody = "somebody else"
 
 	// theirTTL is the TTL of these locks.
 	theirTTL = 10 * time.Second
 )
 
-// A Locker is a [redlatch.Locker] on a Redis of its own, with methods that do what others do to its locks. Its
+// A Locker is a [redlatch.Locker] on a Redis of its own, with methods that simulate other owners and outages. Its
 // methods may be called from many goroutines.
 //
-// Somebody else is another process. It reaches Redis also while the Locker is disconnected, and its locks have
-// the owner "somebody else" in a [redlatch.HeldError] and in [redlatch.Status]. Keys are named as for Lock,
-// without the prefix of [redlatch.WithKeyPrefix].
+// Another owner stands for another process. It reaches Redis even while the Locker is disconnected, and its name in
+// [redlatch.HeldError] and [redlatch.Status] is "somebody else". Keys are named as for Lock, without the prefix of
+// [redlatch.WithKeyPrefix].
 //
-// A method that cannot do what it says fails the test by Fatalf.
+// A method that fails ends the test by Fatalf.
 type Locker struct {
 	redlatch.Locker
 
@@ -71,9 +71,9 @@ type Locker struct {
 	server  *miniredis.Miniredis
 	network *network
 	client  *redis.Client   // of Locker, over network
-	direct  *redis.Client   // of somebody else
-	other   redlatch.Locker // likewise
-	prefix  string          // of all keys, as Redis sees them
+	direct  *redis.Client   // of the other owner
+	other   redlatch.Locker // of the other owner
+	prefix  string          // of all keys in Redis
 
 	mu     sync.Mutex // guards the field below
 	theirs map[string]*redlatch.Lock
@@ -94,7 +94,7 @@ func NewLocker(tb testing.TB, opts ...redlatch.Option) *Locker {
 		l.prefix, err = l.prefixOf(opts)
 	}
 	if err == nil {
-		// It does not get opts: hooks of the test are not to hear of somebody else.
+		// Without opts, since hooks of the test must not report the other owner.
 		l.other, err = redlatch.NewSetNXPX(l.direct,
 			redlatch.WithKeyPrefix(l.prefix), redlatch.WithOwner(somebody), redlatch.WithTTL(theirTTL))
 	}
@@ -104,8 +104,8 @@ func NewLocker(tb testing.TB, opts ...redlatch.Option) *Locker {
 	return l
 }
 
-// prefixOf returns what opts put before a key. An option does not tell, so a Locker with them asks for a key, and
-// the server looks at what it is asked for.
+// prefixOf returns the key prefix that opts set. An Option cannot be read, so a Locker with opts inspects a key,
+// and the server sees the name with the prefix.
 func (l *Locker) prefixOf(opts []redlatch.Option) (string, error) {
 	ctx := context.Background()
 	if err := l.direct.Ping(ctx).Err(); err != nil { // the server starts with its first connection
@@ -128,11 +128,11 @@ func (l *Locker) prefixOf(opts []redlatch.Option) (string, error) {
 	return strings.TrimSuffix(key, name), err
 }
 
-// Client returns the client that l uses, for code that makes a Locker itself. [Locker.Disconnect] cuts it off,
+// Client returns the client that l uses, for code that makes its own Locker. [Locker.Disconnect] disconnects it,
 // and it is closed when the test ends.
 func (l *Locker) Client() *redis.Client { return l.client }
 
-// Hold has somebody else lock key, and renew the lock until [Locker.Free]. It fails the test if key is held.
+// Hold lets another owner lock key and renew the lock until [Locker.Free]. It fails the test if key is held.
 func (l *Locker) Hold(key string) {
 	l.tb.Helper()
 	lock, err := l.other.TryLock(context.Background(), key)
@@ -147,8 +147,8 @@ func (l *Locker) Hold(key string) {
 	l.theirs[key] = lock
 }
 
-// Free has somebody else unlock key, so that the first who waits for it gets it. It fails the test if nobody else
-// holds key by [Locker.Hold] or [Locker.Steal].
+// Free lets the other owner unlock key, so that the first waiter gets it. It fails the test if key is not held by
+// [Locker.Hold] or [Locker.Steal].
 func (l *Locker) Free(key string) {
 	l.tb.Helper()
 	lock := l.forget(key)
@@ -161,9 +161,9 @@ func (l *Locker) Free(key string) {
 	}
 }
 
-// Steal has somebody else take key away from its holder, and keep it until [Locker.Free]. The holder's lock is
-// lost. The holder learns that at its next renewal, or at Extend or Unlock. Steal fails the test if nobody holds
-// key, or if somebody else already does.
+// Steal lets another owner take key from its holder and keep it until [Locker.Free]. The holder's lock is lost. The
+// holder notices at its next renewal, Extend or Unlock. Steal fails the test if nobody holds key, or if the other
+// owner already does.
 func (l *Locker) Steal(key string) {
 	l.tb.Helper()
 	if l.holder("Steal", key) == somebody {
@@ -183,9 +183,9 @@ func (l *Locker) Steal(key string) {
 	l.theirs[key] = lock
 }
 
-// Expire takes key out of Redis, as if its TTL had passed. The lock of its holder, who may be somebody else, is
-// lost. The holder learns that as after [Locker.Steal]. Nobody tells those who wait: they look, as after a crash,
-// and one of them gets key within seconds. Expire fails the test if nobody holds key.
+// Expire deletes key in Redis, as if its TTL had passed. The lock of its holder, which may be the other owner, is
+// lost. The holder notices as after [Locker.Steal]. Waiters get no message: as after a crash, one of them finds key
+// free within seconds. Expire fails the test if nobody holds key.
 func (l *Locker) Expire(key string) {
 	l.tb.Helper()
 	l.holder("Expire", key)
@@ -198,14 +198,14 @@ func (l *Locker) Expire(key string) {
 	}
 }
 
-// Disconnect cuts l off from Redis until [Locker.Reconnect], as an outage does: what is under way gets no reply,
-// and connections are refused. Keys expire all the same. It does nothing where l is cut off already.
+// Disconnect cuts l off from Redis until [Locker.Reconnect], as an outage does: commands under way get no reply,
+// and connections are refused. Keys still expire. If l is already disconnected, it does nothing.
 func (l *Locker) Disconnect() { l.network.cut() }
 
-// Reconnect ends what [Locker.Disconnect] began. It does nothing where l is not cut off.
-func (l *Locker) Reconnect() { l.network.mend() }
+// Reconnect ends the outage of [Locker.Disconnect]. If l is connected, it does nothing.
+func (l *Locker) Reconnect() { l.network.restore() }
 
-// holder returns the owner of the lock on key, for a method that needs one.
+// holder returns the owner of the lock on key. It fails the test of method if there is none.
 func (l *Locker) holder(method, key string) string {
 	l.tb.Helper()
 	status, err := l.other.Inspect(context.Background(), key)
@@ -218,7 +218,7 @@ func (l *Locker) holder(method, key string) string {
 	return status.Owner
 }
 
-// forget returns the lock of somebody else on key, nil where there is none, and forgets it.
+// forget returns and removes the lock of the other owner on key, nil if there is none.
 func (l *Locker) forget(key string) *redlatch.Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,12 +227,12 @@ func (l *Locker) forget(key string) *redlatch.Lock {
 	return lock
 }
 
-// settling is how long l stays open at the end of a bubble: calls that were cut off end with their timeouts, and a
-// subscription some seconds after its last waiter has left.
+// settling is how long l stays open at the end of a bubble. By then calls that were cut off have timed out, and the
+// subscription, which ends some seconds after its last waiter, is closed.
 const settling = time.Minute
 
-// end closes l. In a bubble time must pass before: it stands still from the end of the test on, and what waits for a
-// timer then never ends.
+// end closes l. In a bubble it lets time pass first: the clock stops when the test ends, and goroutines that wait
+// for a timer would never end.
 func (l *Locker) end() {
 	l.Reconnect()
 	l.mu.Lock()
@@ -252,6 +252,6 @@ func (l *Locker) end() {
 // inBubble reports whether its caller runs in a bubble of testing/synctest.
 func inBubble() (in bool) {
 	defer func() { in = recover() == nil }()
-	synctest.Wait() // it panics elsewhere
+	synctest.Wait() // panics outside a bubble
 	return true
 }

@@ -112,7 +112,7 @@ var doing = []mutant{
 	},
 	{
 		name: "nobody hears of what Lead rides out", rule: "34", file: "engine.go",
-		old:   `err != nil && r.cfg.ridingOut &&`,
+		old:   `err != nil && r.cfg.retried &&`,
 		new:   `false &&`,
 		tests: "TestLeadOutlastsAnOutage",
 	},

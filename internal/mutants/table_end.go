@@ -100,7 +100,7 @@ var ends = []mutant{
 	},
 	{
 		name: "an answer after the end revives the lock", rule: "10", file: "renewal.go",
-		old:   `after := l.judgeLocked() // an answer after the end comes too late`,
+		old:   `after := l.judgeLocked() // a reply after the end comes too late`,
 		new:   `after := l.err`,
 		tests: "TestLateAnswerRevivesNothing",
 	},

@@ -99,15 +99,15 @@ var failures = []mutant{
 	},
 	{
 		name: "a look that failed is not told to the others", rule: "33", file: "looks.go",
-		old:   `in.looked, in.ends, in.last = time.Now(), time.Time{}, err`,
-		new:   `in.looked, in.ends = time.Now(), time.Time{}`,
+		old:   `q.looked, q.ends, q.last = time.Now(), time.Time{}, err`,
+		new:   `q.looked, q.ends = time.Now(), time.Time{}`,
 		tests: "TestOutageIsNoticedByAllWaiters",
 	},
 	{
 		name: "a waiter does not know who refused it", rule: "33, 35", file: "looks.go",
-		old: `in.looked, in.ends, in.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}`,
+		old: `q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}`,
 		new: `_ = refusal
-	in.looked, in.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
+	q.looked, q.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
@@ -142,13 +142,13 @@ var failures = []mutant{
 	},
 	{
 		name: "trouble of polling is not told", rule: "34", file: "wait.go",
-		old:   `e.met(r, err)`,
+		old:   `e.reportTrouble(r, err)`,
 		new:   ``,
 		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
 	},
 	{
 		name: "trouble in the queue is not told", rule: "34", file: "queue.go",
-		old: `e.met(r, err)
+		old: `e.reportTrouble(r, err)
 			e.waitlist`,
 		new:   `e.waitlist`,
 		tests: "TestWaitThroughAnOutageIsHeardOf/SetNXPX",
@@ -175,7 +175,7 @@ var failures = []mutant{
 	},
 	{
 		name: "the trouble of a quorum's nodes is not told", rule: "34", file: "redlock.go",
-		old:   `n.Trouble = func(err error) { told(r.names[i], err) }`,
+		old:   `n.Trouble = func(err error) { report(r.names[i], err) }`,
 		new:   `_, _ = i, n`,
 		tests: "TestSilentMinorityIsHeardOf",
 	},

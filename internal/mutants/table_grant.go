@@ -158,14 +158,14 @@ var grants = []mutant{
 	},
 	{
 		name: "a late legacy acquire released although the caller chose the token", rule: "4", file: "legacy_setnx.go",
-		old:   `if !p.callerToken { // else it may be for a lock of before`,
-		new:   `if true { // else it may be for a lock of before`,
+		old:   `if !p.callerToken { // the token may hold`,
+		new:   `if true { // the token may hold`,
 		tests: "TestLegacyStragglerWithAChosenTokenStays",
 	},
 	{
 		name: "a late vote released although the caller chose the token", rule: "4", file: "redlock.go",
-		old:   `if !p.callerToken { // else it may be the token`,
-		new:   `if true { // else it may be the token`,
+		old:   `if !p.callerToken { // the caller may want`,
+		new:   `if true { // the caller may want`,
 		tests: "TestLateVoteOfAChosenToken",
 	},
 	{

@@ -26,7 +26,7 @@ var migrations = []mutant{
 	},
 	{
 		name: "from stays when to refuses an attempt", rule: "Migration", file: "migration.go",
-		old:   `_ = old.Unlock(ctx) // what cannot be reached ends with its TTL`,
+		old:   `_ = old.Unlock(ctx) // if it fails, the key ends with its TTL`,
 		new:   `_ = old`,
 		tests: "TestMigrationThatFailsHalfWayLeavesNeither",
 	},
@@ -94,8 +94,8 @@ var migrations = []mutant{
 	},
 	{
 		name: "a migration without a probe", rule: "Migration", file: "migration.go",
-		old:   `if ctx == nil || key == "" || m.apart.Load() {`,
-		new:   `if ctx != nil || key == "" || m.apart.Load() {`,
+		old:   `if ctx == nil || key == "" || m.separate.Load() {`,
+		new:   `if ctx != nil || key == "" || m.separate.Load() {`,
 		tests: "TestMigrationProbeHoldsFrom",
 	},
 	{

@@ -22,7 +22,7 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off by the register alone", rule: "Fencing", file: "release.lua",
-		old:   `if fence < now - 10000 then -- as acquire.lua has it`,
+		old:   `if fence < now - 10000 then -- as in acquire.lua`,
 		new:   `if false then`,
 		tests: "TestFenceIsTheRegisterOrTheClock",
 	},
@@ -34,7 +34,7 @@ var queues = []mutant{
 	},
 	{
 		name: "a dead process holds up the queue", rule: "Hand-off", file: "release.lua",
-		old:   `if heard > 0 or cluster or polls ~= '' then`,
+		old:   `if listeners > 0 or cluster or polls ~= '' then`,
 		new:   `if true then`,
 		tests: "TestCrashedWaitersAreSkipped",
 	},
@@ -88,26 +88,26 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off found by its place only", rule: "Hand-off", file: "waitlist.go",
-		old: `in := b.keys[h.key]
-	if in == nil {
+		old: `q := l.keys[h.key]
+	if q == nil {
 		return
 	}`,
-		new: `var in *keyQueue
-	for _, q := range b.keys {
-		for _, w := range q.waiters {
+		new: `var q *keyQueue
+	for _, other := range l.keys {
+		for _, w := range other.waiters {
 			if w.entry == h.entry {
-				in = q
+				q = other
 			}
 		}
 	}
-	if in == nil {
+	if q == nil {
 		return
 	}`,
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
 		name: "a token's next waiter has the place of its last", rule: "17", file: "waitlist.go",
-		old:   `b.numbers.Uint64(), p.token)`,
+		old:   `l.numbers.Uint64(), p.token)`,
 		new:   `7, p.token)`,
 		tests: "TestNextWaiterWithAToken",
 	},

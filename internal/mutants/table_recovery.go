@@ -52,7 +52,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "the waiters of a purged process do not queue again", rule: "25", file: "looks.go",
-		old:   `if b.subscription.isReady() {`,
+		old:   `if l.subscription.isReady() {`,
 		new:   `if false {`,
 		tests: "TestWaitersOfALostQueue",
 	},
@@ -64,8 +64,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "what was handed to a waiter that left is kept", rule: "26", file: "waitlist.go",
-		old:   `if a := b.departed.take(h.entry); a != nil {`,
-		new:   `if a := b.departed.take(h.entry); a != nil && a.engine == nil {`,
+		old:   `if a := l.departed.take(h.entry); a != nil {`,
+		new:   `if a := l.departed.take(h.entry); a != nil && a.engine == nil {`,
 		tests: "TestPlaceThatWasNotGivenUp",
 	},
 	{
@@ -100,7 +100,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "the first of the queue does not poll where others poll", rule: "27", file: "looks.go",
-		old:   `case w.under != "" && w.under != got.holder && w.polls == 0 && !got.shared:`,
+		old:   `case w.seen != "" && w.seen != got.holder && w.polls == 0 && !got.shared:`,
 		new:   `case false:`,
 		tests: "TestLooksComeAtIntervals",
 	},
@@ -118,7 +118,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "all look once a second", rule: "Waiting", file: "looks.go",
-		old:   `d = min(lookEvery<<min(b.keys[w.key].still, 2), lookRarely)`,
+		old:   `d = min(lookEvery<<min(l.keys[w.key].same, 2), lookRarely)`,
 		new:   `d = lookEvery`,
 		tests: "TestLooksComeAtIntervals",
 	},
@@ -142,8 +142,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a process that polls is skipped", rule: "28", file: "release.lua",
-		old:   `if heard > 0 or cluster or polls ~= '' then`,
-		new:   `if heard > 0 or cluster then`,
+		old:   `if listeners > 0 or cluster or polls ~= '' then`,
+		new:   `if listeners > 0 or cluster then`,
 		tests: "TestReleaseHandsOnToAProcessThatPolls",
 	},
 	{
@@ -160,7 +160,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a silent subscription is kept", rule: "30", file: "waitlist.go",
-		old:   `if !w.queued || len(w.handed) > 0 { // a token`,
+		old:   `if !w.queued || len(w.handed) > 0 { // the token`,
 		new:   `if true { // a token`,
 		tests: "TestSilentSubscription",
 	},

@@ -10,7 +10,7 @@ var quorums = []mutant{
 	},
 	{
 		name: "one server votes twice", rule: "Redlock", file: "identity.go",
-		old:   `d.twins.CompareAndSwap(nil, &err)`,
+		old:   `d.shared.CompareAndSwap(nil, &err)`,
 		new:   `_ = err`,
 		tests: "TestTwoClientsOfOneServerAreRefused",
 	},

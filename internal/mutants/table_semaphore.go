@@ -76,7 +76,7 @@ var semaphores = []mutant{
 	},
 	{
 		name: "an expired permit that is released", rule: "7", file: "semaphore_release.lua",
-		old:   `look() -- an expired permit was lost`,
+		old:   `look() -- an expired permit cannot be released`,
 		new:   ``,
 		tests: "TestExpiredPermitIsNotExtended",
 	},
@@ -89,7 +89,7 @@ var semaphores = []mutant{
 	},
 	{
 		name: "permits handed to processes that have gone", rule: "25", file: "semaphore.lua",
-		old:   `if token and (heard > 0 or cluster or polls ~= '') then`,
+		old:   `if token and (listeners > 0 or cluster or polls ~= '') then`,
 		new:   `if token then`,
 		tests: "TestReleaseSkipsThoseWhoCannotHear",
 	},

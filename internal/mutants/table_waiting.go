@@ -34,13 +34,13 @@ var waits = []mutant{
 	},
 	{
 		name: "trouble ends polling", rule: "16", file: "wait.go",
-		old:   `e.met(r, err)`,
+		old:   `e.reportTrouble(r, err)`,
 		new:   `return nil, err`,
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
 		name: "trouble ends a place in the queue", rule: "16", file: "queue.go",
-		old: `e.met(r, err)
+		old: `e.reportTrouble(r, err)
 			e.waitlist.onError`,
 		new: `return nil, err
 			e.waitlist.onError`,

@@ -185,7 +185,7 @@ func unanswered(cmd *redis.Cmd, err error) {
 	cmd.SetErr(err)
 }
 
-var errNoReply = errors.New("the client has read no reply")
+var errNoReply = errors.New("the client returned no reply")
 
 // carryBoth sends both commands of c. They share a connection where the client can say which.
 func carryBoth(t *trip, client redis.UniversalClient, p *passenger) {

@@ -12,7 +12,7 @@ var hints = []struct{ word, hint string }{
 	{"READONLY", "this server is a replica: connect the client to the primary"},
 	{"OOM", "Redis is full: raise its maxmemory"},
 	{"MISCONF", "Redis cannot save and takes no writes: see its log"},
-	{"WRONGTYPE", "the key, or one that the lock keeps beside it, holds other data: take another key or WithKeyPrefix"},
+	{"WRONGTYPE", "the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix"},
 	{"NOAUTH", "give the client the password of its user"},
 	{"WRONGPASS", "the client's Username or Password is wrong"},
 	{"NOPERM", "SECURITY.md has the rights that a lock needs"},
