@@ -98,7 +98,7 @@ var couriers = []mutant{
 	},
 	{
 		name: "a node that answered during the call is silent", rule: "15", file: "internal/node/node.go", in: "internal/node",
-		old:   `if n.heard < c.deadline-c.Timeout {`,
+		old:   `if n.answered < c.deadline-c.Timeout {`,
 		new:   `if true {`,
 		tests: "TestSilentIsANode",
 	},

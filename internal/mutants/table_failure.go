@@ -67,7 +67,7 @@ var failures = []mutant{
 	},
 	{
 		name: "a full Redis is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
-		old:   ` || strings.HasPrefix(spoken(err), "OOM")`,
+		old:   ` || strings.HasPrefix(answerText(err), "OOM")`,
 		new:   ``,
 		tests: "TestUnavailable",
 	},

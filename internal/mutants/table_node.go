@@ -205,7 +205,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a deferred command is waited for under the mutex", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
-		old:   `_ = cmd.Err() // of a deferred pipeline: it waits until the command is carried out`,
+		old:   `_ = cmd.Err() // with a deferred pipeline this waits for the reply`,
 		new:   ``,
 		tests: "TestDeferredCommandHoldsUpNoTimeout",
 	},

@@ -112,8 +112,8 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 	},
 	{
 		name: "a node that answers again stays silent", rule: "Redlock", file: "internal/node/courier.go", in: "internal/node",
-		old:   `n.heard, n.silent = n.now(), false`,
-		new:   `n.heard = n.now()`,
+		old:   `n.answered, n.silent = n.now(), false`,
+		new:   `n.answered = n.now()`,
 		tests: "TestSilentIsANode",
 	},
 	{
