@@ -1,11 +1,9 @@
-// Package faultproxy is a TCP proxy in front of one Redis, whose faults a test switches on
-// and off.
+// Package faultproxy is a TCP proxy in front of one Redis. A test switches its faults on and off.
 //
-// It does not parse the protocol. What one Read brings from a client is one request chunk,
-// and what one Read brings from Redis is one reply chunk. A go-redis client that waits for
-// each reply sends each command, or each pipeline of up to 32 KB, as one chunk. Pipelines
-// have connections of their own, and a connection begins with its handshake: a test that
-// counts chunks, or loses them whatever their text, should use the client once before.
+// It does not parse the protocol. The data of one Read from a client is one request chunk, and that of one Read
+// from Redis is one reply chunk. A go-redis client that waits for each reply sends each command, or each pipeline
+// of up to 32 KB, as one chunk. Pipelines have their own connections, and a connection begins with a handshake. So
+// a test that counts chunks, or loses chunks with any text, should use the client once before.
 package faultproxy
 
 import (
@@ -46,11 +44,10 @@ type Proxy struct {
 	changed      chan struct{}        // closed and replaced when silent or delay changes
 }
 
-// New returns a proxy on a loopback address in front of the Redis at target. At the end of
-// tb it cuts its connections and waits for its goroutines.
+// New returns a proxy on a loopback address in front of the Redis at target. At the end of tb it cuts its
+// connections and waits for its goroutines.
 //
-// A connection is accepted whether or not the target can be reached, and is closed when it
-// turns out that it cannot.
+// A connection is accepted even if the target cannot be reached, and is closed once the dial has failed.
 func New(tb testing.TB, network, target string) *Proxy {
 	tb.Helper()
 	listener, err := listen()

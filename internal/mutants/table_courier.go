@@ -127,7 +127,7 @@ var couriers = []mutant{
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
-		name: "Late is not told how a send ended that its call went on without", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is not called for a send that its call has left", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   ` || !aboard && o.reply.Err != nil`,
 		new:   ``,
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",

@@ -27,7 +27,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 		return r.Err.Error()
 	}
 	require.NoError(t, client.Set(t.Context(), "text", "theirs", 0).Err())
-	const other = "WRONGTYPE Operation against a key holding the wrong kind of value (the key, or one that the lock " +
+	const other = "WRONGTYPE Operation against a key holding the wrong kind of value (the key, or a " +
 		"companion key of the lock, holds other data: use another key or WithKeyPrefix)"
 	require.Equal(t, other, refusal(s.Options(), Eval(push, 1, "text")))
 	require.Equal(t, other, refusal(s.Options(), Command("lpush", "text", "x")))

@@ -1,11 +1,10 @@
 // Package redistest starts real redis-server processes for tests.
 //
-// A server has a fresh directory of its own and keeps nothing on disk unless its args ask
-// for it. It ends with the test that started it and never outlives the test binary, even
-// one that panics or is killed. Where redis-server is not installed the test is skipped,
-// or fails if REDLATCH_REQUIRE_REDIS is set. REDLATCH_REDIS_SERVER names another program to
-// run instead, as a name in PATH or an absolute path: another version, or valkey-server. A test
-// fails where that is missing.
+// A server has its own new directory and writes nothing to disk unless its args say so. It ends with the test that
+// started it and never outlives the test binary, even one that panics or is killed. If redis-server is not
+// installed, the test is skipped, or fails if REDLATCH_REQUIRE_REDIS is set. REDLATCH_REDIS_SERVER names another
+// program, such as another version or valkey-server, by a name in PATH or an absolute path. A test fails if that is
+// missing.
 package redistest
 
 import (
