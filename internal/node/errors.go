@@ -84,7 +84,8 @@ func MayLand(err error) bool { return timedOut(err) && !notSent(err) && !Answere
 
 // notSent reports whether a command that failed with err cannot have been carried out.
 func notSent(err error) bool {
-	return noRoute(err) || errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+	return noRoute(err) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
 // noRoute reports whether a connection could not be made.
@@ -159,5 +160,6 @@ func retryable(err error) bool {
 	if noRoute(err) { // before the check below: a dial that timed out matches context.DeadlineExceeded
 		return true
 	}
-	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	return !errors.Is(err, redis.ErrClosed) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
