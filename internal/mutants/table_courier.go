@@ -1,6 +1,7 @@
 package main
 
-// couriers are mistakes about those who run the calls of a node, their number, and the order of calls on a key.
+// couriers are mistakes about the goroutines that carry the calls of a node, their number, and the order of calls
+// for a key.
 var couriers = []mutant{
 	{
 		name: "an ordered call does not wait for the one before it", rule: "4", file: "internal/node/lane.go", in: "internal/node",

@@ -1,6 +1,6 @@
 package main
 
-// nodes are mistakes about what becomes of a call: sent, sent again, done or not.
+// nodes are mistakes about the outcome of a call: sent, resent, done or not.
 var nodes = []mutant{
 	{
 		name: "a call that ended is sent all the same", rule: "21", file: "internal/node/node.go", in: "internal/node",

@@ -1,7 +1,6 @@
 package main
 
-// recoveries are mistakes about waiting beside processes that are frozen, that poll or that left, and through
-// outages.
+// recoveries are mistakes about waiting beside processes that are frozen, poll or have left, and during outages.
 var recoveries = []mutant{
 	{
 		name: "a frozen process keeps its places", rule: "25", file: "release.lua",

@@ -1,6 +1,6 @@
 package main
 
-// waits are mistakes about waiting where nothing is handed on.
+// waits are mistakes about waiting without a queue.
 var waits = []mutant{
 	{
 		name: "a pause that does not heed the holder's lease", rule: "15", file: "wait.go",

@@ -11,10 +11,10 @@ import (
 // the commands that open a connection.
 type OnProcess func(next redis.ProcessHook) redis.ProcessHook
 
-// DialHook does not change how a client dials.
+// DialHook returns next.
 func (f OnProcess) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook is f.
+// ProcessHook wraps next by f.
 func (f OnProcess) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return f(next) }
 
 // ProcessPipelineHook sends the commands of a pipeline through f, each on its own and in their order. A

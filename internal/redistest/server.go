@@ -51,7 +51,7 @@ func StartTCP(tb testing.TB, args ...string) *Server {
 	return startTCP(tb, randomPort, args)
 }
 
-// startTCP takes the first of the ports that nobody else listens on.
+// startTCP takes the first free port.
 func startTCP(tb testing.TB, port func() int, args []string) *Server {
 	tb.Helper()
 	mustBeInstalled(tb)
@@ -158,8 +158,8 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return client
 }
 
-// Kill ends the process as kill -9 does and returns once it is gone. Connections to it are
-// refused until Restart. A server that does not run is left as it is.
+// Kill ends the process like kill -9 and returns once it has exited. Connections are refused until Restart. If the
+// server does not run, Kill does nothing.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,12 +209,11 @@ func (s *Server) restart(tb testing.TB, between func() error) {
 	s.process = next
 }
 
-// Pause stops the process without ending it: connections stay open and new ones are made,
-// but what is sent from now on is not answered before Resume. It panics if no process
-// runs, since a fault that did not strike would prove anything.
+// Pause stops the process without ending it. Connections stay open and new ones are accepted, but commands get no
+// reply before Resume. It panics if no process runs, since a test without its fault proves nothing.
 func (s *Server) Pause() { s.signal("STOP") }
 
-// Resume ends a Pause. What was sent meanwhile is then carried out.
+// Resume ends a Pause. Commands sent meanwhile are carried out then.
 func (s *Server) Resume() { s.signal("CONT") }
 
 func (s *Server) signal(name string) {
