@@ -18,8 +18,8 @@ const (
 	ring                // on several servers, by a hash of the client
 )
 
-// kindOf returns the kind of client, even if a type embeds it. Watch without keys fails on a client of Redis
-// Cluster, before anything is sent. On a single server it just calls the function.
+// kindOf returns the kind of client, even if a type embeds it. Watch without keys fails on a client of Redis Cluster,
+// before anything is sent. On a single server it just calls the function.
 func kindOf(client redis.UniversalClient) kind {
 	switch {
 	case embeds(reflect.ValueOf(client), reflect.TypeFor[*redis.Ring]()):
@@ -59,7 +59,6 @@ func checkClient(client redis.UniversalClient) error {
 	return nil
 }
 
-// same reports whether two clients are the same.
 func same(a, b redis.UniversalClient) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }

@@ -23,8 +23,8 @@ func ttlFor(d time.Duration, factor float64) time.Duration {
 	return milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
-// An instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps,
-// and the wall clock may be set.
+// An instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps, and
+// the wall clock may be set.
 type instant struct {
 	mono time.Time     // compared by its monotonic reading
 	wall time.Duration // since 1970

@@ -14,9 +14,8 @@ type departures struct {
 	swept   time.Time // when expired ones were last removed
 }
 
-// A departure is an attempt that was given up.
 type departure struct {
-	attempt *attempt
+	attempt *attempt // that was given up
 	at      time.Time
 }
 

@@ -29,8 +29,8 @@ func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, 
 	return hold(ctx, lock, fn)
 }
 
-// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn is not called
-// and the error is TryLock's: ErrNotAcquired if another owner has key.
+// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn is not called and
+// the error is TryLock's: ErrNotAcquired if another owner has key.
 func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("try do", key, err)
@@ -42,19 +42,18 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 	return hold(ctx, lock, fn)
 }
 
-// DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once, in that order.
-// It waits for each as [Locker.Lock] does. Callers that name their keys in any order never deadlock, as long as
-// none of them holds another lock meanwhile. opts apply to each lock.
+// DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once, in that order. It
+// waits for each as [Locker.Lock] does. Callers that name their keys in any order never deadlock, as long as none of
+// them holds another lock meanwhile. opts apply to each lock.
 //
-// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends when the first
-// of the locks does; its cause is the Err of that lock. When fn returns or panics, all locks are released in
-// reverse order.
+// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends when the first of
+// the locks does; its cause is the Err of that lock. When fn returns or panics, all locks are released in reverse
+// order.
 //
 // If l or fn is nil, if keys is empty, or if a key is empty, the error is ErrInvalidOption. If a key cannot be
-// acquired, the error is Lock's. If a lock ends before all are acquired, the error matches ErrLost. In these cases
-// fn was not called, and the locks that were acquired are released. Otherwise the error is fn's. Errors of Unlock
-// are joined, as in [Do]. [WithMinHold] also applies to locks that are released because another could not be
-// acquired.
+// acquired, the error is Lock's. If a lock ends before all are acquired, the error matches ErrLost. In these cases fn
+// was not called, and the locks that were acquired are released. Otherwise the error is fn's. Errors of Unlock are
+// joined, as in [Do]. [WithMinHold] also applies to locks that are released because another could not be acquired.
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	switch {
@@ -93,20 +92,19 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 }
 
 // Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends, Lead waits for the
-// lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts again. fn's ctx is that of [Do]. fn
-// must return when its ctx ends, since another leader may start then. [WithMaxHold] bounds a term.
+// lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts again. fn's ctx is that of [Do]. fn must
+// return when its ctx ends, since another leader may start then. [WithMaxHold] bounds a term.
 //
-// An error of fn only ends its term. Lead neither returns nor reports it, so fn must handle its own errors. To
-// stop, cancel ctx, for example by a cancel function that fn closes over. If fn panics, the lock is released, and
-// the panic continues.
+// An error of fn only ends its term. Lead neither returns nor reports it, so fn must handle its own errors. To stop,
+// cancel ctx, for example by a cancel function that fn closes over. If fn panics, the lock is released, and the panic
+// continues.
 //
 // Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock. After a
 // term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
 // When ctx ends, the error matches ctx's error and its cause. Lead also returns at once with an error that retrying
-// cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or that of a key of another type. [NewRedlock] reports
-// such a key as ErrNoQuorum, so there Lead retries. [WithToken] is refused, since each term needs a token of its
-// own.
+// cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or that of a key of another type. [NewRedlock] reports such
+// a key as ErrNoQuorum, so there Lead retries. [WithToken] is refused, since each term needs a token of its own.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	if err == nil {

@@ -48,7 +48,6 @@ type engine struct {
 	troubles troubles
 }
 
-// newEngine returns a Locker that keeps its locks by s.
 func newEngine(s strategy, opts []Option) (Locker, error) {
 	cfg, err := defaults().with(opts)
 	if err == nil && cfg.token != "" {
@@ -103,7 +102,6 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	return r, err
 }
 
-// target returns the lock that r is about.
 func (r *request) target(token string) target {
 	return target{
 		place: r.place, token: token, callerToken: token != "",
@@ -120,7 +118,6 @@ func (r *request) ttl() time.Duration {
 	return ttl
 }
 
-// TryLock makes one attempt.
 func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
 	if err != nil {
@@ -130,7 +127,6 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 	return lock, wrap("try lock", key, err)
 }
 
-// Lock makes one attempt and then waits.
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
 	if err != nil {
@@ -304,7 +300,6 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	return (&lease{attempt: a, fence: fence}).handOut(start, length), nil
 }
 
-// Inspect asks the strategy.
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	r, err := e.request(ctx, key, nil)
 	if err != nil {
@@ -326,7 +321,6 @@ func (r *request) fire(e *engine, hook func(Event)) {
 	}
 }
 
-// event returns the event of a request for hooks.
 func (r *request) event(e *engine, token string, fence uint64) Event {
 	return Event{
 		Strategy: e.strategy.name(), Key: r.key, Token: token, Owner: ownerOf(token), Fence: fence,

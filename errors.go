@@ -13,14 +13,14 @@ import (
 // Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]: the errors that
 // are returned add the operation, the key and the cause, on one line.
 var (
-	// ErrNotAcquired says that another owner has the key, or that concurrent attempts on a quorum split the nodes
-	// and none was granted. Wait, or do something else. A [HeldError] describes the owner if it is known. If ctx
-	// ended a wait, the error also matches ctx.Err().
+	// ErrNotAcquired says that another owner has the key, or that concurrent attempts on a quorum split the nodes and
+	// none was granted. Wait, or do something else. A [HeldError] describes the owner if it is known. If ctx ended a
+	// wait, the error also matches ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
-	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be
-	// reached, or answered that it cannot serve now. Try again later. The outcome of the operation is unknown,
-	// unless the error also matches another of these variables.
+	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be reached,
+	// or answered that it cannot serve now. Try again later. The outcome of the operation is unknown, unless the
+	// error also matches another of these variables.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
 	// ErrLost says that the lock ended before it was released. It expired, was deleted, was taken by another owner,
@@ -42,8 +42,8 @@ var (
 	// unless [WithToken] chose its token. After Adopt the lock stays with its holder.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
-	// ErrInvalidOption says that an option, a key or a client cannot work. Nothing was sent, except for the checks
-	// of [NewSemaphore], [NewRedlock] and [NewMigration] that need an answer of Redis.
+	// ErrInvalidOption says that an option, a key or a client cannot work. Nothing was sent, except for the checks of
+	// [NewSemaphore], [NewRedlock] and [NewMigration] that need an answer of Redis.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
 )
 
@@ -131,8 +131,8 @@ func (e *gaveUp) Unwrap() []error {
 // errUnanswered is the outcome of an attempt that got no answer before ctx ended.
 var errUnanswered = errors.New("no reply")
 
-// gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err.
-// If that attempt had little time to get an answer, the outcome of the one before is reported instead.
+// gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err. If
+// that attempt had little time to get an answer, the outcome of the one before is reported instead.
 func (e *engine) gaveUp(ctx context.Context, r *request, asked instant, err error) error {
 	var cut *node.CutShort
 	switch {

@@ -20,8 +20,8 @@ type Hooks struct {
 	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A renewal is
 	// retried.
 	RenewFailed func(Event)
-	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left
-	// to expire on purpose. Elapsed is how long the lock was held.
+	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left to
+	// expire on purpose. Elapsed is how long the lock was held.
 	Lost func(Event)
 	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it.
 	Released func(Event)
@@ -30,8 +30,8 @@ type Hooks struct {
 	// not reported for Lockers whose waiters always poll.
 	Degraded func(Event)
 	// Trouble reports an error, Err, that redlatch retries or tolerates: a failed attempt of a Lock call that waits
-	// or of [Lead], or a failed node of [NewRedlock]. For each Cause and Node of a Locker it is called at most once
-	// a second. Node errors are reported only to the Locker's own hooks, with an empty Key.
+	// or of [Lead], or a failed node of [NewRedlock]. For each Cause and Node of a Locker it is called at most once a
+	// second. Node errors are reported only to the Locker's own hooks, with an empty Key.
 	Trouble func(Event)
 }
 
@@ -44,7 +44,7 @@ type Event struct {
 	Fence    uint64
 	Attempts int           // acquisition attempts so far, in Acquired, Waiting and Trouble; 0 for Adopt
 	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks
-	Took     time.Duration // how long Redis took: in Renewed, RenewFailed and Released, and in Lost if Unlock noticed the loss
+	Took     time.Duration // how long Redis took; in Renewed, RenewFailed, Released, and Lost if Unlock noticed it
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
 	Err      error         // in Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address or the number of a node; empty if it is not about one

@@ -7,8 +7,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// identities has the server of each node of a quorum: two clients of one server would vote twice. Servers that
-// report no run_id count as different.
+// identities has the server of each node of a quorum: two clients of one server would vote twice. Servers that report
+// no run_id count as different.
 type identities struct {
 	ids    []atomic.Pointer[string] // by node, the run_id of its server; empty if it reports none
 	shared atomic.Pointer[error]    // set once two nodes are known to be the same server
@@ -35,7 +35,6 @@ func checked[T any](d *identities, read func(node.Reply) (T, error)) func(int, n
 	}
 }
 
-// learn notes the run_id of the server of node i.
 func (d *identities) learn(i int, id string) {
 	d.ids[i].Store(&id)
 	for j := range d.ids {

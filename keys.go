@@ -39,15 +39,15 @@ func slotTag(key string) string {
 	return key
 }
 
-// hasCompanions reports whether companions can be in the slot of key. If a key without a tag contains a }, that
-// would end the tag of the companion early.
+// hasCompanions reports whether companions can be in the slot of key. If a key without a tag contains a }, that would
+// end the tag of the companion early.
 func hasCompanions(key string) bool {
 	_, tagged := hashTag(key)
 	return tagged || !strings.Contains(key, "}")
 }
 
-// hashTag returns the part of key that Redis Cluster hashes: the text between the first { and the next }, unless
-// that is empty.
+// hashTag returns the part of key that Redis Cluster hashes: the text between the first { and the next }, unless that
+// is empty.
 func hashTag(key string) (tag string, tagged bool) {
 	_, rest, _ := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(rest, "}")

@@ -49,9 +49,9 @@ func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 	return false
 }
 
-// A late acquire whose connection the client gave up brings no reply. reap looks for its key: first after
-// firstLook, then after pauses that double up to lastLook. While the server answers nothing, the pauses do not
-// grow, for up to lookFor.
+// A late acquire whose connection the client gave up brings no reply. reap looks for its key: first after firstLook,
+// then after pauses that double up to lastLook. While the server answers nothing, the pauses do not grow, for up to
+// lookFor.
 const (
 	firstLook = 250 * time.Millisecond
 	lastLook  = 4 * time.Second
@@ -72,8 +72,7 @@ func (s *lockState) late(n *node.Node, r node.Reply, got acquireReply, err error
 	}
 }
 
-// reap calls undo for a late acquire that brings no reply. Its timers end with the last look. Nobody waits for
-// them.
+// reap calls undo for a late acquire that brings no reply. Its timers end with the last look. Nobody waits for them.
 func (s *lockState) reap(n *node.Node, undo func()) {
 	end := time.Now().Add(lookFor)
 	var after func(pause time.Duration)

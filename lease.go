@@ -21,9 +21,9 @@ import (
 //	                                          ↓     ↓
 //	                                        kept ─> over
 //
-// refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter
-// may rely on the token. kept: the key stays until WithMinHold has passed, though nobody holds the lock. err is nil
-// in held, and set from lost and releasing on.
+// refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter may
+// rely on the token. kept: the key stays until WithMinHold has passed, though nobody holds the lock. err is nil in
+// held, and set from lost and releasing on.
 type lease struct {
 	*attempt
 	fence uint64
@@ -226,8 +226,8 @@ func (l *lease) release(ctx context.Context) error {
 	return err
 }
 
-// toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from
-// the reply, which came after the grant.
+// toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from the
+// reply, which came after the grant.
 func (l *lease) toKeep() time.Duration {
 	left := l.r.cfg.minHold - l.engine.now().since(l.replied)
 	if left <= 0 {
@@ -243,7 +243,6 @@ func (l *lease) handOnLater() {
 	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
-// doneChan returns the channel that is closed when the lease ends.
 func (l *lease) doneChan() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,7 +282,6 @@ func (l *lease) context(parent context.Context) context.Context {
 	return ctx
 }
 
-// until returns the end of the lease.
 func (l *lease) until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

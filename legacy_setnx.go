@@ -61,19 +61,19 @@ const (
 //	acquire  SETNX key time, or GETSET key time if the time in it has passed
 //	release  DEL key, if it is still ours and its time has not passed
 //
-// This is the pattern that the documentation of SETNX describes. Use it only beside clients that already follow
-// that pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX] everywhere else, and never use both on
-// one key. It trusts that the clocks of all clients agree to within a second, see [WithServerTime], and that other
-// clients do not pause between their commands.
+// This is the pattern that the documentation of SETNX describes. Use it only beside clients that already follow that
+// pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX] everywhere else, and never use both on one key.
+// It trusts that the clocks of all clients agree to within a second, see [WithServerTime], and that other clients do
+// not pause between their commands.
 //
-// It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is
-// free a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no
-// fences: [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch client, and an ErrNotAcquired names
-// none. Waiters poll at the intervals of [WithBackoff], at least once a second, so [WithoutQueue] changes nothing.
+// It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is free
+// a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences:
+// [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch client, and [HeldError] has no Owner.
+// Waiters poll at the intervals of [WithBackoff], at least once a second, so [WithoutQueue] changes nothing.
 // [WithMinHold] and [WithReplicas] are refused.
 //
-// client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. opts
-// are the defaults of the Locker.
+// client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. opts are
+// the defaults of the Locker.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error) {
@@ -108,7 +108,7 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 
 func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
 	c := legacyCall(legacyAcquireScript, &p.target, p.token, wholeSeconds(p.ttl), clock(&p.target))
-	if !p.callerToken { // the token may hold a lock of before, which must stay
+	if !p.callerToken { // the token may hold an earlier lock, which must stay
 		c.Late = func(r node.Reply) {
 			got, err := readLegacyAcquire(r)
 			p.state.late(s.node, r, got, err, func() {
@@ -120,7 +120,6 @@ func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireRep
 	return readLegacyAcquire(s.node.Do(ctx, c))
 }
 
-// readLegacyAcquire reads the reply of legacy_setnx.lua.
 func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err

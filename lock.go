@@ -1,12 +1,12 @@
 // Package redlatch provides locks that are kept in Redis.
 //
-// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but a process that
-// is paused for longer than the TTL loses it without knowing. Where two owners would be wrong rather than merely
+// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but a process that is
+// paused for longer than the TTL loses it without knowing. Where two owners would be wrong rather than merely
 // wasteful, let the resource refuse writes whose [Lock.Fence] is older than one it has seen.
 //
-// A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it on a quorum
-// of independent nodes. [NewSemaphore] allows several holders of a key. [NewLegacySetNX] joins clients that already
-// lock by SETNX and GETSET. [Do] runs a function under a lock:
+// A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it on a quorum of
+// independent nodes. [NewSemaphore] allows several holders of a key. [NewLegacySetNX] joins clients that already lock
+// by SETNX and GETSET. [Do] runs a function under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
@@ -18,22 +18,22 @@
 //
 // Every operation has one of three outcomes. It was done, and the error is nil. It is known not to be done, and the
 // error matches one of the Err variables; their documentation says where they leave more open. Or its outcome is
-// unknown. Then the error is ErrUnavailable, such as for a broken connection or no reply in time, or one that
-// matches no variable.
+// unknown. Then the error is ErrUnavailable, such as for a broken connection or no reply in time, or one that matches
+// no variable.
 //
-// If the outcome of an attempt to acquire is unknown, redlatch releases it. Attempts with [WithToken] are left
-// alone. No error leaves a key held for longer than its TTL.
+// If the outcome of an attempt to acquire is unknown, redlatch releases it. Attempts with [WithToken] are left alone.
+// No error leaves a key held for longer than its TTL.
 //
 // # Time
 //
 // A lock is trusted until [Lock.Until]. That is counted from before the request was sent, less the drift of
-// [WithDrift]. A lock ends there without a reply from Redis. Both the monotonic and the wall clock are read, and
-// the one that is further on counts.
+// [WithDrift]. A lock ends there without a reply from Redis. Both the monotonic and the wall clock are read, and the
+// one that is further on counts.
 //
 // # Servers
 //
-// redlatch needs Redis 5.0 or newer, or Valkey. SECURITY.md in the repository lists the rights that a Redis user
-// with limited rights needs.
+// redlatch needs Redis 5.0 or newer, or Valkey. SECURITY.md in the repository lists the rights that a Redis user with
+// limited rights needs.
 package redlatch
 
 import (
@@ -50,13 +50,13 @@ type Locker interface {
 	// Unlock.
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found
-	// another owner or if nothing was sent, or else ErrUnavailable. Nothing is left in Redis once the commands
-	// under way are done, except what a token of [WithToken] held before.
+	// another owner or if nothing was sent, or else ErrUnavailable. Nothing is left in Redis once the commands under
+	// way are done, except what a token of [WithToken] held before.
 	//
 	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, a command that
 	// Redis does not serve, or ErrInvalidOption. The first attempt fails as TryLock does, but after ErrNotAcquired
-	// Lock waits. Once waiting, Lock retries through all errors until ctx ends, and Hooks.Trouble reports them.
-	// Give ctx a deadline.
+	// Lock waits. Once waiting, Lock retries through all errors until ctx ends, and Hooks.Trouble reports them. Give
+	// ctx a deadline.
 	//
 	// With [NewSetNXPX], Unlock hands the lock to the waiter that has waited longest, of any process. A key that is
 	// free goes to the first caller that asks.
@@ -77,11 +77,11 @@ type Locker interface {
 	// release.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
-	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock
-	// last for its TTL from now, and never shortens it. The new handle is renewed like any other.
+	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last
+	// for its TTL from now, and never shortens it. The new handle is renewed like any other.
 	//
-	// The other handle keeps working, and either can release. The new handle has a higher fence: once it has
-	// written, the resource refuses the other.
+	// The other handle keeps working, and either can release. The new handle has a higher fence: once it has written,
+	// the resource refuses the other.
 	//
 	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or
 	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum, ErrNotReplicated, or an error
@@ -125,11 +125,11 @@ func (k *Lock) Token() string { return k.lease.params.token }
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected resource refuse
 // numbers below the highest it has seen. Compare the fences of one key only. The Fence of a handle never changes;
-// [Locker.Adopt] returns a handle with a higher one. With [NewLegacySetNX] it is 0, since that issues none.
+// [Locker.Adopt] returns a handle with a higher one. It is 0 if the strategy issues none.
 func (k *Lock) Fence() uint64 { return k.lease.fence }
 
-// Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend
-// move it. The lease of a lock that another owner's Unlock handed over begins when Redis handed it over.
+// Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend move
+// it. The lease of a lock that another owner's Unlock handed over begins when Redis handed it over.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {
@@ -146,9 +146,8 @@ func (k *Lock) Done() <-chan struct{} {
 	return k.lease.doneChan()
 }
 
-// Err returns nil while the lock is trusted. Afterwards it always returns the same error, which matches
-// ErrReleased, ErrLost or ErrMaxHold. Err reads the clocks and sends nothing, so it is cheap to call right before a
-// critical step.
+// Err returns nil while the lock is trusted. Afterwards it always returns the same error, which matches ErrReleased,
+// ErrLost or ErrMaxHold. Err reads the clocks and sends nothing, so it is cheap to call right before a critical step.
 func (k *Lock) Err() error {
 	if k.from != nil {
 		if err := k.from.Err(); err != nil {
@@ -165,11 +164,11 @@ func (k *Lock) Context(parent context.Context) context.Context {
 	return k.lease.context(parent)
 }
 
-// Extend makes the lock last for ttl from now on, if it would end sooner, within [WithMaxHold]. Renewal continues
-// as before. ctx and [WithOpTimeout] bound the call.
+// Extend makes the lock last for ttl from now on, if it would end sooner, within [WithMaxHold]. Renewal continues as
+// before. ctx and [WithOpTimeout] bound the call.
 //
-// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a
-// ttl below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.
+// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a ttl
+// below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:

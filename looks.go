@@ -7,8 +7,8 @@ import (
 )
 
 // No waiter depends on a message, so processes look. The first of the queue looks about every lookEvery, and every
-// lookOften if the holder may be a client that does not hand the lock on. Others look less often, down to
-// lookRarely, while the holder stays the same.
+// lookOften if the holder may be a client that does not hand the lock on. Others look less often, down to lookRarely,
+// while the holder stays the same.
 const (
 	lookEvery  = time.Second
 	lookOften  = lookEvery / 4
@@ -38,8 +38,8 @@ func (l *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Durat
 	return d + rand.N(d/4)
 }
 
-// look has the first waiter of every key look now, and those whose entries were lost: messages may have been lost,
-// or the data of Redis.
+// look has the first waiter of every key look now, and those whose entries were lost: messages may have been lost, or
+// the data of Redis.
 func (l *waitlist) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +128,6 @@ func (l *waitlist) onError(w *waiter, err error, pause time.Duration) {
 	w.lookAt = q.looked.Add(pause)
 }
 
-// last returns the outcome of the last look for the key of w.
 func (l *waitlist) last(w *waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

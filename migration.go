@@ -11,23 +11,23 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to
-// the other without downtime. Processes first use from, then NewMigration(from, to), then to. Processes of adjacent
+// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to the
+// other without downtime. Processes first use from, then NewMigration(from, to), then to. Processes of adjacent
 // stages exclude each other.
 //
 //	lock    from, then to while from is held; if from is lost meanwhile, start over
 //	unlock  to, then from
 //
-// A lock ends when either side does, and the other side is not renewed any more. Token and Fence are those of to.
-// If both sides hold the key, Inspect also reports to. The fences of the two sides have no common order: a resource
+// A lock ends when either side does, and the other side is not renewed any more. Token and Fence are those of to. If
+// both sides hold the key, Inspect also reports to. The fences of the two sides have no common order: a resource
 // should not compare them while some processes still use from alone. Options of a call go to both sides.
 // [WithKeyPrefix] is refused there, since both sides would get the same prefix. Adopt fails with
 // [errors.ErrUnsupported], since one token cannot prove two locks.
 //
 // The error is ErrInvalidOption if from or to is nil, or if they are the same. Two Lockers that keep a key in the
 // same place would block each other. The first call checks that with a key of its own. If it finds such a pair, it
-// and all later calls fail with ErrInvalidOption: give one Locker a WithKeyPrefix. Do the same if one Locker is on
-// a node of the other's quorum, since that is not always detected.
+// and all later calls fail with ErrInvalidOption: give one Locker a WithKeyPrefix. Do the same if one Locker is on a
+// node of the other's quorum, since that is not always detected.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -45,7 +45,6 @@ type migration struct {
 	separate atomic.Bool // the sides are known to keep a key in two places
 }
 
-// TryLock makes one attempt on each side.
 func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, opts); err != nil {
 		return nil, wrap("try lock", key, err)
@@ -98,7 +97,6 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 	}
 }
 
-// Adopt is not supported.
 func (m *migration) Adopt(_ context.Context, key, _ string, _ ...Option) (*Lock, error) {
 	return nil, wrap("adopt", key, errors.ErrUnsupported)
 }

@@ -131,8 +131,8 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 	return uint64(answer), err
 }
 
-// persist makes c continue without its caller. once forbids a resend if an earlier send may have been carried out:
-// a late release would delete the next lock with the same token.
+// persist makes c continue without its caller. once forbids a resend if an earlier send may have been carried out: a
+// late release would delete the next lock with the same token.
 func (t *target) persist(c *node.Call, once bool) *node.Call {
 	c.Timeout, c.Persist, c.Once = t.timeout, true, once
 	return c

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// An Option changes how a lock is acquired and kept. Given to a constructor it sets a default of the Locker. Given
-// to a call it overrides that default. An option that cannot work is ErrInvalidOption, which names the option and
-// its value; nothing was sent then.
+// An Option changes how a lock is acquired and kept. Given to a constructor it sets a default of the Locker. Given to
+// a call it overrides that default. An option that cannot work is ErrInvalidOption, which names the option and its
+// value; nothing was sent then.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -72,10 +72,10 @@ func (cfg *config) timeout() time.Duration {
 	return min(max(cfg.ttl/10, 50*time.Millisecond), time.Second)
 }
 
-// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years.
-// A fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL
-// survives a longer outage of Redis. The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never
-// granted, and the error is ErrLost.
+// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years. A
+// fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL survives a
+// longer outage of Redis. The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never granted, and
+// the error is ErrLost.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -107,11 +107,10 @@ func WithMaxHold(d time.Duration) Option {
 	}
 }
 
-// WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes.
-// Use it for a job that several processes start at the same time: if the job ends at once, the next process does
-// not run it again. The TTL is at least d. Unlock keeps the key until d has passed, and then a waiter gets the
-// lock. For the caller the lock has ended when Unlock returns. A lost lock is not kept. The default is 0, the
-// minimum 1 ms.
+// WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use
+// it for a job that several processes start at the same time: if the job ends at once, the next process does not run
+// it again. The TTL is at least d. Unlock keeps the key until d has passed, and then a waiter gets the lock. For the
+// caller the lock has ended when Unlock returns. A lost lock is not kept. The default is 0, the minimum 1 ms.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -122,9 +121,9 @@ func WithMinHold(d time.Duration) Option {
 	}
 }
 
-// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client
-// are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If a release gets no reply in that
-// time, it is retried in the background for the same time again.
+// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client are.
+// The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If a release gets no reply in that time, it
+// is retried in the background for the same time again.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -137,14 +136,14 @@ func WithOpTimeout(d time.Duration) Option {
 
 // WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1. It applies where waiters
 // poll: with [NewRedlock], a [redis.Ring] or [WithoutQueue], if Redis refuses the channels, and after an error. The
-// first waiter of a queue polls too once the key has changed hands past it, and counts from then on. Other waiters
-// in a queue do not call f. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be
+// first waiter of a queue polls too once the key has changed hands past it, and counts from then on. Other waiters in
+// a queue do not call f. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be
 // called from many goroutines.
 //
-// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also
-// depends on the other waiters. A waiter that has seen the key change hands more often polls sooner. If others want
-// a key that a Locker has just released, the next Lock of that Locker on the key first pauses for 64 to 128 ms, but
-// for no more than a quarter of the time until the deadline of ctx.
+// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also depends
+// on the other waiters. A waiter that has seen the key change hands more often polls sooner. If others want a key
+// that a Locker has just released, the next Lock of that Locker on the key first pauses for 64 to 128 ms, but for no
+// more than a quarter of the time until the deadline of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
@@ -155,10 +154,10 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 	}
 }
 
-// WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that
-// clients of other libraries lock too. A lock with a queue is handed from waiter to waiter and is never free in
-// between, so clients that poll get it late. Waiters that poll are served in no particular order. Unlock still
-// hands the lock to a waiter in the queue. [NewSemaphore] refuses this option. [NewRedlock] never queues.
+// WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that clients
+// of other libraries lock too. A lock with a queue is handed from waiter to waiter and is never free in between, so
+// clients that poll get it late. Waiters that poll are served in no particular order. Unlock still hands the lock to
+// a waiter in the queue. [NewSemaphore] refuses this option. [NewRedlock] never queues.
 func WithoutQueue() Option {
 	return func(cfg *config) error {
 		cfg.noQueue = true
@@ -166,8 +165,8 @@ func WithoutQueue() Option {
 	}
 }
 
-// WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key without it. The
-// Key of [QuorumError] includes it. The default is no prefix.
+// WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key without it. The Key
+// of [QuorumError] includes it. The default is no prefix.
 func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error {
 		cfg.prefix = prefix
@@ -178,11 +177,11 @@ func WithKeyPrefix(prefix string) Option {
 // WithToken makes token the proof of ownership of one lock, instead of a fresh UUID. A process that restarts can
 // acquire the lock it already holds by passing the token again. The option is for a call, not for a constructor.
 //
-// Never share a token between contenders: two owners with one token are one owner to Redis. Do not use a token
-// again after an Unlock that failed: Redis may carry that out later and delete the token's next lock.
+// Never share a token between contenders: two owners with one token are one owner to Redis. Do not use a token again
+// after an Unlock that failed: Redis may carry that out later and delete the token's next lock.
 //
-// A release with such a token is not resent if an earlier send may have been carried out, so a broken connection
-// can make Unlock fail. A failed attempt deletes nothing that the token may have held before. Unlock of a lost lock
+// A release with such a token is not resent if an earlier send may have been carried out, so a broken connection can
+// make Unlock fail. A failed attempt deletes nothing that the token may have held before. Unlock of a lost lock
 // deletes nothing either. What they leave ends with its TTL.
 func WithToken(token string) Option {
 	return func(cfg *config) error {

@@ -22,16 +22,16 @@ const (
 	// confirmation is how long a waiter waits for the subscription before it queues without it.
 	confirmation = time.Second
 
-	// patience is how long a waiter polls before it queues if its process gets no messages: a lock that is handed
-	// to it stays unused until the next poll.
+	// patience is how long a waiter polls before it queues if its process gets no messages: a lock that is handed to
+	// it stays unused until the next poll.
 	patience = time.Second
 )
 
 // errAgain says that the wait must start again: the subscription was refused, or works again.
 var errAgain = errors.New("redlatch: the subscription has changed")
 
-// queue waits for the lock in the queue of Redis. It also makes the first attempt, unless one was made before. A
-// wait ends only with ctx or with an error that retrying cannot fix.
+// queue waits for the lock in the queue of Redis. It also makes the first attempt, unless one was made before. A wait
+// ends only with ctx or with an error that retrying cannot fix.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 	s := e.waitlist.subscription
 	ready := s.join()
@@ -143,10 +143,9 @@ func (a *attempt) takeOver(d delivery) *Lock {
 	return (&lease{attempt: a, fence: d.fence}).handOut(start, length)
 }
 
-// leaveQueue takes the entry of a waiter out of the queue, and gives back a lock that was handed to it. With a
-// token that the caller chose, nothing else is released: the token may hold a lock of before, or a new attempt with
-// it may be under way. departures remembers the entry until Redis confirms. The caller waits for that while ctx
-// lasts.
+// leaveQueue takes the entry of a waiter out of the queue, and gives back a lock that was handed to it. With a token
+// that the caller chose, nothing else is released: the token may hold an earlier lock, or a new attempt with it may
+// be under way. departures has the entry until Redis confirms. The caller waits for that while ctx lasts.
 func (a *attempt) leaveQueue(ctx context.Context, place string) {
 	a.state.become(refused)
 	a.engine.waitlist.departed.add(a, place)

@@ -23,8 +23,8 @@ var (
 	quorumReleaseScript = node.NewScript("quorum_release.lua", quorumReleaseSource)
 )
 
-// quorumAcquireCall takes the lock. With a token that the caller chose, it does not make a vote of before last
-// longer, so that waiters with such tokens cannot keep each other out for ever.
+// quorumAcquireCall takes the lock. With a token that the caller chose, it does not extend an earlier vote, so that
+// waiters with such tokens cannot keep each other out for ever.
 func quorumAcquireCall(p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(quorumAcquireScript, 3, &p.key, &p.fences, &p.wanted, &p.token, &ttl)

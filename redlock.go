@@ -38,13 +38,13 @@ import (
 //	acquire  SET key token NX PX ttl on all nodes at once; a quorum of grants is a lock
 //	release  DEL key on all nodes, if it still holds the token
 //
-// It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses data, fails
-// over or has its clock stepped forward: a node that restarts without its data must stay away for the longest TTL.
-// One slow, hung or dead node of five costs no time. A quorum also issues the fences, which grow with every grant.
+// It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses data, fails over
+// or has its clock stepped forward: a node that restarts without its data must stay away for the longest TTL. One
+// slow, hung or dead node of five costs no time. A quorum also issues the fences, which grow with every grant.
 //
-// The nodes must be independent: not replicas of each other, and no server twice. Each client may be of any kind,
-// but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data. opts are the
-// defaults of the Locker. [WithOpTimeout] bounds a command on one node.
+// The nodes must be independent: not replicas of each other, and no server twice. Each client may be of any kind, but
+// one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data. opts are the defaults of
+// the Locker. [WithOpTimeout] bounds a command on one node.
 //
 // The error is ErrInvalidOption for no client, a nil client, one client twice, or an option that cannot work. Two
 // clients of one server are detected at their first use; from then on every call except Unlock fails with
@@ -139,7 +139,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	if err == nil {
 		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
 	}
-	if p.callerToken && alreadyHeld(t) { // its votes of before may end before the new lease
+	if p.callerToken && alreadyHeld(t) { // its earlier votes may end before the new lease
 		if err == nil {
 			err = r.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
 		}
@@ -173,8 +173,8 @@ func alreadyHeld(t *tally[acquireReply]) bool {
 	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
 }
 
-// lostIsRefused turns an ErrLost, of a lock of before that ended while it was acquired again, into an
-// ErrNotAcquired: the caller was not granted it, and a wait goes on.
+// lostIsRefused turns an ErrLost into an ErrNotAcquired: an earlier lock of the token ended while it was acquired
+// again. The caller was not granted it, and a wait continues.
 func lostIsRefused(err error) error {
 	var q *QuorumError
 	if errors.As(err, &q) && errors.Is(q.err, ErrLost) {
@@ -201,12 +201,12 @@ func (r *redlock) refused(ctx context.Context, p *acquireParams, t *tally[acquir
 	return t.fail(ErrNoQuorum)
 }
 
-// takeBack releases a refused attempt on all nodes that granted it or may still do so. It waits, while ctx lasts,
-// for those that granted it. The release on other nodes follows their acquire.
+// takeBack releases a refused attempt on all nodes that granted it or may still do so. It waits, while ctx lasts, for
+// those that granted it. The release on other nodes follows their acquire.
 //
-// A token that the caller chose may hold a lock of before. Then only votes that are certainly new are released,
-// since they would keep everybody out. If other owners have so many nodes that the token cannot have a quorum, all
-// votes are released.
+// A token that the caller chose may hold an earlier lock. Then only votes that are certainly new are released, since
+// they would keep everybody out. If other owners have so many nodes that the token cannot have a quorum, all votes
+// are released.
 func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acquireReply]) {
 	all := !p.callerToken || t.count(heldByAnother) > len(r.nodes)-r.quorum
 	released := make(chan *node.Call, len(r.nodes))
@@ -247,15 +247,17 @@ func releaseOn(t *target) *node.Call {
 }
 
 // late returns the callback for the late reply to an acquire or a heal on node i.
-func (r *redlock) late(ctx context.Context, i int, t *target, state *lockState, read func(node.Reply) (acquireReply, error)) func(node.Reply) {
+func (r *redlock) late(
+	ctx context.Context, i int, t *target, state *lockState, read func(node.Reply) (acquireReply, error),
+) func(node.Reply) {
 	return func(reply node.Reply) {
 		got, err := read(reply)
 		state.late(r.nodes[i], reply, got, err, func() { r.nodes[i].Post(detached(ctx), releaseOn(t)) })
 	}
 }
 
-// extend makes the lock last on a quorum of the nodes that still have it. Nodes that have lost it are healed, but
-// do not count.
+// extend makes the lock last on a quorum of the nodes that still have it. Nodes that have lost it are healed, but do
+// not count.
 func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 	t, err := r.lengthen(ctx, &p.target, p.ttl, false)
 	if err == nil && p.lease != nil {
@@ -273,8 +275,8 @@ func (r *redlock) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 	return r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }))
 }
 
-// lengthen makes the lock last on a quorum of the nodes that still have it. If mint is set, they also vote for a
-// new fence.
+// lengthen makes the lock last on a quorum of the nodes that still have it. If mint is set, they also vote for a new
+// fence.
 func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration, mint bool) (*tally[uint64], error) {
 	if err := r.ready(ctx); err != nil {
 		return nil, err
@@ -343,8 +345,8 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 	return st, nil
 }
 
-// common returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how
-// long the holder has the key on a quorum. certain reports whether there is one.
+// common returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how long
+// the holder has the key on a quorum. certain reports whether there is one.
 func (r *redlock) common(t *tally[Status]) (st Status, certain bool) {
 	ttls := make(map[string][]time.Duration) // by holder
 	for i := range t.answers {

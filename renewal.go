@@ -36,8 +36,8 @@ func (l *lease) nextLocked() time.Duration {
 	return next - l.engine.now().since(l.start)
 }
 
-// tick runs when the timer fires. It ends the lease, renews it or checks it. While a renewal is in flight, the
-// timer is set to the end of the lease, so a loss is noticed without a reply.
+// tick runs when the timer fires. It ends the lease, renews it or checks it. While a renewal is in flight, the timer
+// is set to the end of the lease, so a loss is noticed without a reply.
 func (l *lease) tick() {
 	l.mu.Lock()
 	before := l.err

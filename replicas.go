@@ -15,7 +15,9 @@ import (
 // it is pipelined with the script whose write it must confirm.
 
 // confirmed runs c, and fails unless enough replicas have confirmed its write.
-func (s *setNXPX) confirmed(ctx context.Context, c *node.Call, at place, replicas int, timeout time.Duration) (node.Reply, error) {
+func (s *setNXPX) confirmed(
+	ctx context.Context, c *node.Call, at place, replicas int, timeout time.Duration,
+) (node.Reply, error) {
 	if replicas == 0 {
 		return s.node.Do(ctx, c), nil
 	}
@@ -50,10 +52,12 @@ func (s *setNXPX) checkReplicas(cfg *config) error {
 	case *redis.ClusterClient:
 		reads = client.Options().ReadTimeout
 	default:
-		return invalid("WithReplicas(%d, %v): a %T cannot send WAIT on the connection of the grant", cfg.replicas, cfg.replicaTimeout, client)
+		return invalid("WithReplicas(%d, %v): a %T cannot send WAIT on the connection of the grant",
+			cfg.replicas, cfg.replicaTimeout, client)
 	}
 	if reads > 0 && cfg.replicaTimeout >= reads {
-		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", cfg.replicas, cfg.replicaTimeout, reads)
+		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v",
+			cfg.replicas, cfg.replicaTimeout, reads)
 	}
 	if cfg.replicaTimeout >= validity(cfg.ttl, cfg.drift) {
 		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)

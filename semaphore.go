@@ -24,13 +24,13 @@ import (
 // a third more than one of [NewSetNXPX].
 //
 // All users of a key must name the same limit. While anybody holds the key, a call with another limit fails with
-// ErrInvalidOption, which names both limits. To change the limit, stop using the key until all permits are
-// released, or use another key.
+// ErrInvalidOption, which names both limits. To change the limit, stop using the key until all permits are released,
+// or use another key.
 //
 // A semaphore gives the same guarantees as [NewSetNXPX]: if Redis loses data or fails over, it may grant limit
 // permits again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older
-// ones, since up to limit holders are valid at a time. There is no semaphore on a quorum: two majorities of nodes
-// may each have a permit left for a different caller.
+// ones, since up to limit holders are valid at a time. There is no semaphore on a quorum: two majorities of nodes may
+// each have a permit left for a different caller.
 //
 // [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a semaphore: other
 // strategies fail on it with WRONGTYPE.

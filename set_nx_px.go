@@ -14,13 +14,13 @@ import (
 //	acquire  SET key token NX PX ttl, in a script that issues a fence
 //	release  DEL key, if it still holds the token
 //
-// This is the pattern that the documentation of SET describes. It excludes other owners as long as that Redis
-// neither loses data nor fails over. [Lock.Fence] lets a resource reject the older of two owners.
+// This is the pattern that the documentation of SET describes. It excludes other owners as long as that Redis neither
+// loses data nor fails over. [Lock.Fence] lets a resource reject the older of two owners.
 //
 // All fences come from one key, redlatch:fence behind the prefix of [WithKeyPrefix]. That key cannot be locked. A
 // plain client must therefore reach one server for all keys. Behind a proxy that shards keys, use a client of Redis
-// Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for each hash tag, so use the
-// same kind of client in all processes that lock a key.
+// Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for each hash tag, so use the same
+// kind of client in all processes that lock a key.
 //
 // client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. A
 // *[redis.Client] is the fastest, since commands of concurrent callers share its connections as pipelines. opts are
@@ -84,7 +84,6 @@ func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	return s.take(ctx, p, acquireCall(s.scripts.acquire, p))
 }
 
-// take acquires the lock by the call c.
 func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acquireReply, error) {
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r, err := s.confirmed(ctx, c, p.place, p.replicas, p.replicaTimeout)
@@ -95,9 +94,9 @@ func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acq
 	return got, err
 }
 
-// late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released
-// or handed on. A key with a token that the caller chose may have been held before. Then only the place in the
-// queue and a lock handed to it are given up.
+// late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
+// handed on. A key with a token that the caller chose may have been held before. Then only the place in the queue and
+// a lock handed to it are given up.
 func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 	if p.callerToken && p.entry == "" {
 		return

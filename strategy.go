@@ -9,10 +9,10 @@ import (
 // A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock,
 // renews it or judges when a lease ends.
 //
-// Every operation ends within a small multiple of its timeout, or soon after ctx, whatever the settings of the
-// client are. It has one of three outcomes: done (nil), known not done (see knownNotDone), or unknown (any other
-// error). After an acquire of unknown outcome the engine releases the token. The strategy itself releases what
-// commands do that are still under way when the operation returns, see acquireParams.state.
+// Every operation ends within a small multiple of its timeout, or soon after ctx, whatever the settings of the client
+// are. It has one of three outcomes: done (nil), known not done (see knownNotDone), or unknown (any other error).
+// After an acquire of unknown outcome the engine releases the token. The strategy itself releases what commands do
+// that are still under way when the operation returns, see acquireParams.state.
 type strategy interface {
 	// name is the strategy's name in events.
 	name() string
@@ -34,8 +34,8 @@ type strategy interface {
 	// adopt extends the lock for a new handle, and issues a fence for it.
 	adopt(ctx context.Context, p *acquireParams) (fence uint64, err error)
 
-	// release gives the key back if the token holds it, else it fails with ErrLost. ctx bounds the waiting only:
-	// the release continues without the caller, within its timeout. wanted reports that others asked for the lock
+	// release gives the key back if the token holds it, else it fails with ErrLost. ctx bounds the waiting only: the
+	// release continues without the caller, within its timeout. wanted reports that others asked for the lock
 	// meanwhile and were not handed it.
 	release(ctx context.Context, p *releaseParams) (wanted bool, err error)
 
@@ -64,7 +64,7 @@ type ofNodes interface {
 type target struct {
 	place
 	token       string        // what proves ownership; empty to inspect
-	callerToken bool          // by WithToken: the token may hold a lock of before
+	callerToken bool          // by WithToken: the token may hold an earlier lock
 	timeout     time.Duration // of one command on one node
 	serverTime  bool          // see WithServerTime
 }
@@ -127,8 +127,8 @@ func detached(ctx context.Context) context.Context {
 }
 
 // entry returns the queue entry of a waiter: the TTL it wants, its process, a random number, and its token. A dash
-// before the process says that it polls. The number distinguishes waiters with the same token, and keeps clients
-// that cannot read the queue from forging a handover.
+// before the process says that it polls. The number distinguishes waiters with the same token, and keeps clients that
+// cannot read the queue from forging a handover.
 func entry(ttl time.Duration, polls bool, channel string, number uint64, token string) string {
 	if polls {
 		channel = "-" + channel

@@ -63,8 +63,8 @@ const (
 	reconnectPause = 50 * time.Millisecond
 )
 
-// A subscription is the channel on which the process of a Locker is handed locks. It is opened for the first
-// waiter, and closed a few seconds after the last one has left.
+// A subscription is the channel on which the process of a Locker is handed locks. It is opened for the first waiter,
+// and closed a few seconds after the last one has left.
 type subscription struct {
 	client     redis.UniversalClient
 	channel    string
@@ -89,8 +89,7 @@ func newSubscription(client redis.UniversalClient) *subscription {
 	return &subscription{client: client, channel: "redlatch:" + uuid.NewString(), ready: make(chan struct{})}
 }
 
-// join opens the subscription unless it is open. The caller must leave. ready is closed once SUBSCRIBE is
-// confirmed.
+// join opens the subscription unless it is open. The caller must leave. ready is closed once SUBSCRIBE is confirmed.
 func (s *subscription) join() (ready <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

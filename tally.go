@@ -56,7 +56,10 @@ type tally[T any] struct {
 
 // ask sends an operation to all nodes at once. call makes the call for a node, and read reads its reply. Calls for
 // one key reach a node in order.
-func ask[T any](ctx context.Context, r *redlock, op, key string, call func(i int) *node.Call, read func(i int, r node.Reply) (T, error)) *tally[T] {
+func ask[T any](
+	ctx context.Context, r *redlock, op, key string,
+	call func(i int) *node.Call, read func(i int, r node.Reply) (T, error),
+) *tally[T] {
 	t := &tally[T]{
 		op: op, key: key, names: r.names, report: r.report, quorum: r.quorum, read: read,
 		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
@@ -96,7 +99,6 @@ func (t *tally[T]) take(c *node.Call) outcome {
 	return o
 }
 
-// count returns how many nodes answered with o.
 func (t *tally[T]) count(o outcome) int { return t.counts[o] }
 
 // pending returns how many nodes have not answered.
@@ -104,8 +106,8 @@ func (t *tally[T]) pending() int {
 	return len(t.answers) - t.counts[yes] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
 }
 
-// certainly reports whether no quorum can be successful any more, and whether it is certain why: either enough
-// nodes answered no to refuse the operation, or so many failed that the answer stays unknown.
+// certainly reports whether no quorum can be successful any more, and whether it is certain why: either enough nodes
+// answered no to refuse the operation, or so many failed that the answer stays unknown.
 func (t *tally[T]) certainly(no outcome) bool {
 	most := len(t.answers) - t.quorum // how many nodes may fail
 	if t.counts[yes]+t.pending() >= t.quorum {
@@ -118,8 +120,8 @@ func (t *tally[T]) certainly(no outcome) bool {
 	return t.counts[no] > most || t.counts[no]+t.pending() <= most
 }
 
-// refusedBesideSilence reports whether a quorum has answered an acquire, at least one node for another owner, and
-// all nodes without an answer were silent at their last call.
+// refusedBesideSilence reports whether a quorum has answered an acquire, at least one node for another owner, and all
+// nodes without an answer were silent at their last call.
 func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
 	if t.counts[heldByAnother] == 0 || t.counts[yes]+t.counts[heldByAnother] < t.quorum {
 		return false
@@ -145,8 +147,7 @@ func (t *tally[T]) fail(err error) error {
 
 var errNotWaitedFor = errors.New("not waited for")
 
-// soonest returns when a quorum of the nodes can be free at the earliest; 0 if that is unknown, or if it can be
-// now.
+// soonest returns when a quorum of the nodes can be free at the earliest; 0 if that is unknown, or if it can be now.
 func soonest(t *tally[acquireReply]) time.Duration {
 	var free []time.Duration
 	for i := range t.answers {

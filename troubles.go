@@ -44,7 +44,6 @@ func (e *engine) reportTrouble(r *request, err error) {
 	}
 }
 
-// kindOfTrouble returns Event.Cause for err.
 func kindOfTrouble(err error) string {
 	switch {
 	case errors.Is(err, ErrNoQuorum):

@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// poll waits for the turn of the key in this process and then polls until the lock is granted. It retries through
-// all errors except permanent ones. refusal is the reply to the first attempt.
+// poll waits for the turn of the key in this process and then polls until the lock is granted. It retries through all
+// errors except permanent ones. refusal is the reply to the first attempt.
 func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
 	if !e.turns.take(ctx, r.place.key) {
 		return nil, &gaveUp{node.CtxError(ctx), r.last}
@@ -45,8 +45,8 @@ const (
 	longestPause  = 128 * time.Millisecond
 )
 
-// pause returns how long to wait after the attempt-th attempt. held is what is left of the holder's lease; the
-// pause ends when it does.
+// pause returns how long to wait after the attempt-th attempt. held is what is left of the holder's lease; the pause
+// ends when it does.
 func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
 	var d time.Duration
 	if cfg.backoff != nil {
@@ -61,8 +61,8 @@ func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
 	return d
 }
 
-// A pace is how often one waiter polls. A waiter that has seen the key change hands more often polls sooner, so
-// that everybody is served in the end. While a key stays with one holder, the pauses grow:
+// A pace is how often one waiter polls. A waiter that has seen the key change hands more often polls sooner, so that
+// everybody is served in the end. While a key stays with one holder, the pauses grow:
 //
 //	longest pause = longestPause / (1 + changes/4) · 2^(looks at this holder / 16), at most longestPause
 type pace struct {
@@ -92,8 +92,8 @@ func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration 
 	return min(d, most/2+rand.N(most/2))
 }
 
-// yield pauses if this process has just released the key and others want it. They poll, and would never find it
-// free otherwise. It reports false if ctx ended.
+// yield pauses if this process has just released the key and others want it. They poll, and would never find it free
+// otherwise. It reports false if ctx ended.
 func (e *engine) yield(ctx context.Context, r *request) bool {
 	if r.cfg.backoff != nil || !e.turns.justServed(r.place.key) {
 		return true

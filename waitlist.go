@@ -26,10 +26,9 @@ type waiter struct {
 	polls  int       // looks at the intervals of WithBackoff; 0: it does not poll
 }
 
-// delivery is a handover and its time of arrival.
 type delivery struct {
 	handover
-	arrived instant
+	arrived instant // of its message
 }
 
 // A keyQueue has the waiters of this process for one key, in the order in which they came.
@@ -71,8 +70,8 @@ func newWaitlist(e *engine, s *subscription) *waitlist {
 	return l
 }
 
-// enter adds a waiter, which must leave. asked is a moment before its first command. polls says that its process
-// gets no messages.
+// enter adds a waiter, which must leave. asked is a moment before its first command. polls says that its process gets
+// no messages.
 func (l *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
 	w := &waiter{key: p.key, token: p.token, handed: make(chan delivery, 1), wake: make(chan struct{}, 1)}
 	l.mu.Lock()
@@ -138,8 +137,8 @@ func (l *waitlist) deliver(h handover) {
 	}
 }
 
-// missed notes that a look of w found a lock that was handed to w. Unless the message comes soon, the subscription
-// is replaced.
+// missed notes that a look of w found a lock that was handed to w. Unless the message comes soon, the subscription is
+// replaced.
 func (l *waitlist) missed(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,32 +6,31 @@ import (
 	"time"
 )
 
-// LoseReplies makes the proxy swallow the replies to the next n request chunks that contain
-// a text, whatever its case; "" is in every chunk. The request is carried out: when its
-// reply arrives the proxy ends its side towards Redis, and once Redis has read all there
-// was and closed too, the client sees the end of the connection. What Redis sends next on
-// the connection is taken for the reply.
+// LoseReplies makes the proxy drop the replies to the next n request chunks that contain text, in upper or lower
+// case; "" is in every chunk. The requests are carried out. When such a reply arrives, the proxy ends its side
+// towards Redis. Once Redis has read everything and closed too, the client sees the end of the connection. The next
+// data that Redis sends on the connection counts as the reply.
 //
-// A chunk counts once, however many commands are in it, and so does a connection, whatever
-// else is sent on it before the reply arrives. A later call replaces an earlier one, n = 0
-// takes it back, and Heal does not. See [Proxy.Lost] for what really was lost.
+// A chunk counts once, however many commands are in it, and so does a connection, whatever else is sent on it
+// before the reply. A later call replaces an earlier one, n = 0 ends the fault, and Heal does not. [Proxy.Lost]
+// counts what was lost.
 func (p *Proxy) LoseReplies(n int, containing string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.loseReplies = loss{n: n, text: []byte(strings.ToLower(containing))}
 }
 
-// LoseRequests makes the proxy close the connection instead of forwarding a request chunk,
-// which therefore is not carried out, for the next n chunks that contain a text. It counts
-// as [Proxy.LoseReplies] does, and comes first where both match.
+// LoseRequests makes the proxy close the connection instead of forwarding a request chunk, for the next n chunks
+// that contain text. The request is not carried out. It counts as [Proxy.LoseReplies] does, and takes precedence if
+// both match.
 func (p *Proxy) LoseRequests(n int, containing string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.loseRequests = loss{n: n, text: []byte(strings.ToLower(containing))}
 }
 
-// Silence holds back everything in both directions, the ends of connections too. Open
-// connections stay open, and new ones are accepted and held silent.
+// Silence holds back everything in both directions, including the ends of connections. Open connections stay open.
+// New ones are accepted and held silent.
 func (p *Proxy) Silence() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +38,7 @@ func (p *Proxy) Silence() {
 	p.changedLocked()
 }
 
-// SilenceOpen is [Proxy.Silence] for the connections that are open now: new ones work.
+// SilenceOpen is [Proxy.Silence] for the connections that are open now. New ones work.
 func (p *Proxy) SilenceOpen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,16 +48,15 @@ func (p *Proxy) SilenceOpen() {
 	p.changedLocked()
 }
 
-// Delay makes every reply chunk pass d after it arrived; d = 0 ends that. Requests pass at
-// once, as does the end of a connection, and the order within a connection holds. A change
-// applies to the replies in flight too.
+// Delay delays every reply chunk by d; d = 0 ends that. Requests and the ends of connections are not delayed, and
+// the order within a connection holds. A change also applies to replies in flight.
 func (p *Proxy) Delay(d time.Duration) {
 	p.DelayFunc(func() time.Duration { return d })
 }
 
-// DelayFunc is like [Proxy.Delay] with a delay that f draws for each reply chunk, and again
-// for those in flight when a fault is changed. Only one call of f runs at a time, so it must
-// neither wait nor use the Proxy. A nil f is no delay.
+// DelayFunc is like [Proxy.Delay] with a delay that f returns for each reply chunk, and again for chunks in flight
+// when a fault changes. Only one call of f runs at a time. It must neither wait nor use the Proxy. A nil f is no
+// delay.
 func (p *Proxy) DelayFunc(f func() time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,30 +64,30 @@ func (p *Proxy) DelayFunc(f func() time.Duration) {
 	p.changedLocked()
 }
 
-// Refuse cuts all connections and has new ones refused until Heal.
+// Refuse cuts all connections and refuses new ones until Heal.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuseLocked()
 }
 
-// Cut resets all connections. What they held is lost; new connections work.
+// Cut resets all connections. What they held back is lost. New connections work.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutLocked()
 }
 
-// Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a request
-// reaches Redis even if its client has given it up.
+// Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a request reaches Redis
+// even if its client has given up.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.healLocked()
 }
 
-// HealDropping is like [Proxy.Heal], but what was held back is never delivered: its
-// connections are cut. Connections that held nothing stay.
+// HealDropping is like [Proxy.Heal], but what was held back is never delivered: its connections are cut.
+// Connections that held nothing back stay.
 func (p *Proxy) HealDropping() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +131,7 @@ func (p *Proxy) cutLocked() {
 	}
 }
 
-// changedLocked has every held chunk look again at what holds it.
+// changedLocked wakes every held chunk after a fault has changed.
 func (p *Proxy) changedLocked() {
 	close(p.changed)
 	p.changed = make(chan struct{})

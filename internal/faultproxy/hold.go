@@ -2,13 +2,13 @@ package faultproxy
 
 import "time"
 
-// queueSize bounds the chunks that a direction keeps; what comes after them waits unread.
+// queueSize is how many chunks a direction keeps. Later data stay unread.
 const queueSize = 1024
 
-// chunk is what one Read brought.
+// chunk is the result of one Read.
 type chunk struct {
 	bytes   []byte    // empty for the end of the stream
-	arrived time.Time // zero for what is never delayed: requests and ends
+	arrived time.Time // zero for requests and ends, which are not delayed
 }
 
 // queue adds c to one direction, unless the link is over.
@@ -22,8 +22,7 @@ func (l *link) queue(direction chan<- chunk, c chunk) {
 	}
 }
 
-// next returns the oldest chunk of a direction once nothing holds it back. It reports false
-// when the link is over.
+// next returns the oldest chunk of a direction once nothing holds it back. It reports false if the link is over.
 func (l *link) next(direction <-chan chunk) (chunk, bool) {
 	select {
 	case c := <-direction:

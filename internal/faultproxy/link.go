@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// chunkSize is what one Read may bring.
+// chunkSize is the most data that one Read returns.
 const chunkSize = 64 << 10
 
-// link is one client's connection and its counterpart to the target.
+// link is a client's connection and its connection to the target.
 //
-// Each direction has a reader, which queues what arrives, and a writer, which passes it on
-// once nothing holds it back. So the end of a client is noticed while its bytes are held,
-// and does not take back the requests it has sent.
+// Each direction has a reader, which queues data, and a writer, which forwards it once no fault holds it back. So
+// the end of a client is noticed while its data are held back, and requests that it has sent are still forwarded.
 type link struct {
 	proxy  *Proxy
 	client *net.TCPConn
@@ -25,11 +24,11 @@ type link struct {
 	server net.Conn // nil until the target is reached
 	over   bool
 	held   int  // chunks that were read and not yet passed on
-	losing bool // the next reply is to be swallowed
+	losing bool // the next reply is to be dropped
 	silent bool // by SilenceOpen
 }
 
-// run passes chunks on until Redis has closed its side or the link is over.
+// run forwards chunks until Redis has closed its side or the link is over.
 func (l *link) run() {
 	// The link owns the goroutines below. They end when it is over, and run waits for them.
 	var wg sync.WaitGroup
@@ -86,9 +85,9 @@ func (l *link) readReplies(server net.Conn, replies chan<- chunk) {
 		n, err := server.Read(buf)
 		switch {
 		case n == 0:
-		case l.swallow():
-			// The reply may be that of an earlier request. Redis carries out all it has
-			// read before it sees the end, so its own end says that the lost one is done.
+		case l.dropReply():
+			// The reply may be that of an earlier request. Redis carries out all requests that it has read
+			// before it closes too, so its end says that the request was carried out.
 			closeWrite(server)
 			_, _ = io.Copy(io.Discard, server)
 			err = io.EOF
@@ -115,7 +114,7 @@ func (l *link) writeRequests(server net.Conn, requests <-chan chunk) {
 			l.end()
 			return
 		}
-		// A server that is gone shows in the end of its replies.
+		// The end of the replies reports a server that has exited.
 		_, _ = server.Write(c.bytes)
 	}
 }
@@ -147,8 +146,8 @@ func (l *link) forward(c chunk) bool {
 	return true
 }
 
-// swallow reports whether the reply that has arrived is to be lost, and counts it.
-func (l *link) swallow() bool {
+// dropReply reports whether the reply that has arrived is to be lost, and counts it.
+func (l *link) dropReply() bool {
 	l.proxy.mu.Lock()
 	defer l.proxy.mu.Unlock()
 	if l.losing {
@@ -178,7 +177,7 @@ func (l *link) endLocked() {
 	l.over = true
 	close(l.done)
 	delete(l.proxy.links, l)
-	// Nobody is left to hear of a failed close.
+	// No caller can use the error of a failed close.
 	_ = l.client.Close()
 	if l.server != nil {
 		_ = l.server.Close()

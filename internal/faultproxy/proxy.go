@@ -1,11 +1,9 @@
-// Package faultproxy is a TCP proxy in front of one Redis, whose faults a test switches on
-// and off.
+// Package faultproxy is a TCP proxy in front of one Redis. A test switches its faults on and off.
 //
-// It does not parse the protocol. What one Read brings from a client is one request chunk,
-// and what one Read brings from Redis is one reply chunk. A go-redis client that waits for
-// each reply sends each command, or each pipeline of up to 32 KB, as one chunk. Pipelines
-// have connections of their own, and a connection begins with its handshake: a test that
-// counts chunks, or loses them whatever their text, should use the client once before.
+// It does not parse the protocol. The data of one Read from a client is one request chunk, and that of one Read
+// from Redis is one reply chunk. A go-redis client that waits for each reply sends each command, or each pipeline
+// of up to 32 KB, as one chunk. Pipelines have their own connections, and a connection begins with a handshake. So
+// a test that counts chunks, or loses chunks with any text, should use the client once before.
 package faultproxy
 
 import (
@@ -46,11 +44,10 @@ type Proxy struct {
 	changed      chan struct{}        // closed and replaced when silent or delay changes
 }
 
-// New returns a proxy on a loopback address in front of the Redis at target. At the end of
-// tb it cuts its connections and waits for its goroutines.
+// New returns a proxy on a loopback address in front of the Redis at target. At the end of tb it cuts its
+// connections and waits for its goroutines.
 //
-// A connection is accepted whether or not the target can be reached, and is closed when it
-// turns out that it cannot.
+// A connection is accepted even if the target cannot be reached, and is closed once the dial has failed.
 func New(tb testing.TB, network, target string) *Proxy {
 	tb.Helper()
 	listener, err := listen()
@@ -75,9 +72,8 @@ func New(tb testing.TB, network, target string) *Proxy {
 	return p
 }
 
-// listen takes care that nobody else takes the port between Refuse and Heal: it stays below those
-// that outgoing connections are given, and takes an IP address of its own where all of 127.0.0.0/8
-// is this machine, as on Linux.
+// listen chooses an address that nobody else takes between Refuse and Heal: the port is below those of outgoing
+// connections, and if all of 127.0.0.0/8 is this machine, as on Linux, the IP address is its own.
 func listen() (listener net.Listener, err error) {
 	for range 10 {
 		port := 10_000 + rand.IntN(10_000)
@@ -91,8 +87,8 @@ func listen() (listener net.Listener, err error) {
 	return nil, err
 }
 
-// listenAgain listens at an address that this process listened at before. A process that is being
-// forked has a copy of the closed listener until it execs.
+// listenAgain listens at an address that this process listened at before. A child process has a copy of the closed
+// listener between fork and exec.
 func listenAgain(addr string) (listener net.Listener, err error) {
 	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
 		listener, err = net.Listen("tcp", addr)
@@ -105,8 +101,8 @@ func listenAgain(addr string) (listener net.Listener, err error) {
 // Addr is the Addr of redis.Options. It stays the same for the life of the Proxy.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Options returns fresh options that reach the proxy and are otherwise go-redis' own, but
-// for the handshake. That is HELLO alone: CLIENT SETINFO would be lost for a "set".
+// Options returns new options that reach the proxy. They are the defaults of go-redis except for the handshake,
+// which is HELLO only: CLIENT SETINFO contains "set", which a test may want to lose.
 func (p *Proxy) Options() *redis.Options {
 	return &redis.Options{
 		Network:                  "tcp",
@@ -133,15 +129,15 @@ func (p *Proxy) Requests() int {
 	return p.requests
 }
 
-// Connections is the number of connections now open. One that its client has closed counts
-// until what it held has been passed on and Redis has closed its side too.
+// Connections is the number of open connections. One that its client has closed counts until its data were
+// forwarded and Redis has closed its side too.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// Lost is the number of request chunks whose reply was swallowed, or which were not
+// Lost is the number of request chunks whose reply was dropped, or which were not
 // forwarded, since New.
 func (p *Proxy) Lost() int {
 	p.mu.Lock()

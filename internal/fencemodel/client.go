@@ -1,9 +1,8 @@
 package fencemodel
 
-// What a client of the explored world does by itself. It decides on any choice of the
-// replies that may have reached it.
+// The steps of a client of the explored world. It may decide on any subset of the replies that may have arrived.
 
-// decisions are steps 2 and 3 for every choice of votes that may have arrived.
+// decisions are steps 2 and 3 for every subset of votes that may have arrived.
 func (x *explorer) decisions(s *state, t int, emit func(step, *state)) {
 	var votes [explored]fence
 	var grants, raises fences
@@ -34,18 +33,18 @@ func (x *explorer) decisions(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// rounds are steps 3 and 4: a larger counter is heard of, or a quorum has acknowledged.
+// rounds are steps 3 and 4: a reply has a larger counter, or a quorum has acknowledged.
 func (x *explorer) rounds(s *state, t int, emit func(step, *state)) {
 	a := &s.attempts[t]
-	var heard fences
+	var counters fences
 	acks := 0
 	for n := range a.legs {
-		heard |= a.legs[n].said
+		counters |= a.legs[n].said
 		if a.legs[n].said.has(a.f) {
 			acks++
 		}
 	}
-	for f := range heard.above(a.f).each {
+	for f := range counters.above(a.f).each {
 		x.round(s, t, f, emit) // 3.
 	}
 	if x.acknowledged(acks, majority) {
@@ -53,7 +52,7 @@ func (x *explorer) rounds(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// round starts a round: f is new, and what was said of less is of no use any more.
+// round starts a round with a new f. Replies with smaller counters have no use any more.
 func (x *explorer) round(s *state, t int, f fence, emit func(step, *state)) {
 	to := *s
 	a := &to.attempts[t]
@@ -82,7 +81,7 @@ func (x *explorer) grant(s *state, t int, f fence, why kind, emit func(step, *st
 	emit(p, &to)
 }
 
-// heal is step 5. Whoever was granted a lock may heal late, when it has lost it long since.
+// heal is step 5. A client that was granted a lock may heal late, long after it has lost the lock.
 func (x *explorer) heal(s *state, t int, emit func(step, *state)) {
 	f := s.attempts[t].f
 	for n := range s.nodes {
@@ -107,7 +106,7 @@ func (x *explorer) heal(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// hear keeps a reply for as long as it is of use: an acknowledgement as its f.
+// hear keeps the counter of a reply that may still have a use: for an acknowledgement, f.
 func (l *leg) hear(what answer, f, counter fence) {
 	switch what {
 	case ack:

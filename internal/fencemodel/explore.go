@@ -1,28 +1,26 @@
 package fencemodel
 
-// The steps of the explored world. What is under way may land at any time, in any order.
+// The steps of the explored world. Messages under way may arrive at any time, in any order.
 //
-// A message that is lost is one that never lands, so nothing is done to lose it; a request
-// that is refused is as good as lost. A reply does not land on its own: the client that
-// decides chooses which of the replies sent so far have reached it. An attempt begins when
-// its first acquire lands. (Had it begun earlier, fewer grants would have returned before
-// it: what is checked is no less than what must hold.)
+// A lost message is one that never arrives, so there is no step for it. A refused request counts as lost. A reply
+// does not arrive on its own: the client that decides chooses which of the replies sent so far have reached it. An
+// attempt begins when its first acquire arrives. (If it began earlier, fewer grants would have returned before it.
+// So what is checked implies what must hold.)
 //
-// With bounds.plain, a lock vanishes and an attempt is given up in steps of their own. Else
-// fewer steps come to the same grants:
+// With bounds.plain, a lock vanishes and an attempt is given up in steps of their own. Otherwise fewer steps reach
+// the same grants:
 //
-//   - A lock vanishes when something else lands on its node. Before that only its owner
-//     could tell, by a raise that is refused, which is as good as lost. A release is one of
-//     the ways to vanish.
-//   - An attempt is given up when its client begins another, or when a node is emptied: it
-//     can do nothing then that it could not do as one which never decides.
-//   - A raise or a heal that would change nothing does not land: it is as good as lost.
+//  - A lock vanishes when another message arrives at its node. Before that only its owner could notice, by a
+//    refused raise, which counts as lost. A release is one of the ways to vanish.
+//  - An attempt is given up when its client begins another, or when a node is emptied. It has no effect then that
+//    an attempt which never decides does not have.
+//  - A raise or a heal that would change nothing does not arrive: it counts as lost.
 
-// An explorer knows what can happen next.
+// An explorer computes the possible next steps.
 type explorer struct {
 	rules
 	bounds
-	cut bool // a counter went past maxFence, and was not followed
+	cut bool // a counter exceeded maxFence, and its state was skipped
 }
 
 // roots returns the states in which the world can begin, up to the order of nodes.
@@ -44,8 +42,8 @@ func (x *explorer) roots() []state {
 	return all
 }
 
-// next calls emit with every step that is possible in s, and what s becomes. The pointer is
-// good until emit returns.
+// next calls emit with every step that is possible in s and the state after it. The pointer is valid until emit
+// returns.
 func (x *explorer) next(s *state, emit func(step, *state)) {
 	begun := false
 	for t := range s.attempts {
@@ -85,8 +83,8 @@ func (x *explorer) next(s *state, emit func(step, *state)) {
 // nobody is the token of attempts that have ended and have nothing left to do on a node.
 const nobody token = maxAttempts + 1
 
-// acquire is step 1 on a node of a world without a clock. It returns 0 where it was refused
-// or is not to be followed.
+// acquire is step 1 on a node of a world without a clock. It returns 0 if it was refused or if its state is
+// skipped.
 func (x *explorer) acquire(n *node, t token) fence {
 	if n.counter >= maxFence {
 		x.cut = true
@@ -96,7 +94,7 @@ func (x *explorer) acquire(n *node, t token) fence {
 	return vote
 }
 
-// landLate lets the acquire of an attempt that has ended land. What it takes is released.
+// landLate lets the acquire of an attempt that has ended arrive. The lock that it takes is released.
 func (x *explorer) landLate(s *state, n int, emit func(step, *state)) {
 	if s.late[n] == 0 {
 		return
@@ -116,8 +114,8 @@ func (x *explorer) landLate(s *state, n int, emit func(step, *state)) {
 	emit(p, &to)
 }
 
-// begin lets the first acquire of an attempt land. If every client is at an attempt already,
-// one of these is given up.
+// begin lets the first acquire of an attempt arrive. If every client already has an attempt, one of these is given
+// up.
 func (x *explorer) begin(s *state, t int, emit func(step, *state)) {
 	to := *s
 	a := &to.attempts[t]
@@ -150,7 +148,7 @@ func (x *explorer) begin(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// land lets each request of an attempt to a node land.
+// land lets each request of an attempt to a node arrive.
 func (x *explorer) land(s *state, t, n int, emit func(step, *state)) {
 	if s.attempts[t].legs[n].acquires > 0 {
 		x.landAcquire(s, t, n, 0, emit)
@@ -174,7 +172,7 @@ func (x *explorer) land(s *state, t, n int, emit func(step, *state)) {
 	}
 }
 
-// landAcquire lets an acquire land. Where one may be sent again, it also stays under way.
+// landAcquire lets an acquire arrive. If resends are left, another copy stays under way.
 func (x *explorer) landAcquire(s *state, t, n int, ended uint8, emit func(step, *state)) {
 	to := *s
 	if !x.plain {
@@ -202,9 +200,8 @@ func (x *explorer) landAcquire(s *state, t, n int, ended uint8, emit func(step, 
 	emit(p, &to)
 }
 
-// wipe takes lock and counter from a node, while nobody acquires and if a quorum of the
-// others remember the highest fence or were healed by its owner. Without a clock healing
-// can promise no more.
+// wipe deletes lock and counter of a node. It does so while nobody acquires, and only if a quorum of the other
+// nodes has the highest fence or was healed by its owner. Without a clock healing can promise no more.
 func (x *explorer) wipe(s *state, emit func(step, *state)) {
 	if s.wipes == 0 {
 		return

@@ -5,10 +5,10 @@ import (
 	"math/rand/v2"
 )
 
-// A random run plays the protocol as it is, message by message, where the world is too large
-// to be explored. It has the rules of model.go and none of the explorer's shortcuts:
-// messages get lost, carried out twice and overtaken; clients wait for more votes, are
-// refused, give up, unlock; what lands for an attempt that has ended is released.
+// A random run plays the protocol message by message, in worlds that are too large to explore. It follows the rules
+// of model.go and takes none of the explorer's shortcuts. Messages are lost, carried out twice and overtaken.
+// Clients wait for more votes, are refused, give up and unlock. A lock that is taken for an attempt that has ended
+// is released.
 const (
 	runNodes    = 5
 	runQuorum   = runNodes/2 + 1
@@ -18,15 +18,15 @@ const (
 	maxResends  = 10
 )
 
-// A run may have a clock: a node's floor is the time that it has, in ticks of some size. With
-// ticks of trustedTick no counter gets ahead of the clock, for a run has fewer acquires.
+// A run may have a clock: the floor of a node is its time, in ticks. With ticks of trustedTick no counter gets
+// ahead of the clock, since a run has fewer acquires.
 const (
 	maxLag      = 1 // ticks that the clock of a node may be behind
 	maxTicks    = 10
 	trustedTick = runAttempts*runNodes + maxResends + 1
 )
 
-// An event is one kind of what happens in a run.
+// An event is one kind of step in a run.
 type event int
 
 const (
@@ -37,21 +37,21 @@ const (
 	givesUpOn              // an attempt
 	unlocks                // a lock that was granted
 	lapses                 // a lock vanishes from a node
-	mends                  // a heal is sent
+	healsNode              // a heal is sent
 	empties                // a node
 	ticks                  // the clock
 	events
 )
 
-// odds say how often an event happens. Each run draws its own, up to these, so that some
-// runs lose many messages and others none.
+// odds say how often each event happens. Each run draws its own, up to these, so that some runs lose many messages
+// and others none.
 type odds [events]int
 
 var most = odds{
-	loses: 3, repeats: 1, begins: 3, unlocks: 5, lapses: 16, mends: 2, empties: 2, ticks: 1,
+	loses: 3, repeats: 1, begins: 3, unlocks: 5, lapses: 16, healsNode: 2, empties: 2, ticks: 1,
 }
 
-// least is added to what was drawn: without these nothing is granted.
+// least is added to the odds that were drawn: without these events nothing is granted.
 var least = odds{delivers: 24, begins: 1, givesUpOn: 1}
 
 // A run is one random run.
@@ -60,8 +60,8 @@ type run struct {
 	random   *rand.Rand
 	odds     odds
 	total    int     // of the odds
-	clients  int     // at most so many attempts are open at once
-	patience float64 // the chance that a client waits for more votes rather than raise
+	clients  int     // how many attempts may be open at once
+	patience float64 // the probability that a client waits for more votes instead of raising
 	tick     fence   // 0: there is no clock
 
 	now      fence
@@ -99,7 +99,7 @@ type runAttempt struct {
 func (a *runAttempt) open() bool { return a.phase == voting || a.phase == raising }
 func (a *runAttempt) held() bool { return a.phase == granted && !a.ended }
 
-// newRun prepares the run that a seed stands for.
+// newRun returns the run of a seed.
 func newRun(r rules, seed uint64, logs bool) *run {
 	u := &run{
 		rules:   r,
@@ -188,7 +188,7 @@ func (u *run) happen(what event) {
 		n := u.random.IntN(runNodes)
 		u.nodes[n].holder = 0
 		u.note("n%d: the lock vanishes", n+1)
-	case mends:
+	case healsNode:
 		if t, ok := u.one((*runAttempt).held); ok {
 			u.wire = append(u.wire, message{
 				kind: healMessage, attempt: t, node: u.random.IntN(runNodes), f: u.attempts[t].f,

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// reduce makes states equal that differ in nothing that can matter any more: in what can
-// have no effect, and in the order of attempts and of nodes. It returns where they were.
+// reduce makes states equal that differ only in parts that can have no effect any more, or in the order of attempts
+// and of nodes. It returns their earlier order.
 func (x *explorer) reduce(s *state) names {
 	var from names
 	for i := range from.attempts {

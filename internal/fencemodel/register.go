@@ -22,9 +22,9 @@ const slack = 10_000
 
 // registerRules are the register or a variant of it. The zero value is the register.
 type registerRules struct {
-	noFloor    bool // it is a counter and no more
-	clockOnly  bool // it is a clock and no more
-	noCounter  bool // within the slack the register is given out as it is
+	noFloor    bool // it is only a counter
+	clockOnly  bool // it is only a clock
+	noCounter  bool // within the slack the register is not incremented
 	addedSlack bool // the floor is now + slack
 	wideSlack  bool // the register may lag by twice the slack
 }

@@ -14,7 +14,7 @@ type result struct {
 	agreed fences   // granted somewhere, by votes
 	acked  fences   // granted somewhere, by acknowledgements
 	trace  []string // a shortest way to break a property; nil if there is none
-	cut    bool     // something was not followed, for its counters were too large
+	cut    bool     // a state was skipped, since its counters were too large
 }
 
 // explore visits every state within b, breadth first, until one breaks a property.

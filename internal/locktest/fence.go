@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RegisterKey is where SetNXPX mints its fences from, for Lockers without a prefix.
+// RegisterKey is the fence register of SetNXPX for Lockers without a prefix.
 const RegisterKey = "redlatch:fence"
 
-// Register returns the last fence that SetNXPX minted on a server, 0 for none. It shows that an attempt was
-// carried out: each raises the register.
+// Register returns the last fence that SetNXPX issued on a server, 0 for none. It shows that an attempt was carried
+// out, since each raises the register.
 func Register(t *testing.T, direct *redis.Client) uint64 {
 	t.Helper()
 	fence, err := direct.Get(t.Context(), RegisterKey).Uint64()

@@ -1,5 +1,5 @@
-// Package locktest holds what the external tests of the root and those of internal/system share:
-// Lockers for a busy machine, waits with a deadline, and the servers that a test runs on.
+// Package locktest has the common parts of the external tests of the root and of internal/system: Lockers for a
+// busy machine, waits with a deadline, and servers.
 package locktest
 
 import (
@@ -83,7 +83,7 @@ func MustLock(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Opti
 	return lock
 }
 
-// LockSoon returns key locked, with a short op timeout that a busy machine may exceed at first.
+// LockSoon locks key with a short op timeout, which a busy machine may exceed at first.
 func LockSoon(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) (lock *redlatch.Lock) {
 	t.Helper()
 	Eventually(t, "locked", func() bool {
@@ -95,7 +95,7 @@ func LockSoon(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Opti
 }
 
 // WaitInVain waits for key, which another owner has, until ctx ends, and returns the error. On a busy machine Redis
-// may not have answered by then, so it waits for longer and longer until it has.
+// may not have answered by then, so it retries with longer waits until it has.
 func WaitInVain(t *testing.T, l redlatch.Locker, key string) error {
 	t.Helper()
 	for patience := 50 * time.Millisecond; ; patience *= 3 {
@@ -110,7 +110,7 @@ func WaitInVain(t *testing.T, l redlatch.Locker, key string) error {
 	}
 }
 
-// IgnoreNil returns err, or nil where err only says that a key is not there.
+// IgnoreNil returns err, or nil if err says that a key does not exist.
 func IgnoreNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return nil

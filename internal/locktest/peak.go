@@ -2,7 +2,7 @@ package locktest
 
 import "sync"
 
-// A Peak counts how many are inside at once, and how many there were at most.
+// A Peak counts how many goroutines are inside now, and the most there were.
 type Peak struct {
 	mu        sync.Mutex // guards the fields below
 	now, most int
@@ -23,7 +23,7 @@ func (p *Peak) Leave() {
 	p.now--
 }
 
-// Most returns how many were inside at most.
+// Most returns the most that were inside at once.
 func (p *Peak) Most() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,16 +19,16 @@ const (
 	voice = "child: "
 )
 
-// A Process is the test binary, run once more to be another program.
+// A Process is the test binary, run again as another program.
 type Process struct {
 	In   io.WriteCloser
-	Said <-chan string // what it said, line by line; closed at its end
+	Said <-chan string // the lines of Say; closed when the process ends
 
 	cmd *exec.Cmd
 }
 
-// Start runs the test function of t in a process of its own, in which Part returns what. The process is killed at
-// the end of t.
+// Start runs the test function of t in a new process, in which Part returns what. The process is killed at the end
+// of t.
 func Start(t *testing.T, what string) *Process {
 	t.Helper()
 	test := strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^")
@@ -52,10 +52,10 @@ func Start(t *testing.T, what string) *Process {
 	return &Process{In: in, Said: said, cmd: cmd}
 }
 
-// Part returns what Start was told if that has started this process, and nothing in the tests themselves.
+// Part returns what was given to Start, and "" in the tests themselves.
 func Part() string { return os.Getenv(part) }
 
-// Say tells a line to the process that has started this one.
+// Say sends a line to the process that has started this one.
 func Say(words ...any) { fmt.Print(voice, fmt.Sprintln(words...)) }
 
 // Freeze stops the process until Continue, and waits until all its threads stand still.
@@ -68,13 +68,13 @@ func (p *Process) Freeze(t *testing.T) {
 	require.True(t, status.Stopped())
 }
 
-// Continue has a frozen process go on.
+// Continue lets a frozen process run again.
 func (p *Process) Continue(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// Wait waits until the process has ended, and fails if its test did.
+// Wait waits until the process has ended, and fails if its test failed.
 func (p *Process) Wait(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.cmd.Wait())

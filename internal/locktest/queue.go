@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// WaitInLine starts a Lock call and returns once it queues in Redis.
+// WaitInLine starts a Lock call and returns once its waiter is in the queue of Redis.
 func WaitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) <-chan *redlatch.Lock {
 	t.Helper()
 	before, err := l.Inspect(t.Context(), key)
@@ -108,7 +108,7 @@ func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker)
 	}
 }
 
-// FenceLog is what a protected resource sees: the fences in the order of the critical sections.
+// FenceLog is a protected resource: it has the fences in the order of the critical sections.
 type FenceLog struct {
 	mu     sync.Mutex // guards the fields below
 	fences []uint64

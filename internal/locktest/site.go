@@ -17,7 +17,7 @@ import (
 type Site struct {
 	Options redis.Options
 	Direct  *redis.Client // for the test itself
-	Real    bool          // no miniredis
+	Real    bool          // not miniredis
 }
 
 // NewSite returns the server that is reached by o.
@@ -27,7 +27,7 @@ func NewSite(t *testing.T, o redis.Options) *Site {
 	return s
 }
 
-// Client returns a client of its own, as another process would have.
+// Client returns a new client, as another process would have.
 func (s *Site) Client(t *testing.T) *redis.Client {
 	o := s.Options
 	c := redis.NewClient(&o)
@@ -35,7 +35,7 @@ func (s *Site) Client(t *testing.T) *redis.Client {
 	return c
 }
 
-// Within returns d, plus a second where real time passes and the machine may be busy.
+// Within returns d, plus a second on a real server, since the machine may be busy.
 func (s *Site) Within(d time.Duration) time.Duration {
 	if s.Real {
 		return d + time.Second

@@ -1,12 +1,12 @@
-// Mutants shows that the tests catch mistakes: it makes known ones, each on its own, and runs the
-// tests that are meant to fail.
+// Mutants shows that the tests catch mistakes: it makes known ones, one at a time, and runs the tests that must
+// fail.
 //
 //	go run ./internal/mutants [-run regexp] [-since revision] [-p n] [-v]
 //
-// The tree is not touched: a mutant exists in a build overlay alone. A mutant is caught when a
-// test fails. One that does not compile, or whose text the tree no longer has, says nothing and
-// must be fixed. With -since only those run that a change can matter to: one in the mutant's file, in a test
-// function that is to catch it, or in the mutant itself. The exit status is 0 if every mutant was caught.
+// The tree is not changed: a mutant exists only in a build overlay. A mutant is caught when a test fails. One that
+// does not compile, or whose old text is not in the tree any more, proves nothing and must be fixed. With -since
+// only those run that a change can affect: it is in the mutant's file, in a test function that must catch it, or in
+// its entry in the table. The exit status is 0 if every mutant was caught.
 package main
 
 import (
@@ -45,8 +45,8 @@ func main() {
 	}
 }
 
-// run judges the mutants whose name matches only and that were touched since a revision, if there is one, prints the table to w and reports whether all
-// were caught.
+// run judges the mutants whose name matches only and, if since is set, that changes since that revision affect. It
+// prints the table to w and reports whether all were caught.
 func run(ctx context.Context, w io.Writer, only, since string, parallel int, verbose bool) (bool, error) {
 	wanted, err := regexp.Compile(only)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
-// couriers are mistakes about those who run the calls of a node, their number, and the order of calls on a key.
+// couriers are mistakes about the goroutines that carry the calls of a node, their number, and the order of calls
+// for a key.
 var couriers = []mutant{
 	{
 		name: "an ordered call does not wait for the one before it", rule: "4", file: "internal/node/lane.go", in: "internal/node",
@@ -98,7 +99,7 @@ var couriers = []mutant{
 	},
 	{
 		name: "a node that answered during the call is silent", rule: "15", file: "internal/node/node.go", in: "internal/node",
-		old:   `if n.heard < c.deadline-c.Timeout {`,
+		old:   `if n.answered < c.deadline-c.Timeout {`,
 		new:   `if true {`,
 		tests: "TestSilentIsANode",
 	},
@@ -127,7 +128,7 @@ var couriers = []mutant{
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
-		name: "Late is not told how a send ended that its call went on without", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is not called for a send that its call has left", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   ` || !aboard && o.reply.Err != nil`,
 		new:   ``,
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",

@@ -40,7 +40,7 @@ var doing = []mutant{
 		tests: "TestDoAllNoticesALossBeforeFn",
 	},
 	{
-		name: "a loss is told as a refusal", rule: "38", file: "do.go",
+		name: "a loss is reported as a refusal", rule: "38", file: "do.go",
 		old:   `end != nil && ctx.Err() == nil`,
 		new:   `end != nil && ctx.Err() != nil`,
 		tests: "TestDoAllNoticesALossBeforeFn",
@@ -111,7 +111,7 @@ var doing = []mutant{
 		tests: "TestInvalidCallsSendNothing",
 	},
 	{
-		name: "nobody hears of what Lead rides out", rule: "34", file: "engine.go",
+		name: "Lead does not report the errors that it retries", rule: "34", file: "engine.go",
 		old:   `err != nil && r.cfg.retried &&`,
 		new:   `false &&`,
 		tests: "TestLeadOutlastsAnOutage",

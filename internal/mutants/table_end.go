@@ -183,7 +183,7 @@ var ends = []mutant{
 		tests: "TestLateReplySaysWhetherAnAdopter",
 	},
 	{
-		name: "an Unlock is told that a clean-up released its lock", rule: "7", file: "lease.go",
+		name: "Unlock reports a loss when a clean-up has released its lock", rule: "7", file: "lease.go",
 		old:   `if errors.Is(err, ErrLost) && l.state.undone.Load() {`,
 		new:   `if false {`,
 		tests: "TestUnlockAfterACleanUp",

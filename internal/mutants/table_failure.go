@@ -1,7 +1,7 @@
 package main
 
-// failures are mistakes about what is told of a failure: whether somebody has the lock or Redis is the reason, what is
-// ridden out, and who the holder is.
+// failures are mistakes about errors and hooks: whether a holder or Redis is the reason, what is retried, and who
+// the holder is.
 var failures = []mutant{
 	{
 		name: "a wait through an outage ends as behind a holder", rule: "33", file: "errors.go",
@@ -67,7 +67,7 @@ var failures = []mutant{
 	},
 	{
 		name: "a full Redis is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
-		old:   ` || strings.HasPrefix(spoken(err), "OOM")`,
+		old:   ` || strings.HasPrefix(answerText(err), "OOM")`,
 		new:   ``,
 		tests: "TestUnavailable",
 	},
@@ -98,7 +98,7 @@ var failures = []mutant{
 		tests: "TestOutageIsNoticedByAllWaiters",
 	},
 	{
-		name: "a look that failed is not told to the others", rule: "33", file: "looks.go",
+		name: "a look that failed is not noted for the other waiters", rule: "33", file: "looks.go",
 		old:   `q.looked, q.ends, q.last = time.Now(), time.Time{}, err`,
 		new:   `q.looked, q.ends = time.Now(), time.Time{}`,
 		tests: "TestOutageIsNoticedByAllWaiters",
@@ -129,25 +129,25 @@ var failures = []mutant{
 		tests: "TestForbiddenWaitIsSaidPlainly",
 	},
 	{
-		name: "trouble is told each time", rule: "34", file: "troubles.go",
+		name: "trouble is reported each time", rule: "34", file: "troubles.go",
 		old:   `ok && now.Sub(last) < troubleEvery`,
 		new:   `ok && now.Before(last)`,
 		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
 	},
 	{
-		name: "trouble is told once", rule: "34", file: "troubles.go",
+		name: "trouble is reported only once", rule: "34", file: "troubles.go",
 		old:   `ok && now.Sub(last) < troubleEvery`,
 		new:   `ok && now.After(last)`,
 		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
 	},
 	{
-		name: "trouble of polling is not told", rule: "34", file: "wait.go",
+		name: "trouble of polling is not reported", rule: "34", file: "wait.go",
 		old:   `e.reportTrouble(r, err)`,
 		new:   ``,
 		tests: "TestWaitThroughAnOutageIsHeardOf/LegacySetNX",
 	},
 	{
-		name: "trouble in the queue is not told", rule: "34", file: "queue.go",
+		name: "trouble in the queue is not reported", rule: "34", file: "queue.go",
 		old: `e.reportTrouble(r, err)
 			e.waitlist`,
 		new:   `e.waitlist`,
@@ -174,7 +174,7 @@ var failures = []mutant{
 		tests: "TestWaitThroughAnOutageIsHeardOf/Redlock",
 	},
 	{
-		name: "the trouble of a quorum's nodes is not told", rule: "34", file: "redlock.go",
+		name: "trouble of the nodes of a quorum is not reported", rule: "34", file: "redlock.go",
 		old:   `n.Trouble = func(err error) { report(r.names[i], err) }`,
 		new:   `_, _ = i, n`,
 		tests: "TestSilentMinorityIsHeardOf",
@@ -186,7 +186,7 @@ var failures = []mutant{
 		tests: "TestSilentMinorityIsHeardOf",
 	},
 	{
-		name: "what a node answers for good is not told", rule: "34", file: "tally.go",
+		name: "a final answer of a node is not reported", rule: "34", file: "tally.go",
 		old:   `if o == noAnswer && node.Answered(a.err) {`,
 		new:   `if false && o == noAnswer && node.Answered(a.err) {`,
 		tests: "TestNodeThatRefusesIsHeardOf",

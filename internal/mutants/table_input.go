@@ -48,7 +48,7 @@ var inputs = []mutant{
 		tests: "TestAnswersAreReadAlikeFromEveryServer",
 	},
 	{
-		name: "polling is told of twice", rule: "Waiting", file: "subscription.go",
+		name: "Degraded is reported twice", rule: "Waiting", file: "subscription.go",
 		old:   `s.running = true`,
 		new:   `s.running, s.refused, s.publishRefused = true, nil, nil`,
 		tests: "TestDegradationIsToldOnce",

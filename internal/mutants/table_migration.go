@@ -123,7 +123,7 @@ var migrations = []mutant{
 		tests: "TestMigrationRefusesWhatOneSideCannotServe",
 	},
 	{
-		name: "options that to alone is asked about too late", rule: "20, Migration", file: "migration.go",
+		name: "the options are checked by to only after from was locked", rule: "20, Migration", file: "migration.go",
 		old:   `for _, side := range []Locker{m.from, m.to} {`,
 		new:   `for _, side := range []Locker{m.from} {`,
 		tests: "TestMigrationRefusesWhatOneSideCannotServe",

@@ -1,6 +1,6 @@
 package main
 
-// nodes are mistakes about what becomes of a call: sent, sent again, done or not.
+// nodes are mistakes about the outcome of a call: sent, resent, done or not.
 var nodes = []mutant{
 	{
 		name: "a call that ended is sent all the same", rule: "21", file: "internal/node/node.go", in: "internal/node",
@@ -18,7 +18,7 @@ var nodes = []mutant{
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "Late is not told that a call failed after its end", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is not called for a call that failed after its end", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   `(c.over || strays`,
 		new:   `(c.over && !o.again || strays`,
 		tests: "TestEndedCallThatFailsIsLate",
@@ -30,13 +30,13 @@ var nodes = []mutant{
 		tests: "TestEndedCtxNeverSends",
 	},
 	{
-		name: "a call under way passes for not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call under way counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
 		old:   `c.place != travelling && !c.unclear`,
 		new:   `!c.unclear`,
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
 	},
 	{
-		name: "a cut connection passes for never sent", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a cut connection counts as never sent", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
 		old:   `c.unclear = c.unclear || possibly || failed != nil`,
 		new:   `c.unclear = c.unclear || possibly && timedOut(err) || failed != nil`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
@@ -48,19 +48,19 @@ var nodes = []mutant{
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
-		name: "a first command that was carried out passes for not done", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a first command that was carried out counts as not done", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
 		old:   `c.unclear = c.unclear || possibly || failed != nil`,
 		new:   `c.unclear = c.unclear || possibly`,
 		tests: "TestSecondCommandIsPartOfItsCall",
 	},
 	{
-		name: "a call that another goes on for passes for not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call that another continues counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
 		old:   `!c.unclear && !c.heir && `,
 		new:   `!c.unclear && `,
 		tests: "TestPersistentCallThatWasNeverSentIsOpen",
 	},
 	{
-		name: "an answer of the server passes for not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "an answer of the server counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
 		old:   ` && !Answered(r.Err) {`,
 		new:   ` {`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
@@ -107,13 +107,13 @@ var nodes = []mutant{
 		tests: "TestReplyToACallThatWasLeftIsLate",
 	},
 	{
-		name: "Late is not told that a send may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is not called for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   `(c.over || strays`,
 		new:   `(c.over`,
 		tests: "TestLateKnowsOnceOfASendThatMayLand",
 	},
 	{
-		name: "Late is told twice that a send may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is called twice for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   `strays := o.mayLand && !c.strayed`,
 		new:   `strays := o.mayLand`,
 		tests: "TestLateKnowsOnceOfASendThatMayLand",
@@ -205,7 +205,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a deferred command is waited for under the mutex", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
-		old:   `_ = cmd.Err() // of a deferred pipeline: it waits until the command is carried out`,
+		old:   `_ = cmd.Err() // with a deferred pipeline this waits for the reply`,
 		new:   ``,
 		tests: "TestDeferredCommandHoldsUpNoTimeout",
 	},

@@ -51,13 +51,13 @@ var queues = []mutant{
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "a handed lease that begins when the news arrives", rule: "2", file: "clock.go",
+		name: "a handed lease begins when its message arrives", rule: "2", file: "clock.go",
 		old:   `age = max(age, 0)`,
 		new:   `age = 0`,
 		tests: "TestHandedLeaseNeverBeginsAfterRedisGranted",
 	},
 	{
-		name: "a turn that the machine slept over", rule: "10", file: "clock.go",
+		name: "a turn that passed while the machine slept is taken", rule: "10", file: "clock.go",
 		old:   `age := arrived.since(asked)`,
 		new:   `age := arrived.mono.Sub(asked.mono)`,
 		tests: "TestSleptOverItsTurn",
@@ -120,19 +120,19 @@ var queues = []mutant{
 		tests: "TestGrantTakesItsPlaceOut",
 	},
 	{
-		name: "a waiter that leaves deletes what was handed to a chosen token", rule: "4", file: "engine.go",
+		name: "a waiter that leaves deletes a lock handed to a chosen token", rule: "4", file: "engine.go",
 		old:   `entry: entry, onlyHanded: a.params.callerToken}`,
 		new:   `entry: entry}`,
 		tests: "TestWaiterWithAChosenToken",
 	},
 	{
-		name: "what no replica confirmed keeps others out", rule: "15", file: "queue.go",
+		name: "a grant that no replica confirmed keeps others out", rule: "15", file: "queue.go",
 		old:   ` || errors.Is(err, ErrNotReplicated)`,
 		new:   ``,
 		tests: "TestUnconfirmedWaiter",
 	},
 	{
-		name: "grants in vain are asked for in a loop", rule: "15", file: "queue.go",
+		name: "grants that end at once are retried without a pause", rule: "15", file: "queue.go",
 		old:   `if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {`,
 		new:   `if ctx.Err() != nil {`,
 		tests: "TestHopelessGrants",
@@ -144,7 +144,7 @@ var queues = []mutant{
 		tests: "TestLostQueueIsRemembered",
 	},
 	{
-		name: "what no replica confirmed ends a wait", rule: "18", file: "queue.go",
+		name: "a grant that no replica confirmed ends a wait", rule: "18", file: "queue.go",
 		old:   `case r.attempts == 1 || !regranted(err):`,
 		new:   `default:`,
 		tests: "TestUnconfirmedWaiter",

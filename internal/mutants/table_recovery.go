@@ -1,7 +1,6 @@
 package main
 
-// recoveries are mistakes about waiting beside processes that are frozen, that poll or that left, and through
-// outages.
+// recoveries are mistakes about waiting beside processes that are frozen, poll or have left, and during outages.
 var recoveries = []mutant{
 	{
 		name: "a frozen process keeps its places", rule: "25", file: "release.lua",
@@ -39,7 +38,7 @@ var recoveries = []mutant{
 		tests: "TestEntryThatLostItsLock",
 	},
 	{
-		name: "an entry that lost its lock is not told so", rule: "25", file: "acquire.lua",
+		name: "an entry that lost its lock does not count as new", rule: "25", file: "acquire.lua",
 		old:   `place and 'CH' or 'NX'`,
 		new:   `'NX'`,
 		tests: "TestEntryThatLostItsLock",
@@ -63,7 +62,7 @@ var recoveries = []mutant{
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "what was handed to a waiter that left is kept", rule: "26", file: "waitlist.go",
+		name: "a lock handed to a waiter that left is kept", rule: "26", file: "waitlist.go",
 		old:   `if a := l.departed.take(h.entry); a != nil {`,
 		new:   `if a := l.departed.take(h.entry); a != nil && a.engine == nil {`,
 		tests: "TestPlaceThatWasNotGivenUp",
@@ -75,13 +74,13 @@ var recoveries = []mutant{
 		tests: "TestPlaceThatWasNotGivenUp",
 	},
 	{
-		name: "what was handed to a chosen token whose waiter left is kept", rule: "26", file: "release.lua",
+		name: "a lock handed to a chosen token whose waiter left is kept", rule: "26", file: "release.lua",
 		old:   `if handed and score ~= '0' then`,
 		new:   `if handed then`,
 		tests: "TestWhatWasHandedToAChosenToken",
 	},
 	{
-		name: "what was not handed to a chosen token is released with its place", rule: "4, 26", file: "release.lua",
+		name: "a lock that was not handed to a chosen token is released with its entry", rule: "4, 26", file: "release.lua",
 		old:   `if handed and score ~= '0' then`,
 		new:   `if false then`,
 		tests: "TestWhatWasHandedToAChosenToken|TestWaiterWithAChosenToken",
@@ -105,7 +104,7 @@ var recoveries = []mutant{
 		tests: "TestLooksComeAtIntervals",
 	},
 	{
-		name: "whoever is in the queue polls where others poll", rule: "27", file: "looks.go",
+		name: "all waiters in the queue poll where others poll", rule: "27", file: "looks.go",
 		old:   `case !got.first:`,
 		new:   `case false:`,
 		tests: "TestLooksComeAtIntervals",
@@ -153,7 +152,7 @@ var recoveries = []mutant{
 		tests: "TestReleaseInAFull",
 	},
 	{
-		name: "a Redis that lacks replicas has the last word on a release", rule: "29", file: "internal/node/errors.go",
+		name: "a release is not retried when Redis lacks replicas", rule: "29", file: "internal/node/errors.go",
 		old:   `"NOREPLICAS", `,
 		new:   ``,
 		tests: "TestReleaseInAFull",

@@ -29,7 +29,7 @@ var renewals = []mutant{
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
 	{
-		name: "not mine counts as unclear", rule: "12", file: "renewal.go",
+		name: "a definite loss counts as an unknown outcome", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
 			l.endLocked(err)`,
 		new: `case false && errors.Is(err, ErrLost):

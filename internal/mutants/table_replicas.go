@@ -17,13 +17,13 @@ var replicas = []mutant{
 		tests: "TestTooFewReplicas",
 	},
 	{
-		name: "a waiter takes what was handed on unconfirmed", rule: "Replicas", file: "queue.go",
+		name: "a waiter takes a lock that no replica confirmed", rule: "Replicas", file: "queue.go",
 		old:   `case handed != nil && r.cfg.replicas > 0:`,
 		new:   `case false:`,
 		tests: "TestWaiterClaimsOnReplicas",
 	},
 	{
-		name: "Adopt asks no replicas", rule: "Replicas", file: "set_nx_px.go",
+		name: "Adopt does not wait for replicas", rule: "Replicas", file: "set_nx_px.go",
 		old:   `s.confirmed(ctx, adoptCall(s.scripts.extend, p), p.place, p.replicas, p.replicaTimeout)`,
 		new:   `s.confirmed(ctx, adoptCall(s.scripts.extend, p), p.place, 0, p.replicaTimeout)`,
 		tests: "TestAdoptedLockIsOnReplicas",

@@ -1,6 +1,6 @@
 package main
 
-// waits are mistakes about waiting where nothing is handed on.
+// waits are mistakes about waiting without a queue.
 var waits = []mutant{
 	{
 		name: "a pause that does not heed the holder's lease", rule: "15", file: "wait.go",
@@ -9,19 +9,19 @@ var waits = []mutant{
 		tests: "TestPauseEndsWithTheHoldersLease",
 	},
 	{
-		name: "a refusal that does not tell the holder's lease", rule: "15", file: "operations.go",
+		name: "a refusal does not report the holder's lease", rule: "15", file: "operations.go",
 		old:   `a.left = max(milliseconds(left), time.Millisecond)`,
 		new:   `a.left = 0`,
 		tests: "TestCrashedHolderCostsItsTTL",
 	},
 	{
-		name: "trouble at the first attempt is waited out", rule: "16", file: "engine.go",
+		name: "an error of the first attempt is retried", rule: "16", file: "engine.go",
 		old:   `case !errors.Is(err, ErrNotAcquired):`,
 		new:   `case false:`,
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
-		name: "trouble that ctx outlasted is forgotten", rule: "16", file: "engine.go",
+		name: "trouble before the end of ctx is forgotten", rule: "16", file: "engine.go",
 		old:   `case endedBy(ctx, err):`,
 		new:   `case ctx.Err() != nil:`,
 		tests: "TestTroubleIsNotForgottenWhileItIsUndone",
@@ -47,7 +47,7 @@ var waits = []mutant{
 		tests: "TestWaitTellsWhatTroubledIt",
 	},
 	{
-		name: "polling does not tell what troubled it", rule: "16", file: "wait.go",
+		name: "the error of polling does not report the trouble", rule: "16", file: "wait.go",
 		old: `r.last, refusal = err, g`,
 		new: `if refusal = g; errors.Is(err, ErrNotAcquired) {
 			r.last = err
@@ -55,7 +55,7 @@ var waits = []mutant{
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
-		name: "a place in the queue does not tell what troubled it", rule: "16", file: "queue.go",
+		name: "the error of a queued wait does not report the trouble", rule: "16", file: "queue.go",
 		old: `r.last = e.waitlist.last(w)`,
 		new: `if last := e.waitlist.last(w); errors.Is(last, ErrNotAcquired) {
 			r.last = last

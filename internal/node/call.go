@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A Script is sent by its SHA-1, and as a whole to a server that does not have it. It takes data as KEYS
-// and ARGV alone.
+// A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and
+// ARGV only.
 type Script struct {
 	Name, source, sha string
 }
 
-// NewScript returns a script. name is what errors call it.
+// NewScript returns a script. Errors show name.
 func NewScript(name, source string) *Script {
 	sum := sha1.Sum([]byte(source))
 	return &Script{name, source, hex.EncodeToString(sum[:])}
@@ -22,91 +22,90 @@ func NewScript(name, source string) *Script {
 
 // A Call is one command. The exported fields are set before it is posted and not changed afterwards.
 type Call struct {
-	// Timeout is how long the call may take, with all its sends.
+	// Timeout bounds the call, including all its sends.
 	Timeout time.Duration
 
-	// Persist has the call carried out though its caller has left. If there is no reply within the timeout,
-	// it is sent for as long again, without its caller.
+	// Persist makes the call continue when its caller has left. If there is no reply within the timeout, it is sent
+	// for the same time again, in the background.
 	Persist bool
 
-	// Once forbids to send the call again where an earlier send may have been carried out.
+	// Once forbids a resend if an earlier send may have been carried out.
 	Once bool
 
-	// Ordered calls with one Key are sent one after the other: each when the one before it has landed,
-	// when the timeout of that one has passed, or when half its own timeout has.
+	// Ordered calls with the same Key are sent one at a time. A call is sent when the one before it has landed or
+	// its timeout has passed, or when half of the call's own timeout has passed.
 	Ordered bool
 	Key     string
 
-	// Beside is a second command, which is sent right behind the first on the same connection. Both are
-	// sent again if either of them needs it. Such a call travels alone. On a Redis Cluster both go to
-	// the master of Key.
+	// Beside is a second command, which is sent right behind the first on the same connection. If one of them must
+	// be resent, both are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
 	Beside []any
 
-	// Late is told of a send whose reply did not reach the caller: the reply, if it arrived after the call had
-	// ended or after [Call.Leave], or the error with which the client gave up. [MayLand] says whether such a
-	// send may still be carried out. Late may run before the call ends, in the goroutine of a courier, and must
-	// not block. Nil: nobody needs to know.
+	// Late is called for a send whose reply did not reach the caller: with the reply, if it arrived after the call
+	// had ended or after [Call.Leave], or with the error with which the client gave up. [MayLand] says whether such
+	// a send may still be carried out. Late may run before the call ends. It runs in the goroutine of a courier and
+	// must not block. It may be nil.
 	Late func(Reply)
 
-	// Report receives the call when there is a reply. It needs room for it. Index is for the receiver.
+	// Report receives the call when there is a reply. It must not block. Index is for the receiver.
 	Report chan<- *Call
 	Index  int
 
-	script *Script // what words call; nil for a plain command
+	script *Script // the script that words call; nil for a plain command
 	words  []any
 	node   *Node
-	ctx    context.Context // lends its values
+	ctx    context.Context // for its values
 
-	// Guarded by node.mu. The reply may be read once it was reported. Instants are those of Node.now.
+	// Guarded by node.mu, except that reply may be read once it was reported. Times are those of Node.now.
 	deadline          time.Duration
-	due               time.Duration // when the timer looks at the call; 0: never
-	pause             time.Duration // before the last time it was sent again
-	trip              *trip         // while travelling: the newest
-	done              chan struct{} // receives a value when there is a reply; nil: Report does
-	trouble           error         // why it was sent again, last
+	due               time.Duration // when the timer handles the call; 0: never
+	pause             time.Duration // before the last resend
+	trip              *trip         // the newest, while travelling
+	done              chan struct{} // receives a value when there is a reply; nil if Report is used
+	trouble           error         // why it was last resent
 	reply             Reply
 	ahead, behind     *Call // in its lane
 	inMail, inWatched link
 	place             place
 	sent              bool // at least once
-	shared            bool // a trip that it went on without may still use it
+	shared            bool // a trip that it left may still use it
 	unclear           bool // a send that failed may have been carried out
-	strayed           bool // Late was told of a send that may be carried out yet
+	strayed           bool // Late was called for a send that may still be carried out
 	overtaken         bool // a call behind it was sent before it landed
 	left              bool // nobody waits for it
-	heir              bool // another call goes on for it
-	over              bool // there is a reply, and it is not sent again
+	heir              bool // another call continues for it
+	over              bool // there is a reply, and it is not sent any more
 }
 
-// A place is where a call is.
+// A place is the current stage of a call.
 type place uint8
 
 const (
-	queued     place = iota // in its lane, behind another
+	queued     place = iota // in its lane, behind another call
 	mailed                  // in the mailbox
 	travelling              // with a courier
-	pausing                 // until it is sent again
-	landed                  // its last send is back
+	pausing                 // before a resend
+	landed                  // its last send has ended
 )
 
-// A Reply is what came of a call. Err is nil if the command was carried out, [NotDone] if it was not, an
-// answer of the server (see [Answered]), or else leaves that open.
+// A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An
+// answer of the server, see [Answered], says so itself. After any other error the outcome is unknown.
 type Reply struct {
 	Value  any // nil for a nil reply
 	Err    error
-	Beside *Reply // of the second command
-	Resent bool   // an earlier send may have been carried out too
+	Beside *Reply // the reply to the second command
+	Resent bool   // an earlier send may also have been carried out
 
-	// Overtaken says that other calls on the key may have been sent before this one landed: always, but for
+	// Overtaken says that other calls for the key may have been sent before this one landed. It is false only for
 	// an Ordered call that landed in its turn.
 	Overtaken bool
 }
 
-// Reply returns what came of the call, once it was reported.
+// Reply returns the reply of a call that was reported.
 func (c *Call) Reply() Reply { return c.reply }
 
-// calls are calls for reuse. What hooks of a client may keep, the words and the context of a command, is
-// new for each.
+// calls are calls for reuse. The words and the context of a command are new for each, since hooks of the client may
+// keep them.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
 // Command returns a call of a plain command. It must not be used after [Node.Do] has returned.
@@ -116,7 +115,7 @@ func Command(words ...any) *Call {
 	return c
 }
 
-// Eval returns a call of a script with so many keys. words are the keys and then the arguments. Pointers to
+// Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments. Pointers to
 // strings and integers cost no allocation. The call must not be used after [Node.Do] has returned.
 func Eval(s *Script, keys int, words ...any) *Call {
 	c := calls.Get().(*Call)
@@ -128,8 +127,8 @@ func Eval(s *Script, keys int, words ...any) *Call {
 // Append adds words to a call that was not posted yet.
 func (c *Call) Append(words ...any) { c.words = append(c.words, words...) }
 
-// sendWhole replaces the SHA-1 by the source of the script. Words that were sent stay as they were, since
-// hooks of the client may keep them.
+// sendWhole replaces the SHA-1 by the source of the script. Words that were sent are not changed, since hooks of
+// the client may keep them.
 func (c *Call) sendWhole() {
 	c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)
 	c.script = nil

@@ -9,22 +9,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A trip is what one courier carries at a time. It is the context of the commands too: it ends when all
-// calls have, and so go-redis does not wait for a connection any longer.
+// A trip is one batch that a courier carries. It is also the context of its commands. It ends when all its calls
+// have ended, so that go-redis stops waiting for a connection.
 type trip struct {
-	context.Context // the only call's, for its values
+	context.Context // that of the call if there is only one, for its values
 	passengers      []passenger
-	only            [1]passenger // holds passengers where there is one
+	only            [1]passenger // the array of passengers if there is only one
 	deadline        time.Time
 	done            chan struct{} // closed when the trip is over, or written off
 
 	// Guarded by Node.mu.
-	live       int // calls that have not ended, nor gone on without it
+	live       int // calls that have neither ended nor left it
 	writtenOff bool
 }
 
-// A passenger is a call on one trip, whose courier alone uses the commands. It uses nothing else of the call
-// without Node.mu, for the call may go on without the trip.
+// A passenger is a call on one trip. Only its courier uses the commands. The courier uses no other field of the
+// call without Node.mu, since the call may have left the trip.
 type passenger struct {
 	call        *Call
 	cmd, beside *redis.Cmd
@@ -42,29 +42,28 @@ func (t *trip) Err() error {
 	}
 }
 
-// once is a command that go-redis must not send again by itself: the node has to know whether it may
-// have been carried out before.
+// once is a command that go-redis must not resend, since the node must know whether an earlier send may have been
+// carried out.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// late is a reply for [Call.Late].
+// late is a pending call of [Call.Late].
 type late struct {
-	tell  func(Reply)
-	reply Reply
+	report func(Reply)
+	reply  Reply
 }
 
-// deepen makes a new goroutine's stack as deep as go-redis needs it, while there is little on it to
-// move. Growing by and by costs more than a tenth of what a command costs.
+// deepen grows the stack of a new goroutine to the depth that go-redis needs, while there is little to copy. Growing
+// it step by step costs more than a tenth of a command.
 //
 //go:noinline
 func deepen(i int) byte {
-	var room [6 << 10]byte
-	return room[i%len(room)]
+	var stack [6 << 10]byte
+	return stack[i%len(stack)]
 }
 
-// courier carries what is in the mailbox. It ends when the mailbox is empty, or when it comes back from
-// a trip that was written off.
+// courier carries calls. It ends when the mailbox is empty, or when a trip that was written off has returned.
 func (n *Node) courier() {
 	deepen(n.most)
 	n.mu.Lock()
@@ -87,7 +86,7 @@ func (n *Node) courier() {
 		if writtenOff || stragglers != nil {
 			n.mu.Unlock()
 			for _, s := range stragglers {
-				s.tell(s.reply)
+				s.report(s.reply)
 			}
 			if writtenOff {
 				return
@@ -97,7 +96,7 @@ func (n *Node) courier() {
 	}
 }
 
-// loadLocked takes calls out of the mailbox for one trip, or returns nil.
+// loadLocked takes calls out of the mailbox for one trip. It returns nil if there are none.
 func (n *Node) loadLocked() *trip {
 	c := n.mail.first
 	if c == nil {
@@ -134,8 +133,8 @@ func (n *Node) loadLocked() *trip {
 	return t
 }
 
-// hurryLocked limits the first send of c where the server is silent. Old connections may be dead while new
-// ones work, so the first gets a quarter of the time, and leaves the rest to the next.
+// hurryLocked limits the first send of c while the server is silent. Old connections may be dead while new ones
+// work, so the first send gets a quarter of the time, and the next one the rest.
 func (c *Call) hurryLocked() {
 	if c.sent || c.Beside != nil || c.Once {
 		return
@@ -165,16 +164,16 @@ func (n *Node) carry(t *trip) {
 	}
 }
 
-// process runs one command, which has an error afterwards where there was no reply.
+// process runs one command. If there was no reply, cmd has an error afterwards.
 func process(t *trip, client redis.UniversalClient, cmd *redis.Cmd) {
 	if err := client.Process(t, once{cmd}); err != nil {
 		cmd.SetErr(err)
 	}
-	_ = cmd.Err() // of a deferred pipeline: it waits until the command is carried out
+	_ = cmd.Err() // with a deferred pipeline this waits for the reply
 }
 
-// unanswered gives cmd the error of its pipeline where it has neither a value nor an error of its own: a
-// hook of the client failed.
+// unanswered sets the error of cmd to that of its pipeline if cmd has neither a value nor an error: a hook of the
+// client failed.
 func unanswered(cmd *redis.Cmd, err error) {
 	if cmd.Err() != nil || cmd.Val() != nil {
 		return
@@ -187,7 +186,7 @@ func unanswered(cmd *redis.Cmd, err error) {
 
 var errNoReply = errors.New("the client returned no reply")
 
-// carryBoth sends both commands of c. They share a connection where the client can say which.
+// carryBoth sends both commands of c, on one connection if the client allows that.
 func carryBoth(t *trip, client redis.UniversalClient, p *passenger) {
 	cluster, clustered := client.(*redis.ClusterClient)
 	if clustered {
@@ -211,11 +210,11 @@ func carryBoth(t *trip, client redis.UniversalClient, p *passenger) {
 	unanswered(p.beside, err)
 	if err := p.cmd.Err(); clustered && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
 		cluster.ReloadState(t)
-		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err)) //nolint:errorlint // as an answer of Redis it would be final
+		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err)) //nolint:errorlint // a wrapped answer of Redis would not be retried
 	}
 }
 
-// landLocked does with the calls of t what came of them. It returns what their Late is to be told.
+// landLocked handles the outcome of each call of t. It returns the replies for Late.
 func (n *Node) landLocked(t *trip) (stragglers []late) {
 	if !t.writtenOff {
 		close(t.done)
@@ -224,7 +223,7 @@ func (n *Node) landLocked(t *trip) (stragglers []late) {
 		c := t.passengers[i].call
 		o := n.readLocked(&t.passengers[i])
 		o.reply.Overtaken = !c.Ordered || c.overtaken
-		aboard := c.trip == t // else it went on without this trip
+		aboard := c.trip == t // else it has left this trip
 		strays := o.mayLand && !c.strayed
 		c.strayed = c.strayed || strays
 		if c.Late != nil && (c.over || strays || !aboard && o.reply.Err != nil || c.left && !o.again) {
@@ -255,15 +254,15 @@ func (n *Node) landLocked(t *trip) (stragglers []late) {
 	return stragglers
 }
 
-// An outcome is what came of one send of a call.
+// An outcome is the result of one send of a call.
 type outcome struct {
 	reply   Reply
-	again   bool // another send may succeed
+	again   bool // retry: another send may succeed
 	whole   bool // with the source of the script
 	mayLand bool // see MayLand
 }
 
-// readLocked reads what came of one send.
+// readLocked returns the outcome of one send.
 func (n *Node) readLocked(p *passenger) outcome {
 	c := p.call
 	err := p.cmd.Err()
@@ -278,7 +277,7 @@ func (n *Node) readLocked(p *passenger) outcome {
 	}
 	answered := Answered(err)
 	if err == nil || answered {
-		n.heard, n.silent = n.now(), false
+		n.answered, n.silent = n.now(), false
 	}
 	if err == nil {
 		n.trouble = nil
@@ -289,7 +288,7 @@ func (n *Node) readLocked(p *passenger) outcome {
 		return o
 	}
 	possibly := !answered && !notSent(err)
-	c.unclear = c.unclear || possibly || failed != nil // then the first command was carried out
+	c.unclear = c.unclear || possibly || failed != nil // if the second failed, the first was carried out
 	whole := c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
 	return outcome{
 		reply:   Reply{Err: Explain(err), Resent: c.unclear},

@@ -20,7 +20,7 @@ func (e *NotDone) Error() string { return e.Err.Error() }
 
 func (e *NotDone) Unwrap() error { return e.Err }
 
-// notDone marks err, once.
+// notDone marks err unless it is marked.
 func notDone(err error) error {
 	if errors.As(err, new(*NotDone)) {
 		return err
@@ -29,7 +29,7 @@ func notDone(err error) error {
 }
 
 // NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its
-// node, was sent again, if it was. It is a [net.Error].
+// node, was last resent, or nil. It is a [net.Error].
 type NoReply struct {
 	Within time.Duration
 	Last   error
@@ -47,20 +47,20 @@ func (e *NoReply) Error() string {
 
 func (e *NoReply) Unwrap() error { return e.Last }
 
-// Timeout is true.
+// Timeout returns true.
 func (e *NoReply) Timeout() bool { return true }
 
-// Temporary is true.
+// Temporary returns true.
 func (e *NoReply) Temporary() bool { return true }
 
-// CutShort is the error of a call whose context ended after it had met trouble.
+// CutShort is the error of a call whose context ended after a send of it had failed.
 type CutShort struct{ Ctx, Trouble error }
 
 func (e *CutShort) Error() string { return e.Ctx.Error() + ": " + e.Trouble.Error() }
 
 func (e *CutShort) Unwrap() []error { return []error{e.Ctx, e.Trouble} }
 
-// CtxError returns why ctx ended: its error, and its cause where that says more.
+// CtxError returns the error of ctx, with its cause if that differs.
 func CtxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(cause, err) {
@@ -69,7 +69,7 @@ func CtxError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Answered reports whether err is the server's own word.
+// Answered reports whether err is an answer of the server.
 func Answered(err error) bool {
 	if err == nil {
 		return false
@@ -78,16 +78,17 @@ func Answered(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// MayLand reports whether a send that failed with err may still be carried out: the client has given up
-// its connection.
+// MayLand reports whether a send that failed with err may still be carried out: the client has given up its
+// connection.
 func MayLand(err error) bool { return timedOut(err) && !notSent(err) && !Answered(err) }
 
 // notSent reports whether a command that failed with err cannot have been carried out.
 func notSent(err error) bool {
-	return noRoute(err) || errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+	return noRoute(err) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// noRoute reports whether there was no connection to send on.
+// noRoute reports whether a connection could not be made.
 func noRoute(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
@@ -98,20 +99,20 @@ func timedOut(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// notReady are the words by which Redis says that the same command may succeed a little later.
+// notReady are the prefixes of answers after which the same command may soon succeed.
 var notReady = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients",
 }
 
-// Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or said that
-// it cannot serve anybody now.
+// Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or answered
+// that it cannot serve now.
 func Unavailable(err error) bool {
 	var network net.Error
 	switch {
 	case errors.As(err, new(*NoReply)), errors.As(err, new(*CutShort)), errors.Is(err, errNoReply), noRoute(err):
 		return true
 	case Answered(err):
-		return retryable(err) || refusesWrites(err) || strings.HasPrefix(spoken(err), "OOM")
+		return retryable(err) || refusesWrites(err) || strings.HasPrefix(answerText(err), "OOM")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
 	}
@@ -119,14 +120,13 @@ func Unavailable(err error) bool {
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// Unreachable reports whether err came of connections that could not be made.
+// Unreachable reports whether the reason for err is that no connection could be made.
 func Unreachable(err error) bool {
 	var no *NoReply
 	return noRoute(err) || errors.As(err, &no) && no.Last != nil && noRoute(no.Last)
 }
 
-// Cause returns what kind of trouble err is, in a word: the first one that Redis said, "timeout", or
-// "connection".
+// Cause returns the kind of err in a word: the first word of an answer of Redis, "timeout" or "connection".
 func Cause(err error) string {
 	var no *NoReply
 	if errors.As(err, &no) && no.Last != nil && Answered(no.Last) {
@@ -134,7 +134,7 @@ func Cause(err error) string {
 	}
 	switch {
 	case Answered(err):
-		word, _, _ := strings.Cut(spoken(err), " ")
+		word, _, _ := strings.Cut(answerText(err), " ")
 		return word
 	case Unreachable(err):
 		return "connection"
@@ -144,19 +144,22 @@ func Cause(err error) string {
 	return "connection"
 }
 
-// refusesWrites reports whether the server takes no writes since it cannot save them. A release is tried again
-// all the same, for the key would stay until its TTL has passed.
-func refusesWrites(err error) bool { return Answered(err) && strings.HasPrefix(spoken(err), "MISCONF") }
+// refusesWrites reports whether the server refuses writes because it cannot save them. A release is retried even
+// so: the key would stay until its TTL has passed.
+func refusesWrites(err error) bool {
+	return Answered(err) && strings.HasPrefix(answerText(err), "MISCONF")
+}
 
-// retryable reports whether the same command may succeed a little later: the connection broke, or the
-// server said that it is not ready.
+// retryable reports whether the same command may soon succeed: the connection broke, or the server answered that it
+// is not ready.
 func retryable(err error) bool {
 	if Answered(err) {
-		said := spoken(err)
+		said := answerText(err)
 		return slices.ContainsFunc(notReady, func(word string) bool { return strings.HasPrefix(said, word) })
 	}
-	if noRoute(err) { // one that timed out is a context.DeadlineExceeded to package net
+	if noRoute(err) { // before the check below: a dial that timed out matches context.DeadlineExceeded
 		return true
 	}
-	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	return !errors.Is(err, redis.ErrClosed) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

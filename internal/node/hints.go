@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// hints say what to do about an answer of Redis, by the word that the answer begins with.
+// hints say what to do about an answer of Redis that begins with word.
 var hints = []struct{ word, hint string }{
 	{"READONLY", "this server is a replica: connect the client to the primary"},
 	{"OOM", "Redis is full: raise its maxmemory"},
@@ -16,11 +16,11 @@ var hints = []struct{ word, hint string }{
 	{"NOAUTH", "give the client the password of its user"},
 	{"WRONGPASS", "the client's Username or Password is wrong"},
 	{"NOPERM", "SECURITY.md has the rights that a lock needs"},
-	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs"}, // as Redis 7.0 has it
+	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs"}, // Redis 7.0
 	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:"},
 }
 
-// explained is an answer of Redis, on one line with what to do about it.
+// explained is an answer of Redis with a hint, on one line.
 type explained struct {
 	answer error
 	text   string
@@ -30,21 +30,19 @@ func (e *explained) Error() string { return e.text }
 
 func (e *explained) Unwrap() error { return e.answer }
 
-// ErrOtherData is what an answer matches that says that a key holds another type than it should. No retry
-// fixes that.
+// ErrOtherData matches the answer that a key has a type other than expected. Retrying does not fix that.
 var ErrOtherData = errors.New("the key holds other data")
 
 func (e *explained) Is(target error) bool {
 	return target == ErrOtherData && strings.HasPrefix(e.text, "WRONGTYPE")
 }
 
-// Explain adds to an answer of Redis what to do about it, where there is a hint for it. Other errors stay
-// as they are.
+// Explain adds a hint to an answer of Redis, if there is one for it. It returns other errors unchanged.
 func Explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	said := spoken(err)
+	said := answerText(err)
 	for _, h := range hints {
 		if strings.HasPrefix(said, h.word) {
 			return &explained{err, strings.TrimSuffix(said, ".") + " (" + h.hint + ")"}
@@ -53,9 +51,9 @@ func Explain(err error) error {
 	return err
 }
 
-// spoken returns what Redis says in err, if anything, without the place in a script that Redis 6 and
-// miniredis put before it, and later versions behind it.
-func spoken(err error) string {
+// answerText returns the text of an answer of Redis, or "". It removes the place in a script, which Redis 6 and
+// miniredis put before the text and later versions behind it.
+func answerText(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""

@@ -62,11 +62,11 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 		"ERR Error compiling script (new function): :10: WRONGTYPE Operation\nstack traceback:\n\t[G]: ?": "WRONGTYPE Operation",
 		"ERR Error running script": "ERR Error running script",
 	} {
-		require.Equal(t, want, spoken(answer(said)), said)
+		require.Equal(t, want, answerText(answer(said)), said)
 		require.Equal(t, want == "READONLY", retryable(answer(said)), said)
 		require.Equal(t, want == "WRONGTYPE Operation", errors.Is(Explain(answer(said)), ErrOtherData), said)
 	}
-	require.Empty(t, spoken(errors.New("WRONGTYPE")))
+	require.Empty(t, answerText(errors.New("WRONGTYPE")))
 	require.NotErrorIs(t, Explain(errors.New("WRONGTYPE")), ErrOtherData)
 	require.NoError(t, Explain(nil))
 }

@@ -2,10 +2,10 @@ package node
 
 import "time"
 
-// A lane is what goes on for one key among the ordered calls. Its calls are linked, from the one that is
-// under way to the newest, which Node.lanes has.
+// A lane has the ordered calls for one key. They are linked from the oldest, which is under way, to the newest,
+// which is in Node.lanes.
 
-// queueInLaneLocked puts c behind the calls on its key, and reports whether it has to wait there.
+// queueInLaneLocked puts c behind the other calls for its key. It reports whether c must wait.
 func (n *Node) queueInLaneLocked(c *Call, now time.Duration) bool {
 	if n.lanes == nil {
 		n.lanes = make(map[string]*Call)
@@ -24,7 +24,7 @@ func (n *Node) queueInLaneLocked(c *Call, now time.Duration) bool {
 	return true
 }
 
-// leaveLaneLocked takes c out of its lane, so that the call behind it takes its place there.
+// leaveLaneLocked removes c from its lane. If it was the oldest, the next call is sent.
 func (n *Node) leaveLaneLocked(c *Call) {
 	if !c.Ordered {
 		return
@@ -50,7 +50,7 @@ func (n *Node) leaveLaneLocked(c *Call) {
 	}
 }
 
-// passLaneLocked lets the call behind c, if any, go on without waiting for c.
+// passLaneLocked sends the call behind c, if any, before c has landed.
 func (n *Node) passLaneLocked(c *Call) {
 	if behind := c.behind; behind != nil {
 		c.behind, behind.ahead = nil, nil

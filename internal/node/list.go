@@ -1,6 +1,6 @@
 package node
 
-// A list is a doubly linked list of calls, from which each can be removed at any time.
+// A list is a doubly linked list of calls. Each call can be removed at any time.
 type list struct {
 	first, last *Call
 	link        func(*Call) *link // a call's place in this list
@@ -31,7 +31,7 @@ func (l *list) pushFront(c *Call) {
 	l.first = c
 }
 
-// remove takes c, which is in the list, out of it.
+// remove removes c, which must be in the list.
 func (l *list) remove(c *Call) {
 	at := l.link(c)
 	if at.prev == nil {

@@ -1,26 +1,24 @@
-// Package node sends commands to one Redis and brings back the replies in time, whatever the settings of
-// the client are.
+// Package node sends commands to one Redis and returns the replies in time, whatever the settings of the client
+// are.
 //
-// A node is a mailbox with a few couriers. Whoever wants a command run puts a [Call] into the mailbox and
-// waits for its reply, for the end of a context, or for the timeout of the call. A courier is a
-// goroutine. It takes everything that waits in the mailbox, sends it as one pipeline, and delivers the
-// replies. Nothing waits for a batch to fill: a call leaves at once while fewer couriers than allowed are
-// busy, and batches form while all of them are.
+// A node is a mailbox with a few couriers. To run a command, put a [Call] into the mailbox and wait for its reply,
+// for the end of a context, or for the timeout of the call. A courier is a goroutine. It takes all calls in the
+// mailbox, sends them as one pipeline, and delivers the replies. No call waits for a batch to fill. A call is sent
+// at once unless all couriers are busy; batches form while they are.
 //
-// go-redis does not interrupt a read when a context ends, so a courier can be stuck for as long as the
-// client's ReadTimeout, or for ever. A courier whose calls have all ended is written off and replaced.
-// Its connection may still bring a reply: see [Call.Late].
+// go-redis does not interrupt a read when a context ends, so a courier can be blocked for the client's ReadTimeout,
+// or for ever. A courier whose calls have all ended is written off and replaced. Its connection may still bring a
+// reply, see [Call.Late].
 //
 // # Goroutines
 //
-// A courier starts when a call finds fewer busy couriers than allowed, and ends when it finds the mailbox
-// empty. An idle node has no goroutine. Couriers that were written off are limited in number, and end
-// when go-redis returns.
+// A courier starts when a call finds less than the maximum of couriers busy. It ends when the mailbox is empty. An
+// idle node has no goroutine. Couriers that were written off are limited in number. They end when go-redis returns.
 //
 // # Mutexes
 //
-// Node.mu is the only one. No command, callback or channel operation that can block runs under it, so neither
-// may Trouble.
+// Node.mu is the only one. No command, callback or blocking channel operation runs under it, except Trouble, which
+// must not block.
 package node
 
 import (
@@ -37,14 +35,14 @@ const (
 	// couriers is how many batches of a client with one server are under way at once.
 	couriers = 4
 
-	// longestBatch is how many calls one courier takes.
+	// longestBatch is the most calls that one courier takes.
 	longestBatch = 64
 
-	// singleCouriers is how many calls are under way at once where a courier carries one call.
+	// singleCouriers is how many calls are under way at once if a courier carries one call.
 	singleCouriers = 500
 )
 
-// The pause before a call is sent again doubles from firstPause to lastPause, with jitter.
+// The pause before a resend doubles from firstPause to lastPause, with jitter.
 const (
 	firstPause = 4 * time.Millisecond
 	lastPause  = 64 * time.Millisecond
@@ -53,36 +51,36 @@ const (
 // tick is the least time between two runs of a node's timer.
 const tick = time.Millisecond
 
-// A Node is one Redis: a server, or whatever a client takes for one. Its methods may be called from
-// many goroutines.
+// A Node is one Redis: a server, or whatever a client presents as one. Its methods may be called from many
+// goroutines.
 type Node struct {
-	// Trouble is told of a send that failed and is tried again, and of a call that timed out. It is set before
-	// the first call. It runs under the mutex, and must not block or use the node. Nil: nobody needs to know.
+	// Trouble is called for a send that failed and is retried, and for a call that timed out. It is set before the
+	// first call and may be nil. It runs under the mutex, and must not block or use the node.
 	Trouble func(error)
 
 	client    redis.UniversalClient
-	pipelined *redis.Client // the client where one server gets everything, else nil
+	pipelined *redis.Client // the client if it has one server, else nil
 	most      int           // couriers at once
 	mostLost  int           // couriers written off at once
-	begin     time.Time     // from which instants are counted
-	run       func()        // courier, as a value that costs nothing to start
+	begin     time.Time     // when the node was made
+	run       func()        // the method courier; a variable saves an allocation at each start
 	dones     sync.Pool     // of channels that Do waits on
 
-	mu      sync.Mutex       // guards the fields below and the lower part of every Call
-	mail    list             // calls to send, in order
-	busy    int              // couriers at work
-	lost    int              // couriers written off
-	lanes   map[string]*Call // by key, the last ordered call that has not landed
-	watched list             // calls with an instant at which the timer looks at them
-	timer   *time.Timer
-	fires   time.Duration // when the timer does; 0: it is not set
-	heard   time.Duration // when the server last answered
-	silent  bool          // a call timed out, and the server has answered nothing since the call was made
-	trouble error         // why a call was sent again, last; nil after an answer
+	mu       sync.Mutex       // guards the fields below and the lower part of every Call
+	mail     list             // calls to send, in order
+	busy     int              // couriers at work
+	lost     int              // couriers written off
+	lanes    map[string]*Call // by key, the last ordered call that has not landed
+	watched  list             // calls that the timer handles
+	timer    *time.Timer
+	fires    time.Duration // when timer fires; 0: it is not set
+	answered time.Duration // when the server last answered
+	silent   bool          // a call timed out, and the server has sent nothing since that call was made
+	trouble  error         // why a call was last resent; nil after an answer
 }
 
-// New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may spread
-// its keys over several servers, so each call travels alone.
+// New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several
+// servers, so each call travels alone.
 func New(client redis.UniversalClient) *Node {
 	n := &Node{client: client, most: singleCouriers, mostLost: singleCouriers, begin: time.Now()}
 	n.run = n.courier
@@ -91,13 +89,13 @@ func New(client redis.UniversalClient) *Node {
 	if plain, ok := client.(*redis.Client); ok {
 		o := plain.Options()
 		n.pipelined, n.most = plain, couriers
-		n.mostLost = max(couriers, o.PoolSize+pipelinePool(o.PipelinePoolSize)) // then no connection is left
+		n.mostLost = max(couriers, o.PoolSize+pipelinePool(o.PipelinePoolSize)) // with so many, no connection is left
 	}
 	return n
 }
 
-// NewSlow returns a node whose calls may take long, such as WAIT: more of them are under way at once. Half
-// of the client's connections are left to others.
+// NewSlow returns a node for calls that may take long, such as WAIT. More of them are under way at once. Half of
+// the connections of the client are left for others.
 func NewSlow(client redis.UniversalClient) *Node {
 	n := New(client)
 	switch client := client.(type) {
@@ -111,7 +109,7 @@ func NewSlow(client redis.UniversalClient) *Node {
 	return n
 }
 
-// pipelinePool returns how many connections a client has for pipelines, by its option.
+// pipelinePool returns how many connections a client has for pipelines with this option.
 func pipelinePool(size int) int {
 	if size == 0 {
 		return redis.DefaultPipelinePoolSize
@@ -119,21 +117,21 @@ func pipelinePool(size int) int {
 	return max(size, 0)
 }
 
-// now returns this instant: how long the node has been there, and at least 1.
+// now returns the time since the node was made, at least 1.
 func (n *Node) now() time.Duration { return time.Since(n.begin) + 1 }
 
 // Client returns the client of the node.
 func (n *Node) Client() redis.UniversalClient { return n.client }
 
-// Silent reports whether the server has answered nothing since a call that timed out was made.
+// Silent reports whether a call timed out and the server has sent nothing since that call was made.
 func (n *Node) Silent() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.silent
 }
 
-// Do posts c and waits for its reply. If ctx ends first, that is the reply; what becomes of the call then,
-// [Call.Persist] says.
+// Do posts c and waits for its reply. If ctx ends first, the reply has the error of ctx, and the call ends unless
+// [Call.Persist] is set.
 func (n *Node) Do(ctx context.Context, c *Call) Reply {
 	if ctx.Err() != nil && !c.Persist {
 		return Reply{Err: &NotDone{CtxError(ctx)}}
@@ -148,7 +146,7 @@ func (n *Node) Do(ctx context.Context, c *Call) Reply {
 	case <-done:
 		n.dones.Put(done)
 		r := c.reply
-		if r.Err == nil && !c.shared { // else a timer or a courier may have it
+		if r.Err == nil && !c.shared { // else a timer or a courier may still use it
 			*c = Call{}
 			calls.Put(c)
 		}
@@ -158,8 +156,8 @@ func (n *Node) Do(ctx context.Context, c *Call) Reply {
 	}
 }
 
-// Post puts c into the mailbox and returns at once. A call is posted once. ctx lends its values to a
-// call that travels alone, and nothing else.
+// Post puts c into the mailbox and returns at once. A call is posted only once. A call that travels alone gets the
+// values of ctx. Post uses nothing else of ctx.
 func (n *Node) Post(ctx context.Context, c *Call) {
 	c.ctx = ctx
 	n.mu.Lock()
@@ -177,8 +175,7 @@ func (n *Node) postLocked(c *Call, now time.Duration) {
 	n.sendLocked(c)
 }
 
-// Cancel ends c for err unless it has ended. A call that was not sent yet never will be, and err is then
-// marked [NotDone].
+// Cancel ends c with err unless it has ended. If c was not sent yet, it never will be, and err is marked [NotDone].
 func (c *Call) Cancel(err error) {
 	n := c.node
 	n.mu.Lock()
@@ -186,14 +183,14 @@ func (c *Call) Cancel(err error) {
 	n.endLocked(c, Reply{Err: err})
 }
 
-// Leave says that nobody waits for c any more. The call goes on, and its reply is late.
+// Leave says that nobody waits for c any more. The call continues, and its reply goes to Late.
 func (c *Call) Leave() {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
 	c.left = !c.over
 }
 
-// leave returns the reply of a caller whose context ended with err.
+// leave returns the reply for a caller whose context ended with err.
 func (c *Call) leave(err error) Reply {
 	n := c.node
 	n.mu.Lock()
@@ -211,14 +208,14 @@ func (c *Call) leave(err error) Reply {
 	return c.reply
 }
 
-// sendLocked has a courier take c.
+// sendLocked puts c into the mailbox.
 func (n *Node) sendLocked(c *Call) {
 	c.place = mailed
 	n.mail.push(c)
 	n.dispatchLocked()
 }
 
-// dispatchLocked starts a courier if there is mail and one more is allowed.
+// dispatchLocked starts a courier if there are calls and one more is allowed.
 func (n *Node) dispatchLocked() {
 	if n.mail.first != nil && n.busy < n.most && n.lost < n.mostLost {
 		n.busy++
@@ -226,8 +223,7 @@ func (n *Node) dispatchLocked() {
 	}
 }
 
-// endLocked ends c: it is not sent again, and what it still brings about is late. r is the reply unless
-// there is one.
+// endLocked ends c with the reply r, unless it has ended. It is not sent any more, and later replies go to Late.
 func (n *Node) endLocked(c *Call, r Reply) {
 	if c.over {
 		return
@@ -256,14 +252,14 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	}
 }
 
-// getOffLocked notes that a call on t has ended, or has gone on without it.
+// getOffLocked notes that a call on t has ended or has left it.
 func (n *Node) getOffLocked(t *trip) {
 	if t.live--; t.live == 0 {
 		n.writeOffLocked(t)
 	}
 }
 
-// writeOffLocked gives up waiting for the courier of t, so that another takes its place.
+// writeOffLocked writes off the courier of t, so that another one takes its place.
 func (n *Node) writeOffLocked(t *trip) {
 	t.writtenOff = true
 	close(t.done)
@@ -272,15 +268,15 @@ func (n *Node) writeOffLocked(t *trip) {
 	n.dispatchLocked()
 }
 
-// retryLocked has c sent again after a pause, because of err.
+// retryLocked resends c after a pause, because of err.
 func (n *Node) retryLocked(c *Call, err error) {
 	c.place = pausing
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		c.trouble, n.trouble = err, err
-		n.tellLocked(err)
+		n.troubleLocked(err)
 	}
 	c.pause = min(max(2*c.pause, firstPause), lastPause)
-	// The timer ends by itself, and finds out then whether the call has ended.
+	// The timer is not stopped when the call ends. Nobody waits for it.
 	time.AfterFunc(c.pause/2+rand.N(c.pause), func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -290,21 +286,20 @@ func (n *Node) retryLocked(c *Call, err error) {
 	})
 }
 
-// tellLocked reports trouble.
-func (n *Node) tellLocked(err error) {
+func (n *Node) troubleLocked(err error) {
 	if n.Trouble != nil {
 		n.Trouble(err)
 	}
 }
 
-// watchLocked has the timer look at c at an instant.
+// watchLocked has the timer handle c at the time at.
 func (n *Node) watchLocked(c *Call, at time.Duration) {
 	c.due = at
 	n.watched.push(c)
 	n.fireByLocked(at)
 }
 
-// fireByLocked has the timer fire at an instant or earlier.
+// fireByLocked has the timer fire at the time at or earlier.
 func (n *Node) fireByLocked(at time.Duration) {
 	if n.fires == 0 || at < n.fires {
 		n.fireAtLocked(at)
@@ -321,7 +316,7 @@ func (n *Node) fireAtLocked(at time.Duration) {
 	}
 }
 
-// fire runs when the timer does: it looks at the calls that are due.
+// fire runs when the timer fires. It handles the calls that are due.
 func (n *Node) fire() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -343,18 +338,18 @@ func (n *Node) fire() {
 	}
 }
 
-// dueLocked does what the time has come for: c leaves its lane, times out, or ends.
+// dueLocked handles a call that is due: it leaves its lane, is resent, or times out.
 func (n *Node) dueLocked(c *Call, now time.Duration) {
 	switch {
 	case c.place == queued && now < c.deadline:
 		n.passLaneLocked(c.ahead)
-	case c.place == travelling && now < c.deadline: // its first send, while the server is silent
+	case c.place == travelling && now < c.deadline: // the limit of hurryLocked for the first send
 		c.due, c.unclear, c.shared = c.deadline, true, true
 		n.getOffLocked(c.trip)
 		c.trip = nil
 		n.sendLocked(c)
 	default:
-		if n.heard < c.deadline-c.Timeout {
+		if n.answered < c.deadline-c.Timeout {
 			n.silent = true
 		}
 		n.passLaneLocked(c)
@@ -362,7 +357,7 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		if c.trouble == nil {
 			err.Last = n.trouble
 		}
-		n.tellLocked(err)
+		n.troubleLocked(err)
 		if c.Persist && (!c.Once || !c.unclear && c.place != travelling) {
 			c.heir = true
 			n.postLocked(&Call{

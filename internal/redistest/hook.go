@@ -6,15 +6,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// OnProcess is a hook that wraps what a client does with each command, alone or in a pipeline. Commands
-// of a pipeline leave one by one. It does not serve transactions, as of TxPipeline, which cannot be split. It
-// also wraps the commands with which the client opens a connection.
+// OnProcess is a hook that wraps each command of a client, alone or in a pipeline. It sends the commands of a
+// pipeline one by one. It does not support transactions such as TxPipeline, which cannot be split. It also wraps
+// the commands that open a connection.
 type OnProcess func(next redis.ProcessHook) redis.ProcessHook
 
-// DialHook leaves dialling as it is.
+// DialHook returns next.
 func (f OnProcess) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook is f.
+// ProcessHook wraps next by f.
 func (f OnProcess) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return f(next) }
 
 // ProcessPipelineHook sends the commands of a pipeline through f, each on its own and in their order. A

@@ -22,17 +22,17 @@ const (
 	startPoll  = 2 * time.Millisecond
 )
 
-// guard is the shell that redis-server runs under, and its parent. Its stdin is a pipe
-// that only the test process holds, and it waits for one of two things to come out of it:
+// guard is the shell that is the parent of redis-server. Its stdin is a pipe that only the test
+// process holds. It waits for one of two events:
 //
-//  1. a line: kill the server;
-//  2. the end, which even a killed test process causes: kill the server and remove its
+//  1. A line: kill the server.
+//  2. The end of the pipe, which even a killed test process causes: kill the server and remove its
 //     directory.
 //
-// The config file is empty, and there because a sentinel, which writes it, does not start without.
+// The config file is empty. A sentinel writes to it and does not start without it.
 //
-// It ignores what a terminal sends to all at once, so that it is there for the end. As it
-// waits for its child only after the kill, the pid cannot be somebody else's by then.
+// guard ignores the signals that a terminal sends to all processes, so that it still runs at the
+// end. It waits for its child only after the kill, so no other process can have the pid by then.
 const guard = `
 trap '' HUP INT QUIT TERM
 dir=$1
@@ -56,8 +56,7 @@ type process struct {
 	gone  chan struct{} // closed when redis-server has exited
 }
 
-// launch runs redis-server in dir and returns once it answers there, within the limit.
-// After an error nothing runs.
+// launch runs redis-server in dir and returns once it answers, within limit. After an error nothing runs.
 func launch(dir string, args []string, limit time.Duration) (*process, error) {
 	shell := exec.Command("sh", "-c", guard, "redistest", dir, binary(),
 		"--unixsocket", filepath.Join(dir, socketName),
@@ -76,8 +75,8 @@ func launch(dir string, args []string, limit time.Duration) (*process, error) {
 		return nil, err
 	}
 	p := &process{dir: dir, shell: shell, order: order, gone: make(chan struct{})}
-	// The process owns this goroutine, which ends when redis-server, the only one to hold
-	// the other end, has exited; kill waits for it.
+	// The process owns this goroutine. It ends when redis-server, which alone holds the other end, has exited. kill
+	// waits for it.
 	go func() {
 		defer close(p.gone)
 		_, _ = io.Copy(&p.log, output)
@@ -126,13 +125,13 @@ func (p *process) answers() bool {
 
 // kill ends the process and returns when it is gone. It must be called once.
 func (p *process) kill() {
-	// The errors say nothing: a shell that is already gone has done the same.
+	// Errors are ignored: a shell that has exited has killed the server too.
 	_, _ = io.WriteString(p.order, "\n")
 	<-p.gone
 	_ = p.shell.Wait()
 }
 
-// signal sends redis-server itself, not its shell, the signal of that name.
+// signal sends the named signal to redis-server itself, not to its shell.
 func (p *process) signal(name string) error {
 	pid, err := os.ReadFile(filepath.Join(p.dir, pidName))
 	if err != nil {
@@ -142,7 +141,7 @@ func (p *process) signal(name string) error {
 	return exec.Command("sh", "-c", `kill -s "$1" "$2"`, "redistest", name, strings.TrimSpace(string(pid))).Run()
 }
 
-// log keeps what redis-server prints.
+// log keeps the output of redis-server.
 type log struct {
 	mu   sync.Mutex // guards the fields below
 	text bytes.Buffer

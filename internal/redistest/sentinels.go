@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// StartReplica is like [StartTCP] with a server that has replicated primary, and goes on to do so.
+// StartReplica is like [StartTCP] with a replica that has copied the data of primary.
 func StartReplica(tb testing.TB, primary *Server) *Server {
 	tb.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr())
 	if err != nil {
 		tb.Fatalf("redistest: a primary needs a TCP port: %v", err)
 	}
-	// A primary waits for more replicas, 5 s by default, before it sends any of them its data.
+	// By default a primary waits 5 s for more replicas before it sends its data.
 	if err := primary.Client(tb).ConfigSet(tb.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
 		tb.Fatal(err)
 	}
@@ -28,20 +28,19 @@ func StartReplica(tb testing.TB, primary *Server) *Server {
 }
 
 const (
-	// downAfter is how long a server may be silent before sentinels say that it is down: longer than
-	// a busy machine takes to answer.
+	// downAfter is how long a server may be silent before sentinels consider it down: longer than a busy machine
+	// takes to answer.
 	downAfter = 500 * time.Millisecond
 
-	// failoverTimeout is how long sentinels try to promote a replica, and then do not.
+	// failoverTimeout is how long sentinels try to promote a replica.
 	failoverTimeout = 5 * time.Second
 
 	sentinelCount = 3
 	sentinelVotes = 2
 )
 
-// StartSentinels returns three sentinels that watch primary under that name. They know each other
-// and its replicas, of which there must be one. When primary is silent for half a second, they
-// promote a replica.
+// StartSentinels returns three sentinels that watch primary under the given name. They know each other and the
+// replicas of primary, of which there must be one. If primary is silent for half a second, they promote a replica.
 func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
 	tb.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr())
@@ -81,7 +80,7 @@ func command(tb testing.TB, s *Server, words ...any) error {
 	return s.Client(tb).Do(tb.Context(), words...).Err()
 }
 
-// until waits for an event, with a deadline that only a failure meets.
+// until waits for an event. Only a failure reaches its deadline.
 func until(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(startLimit); !f(); <-time.After(5 * time.Millisecond) {

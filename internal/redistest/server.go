@@ -1,11 +1,10 @@
 // Package redistest starts real redis-server processes for tests.
 //
-// A server has a fresh directory of its own and keeps nothing on disk unless its args ask
-// for it. It ends with the test that started it and never outlives the test binary, even
-// one that panics or is killed. Where redis-server is not installed the test is skipped,
-// or fails if REDLATCH_REQUIRE_REDIS is set. REDLATCH_REDIS_SERVER names another program to
-// run instead, as a name in PATH or an absolute path: another version, or valkey-server. A test
-// fails where that is missing.
+// A server has its own new directory and writes nothing to disk unless its args say so. It ends with the test that
+// started it and never outlives the test binary, even one that panics or is killed. If redis-server is not
+// installed, the test is skipped, or fails if REDLATCH_REQUIRE_REDIS is set. REDLATCH_REDIS_SERVER names another
+// program, such as another version or valkey-server, by a name in PATH or an absolute path. A test fails if that is
+// missing.
 package redistest
 
 import (
@@ -52,7 +51,7 @@ func StartTCP(tb testing.TB, args ...string) *Server {
 	return startTCP(tb, randomPort, args)
 }
 
-// startTCP takes the first of the ports that nobody else listens on.
+// startTCP takes the first free port.
 func startTCP(tb testing.TB, port func() int, args []string) *Server {
 	tb.Helper()
 	mustBeInstalled(tb)
@@ -159,8 +158,8 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return client
 }
 
-// Kill ends the process as kill -9 does and returns once it is gone. Connections to it are
-// refused until Restart. A server that does not run is left as it is.
+// Kill ends the process like kill -9 and returns once it has exited. Connections are refused until Restart. If the
+// server does not run, Kill does nothing.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,12 +209,11 @@ func (s *Server) restart(tb testing.TB, between func() error) {
 	s.process = next
 }
 
-// Pause stops the process without ending it: connections stay open and new ones are made,
-// but what is sent from now on is not answered before Resume. It panics if no process
-// runs, since a fault that did not strike would prove anything.
+// Pause stops the process without ending it. Connections stay open and new ones are accepted, but commands get no
+// reply before Resume. It panics if no process runs, since a test without its fault proves nothing.
 func (s *Server) Pause() { s.signal("STOP") }
 
-// Resume ends a Pause. What was sent meanwhile is then carried out.
+// Resume ends a Pause. Commands sent meanwhile are carried out then.
 func (s *Server) Resume() { s.signal("CONT") }
 
 func (s *Server) signal(name string) {

@@ -37,8 +37,8 @@ func StopShared() {
 	}
 }
 
-// Main is a TestMain that stops the server of [Shared]. Unless -parallel is given it runs ten tests at
-// once, also where there are fewer processors: most tests of locks wait for time to pass.
+// Main is a TestMain that stops the server of [Shared]. Unless -parallel is given, it runs ten tests at once, even
+// with fewer processors: most tests of locks wait for time to pass.
 func Main(m *testing.M) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
