@@ -3,12 +3,14 @@ package redlatch_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,7 +36,8 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 	names, err := filepath.Glob("example*_test.go")
 	require.NoError(t, err)
 	var source strings.Builder
-	for _, name := range append(names, "redlatchtest/example_test.go", "otel/example_test.go", "gocron/example_test.go") {
+	names = append(names, "examples/first/main.go", "redlatchtest/example_test.go", "otel/example_test.go", "gocron/example_test.go")
+	for _, name := range names {
 		source.WriteString(trimmed(mustRead(t, name)))
 	}
 	for _, document := range []string{"README.md", "docs/migrating.md", "docs/recipes.md", "gocron/README.md", "otel/README.md"} {
@@ -44,6 +47,24 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 			require.True(t, strings.Contains(source.String(), trimmed(block[1])), "%s: in no example:\n%s", document, block[1])
 		}
 	}
+}
+
+// TestFirstProgramRuns: the first program of the README is a whole program, and runs as it stands but for the address
+// of the server.
+func TestFirstProgramRuns(t *testing.T) {
+	const file, addr = "examples/first/main.go", "localhost:6379"
+	_, program, found := strings.Cut(mustRead(t, "README.md"), "```go\npackage main")
+	require.True(t, found)
+	program, _, _ = strings.Cut("package main"+program, "```")
+	require.True(t, strings.HasSuffix(mustRead(t, file), program), file)
+	require.Equal(t, 1, strings.Count(program, addr))
+
+	server := miniredis.RunT(t)
+	here := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(here, []byte(strings.Replace(program, addr, server.Addr(), 1)), 0o600))
+	output, err := exec.CommandContext(t.Context(), "go", "run", here).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Equal(t, "only this process works on orders:42\n", string(output))
 }
 
 // TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the test
@@ -83,9 +104,9 @@ func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestGuaranteesNameRealTests: each test that a document names exists, and so does the case where
-// it names one, as in `TestConformance/a token is compared whole`.
-func TestGuaranteesNameRealTests(t *testing.T) {
+// TestDocumentsNameRealTests: each test that a document names exists, and so does the case where it names one, as in
+// `TestConformance/a token is compared whole`. What users read first names none: docs/tests.md has the names.
+func TestDocumentsNameRealTests(t *testing.T) {
 	var tests strings.Builder
 	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
@@ -99,9 +120,13 @@ func TestGuaranteesNameRealTests(t *testing.T) {
 	}
 	documents, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
+	require.Contains(t, documents, "docs/tests.md")
 	named := 0
 	for _, document := range append(documents, "README.md", "SECURITY.md", "CONTRIBUTING.md") {
 		text := mustRead(t, document)
+		if document == "docs/guarantees.md" {
+			require.NotRegexp(t, `\b(Test|Fuzz)[A-Z]\w*`, text)
+		}
 		for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*`).FindAllString(text, -1) {
 			require.True(t, exist[name], "%s names %s", document, name)
 			named++
@@ -114,15 +139,17 @@ func TestGuaranteesNameRealTests(t *testing.T) {
 }
 
 // TestRulesThatAreNamedAreWrittenDown: what tests and mutants call rule 7 can be looked up in
-// CONTRIBUTING.md, whose rules are numbered without a gap.
+// CONTRIBUTING.md, whose rules are numbered without a gap. docs/tests.md has a row for each rule.
 func TestRulesThatAreNamedAreWrittenDown(t *testing.T) {
 	_, rules, found := strings.Cut(mustRead(t, "CONTRIBUTING.md"), "\n## Rules\n")
 	require.True(t, found)
 	rules, _, _ = strings.Cut(rules, "\n## ")
+	index := mustRead(t, "docs/tests.md")
 	written := make(map[string]bool)
 	for i, rule := range regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatch(rules, -1) {
 		require.Equal(t, strconv.Itoa(i+1), rule[1])
 		written[rule[1]] = true
+		require.Contains(t, index, "\n| "+rule[1]+". ", "docs/tests.md has no row for rule %s", rule[1])
 	}
 
 	named := 0

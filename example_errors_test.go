@@ -18,7 +18,7 @@ func next(ctx context.Context, err error) string {
 	case err == nil:
 		return "go on"
 	case errors.Is(err, redlatch.ErrInvalidOption):
-		return "mend the program"
+		return "fix the program"
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return "time is up"
 	case errors.Is(err, redlatch.ErrNotAcquired):
@@ -90,7 +90,7 @@ func Example_errors() {
 	// redlatch: unlock "k": lock lost: held for as long as WithMaxHold allows
 	// => too slow: check the work
 	// redlatch: lock "k": invalid option: WithTTL(0s): below 1ms
-	// => mend the program
+	// => fix the program
 	// redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 10ms
 	// => too few replicas: try later
 	// acquire needs 2 of 2 nodes, and one is dead

@@ -219,7 +219,7 @@ func ExampleLocker_Inspect() {
 	fmt.Println(string(text))
 	must(lock.Unlock(ctx))
 	// Output:
-	// {"held":true,"ttl_ns":10000000000}
+	// {"held":true,"ttl_ns":10000000000,"holders":1}
 }
 
 // A process that crashed takes its lock again, while the lease lasts, by the token that it stored before.

@@ -245,7 +245,7 @@ func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 		require.False(t, ok)
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, redlatch.Status{Held: true, Token: lock.Token(), TTL: time.Millisecond}, st)
+		require.Equal(t, redlatch.Status{Held: true, Token: lock.Token(), TTL: time.Millisecond, Holders: 1}, st)
 		require.ErrorIs(t, late.Unlock(t.Context()), redlatch.ErrLost, "it is not trusted any more")
 		require.Zero(t, s.Direct.Exists(t.Context(), "late").Val(), "but deleted all the same")
 		_, err = l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithTTL(time.Second))
@@ -366,10 +366,10 @@ func TestLegacyInspectDeletesNothing(t *testing.T) {
 		setIn(t, s, "forever", "9999999999999999")
 		before := everything(t, s)
 		for key, want := range map[string]redlatch.Status{
-			"ours":        {Held: true, Token: token, TTL: time.Hour + 2*time.Second},
-			"overwritten": {Held: true, TTL: time.Hour + time.Second},
-			"foreign":     {Held: true, TTL: time.Hour + time.Second},
-			"forever":     {Held: true, TTL: time.Duration(9e12) * time.Millisecond},
+			"ours":        {Held: true, Token: token, TTL: time.Hour + 2*time.Second, Holders: 1},
+			"overwritten": {Held: true, TTL: time.Hour + time.Second, Holders: 1},
+			"foreign":     {Held: true, TTL: time.Hour + time.Second, Holders: 1},
+			"forever":     {Held: true, TTL: time.Duration(9e12) * time.Millisecond, Holders: 1},
 			"expired":     {},
 			"free":        {},
 		} {

@@ -27,7 +27,7 @@ const (
 type episode struct {
 	world   *world
 	seed    uint64
-	keeping bool          // no lock may be forgotten: two owners are wrong
+	keeping bool          // no lock may be forgotten: an owner too many is wrong
 	ops     int           // at least so many, and every kind of fault
 	length  time.Duration // at least so long
 	limit   time.Duration // at most so long
@@ -93,6 +93,7 @@ func (e *episode) run() error {
 		}
 	}
 	crew.Wait()
+	e.refill(keys)
 	e.inspect()
 	return e.judge()
 }
@@ -120,6 +121,7 @@ func (e *episode) hire(keys []string, working, bound context.Context) (crew *syn
 				Strategy: e.world.strategy.name, Addrs: addrs, Keys: keys, Seed: e.seed + uint64(i), FirstID: i * siteCrew,
 				Bound: e.bound,
 			}, e.hear)
+			s.process.died = func() { e.bury(i * siteCrew) }
 			processes = append(processes, s.process)
 			continue
 		}
@@ -145,6 +147,27 @@ func (e *episode) hear(n news) {
 	}
 	if n.Stuck != "" && !slices.Contains(e.wrong, n.Stuck) {
 		e.wrong = append(e.wrong, n.Stuck)
+	}
+}
+
+// bury notes that a crew which begins with that worker was killed. It may have released what it held, and
+// not said so.
+func (e *episode) bury(first int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	held := make(map[string]history.Op) // by token, the last that is known
+	for _, op := range e.history {
+		switch {
+		case op.Worker < first || op.Worker >= first+siteCrew:
+		case op.Kind == history.Release || op.Kind == history.Loss || op.Unknown:
+			delete(held, op.Token)
+		default:
+			held[op.Token] = op
+		}
+	}
+	for _, op := range held {
+		op.Kind, op.Unknown, op.Call, op.Return = history.Release, true, op.Return, history.Never
+		e.history = append(e.history, op)
 	}
 }
 

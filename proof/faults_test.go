@@ -41,9 +41,13 @@ func (w *world) faults(keeping bool) []fault {
 		{"SCRIPT FLUSH", onServer(func(g *gremlin, s *server) { g.admin(s, "SCRIPT", "FLUSH") })},
 	}
 	if w.odd {
-		all = append(all, fault{"SIGSTOP of a client", (*gremlin).stopClient}, fault{"parted clocks", (*gremlin).partClocks})
+		all = append(all,
+			fault{"SIGSTOP of a client", onProcess((*gremlin).stopClient)}, fault{"parted clocks", (*gremlin).partClocks})
 	}
-	if w.strategy.name == setNXPX.name {
+	if w.deadly {
+		all = append(all, fault{"kill -9 of a client", onProcess((*gremlin).killClient)})
+	}
+	if w.strategy.queues {
 		all = append(all, fault{"killed subscriptions", onServer(func(g *gremlin, s *server) {
 			g.admin(s, "CLIENT", "KILL", "TYPE", "pubsub")
 		})})
@@ -81,6 +85,20 @@ func onServer(strike func(*gremlin, *server)) func(*gremlin) bool {
 		defer s.busy.Unlock()
 		strike(g, s)
 		return true
+	}
+}
+
+// onProcess is a fault of a process of clients.
+func onProcess(strike func(*gremlin, *process)) func(*gremlin) bool {
+	return func(g *gremlin) bool {
+		for _, s := range g.sites {
+			if s.process != nil && s.process.busy.TryLock() {
+				defer s.process.busy.Unlock()
+				strike(g, s.process)
+				return true
+			}
+		}
+		return false
 	}
 }
 
@@ -175,17 +193,17 @@ func (g *gremlin) flush(s *server) {
 }
 
 // stopClient stops a process of clients for a while.
-func (g *gremlin) stopClient() bool {
-	for _, s := range g.sites {
-		if s.process != nil && s.process.busy.TryLock() {
-			defer s.process.busy.Unlock()
-			s.process.signal(syscall.SIGSTOP)
-			g.span()
-			s.process.signal(syscall.SIGCONT)
-			return true
-		}
-	}
-	return false
+func (g *gremlin) stopClient(p *process) {
+	p.signal(syscall.SIGSTOP)
+	g.span()
+	p.signal(syscall.SIGCONT)
+}
+
+// killClient ends a process of clients, whatever they hold or wait for, and starts another later.
+func (g *gremlin) killClient(p *process) {
+	p.kill()
+	g.span()
+	p.start()
 }
 
 // partClocks sets the wall clock of one client, and lets the monotonic clock of another stand still,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redlatch/redlatch"
@@ -18,6 +19,7 @@ type rulebook struct {
 	// freeAt is when a key that is set for ttl at a moment is free.
 	freeAt func(at time.Time, ttl time.Duration) time.Time
 	least  time.Duration // of the TTLs that are tried
+	limit  int           // of the holders of a key; 0: 1
 	fenced bool
 	// wholeSeconds: a TTL that is asked for is rounded up, that of Extend for Redis alone. A lock that
 	// was taken over is looked at once more.
@@ -43,29 +45,48 @@ func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 - 2*time.Mi
 
 // A keyModel is one key in Redis.
 type keyModel struct {
-	token   string // of the holder; it counts until freeAt
-	freeAt  time.Time
-	fence   uint64    // the highest
-	changed time.Time // when the holder last was taken away, other than by time
+	limit   int                  // of its holders
+	freeAt  map[string]time.Time // by token: it counts until then
+	removed map[string]time.Time // by token: when it was last taken away, other than by time
+	fence   uint64               // the highest of its grants; an attempt that was given back may have skipped some
 }
 
-// holder is who has the key.
-func (k *keyModel) holder() string {
-	if time.Now().Before(k.freeAt) {
-		return k.token
+func newKeyModel(limit int) *keyModel {
+	return &keyModel{limit: limit, freeAt: make(map[string]time.Time), removed: make(map[string]time.Time)}
+}
+
+// has reports whether a token holds the key.
+func (k *keyModel) has(token string) bool { return time.Now().Before(k.freeAt[token]) }
+
+// holders are the tokens that hold the key, the one whose lease ends first before the others.
+func (k *keyModel) holders() []string {
+	return slices.SortedFunc(
+		func(yield func(string) bool) {
+			for token := range k.freeAt {
+				if k.has(token) && !yield(token) {
+					return
+				}
+			}
+		},
+		func(a, b string) int { return k.freeAt[a].Compare(k.freeAt[b]) },
+	)
+}
+
+// isFull reports whether nobody else gets the key.
+func (k *keyModel) isFull() bool { return len(k.holders()) >= k.limit }
+
+// keep makes a token hold the key for longer, and never shorter.
+func (k *keyModel) keep(token string, at time.Time) {
+	if at.After(k.freeAt[token]) {
+		k.freeAt[token] = at
 	}
-	return ""
 }
 
-// keep makes a key last longer, and never shorter.
-func (k *keyModel) keep(at time.Time) {
-	if at.After(k.freeAt) {
-		k.freeAt = at
-	}
+// drop takes the key away from a token.
+func (k *keyModel) drop(token string) {
+	delete(k.freeAt, token)
+	k.removed[token] = time.Now()
 }
-
-// drop takes the key away.
-func (k *keyModel) drop() { k.freeAt, k.changed = time.Time{}, time.Now() }
 
 // A handleModel is a handle that was given out.
 type handleModel struct {
@@ -90,14 +111,14 @@ func (h *handleModel) err() (err error, unsure bool) {
 	switch {
 	case h.end != nil:
 		return h.end, false
-	case h.renewed && h.key.holder() == h.token:
+	case h.renewed && h.key.has(h.token):
 		return nil, false
 	case h.renewed:
 		// The next renewal tells, or the end of the lease.
-		return redlatch.ErrLost, time.Since(h.key.changed) < h.ttl || time.Now().Before(h.until)
+		return redlatch.ErrLost, time.Since(h.key.removed[h.token]) < h.ttl || time.Now().Before(h.until)
 	case !time.Now().Before(h.until):
 		return redlatch.ErrLost, false
-	case h.looks && h.key.holder() != h.token:
+	case h.looks && !h.key.has(h.token):
 		return redlatch.ErrLost, true
 	}
 	return nil, false
@@ -113,7 +134,7 @@ func (h *handleModel) alive() bool {
 
 // extends says that a command extended the lease now.
 func (h *handleModel) extends(ttl time.Duration, rules rulebook) {
-	h.key.keep(rules.freeAt(time.Now(), ttl))
+	h.key.keep(h.token, rules.freeAt(time.Now(), ttl))
 	if until := time.Now().Add(trusted(ttl)); until.After(h.until) {
 		h.until = until
 	}
@@ -124,10 +145,10 @@ func (h *handleModel) unlock() error {
 	if h.released {
 		return redlatch.ErrReleased
 	}
-	alive, mine := h.alive(), h.key.holder() == h.token
+	alive, mine := h.alive(), h.key.has(h.token)
 	h.released = true
 	if mine && (alive || !h.chosen) {
-		h.key.drop() // even that of a handle which was lost, unless the token may be granted anew
+		h.key.drop(h.token) // even that of a handle which was lost, unless the token may be granted anew
 	}
 	if alive {
 		h.end = redlatch.ErrReleased
@@ -143,7 +164,7 @@ func (h *handleModel) extend(ttl time.Duration, rules rulebook) error {
 	switch {
 	case !h.alive():
 		return h.end
-	case h.key.holder() != h.token:
+	case !h.key.has(h.token):
 		h.end = redlatch.ErrLost
 		return h.end
 	}
@@ -155,10 +176,11 @@ func (h *handleModel) extend(ttl time.Duration, rules rulebook) error {
 // and a half.
 func (k *keyModel) waits(d time.Duration) (mayBeGranted, mayGiveUp bool) {
 	end, slack := time.Now().Add(d), 1500*time.Millisecond
-	if k.holder() == "" {
+	if !k.isFull() {
 		return true, false
 	}
-	return k.freeAt.Before(end), k.freeAt.Add(slack).After(end)
+	free := k.freeAt[k.holders()[0]]
+	return free.Before(end), free.Add(slack).After(end)
 }
 
 // gaveUp is what a wait that ctx ended has to say.

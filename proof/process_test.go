@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/proof/history"
 )
@@ -39,38 +38,52 @@ type news struct {
 
 // process is a process of clients as its world sees it.
 type process struct {
+	plan   plan
+	tell   func(news)
+	died   func() // called after a kill
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	busy   sync.Mutex     // who holds it may stop the process
+	busy   sync.Mutex     // who holds it may stop or kill the process
 	reader sync.WaitGroup // of what it tells
 }
 
-// start runs clients in a process of their own until its stop, and passes on what they tell. It does
-// not outlive its test.
+// startProcess runs clients in a process of their own until its stop, and passes on what they tell. It
+// does not outlive its test.
 func (w *world) startProcess(p plan, tell func(news)) *process {
-	text, err := json.Marshal(p)
-	require.NoError(w.tb, err)
+	at := &process{plan: p, tell: tell}
+	at.start()
+	w.tb.Cleanup(func() { _ = at.cmd.Process.Kill() }) // it has ended, but where the test failed
+	return at
+}
+
+// start runs the process.
+func (p *process) start() {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), clientPlan+"="+string(text))
+	cmd.Env = append(os.Environ(), clientPlan+"="+string(must1(json.Marshal(p.plan))))
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(w.tb, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(w.tb, err)
-	require.NoError(w.tb, cmd.Start())
-	at := &process{cmd: cmd, stdin: stdin}
-	w.tb.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, but where the test failed
-	// Ends with the process; stop waits for it.
-	at.reader.Go(func() {
+	p.stdin = must1(cmd.StdinPipe())
+	stdout := must1(cmd.StdoutPipe())
+	must(cmd.Start())
+	p.cmd = cmd
+	// Ends with the process; stop and kill wait for it.
+	p.reader.Go(func() {
 		for lines := json.NewDecoder(stdout); ; {
 			var n news
 			if lines.Decode(&n) != nil {
 				return
 			}
-			tell(n)
+			p.tell(n)
 		}
 	})
-	return at
+}
+
+// kill ends the process at once. What it did and has not told is unknown.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	p.reader.Wait()
+	_ = p.cmd.Wait() // it was killed
+	p.died()
+	p.plan.Seed++
 }
 
 // signal sends the process a signal.

@@ -45,6 +45,9 @@ func TestModelSaysWhatLocksDo(t *testing.T) {
 		"legacysetnx": {rulebook{freeAt: byTimestamp, least: 2 * time.Second, wholeSeconds: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
 			return redlatch.NewLegacySetNX(c[0])
 		}},
+		"semaphore": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, limit: 2, fenced: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+			return redlatch.NewSemaphore(c[0], 2)
+		}},
 		"redlock": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, fenced: true}, 3, func(c []redis.UniversalClient) (redlatch.Locker, error) {
 			return redlatch.NewRedlock(c)
 		}},
@@ -54,7 +57,7 @@ func TestModelSaysWhatLocksDo(t *testing.T) {
 				rapid.SyncTest(t, func(t *rapid.T) {
 					s := &sequence{rules: kind.rules, names: []string{"k", "{k}", "k\x00}"}, keys: make(map[string]*keyModel)}
 					for _, name := range s.names {
-						s.keys[name] = &keyModel{}
+						s.keys[name] = newKeyModel(max(kind.rules.limit, 1))
 					}
 					for range kind.stores {
 						m := miniredis.NewMiniRedis()
@@ -95,8 +98,8 @@ func (s *sequence) clients(t *rapid.T) (clients []redis.UniversalClient) {
 
 // agrees compares what the handles say of themselves.
 func (s *sequence) agrees(t *rapid.T) {
-	synctest.Wait()                    // what a wait that was given up leaves goes in the background
-	trusted := make(map[string]string) // by key, the token
+	synctest.Wait()                             // what a wait that was given up leaves goes in the background
+	trusted := make(map[string]map[string]bool) // by key, the tokens
 	for _, h := range s.handles {
 		h.alive() // notices an end for good
 		want, unsure := h.err()
@@ -104,9 +107,12 @@ func (s *sequence) agrees(t *rapid.T) {
 		if !unsure || got != nil {
 			require.ErrorIs(t, got, want, "%q by %s", h.name, h.token)
 		}
-		if got == nil && h.key.holder() == h.token {
-			require.Contains(t, []string{"", h.token}, trusted[h.name], "two owners")
-			trusted[h.name] = h.token
+		if got == nil && h.key.has(h.token) {
+			if trusted[h.name] == nil {
+				trusted[h.name] = make(map[string]bool)
+			}
+			trusted[h.name][h.token] = true
+			require.LessOrEqual(t, len(trusted[h.name]), h.key.limit, "an owner too many")
 		}
 		if !h.renewed && h.end == nil {
 			require.True(t, h.until.Equal(h.lock.Until()), "until is %v, not %v", h.lock.Until(), h.until)
@@ -120,7 +126,7 @@ func (s *sequence) settle() {
 	for again := true; again; {
 		again = false
 		for _, h := range s.handles {
-			for _, at := range []time.Time{h.until, h.key.freeAt} {
+			for _, at := range []time.Time{h.until, h.key.freeAt[h.token]} {
 				if d := time.Until(at); -edge < d && d < edge {
 					again = true
 				}

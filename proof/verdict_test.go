@@ -7,7 +7,10 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/proof/history"
 )
@@ -32,12 +35,46 @@ func (e *episode) lookForEternal(s *server) {
 	}
 }
 
+// refill acquires every key as often as it admits holders, and no more often, when all workers have gone
+// home. What they left expires within the longest TTL. It may be held once more then: by a process that
+// was killed and waited too.
+func (e *episode) refill(keys []string) {
+	var clients []redis.UniversalClient
+	for _, s := range e.world.servers {
+		clients = append(clients, s.admin)
+	}
+	l := must1(e.world.strategy.make(clients))
+	longest := e.world.strategy.longest()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*longest+3*time.Second) // on a busy machine
+	defer cancel()
+	var crew sync.WaitGroup
+	for _, key := range keys {
+		crew.Go(func() {
+			limit, ask := max(e.world.strategy.holders, 1), wish{ttl: time.Minute, renew: true}
+			for i := range limit {
+				lock, err := l.lock(ctx, key, ask)
+				if err != nil {
+					e.complain(fmt.Sprintf("%q was granted %d of %d times at the end: %v", key, i, limit, err))
+					return
+				}
+				defer lock.Unlock(context.Background()) //nolint:errcheck // inspect looks at what is left
+			}
+			if lock, err := l.tryLock(ctx, key, ask); err == nil {
+				e.complain(fmt.Sprintf("%q was granted more than %d times at the end", key, limit))
+				_ = lock.Unlock(context.Background()) // as above
+			}
+		})
+	}
+	crew.Wait()
+}
+
 // inspect looks at what is left when all workers have gone home.
 func (e *episode) inspect() {
 	for _, s := range e.world.servers {
 		e.lookForEternal(s)
-		for _, key := range s.admin.Keys(context.Background(), "*:queue:*").Val() {
-			if strings.Contains(key, e.prefix) && s.admin.ZCard(context.Background(), key).Val() > 0 {
+		for _, key := range s.admin.Keys(context.Background(), "*"+e.prefix+"*").Val() {
+			queue := strings.Contains(key, ":queue:") || strings.Contains(key, ":permits:")
+			if queue && s.admin.ZCard(context.Background(), key).Val() > 0 {
 				e.complain(fmt.Sprintf("%q is still queued for", key))
 			}
 		}
@@ -56,7 +93,9 @@ func (e *episode) inspect() {
 func (e *episode) judge() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	verdict := history.Check(e.history, history.Rules{Exclusion: e.keeping, Fences: e.world.strategy.fenced})
+	verdict := history.Check(e.history, history.Rules{
+		Exclusion: e.keeping, Holders: e.world.strategy.holders, Fences: e.world.strategy.fenced,
+	})
 	if err := verdict.Err(); err != nil {
 		files, drawErr := verdict.Draw(e.room())
 		e.wrong = append(e.wrong, fmt.Sprintf("%v; see %q (%v)", err, files, drawErr))
@@ -69,16 +108,19 @@ func (e *episode) judge() error {
 
 // autopsy notes who has the locks that somebody still waits for, and where each goroutine stands.
 func (e *episode) autopsy(keys []string) {
+	ctx := context.Background()
 	for i, s := range e.world.servers {
 		for _, key := range keys {
-			token := s.admin.Get(context.Background(), key).Val()
-			if token == "" {
-				continue
+			tokens := s.admin.ZRange(ctx, key, 0, -1).Val() // of a semaphore
+			if token := s.admin.Get(ctx, key).Val(); token != "" {
+				tokens = append(tokens, token)
 			}
-			e.complain(fmt.Sprintf("server %d: %q is held by %q for %v, of which is known:", i, key, token,
-				s.admin.PTTL(context.Background(), key).Val()))
-			for _, op := range e.known(token) {
-				e.complain(fmt.Sprintf("  %v by worker %d, %v ago", op.Kind, op.Worker, time.Duration(now()-op.Call)))
+			for _, token := range tokens {
+				e.complain(fmt.Sprintf("server %d: %q is held by %q for %v, of which is known:", i, key, token,
+					s.admin.PTTL(ctx, key).Val()))
+				for _, op := range e.known(token) {
+					e.complain(fmt.Sprintf("  %v by worker %d, %v ago", op.Kind, op.Worker, time.Duration(now()-op.Call)))
+				}
 			}
 		}
 	}

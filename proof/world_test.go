@@ -26,6 +26,8 @@ type strategy struct {
 	// that was lost is free only seconds later.
 	overstays int
 	fenced    bool
+	holders   int  // the limit of a semaphore; 0: a lock
+	queues    bool // a release hands on
 	// quorum: a server may forget, if it then stays away for the longest TTL.
 	quorum bool
 	// untimed: its locks have no TTL in Redis.
@@ -35,7 +37,7 @@ type strategy struct {
 
 var (
 	setNXPX = strategy{
-		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true,
+		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, queues: true,
 		make: func(clients []redis.UniversalClient) (locker, error) {
 			l, err := redlatch.NewSetNXPX(clients[0])
 			return sound{l}, err
@@ -55,8 +57,22 @@ var (
 			return sound{l}, err
 		},
 	}
-	strategies = []strategy{setNXPX, legacySetNX, redlock}
+	semaphore  = semaphoreOf("semaphore", 3, 3)
+	mutex      = semaphoreOf("semaphore of one", 1, 8)
+	strategies = []strategy{setNXPX, legacySetNX, redlock, semaphore, mutex}
 )
+
+// semaphoreOf returns the strategy of a semaphore. It has about as many permits in all as setNXPX has
+// locks.
+func semaphoreOf(name string, limit, keys int) strategy {
+	s := setNXPX
+	s.name, s.holders, s.keys = name, limit, keys
+	s.make = func(clients []redis.UniversalClient) (locker, error) {
+		l, err := redlatch.NewSemaphore(clients[0], limit)
+		return sound{l}, err
+	}
+	return s
+}
 
 // strategyCalled is how a client process finds its strategy.
 func strategyCalled(name string) (strategy, bool) {
@@ -100,6 +116,7 @@ type world struct {
 	servers  []*server
 	sites    []*site
 	odd      bool // withOddClients
+	deadly   bool // clients of a process of their own are killed
 }
 
 // Sites of a world, by how they are special.

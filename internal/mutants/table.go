@@ -21,5 +21,5 @@ const (
 // mutants is the whole table, by topic.
 var mutants = slices.Concat(
 	grants, ends, renewals, waits, queues, recoveries, inputs, fences, quorums, nodes, couriers, lates, minHolds, doing,
-	replicas, migrations, clients, legacies, semaphores, failures, testings, scheduling,
+	replicas, migrations, clients, legacies, semaphores, failures, testings, scheduling, commands,
 )

@@ -153,6 +153,88 @@ func TestEachRuleIsChecked(t *testing.T) {
 	}
 }
 
+// permits are the rules of a semaphore of that limit.
+func permits(limit int) history.Rules {
+	return history.Rules{Exclusion: true, Fences: true, Holders: limit}
+}
+
+func TestSoundHistoriesOfSemaphoresPass(t *testing.T) {
+	for name, ops := range map[string][]history.Op{
+		"as many as the limit": {
+			grant("a", 0, 10, 100, 1), grant("b", 11, 20, 100, 2), use("a", 30, 31, 100), use("b", 30, 31, 100),
+			release("b", 40, 50, 100), release("a", 40, 50, 100),
+		},
+		"the next for each that left": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2), release("a", 20, 50, 100),
+			grant("c", 5, 30, 150, 3), use("b", 31, 32, 100), use("c", 31, 32, 150), release("b", 40, 50, 100),
+			grant("d", 5, 60, 150, 4), use("c", 70, 71, 150), use("d", 70, 71, 150),
+		},
+		"the next when a lease has ended": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 900, 2), grant("c", 5, 110, 300, 3), use("b", 120, 121, 900),
+			use("c", 120, 121, 300),
+		},
+		"grants that return in another order": {
+			grant("b", 0, 10, 100, 2), grant("a", 0, 20, 100, 1), use("a", 30, 31, 100), use("b", 30, 31, 100),
+		},
+		"a permit that perhaps was granted": {
+			unknown(grant("?", 0, history.Never, 0, 0)), grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2),
+			release("a", 20, 30, 100), grant("c", 40, 50, 100, 3),
+		},
+		"a release that perhaps was carried out": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2), unknown(release("a", 20, history.Never, 100)),
+			grant("c", 5, 30, 200, 3), use("b", 31, 32, 100), release("b", 40, 50, 100), grant("d", 45, 60, 200, 4),
+		},
+	} {
+		t.Run(name, func(t *testing.T) { require.NoError(t, history.Check(ops, permits(2)).Err()) })
+	}
+}
+
+func TestEachRuleOfASemaphoreIsChecked(t *testing.T) {
+	for name, ops := range map[string][]history.Op{
+		"one holder too many": {
+			grant("a", 0, 10, 100, 1), grant("b", 20, 30, 100, 2), grant("c", 40, 50, 100, 3),
+		},
+		"one holder too many, since a release took another's permit": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2), release("a", 20, 30, 100), grant("c", 40, 50, 100, 3),
+			grant("d", 60, 70, 100, 4), use("b", 80, 81, 100),
+		},
+		"one holder too many, when only one lease has ended": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 900, 2), grant("c", 5, 110, 300, 3), grant("d", 5, 120, 300, 4),
+		},
+		"one holder too many before an extended lease has ended": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 900, 2), use("a", 20, 21, 200), grant("c", 25, 150, 300, 3),
+		},
+		"one fence twice": {
+			grant("a", 0, 10, 100, 7), grant("b", 0, 20, 100, 7),
+		},
+		"a fence that is older": {
+			grant("a", 0, 10, 100, 7), grant("b", 20, 30, 100, 6),
+		},
+		"use after the release": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2), release("a", 20, 30, 100), use("a", 40, 41, 100),
+		},
+		"use after the end": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 200, 2), use("a", 101, 102, 100),
+		},
+		"release by a stranger": {
+			grant("a", 0, 10, 100, 1), release("b", 20, 30, 100),
+		},
+		"loss before the end": {
+			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2), loss("a", 20, 21, 100),
+		},
+	} {
+		t.Run(name, func(t *testing.T) { require.Error(t, history.Check(ops, permits(2)).Err()) })
+	}
+}
+
+// TestSemaphoreOfOneIsALock: the rules of both are the same.
+func TestSemaphoreOfOneIsALock(t *testing.T) {
+	two := []history.Op{grant("a", 0, 10, 100, 1), grant("b", 20, 30, 100, 2)}
+	require.Error(t, history.Check(two, permits(1)).Err())
+	require.NoError(t, history.Check(two, permits(2)).Err())
+	require.NoError(t, history.Check(two[:1], permits(1)).Err())
+}
+
 func TestPictureShowsWhatWasWrong(t *testing.T) {
 	verdict := history.Check([]history.Op{
 		grant("a", 0, 10, 100, 1), grant("b", 20, 30, 120, 2),

@@ -49,9 +49,9 @@ func ordered(ops []Op) []Op {
 //
 //	[until, the return of the first grant that was asked for after this one was had]
 //
-// A grant that was asked for later took effect later, so this lease had ended by then. The second bound
-// only saves porcupine from trying what cannot be. A lease on a blurred clock may end as soon as it is
-// had, one that perhaps was granted as soon as it was asked for; but none ends before it was used last.
+// The second bound only saves porcupine from trying what does not help: where an end may come early, no
+// later one allows more. A lease on a blurred clock may end as soon as it is had, one that perhaps was
+// granted as soon as it was asked for; but none ends before it was used last.
 func withEnds(ops []Op) []Op {
 	leases := make(map[string]*lease)
 	var grants []Op

@@ -3,24 +3,47 @@ package history
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
+	"strings"
 
 	"github.com/anishathalye/porcupine"
 )
 
 // Rules say what a history has to keep to.
 type Rules struct {
-	// Exclusion: one owner at a time, who believes in its lock before its end and not after, and
-	// loses it for no other reason.
+	// Exclusion: up to Holders owners at a time. Each believes in its lock before its end and not after,
+	// and loses it for no other reason.
 	Exclusion bool
-	// Fences: each grant has a higher one than the grants before.
+	// Holders is the limit of a semaphore. 0 and 1: a lock.
+	Holders int
+	// Fences: each grant has a higher one than the grants before. Semaphores keep to it too, since the
+	// script that grants a permit mints its fence.
 	Fences bool
 }
 
 // state is what there is of one key.
 type state struct {
-	owner  string // empty: it is free
+	owners owners
 	fence  uint64 // the highest
 	grants int    // that were had
+}
+
+// owners are the tokens of those who own a key, sorted and separated by spaces.
+type owners string
+
+func (o owners) tokens() []string { return strings.Fields(string(o)) }
+
+func (o owners) has(token string) bool { return slices.Contains(o.tokens(), token) }
+
+func (o owners) with(token string) owners {
+	all := append(o.tokens(), token)
+	slices.Sort(all)
+	return owners(strings.Join(all, " "))
+}
+
+func (o owners) without(token string) owners {
+	others := slices.DeleteFunc(o.tokens(), func(t string) bool { return t == token })
+	return owners(strings.Join(others, " "))
 }
 
 // model returns the rules for one key, as a set of steps. A step that may have happened or not goes
@@ -35,7 +58,7 @@ func (r Rules) model() porcupine.Model {
 			return input.(Op).describe()
 		},
 		DescribeState: func(s any) string {
-			return fmt.Sprintf("owner %.8q, fence %d", s.(state).owner, s.(state).fence)
+			return fmt.Sprintf("owners %.8q, fence %d", s.(state).owners.tokens(), s.(state).fence)
 		},
 	}
 	return m.ToModel()
@@ -44,9 +67,7 @@ func (r Rules) model() porcupine.Model {
 // step returns what s may become by op; nothing where op cannot be.
 func (r Rules) step(s state, op Op) (to []any) {
 	free := s
-	if s.owner == op.Token {
-		free.owner = ""
-	}
+	free.owners = s.owners.without(op.Token)
 	switch op.Kind {
 	case Grant:
 		if op.Unknown {
@@ -57,7 +78,7 @@ func (r Rules) step(s state, op Op) (to []any) {
 		}
 	case Use:
 		// Nobody uses what is not his, nor after the end that he knew.
-		if !r.Exclusion || s.owner == op.Token && (op.Blurred || op.Call < op.Until) {
+		if !r.Exclusion || s.owners.has(op.Token) && (op.Blurred || op.Call < op.Until) {
 			to = append(to, s)
 		}
 	case Release:
@@ -65,7 +86,7 @@ func (r Rules) step(s state, op Op) (to []any) {
 		case op.Unknown:
 			to = append(to, s, free)
 		// Only the owner can release, unless its lease ended while the command was on its way.
-		case !r.Exclusion || s.owner == op.Token || op.late():
+		case !r.Exclusion || s.owners.has(op.Token) || op.late():
 			to = append(to, free)
 		}
 	case Loss:
@@ -85,16 +106,18 @@ func (r Rules) step(s state, op Op) (to []any) {
 //   - That fences grow: each comes right after the one with the fence before its own.
 //   - That there is one owner: they come in the order of their returns. A lease that was had ends after
 //     its return. Had a grant taken effect before one that returned earlier, both would have lasted then.
+//     The grants of a semaphore may return in any order.
 func (r Rules) grant(s state, op Op) (state, bool) {
 	switch {
-	case r.Exclusion && s.owner != "":
+	case r.Exclusion && len(s.owners.tokens()) >= max(r.Holders, 1):
 		return s, false
 	case op.Unknown:
-		return state{owner: op.Token, fence: s.fence, grants: s.grants}, true
-	case r.Exclusion && s.grants+1 != op.turn:
+		s.owners = s.owners.with(op.Token)
+		return s, true
+	case r.Exclusion && r.Holders <= 1 && s.grants+1 != op.turn:
 		return s, false
 	case r.Fences && (op.Fence <= op.after || s.fence != op.after):
 		return s, false
 	}
-	return state{owner: op.Token, fence: op.Fence, grants: s.grants + 1}, true
+	return state{owners: s.owners.with(op.Token), fence: op.Fence, grants: s.grants + 1}, true
 }

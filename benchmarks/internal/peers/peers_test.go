@@ -16,7 +16,7 @@ import (
 func eachPeer(t *testing.T, pipelined bool, test func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context)) {
 	server := redistest.StartTCP(t)
 	// The default of rueidislock is too short for a machine that is busy.
-	all := slices.Concat(All()[:len(All())-1], []Peer{patientRueidislock(10 * time.Second)})
+	all := slices.Concat(All()[:len(All())-1], []Peer{Semaphore(1), patientRueidislock(10 * time.Second)})
 	require.Equal(t, Rueidislock().Name, All()[len(All())-1].Name)
 	for _, p := range all {
 		t.Run(p.Name, func(t *testing.T) {
@@ -46,6 +46,21 @@ func TestEveryAdapterExcludesUntilUnlock(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(ctx))
 	})
+}
+
+func TestSemaphoreAdmitsItsLimit(t *testing.T) {
+	l, err := Semaphore(2).Open(Target{Addr: redistest.StartTCP(t).Addr()})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	for range 2 {
+		lock, err := l.Lock(t.Context(), "key")
+		require.NoError(t, err)
+		defer func() { require.NoError(t, lock.Unlock(context.Background())) }()
+	}
+	short, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	defer cancel()
+	_, err = l.Lock(short, "key")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 func TestDirectCommandsAreWhatClientsSend(t *testing.T) {

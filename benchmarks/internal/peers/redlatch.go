@@ -13,12 +13,9 @@ import (
 // Redlatch is this library, as it is by default: with fences, renewal and a queue.
 func Redlatch() Peer {
 	open := func(target Target, ttl time.Duration) (Locker, error) {
-		c, err := connect(target)
-		if err != nil {
-			return nil, err
-		}
-		l, err := redlatch.NewSetNXPX(c.UniversalClient, redlatch.WithTTL(ttl))
-		return &redlatchLocker{l, []client{c}}, err
+		return openRedlatch(target, func(c redis.UniversalClient) (redlatch.Locker, error) {
+			return redlatch.NewSetNXPX(c, redlatch.WithTTL(ttl))
+		})
 	}
 	return Peer{
 		Name:         "redlatch",
@@ -31,6 +28,36 @@ func Redlatch() Peer {
 			return &redlatchLocker{l, clients}, err
 		},
 	}
+}
+
+// SetNXPX is Redlatch, by the name that it has beside Semaphore.
+func SetNXPX() Peer {
+	p := Redlatch()
+	p.Name = "NewSetNXPX"
+	return p
+}
+
+// Semaphore is this library's semaphore, with that limit.
+func Semaphore(limit int) Peer {
+	return Peer{
+		Name:   "NewSemaphore",
+		Direct: scripts,
+		Open: func(target Target) (Locker, error) {
+			return openRedlatch(target, func(c redis.UniversalClient) (redlatch.Locker, error) {
+				return redlatch.NewSemaphore(c, limit, redlatch.WithTTL(TTL))
+			})
+		},
+	}
+}
+
+// openRedlatch connects to target, and has on make the Locker.
+func openRedlatch(target Target, on func(redis.UniversalClient) (redlatch.Locker, error)) (Locker, error) {
+	c, err := connect(target)
+	if err != nil {
+		return nil, err
+	}
+	l, err := on(c.UniversalClient)
+	return &redlatchLocker{l, []client{c}}, err
 }
 
 type redlatchLocker struct {

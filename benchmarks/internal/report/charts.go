@@ -31,6 +31,9 @@ var charts = []chart{
 	{"hotkey-longest.svg", "One key, no hold: longest wait", "hotkey", "No hold", "longest", true},
 	{"hotkey-hold-longest.svg", "One key, held for 5 ms: longest wait", "hotkey", "Held for 5 ms", "longest", true},
 	{"hotkey-commands.svg", "One key, no hold: commands that Redis runs a hand-off", "hotkey", "No hold", "commands", true},
+	{"semaphore-rate.svg", "Permits of one key, 64 clients, no hold: hand-offs a second", "semaphore", "No hold", "rate", false},
+	{"semaphore-longest.svg", "Permits of one key, 64 clients, held for 5 ms: longest wait", "semaphore", "Held for 5 ms", "longest", true},
+	{"semaphore-free.svg", "Permits of a free key: pairs a second", "semaphore", "A free key", "rate", false},
 	{"redlock-lock.svg", "Redlock, 5 nodes: time to lock, median", "redlock", "", "lock50", true},
 	{"redlock-unlock.svg", "Redlock, 5 nodes: time to unlock, median", "redlock", "", "unlock50", true},
 	{"renewal-goroutines.svg", "Locks that are renewed: goroutines, at most", "renewal", "", "peak", true},
@@ -45,6 +48,8 @@ var colours = map[string]color.Color{
 	"redsync":          color.RGBA{0x15, 0x65, 0xc0, 0xff},
 	"bsm/redislock":    color.RGBA{0xf9, 0xa8, 0x25, 0xff},
 	"rueidislock":      color.RGBA{0x2e, 0x7d, 0x32, 0xff},
+	"NewSemaphore":     color.RGBA{0x6a, 0x1b, 0x9a, 0xff},
+	"NewSetNXPX":       color.RGBA{0xc6, 0x28, 0x28, 0xff}, // it is redlatch in other sections
 }
 
 const (

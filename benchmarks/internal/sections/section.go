@@ -49,7 +49,7 @@ type entry struct {
 
 // All returns every section in the order in which they are run.
 func All() []Section {
-	return []Section{pairs(), hotKey(), quorum(), renewal(), roundTrip()}
+	return []Section{pairs(), hotKey(), semaphore(), quorum(), renewal(), roundTrip()}
 }
 
 // Progress hears what is about to be measured, as the done-th of total measurements.

@@ -1,0 +1,103 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/redlatch/redlatch"
+)
+
+// command is COMMAND: a process that leads a process group of its own.
+type command struct {
+	cmd   *exec.Cmd
+	group int // its pid too
+
+	exited  chan syscall.WaitStatus // gets one
+	stopped chan syscall.Signal     // what has stopped the process, each time
+}
+
+// find looks for a command before it is started.
+func find(argv []string) (*command, error) {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, argv[1:]...)
+	cmd.Args[0] = argv[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return &command{cmd: cmd, exited: make(chan syscall.WaitStatus, 1), stopped: make(chan syscall.Signal)}, nil
+}
+
+// exitOfStart returns the exit status for a command that could not be started, as shells have it.
+func exitOfStart(err error) int {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return exitNotFound
+	}
+	return exitCannotRun
+}
+
+// start starts the command under lock. It must run in the main goroutine.
+func (c *command) start(lock *redlatch.Lock) error {
+	c.cmd.Env = append(os.Environ(),
+		"REDLATCH_KEY="+lock.Key(), "REDLATCH_TOKEN="+lock.Token(), "REDLATCH_FENCE="+strconv.FormatUint(lock.Fence(), 10))
+	c.cmd.SysProcAttr = attributes()
+	// Linux kills the command when the thread that started it ends. This one ends with the process.
+	runtime.LockOSThread()
+	if err := c.cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w", c.cmd.Args[0], err)
+	}
+	c.group = c.cmd.Process.Pid
+	_ = c.cmd.Process.Release() // Process cannot tell of a stop
+	go c.wait()
+	return nil
+}
+
+// wait tells of every stop and of the end. It ends with the process, for which watch waits.
+func (c *command) wait() {
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(c.group, &status, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err == nil && status.Stopped():
+			c.stopped <- status.StopSignal()
+		default:
+			c.exited <- status
+			return
+		}
+	}
+}
+
+// signal sends s to all processes of the group.
+func (c *command) signal(s syscall.Signal) {
+	_ = syscall.Kill(-c.group, s) // fails where none is left
+}
+
+// empty reports whether no process of the group is left.
+func (c *command) empty() bool { return syscall.Kill(-c.group, 0) != nil }
+
+// codeOf returns the exit status of a process as shells have it.
+func codeOf(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return exitSignal + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// pass has signals sent to a channel. Those that are ignored stay so, for the command too.
+func pass(to chan<- os.Signal, signals ...os.Signal) {
+	for _, s := range signals {
+		if !signal.Ignored(s) {
+			signal.Notify(to, s)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/faultproxy"
+)
+
+// TestLossEndsTheCommand is rule 42: whoever has the key then keeps it, and the status is 70 whatever the command
+// returns.
+func TestLossEndsTheCommand(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		p := redlatchRun(t, s.url, nil, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
+		p.group()
+		p.expect("ready")
+		require.NoError(t, s.client.Del(t.Context(), "k").Err())
+		p.expect("told")
+		require.Equal(t, exitLost, p.code())
+		require.Contains(t, p.errors(), "lock lost")
+		p.gone()
+
+		p = redlatchRun(t, s.url, nil, `echo $$; echo ready; exec sleep 60`)
+		p.group()
+		p.expect("ready")
+		require.NoError(t, s.client.Set(t.Context(), "k", "thief", time.Hour).Err())
+		require.Equal(t, exitLost, p.code())
+		require.Equal(t, "thief", s.holds(t))
+	})
+}
+
+// TestLossThatTheCommandDidNotLiveToSee is rule 42: it may have worked beside another.
+func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1h", "k", "--", "sh", "-c", "echo ready; read -r x; exit 0")
+		in := pipe(t, cmd)
+		p := start(t, cmd)
+		p.expect("ready")
+		require.NoError(t, s.client.Set(t.Context(), "k", "thief", time.Hour).Err())
+		require.NoError(t, in.Close())
+		require.Equal(t, exitLost, p.code())
+		require.Contains(t, p.errors(), `redlatch: unlock "k": lock lost`)
+		require.Equal(t, "thief", s.holds(t))
+	})
+}
+
+// stubborn is a script whose child ignores SIGTERM, for a minute. leader is what the script itself does with it.
+func stubborn(leader string) string {
+	return `
+		echo $$
+		(trap "" TERM; echo ready; exec sleep 60) &
+		trap "` + leader + `" TERM
+		echo ready
+		wait; wait`
+}
+
+// TestGroupIsKilledAfterTheGrace is rule 42: also what is left of it when the command itself has ended.
+func TestGroupIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
+	for name, leader := range map[string]string{"leader ignores it": "", "leader has ended": "exit 0"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := onMiniredis(t)
+			p := redlatchRun(t, s.url, nil, stubborn(leader))
+			p.group()
+			p.expect("ready", "ready")
+			require.NoError(t, s.client.Del(t.Context(), "k").Err())
+			require.Equal(t, exitLost, p.code())
+			p.gone()
+		})
+	}
+}
+
+// TestCommandHasItsGrace is rule 42: it may clean up.
+func TestCommandHasItsGrace(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	p := redlatchRun(t, s.url, nil, `echo $$; trap "sleep 0.5; echo clean; exit 0" TERM; echo ready; sleep 60 & wait`)
+	p.group()
+	p.expect("ready")
+	require.NoError(t, s.client.Del(t.Context(), "k").Err())
+	p.expect("clean")
+	require.Equal(t, exitLost, p.code())
+}
+
+// TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway is rule 42: SIGTERM, the grace and SIGKILL all come while the
+// key is still there.
+func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		proxy := faultproxy.New(t, s.network, s.addr)
+		const ttl = defaultTTL
+		fifo := filepath.Join(t.TempDir(), "fifo")
+		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+		p := redlatchRun(t, "redis://"+proxy.Addr(), nil, "exec 3>"+fifo+stubborn("echo told"))
+		group, err := os.Open(fifo)
+		require.NoError(t, err)
+		p.group()
+		p.expect("ready", "ready")
+		proxy.Silence()
+		p.expect("told")
+		left, err := s.client.PTTL(t.Context(), "k").Result()
+		require.NoError(t, err)
+		require.Greater(t, left, ttl/5) // of the grace, a third
+		_, err = io.ReadAll(group)      // ends when all of the group are dead
+		require.NoError(t, err)
+		require.NotEmpty(t, s.holds(t))
+		require.Equal(t, exitLost, p.code())
+		require.Contains(t, p.errors(), "could not be renewed")
+	})
+}
+
+// TestShortOutageDoesNotEndTheCommand is rule 42: the lock was renewed in time.
+func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	proxy := faultproxy.New(t, s.network, s.addr)
+	cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+	in := pipe(t, cmd)
+	p := start(t, cmd)
+	p.expect("ready")
+	proxy.Refuse()
+	time.Sleep(defaultTTL * 9 / 20) // a renewal fails
+	proxy.Heal()
+	select {
+	case err := <-p.over:
+		require.NoError(t, err, p.errors())
+		require.Fail(t, "it has ended", p.errors())
+	case <-time.After(defaultTTL*11/20 + time.Second): // longer than the first lease
+	}
+	require.NoError(t, in.Close())
+	require.Equal(t, 3, p.code())
+}
+
+// TestCommandIsKilledWithRedlatch: on Linux.
+func TestCommandIsKilledWithRedlatch(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it goes on here")
+	}
+	t.Parallel()
+	s := onMiniredis(t)
+	p := redlatchRun(t, s.url, patient, `echo $$; trap "" TERM HUP; exec sleep 60`)
+	p.group()
+	p.signal(syscall.SIGKILL)
+	p.gone()
+	require.NotEmpty(t, s.holds(t))
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/redlatch/redlatch"
+)
+
+// The exit statuses of redlatch itself, as sysexits.h and shells have them.
+const (
+	exitDeclined    = 1
+	exitUsage       = 64 // EX_USAGE
+	exitUnavailable = 69 // EX_UNAVAILABLE
+	exitLost        = 70 // EX_SOFTWARE
+	exitBusy        = 75 // EX_TEMPFAIL
+	exitCannotRun   = 126
+	exitNotFound    = 127
+	exitSignal      = 128 // + the number of the signal
+)
+
+const usage = `usage: redlatch run [flags] KEY -- COMMAND [ARG...]
+       redlatch status [flags] KEY...
+       redlatch unlock [flags] KEY
+
+run holds a lock in Redis while COMMAND runs, status shows who holds locks,
+unlock releases one. "redlatch run -h" has the flags of run, and so on.
+`
+
+func main() {
+	code, err := dispatch(os.Args[1:])
+	if err != nil {
+		complain(err)
+	}
+	os.Exit(code)
+}
+
+// dispatch runs the command that args name. It returns the exit status, and what there is to complain about.
+func dispatch(args []string) (int, error) {
+	commands := map[string]func(args []string) (int, error){"run": run, "status": status, "unlock": unlock}
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+	}
+	command := commands[name]
+	switch {
+	case name == "-h", name == "-help", name == "--help", name == "help" && len(args) == 1:
+		fmt.Fprint(os.Stderr, usage)
+		return 0, nil
+	case name == "help" && commands[args[1]] != nil:
+		command, args = commands[args[1]], []string{"", "-h"}
+	case command == nil && name == "":
+		fmt.Fprint(os.Stderr, usage)
+		return exitUsage, nil
+	case command == nil:
+		return exitUsage, errors.New(withoutURL(fmt.Sprintf("unknown command %q: see redlatch -h", name)))
+	}
+	code, err := command(args[1:])
+	if errors.Is(err, errHelped) {
+		return 0, nil
+	}
+	return code, err
+}
+
+// complain prints err on stderr, with the name of the program once.
+func complain(err error) {
+	text := strings.TrimPrefix(err.Error(), "redlatch: ")
+	fmt.Fprintln(os.Stderr, "redlatch: "+strings.ReplaceAll(text, ": redlatch: ", ": "))
+}
+
+// exitOf returns the exit status for an error of a Locker.
+func exitOf(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, redlatch.ErrInvalidOption):
+		return exitUsage
+	case errors.Is(err, redlatch.ErrNotAcquired):
+		return exitBusy
+	}
+	return exitUnavailable
+}

@@ -1,0 +1,19 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package main
+
+import (
+	"errors"
+	"os"
+)
+
+// run needs process groups.
+func run([]string) (int, error) {
+	return exitUnavailable, errors.New("run needs Linux, macOS or a BSD")
+}
+
+// isTerminal reports whether somebody may answer on f.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,272 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
+)
+
+// patient are flags for tests in which nothing expires.
+var patient = []string{"-ttl", "1m"}
+
+// TestExitStatusOfTheCommandIsThatOfRun is rule 41: also where a signal killed it.
+func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -TERM $$": 143} {
+			p := redlatchRun(t, s.url, patient, script)
+			require.Equal(t, want, p.code(), script)
+			require.Empty(t, p.errors())
+			s.isClean(t)
+		}
+	})
+}
+
+// TestLockIsHeldWhileTheCommandRuns is rule 41: and its streams and its environment are as they should be.
+func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "-owner", "nightly report", "k", "--", "sh", "-c",
+			`echo "$REDLATCH_KEY"; echo "$REDLATCH_TOKEN"; echo "$REDLATCH_FENCE"; echo "$0 $1"; read -r line; echo "got $line"; echo oops >&2`,
+			"two words", "")
+		in := pipe(t, cmd)
+		p := start(t, cmd)
+		require.Equal(t, "k", p.line())
+		token := p.line()
+		require.Equal(t, s.holds(t), token)
+		require.True(t, strings.HasPrefix(token, "nightly report/"))
+		require.Regexp(t, `^[1-9]\d*$`, p.line())
+		require.Equal(t, "two words ", p.line())
+		_, err := in.Write([]byte("input\n"))
+		require.NoError(t, err)
+		require.Equal(t, "got input", p.line())
+		require.Zero(t, p.code())
+		require.Equal(t, "oops\n", p.errors())
+		s.isClean(t)
+	})
+}
+
+// TestBusyKeyIsNotWaitedForForever: 75 with -try and after -timeout, and nothing is left.
+func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
+		p := redlatchRun(t, s.url, []string{"-ttl", "1m", "-try"}, "echo no")
+		require.Equal(t, exitBusy, p.code())
+		require.Contains(t, p.errors(), `redlatch: try lock "k": held by "other"`)
+		p = redlatchRun(t, s.url, []string{"-ttl", "1m", "-timeout", "1s"}, "echo no")
+		require.Equal(t, exitBusy, p.code())
+		p.gone()
+		require.NoError(t, lock.Unlock(t.Context()))
+		s.isClean(t)
+	})
+}
+
+// TestUnavailableRedisEndsRun: 69, also with -timeout and -try.
+func TestUnavailableRedisEndsRun(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"-try", "-timeout=5s", "-owner=x"} {
+		p := redlatchRun(t, nowhere, []string{flag}, "echo no")
+		require.Equal(t, exitUnavailable, p.code())
+		require.Contains(t, p.errors(), "connection refused")
+		_, ok := <-p.lines
+		require.False(t, ok)
+	}
+}
+
+// TestCommandThatCannotRunTakesNoLock is rule 41: as far as that can be found out.
+func TestCommandThatCannotRunTakesNoLock(t *testing.T) {
+	t.Parallel()
+	plain := filepath.Join(t.TempDir(), "plain")
+	require.NoError(t, os.WriteFile(plain, nil, 0o600))
+	for path, want := range map[string]int{
+		"no-such-command": exitNotFound, "/no/such/command": exitNotFound, plain: exitCannotRun, t.TempDir(): exitCannotRun,
+	} {
+		p := start(t, redlatchCmd(t, nowhere, "run", "k", "--", path))
+		require.Equal(t, want, p.code(), path)
+		require.NotEmpty(t, p.errors())
+	}
+
+	s := onMiniredis(t)
+	odd := filepath.Join(t.TempDir(), "odd")
+	require.NoError(t, os.WriteFile(odd, []byte{0}, 0o700)) //nolint:gosec // it is to be run
+	p := start(t, redlatchCmd(t, s.url, "run", "k", "--", odd))
+	require.Equal(t, exitCannotRun, p.code())
+	s.isClean(t)
+}
+
+// TestRunsTakeTurns: the next gets the lock when the command before has ended.
+func TestRunsTakeTurns(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		script := `echo "$REDLATCH_FENCE"; read -r line`
+		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "k", "--", "sh", "-c", script)
+		in := pipe(t, cmd)
+		first := start(t, cmd)
+		fence := first.line()
+		next := redlatchRun(t, s.url, patient, `echo "$REDLATCH_FENCE"`)
+		s.awaitWaiters(t, 1)
+		require.Empty(t, next.lines)
+		require.NoError(t, in.Close())
+		require.Less(t, fence, next.line())
+		require.NotZero(t, first.code()) // of read
+		require.Zero(t, next.code())
+		s.isClean(t)
+	})
+}
+
+// awaitWaiters waits until n queue for k.
+func (s *server) awaitWaiters(t *testing.T, n int) {
+	t.Helper()
+	l := s.locker(t)
+	locktest.Eventually(t, "queued", func() bool {
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		return st.Waiters == n
+	})
+}
+
+// TestSignalEndsTheWait is rule 41: nothing is left in Redis.
+func TestSignalEndsTheWait(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1} {
+			p := redlatchRun(t, s.url, patient, "echo no")
+			s.awaitWaiters(t, 1)
+			p.signal(sig)
+			require.Equal(t, exitSignal+int(sig), p.code())
+			require.Empty(t, p.errors())
+			st, err := s.locker(t).Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Zero(t, st.Waiters)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		s.isClean(t)
+	})
+}
+
+// TestSignalsReachTheWholeGroup is rule 41: also what the command has started.
+func TestSignalsReachTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	for name, sig := range map[string]syscall.Signal{
+		"TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+	} {
+		p := redlatchRun(t, s.url, patient, `
+			echo $$
+			(trap "echo child; exit" `+name+`; sleep 60 & echo ready; wait) &
+			trap "echo leader; wait; exit 7" `+name+`
+			echo ready
+			wait`)
+		p.group()
+		p.expect("ready", "ready")
+		p.signal(sig)
+		p.expect("leader", "child")
+		require.Equal(t, 7, p.code())
+	}
+	p := redlatchRun(t, s.url, patient, `echo $$; exec sleep 60`)
+	p.group()
+	p.signal(syscall.SIGINT)
+	require.Equal(t, 130, p.code())
+	s.isClean(t)
+}
+
+// TestIgnoredSignalStaysIgnored: nohup works.
+func TestIgnoredSignalStaysIgnored(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	cmd := redlatchCmd(t, s.url)
+	cmd.Args = []string{"sh", "-c", `trap "" HUP; exec "$0" run k -- sh -c 'kill -HUP $$; kill -HUP $PPID; echo alive'`, cmd.Path}
+	cmd.Path = "/bin/sh"
+	p := start(t, cmd)
+	p.expect("alive")
+	require.Zero(t, p.code())
+}
+
+// TestCommandMayLeaveProcesses: the lock ends with the command.
+func TestCommandMayLeaveProcesses(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	p := redlatchRun(t, s.url, patient, `echo $$; (trap "echo child; exit" TERM; echo ready; sleep 60 & wait) & read -r x; exit 0`)
+	group := p.group()
+	p.expect("ready")
+	require.Zero(t, p.code())
+	s.isClean(t)
+	require.NoError(t, syscall.Kill(-group, syscall.SIGTERM))
+	p.expect("child")
+	p.gone()
+}
+
+// TestMinHoldKeepsTheKey: the command has ended, and nobody else gets the lock.
+func TestMinHoldKeepsTheKey(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		require.Zero(t, redlatchRun(t, s.url, []string{"-min-hold", "1h", "-owner", "job"}, "exit 0").code())
+		p := redlatchRun(t, s.url, []string{"-try"}, "exit 0")
+		require.Equal(t, exitBusy, p.code())
+		require.Contains(t, p.errors(), `held by "job"`)
+	})
+}
+
+// TestUnconfirmedReleaseIsAWarning: the command ran under the lock, so its exit status counts.
+func TestUnconfirmedReleaseIsAWarning(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		proxy := faultproxy.New(t, s.network, s.addr)
+		cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "-ttl", "1m", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+		in := pipe(t, cmd)
+		p := start(t, cmd)
+		p.expect("ready")
+		proxy.Refuse()
+		require.NoError(t, in.Close())
+		require.Equal(t, 3, p.code())
+		require.Contains(t, p.errors(), `redlatch: unlock "k": `)
+	})
+}
+
+// TestQuorumIsLockedByRun: with several URLs.
+func TestQuorumIsLockedByRun(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	var nodes []*server
+	for range 3 {
+		nodes = append(nodes, onMiniredis(t))
+		urls = append(urls, nodes[len(nodes)-1].url)
+	}
+	all := strings.Join(urls, " ")
+	cmd := redlatchCmd(t, "", "run", "-redis", urls[0], "-redis", urls[1], "-redis", urls[2], "-ttl", "1m", "k", "--", "sh", "-c", "echo ready; read -r x")
+	in := pipe(t, cmd)
+	p := start(t, cmd)
+	p.expect("ready")
+	locktest.Eventually(t, "on all nodes", func() bool {
+		return nodes[0].holds(t) != "" && nodes[1].holds(t) == nodes[0].holds(t) && nodes[2].holds(t) == nodes[0].holds(t)
+	})
+	require.Equal(t, exitBusy, redlatchRun(t, all, []string{"-ttl=1m", "-try"}, "exit 0").code())
+	require.NoError(t, in.Close())
+	require.Equal(t, 1, p.code())
+	for _, s := range nodes {
+		require.Empty(t, s.holds(t))
+	}
+	require.Zero(t, redlatchRun(t, all, patient, "exit 0").code())
+	require.Equal(t, exitUnavailable, redlatchRun(t, urls[0]+" "+nowhere+" redis://127.0.0.1:2", nil, "exit 0").code())
+}
+
+// TestTroubleIsReportedWhileRunWaits: nobody waits through an outage in silence.
+func TestTroubleIsReportedWhileRunWaits(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	proxy := faultproxy.New(t, s.network, s.addr)
+	lock := locktest.MustLock(t, s.locker(t, redlatch.WithTTL(time.Second)), "k")
+	p := redlatchRun(t, "redis://"+proxy.Addr(), patient, "exit 0")
+	s.awaitWaiters(t, 1)
+	proxy.Refuse()
+	locktest.Eventually(t, "reported", func() bool { return strings.Contains(p.errors(), "going on in spite of") })
+	proxy.Heal()
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Zero(t, p.code())
+}

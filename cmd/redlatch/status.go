@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/redlatch/redlatch"
+)
+
+const statusUsage = `usage: redlatch status [flags] KEY...
+
+Prints a line for each KEY, with tabs between the columns: KEY, held or free,
+the owner, the time that is left, the number of waiters.
+
+  -json          print a JSON object for each KEY
+` + redisUsage
+
+// status prints who holds keys.
+func status(args []string) (int, error) {
+	var f redisFlags
+	set := flag.NewFlagSet("status", flag.ContinueOnError)
+	f.addTo(set)
+	asJSON := set.Bool("json", false, "")
+	keys, err := parse(set, statusUsage, args)
+	if err == nil && len(keys) == 0 {
+		err = misuse("status", "no KEY")
+	}
+	if err != nil {
+		return exitUsage, err
+	}
+	c, err := f.connect("status")
+	if err != nil {
+		return exitUsage, err
+	}
+	show := showLine
+	if *asJSON {
+		show = showJSON
+	}
+	code := 0
+	for _, key := range keys {
+		st, err := c.Inspect(context.Background(), key)
+		switch {
+		case errors.Is(err, redlatch.ErrUnavailable):
+			return exitUnavailable, err
+		case err != nil:
+			complain(err)
+			code = exitOf(err)
+		default:
+			show(os.Stdout, key, st)
+		}
+	}
+	return code, nil
+}
+
+// showLine prints the columns of a key. It never prints the token.
+func showLine(w io.Writer, key string, st redlatch.Status) {
+	state, owner, left := "free", "-", "-"
+	if st.Held {
+		state, left = "held", timeLeft(st)
+		if st.Owner != "" {
+			owner = printable(st.Owner)
+		}
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", printable(key), state, owner, left, st.Waiters)
+}
+
+// showJSON prints a key as a JSON object. It has fields of its own, since Status has the token.
+func showJSON(w io.Writer, key string, st redlatch.Status) {
+	_ = json.NewEncoder(w).Encode(struct {
+		Key     string        `json:"key"`
+		Held    bool          `json:"held"`
+		Owner   string        `json:"owner"`
+		TTL     time.Duration `json:"ttl_ns"`
+		Waiters int           `json:"waiters"`
+	}{key, st.Held, st.Owner, st.TTL, st.Waiters})
+}
+
+// timeLeft returns how long a lock lasts as text.
+func timeLeft(st redlatch.Status) string {
+	if st.TTL < 0 {
+		return "never"
+	}
+	return st.TTL.String()
+}
+
+// printable quotes text that would not stay in its column, or that a terminal would obey.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/locktest"
+)
+
+// session is a program with a terminal.
+type session struct {
+	*exec.Cmd
+	t        *testing.T
+	keyboard io.Writer
+
+	mu     sync.Mutex // guards the field below
+	screen bytes.Buffer
+}
+
+// openSession starts cmd on a terminal of its own.
+func openSession(t *testing.T, cmd *exec.Cmd) *session {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("there are no terminals here: ", err)
+	}
+	var number, lock uint32
+	for request, value := range map[uintptr]*uint32{syscall.TIOCGPTN: &number, syscall.TIOCSPTLCK: &lock} {
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, keyboard.Fd(), request, uintptr(unsafe.Pointer(value)))
+		require.Zero(t, errno)
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	s := &session{Cmd: cmd, t: t, keyboard: keyboard}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	terminal.Close()
+	read := make(chan struct{})
+	go func() { // ends when nobody has the terminal open any more; the test waits for it
+		defer close(read)
+		b := make([]byte, 1000)
+		for {
+			n, err := keyboard.Read(b)
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.screen.Write(b[:n])
+			s.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // of the session's leader: all others get SIGHUP
+		<-read
+		keyboard.Close()
+	})
+	return s
+}
+
+// shell starts an interactive shell.
+func shell(t *testing.T, redisURL string) *session {
+	t.Helper()
+	cmd := exec.Command("sh", "-i")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PS1=", "REDIS_URL=" + redisURL, "R=" + binary(t)}
+	return openSession(t, cmd)
+}
+
+func (s *session) keys(text string) {
+	s.t.Helper()
+	_, err := io.WriteString(s.keyboard, text)
+	require.NoError(s.t, err)
+}
+
+// shows waits until the screen has text n times.
+func (s *session) shows(text string, n int) {
+	s.t.Helper()
+	for end := time.Now().Add(longest); ; <-time.After(2 * time.Millisecond) {
+		s.mu.Lock()
+		screen := s.screen.String()
+		s.mu.Unlock()
+		if strings.Count(screen, text) >= n {
+			return
+		}
+		require.True(s.t, time.Now().Before(end), "no %q on the screen:\n%s", text, screen)
+	}
+}
+
+// code waits for the end and returns the exit status.
+func (s *session) code() int {
+	_ = s.Wait()
+	return s.ProcessState.ExitCode()
+}
+
+// TestCommandUsesTheTerminal: it reads, is stopped by Ctrl-Z together with redlatch, goes on with fg, and is
+// interrupted by Ctrl-C. Then the shell has the terminal.
+func TestCommandUsesTheTerminal(t *testing.T) {
+	t.Parallel()
+	r := onMiniredis(t)
+	s := shell(t, r.url)
+	s.keys(`"$R" run -ttl 1m k -- sh -c 'while read -r x; do echo got:$x; done'` + "\n")
+	s.keys("one\n")
+	s.shows("got:one", 1)
+	s.keys("\x1a")
+	s.shows("Stopped", 1)
+	s.keys("echo shell:$((40 + 2))\n")
+	s.shows("shell:42", 1)
+	require.NotEmpty(t, r.holds(t))
+	s.keys("fg\n")
+	s.shows("run -ttl 1m", 3)
+	s.keys("two\n")
+	s.shows("got:two", 1)
+	s.keys("\x03") // which empties the terminal's buffer
+	locktest.Eventually(t, "released", func() bool { return r.holds(t) == "" })
+	s.keys("echo status:$?\n")
+	s.shows("status:130", 1)
+	s.keys("exit 5\n")
+	require.Equal(t, 5, s.code())
+}
+
+// TestPipelineKeepsTheTerminal: what does not read from the terminal does not take it from the rest of a pipeline.
+func TestPipelineKeepsTheTerminal(t *testing.T) {
+	t.Parallel()
+	r := onMiniredis(t)
+	s := shell(t, r.url)
+	s.keys(`"$R" run -ttl 1m k -- sh -c 'echo out; exec sleep 60' | (read -r x; read -r y </dev/tty; echo read:$x:$y; cat)` + "\n")
+	locktest.Eventually(t, "locked", func() bool { return r.holds(t) != "" })
+	s.keys("typed\n")
+	s.shows("read:out:typed", 1)
+	s.keys("\x03")
+	locktest.Eventually(t, "released", func() bool { return r.holds(t) == "" })
+	s.keys("exit 5\n")
+	require.Equal(t, 5, s.code())
+}
+
+// TestSuspendedCommandDoesNotGoOnWithoutItsLock is rule 42: it was lost while redlatch was stopped.
+func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
+	t.Parallel()
+	r := onMiniredis(t)
+	s := shell(t, r.url)
+	s.keys(`"$R" run -ttl 5s k -- sh -c 'trap "echo wo\"\"ken" TERM; while read -r x; do echo got:$x; done'` + "\n")
+	s.keys("one\n")
+	s.shows("got:one", 1)
+	s.keys("\x1a")
+	s.shows("Stopped", 1)
+	locktest.Eventually(t, "expired", func() bool { return r.holds(t) == "" })
+	s.keys("fg\n")
+	s.shows("lock lost", 1)
+	s.keys("echo status:$?\n")
+	s.shows("status:70", 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.NotContains(t, s.screen.String(), "woken")
+}
+
+// TestUnlockAsksOnATerminal is rule 43: and releases after a yes alone.
+func TestUnlockAsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	r := onMiniredis(t)
+	locktest.MustLock(t, r.locker(t, locktest.LongTTL), "k")
+	for _, c := range []struct {
+		answer string
+		code   int
+	}{{"n\n", exitDeclined}, {"\x04", exitDeclined}, {"y\n", 0}} {
+		require.NotEmpty(t, r.holds(t))
+		s := openSession(t, redlatchCmd(t, r.url, "unlock", "k"))
+		s.shows(`"k" is held by other`, 1)
+		s.shows("release it? [y/N]", 1)
+		s.keys(c.answer)
+		require.Equal(t, c.code, s.code())
+	}
+	require.Empty(t, r.holds(t))
+}

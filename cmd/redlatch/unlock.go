@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redlatch/redlatch"
+)
+
+const unlockUsage = `usage: redlatch unlock [flags] KEY
+
+Shows who holds KEY, asks, and releases it. The owner does not notice before
+its next renewal, and the next waiter gets the lock at once.
+
+  -f             do not ask; required where stdin is not a terminal
+` + redisUsage
+
+// borrowed is the TTL of a lock while it is released: enough for a slow reply, and no longer, since an adopted lock
+// lasts for its TTL at least.
+const borrowed = 3 * time.Second
+
+// unlock releases a key in the place of its owner.
+func unlock(args []string) (int, error) {
+	var f redisFlags
+	set := flag.NewFlagSet("unlock", flag.ContinueOnError)
+	f.addTo(set)
+	force := set.Bool("f", false, "")
+	rest, err := parse(set, unlockUsage, args)
+	switch {
+	case err != nil:
+	case len(rest) != 1:
+		err = misuse("unlock", "not exactly one KEY")
+	case !*force && !isTerminal(os.Stdin):
+		err = misuse("unlock", "stdin is not a terminal: use -f to release without asking")
+	}
+	if err != nil {
+		return exitUsage, err
+	}
+	c, err := f.connect("unlock", redlatch.WithTTL(borrowed), redlatch.WithOpTimeout(time.Second), redlatch.WithoutRenewal())
+	if err != nil {
+		return exitUsage, err
+	}
+	ctx, key := context.Background(), rest[0]
+	seen, err := c.Inspect(ctx, key)
+	switch {
+	case err != nil:
+		return exitOf(err), err
+	case !seen.Held:
+		fmt.Fprintf(os.Stderr, "%q is free\n", key)
+		return 0, nil
+	case seen.TTL < 0:
+		return exitUnavailable, fmt.Errorf("unlock %q: it has no TTL, so it is not a lock of redlatch", key)
+	case !*force && !confirmed(os.Stdin, os.Stderr, key, seen):
+		return exitDeclined, nil
+	}
+	if err := release(ctx, c, key, seen); err != nil {
+		return exitOf(err), err
+	}
+	fmt.Fprintf(os.Stderr, "%q is released, which was held by %s\n", key, holder(seen))
+	return 0, nil
+}
+
+// confirmed shows who holds key and asks whether to release it.
+func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bool {
+	fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n", key, holder(seen), timeLeft(seen), seen.Waiters)
+	fmt.Fprint(out, "release it? [y/N] ")
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return err == nil && (answer == "y" || answer == "yes")
+}
+
+// holder says who holds a lock.
+func holder(st redlatch.Status) string {
+	if st.Owner == "" {
+		return "an owner without a name"
+	}
+	return printable(st.Owner)
+}
+
+// release releases what was seen on key, by its token, and nothing newer. The error is nil also where key has become
+// free by itself. It matches ErrNotAcquired where another owner has key by now.
+func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.Status) error {
+	lock, err := l.Adopt(ctx, key, seen.Token)
+	if err == nil {
+		err = lock.Unlock(ctx)
+	}
+	if !errors.Is(err, redlatch.ErrLost) {
+		return err
+	}
+	now, err := l.Inspect(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case now.Held:
+		return fmt.Errorf("unlock %q: nothing was released: %w: now it is %s", key, redlatch.ErrNotAcquired, holder(now))
+	}
+	return nil
+}

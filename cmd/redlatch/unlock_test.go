@@ -1,0 +1,100 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+)
+
+// TestUnlockReleasesInThePlaceOfTheOwner is rule 43: a run that held the lock learns of it, and a waiter gets the lock.
+func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		owner := redlatchRun(t, s.url, []string{"-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
+		owner.group()
+		owner.expect("ready")
+		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "k", "--", "sh", "-c", "echo mine; read -r x; exit 0")
+		in := pipe(t, cmd)
+		next := start(t, cmd)
+		s.awaitWaiters(t, 1)
+
+		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
+		require.Zero(t, p.code())
+		require.Equal(t, "\"k\" is released, which was held by stuck\n", p.errors())
+		next.expect("mine")
+		require.Equal(t, exitLost, owner.code())
+		require.NoError(t, in.Close())
+		require.Zero(t, next.code())
+		s.isClean(t)
+
+		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
+		require.Zero(t, p.code())
+		require.Equal(t, "\"k\" is free\n", p.errors())
+	})
+}
+
+// TestUnlockReleasesNothingNewer is rule 43: what another owner got after the status was shown stays.
+func TestUnlockReleasesNothingNewer(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		ctx := t.Context()
+		l := s.locker(t, locktest.LongTTL)
+		old := locktest.MustLock(t, l, "k")
+		seen, err := l.Inspect(ctx, "k")
+		require.NoError(t, err)
+		require.NoError(t, old.Unlock(ctx))
+		require.NoError(t, release(ctx, l, "k", seen)) // free by itself
+		locktest.MustLock(t, l, "k", redlatch.WithOwner("newer"))
+		before := s.holds(t)
+
+		err = release(ctx, l, "k", seen)
+		require.Equal(t, exitBusy, exitOf(err))
+		require.EqualError(t, err, `unlock "k": nothing was released: redlatch: held by another owner: now it is newer`)
+		require.Equal(t, before, s.holds(t))
+	})
+}
+
+// TestUnlockLeavesAloneWhatIsNoLock is rule 43: data without a TTL.
+func TestUnlockLeavesAloneWhatIsNoLock(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	require.NoError(t, s.client.Set(t.Context(), "k", "data", 0).Err())
+	p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
+	require.Equal(t, exitUnavailable, p.code())
+	require.Contains(t, p.errors(), "not a lock of redlatch")
+	require.Equal(t, "data", s.holds(t))
+}
+
+// TestUnlockReleasesAQuorum: with several URLs.
+func TestUnlockReleasesAQuorum(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	for range 3 {
+		urls = append(urls, onMiniredis(t).url)
+	}
+	all := strings.Join(urls, " ")
+	owner := redlatchRun(t, all, patient, `echo $$; echo ready; exec sleep 60`)
+	owner.group()
+	owner.expect("ready")
+	require.Zero(t, start(t, redlatchCmd(t, all, "unlock", "-f", "k")).code())
+	require.Zero(t, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
+}
+
+// TestUnlockAsks is rule 43: it shows who would lose the lock, and only a yes is one.
+func TestUnlockAsks(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]bool{
+		"y\n": true, "Y\n": true, "yes\n": true, "n\n": false, "\n": false, "": false, "y": false, "yesterday\n": false, "y n\n": false,
+	} {
+		var out bytes.Buffer
+		seen := redlatch.Status{Held: true, Token: "secret", Owner: "api-7", TTL: 8 * time.Second, Waiters: 2}
+		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
+		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nrelease it? [y/N] ", out.String())
+	}
+}

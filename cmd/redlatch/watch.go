@@ -1,0 +1,145 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redlatch/redlatch"
+)
+
+// watch waits for a command that runs under a lock. It passes signals on, follows the command in job control, and
+// ends it when the lock is lost:
+//
+//	SIGTERM = end of the lease − grace − reserve, or when the lock is lost in another way
+//	SIGKILL = SIGTERM + grace, or end of the lease − reserve if that is earlier
+//
+// The reserve is the time that a busy machine has to carry out a SIGKILL before Redis can give the key to another.
+type watch struct {
+	lock           *redlatch.Lock
+	command        *command
+	signals        chan os.Signal
+	reporter       *reporter
+	grace, reserve time.Duration
+
+	terminal *terminal
+	ending   bool // the group was told to end
+}
+
+// left returns how long the command may go on before the lease ends.
+func (w *watch) left() time.Duration { return max(time.Until(w.lock.Until())-w.reserve, 0) }
+
+// wait returns the exit status of the command. If the lock is lost, it waits for the whole group to end.
+func (w *watch) wait() int {
+	w.terminal = openTerminal()
+	defer w.terminal.reclaim(w.command.group)
+	pass(w.signals, syscall.SIGTSTP, syscall.SIGWINCH)
+	// reclaim changes the foreground group from a background group. COMMAND is not affected.
+	signal.Ignore(syscall.SIGTTOU)
+
+	lost := w.lock.Done()
+	notice := time.NewTimer(w.left() - w.grace)
+	defer notice.Stop()
+	look := time.NewTicker(10 * time.Millisecond)
+	look.Stop()
+	defer look.Stop()
+	var kill <-chan time.Time
+	exited, code := false, 0
+	for {
+		select {
+		case status := <-w.command.exited:
+			exited, code = true, codeOf(status)
+			if !w.ending || w.command.empty() {
+				return code
+			}
+			look.Reset(10 * time.Millisecond)
+		case <-look.C: // no signal tells of the end of a grandchild
+			if w.command.empty() {
+				return code
+			}
+		case s := <-w.command.stopped:
+			w.follow(s)
+		case s := <-w.signals:
+			w.command.signal(s.(syscall.Signal))
+		case <-lost:
+			lost = nil
+			if !w.ending {
+				kill = w.end()
+			}
+		case <-notice.C:
+			switch left := w.left() - w.grace; {
+			case w.ending:
+			case left > 0: // it was renewed
+				notice.Reset(left)
+			default:
+				kill = w.end()
+			}
+		case <-kill:
+			w.command.signal(syscall.SIGKILL)
+			if exited {
+				return code
+			}
+		}
+	}
+}
+
+// end tells the group to end, and returns when to kill it.
+func (w *watch) end() <-chan time.Time {
+	w.ending = true
+	grace, why := w.grace, w.lock.Err()
+	if why == nil {
+		grace = min(grace, w.left())
+		why = fmt.Errorf("the lock of %q is about to be lost: it could not be renewed", w.lock.Key())
+		if err := w.reporter.renewal(); err != nil {
+			why = fmt.Errorf("%w: %w", why, err)
+		}
+	}
+	if grace > 0 {
+		w.command.signal(syscall.SIGTERM)
+	}
+	complain(fmt.Errorf("%w: COMMAND is told to end, and killed after %v", why, grace.Round(time.Millisecond)))
+	return time.After(grace)
+}
+
+// follow does what job control asks for when the command has been stopped.
+func (w *watch) follow(stop syscall.Signal) {
+	foreground := w.terminal.foreground()
+	switch {
+	case w.terminal == nil, stop == syscall.SIGSTOP:
+		// Whoever stopped it has to continue it.
+	case stop != syscall.SIGTSTP && (foreground == syscall.Getpgrp() || foreground == w.command.group):
+		w.terminal.give(w.command.group)
+		w.command.signal(syscall.SIGCONT)
+	case w.ending:
+		// It is killed soon.
+	case jobControl():
+		w.suspend(foreground == w.command.group)
+	default: // nobody could continue it
+		w.command.signal(syscall.SIGCONT)
+	}
+}
+
+// suspend stops redlatch as its command is stopped, until both are continued. had says that the command has the
+// terminal.
+func (w *watch) suspend(had bool) {
+	w.terminal.reclaim(w.command.group)
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	defer signal.Stop(resumed)
+	_ = syscall.Kill(0, syscall.SIGSTOP) // to the group, as the terminal does. Go cannot undo Notify of SIGTSTP
+	select {
+	case <-resumed: // the signal may come a moment after Kill
+	case <-time.After(time.Second):
+	}
+	if w.lock.Err() != nil {
+		return // the command must not continue: wait ends it
+	}
+	if had && w.terminal.foreground() == syscall.Getpgrp() {
+		w.terminal.give(w.command.group)
+	}
+	w.command.signal(syscall.SIGCONT)
+}

@@ -1,0 +1,114 @@
+package main
+
+// commands are mistakes of the command redlatch.
+var commands = []mutant{
+	{
+		name: "a group that ignores SIGTERM lives on without its lock", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
+		old:   `w.command.signal(syscall.SIGKILL)`,
+		new:   ``,
+		tests: "TestGroupIsKilledAfterTheGrace",
+	},
+	{
+		name: "a signal goes to the command and not to its group", rule: "41, 42", file: "cmd/redlatch/command.go", in: "cmd/redlatch",
+		old:   `syscall.Kill(-c.group, s)`,
+		new:   `syscall.Kill(c.group, s)`,
+		tests: "TestSignalsReachTheWholeGroup",
+	},
+	{
+		name: "the end of the command ends the grace of its children", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
+		old:   `if !w.ending || w.command.empty() {`,
+		new:   `if true {`,
+		tests: "TestGroupIsKilledAfterTheGrace",
+	},
+	{
+		name: "a command is killed without a grace", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
+		old:   `return time.After(grace)`,
+		new:   `return time.After(0)`,
+		tests: "TestCommandHasItsGrace",
+	},
+	{
+		name: "the grace begins when the lock has ended", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
+		old:   `switch left := w.left() - w.grace; {`,
+		new:   `switch left := w.left() + time.Second; {`,
+		tests: "TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway",
+	},
+	{
+		name: "a renewal does not put off the end of the command", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
+		old:   `case left > 0: // it was renewed`,
+		new:   `case left > time.Hour: // it was renewed`,
+		tests: "TestShortOutageDoesNotEndTheCommand",
+	},
+	{
+		name: "a lost lock has the status of the command", rule: "42", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		old:   `return exitLost, nil // it was reported`,
+		new:   `return code, nil`,
+		tests: "TestLossEndsTheCommand",
+	},
+	{
+		name: "a loss that Unlock finds has the status of the command", rule: "42", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		old: `return exitLost, err
+	}
+	return code, err`,
+		new: `return code, err
+	}
+	return code, err`,
+		tests: "TestLossThatTheCommandDidNotLiveToSee",
+	},
+	{
+		name: "a command that was stopped goes on without its lock", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
+		old:   `if w.lock.Err() != nil {`,
+		new:   `if false {`,
+		tests: "TestSuspendedCommandDoesNotGoOnWithoutItsLock",
+	},
+	{
+		name: "the lock is released before the command ends", rule: "41", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		old:   `code := w.wait()`,
+		new:   `_ = lock.Unlock(context.Background()); code := w.wait()`,
+		tests: "TestLockIsHeldWhileTheCommandRuns|TestRunsTakeTurns",
+	},
+	{
+		name: "the lock is taken for a command that is not there", rule: "41", file: "cmd/redlatch/command.go", in: "cmd/redlatch",
+		old: `if err != nil {
+		return nil, err
+	}
+	cmd := exec`,
+		new: `if err != nil {
+		path = argv[0]
+	}
+	cmd := exec`,
+		tests: "TestCommandThatCannotRunTakesNoLock",
+	},
+	{
+		name: "-try waits", rule: "41", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		old:   `if f.try {`,
+		new:   `if false {`,
+		tests: "TestBusyKeyIsNotWaitedForForever",
+	},
+	{
+		name: "the end of a wait leaves its place in the queue", rule: "41", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		old:   `defer c.settle()`,
+		new:   `_ = c.settle`,
+		tests: "TestSignalEndsTheWait",
+	},
+	{
+		name: "unlock releases what is newer than what it has shown", rule: "43", file: "cmd/redlatch/unlock.go", in: "cmd/redlatch",
+		old: `lock, err := l.Adopt(`,
+		new: `if now, err := l.Inspect(ctx, key); err == nil && now.Held {
+		seen = now
+	}
+	lock, err := l.Adopt(`,
+		tests: "TestUnlockReleasesNothingNewer",
+	},
+	{
+		name: "unlock asks nobody", rule: "43", file: "cmd/redlatch/unlock.go", in: "cmd/redlatch",
+		old:   `case !*force && !confirmed(`,
+		new:   `case false && !confirmed(`,
+		tests: "TestUnlockAsksOnATerminal",
+	},
+	{
+		name: "a URL that cannot be parsed is printed", rule: "43", file: "cmd/redlatch/connection.go", in: "cmd/redlatch",
+		old:   `is not valid", i+1, source))`,
+		new:   `is not valid %v", i+1, source, err))`,
+		tests: "TestArgumentsThatCannotWork",
+	},
+}
