@@ -31,7 +31,7 @@ func (s *setNXPX) confirmed(
 	got, _ := r.Beside.Value.(int64)
 	switch {
 	case node.Answered(r.Beside.Err): // the command is unknown or forbidden
-		return r, fmt.Errorf("%w: WithReplicas needs a command that this Redis refuses, WAIT: %w", errors.ErrUnsupported, r.Beside.Err)
+		return r, fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, r.Beside.Err)
 	case r.Beside.Err != nil:
 		return r, fmt.Errorf("WAIT: %w", r.Beside.Err)
 	case got < int64(replicas):
