@@ -51,7 +51,7 @@ type setNXPX struct {
 	kind       kind
 	channel    *subscription
 	scripts    scripts
-	settings   []any // further arguments of the release script
+	settings   []any // further arguments of the scripts that hand locks on
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }

@@ -31,7 +31,7 @@ func outcomeOf(err error) outcome {
 	return noAnswer
 }
 
-// An answer of one node. value and err are valid if there is set.
+// An answer is the reply of one node. value and err are valid if there is set.
 type answer[T any] struct {
 	there bool
 	value T
