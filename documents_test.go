@@ -52,6 +52,7 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 // TestFirstProgramRuns: the first program of the README is a whole program, and runs as it stands but for the address
 // of the server.
 func TestFirstProgramRuns(t *testing.T) {
+	t.Parallel()
 	const file, addr = "examples/first/main.go", "localhost:6379"
 	_, program, found := strings.Cut(mustRead(t, "README.md"), "```go\npackage main")
 	require.True(t, found)

@@ -70,7 +70,10 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 
 // TestUnknownOutcomeLeavesNoKey is rule 3: when every reply is lost, the attempt fails, and what
 // it took is given back.
-func TestUnknownOutcomeLeavesNoKey(t *testing.T) { onQueues(t, testUnknownOutcomeLeavesNoKey) }
+func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	onQueues(t, testUnknownOutcomeLeavesNoKey)
+}
 
 func testUnknownOutcomeLeavesNoKey(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()

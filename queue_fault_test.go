@@ -20,7 +20,10 @@ import (
 
 // TestCrashedHolderCostsItsTTL is rule 15: the first in line is there when the lease has ended. It has
 // three tries, since an expired key goes to whoever looks first, and a busy machine looks late.
-func TestCrashedHolderCostsItsTTL(t *testing.T) { onQueues(t, testCrashedHolderCostsItsTTL) }
+func TestCrashedHolderCostsItsTTL(t *testing.T) {
+	t.Parallel()
+	onQueues(t, testCrashedHolderCostsItsTTL)
+}
 
 func testCrashedHolderCostsItsTTL(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
@@ -107,7 +110,10 @@ func (c *deafConn) Read(b []byte) (int, error) {
 // TestLostMessageCostsASecond is rule 15: the subscription is a black hole, nobody notices, and
 // the waiter is served all the same, long before a TTL has passed. Then the subscription is
 // replaced.
-func TestLostMessageCostsASecond(t *testing.T) { onQueues(t, testLostMessageCostsASecond) }
+func TestLostMessageCostsASecond(t *testing.T) {
+	t.Parallel()
+	onQueues(t, testLostMessageCostsASecond)
+}
 
 func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
@@ -138,6 +144,7 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 // TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
 // second, scripts are flushed, or Redis restarts without its data.
 func TestEverybodyIsServedWhateverHappens(t *testing.T) {
+	t.Parallel()
 	onQueues(t, testEverybodyIsServedWhateverHappens)
 }
 
@@ -294,6 +301,7 @@ func testForgedMessagesGrantNothing(t *testing.T, newLocker newLockerFunc) {
 // TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
 // loses it after its TTL, and does not take the message for a fresh one when it wakes up.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
+	t.Parallel()
 	onQueues(t, testFrozenWaiterKnowsThatItsTurnHasPassed)
 }
 

@@ -25,10 +25,12 @@ import (
 // TestEntriesOfWaitersThatLeftAreGivenBack is rule 26: 20 waiters give up while commands do not reach Redis, so
 // that they cannot say so, and their process goes on listening. They cost those who come after them next to nothing.
 func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
+	t.Parallel()
 	onQueues(t, testEntriesOfWaitersThatLeftAreGivenBack)
 }
 
 func testEntriesOfWaitersThatLeftAreGivenBack(t *testing.T, newLocker newLockerFunc) {
+	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client(t)
 	var away atomic.Bool
@@ -200,10 +202,12 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 
 // TestProcessWithoutAChannelIsServed is rule 28: those that have one hand the lock to each other all the time.
 func TestProcessWithoutAChannelIsServed(t *testing.T) {
+	t.Parallel()
 	onQueues(t, testProcessWithoutAChannelIsServed)
 }
 
 func testProcessWithoutAChannelIsServed(t *testing.T, newLocker newLockerFunc) {
+	t.Parallel()
 	s := redistest.Start(t)
 	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-subscribe").Err())
 	o := s.Options()
@@ -220,7 +224,10 @@ func testProcessWithoutAChannelIsServed(t *testing.T, newLocker newLockerFunc) {
 
 // TestHandedLockOutlastsAnOutage is rule 25: Redis stops for half of the TTL right after the hand-over, and a link
 // takes 300 ms. No renewal but those of any lock is needed.
-func TestHandedLockOutlastsAnOutage(t *testing.T) { onQueues(t, testHandedLockOutlastsAnOutage) }
+func TestHandedLockOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	onQueues(t, testHandedLockOutlastsAnOutage)
+}
 
 func testHandedLockOutlastsAnOutage(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
@@ -257,7 +264,10 @@ func testHandedLockOutlastsAnOutage(t *testing.T, newLocker newLockerFunc) {
 }
 
 // TestReleaseInAFullOrReadOnlyRedis is rule 29: a release hands on or deletes, or is tried again.
-func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) { onQueues(t, testReleaseInAFullOrReadOnlyRedis) }
+func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) {
+	t.Parallel()
+	onQueues(t, testReleaseInAFullOrReadOnlyRedis)
+}
 
 func testReleaseInAFullOrReadOnlyRedis(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
@@ -319,6 +329,7 @@ func (c *muffled) Read(b []byte) (int, error) {
 // TestSilentSubscriptionIsReplacedSoon is rule 30: a lock that a look finds, and no message announces, says that
 // the subscription is a black hole. The next hand-over arrives by a new one.
 func TestSilentSubscriptionIsReplacedSoon(t *testing.T) {
+	t.Parallel()
 	onQueues(t, testSilentSubscriptionIsReplacedSoon)
 }
 

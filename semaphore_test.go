@@ -25,6 +25,7 @@ var limits = []int{1, 2, 3, 100}
 
 // onLimits runs a test for each limit, on miniredis and on real Redis.
 func onLimits(t *testing.T, test func(t *testing.T, s *locktest.Site, limit int)) {
+	t.Parallel()
 	for _, limit := range limits {
 		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
 			locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) { test(t, s, limit) })
@@ -109,6 +110,7 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 // TestPermitsAreGrantedInTheOrderOfArrival is rule 45: as many waiters are served as permits come free, the longest
 // first.
 func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 // TestPollersAreServedInTheEnd is rule 32: 8 processes poll for a quorum, each holds the lock for 200 ms and wants it again at
 // once. Nobody waits for longer than four times a fair turn.
 func TestPollersAreServedInTheEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const processes, hold = 8, 200 * time.Millisecond
 		var clients []redis.UniversalClient

@@ -143,6 +143,7 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 // its own, is served the moment the holder lets go, and a crashed holder costs what is left of its
 // TTL. Then the subscription is closed, and no goroutine is left to the bubble.
 func TestHourOfWaiting(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, client := bubbleRedis(t)
 		l, err := NewSetNXPX(client)
