@@ -18,13 +18,14 @@ var (
 	// wait, the error also matches ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
-	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be reached,
-	// or answered that it cannot serve now. Try again later. The outcome of the operation is unknown, unless the
-	// error also matches another of these variables.
+	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be
+	// reached, or answered that it cannot serve now. Try again later. The outcome of the operation is unknown. If
+	// the error also matches another of these variables, the documentation of that variable applies.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
 	// ErrLost says that the lock ended before it was released. It expired, was deleted, was taken by another owner,
 	// or Redis could not be reached in time; the text says which. Others may have changed the protected resource.
+	// TryLock also returns ErrLost if the grant arrived too late, and Adopt if the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}
 
 	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches ErrLost.
@@ -42,8 +43,8 @@ var (
 	// unless [WithToken] chose its token. After Adopt the lock stays with its holder.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
-	// ErrInvalidOption says that an option, a key or a client cannot work. Nothing was sent, except for the checks of
-	// [NewSemaphore], [NewRedlock] and [NewMigration] that need an answer of Redis.
+	// ErrInvalidOption says that an option, a key or a client is invalid. It is returned before anything is sent,
+	// except by checks of [NewSemaphore], [NewRedlock] and [NewMigration] that need a reply from Redis.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
 )
 

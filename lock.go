@@ -1,8 +1,8 @@
 // Package redlatch provides locks that are kept in Redis.
 //
-// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but a process that is
-// paused for longer than the TTL loses it without knowing. Where two owners would be wrong rather than merely
-// wasteful, let the resource refuse writes whose [Lock.Fence] is older than one it has seen.
+// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but a process that
+// is paused for longer than the TTL loses it, and may write before it notices. Where two owners would be wrong
+// rather than merely wasteful, let the resource refuse writes whose [Lock.Fence] is older than one it has seen.
 //
 // A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it on a quorum of
 // independent nodes. [NewSemaphore] allows several holders of a key. [NewLegacySetNX] joins clients that already lock
@@ -41,22 +41,24 @@ import (
 	"time"
 )
 
-// Locker grants locks on keys. Its methods may be called from many goroutines. Methods may be added to it: embed a
-// Locker to wrap one.
+// Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second
+// Lock call for the same key waits, even in the same goroutine. A Locker has no Close method: what it keeps open
+// ends some seconds after the last waiter has left, so close the client after the last Unlock. Methods may be added
+// to Locker: embed a Locker to wrap one.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
-	// ctx bounds the waiting only: once Lock has returned, the end of ctx does not release. The caller must call
-	// Unlock.
+	// ctx bounds only the wait. After Lock has returned, canceling ctx does not release the lock: the caller must
+	// call Unlock.
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found
-	// another owner or if nothing was sent, or else ErrUnavailable. Nothing is left in Redis once the commands under
-	// way are done, except what a token of [WithToken] held before.
+	// another owner or if no command was sent, and ErrUnavailable otherwise. When the commands in flight have
+	// completed, the call leaves nothing in Redis. A lock that the token of [WithToken] already held is kept.
 	//
-	// A wait ends only with ctx or with an error that retrying cannot fix: a key of another type, a command that
-	// Redis does not serve, or ErrInvalidOption. The first attempt fails as TryLock does, but after ErrNotAcquired
-	// Lock waits. Once waiting, Lock retries through all errors until ctx ends, and Hooks.Trouble reports them. Give
-	// ctx a deadline.
+	// If the first attempt fails with ErrNotAcquired, Lock waits. It returns any other error of the first attempt,
+	// as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. The exceptions
+	// are errors that retrying cannot fix, which it returns: a key of another type, a command that Redis does not
+	// support, and ErrInvalidOption. Give ctx a deadline.
 	//
 	// With [NewSetNXPX], Unlock hands the lock to the waiter that has waited longest, of any process. A key that is
 	// free goes to the first caller that asks.
@@ -71,8 +73,8 @@ type Locker interface {
 	//  - ErrNotReplicated, with [WithReplicas].
 	//  - ErrInvalidOption.
 	//
-	// After any other error, such as ErrUnavailable or ctx.Err(), the outcome is unknown. TryLock then releases the
-	// attempt, unless [WithToken] chose its token, and waits for that until ctx ends. So an attempt on a Redis that
+	// After any other error, such as ErrUnavailable or ctx.Err(), the outcome is unknown. TryLock then sends a
+	// release, unless [WithToken] was given, and waits for its reply until ctx ends. So an attempt on a Redis that
 	// hangs takes up to twice [WithOpTimeout]. If Redis cannot be reached at all, TryLock does not wait for the
 	// release.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
@@ -80,8 +82,8 @@ type Locker interface {
 	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last
 	// for its TTL from now, and never shortens it. The new handle is renewed like any other.
 	//
-	// The other handle keeps working, and either can release. The new handle has a higher fence: once it has written,
-	// the resource refuses the other.
+	// Earlier Lock values for the same grant keep working, and each of them can release the lock. The new one has a
+	// higher fence: after it has written with that fence, a resource that checks fences refuses the earlier ones.
 	//
 	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or
 	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum, ErrNotReplicated, or an error
@@ -106,7 +108,7 @@ type Status struct {
 	Holders int           `json:"holders,omitempty"` // with a semaphore up to its limit, else 0 or 1
 }
 
-// Lock is one grant, made by a [Locker]. Its methods may be called from many goroutines.
+// A Lock is a lock that a [Locker] granted. Its methods are safe for concurrent use by multiple goroutines.
 //
 // Keep the pointer for as long as the lock is needed. If a Lock is dropped without Unlock, renewal stops once the
 // garbage collector has noticed, and the lock ends with its TTL. A copy of the struct, its Context and its Done
@@ -164,8 +166,8 @@ func (k *Lock) Context(parent context.Context) context.Context {
 	return k.lease.context(parent)
 }
 
-// Extend makes the lock last for ttl from now on, if it would end sooner, within [WithMaxHold]. Renewal continues as
-// before. ctx and [WithOpTimeout] bound the call.
+// Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens
+// the lease. Renewal continues as before. ctx and [WithOpTimeout] bound the call.
 //
 // The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a ttl
 // below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.
@@ -185,8 +187,8 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Unlock releases the lock, also if ctx has ended: ctx only lends its values, and [WithOpTimeout] bounds the call.
-// When Unlock returns, the lock has ended, whatever the error is. Err is ErrReleased from the moment Unlock is
-// called.
+// When Unlock returns, the lock has ended, whatever the error is. From the moment Unlock is called, Err returns
+// ErrReleased, unless the lock had already been lost.
 //
 // The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is untouched. It is
 // ErrReleased at a second call. After any other error, such as ErrUnavailable, the outcome is unknown, and the key

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// An Option changes how a lock is acquired and kept. Given to a constructor it sets a default of the Locker. Given to
-// a call it overrides that default. An option that cannot work is ErrInvalidOption, which names the option and its
-// value; nothing was sent then.
+// An Option changes how a lock is acquired and kept. An option of a constructor is a default of the Locker. An
+// option of a call overrides that default, but WithHooks adds to it. For an invalid option, the error matches
+// ErrInvalidOption and names the option and its value.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -135,15 +135,15 @@ func WithOpTimeout(d time.Duration) Option {
 }
 
 // WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1. It applies where waiters
-// poll: with [NewRedlock], a [redis.Ring] or [WithoutQueue], if Redis refuses the channels, and after an error. The
-// first waiter of a queue polls too once the key has changed hands past it, and counts from then on. Other waiters in
-// a queue do not call f. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be
-// called from many goroutines.
+// poll: with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE or
+// PUBLISH, and after an error. If a client that does not queue takes the key, the first waiter in the queue also
+// polls. Its attempts are counted from then on. Other waiters in a queue do not call f. A pause is at least 1 ms.
+// It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
 //
-// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also depends
-// on the other waiters. A waiter that has seen the key change hands more often polls sooner. If others want a key
-// that a Locker has just released, the next Lock of that Locker on the key first pauses for 64 to 128 ms, but for no
-// more than a quarter of the time until the deadline of ctx.
+// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also
+// depends on the other waiters. A waiter that has seen the key change hands more often polls sooner. If a Locker
+// releases a key that others wait for, its next Lock call for that key first pauses for 64 to 128 ms. The pause is
+// at most a quarter of the time left until the deadline of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
@@ -180,9 +180,9 @@ func WithKeyPrefix(prefix string) Option {
 // Never share a token between contenders: two owners with one token are one owner to Redis. Do not use a token again
 // after an Unlock that failed: Redis may carry that out later and delete the token's next lock.
 //
-// A release with such a token is not resent if an earlier send may have been carried out, so a broken connection can
-// make Unlock fail. A failed attempt deletes nothing that the token may have held before. Unlock of a lost lock
-// deletes nothing either. What they leave ends with its TTL.
+// A release with such a token is not resent if an earlier send may have been carried out, so a broken connection
+// can make Unlock fail. A failed attempt to acquire does not delete the key, since the token may already hold it.
+// Neither does Unlock of a lost lock. The key then expires with its TTL.
 func WithToken(token string) Option {
 	return func(cfg *config) error {
 		if token == "" {
@@ -203,8 +203,8 @@ func WithOwner(name string) Option {
 	}
 }
 
-// WithDrift sets the share of the TTL by which the lease ends early, at least 0 and below 1, because the clocks of
-// this machine and of Redis may run at different rates. 2 ms are added. The default is 0.01.
+// WithDrift allows for clocks of this machine and of Redis that run at different rates. The lease ends early by
+// factor times the TTL, plus 2 ms. The factor is at least 0 and less than 1. The default is 0.01.
 func WithDrift(factor float64) Option {
 	return func(cfg *config) error {
 		if !(factor >= 0 && factor < 1) {
@@ -226,8 +226,8 @@ func WithServerTime() Option {
 
 // WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover
 // to one of them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or
-// more. It must be less than the TTL, from which it is taken, and less than the ReadTimeout of the client.
-// [WithOpTimeout] does not include it.
+// more, and less than both the TTL and the ReadTimeout of the client. The time spent waiting shortens the lease. It
+// is added to [WithOpTimeout].
 //
 // If too few confirm, the grant is released and the call fails with ErrNotReplicated. A call that already waits
 // retries. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and [NewSemaphore] on a

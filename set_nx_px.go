@@ -17,10 +17,10 @@ import (
 // This is the pattern that the documentation of SET describes. It excludes other owners as long as that Redis neither
 // loses data nor fails over. [Lock.Fence] lets a resource reject the older of two owners.
 //
-// All fences come from one key, redlatch:fence behind the prefix of [WithKeyPrefix]. That key cannot be locked. A
-// plain client must therefore reach one server for all keys. Behind a proxy that shards keys, use a client of Redis
-// Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for each hash tag, so use the same
-// kind of client in all processes that lock a key.
+// All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked.
+// Since all locks share it, a *[redis.Client] must reach the same server for all keys. Behind a proxy that shards
+// keys, use a client of Redis Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for
+// each hash tag, so use the same kind of client in all processes that lock a key.
 //
 // client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. A
 // *[redis.Client] is the fastest, since commands of concurrent callers share its connections as pipelines. opts are
