@@ -25,7 +25,8 @@ local call, pcall = redis.call, redis.pcall
 local queue, cluster = KEYS[3], ARGV[2] == 'cluster'
 
 -- A key of another type counts as no queue, so that it does not keep a lock from being released.
-if queue and (ARGV[3] or '') ~= '' then
+local queued = queue and (ARGV[3] or '') ~= ''
+if queued then
   local handed = ARGV[4] == 'handed'
   local score = handed and pcall('ZSCORE', queue, ARGV[3])
   pcall('ZREM', queue, ARGV[3])
@@ -67,7 +68,7 @@ if heads[2] == '0' then
   else
     entry = forget(process)
   end
-else
+elseif not queued then -- a queue that hands on is kept by the looks of its waiters
   call('PEXPIRE', queue, queueMemory)
 end
 
