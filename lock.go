@@ -16,19 +16,18 @@
 //
 // # Errors
 //
-// Every operation has one of three outcomes. It was done, and the error is nil. It is known not to be done, and the
-// error matches one of the Err variables; their documentation says where they leave more open. Or its outcome is
-// unknown. Then the error is ErrUnavailable, such as for a broken connection or no reply in time, or one that matches
-// no variable.
+// If the error is nil, the operation succeeded. If the error matches ErrNotAcquired, ErrLost, ErrReleased,
+// ErrNotReplicated or ErrInvalidOption, it had no effect, unless the documentation of that variable says otherwise.
+// After any other error, such as ErrUnavailable for a broken connection or a timeout, the outcome is unknown.
 //
-// If the outcome of an attempt to acquire is unknown, redlatch releases it. Attempts with [WithToken] are left alone.
-// No error leaves a key held for longer than its TTL.
+// If the outcome of an attempt to acquire is unknown, redlatch releases the lock. Attempts with [WithToken] are left
+// alone. No error leaves a key held for longer than its TTL.
 //
 // # Time
 //
-// A lock is trusted until [Lock.Until]. That is counted from before the request was sent, less the drift of
-// [WithDrift]. A lock ends there without a reply from Redis. Both the monotonic and the wall clock are read, and the
-// one that is further on counts.
+// A lock is trusted, which means that [Lock.Err] returns nil, until [Lock.Until] at the latest. Lock.Until is the time
+// just before the request was sent, plus the TTL, minus the drift of [WithDrift]. The lock ends then even if Redis
+// cannot be reached. Time is measured by the monotonic and the wall clock, whichever has advanced further.
 //
 // # Servers
 //

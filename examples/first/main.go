@@ -25,6 +25,6 @@ func main() {
 		return ctx.Err() // ctx ends when the lock is lost: stop the work then
 	})
 	if err != nil {
-		log.Print(err) // ErrNotAcquired: another process had the lock for the whole minute
+		log.Print(err) // for example ErrNotAcquired: the lock was not free within a minute
 	}
 }
