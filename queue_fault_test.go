@@ -216,10 +216,11 @@ func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 	direct, p, client := behindProxy(t)
 	mustLock(t, newLocker(t, direct), "k")
 	looks := make(chan int, 1000)
-	l := newLocker(t, client, redlatch.WithOpTimeout(500*time.Millisecond), redlatch.WithBackoff(func(attempt int) time.Duration {
+	l := newLocker(t, client, redlatch.WithOpTimeout(time.Second), redlatch.WithBackoff(func(attempt int) time.Duration {
 		looks <- attempt
 		return 200 * time.Millisecond
 	}), redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }}))
+	locktest.LockSoon(t, l, "warm") // the first attempt below must be refused in time
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := l.Lock(ctx, "k")
