@@ -112,12 +112,6 @@ var semaphores = []mutant{
 		tests: "TestLostMessageToALaterWaiterCostsASecond",
 	},
 	{
-		name: "only one of several lost messages is missed at a time", rule: "15", file: "waitlist.go",
-		old:   `next.lookSoon(0)`,
-		new:   `_ = next`,
-		tests: "TestLostMessagesCostASecond",
-	},
-	{
 		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",
 		old:   `if hold(token, tonumber(ttl), free == limit and limit) then`,
 		new:   `if hold(token, tonumber(ttl) / 2, free == limit and limit) then`,
