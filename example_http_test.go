@@ -110,8 +110,8 @@ func TestOutageIsNoConflict(t *testing.T) {
 		"killed": (*faultproxy.Proxy).Refuse,
 		"hung":   (*faultproxy.Proxy).Silence,
 	} {
-		for _, after := range []time.Duration{-1, 0, 500 * time.Millisecond, 2500 * time.Millisecond, 4500 * time.Millisecond} {
-			if fault == "hung" && after > 4*time.Second { // nobody has asked since
+		for _, after := range []time.Duration{-1, 0, 500 * time.Millisecond, 2500 * time.Millisecond, 4 * time.Second} {
+			if fault == "hung" && after > 3*time.Second { // nobody has asked since
 				continue
 			}
 			direct, p, client := behindProxy(t)
