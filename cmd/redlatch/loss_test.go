@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // TestLossEndsTheCommand is rule 42: whoever has the key then keeps it, and the status is 70 whatever the command
@@ -127,15 +128,15 @@ func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	in := pipe(t, cmd)
 	p := start(t, cmd)
 	p.expect("ready")
+	left := func() time.Duration { return s.client.PTTL(t.Context(), "k").Val() }
+	const renewed, due = defaultTTL * 9 / 10, defaultTTL * 2 / 3
 	proxy.Refuse()
-	time.Sleep(defaultTTL * 9 / 20) // a renewal fails
+	locktest.Eventually(t, "a renewal fails", func() bool { return left() < due-defaultTTL/10 })
 	proxy.Heal()
-	select {
-	case err := <-p.over:
-		require.NoError(t, err, p.errors())
-		require.Fail(t, "it has ended", p.errors())
-	case <-time.After(defaultTTL*11/20 + time.Second): // longer than the first lease
-	}
+	locktest.Eventually(t, "it is renewed", func() bool { return left() > renewed })
+	locktest.Eventually(t, "a renewal is due again", func() bool { return left() < renewed-defaultTTL/10 })
+	locktest.Eventually(t, "it is renewed again", func() bool { return left() > renewed })
+	require.Empty(t, p.over, p.errors())
 	require.NoError(t, in.Close())
 	require.Equal(t, 3, p.code())
 }
