@@ -24,6 +24,7 @@ type waiter struct {
 	lookAt time.Time // when to look, even if it is not the first; zero: unset
 	seen   string    // the holder at its last look as the first of the queue; empty: it was not the first
 	polls  int       // looks at the intervals of WithBackoff; 0: it does not poll
+	missed bool      // it was handed a lock, and no message came
 }
 
 type delivery struct {
@@ -86,7 +87,8 @@ func (l *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
 	return w
 }
 
-// leave removes w and wakes the next waiter if w was the first. Nothing is delivered to w afterwards.
+// leave removes w and wakes the next waiter if w was the first. If w missed a message, the next one looks at once: with a
+// semaphore, both may have. Nothing is delivered to w afterwards.
 func (l *waitlist) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,6 +98,8 @@ func (l *waitlist) leave(w *waiter) {
 	switch {
 	case len(q.waiters) == 0:
 		delete(l.keys, w.key)
+	case w.missed:
+		q.waiters[0].lookSoon(0)
 	case i == 0:
 		q.waiters[0].wakeUp()
 	}
@@ -145,13 +149,7 @@ func (l *waitlist) missed(w *waiter) {
 	if !w.queued || len(w.handed) > 0 { // the token had the key before, or the message has come
 		return
 	}
-	l.missing = w.entry
-	for _, next := range l.keys[w.key].waiters {
-		if next != w { // with a semaphore, others may have been handed permits too
-			next.lookSoon(0)
-			break
-		}
-	}
+	l.missing, w.missed = w.entry, true
 	time.AfterFunc(messageDelay, func() {
 		l.mu.Lock()
 		still := l.missing == w.entry

@@ -112,6 +112,12 @@ var semaphores = []mutant{
 		tests: "TestLostMessageToALaterWaiterCostsASecond",
 	},
 	{
+		name: "only one of several lost messages is missed at a time", rule: "15", file: "waitlist.go",
+		old:   `q.waiters[0].lookSoon(0)`,
+		new:   `q.waiters[0].wakeUp()`,
+		tests: "TestLostMessagesCostASecond",
+	},
+	{
 		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",
 		old:   `if hold(token, tonumber(ttl), free == limit and limit) then`,
 		new:   `if hold(token, tonumber(ttl) / 2, free == limit and limit) then`,
