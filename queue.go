@@ -95,8 +95,8 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		sent = sent || !errors.As(err, new(*node.NotDone))
 		switch {
 		case err == nil:
-			if got.alreadyHeld && !polls && !notified {
-				e.waitlist.missed(w)
+			if !polls && !(notified && got.alreadyHeld) {
+				e.waitlist.found(w, got.alreadyHeld)
 			}
 			return lock, nil
 		case endedBy(ctx, err):

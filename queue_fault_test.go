@@ -141,6 +141,36 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
+// TestLostQueueCostsASecond is rule 15: Redis loses its data while twenty wait in one process, which hold the lock for
+// no time. Whoever looks first finds the key free, and nobody in the queue.
+func TestLostQueueCostsASecond(t *testing.T) { onQueues(t, testLostQueueCostsASecond) }
+
+func testLostQueueCostsASecond(t *testing.T, newLocker newLockerFunc) {
+	t.Parallel()
+	s := redistest.Start(t)
+	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+	l := newLocker(t, s.Client(t))
+	const waiters = 20
+	var got [waiters]<-chan *redlatch.Lock
+	for i := range got {
+		got[i] = waitInLine(t, l, "k")
+		queued(t, l, "k", i+1)
+	}
+	require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for _, lock := range got {
+		wg.Go(func() {
+			if err := (<-lock).Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Less(t, time.Since(begin), 3*time.Second)
+	require.ErrorIs(t, holder.Unlock(t.Context()), redlatch.ErrLost)
+}
+
 // TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
 // second, scripts are flushed, or Redis restarts without its data.
 func TestEverybodyIsServedWhateverHappens(t *testing.T) {

@@ -24,7 +24,7 @@ type waiter struct {
 	lookAt time.Time // when to look, even if it is not the first; zero: unset
 	seen   string    // the holder at its last look as the first of the queue; empty: it was not the first
 	polls  int       // looks at the intervals of WithBackoff; 0: it does not poll
-	missed bool      // it was handed a lock, and no message came
+	found  bool      // it got the lock by a look, not by a message
 }
 
 type delivery struct {
@@ -87,8 +87,8 @@ func (l *waitlist) enter(p *acquireParams, polls bool, asked instant) *waiter {
 	return w
 }
 
-// leave removes w and wakes the next waiter if w was the first. If w missed a message, the next one looks at once: with a
-// semaphore, both may have. Nothing is delivered to w afterwards.
+// leave removes w and wakes the next waiter if w was the first. If w found its lock by a look, the next one looks at once:
+// its entry may be lost, and with a semaphore its message. Nothing is delivered to w afterwards.
 func (l *waitlist) leave(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +98,7 @@ func (l *waitlist) leave(w *waiter) {
 	switch {
 	case len(q.waiters) == 0:
 		delete(l.keys, w.key)
-	case w.missed:
+	case w.found:
 		q.waiters[0].lookSoon(0)
 	case i == 0:
 		q.waiters[0].wakeUp()
@@ -141,15 +141,19 @@ func (l *waitlist) deliver(h handover) {
 	}
 }
 
-// missed notes that a look of w found a lock that was handed to w. Unless the message comes soon, the subscription is
-// replaced.
-func (l *waitlist) missed(w *waiter) {
+// found notes that w got the lock by a look: it was free, or handed to w before. If no message says so soon, the
+// subscription is replaced.
+func (l *waitlist) found(w *waiter, handed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !w.queued || len(w.handed) > 0 { // the token had the key before, or the message has come
+	if !w.queued || handed && len(w.handed) > 0 { // the token had the key before, or the message has come
 		return
 	}
-	l.missing, w.missed = w.entry, true
+	w.found = true
+	if !handed {
+		return
+	}
+	l.missing = w.entry
 	time.AfterFunc(messageDelay, func() {
 		l.mu.Lock()
 		still := l.missing == w.entry

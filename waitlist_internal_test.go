@@ -128,13 +128,27 @@ func TestMessageThatCameIsNotMissed(t *testing.T) {
 	w := seatIn(b, "k", "1")
 	b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute}, ErrNotAcquired)
 	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
-	b.missed(w)
+	b.found(w, true)
 	require.Empty(t, b.missing)
 	<-w.handed
-	b.missed(w)
+	b.found(w, true)
 	require.Equal(t, w.entry, b.missing)
 	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
 	require.Empty(t, b.missing, "it came a little later")
+}
+
+// TestNextWaiterLooksAfterAnExpiredHandover is rule 25: a process that was frozen finds the lock free which it was handed.
+// Its other entries may have left the queue, so the next waiter looks at once.
+func TestNextWaiterLooksAfterAnExpiredHandover(t *testing.T) {
+	b := roomOf(t)
+	w, next := seatIn(b, "k", "1"), seatIn(b, "k", "2")
+	b.onReply(w, readClocks(), acquireReply{at: 1, fresh: true, holder: "h", left: time.Minute}, ErrNotAcquired)
+	b.deliver(handover{key: "k", entry: w.entry, ttl: time.Second, fence: 1, at: 1})
+	b.found(w, false)
+	require.Zero(t, next.lookAt)
+	b.leave(w)
+	require.LessOrEqual(t, time.Until(next.lookAt), time.Duration(0))
+	require.NotZero(t, next.lookAt)
 }
 
 // TestKeptLockIsHandedOnThoughItHasExpired is rule 37: the key may expire a moment before the process hands it on. A

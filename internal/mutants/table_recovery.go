@@ -159,15 +159,21 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a silent subscription is kept", rule: "30", file: "waitlist.go",
-		old:   `if !w.queued || len(w.handed) > 0 { // the token`,
+		old:   `if !w.queued || handed && len(w.handed) > 0 { // the token`,
 		new:   `if true { // a token`,
 		tests: "TestSilentSubscription",
 	},
 	{
 		name: "a message that is there is missed", rule: "30", file: "waitlist.go",
-		old:   ` || len(w.handed) > 0 {`,
+		old:   ` || handed && len(w.handed) > 0 {`,
 		new:   ` {`,
 		tests: "TestMessageThatCameIsNotMissed",
+	},
+	{
+		name: "an expired handover passes for a message that came", rule: "25", file: "waitlist.go",
+		old:   `handed && len(w.handed) > 0 {`,
+		new:   `len(w.handed) > 0 {`,
+		tests: "TestNextWaiterLooksAfterAnExpiredHandover",
 	},
 	{
 		name: "a release that Redis cannot save is sent once", rule: "29", file: "internal/node/courier.go", in: "internal/node",

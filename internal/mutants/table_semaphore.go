@@ -112,10 +112,10 @@ var semaphores = []mutant{
 		tests: "TestLostMessageToALaterWaiterCostsASecond",
 	},
 	{
-		name: "only one of several lost messages is missed at a time", rule: "15", file: "waitlist.go",
+		name: "the next waiter does not look when a look has found a lock", rule: "15", file: "waitlist.go",
 		old:   `q.waiters[0].lookSoon(0)`,
 		new:   `q.waiters[0].wakeUp()`,
-		tests: "TestLostMessagesCostASecond",
+		tests: "TestLostMessagesCostASecond|TestLostQueueCostsASecond",
 	},
 	{
 		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",
