@@ -201,7 +201,7 @@ func TestRestartTellsWhatWasDone(t *testing.T) {
 			}
 		})
 	}
-	for range 6 {
+	for range 3 {
 		before := count()
 		eventually(t, "calls go on", func() bool { return count() > before+300 })
 		s.Kill()

@@ -34,21 +34,24 @@ func TestFrozenProcessCostsOneTTL(t *testing.T) {
 	s := redistest.StartTCP(t)
 	for name, addrs := range map[string][]string{"one server": {s.Addr()}, "a cluster": masters} {
 		for _, holds := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, it holds: %v", name, holds), func(t *testing.T) { freeze(t, addrs, holds) })
+			t.Run(fmt.Sprintf("%s, it holds: %v", name, holds), func(t *testing.T) {
+				t.Parallel()
+				freeze(t, addrs, holds)
+			})
 		}
 	}
 }
 
-// reach returns a client of a server, or of a cluster.
-func reach(addrs []string) redis.UniversalClient {
-	return redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+// reach returns a Locker on a server, or on a cluster, with a client of its own. Cases share no key.
+func reach(t *testing.T, addrs []string, holds bool) redlatch.Locker {
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+	t.Cleanup(func() { _ = client.Close() })
+	return locktest.SetNXPX(t, client, redlatch.WithTTL(frozenTTL), redlatch.WithKeyPrefix(fmt.Sprint(holds, ":")))
 }
 
 func freeze(t *testing.T, addrs []string, holds bool) {
 	ctx := t.Context()
-	admin := reach(addrs)
-	t.Cleanup(func() { _ = admin.Close() })
-	l := locktest.SetNXPX(t, admin, redlatch.WithTTL(frozenTTL))
+	l := reach(t, addrs, holds)
 	locktest.MustLock(t, l, "warm").Unlock(ctx) //nolint:errcheck // it loads the scripts
 	var holder *redlatch.Lock
 	part := strings.Join(addrs, ",")
@@ -74,9 +77,7 @@ func freeze(t *testing.T, addrs []string, holds bool) {
 	const others, rounds = 3, 20
 	var wg sync.WaitGroup
 	for range others {
-		client := reach(addrs)
-		t.Cleanup(func() { _ = client.Close() })
-		mine := locktest.SetNXPX(t, client, redlatch.WithTTL(frozenTTL))
+		mine := reach(t, addrs, holds)
 		wg.Go(func() {
 			for range rounds {
 				lock, err := mine.Lock(ctx, "k")
@@ -105,8 +106,7 @@ func freeze(t *testing.T, addrs []string, holds bool) {
 func beFrozen(t *testing.T, addrs string, holds bool) {
 	listens := make(chan struct{})
 	var once sync.Once
-	client := reach(strings.Split(addrs, ","))
-	l := locktest.SetNXPX(t, client, redlatch.WithTTL(frozenTTL))
+	l := reach(t, strings.Split(addrs, ","), holds)
 	if holds {
 		locktest.MustLock(t, l, "k")
 	}
