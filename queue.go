@@ -95,7 +95,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		sent = sent || !errors.As(err, new(*node.NotDone))
 		switch {
 		case err == nil:
-			if !polls && !(notified && got.alreadyHeld) {
+			if !polls && (!notified || !got.alreadyHeld) {
 				e.waitlist.found(w, got.alreadyHeld)
 			}
 			return lock, nil
