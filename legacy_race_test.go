@@ -139,7 +139,7 @@ func TestLegacyExpiredKeyHasOneWinner(t *testing.T) {
 // TestLegacyOneValueIsNotOneOwner is rule 3: clients with one TTL write one value
 // within a second, and those whose first reply was lost ask again.
 func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
-	const clients, rounds = 12, 100
+	const clients, rounds = 12, 40
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		for _, lossy := range []bool{false, true} {
 			for _, state := range []string{"free", "expired"} {
