@@ -25,9 +25,9 @@ type Hooks struct {
 	Lost func(Event)
 	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it.
 	Released func(Event)
-	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key
-	// is empty. Only the Locker's own hooks run, not those of a call. It is reported again after a recovery. It is
-	// not reported for Lockers whose waiters always poll.
+	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key is
+	// empty. Only the Locker's own hooks run, not those of a call. After a recovery, a new refusal is reported again.
+	// It is not reported for Lockers whose waiters always poll.
 	Degraded func(Event)
 	// Trouble reports an error, Err, that redlatch retries or tolerates: a failed attempt of a Lock call that waits
 	// or of [Lead], or a failed node of [NewRedlock]. For each Cause and Node of a Locker it is called at most once a
@@ -47,7 +47,7 @@ type Event struct {
 	Took     time.Duration // how long Redis took; in Renewed, RenewFailed, Released, and Lost if Unlock noticed it
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
 	Err      error         // in Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
-	Node     string        // in Trouble: the address or the number of a node; empty if it is not about one
+	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few
 	// confirmed, "slow" if the grant took longer than the lease lasts, or the first word of the error that Redis
 	// answered.

@@ -5,8 +5,8 @@
 // rather than merely wasteful, let the resource refuse writes whose [Lock.Fence] is older than one it has seen.
 //
 // A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it on a quorum of
-// independent nodes. [NewSemaphore] allows several holders of a key. [NewLegacySetNX] joins clients that already lock
-// by SETNX and GETSET. [Do] runs a function under a lock:
+// independent nodes. [NewSemaphore] allows several holders of a key. [NewLegacySetNX] works beside clients that already
+// lock by SETNX and GETSET. [Do] runs a function under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
@@ -17,8 +17,9 @@
 // # Errors
 //
 // If the error is nil, the operation succeeded. If the error matches ErrNotAcquired, ErrLost, ErrReleased,
-// ErrNotReplicated or ErrInvalidOption, it had no effect, unless the documentation of that variable says otherwise.
-// After any other error, such as ErrUnavailable for a broken connection or a timeout, the outcome is unknown.
+// ErrNotReplicated or ErrInvalidOption, the operation had no effect, unless the documentation of that variable says
+// otherwise. After any other error, such as ErrUnavailable for a broken connection or a timeout, the outcome is
+// unknown.
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. Attempts with [WithToken] are left
 // alone. No error leaves a key held for longer than its TTL.
@@ -26,13 +27,14 @@
 // # Time
 //
 // A lock is trusted, which means that [Lock.Err] returns nil, until [Lock.Until] at the latest. Lock.Until is the time
-// just before the request was sent, plus the TTL, minus the drift of [WithDrift]. The lock ends then even if Redis
-// cannot be reached. Time is measured by the monotonic and the wall clock, whichever has advanced further.
+// just before the last successful request was sent, plus the TTL, minus the drift of [WithDrift]. The lock ends then
+// even if Redis cannot be reached. Time is measured by the monotonic and the wall clock, whichever has advanced
+// further.
 //
 // # Servers
 //
-// redlatch needs Redis 5.0 or newer, or Valkey. SECURITY.md in the repository lists the rights that a Redis user with
-// limited rights needs.
+// redlatch needs Redis 5.0 or newer, or Valkey. SECURITY.md in the repository lists the ACL permissions that a
+// restricted Redis user needs.
 package redlatch
 
 import (
@@ -50,9 +52,10 @@ type Locker interface {
 	// ctx bounds only the wait. After Lock has returned, canceling ctx does not release the lock: the caller must
 	// call Unlock.
 	//
-	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found
-	// another owner or if no command was sent, and ErrUnavailable otherwise. When the commands in flight have
-	// completed, the call leaves nothing in Redis. A lock that the token of [WithToken] already held is kept.
+	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
+	// owner or if no command was sent, and ErrUnavailable otherwise. When the commands in flight have completed, the
+	// call leaves nothing in Redis. With [WithToken], a lock that the token already held is kept, and one that an
+	// unanswered command took may stay.
 	//
 	// If the first attempt fails with ErrNotAcquired, Lock waits. It returns any other error of the first attempt,
 	// as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. The exceptions
@@ -72,14 +75,14 @@ type Locker interface {
 	//  - ErrNotReplicated, with [WithReplicas].
 	//  - ErrInvalidOption.
 	//
-	// After any other error, such as ErrUnavailable or ctx.Err(), the outcome is unknown. TryLock then sends a
-	// release, unless [WithToken] was given, and waits for its reply until ctx ends. So an attempt on a Redis that
-	// hangs takes up to twice [WithOpTimeout]. If Redis cannot be reached at all, TryLock does not wait for the
-	// release.
+	// After any other error, such as ErrUnavailable or ctx.Err(), the outcome is unknown. TryLock then sends a release,
+	// unless [WithToken] was given, and waits for its reply until ctx ends, or for [WithOpTimeout] at most. So an
+	// attempt on a Redis that hangs takes up to twice that time. If Redis cannot be reached at all, TryLock does not
+	// wait for the release.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last
-	// for its TTL from now, and never shortens it. The new handle is renewed like any other.
+	// for the TTL of this call from now, and never shortens it. The new handle is renewed like any other.
 	//
 	// Earlier Lock values for the same grant keep working, and each of them can release the lock. The new one has a
 	// higher fence: after it has written with that fence, a resource that checks fences refuses the earlier ones.
@@ -102,7 +105,7 @@ type Status struct {
 	Held    bool          `json:"held"`
 	Token   string        `json:"token,omitempty"`   // of the holder
 	Owner   string        `json:"owner,omitempty"`   // the name that the holder gave to WithOwner
-	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of it; 0 if free, negative if the key has none
+	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of the lease; 0 if free, negative if the key has no TTL
 	Waiters int           `json:"waiters,omitempty"` // waiters in the queue
 	Holders int           `json:"holders,omitempty"` // with a semaphore up to its limit, else 0 or 1
 }
@@ -185,13 +188,13 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, min(ttl, longest).Truncate(time.Millisecond)))
 }
 
-// Unlock releases the lock, also if ctx has ended: ctx only lends its values, and [WithOpTimeout] bounds the call.
+// Unlock releases the lock even if ctx has ended: only the values of ctx are used, and [WithOpTimeout] bounds the call.
 // When Unlock returns, the lock has ended, whatever the error is. From the moment Unlock is called, Err returns
 // ErrReleased, unless the lock had already been lost.
 //
-// The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is untouched. It is
-// ErrReleased at a second call. After any other error, such as ErrUnavailable, the outcome is unknown, and the key
-// ends with its TTL at the latest.
+// The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is untouched. A second call
+// returns ErrReleased. After any other error, such as ErrUnavailable, the outcome is unknown, and the key ends with its
+// TTL at the latest.
 func (k *Lock) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -18,9 +18,9 @@ import (
 //	lock    from, then to while from is held; if from is lost meanwhile, start over
 //	unlock  to, then from
 //
-// A lock ends when either side does, and the other side is not renewed any more. Token and Fence are those of to.
-// If the key is held on both sides, Inspect reports the holder in to. The fences of the two sides have no common
-// order: a resource should not compare them while some processes still use from alone. Options of a call go to both
+// A lock ends when either side does, and the other side is not renewed any more. Token and Fence come from the lock in
+// to. If the key is held on both sides, Inspect reports the holder in to. The fences of the two sides have no common
+// order: a resource should not compare them while any process is still in the first stage. Options of a call go to both
 // sides. A call with [WithKeyPrefix] is refused, since both sides would get the same prefix; give it to the
 // constructors of from and to instead. Adopt fails with [errors.ErrUnsupported], since one token cannot prove two
 // locks.

@@ -108,9 +108,9 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use
-// it for a job that several processes start at the same time: if the job ends at once, the next process does not run
-// it again. The TTL is at least d. Unlock keeps the key until d has passed, and then a waiter gets the lock. For the
-// caller the lock has ended when Unlock returns. A lost lock is not kept. The default is 0, the minimum 1 ms.
+// it for a job that several processes start at the same time: if the job ends at once, the next process does not run it
+// again. A TTL shorter than d is raised to d. Unlock keeps the key until d has passed, and then a waiter gets the lock.
+// For the caller the lock has ended when Unlock returns. A lost lock is not kept. The default is 0, the minimum 1 ms.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -140,10 +140,10 @@ func WithOpTimeout(d time.Duration) Option {
 // polls. Its attempts are counted from then on. Other waiters in a queue do not call f. A pause is at least 1 ms.
 // It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
 //
-// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also
-// depends on the other waiters. A waiter that has seen the key change hands more often polls sooner. If a Locker
-// releases a key that others wait for, its next Lock call for that key first pauses for 64 to 128 ms. The pause is
-// at most a quarter of the time left until the deadline of ctx.
+// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also depends
+// on the other waiters. A waiter that has seen the key change hands more often polls sooner. If a Locker releases a key
+// that others wait for, its next Lock call for that key first pauses for 64 to 128 ms. That first pause is at most a
+// quarter of the time left until the deadline of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
@@ -224,10 +224,10 @@ func WithServerTime() Option {
 	}
 }
 
-// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover
-// to one of them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or
-// more, and less than both the TTL and the ReadTimeout of the client. The time spent waiting shortens the lease. It
-// is added to [WithOpTimeout].
+// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover to
+// one of them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or more,
+// and less than both the TTL and the ReadTimeout of the client. The time spent waiting shortens the lease.
+// [WithOpTimeout] is extended by timeout.
 //
 // If too few confirm, the grant is released and the call fails with ErrNotReplicated. A call that already waits
 // retries. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and [NewSemaphore] on a
