@@ -19,19 +19,7 @@ func hotKey() Section {
 		About: "So many clients, each with a connection pool of its own, times so many goroutines each, " +
 			"lock one key and unlock it again, over and over. Who still waits at the end counts with the wait so far. " +
 			"A measurement lasts four times -d, and, with -d at its default or more, long enough for a queue to serve everybody.",
-		Metrics: []report.Metric{
-			{Key: "rate", Title: "hand-offs/s", Unit: report.Rate},
-			{Key: "gap50", Title: "unlock to next grant, median", Unit: report.Seconds},
-			{Key: "longest", Title: "longest wait", Unit: report.Seconds},
-			{Key: "jain", Title: "Jain", Unit: report.Index},
-			{Key: "never", Title: "never served", Unit: report.Count},
-			{Key: "direct", Title: "client commands a hand-off", Unit: report.Count},
-			{Key: "commands", Title: "with those in scripts", Unit: report.Count},
-			{Key: "client", Title: "client CPU a hand-off", Unit: report.Seconds},
-			{Key: "redis", Title: "Redis CPU a hand-off", Unit: report.Seconds},
-			{Key: "owners", Title: "owners at once", Unit: report.Count},
-			{Key: "failed", Title: "failed", Unit: report.Count},
-		},
+		Metrics: crowdMetrics,
 		prepare: func(tb testing.TB, plan Plan) []scenario {
 			n := start(tb)
 			var cases []scenario
@@ -40,15 +28,11 @@ func hotKey() Section {
 				hold  time.Duration
 			}{{"No hold", 0}, {"Held for 5 ms", 5 * time.Millisecond}} {
 				for _, shape := range []struct{ clients, goroutines int }{{8, 4}, {64, 1}, {256, 4}} {
-					c := scenario{group: holding.group, name: fmt.Sprintf("%d×%d", shape.clients, shape.goroutines)}
-					crowd := crowd{shape.clients, shape.goroutines, holding.hold, 0}
-					crowd.duration = crowd.turns(plan.Duration)
-					for _, p := range []peers.Peer{peers.Redlatch(), peers.Redsync(), peers.Redislock(), peers.Rueidislock()} {
-						c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
-							return crowd.measure(ctx, n, p)
-						}})
-					}
-					cases = append(cases, c)
+					crowd := crowd{shape.clients, shape.goroutines, holding.hold}
+					cases = append(cases, scenario{
+						group: holding.group, name: fmt.Sprintf("%d×%d", shape.clients, shape.goroutines),
+						entries: crowd.entries(n, plan, peers.Redlatch(), peers.Redsync(), peers.Redislock(), peers.Rueidislock()),
+					})
 				}
 			}
 			return cases
@@ -60,7 +44,32 @@ func hotKey() Section {
 type crowd struct {
 	clients, goroutines int
 	hold                time.Duration
-	duration            time.Duration
+}
+
+// crowdMetrics are those of crowd.measure.
+var crowdMetrics = []report.Metric{
+	{Key: "rate", Title: "hand-offs/s", Unit: report.Rate},
+	{Key: "gap50", Title: "unlock to next grant, median", Unit: report.Seconds},
+	{Key: "longest", Title: "longest wait", Unit: report.Seconds},
+	{Key: "jain", Title: "Jain", Unit: report.Index},
+	{Key: "never", Title: "never served", Unit: report.Count},
+	{Key: "direct", Title: "client commands a hand-off", Unit: report.Count},
+	{Key: "commands", Title: "with those in scripts", Unit: report.Count},
+	{Key: "client", Title: "client CPU a hand-off", Unit: report.Seconds},
+	{Key: "redis", Title: "Redis CPU a hand-off", Unit: report.Seconds},
+	{Key: "owners", Title: "owners at once", Unit: report.Count},
+	{Key: "failed", Title: "failed", Unit: report.Count},
+}
+
+// entries has the crowd measure each peer.
+func (c crowd) entries(n node, plan Plan, measured ...peers.Peer) []entry {
+	var entries []entry
+	for _, p := range measured {
+		entries = append(entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
+			return c.measure(ctx, n, p, c.turns(plan.Duration))
+		}})
+	}
+	return entries
 }
 
 // turns returns how long to measure: four times d, or longer where a queue needs that to serve
@@ -71,7 +80,7 @@ func (c crowd) turns(d time.Duration) time.Duration {
 	return max(4*d, min(everybody*5/4, 16*d))
 }
 
-func (c crowd) measure(ctx context.Context, n node, p peers.Peer) (sample report.Sample, err error) {
+func (c crowd) measure(ctx context.Context, n node, p peers.Peer, d time.Duration) (sample report.Sample, err error) {
 	if err := n.forget(ctx); err != nil {
 		return nil, err
 	}
@@ -97,7 +106,7 @@ func (c crowd) measure(ctx context.Context, n node, p peers.Peer) (sample report
 		return nil, err
 	}
 	f.fight(ctx)
-	time.Sleep(c.duration)
+	time.Sleep(d)
 	waiting := f.end()
 	after, err := meter.Read(ctx)
 	cancel()
