@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -28,6 +29,12 @@ import (
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "redlatch" {
 		main()
+	}
+	// A shell ignores some signals in what it runs in the background. The tests' programs must not inherit that.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	redistest.Main(m)
 }
