@@ -46,9 +46,8 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 // waits for each as [Locker.Lock] does. Callers that name their keys in any order never deadlock, as long as none of
 // them holds another lock meanwhile. opts apply to each lock.
 //
-// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends when the first of
-// the locks does; its cause is the Err of that lock. When fn returns or panics, all locks are released in reverse
-// order.
+// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends as soon as any lock
+// ends; its cause is the Err of that lock. When fn returns or panics, all locks are released in reverse order.
 //
 // If l or fn is nil, if keys is empty, or if a key is empty, the error is ErrInvalidOption. If a key cannot be
 // acquired, the error is Lock's. If a lock ends before all are acquired, the error matches ErrLost. In these cases fn
@@ -103,8 +102,8 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 // term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
 // When ctx ends, the error matches ctx's error and its cause. Lead also returns at once with an error that retrying
-// cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or that of a key of another type. [NewRedlock] reports such
-// a key as ErrNoQuorum, so there Lead retries. [WithToken] is refused, since each term needs a token of its own.
+// cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or WRONGTYPE. [NewRedlock] reports WRONGTYPE as ErrNoQuorum,
+// so there Lead retries. [WithToken] is refused, since each term needs a token of its own.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	if err == nil {

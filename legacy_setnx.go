@@ -63,8 +63,8 @@ const (
 //
 // This is the pattern that the documentation of SETNX describes. Use it only beside clients that already follow that
 // pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX] everywhere else, and never use both on one key.
-// It trusts that the clocks of all clients agree to within a second, see [WithServerTime], and that other clients do
-// not pause between their commands.
+// NewLegacySetNX trusts that all clocks agree to within a second, see [WithServerTime], and that other clients do not
+// pause between their commands.
 //
 // It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is free
 // a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences:

@@ -42,10 +42,10 @@ import (
 	"time"
 )
 
-// Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second
-// Lock call for the same key waits, even in the same goroutine. A Locker has no Close method: what it keeps open
-// ends some seconds after the last waiter has left, so close the client after the last Unlock. Methods may be added
-// to Locker: embed a Locker to wrap one.
+// Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second Lock
+// call for the same key waits, even in the same goroutine. A Locker has no Close method: its subscription ends by
+// itself some seconds after the last waiter has left. Close the client after the last Unlock. Methods may be added to
+// Locker: embed a Locker to wrap one.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
@@ -57,10 +57,10 @@ type Locker interface {
 	// call leaves nothing in Redis. With [WithToken], a lock that the token already held is kept, and one that an
 	// unanswered command took may stay.
 	//
-	// If the first attempt fails with ErrNotAcquired, Lock waits. It returns any other error of the first attempt,
-	// as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. The exceptions
-	// are errors that retrying cannot fix, which it returns: a key of another type, a command that Redis does not
-	// support, and ErrInvalidOption. Give ctx a deadline.
+	// If the first attempt fails with ErrNotAcquired, Lock waits. It returns any other error of the first attempt, as
+	// TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. The exceptions are
+	// errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE; with [NewRedlock] it
+	// retries), a command that Redis does not support, and ErrInvalidOption. Give ctx a deadline.
 	//
 	// With [NewSetNXPX], Unlock hands the lock to the waiter that has waited longest, of any process. A key that is
 	// free goes to the first caller that asks.
@@ -105,7 +105,7 @@ type Status struct {
 	Held    bool          `json:"held"`
 	Token   string        `json:"token,omitempty"`   // of the holder
 	Owner   string        `json:"owner,omitempty"`   // the name that the holder gave to WithOwner
-	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of the lease; 0 if free, negative if the key has no TTL
+	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of the lease; 0 if free, negative if it never ends
 	Waiters int           `json:"waiters,omitempty"` // waiters in the queue
 	Holders int           `json:"holders,omitempty"` // with a semaphore up to its limit, else 0 or 1
 }
@@ -123,8 +123,8 @@ type Lock struct {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.lease.r.key }
 
-// Token returns the proof of ownership that Redis keeps: a UUID behind the name of [WithOwner], or the token of
-// [WithToken]. It is a secret: whoever knows it can [Locker.Adopt] the lock.
+// Token returns the proof of ownership that Redis keeps: a UUID, after the name of [WithOwner] if there is one, or the
+// token of [WithToken]. It is a secret: whoever knows it can [Locker.Adopt] the lock.
 func (k *Lock) Token() string { return k.lease.params.token }
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected resource refuse
@@ -169,7 +169,7 @@ func (k *Lock) Context(parent context.Context) context.Context {
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens
-// the lease. Renewal continues as before. ctx and [WithOpTimeout] bound the call.
+// the lease. The next renewal comes when about two thirds of the TTL are left. ctx and [WithOpTimeout] bound the call.
 //
 // The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a ttl
 // below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.

@@ -109,8 +109,9 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use
 // it for a job that several processes start at the same time: if the job ends at once, the next process does not run it
-// again. A TTL shorter than d is raised to d. Unlock keeps the key until d has passed, and then a waiter gets the lock.
-// For the caller the lock has ended when Unlock returns. A lost lock is not kept. The default is 0, the minimum 1 ms.
+// again. A TTL shorter than d is raised to d. Unlock does not wait for that: the key stays until d has passed, and then
+// a waiter gets the lock. For the caller the lock has ended when Unlock returns. A lost lock is not kept. The default
+// is 0, the minimum 1 ms.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -122,8 +123,8 @@ func WithMinHold(d time.Duration) Option {
 }
 
 // WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client are.
-// The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If a release gets no reply in that time, it
-// is retried in the background for the same time again.
+// The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If an Unlock gets no reply in that time, it is
+// retried in the background for the same time again.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -141,9 +142,9 @@ func WithOpTimeout(d time.Duration) Option {
 // It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
 //
 // The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also depends
-// on the other waiters. A waiter that has seen the key change hands more often polls sooner. If a Locker releases a key
-// that others wait for, its next Lock call for that key first pauses for 64 to 128 ms. That first pause is at most a
-// quarter of the time left until the deadline of ctx.
+// on the other waiters. The more often a waiter has seen the key change hands, the sooner it polls. If such a Locker
+// releases a key that others wait for, its next Lock call for that key within 128 ms first pauses for 64 to 128 ms.
+// That first pause is at most a quarter of the time left until the deadline of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
@@ -215,8 +216,9 @@ func WithDrift(factor float64) Option {
 	}
 }
 
-// WithServerTime makes [NewLegacySetNX] judge timestamps by the clock of Redis instead of this machine's. Use it if
-// the clocks of the clients are not synchronized. Other strategies refuse it.
+// WithServerTime makes [NewLegacySetNX] judge timestamps by the clock of Redis instead of this machine's. Use it if the
+// clock of this machine is not synchronized. Clients without it still need clocks that agree with that of Redis. Other
+// strategies refuse it.
 func WithServerTime() Option {
 	return func(cfg *config) error {
 		cfg.serverTime = true
@@ -229,9 +231,9 @@ func WithServerTime() Option {
 // and less than both the TTL and the ReadTimeout of the client. The time spent waiting shortens the lease.
 // [WithOpTimeout] is extended by timeout.
 //
-// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A call that already waits
-// retries. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and [NewSemaphore] on a
-// *[redis.Client] or a *[redis.ClusterClient]. Other clients and strategies refuse it.
+// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already
+// waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and
+// [NewSemaphore] on a *[redis.Client] or a *[redis.ClusterClient]. Other clients and strategies refuse it.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {
