@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,22 +56,6 @@ func Part() string { return os.Getenv(part) }
 
 // Say sends a line to the process that has started this one.
 func Say(words ...any) { fmt.Print(voice, fmt.Sprintln(words...)) }
-
-// Freeze stops the process until Continue, and waits until all its threads stand still.
-func (p *Process) Freeze(t *testing.T) {
-	t.Helper()
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
-	require.NoError(t, err)
-	require.True(t, status.Stopped())
-}
-
-// Continue lets a frozen process run again.
-func (p *Process) Continue(t *testing.T) {
-	t.Helper()
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
-}
 
 // Wait waits until the process has ended, and fails if its test failed.
 func (p *Process) Wait(t *testing.T) {
