@@ -1,9 +1,8 @@
 // Package redlatchotel records OpenTelemetry metrics and spans for the locks of package redlatch.
 //
 // [Hooks] returns hooks that record metrics. [Locker] adds spans, and a histogram of the calls that
-// acquire a lock.
-// Each works without the other. The token of a lock is never recorded. Its key is recorded only if
-// an option asks for it.
+// acquire a lock. Each works without the other. The token of a lock is never recorded. Its key is
+// recorded only if an option asks for it.
 package redlatchotel
 
 import (
