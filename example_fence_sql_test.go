@@ -15,14 +15,14 @@ type database interface {
 
 const setState = `UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2`
 
-// changeState sets the state of an order, unless a newer lock has.
+// changeState sets the state of an order, unless a newer lock has set it.
 func changeState(ctx context.Context, db database, id int, state string, fence uint64) error {
 	result, err := db.ExecContext(ctx, setState, state, fence, id)
 	if err != nil {
 		return err
 	}
 	changed, err := result.RowsAffected()
-	if err == nil && changed == 0 { // or there is no such order
+	if err == nil && changed == 0 { // a newer lock has set it, or there is no such order
 		err = errStale
 	}
 	return err

@@ -28,7 +28,7 @@ type till struct {
 func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	turn, cancel := context.WithTimeout(r.Context(), h.patience)
 	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"))
-	cancel() // it bounds the waiting, and not the work
+	cancel() // turn limits the wait, not the work
 	var holder *redlatch.HeldError
 	switch {
 	case errors.As(err, &holder):
@@ -47,7 +47,7 @@ func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() {
-		if err := lock.Unlock(r.Context()); err != nil { // carried out also when the client has left
+		if err := lock.Unlock(r.Context()); err != nil { // releases even if the client has left
 			log.Print(err)
 		}
 	}()

@@ -11,15 +11,15 @@ import (
 
 // generations are the Lockers of a fleet that moves from the timestamps of SETNX and GETSET to SetNXPX.
 func generations(client redis.UniversalClient) (one, two, three redlatch.Locker, err error) {
-	from, err := redlatch.NewLegacySetNX(client) // generation 1 uses this one alone
+	from, err := redlatch.NewLegacySetNX(client) // generation 1 uses only this one
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	to, err := redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("v2:")) // generation 3 this one
+	to, err := redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("v2:")) // generation 3 uses only this one
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	both, err := redlatch.NewMigration(from, to) // and generation 2 holds every key under both
+	both, err := redlatch.NewMigration(from, to) // generation 2 holds every key under both
 	if err != nil {
 		return nil, nil, nil, err
 	}

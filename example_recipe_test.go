@@ -78,7 +78,7 @@ func Example_leader() {
 	// redlatch: lead "dispatcher": context canceled
 }
 
-// forceUnlock gives back the lock that status saw, whoever holds it. A lock that somebody else got since is left alone.
+// forceUnlock releases the lock that status shows, whoever holds it. It leaves a newer lock alone.
 func forceUnlock(ctx context.Context, locker redlatch.Locker, key string, status redlatch.Status) error {
 	lock, err := locker.Adopt(ctx, key, status.Token, redlatch.WithoutRenewal())
 	if err != nil {

@@ -11,42 +11,42 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// ErrNotLeader is what every error of [Elector.IsLeader] matches.
+// ErrNotLeader is matched by every error of [Elector.IsLeader].
 var ErrNotLeader = errors.New("redlatchgocron: not the leader")
 
 var errClosed = errors.New("the Elector is closed")
 
 const (
-	// again is the pause after an error that retrying cannot fix. Somebody may fix it meanwhile.
+	// again is the pause after an error that retrying cannot fix. Somebody may fix its cause during the pause.
 	again = 15 * time.Second
 
-	// remembered is how long IsLeader reports an error. It is longer than again, and than the pause between two attempts
-	// of Lead, so that an outage is reported for as long as it lasts.
+	// remembered is how long IsLeader reports an error. It is longer than again and longer than the pause between two
+	// attempts of Lead. So an outage is reported for as long as it lasts.
 	remembered = 20 * time.Second
 )
 
-// An Elector is a gocron.Elector, for gocron.WithDistributedElector: of all Electors with one key, one is the leader. Its
-// methods may be called from many goroutines.
+// An Elector is a gocron.Elector for gocron.WithDistributedElector. Of all Electors with the same key, one leads. Its
+// methods may be called by several goroutines at once.
 type Elector struct {
 	cancel context.CancelFunc // ends the campaign
 	ended  chan struct{}      // closed when the campaign has ended
 
 	mu      sync.Mutex     // guards the fields below
-	closed  bool           // no more leader from here on
-	lock    *redlatch.Lock // of this term; nil: there is none
-	cause   error          // why there is none, as far as known
-	at      time.Time      // when cause was met with
-	release error          // of the term that Close ended
+	closed  bool           // Close was called: this Elector never leads again
+	lock    *redlatch.Lock // of the current term; nil if there is none
+	cause   error          // why there is no term; nil if unknown
+	at      time.Time      // when cause was noted
+	release error          // the error of Unlock in the term that Close ended
 }
 
-// NewElector returns an Elector that campaigns by a lock of l on key until [Elector.Close]. The caller must call Close.
-// opts apply to the lock.
+// NewElector returns an Elector that leads while it holds the lock of l on key. It tries to lead until [Elector.Close]. The
+// caller must call Close. opts apply to the lock. NewElector does not wait for the first election.
 //
-// While it leads, the lock is renewed. If the leader crashes, another one leads once the TTL has passed. An Elector that
-// loses the lock campaigns again after a pause, as [redlatch.Lead] does, and goes on through outages of Redis.
+// The leader renews the lock. If the leader crashes, another Elector leads once the TTL has passed. An Elector that loses
+// the lock tries again after a pause, as [redlatch.Lead] does. It also retries through outages of Redis.
 //
-// The error is [redlatch.ErrInvalidOption] where l is nil, key is empty, or l cannot work with opts, which must not
-// have [redlatch.WithToken]. Nothing is sent then. NewElector does not wait for the first election.
+// The error matches [redlatch.ErrInvalidOption] if l is nil, if key is empty, or if l cannot work with opts.
+// [redlatch.WithToken] is refused. In case of an error nothing is sent to Redis.
 func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Elector, error) {
 	if err := check(l, key, opts); err != nil {
 		return nil, fmt.Errorf("redlatchgocron: new elector: %w", err)
@@ -57,15 +57,15 @@ func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Electo
 	return e, nil
 }
 
-// IsLeader returns nil while this instance leads. It judges by the clocks at each call, as [redlatch.Lock.Err] does,
-// and asks nobody. So it returns at once, and an instance that is cut off from Redis stops leading before another one
-// can start.
+// IsLeader returns nil while this instance leads. Each call checks the clocks, as [redlatch.Lock.Err] does, and sends
+// nothing. So IsLeader returns at once, and an instance that is cut off from Redis stops leading before another one can
+// start.
 //
-// Otherwise the error matches [ErrNotLeader]. It also matches the error that the campaign met with in the last 20 s, if
-// there was one, such as [redlatch.ErrUnavailable] in an outage, or [redlatch.ErrLost] after this instance lost the
-// lead. gocron drops the error and skips the run. A health check can call IsLeader to report it.
+// Otherwise the error matches [ErrNotLeader]. If the Elector had another error in the last 20 s, it matches that too:
+// [redlatch.ErrUnavailable] in an outage, for example, or [redlatch.ErrLost] after this instance lost the lead. gocron
+// drops the error and skips the run. A health check can call IsLeader to report it.
 //
-// A job that runs when the lead ends goes on, and may overlap with a run of the next leader.
+// A job that is running when the lead ends continues. It may overlap with a run of the next leader.
 func (e *Elector) IsLeader(context.Context) error {
 	lock, cause := e.state()
 	if lock != nil {
@@ -80,12 +80,12 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("%w: %w", ErrNotLeader, cause)
 }
 
-// Close ends the campaign and gives the lead back, so that the next instance leads at once. From then on IsLeader
-// returns an error. Shut the scheduler down first, so that its jobs have ended.
+// Close stops the Elector and releases its lock, so that the next instance leads at once. From then on IsLeader returns an
+// error. Shut the scheduler down first, so that its jobs have ended.
 //
-// Close waits for Redis to confirm, for as long as [redlatch.WithOpTimeout] allows. The error is that of
-// [redlatch.Lock.Unlock] where this instance led: the next one leads when the TTL has passed, at the latest. Another call
-// returns the same.
+// Close waits until Redis confirms the release, for as long as [redlatch.WithOpTimeout] allows. If this instance led, the
+// error is that of [redlatch.Lock.Unlock]. After an error the next instance leads when the TTL has passed, at the latest.
+// Further calls return the same error.
 func (e *Elector) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -97,8 +97,8 @@ func (e *Elector) Close() error {
 	return e.release
 }
 
-// state returns the lock of this term, or why there is none. It does not judge the lock: that may call hooks, which must
-// not run under the mutex.
+// state returns the lock of this term, or why there is none. It does not check the lock with Err, which may call hooks:
+// they must not run under the mutex.
 func (e *Elector) state() (*redlatch.Lock, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -134,13 +134,13 @@ func (e *Elector) campaign(ctx context.Context, l redlatch.Locker, key string, o
 	}
 }
 
-// term leads until lock has ended or Close is called, and gives the lock back.
+// term leads until lock has ended or Close is called, and releases the lock.
 func (e *Elector) term(ctx context.Context, lock *redlatch.Lock) error {
 	e.mu.Lock()
 	e.lock = lock
 	e.mu.Unlock()
 	<-ctx.Done()
-	err := lock.Unlock(ctx) // of a lock that was lost, this says how
+	err := lock.Unlock(ctx) // if the lock was lost, err says how
 	e.note(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,15 +151,15 @@ func (e *Elector) term(ctx context.Context, lock *redlatch.Lock) error {
 	return nil
 }
 
-// note keeps the last error that the campaign met with.
+// note keeps err as the last error of the campaign.
 func (e *Elector) note(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cause, e.at = err, time.Now()
 }
 
-// candidate notes each error with which Lock returns. Trouble alone would miss those that another caller of the Locker
-// met with in the same second.
+// candidate notes each error that Lock returns. Trouble alone is not enough: it reports nothing if another caller of the
+// Locker had the same error within a second.
 type candidate struct {
 	redlatch.Locker
 	elector *Elector

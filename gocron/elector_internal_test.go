@@ -11,7 +11,8 @@ import (
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 
-// TestIsLeaderJudgesTheLockAtEachCall: it needs no goroutine that has noticed the loss: none runs here. Rules 9 and 10.
+// TestIsLeaderJudgesTheLockAtEachCall: IsLeader notices the loss by itself. No goroutine runs here that could notice it.
+// Rules 9 and 10.
 func TestIsLeaderJudgesTheLockAtEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock, err := redlatchtest.NewLocker(t).TryLock(t.Context(), "leader", redlatch.WithTTL(time.Second), redlatch.WithoutRenewal())
@@ -23,7 +24,7 @@ func TestIsLeaderJudgesTheLockAtEachCall(t *testing.T) {
 	})
 }
 
-// TestClosedElectorNeverLeads: from the call of Close on, also while the lock is trusted and not given back yet.
+// TestClosedElectorNeverLeads: it does not lead once Close was called, even if its lock is still valid and not released.
 func TestClosedElectorNeverLeads(t *testing.T) {
 	lock, err := redlatchtest.NewLocker(t).TryLock(t.Context(), "leader")
 	require.NoError(t, err)

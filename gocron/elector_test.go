@@ -17,7 +17,7 @@ import (
 
 const ttl = 3 * time.Second
 
-// electors returns three that campaign on l for "leader". They are closed when the test ends.
+// electors returns three Electors with the key "leader". They are closed when the test ends.
 func electors(t *testing.T, l *redlatchtest.Locker) []*redlatchgocron.Elector {
 	t.Helper()
 	var all []*redlatchgocron.Elector
@@ -32,7 +32,7 @@ func electors(t *testing.T, l *redlatchtest.Locker) []*redlatchgocron.Elector {
 	return all
 }
 
-// leading returns those that lead.
+// leading returns the Electors that lead.
 func leading(t *testing.T, all []*redlatchgocron.Elector) (found []*redlatchgocron.Elector) {
 	t.Helper()
 	for _, e := range all {
@@ -46,7 +46,7 @@ func leading(t *testing.T, all []*redlatchgocron.Elector) (found []*redlatchgocr
 	return found
 }
 
-// leaderWithin returns the one that leads, within d. At no time do two lead.
+// leaderWithin waits for a leader for up to d, and returns it. It requires that two never lead at once.
 func leaderWithin(t *testing.T, d time.Duration, all []*redlatchgocron.Elector) *redlatchgocron.Elector {
 	t.Helper()
 	for start := time.Now(); time.Since(start) <= d; time.Sleep(d / 1000) {
@@ -94,7 +94,7 @@ func TestLeaderRunsEachTick(t *testing.T) {
 	})
 }
 
-// TestCloseHandsTheLeadOver: the next instance leads at once, by rule 38, and a closed one never again.
+// TestCloseHandsTheLeadOver: the next instance leads at once, by rule 38. A closed one never leads again.
 func TestCloseHandsTheLeadOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := electors(t, redlatchtest.NewLocker(t))
@@ -108,7 +108,7 @@ func TestCloseHandsTheLeadOver(t *testing.T) {
 	})
 }
 
-// TestClosedWaiterLeavesTheQueue: one that never led has nothing to give back, and the lead passes it by.
+// TestClosedWaiterLeavesTheQueue: Close of an Elector that never led returns nil, and the lead goes to an open one.
 func TestClosedWaiterLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := electors(t, redlatchtest.NewLocker(t))
@@ -126,8 +126,8 @@ func TestClosedWaiterLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// TestLostLeadGoesToAnother: an instance that lost the lead says so when it learns of it, at a renewal. The next one
-// leads, and the one that lost it campaigns again.
+// TestLostLeadGoesToAnother: IsLeader reports that the lead was lost once a renewal has found it. The next instance leads,
+// and the one that lost the lead tries again.
 func TestLostLeadGoesToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -153,11 +153,11 @@ func TestLostLeadGoesToAnother(t *testing.T) {
 	})
 }
 
-// TestCrashedLeaderCostsItsTTL: nobody leads before it has passed, and one soon after.
+// TestCrashedLeaderCostsItsTTL: nobody leads before its TTL has passed, and soon after that one instance leads.
 func TestCrashedLeaderCostsItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
-		_, err := l.TryLock(t.Context(), "leader", redlatch.WithTTL(ttl), redlatch.WithoutRenewal()) // dropped
+		_, err := l.TryLock(t.Context(), "leader", redlatch.WithTTL(ttl), redlatch.WithoutRenewal()) // never released
 		require.NoError(t, err)
 		all := electors(t, l)
 		nobodyLeadsFor(t, ttl, all)
@@ -199,8 +199,8 @@ func TestNobodyLeadsThroughAnOutage(t *testing.T) {
 	})
 }
 
-// TestCampaignOutlastsWhatRetryingCannotFix: while the key has data of another type, IsLeader says so. Once somebody has
-// removed that, one instance leads.
+// TestCampaignOutlastsWhatRetryingCannotFix: while the key has data of another type, IsLeader returns that error. Once the
+// data is deleted, one instance leads.
 func TestCampaignOutlastsWhatRetryingCannotFix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -220,8 +220,8 @@ func TestCampaignOutlastsWhatRetryingCannotFix(t *testing.T) {
 	})
 }
 
-// TestCloseReportsWhatRedisDidNotConfirm: in an outage Close ends within the op timeouts, and says that the lead was
-// not given back.
+// TestCloseReportsWhatRedisDidNotConfirm: in an outage Close returns within the op timeouts. Its error says that the
+// release was not confirmed.
 func TestCloseReportsWhatRedisDidNotConfirm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -236,7 +236,7 @@ func TestCloseReportsWhatRedisDidNotConfirm(t *testing.T) {
 	})
 }
 
-// TestLeadChangesHandsOnRedis: the same three on a real Redis. Whoever leads is closed, and the next one leads.
+// TestLeadChangesHandsOnRedis: three Electors on a real Redis. Each time the leader is closed, another one leads.
 func TestLeadChangesHandsOnRedis(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	acquired := make(chan int, 3)

@@ -38,7 +38,7 @@ func embedded() (client *redis.Client, end func()) {
 	}
 }
 
-// newScheduler is the wiring that the README shows.
+// newScheduler is the code that the README shows.
 func newScheduler(l redlatch.Locker, sendReport func(), skipped func(_ uuid.UUID, name string, err error)) (gocron.Scheduler, error) {
 	locker, err := redlatchgocron.NewLocker(l, 10*time.Second)
 	if err != nil {
@@ -65,13 +65,13 @@ func ExampleNewLocker() {
 		if errors.Is(err, redlatch.ErrNotAcquired) {
 			done <- name + ": another instance runs it"
 		} else {
-			done <- err.Error() // Redis is unavailable, say
+			done <- err.Error() // for example, Redis is unavailable
 		}
 	}
 	for range 3 {
 		s := made(newScheduler(made(redlatch.NewSetNXPX(client)), sendReport, skipped))
 		s.Start()
-		must(s.Jobs()[0].RunNow()) // the tick comes
+		must(s.Jobs()[0].RunNow()) // in place of a tick
 		fmt.Println(<-done)
 		must(s.Shutdown())
 	}
@@ -100,10 +100,10 @@ func ExampleNewElector() {
 	for elector.IsLeader(ctx) != nil {
 		time.Sleep(time.Millisecond) // the election takes a moment
 	}
-	must(s.Jobs()[0].RunNow()) // the tick comes
+	must(s.Jobs()[0].RunNow()) // in place of a tick
 	fmt.Println(<-done)
 
-	// At the end, in this order: no job runs any more when another instance leads.
+	// Stop in this order, so that no job runs any more when another instance leads.
 	if err := s.Shutdown(); err != nil {
 		fmt.Println(err)
 	}

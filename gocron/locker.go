@@ -1,15 +1,15 @@
-// Package redlatchgocron runs the jobs of gocron on one of many instances, by locks of redlatch.
+// Package redlatchgocron runs each job of gocron on one of many instances, with locks of redlatch.
 //
 // Each instance has a scheduler with the same jobs. There are two ways to run a job once:
 //
 //	NewLocker    a lock for each run: the jobs spread over the instances
 //	NewElector   one instance leads, and runs all jobs until it stops or fails
 //
-// The package is github.com/redlatch/redlatch/gocron. Its name differs from the last element of that path, so that a
-// file can import it beside github.com/go-co-op/gocron/v2.
+// The import path is github.com/redlatch/redlatch/gocron. The name of the package differs from the last element of that
+// path, so that a file can also import github.com/go-co-op/gocron/v2.
 //
-// Neither way tells a running job that its lock was lost: gocron has no means for that. A job that must know takes a
-// lock itself, by [redlatch.TryDo] with [redlatch.WithMinHold]: it gets a ctx that ends with the lock, and a fence.
+// Neither way tells a running job that its lock was lost, since gocron has no means for that. A job that must know calls
+// [redlatch.TryDo] itself, with [redlatch.WithMinHold]. It gets a ctx that ends with the lock, and a fence.
 package redlatchgocron
 
 import (
@@ -23,40 +23,41 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// keyPrefix keeps the name of a job from being the key of another lock.
+// keyPrefix separates the names of jobs from the keys of other locks.
 const keyPrefix = "gocron:"
 
-// NewLocker returns a gocron.Locker that takes a lock of l for each run of a job, for gocron.WithDistributedLocker and
-// gocron.WithDistributedJobLocker. opts apply to each lock.
+// NewLocker returns a gocron.Locker for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. It acquires a
+// lock of l for each run of a job. opts apply to each lock.
 //
-// The key is "gocron:" and the job's name, behind the prefix of [redlatch.WithKeyPrefix]. Name each job with
-// gocron.WithName. Otherwise its name is that of its function, such as main.main.func1, which a change of the code can
-// change. Jobs with one name exclude each other.
+// The key is "gocron:" followed by the name of the job. A prefix of [redlatch.WithKeyPrefix] comes before both. Name each
+// job with gocron.WithName. Otherwise its name is that of its function, such as main.main.func1, which can change when the
+// code changes. Jobs with the same name exclude each other.
 //
-// minHold keeps the key from others for that long after a run began, as [redlatch.WithMinHold] does. The schedulers
-// do not tick at the same instant. Without minHold, a job that ends at once is run again by the instance that ticks
-// next. Choose it by
+// minHold keeps the key from others for that time after a run began, as [redlatch.WithMinHold] does. The schedulers do not
+// tick at the same instant. Without minHold, a job that ends at once runs again on the instance that ticks next. Choose
+// minHold so that
 //
 //	splay < minHold < interval − splay
 //
-// where splay is how far apart the instances can be in one tick, and interval is the shortest time between two ticks of
-// the job. 10 s, or half of the interval where that is less, suits most jobs. 0 is none, for jobs that always take
-// longer than the splay, and for [redlatch.NewLegacySetNX], which refuses any other. A job can have a Locker, and so a
-// minHold, of its own.
+// where splay is the largest time between two instances at one tick, and interval is the shortest time between two ticks
+// of the job. 10 s, or half of the interval if that is shorter, suits most jobs. 0 means no min hold. Use 0 for jobs that
+// always take longer than the splay, and for [redlatch.NewLegacySetNX], which refuses any other value. A job can have its
+// own Locker, and so its own minHold.
 //
-// Lock makes one attempt, as [redlatch.Locker.TryLock] does. If that fails, gocron skips the run on this instance and
-// passes the error to gocron.AfterLockError. The error matches [redlatch.ErrNotAcquired] where another instance runs
-// the job, or ran it less than minHold ago. It matches [redlatch.ErrUnavailable] in an outage of Redis: no instance
-// that is cut off runs the job. On [redlatch.NewRedlock], instances that try at the same instant can refuse each other,
-// and then nobody runs the job: use [NewElector] there.
+// Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on this instance and passes
+// the error to gocron.AfterLockError. The error matches [redlatch.ErrNotAcquired] if another instance runs the job, or
+// began to run it less than minHold ago. It matches [redlatch.ErrUnavailable] in an outage of Redis, so an instance that
+// is cut off does not run the job. With [redlatch.NewRedlock], instances that try at the same instant can block each
+// other, and then nobody runs the job. Use [NewElector] there.
 //
-// Unlock gives the lock back also where the ctx of the job has ended, so a shutdown leaves no lock behind. Its error
-// is that of [redlatch.Lock.Unlock], which matches [redlatch.ErrLost] where the lock had ended before the job did.
-// gocron drops this error, so use Lost of [redlatch.Hooks] to learn of it. An instance that crashes in a run keeps the
-// others out until the TTL has passed, which is minHold at least: ticks until then are skipped.
+// Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock behind. Its error is that of
+// [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock ended before the job did. gocron drops this error, but
+// Lost of [redlatch.Hooks] reports it. If an instance crashes during a run, ticks are skipped until the TTL has passed.
+// The TTL is at least minHold.
 //
-// The error is [redlatch.ErrInvalidOption] where l is nil, or where l cannot work with minHold or with opts.
-// [redlatch.WithToken] is refused, since instances with one token would all have the lock. Nothing is sent.
+// The error matches [redlatch.ErrInvalidOption] if l is nil, or if l cannot work with minHold or with opts.
+// [redlatch.WithToken] is refused, since instances with one token would all get the lock. NewLocker sends nothing to
+// Redis.
 func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option) (gocron.Locker, error) {
 	all := make([]redlatch.Option, 0, len(opts)+1)
 	if minHold != 0 {
@@ -83,8 +84,8 @@ func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return lock, nil
 }
 
-// check returns the error of options that l refuses. It has to call l to learn that, with a ctx that has ended, so that
-// nothing is sent. Lead refuses WithToken too.
+// check returns an error if l refuses opts. Only a call of l can find out. Its ctx has ended, so nothing is sent. Lead also
+// refuses WithToken.
 func check(l redlatch.Locker, key string, opts []redlatch.Option) error {
 	ended, end := context.WithCancel(context.Background())
 	end()

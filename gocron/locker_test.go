@@ -51,7 +51,7 @@ func TestEachTickRunsOnce(t *testing.T) {
 	}
 }
 
-// TestLongRunKeepsOthersOut: a job that lasts longer than its interval is not run again meanwhile, by no instance.
+// TestLongRunKeepsOthersOut: while a job runs for longer than its interval, no instance starts it again.
 func TestLongRunKeepsOthersOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -92,12 +92,12 @@ func TestOutageSkipsRuns(t *testing.T) {
 	})
 }
 
-// TestCrashedHolderCostsItsTTL: an instance that crashed in a run keeps the others out until its TTL has passed.
+// TestCrashedHolderCostsItsTTL: an instance that crashed during a run keeps the others out until its TTL has passed.
 func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
 		f := locked(t, l.Client(), every/2, nothing)
-		_, err := l.TryLock(t.Context(), "gocron:report", redlatch.WithTTL(5*every), redlatch.WithoutRenewal()) // dropped
+		_, err := l.TryLock(t.Context(), "gocron:report", redlatch.WithTTL(5*every), redlatch.WithoutRenewal()) // never released
 		require.NoError(t, err)
 		time.Sleep(5 * every)
 		require.Empty(t, f.take())
@@ -116,7 +116,7 @@ func TestStolenLockIsLeftToItsThief(t *testing.T) {
 		f := locked(t, l.Client(), every/2, func() { time.Sleep(every / 2) },
 			redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { lost <- e.Err }}))
 		time.Sleep(splay + every/4)
-		l.Steal("gocron:report") // in the run
+		l.Steal("gocron:report") // during the run
 		time.Sleep(3 * every)
 		require.Len(t, f.take(), 1)
 		require.ErrorIs(t, <-lost, redlatch.ErrLost)
@@ -131,7 +131,7 @@ func TestStolenLockIsLeftToItsThief(t *testing.T) {
 	})
 }
 
-// TestShutdownLeavesNoLock: a job that a shutdown ends gives its lock back, though its ctx has ended. Rule 8.
+// TestShutdownLeavesNoLock: a job that a shutdown ends releases its lock, although its ctx has ended. Rule 8.
 func TestShutdownLeavesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -153,7 +153,7 @@ func TestShutdownLeavesNoLock(t *testing.T) {
 	})
 }
 
-// TestUnlockReportsALoss: what gocron drops, other callers of the Lock get.
+// TestUnlockReportsALoss: gocron drops the error of Unlock, but other callers get it.
 func TestUnlockReportsALoss(t *testing.T) {
 	l := redlatchtest.NewLocker(t)
 	locker, err := redlatchgocron.NewLocker(l, 0)
@@ -168,7 +168,7 @@ func TestUnlockReportsALoss(t *testing.T) {
 	require.True(t, lock == nil, "gocron unlocks what is not nil")
 }
 
-// TestJobNameIsTheKey: it stands behind "gocron:", and behind a prefix of the caller's.
+// TestJobNameIsTheKey: it comes after "gocron:", and after a prefix that the caller chose.
 func TestJobNameIsTheKey(t *testing.T) {
 	l := redlatchtest.NewLocker(t)
 	for key, opts := range map[string][]redlatch.Option{
@@ -186,7 +186,7 @@ func TestJobNameIsTheKey(t *testing.T) {
 	}
 }
 
-// TestInvalidInputSendsNothing: it is ErrInvalidOption, which names the option and its value. Rule 20.
+// TestInvalidInputSendsNothing: the error is ErrInvalidOption, and names the option and its value. Rule 20.
 func TestInvalidInputSendsNothing(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("something was sent")
@@ -236,7 +236,7 @@ func TestInvalidInputSendsNothing(t *testing.T) {
 	}
 }
 
-// attempts counts calls of a gocron.Locker when they have ended.
+// attempts sends the error of each Lock of a gocron.Locker to made.
 type attempts struct {
 	gocron.Locker
 	made chan<- error
@@ -248,8 +248,8 @@ func (a attempts) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return lock, err
 }
 
-// TestEachTickRunsOnceOnRedis: the same on a real Redis, where a test moves the clock of the schedulers and ends each
-// min hold, so that no instance is ever too late for its tick. Rule 37.
+// TestEachTickRunsOnceOnRedis: on a real Redis, one of three instances runs each tick. The test moves the clock of the
+// schedulers and ends each min hold, so that no instance is ever too late for its tick. Rule 37.
 func TestEachTickRunsOnceOnRedis(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	clock := clockwork.NewFakeClock()

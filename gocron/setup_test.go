@@ -22,7 +22,7 @@ const (
 	splay = 20 * time.Millisecond  // between two instances in a tick
 )
 
-// fleet is some instances with a scheduler each, which have the same job. Each ticks a splay after the one before.
+// fleet is a number of instances. Each has a scheduler with the same job, and ticks one splay after the instance before.
 type fleet struct {
 	schedulers []gocron.Scheduler
 
@@ -31,7 +31,7 @@ type fleet struct {
 	skipped []error
 }
 
-// start adds an instance whose first tick is at first, and calls job in each run.
+// start adds an instance whose first tick is at first. It calls job in each run.
 func (f *fleet) start(t *testing.T, first time.Time, job func(), opts ...gocron.SchedulerOption) {
 	t.Helper()
 	s, err := gocron.NewScheduler(opts...)
@@ -57,7 +57,7 @@ func (f *fleet) start(t *testing.T, first time.Time, job func(), opts ...gocron.
 	s.Start()
 }
 
-// stop shuts all schedulers down. They wait for jobs without letting the time of a bubble pass.
+// stop shuts all schedulers down. While they wait for jobs, the time of a synctest bubble does not pass.
 func (f *fleet) stop(t *testing.T) {
 	t.Helper()
 	for _, s := range f.schedulers {
@@ -83,7 +83,7 @@ func (f *fleet) refusals() []error {
 	return skipped
 }
 
-// locked starts three instances with a Locker each, over client.
+// locked starts three instances. Each has its own Locker on client.
 func locked(t *testing.T, client *redis.Client, minHold time.Duration, job func(), opts ...redlatch.Option) *fleet {
 	t.Helper()
 	var f fleet
@@ -95,6 +95,6 @@ func locked(t *testing.T, client *redis.Client, minHold time.Duration, job func(
 		require.NoError(t, err)
 		f.start(t, first.Add(time.Duration(i)*splay), job, gocron.WithDistributedLocker(locker))
 	}
-	time.Sleep(every - splay) // to a splay before the first tick
+	time.Sleep(every - splay) // until one splay before the first tick
 	return &f
 }

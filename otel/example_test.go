@@ -30,7 +30,7 @@ func must(err error) {
 	}
 }
 
-// record makes the global providers keep what they are given, until end is called.
+// record sets global providers that keep what they receive. The function that it returns ends that.
 func record() (*sdkmetric.ManualReader, *tracetest.SpanRecorder, func()) {
 	reader, spans := sdkmetric.NewManualReader(), tracetest.NewSpanRecorder()
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
@@ -41,9 +41,9 @@ func record() (*sdkmetric.ManualReader, *tracetest.SpanRecorder, func()) {
 	}
 }
 
-// newLocker is the wiring that the README shows.
+// newLocker is the code that the README shows.
 func newLocker(client redis.UniversalClient) (redlatch.Locker, error) {
-	hooks, err := redlatchotel.Hooks() // to the global providers
+	hooks, err := redlatchotel.Hooks() // records to the global providers
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +92,8 @@ func Example() {
 	// metric: redlatch.operation.duration s
 }
 
-// Keys are unbounded, so metrics say what kind of key it is, and only where they are told how to
-// find out.
+// Keys are unbounded, so metrics do not have them. They have the kind of the key if an option says
+// how to derive it.
 func ExampleWithKeyAttribute() {
 	kind := func(key string) string {
 		kind, _, _ := strings.Cut(key, ":")
@@ -114,7 +114,7 @@ func trimmed(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestREADMECodeIsCompiled: each block of Go code stands in this file, so that it compiles
+// TestREADMECodeIsCompiled: this file contains each block of Go code, so that the code compiles
 // and runs.
 func TestREADMECodeIsCompiled(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
@@ -128,7 +128,7 @@ func TestREADMECodeIsCompiled(t *testing.T) {
 	}
 }
 
-// TestREADMEListsEveryMetric: those that there are, with their units, and no other.
+// TestREADMEListsEveryMetric: it lists each metric with its unit, and no others.
 func TestREADMEListsEveryMetric(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)

@@ -1,8 +1,8 @@
-// Package redlatchotel records what happens to the locks of package redlatch by OpenTelemetry.
+// Package redlatchotel records OpenTelemetry metrics and spans for the locks of package redlatch.
 //
-// [Hooks] are the metrics, [Locker] adds spans and what only the caller of a Locker can measure.
-// Either works without the other. The token of a lock is never recorded, and its key only where an
-// option asks for it.
+// [Hooks] returns hooks that record metrics. [Locker] adds spans, and a histogram of the calls that
+// acquire a lock. Each works without the other. The token of a lock is never recorded. Its key is
+// recorded only if an option asks for it.
 package redlatchotel
 
 import (
@@ -28,16 +28,16 @@ const (
 )
 
 var (
-	// waits starts where a lock that is free is granted, below a millisecond on a near Redis, and
-	// ends where somebody has noticed.
+	// waits starts below a millisecond, since a near Redis grants a free lock in that time. It ends
+	// at a minute, since somebody notices such a long wait.
 	waits = metric.WithExplicitBucketBoundaries(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 		0.5, 1, 2.5, 5, 10, 30, 60)
-	// holds reaches to jobs of hours, which renewal allows.
+	// holds includes hours, since a renewed lock can last for hours.
 	holds = metric.WithExplicitBucketBoundaries(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300,
 		900, 3600, 14400)
 )
 
-// recorder keeps the instruments of one Hooks.
+// recorder has the instruments of one call of Hooks.
 type recorder struct {
 	config
 	wait, hold                                              metric.Float64Histogram
@@ -45,13 +45,13 @@ type recorder struct {
 	held                                                    metric.Int64UpDownCounter
 }
 
-// Hooks returns [redlatch.Hooks] that record metrics: histograms of how long was waited for locks
-// and how long they were held, how many are held now, and counters of grants, refusals, renewals, losses, degraded
-// waiting and trouble that was ridden out. The package's README lists them. Give them to a constructor of redlatch by
-// [redlatch.WithHooks], with others by [redlatch.JoinHooks].
+// Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire locks and the time that
+// they were held, and the number of locks that are held now. Counters count grants, refusals, renewals, losses, degraded
+// waiting, and errors that were retried or tolerated. The README of this package lists them. Pass the result to a
+// constructor of redlatch with [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
 //
-// A hook has no context, so metrics carry no exemplars. The error is redlatch.ErrInvalidOption for
-// an option that cannot work, or that of the meter provider.
+// A hook has no context, so metrics have no exemplars. The error matches [redlatch.ErrInvalidOption] if an option is
+// invalid. Otherwise it is an error of the meter provider.
 func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -72,11 +72,11 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	r.wait = histogram("redlatch.lock.wait.duration", "Time from the call to the grant of a lock.", waits)
 	r.hold = histogram("redlatch.lock.hold.duration", "Time from the grant of a lock to its end.", holds)
 	r.grants = counter("redlatch.lock.grants", "{grant}", "Locks that were granted or adopted.")
-	r.refusals = counter("redlatch.lock.refusals", "{refusal}", "Calls of Lock that had to wait, since another owner had the key.")
-	r.renewals = counter("redlatch.lock.renewals", "{renewal}", "Renewals of locks, those by Extend included.")
+	r.refusals = counter("redlatch.lock.refusals", "{refusal}", "Calls of Lock that had to wait because another owner had the key.")
+	r.renewals = counter("redlatch.lock.renewals", "{renewal}", "Renewals of locks, including calls of Extend.")
 	r.losses = counter("redlatch.lock.losses", "{loss}", "Locks that ended before they were released.")
-	r.degrading = counter("redlatch.lock.degraded", "{event}", "Times that waiters began to poll, since Redis does not tell them of their turn.")
-	r.troubles = counter("redlatch.trouble", "{event}", "Failures that were ridden out, by cause and node, once a second for one at most.")
+	r.degrading = counter("redlatch.lock.degraded", "{event}", "Times that waiters began to poll because Redis refused SUBSCRIBE or PUBLISH.")
+	r.troubles = counter("redlatch.trouble", "{event}", "Errors that were retried or tolerated, at most one a second for one cause on one node.")
 	held, e := meter.Int64UpDownCounter("redlatch.lock.held", metric.WithUnit("{lock}"), metric.WithDescription("Locks that are held."))
 	if err = errors.Join(err, e); err != nil {
 		return redlatch.Hooks{}, err
@@ -118,7 +118,7 @@ func (r *recorder) event(e redlatch.Event) metric.MeasurementOption {
 	return r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy))
 }
 
-// ended returns the attributes of e with its outcome, which is done where it carries no error.
+// ended returns the attributes of e and its outcome. The outcome is done if e has no error.
 func (r *recorder) ended(e redlatch.Event, done string) metric.MeasurementOption {
 	return r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy), outcomeAttribute.String(outcome(e.Err, done)))
 }

@@ -16,7 +16,7 @@ import (
 	redlatchotel "github.com/redlatch/redlatch/otel"
 )
 
-// TestHooksRecordAGrantAndItsRelease: counted once each, with the strategy as only attribute.
+// TestHooksRecordAGrantAndItsRelease: each is counted once, and the strategy is the only attribute.
 func TestHooksRecordAGrantAndItsRelease(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
@@ -31,7 +31,7 @@ func TestHooksRecordAGrantAndItsRelease(t *testing.T) {
 	require.NotContains(t, b.metrics(t), "redlatch.lock.refusals")
 }
 
-// TestHooksMeasureSeconds: in histograms whose buckets fit, and which say so.
+// TestHooksMeasureSeconds: the unit of the histograms says so, and their buckets fit.
 func TestHooksMeasureSeconds(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(b.opts...)
@@ -56,14 +56,14 @@ func TestHooksMeasureSeconds(t *testing.T) {
 	}
 }
 
-// TestHooksCountWaiting: the first attempt of a Lock was refused, once a call.
+// TestHooksCountWaiting: a call of Lock whose first attempt was refused counts once.
 func TestHooksCountWaiting(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
 	holder, err := l.Lock(t.Context(), "k")
 	require.NoError(t, err)
 	got := make(chan error, 1)
-	go func() { // ends when it was granted the lock
+	go func() { // ends when it is granted the lock
 		lock, err := l.Lock(t.Context(), "k")
 		if err == nil {
 			err = lock.Unlock(t.Context())
@@ -78,7 +78,7 @@ func TestHooksCountWaiting(t *testing.T) {
 	require.EqualValues(t, 2, b.count(t, "redlatch.lock.grants", setNXPX))
 }
 
-// TestHooksTellLossesApart: by what ended the lock, with how long it was held.
+// TestHooksTellLossesApart: the outcome says what ended the lock. The time that it was held is recorded too.
 func TestHooksTellLossesApart(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
@@ -99,7 +99,7 @@ func TestHooksTellLossesApart(t *testing.T) {
 	}
 }
 
-// TestHooksCountRenewals: those that succeed and those that do not, each by its outcome.
+// TestHooksCountRenewals: renewals that succeed and renewals that fail are counted by their outcomes.
 func TestHooksCountRenewals(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal())
@@ -114,7 +114,7 @@ func TestHooksCountRenewals(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestHooksCountWhatRedisDidNotConfirm: a lock whose Unlock had no clear answer was held, too.
+// TestHooksCountWhatRedisDidNotConfirm: the time that a lock was held is recorded even if its Unlock got no clear answer.
 func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond))
@@ -126,7 +126,7 @@ func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 	require.NotContains(t, b.metrics(t), "redlatch.lock.losses")
 }
 
-// TestHooksCountHeldLocksUpAndDown: down once for each lock, however it ended, and with the attributes with which it
+// TestHooksCountHeldLocksUpAndDown: each lock is counted down once, however it ended, with the attributes with which it
 // was counted up.
 func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
 	kind := attribute.String("redlatch.key", "orders")
@@ -180,7 +180,8 @@ func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
 	}
 }
 
-// TestHooksCountTroubleByCauseAndNode: without a node where it is of none, and with the kind of a key where it has one.
+// TestHooksCountTroubleByCauseAndNode: there is no node if the error is not about one, and a kind of key only if there is
+// a key.
 func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(append(b.opts, redlatchotel.WithKeyAttribute(func(key string) string {
@@ -213,7 +214,7 @@ func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
 	require.Len(t, b.metrics(t)["redlatch.trouble"].Data.(metricdata.Sum[int64]).DataPoints, 4)
 }
 
-// TestHooksCountDegradedWaiting: the event has no key, and none is asked of the option.
+// TestHooksCountDegradedWaiting: the event has no key, so the function of WithKeyAttribute is not called.
 func TestHooksCountDegradedWaiting(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(append(b.opts, redlatchotel.WithKeyAttribute(func(key string) string {
@@ -225,7 +226,7 @@ func TestHooksCountDegradedWaiting(t *testing.T) {
 	require.EqualValues(t, 1, b.count(t, "redlatch.lock.degraded", setNXPX))
 }
 
-// TestHooksSayTheKindOfAKey: what the option makes of it, and nothing where that is empty.
+// TestHooksSayTheKindOfAKey: it is the result of WithKeyAttribute. If that is empty, there is no attribute.
 func TestHooksSayTheKindOfAKey(t *testing.T) {
 	b := newLab(t)
 	kind := redlatchotel.WithKeyAttribute(func(key string) string {
@@ -243,7 +244,7 @@ func TestHooksSayTheKindOfAKey(t *testing.T) {
 	require.EqualValues(t, 1, b.count(t, "redlatch.lock.grants", setNXPX))
 }
 
-// TestHooksOfEveryStrategy: each says its name.
+// TestHooksOfEveryStrategy: each strategy has its name as an attribute.
 func TestHooksOfEveryStrategy(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(b.opts...)
@@ -261,7 +262,7 @@ func TestHooksOfEveryStrategy(t *testing.T) {
 	}
 }
 
-// TestInvalidOptionsAreRefused: found before anything is recorded, with the sentinel of redlatch.
+// TestInvalidOptionsAreRefused: the error matches redlatch.ErrInvalidOption.
 func TestInvalidOptionsAreRefused(t *testing.T) {
 	b := newLab(t)
 	for name, opt := range map[string]redlatchotel.Option{

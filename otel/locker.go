@@ -14,20 +14,24 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// Locker returns l with a span around each Lock ("lock acquire"), TryLock ("lock try") and Adopt
-// ("lock adopt"), and a histogram of how long they took and how they ended: it counts refusals of
-// TryLock and waits that were given up, of which [Hooks] do not hear. Each Extend ("lock extend") and Unlock
-// ("lock unlock") of a lock that it returned has a span too, a child of that in the ctx of the call that took the
-// lock, as long as Redis took. A lock that is lost adds the event "lock lost" to that one, while it is recorded:
-// an Extend that finds the loss, or comes after it, has no span, nor has an Unlock after it. Where only Unlock
-// finds the loss, its span says so.
+// Locker returns a Locker that calls l and records spans and a histogram.
 //
-// Every call passes through as it came, its ctx with the span as a value, and hooks of its own beside the caller's.
-// Where a call fails, error.type and the status of its span say what is known of the cause without naming key or
-// token. That another owner has the key is no failure, of a TryLock or of a wait that ctx ended.
+// Each Lock ("lock acquire"), TryLock ("lock try") and Adopt ("lock adopt") has a span. The histogram has the duration and
+// the outcome of these calls. It includes refused calls of TryLock and waits that were given up, which [Hooks] does not
+// record.
 //
-// The error is redlatch.ErrInvalidOption where l is nil or an option cannot work, or that of the
-// meter provider.
+// Each Extend ("lock extend") and Unlock ("lock unlock") of a lock that these calls returned has a span too. It lasts as
+// long as Redis took. Its parent is the span in the ctx of the call that acquired the lock.
+//
+// If the lock is lost while that parent is recorded, the parent gets the event "lock lost". An Extend that finds the loss
+// has no span. An Extend or Unlock after the loss has none either. If Unlock finds the loss, its span says so.
+//
+// The arguments of a call go to l unchanged, except that the ctx contains the span and that the options also have hooks
+// that record spans. If a call fails, error.type and the status of its span say what is known of the cause, without key
+// and token. If another owner has the key, a TryLock or a wait that ctx ended is not a failure.
+//
+// The error matches [redlatch.ErrInvalidOption] if l is nil or an option is invalid. Otherwise it is an error of the meter
+// provider.
 func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -38,7 +42,7 @@ func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	}
 	meter := c.meters.Meter(scope, metric.WithInstrumentationVersion(version()))
 	duration, err := meter.Float64Histogram("redlatch.operation.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time that calls of a Locker took, whatever their outcome."), waits)
+		metric.WithDescription("Duration of calls of Lock, TryLock and Adopt, whatever their outcome."), waits)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +50,7 @@ func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	return &locker{Locker: l, config: c, tracer: tracer, duration: duration}, nil
 }
 
-// locker passes on what it does not trace.
+// locker traces some calls. The others go to the embedded Locker.
 type locker struct {
 	redlatch.Locker
 	config
@@ -54,7 +58,7 @@ type locker struct {
 	duration metric.Float64Histogram
 }
 
-// Lock is that of the Locker inside, in a span.
+// Lock calls Lock of the embedded Locker in a span.
 func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	opts = l.withSpans(ctx, opts)
 	return l.traced(ctx, "acquire", key, func(ctx context.Context) (*redlatch.Lock, error) {
@@ -62,7 +66,7 @@ func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) 
 	})
 }
 
-// TryLock is that of the Locker inside, in a span.
+// TryLock calls TryLock of the embedded Locker in a span.
 func (l *locker) TryLock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	opts = l.withSpans(ctx, opts)
 	return l.traced(ctx, "try", key, func(ctx context.Context) (*redlatch.Lock, error) {
@@ -70,7 +74,7 @@ func (l *locker) TryLock(ctx context.Context, key string, opts ...redlatch.Optio
 	})
 }
 
-// Adopt is that of the Locker inside, in a span.
+// Adopt calls Adopt of the embedded Locker in a span.
 func (l *locker) Adopt(ctx context.Context, key, token string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	opts = l.withSpans(ctx, opts)
 	return l.traced(ctx, "adopt", key, func(ctx context.Context) (*redlatch.Lock, error) {
@@ -78,7 +82,7 @@ func (l *locker) Adopt(ctx context.Context, key, token string, opts ...redlatch.
 	})
 }
 
-// traced makes a call in a span. A ctx that is nil goes where it is refused.
+// traced makes a call in a span. If ctx is nil, there is no span, and the call refuses it.
 func (l *locker) traced(ctx context.Context, op, key string, call func(context.Context) (*redlatch.Lock, error)) (*redlatch.Lock, error) {
 	if ctx == nil {
 		return call(ctx)
@@ -102,9 +106,9 @@ func (l *locker) traced(ctx context.Context, op, key string, call func(context.C
 	return lock, err
 }
 
-// withSpans returns opts and hooks that make a span of each Extend and Unlock of the lock, as a child of the span
-// in ctx, which is that of the caller. An event tells how long Redis took, so the span is made when it has ended.
-// A renewal has none, nor has a loss that no Unlock found.
+// withSpans adds hooks to opts that record a span for each Extend and Unlock of the lock. The parent is the span in ctx,
+// which is that of the caller. The span is recorded after the call, when the event has the time that Redis took. Renewals
+// have no span, and neither have losses that no Unlock found.
 func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlatch.Option {
 	if ctx == nil {
 		return opts
@@ -137,7 +141,7 @@ func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlat
 	}))
 }
 
-// status says what is known of a failure.
+// status returns the description of a failed span.
 func status(ended string, err error) string {
 	if why := reason(err); why != "" {
 		return ended + ": " + why
@@ -145,8 +149,8 @@ func status(ended string, err error) string {
 	return ended
 }
 
-// watch adds an event to the caller's span when lock is lost. What it keeps does not reach lock: one
-// that is forgotten must end.
+// watch adds an event to the caller's span when lock is lost. It keeps no reference to lock: a lock
+// that its owner has forgotten must be garbage-collected, since that ends its renewal.
 func (l *locker) watch(caller trace.Span, lock *redlatch.Lock) {
 	if !caller.IsRecording() {
 		return
@@ -161,7 +165,7 @@ func (l *locker) watch(caller trace.Span, lock *redlatch.Lock) {
 	})
 }
 
-// fence returns the fence of lock as an attribute, which is at most a number of microseconds.
+// fence returns the fence of lock as an attribute. A fence fits an int64, since it is at most a number of microseconds.
 func fence(lock *redlatch.Lock) attribute.KeyValue {
 	return fenceAttribute.Int64(int64(lock.Fence()))
 }

@@ -20,7 +20,7 @@ import (
 	redlatchotel "github.com/redlatch/redlatch/otel"
 )
 
-// TestEveryWayToALockIsASpan: a child of the caller's, which says how it ended.
+// TestEveryWayToALockIsASpan: the span is a child of the caller's, and has the outcome.
 func TestEveryWayToALockIsASpan(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
@@ -44,7 +44,7 @@ func TestEveryWayToALockIsASpan(t *testing.T) {
 	require.Equal(t, fmt.Sprint(lock.Fence()), attributes(b.span(t, "lock acquire"))["redlatch.fence"])
 }
 
-// TestRefusedTryLockIsCountedAndNoFailure: it fires no hook, so the histogram alone has it.
+// TestRefusedTryLockIsCountedAndNoFailure: it calls no hook, so only the histogram counts it.
 func TestRefusedTryLockIsCountedAndNoFailure(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
@@ -58,7 +58,7 @@ func TestRefusedTryLockIsCountedAndNoFailure(t *testing.T) {
 	require.NotContains(t, b.metrics(t), "redlatch.lock.grants")
 }
 
-// TestFailuresSayWhy: each by its outcome, and by what is known of the cause.
+// TestFailuresSayWhy: the span has the outcome and what is known of the cause.
 func TestFailuresSayWhy(t *testing.T) {
 	canceled := func(ctx context.Context) context.Context {
 		ctx, cancel := context.WithCancel(ctx)
@@ -109,7 +109,7 @@ func TestFailuresSayWhy(t *testing.T) {
 	}
 }
 
-// TestFailuresOfAQuorumSayWhy: by the first node of which something is known.
+// TestFailuresOfAQuorumSayWhy: the status has the cause on the first node where it is known.
 func TestFailuresOfAQuorumSayWhy(t *testing.T) {
 	b := newLab(t)
 	inside, err := redlatch.NewRedlock([]redis.UniversalClient{b.client}, redlatch.WithOpTimeout(2*time.Second))
@@ -124,8 +124,8 @@ func TestFailuresOfAQuorumSayWhy(t *testing.T) {
 
 func nothing(*testing.T, *lab) {}
 
-// TestWaitThatEndedBehindAHolderIsNoFailure: it is counted as what ended it, and its span has neither an error's type
-// nor its status.
+// TestWaitThatEndedBehindAHolderIsNoFailure: its outcome is how ctx ended. Its span has no error.type and no error
+// status.
 func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
 	for want, ending := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"canceled": context.WithCancel,
@@ -158,8 +158,8 @@ func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestWaitThatEndedWithoutRedisSaysSo: neither the end of ctx nor the holder behind whom it began is the cause. What
-// was ridden out until then is counted.
+// TestWaitThatEndedWithoutRedisSaysSo: the outcome is unavailable, although ctx has ended and the wait began behind a
+// holder. The errors that were retried until then are counted.
 func TestWaitThatEndedWithoutRedisSaysSo(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second))
@@ -182,7 +182,7 @@ func TestWaitThatEndedWithoutRedisSaysSo(t *testing.T) {
 	require.EqualValues(t, 1, b.count(t, "redlatch.trouble", setNXPX, cause.String("connection")))
 }
 
-// ways are those to a lock that is held by this process.
+// ways are the calls that return a lock, by the name of their operation.
 var ways = map[string]func(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error){
 	"acquire": func(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error) {
 		return l.Lock(ctx, "k", opts...)
@@ -199,8 +199,8 @@ var ways = map[string]func(ctx context.Context, l redlatch.Locker, opts ...redla
 	},
 }
 
-// TestUnlockAndExtendAreSpans: children of the span in the ctx of the call that took the lock, whatever ctx they are
-// given, and as long as Redis took.
+// TestUnlockAndExtendAreSpans: they are children of the span in the ctx of the call that acquired the lock, whatever their
+// own ctx is. They last as long as Redis took.
 func TestUnlockAndExtendAreSpans(t *testing.T) {
 	for name, take := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestUnlockAndExtendAreSpans(t *testing.T) {
 	}
 }
 
-// TestFailedUnlockAndExtendSayWhy: by error.type and status, also where only Unlock finds that the lock was lost.
+// TestFailedUnlockAndExtendSayWhy: error.type and the status say it, also if only Unlock finds that the lock was lost.
 func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal())
@@ -273,8 +273,8 @@ func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
 	}
 }
 
-// TestWhatWasLostBeforeIsNoSpan: the loss is an event of the caller's span, and neither Extend nor Unlock has
-// anything to do.
+// TestWhatWasLostBeforeIsNoSpan: a loss is an event of the caller's span. The Extend that finds it has no span, and neither
+// has a later Extend or Unlock.
 func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithoutRenewal())
@@ -295,7 +295,7 @@ func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
 	require.Len(t, b.spansNamed("lock acquire"), 2)
 }
 
-// TestRenewalsAreNoSpans: neither those that succeed nor those that do not.
+// TestRenewalsAreNoSpans: neither renewals that succeed nor renewals that fail.
 func TestRenewalsAreNoSpans(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(100*time.Millisecond))
@@ -319,14 +319,15 @@ func TestRenewalsAreNoSpans(t *testing.T) {
 	b.server.SetError("LOADING not yet")
 	hear(failed)
 	b.server.SetError("")
-	hear(renewed) // so the hooks have run that were behind those above
+	hear(renewed) // by now the spans of the renewals above would be recorded
 	require.NoError(t, lock.Unlock(t.Context()))
 	require.Len(t, b.spans.Ended(), 2)
 	b.span(t, "lock acquire")
 	b.span(t, "lock unlock")
 }
 
-// TestHooksOfACallAreStillCalled: those of the Locker and those of the call, and the caller's options stay as they are.
+// TestHooksOfACallAreStillCalled: the hooks of the Locker and of the call are called. The slice of the caller's options is
+// not changed.
 func TestHooksOfACallAreStillCalled(t *testing.T) {
 	for name, take := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +354,7 @@ func TestHooksOfACallAreStillCalled(t *testing.T) {
 	}
 }
 
-// TestAMigrationHasASpanForEachSide: one of Extend and one of Unlock, since it calls both.
+// TestAMigrationHasASpanForEachSide: Extend and Unlock of a migration have a span for each of the two locks.
 func TestAMigrationHasASpanForEachSide(t *testing.T) {
 	b := newLab(t)
 	from, err := redlatch.NewLegacySetNX(b.client, redlatch.WithKeyPrefix("old:"))
@@ -374,7 +375,7 @@ func TestAMigrationHasASpanForEachSide(t *testing.T) {
 	require.Len(t, b.spans.Ended(), 5)
 }
 
-// TestTheVersionIsOnBothScopes: the one with which the program was built.
+// TestTheVersionIsOnBothScopes: the meters and the tracer have the version of this module in the program.
 func TestTheVersionIsOnBothScopes(t *testing.T) {
 	b := newLab(t)
 	info, ok := debug.ReadBuildInfo()
@@ -382,14 +383,14 @@ func TestTheVersionIsOnBothScopes(t *testing.T) {
 	require.Equal(t, "github.com/redlatch/redlatch/otel", info.Main.Path)
 	hooks, err := redlatchotel.Hooks(b.opts...)
 	require.NoError(t, err)
-	hooks.Acquired(redlatch.Event{}) // by the meter of Hooks alone
+	hooks.Acquired(redlatch.Event{}) // recorded by the meter of Hooks only
 	require.Equal(t, info.Main.Version, b.meter(t).Version)
 	b = newLab(t)
 	inside, err := redlatch.NewSetNXPX(b.client)
 	require.NoError(t, err)
 	l, err := redlatchotel.Locker(inside, b.opts...)
 	require.NoError(t, err)
-	_, err = l.TryLock(t.Context(), "k") // by the meter of Locker alone
+	_, err = l.TryLock(t.Context(), "k") // recorded by the meter of Locker only
 	require.NoError(t, err)
 	require.Equal(t, info.Main.Version, b.meter(t).Version)
 	tracer := b.span(t, "lock try").InstrumentationScope()
@@ -397,8 +398,8 @@ func TestTheVersionIsOnBothScopes(t *testing.T) {
 	require.Equal(t, info.Main.Version, tracer.Version)
 }
 
-// TestLossIsAnEventOfTheCallersSpan: of the one that works under the lock, once, and only while it
-// is recorded. A release is none.
+// TestLossIsAnEventOfTheCallersSpan: a loss is one event of the span in the ctx of the call that acquired the lock. A
+// release is no event.
 func TestLossIsAnEventOfTheCallersSpan(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()})
@@ -420,7 +421,7 @@ func TestLossIsAnEventOfTheCallersSpan(t *testing.T) {
 	}, events()[0].Attributes)
 }
 
-// TestKeysAreRecordedWhereAskedFor: whole on spans, as a kind on metrics.
+// TestKeysAreRecordedWhereAskedFor: spans have the whole key, and metrics have its kind.
 func TestKeysAreRecordedWhereAskedFor(t *testing.T) {
 	kind := redlatchotel.WithKeyAttribute(func(string) string { return "orders" })
 	for _, c := range []struct {
@@ -443,7 +444,7 @@ func TestKeysAreRecordedWhereAskedFor(t *testing.T) {
 	}
 }
 
-// TestTokenIsRecordedNowhere: not by a grant, nor by its end, nor by errors that name it.
+// TestTokenIsRecordedNowhere: neither for a grant nor for its end nor for an error that contains the token.
 func TestTokenIsRecordedNowhere(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(200*time.Millisecond))
@@ -471,7 +472,7 @@ func TestTokenIsRecordedNowhere(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(b.metrics(t)), "sesame")
 }
 
-// spy hears how it was called.
+// spy reports the arguments of each call to heard.
 type spy struct {
 	redlatch.Locker
 	heard func(op string, ctx context.Context, key, token string, opts int)
@@ -497,8 +498,8 @@ func (s spy) Inspect(ctx context.Context, key string) (redlatch.Status, error) {
 	return s.Locker.Inspect(ctx, key)
 }
 
-// TestCallsPassThrough: arguments as they came, with an option more for the spans of Extend and Unlock and the span in
-// ctx for the commands below, also a nil ctx, and results as they are.
+// TestCallsPassThrough: arguments and results are not changed, and a nil ctx is passed on. But there is one more option,
+// for the spans of Extend and Unlock, and ctx has the span, for the spans of the commands.
 func TestCallsPassThrough(t *testing.T) {
 	b := newLab(t)
 	inside, err := redlatch.NewSetNXPX(b.client)
@@ -532,8 +533,8 @@ func TestCallsPassThrough(t *testing.T) {
 	require.Len(t, b.spans.Ended(), 4)
 }
 
-// TestWatchedLockCanBeForgotten: what waits for a loss does not keep the handle alive, which would be
-// renewed for ever.
+// TestWatchedLockCanBeForgotten: the function that waits for a loss does not keep the handle alive. Otherwise the lock
+// would be renewed forever.
 func TestWatchedLockCanBeForgotten(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithTTL(300*time.Millisecond))

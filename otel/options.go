@@ -12,10 +12,10 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// scope is the name under which everything is recorded.
+// scope is the instrumentation scope of all metrics and spans.
 const scope = "github.com/redlatch/redlatch/otel"
 
-// version returns that of this module in the program, or what stands for none.
+// version returns the version of this module in the program, or unknown.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return versionIn(info)
@@ -25,7 +25,7 @@ func version() string {
 
 const unknown = "(unknown)"
 
-// versionIn returns the version of this module in a program that was built so.
+// versionIn returns the version of this module in a program with this build info.
 func versionIn(info *debug.BuildInfo) string {
 	for _, m := range append(info.Deps, &info.Main) {
 		if m.Path == scope && m.Version != "" {
@@ -35,10 +35,10 @@ func versionIn(info *debug.BuildInfo) string {
 	return unknown
 }
 
-// An Option changes what [Hooks] and [Locker] record and where to.
+// An Option changes what [Hooks] and [Locker] record, and where.
 type Option func(*config)
 
-// config is what the options come to.
+// config is the result of the options.
 type config struct {
 	meters  metric.MeterProvider
 	tracers trace.TracerProvider
@@ -46,7 +46,7 @@ type config struct {
 	spanKey bool
 }
 
-// newConfig applies opts to the global providers.
+// newConfig applies opts. The defaults are the global providers.
 func newConfig(opts []Option) (config, error) {
 	c := config{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
 	for i, opt := range opts {
@@ -74,25 +74,25 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(c *config) { c.tracers = p }
 }
 
-// WithKeyAttribute puts of(key) on metrics and spans as redlatch.key, or nothing where that is
-// empty. of must have few results, since each makes time series of its own: return the kind of the
-// key, as "orders" for "orders:42". The default is no such attribute.
+// WithKeyAttribute puts of(key) on metrics and spans as redlatch.key, unless it is empty. of must
+// have few different results, since each makes new time series. Return the kind of the key, such as
+// "orders" for "orders:42". The default is no such attribute.
 func WithKeyAttribute(of func(key string) string) Option {
 	return func(c *config) { c.key = of }
 }
 
-// WithSpanKey puts the whole key on spans, which bear values without bound, instead of what
-// [WithKeyAttribute] makes of it. Metrics are not changed.
+// WithSpanKey puts the whole key on spans, instead of the result of [WithKeyAttribute]. An attribute
+// of spans can have any number of values. Metrics are not changed.
 func WithSpanKey() Option {
 	return func(c *config) { c.spanKey = true }
 }
 
-// metricAttributes returns attrs and what is to be said of key on a metric.
+// metricAttributes returns attrs and the attribute of key for a metric, if there is one.
 func (c *config) metricAttributes(key string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(c.withKey(attrs, key)...))
 }
 
-// spanAttributes returns attrs and what is to be said of key on a span.
+// spanAttributes returns attrs and the attribute of key for a span, if there is one.
 func (c *config) spanAttributes(key string, attrs ...attribute.KeyValue) []attribute.KeyValue {
 	if c.spanKey {
 		return append(attrs, keyAttribute.String(key))
@@ -100,7 +100,7 @@ func (c *config) spanAttributes(key string, attrs ...attribute.KeyValue) []attri
 	return c.withKey(attrs, key)
 }
 
-// withKey adds what WithKeyAttribute makes of key, which is empty where an event is of no key.
+// withKey adds the result of WithKeyAttribute for key. key is empty if an event has none.
 func (c *config) withKey(attrs []attribute.KeyValue, key string) []attribute.KeyValue {
 	if c.key != nil && key != "" {
 		if kind := c.key(key); kind != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// outcomes names errors, in the order in which they are looked for: some match several.
+// outcomes are the names of errors. An error that matches several has the first of their names.
 var outcomes = []struct {
 	is   error
 	name string
@@ -27,7 +27,7 @@ var outcomes = []struct {
 	{redlatch.ErrUnavailable, "unavailable"},
 }
 
-// outcome names err in one of few ways, and calls nil done.
+// outcome returns the name of err, or done if err is nil. There are few names, for attributes of metrics.
 func outcome(err error, done string) string {
 	if err == nil {
 		return done
@@ -40,8 +40,8 @@ func outcome(err error, done string) string {
 	return "error"
 }
 
-// callOutcome is outcome for a call with ctx, whose end it tells apart, unless Redis was the reason. It asks ctx,
-// since the timeout of a dial matches context.DeadlineExceeded too.
+// callOutcome is outcome for a call with ctx. If ctx ended the call, it returns how ctx ended, unless Redis was the reason
+// of the error. It checks ctx itself, since the timeout of a dial also matches context.DeadlineExceeded.
 func callOutcome(ctx context.Context, err error) string {
 	end := ctx.Err()
 	switch {
@@ -54,8 +54,8 @@ func callOutcome(ctx context.Context, err error) string {
 	}
 }
 
-// reason says what is known of err beyond its outcome, as far as that can hold neither a key nor a
-// token: what the network said, or the first word of what Redis said, which may quote arguments.
+// reason returns what is known of err beyond its outcome, without any key or token. That is the text of a network error,
+// or the first word of an error of Redis. The other words may quote arguments.
 func reason(err error) string {
 	var quorum *redlatch.QuorumError
 	if errors.As(err, &quorum) {

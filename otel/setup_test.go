@@ -18,13 +18,13 @@ import (
 	redlatchotel "github.com/redlatch/redlatch/otel"
 )
 
-// lab is a Redis in this process and all that is recorded about its locks.
+// lab is a Redis in this process, and what is recorded about its locks.
 type lab struct {
 	server *miniredis.Miniredis
 	client *redis.Client
 	reader *sdkmetric.ManualReader
 	spans  *tracetest.SpanRecorder
-	opts   []redlatchotel.Option // record here
+	opts   []redlatchotel.Option // record to reader and spans
 	tracer *sdktrace.TracerProvider
 }
 
@@ -116,7 +116,7 @@ func (b *lab) spansNamed(name string) (found []sdktrace.ReadOnlySpan) {
 	return found
 }
 
-// attributes returns what a span says, as text.
+// attributes returns the attributes of a span, as text.
 func attributes(s sdktrace.ReadOnlySpan) map[string]string {
 	said := make(map[string]string)
 	for _, a := range s.Attributes() {

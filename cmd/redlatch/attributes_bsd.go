@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// attributes has the command lead a group of its own.
+// attributes makes the command the leader of a process group.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

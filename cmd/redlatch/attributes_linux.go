@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// attributes has the command lead a group of its own, and die with redlatch.
+// attributes makes the command the leader of a process group, and has Linux kill it when redlatch dies.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -19,13 +19,13 @@ import (
 // command is COMMAND: a process that leads a process group of its own.
 type command struct {
 	cmd   *exec.Cmd
-	group int // its pid too
+	group int // also the pid of the process
 
-	exited  chan syscall.WaitStatus // gets one
-	stopped chan syscall.Signal     // what has stopped the process, each time
+	exited  chan syscall.WaitStatus // receives one value, at the end
+	stopped chan syscall.Signal     // receives the signal of each stop
 }
 
-// find looks for a command before it is started.
+// find looks up the executable of a command. It starts nothing.
 func find(argv []string) (*command, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -37,7 +37,7 @@ func find(argv []string) (*command, error) {
 	return &command{cmd: cmd, exited: make(chan syscall.WaitStatus, 1), stopped: make(chan syscall.Signal)}, nil
 }
 
-// exitOfStart returns the exit status for a command that could not be started, as shells have it.
+// exitOfStart returns the exit status for a command that could not be started, as shells do.
 func exitOfStart(err error) int {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return exitNotFound
@@ -45,23 +45,23 @@ func exitOfStart(err error) int {
 	return exitCannotRun
 }
 
-// start starts the command under lock. It must run in the main goroutine.
+// start starts the command, with lock in its environment. It must run in the main goroutine.
 func (c *command) start(lock *redlatch.Lock) error {
 	c.cmd.Env = append(os.Environ(),
 		"REDLATCH_KEY="+lock.Key(), "REDLATCH_TOKEN="+lock.Token(), "REDLATCH_FENCE="+strconv.FormatUint(lock.Fence(), 10))
 	c.cmd.SysProcAttr = attributes()
-	// Linux kills the command when the thread that started it ends. This one ends with the process.
+	// Linux kills the command when the thread that started it ends. The thread of the main goroutine ends with the process.
 	runtime.LockOSThread()
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", c.cmd.Args[0], err)
 	}
 	c.group = c.cmd.Process.Pid
-	_ = c.cmd.Process.Release() // Process cannot tell of a stop
+	_ = c.cmd.Process.Release() // Process.Wait does not report stops
 	go c.wait()
 	return nil
 }
 
-// wait tells of every stop and of the end. It ends with the process, for which watch waits.
+// wait reports every stop of the process, and its end. It returns at the end of the process, and watch waits for that.
 func (c *command) wait() {
 	for {
 		var status syscall.WaitStatus
@@ -79,13 +79,13 @@ func (c *command) wait() {
 
 // signal sends s to all processes of the group.
 func (c *command) signal(s syscall.Signal) {
-	_ = syscall.Kill(-c.group, s) // fails where none is left
+	_ = syscall.Kill(-c.group, s) // fails if no process is left
 }
 
 // empty reports whether no process of the group is left.
 func (c *command) empty() bool { return syscall.Kill(-c.group, 0) != nil }
 
-// codeOf returns the exit status of a process as shells have it.
+// codeOf returns the exit status of a process, as shells do.
 func codeOf(status syscall.WaitStatus) int {
 	if status.Signaled() {
 		return exitSignal + int(status.Signal())
@@ -93,7 +93,7 @@ func codeOf(status syscall.WaitStatus) int {
 	return status.ExitStatus()
 }
 
-// pass has signals sent to a channel. Those that are ignored stay so, for the command too.
+// pass delivers signals to a channel. Signals that are ignored stay ignored, also for the command.
 func pass(to chan<- os.Signal, signals ...os.Signal) {
 	for _, s := range signals {
 		if !signal.Ignored(s) {

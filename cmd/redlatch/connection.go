@@ -20,7 +20,7 @@ type connection struct {
 	traffic *traffic
 }
 
-// connect makes a connection for a command. It sends nothing.
+// connect returns a connection for a command. It sends nothing.
 func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connection, error) {
 	redis.SetLogger(silence{})
 	urls, source := f.urls, "-redis"
@@ -28,13 +28,13 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 		urls, source = strings.Fields(os.Getenv("REDIS_URL")), "REDIS_URL"
 	}
 	if len(urls) == 0 {
-		return nil, misuse(command, "no Redis is named: use -redis or set REDIS_URL")
+		return nil, misuse(command, "no Redis server is given: use -redis or set REDIS_URL")
 	}
 	c := &connection{quorum: len(urls) > 1, traffic: &traffic{}}
 	var clients []redis.UniversalClient
 	for i, url := range urls {
 		o, err := redis.ParseURL(url)
-		if err != nil { // its text may have the password
+		if err != nil { // the text of err may contain the password
 			return nil, misuse(command, fmt.Sprintf("URL %d of %s is not valid", i+1, source))
 		}
 		client := redis.NewClient(o)
@@ -57,22 +57,21 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 const (
-	// quiet is how long no command may be under way before the clean-up is over.
+	// quiet is the time without a command in flight after which the clean-up counts as done.
 	quiet = 100 * time.Millisecond
 
-	// longestSettling is the time for a release that gets no reply, and for its second send.
+	// longestSettling limits settle. It is enough for a release that gets no reply, and for its second send.
 	longestSettling = 2*time.Second + quiet
 )
 
-// settle waits until the clean-up that a Locker does in the background has come back. The end of the process would
-// cut it off.
+// settle waits for the clean-up that a Locker does in the background. The end of the process would interrupt it.
 func (c *connection) settle() {
 	for end := time.Now().Add(longestSettling); time.Now().Before(end) && !c.traffic.quietFor(quiet); {
 		time.Sleep(quiet / 20)
 	}
 }
 
-// traffic is a hook of clients that counts the commands under way.
+// traffic is a hook of clients that counts the commands in flight.
 type traffic struct {
 	mu       sync.Mutex // guards the fields below
 	underway int
@@ -86,7 +85,7 @@ func (t *traffic) add(n int) {
 	t.last = time.Now()
 }
 
-// quietFor reports whether no command has been under way for d.
+// quietFor reports whether no command has been in flight for d.
 func (t *traffic) quietFor(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestLossEndsTheCommand is rule 42: whoever has the key then keeps it, and the status is 70 whatever the command
-// returns.
+// TestLossEndsTheCommand is rule 42. The status is 70, whatever the command returns. If another owner has the key, it
+// keeps it.
 func TestLossEndsTheCommand(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		p := redlatchRun(t, s.url, nil, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
@@ -39,7 +39,8 @@ func TestLossEndsTheCommand(t *testing.T) {
 	})
 }
 
-// TestLossThatTheCommandDidNotLiveToSee is rule 42: it may have worked beside another.
+// TestLossThatTheCommandDidNotLiveToSee is rule 42. The command ended before run noticed the loss. It may have worked
+// while another owner had the key, so the status is 70.
 func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1h", "k", "--", "sh", "-c", "echo ready; read -r x; exit 0")
@@ -54,7 +55,7 @@ func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
 	})
 }
 
-// stubborn is a script whose child ignores SIGTERM, for a minute. leader is what the script itself does with it.
+// stubborn returns a script whose child ignores SIGTERM for a minute. leader is the script's own trap for SIGTERM.
 func stubborn(leader string) string {
 	return `
 		echo $$
@@ -64,7 +65,7 @@ func stubborn(leader string) string {
 		wait; wait`
 }
 
-// TestGroupIsKilledAfterTheGrace is rule 42: also what is left of it when the command itself has ended.
+// TestGroupIsKilledAfterTheGrace is rule 42. SIGKILL also ends its processes if the command itself has ended.
 func TestGroupIsKilledAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	for name, leader := range map[string]string{"leader ignores it": "", "leader has ended": "exit 0"} {
@@ -81,7 +82,7 @@ func TestGroupIsKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-// TestCommandHasItsGrace is rule 42: it may clean up.
+// TestCommandHasItsGrace is rule 42. The command has time to clean up.
 func TestCommandHasItsGrace(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -93,8 +94,8 @@ func TestCommandHasItsGrace(t *testing.T) {
 	require.Equal(t, exitLost, p.code())
 }
 
-// TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway is rule 42: SIGTERM, the grace and SIGKILL all come while the
-// key is still there.
+// TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway is rule 42. SIGTERM, the grace and SIGKILL all come while
+// Redis still has the key.
 func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		proxy := faultproxy.New(t, s.network, s.addr)
@@ -110,8 +111,8 @@ func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 		p.expect("told")
 		left, err := s.client.PTTL(t.Context(), "k").Result()
 		require.NoError(t, err)
-		require.Greater(t, left, ttl/5) // of the grace, a third
-		_, err = io.ReadAll(group)      // ends when all of the group are dead
+		require.Greater(t, left, ttl/5) // the grace is a third of the TTL
+		_, err = io.ReadAll(group)      // ends when all processes of the group have ended
 		require.NoError(t, err)
 		require.NotEmpty(t, s.holds(t))
 		require.Equal(t, exitLost, p.code())
@@ -119,7 +120,7 @@ func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 	})
 }
 
-// TestShortOutageDoesNotEndTheCommand is rule 42: the lock was renewed in time.
+// TestShortOutageDoesNotEndTheCommand is rule 42. The lock is renewed in time.
 func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -141,10 +142,10 @@ func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	require.Equal(t, 3, p.code())
 }
 
-// TestCommandIsKilledWithRedlatch: on Linux.
+// TestCommandIsKilledWithRedlatch: only Linux can do that.
 func TestCommandIsKilledWithRedlatch(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("it goes on here")
+		t.Skip("only Linux kills the command")
 	}
 	t.Parallel()
 	s := onMiniredis(t)

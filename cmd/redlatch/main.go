@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// The exit statuses of redlatch itself, as sysexits.h and shells have them.
+// The exit statuses of redlatch itself. They follow sysexits.h and the shells.
 const (
 	exitDeclined    = 1
 	exitUsage       = 64 // EX_USAGE
@@ -25,8 +25,8 @@ const usage = `usage: redlatch run [flags] KEY -- COMMAND [ARG...]
        redlatch status [flags] KEY...
        redlatch unlock [flags] KEY
 
-run holds a lock in Redis while COMMAND runs, status shows who holds locks,
-unlock releases one. "redlatch run -h" has the flags of run, and so on.
+run holds a lock in Redis while COMMAND runs. status shows who holds locks.
+unlock releases a lock. "redlatch run -h" shows the flags of run, and so on.
 `
 
 func main() {
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(code)
 }
 
-// dispatch runs the command that args name. It returns the exit status, and what there is to complain about.
+// dispatch runs the command that args name. It returns the exit status and the error to print, if any.
 func dispatch(args []string) (int, error) {
 	commands := map[string]func(args []string) (int, error){"run": run, "status": status, "unlock": unlock}
 	name := ""
@@ -64,7 +64,7 @@ func dispatch(args []string) (int, error) {
 	return code, err
 }
 
-// complain prints err on stderr, with the name of the program once.
+// complain prints err on stderr. The prefix "redlatch: " appears only once.
 func complain(err error) {
 	text := strings.TrimPrefix(err.Error(), "redlatch: ")
 	fmt.Fprintln(os.Stderr, "redlatch: "+strings.ReplaceAll(text, ": redlatch: ", ": "))

@@ -24,7 +24,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestMain is redlatch itself where the test binary runs under that name. So the tests run the code that they were
+// TestMain runs redlatch itself if the test binary was started under that name. So the tests run the code that they were
 // built with, mutated or not.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "redlatch" {
@@ -61,8 +61,8 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// redlatchCmd returns redlatch with its Redis, to be started by start. It has a session of its own, so that no
-// terminal of whoever runs the tests matters.
+// redlatchCmd returns a redlatch that start can start, with urls as REDIS_URL. It has a session of its own, so the
+// terminal on which the tests run does not matter.
 func redlatchCmd(t *testing.T, urls string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(binary(t), args...)
@@ -71,7 +71,7 @@ func redlatchCmd(t *testing.T, urls string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start runs cmd, which is killed at the end of t.
+// start starts cmd. The end of t kills it.
 func start(t *testing.T, cmd *exec.Cmd) *program {
 	t.Helper()
 	p := &program{Cmd: cmd, t: t, lines: make(chan string, 100), over: make(chan error, 1)}
@@ -98,7 +98,7 @@ func start(t *testing.T, cmd *exec.Cmd) *program {
 	return p
 }
 
-// redlatchRun starts redlatch run. The script is one of sh; $0 is "script".
+// redlatchRun starts "redlatch run", which runs script with sh. $0 is "script".
 func redlatchRun(t *testing.T, urls string, flags []string, script string) *program {
 	t.Helper()
 	args := append(append([]string{"run"}, flags...), "k", "--", "sh", "-c", script, "script")
@@ -137,7 +137,7 @@ func (p *program) group() int {
 	return pid
 }
 
-// gone waits until no process has stdout open: neither the command nor what it has started.
+// gone waits until no process has stdout open: neither the command nor its children.
 func (p *program) gone() {
 	p.t.Helper()
 	for end := time.After(longest); ; {
@@ -189,13 +189,13 @@ func pipe(t *testing.T, cmd *exec.Cmd) io.WriteCloser {
 	return in
 }
 
-// server is a Redis with a client of the test.
+// server is a Redis server and a client of it for the test.
 type server struct {
 	url, network, addr string
 	client             *redis.Client
 }
 
-// onMiniredis returns a server of the test's own.
+// onMiniredis starts a miniredis for the test.
 func onMiniredis(t *testing.T) *server {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -205,7 +205,7 @@ func onMiniredis(t *testing.T) *server {
 	return newServer(t, "redis://"+m.Addr(), "tcp", m.Addr())
 }
 
-// onRedis returns a real server of the test's own.
+// onRedis starts a real server for the test.
 func onRedis(t *testing.T) *server {
 	t.Helper()
 	s := redistest.Start(t)
@@ -233,7 +233,7 @@ func onServers(t *testing.T, test func(t *testing.T, s *server)) {
 	})
 }
 
-// locker returns a Locker of another process.
+// locker returns a Locker that stands for another process.
 func (s *server) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	t.Helper()
 	l, err := redlatch.NewSetNXPX(s.client, append([]redlatch.Option{redlatch.WithOwner("other"), redlatch.WithOpTimeout(4 * time.Second)}, opts...)...)
@@ -241,7 +241,7 @@ func (s *server) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	return l
 }
 
-// holds returns the token that holds k, and nothing where it is free.
+// holds returns the token that holds k, or "" if k is free.
 func (s *server) holds(t *testing.T) string {
 	t.Helper()
 	token, err := s.client.Get(context.Background(), "k").Result()
@@ -251,7 +251,7 @@ func (s *server) holds(t *testing.T) string {
 	return token
 }
 
-// isClean checks that nothing but the register of fences is there.
+// isClean checks that the server has no key but the register of fences.
 func (s *server) isClean(t *testing.T) {
 	t.Helper()
 	keys, err := s.client.Keys(context.Background(), "*").Result()

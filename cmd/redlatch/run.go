@@ -18,22 +18,23 @@ import (
 
 const runUsage = `usage: redlatch run [flags] KEY -- COMMAND [ARG...]
 
-Waits until KEY is free, holds the lock while COMMAND runs, and exits with its
-status, with 75 if KEY is held, 69 if Redis is unavailable, or 70 if the lock
-was lost. COMMAND gets REDLATCH_KEY, REDLATCH_TOKEN and REDLATCH_FENCE.
+Waits until KEY is free, holds the lock while COMMAND runs, and exits with the
+status of COMMAND. It exits with 75 if KEY is held, 69 if Redis is unavailable,
+and 70 if the lock was lost. COMMAND gets REDLATCH_KEY, REDLATCH_TOKEN and
+REDLATCH_FENCE in its environment.
 
   -try           do not wait
-  -timeout D     wait no longer than D, such as 30s; the default is no limit
+  -timeout D     wait for at most D, such as 30s; the default is no limit
   -ttl D         how long the lock lasts if nothing renews it; the default is 10s
   -grace D       the time between SIGTERM and SIGKILL when the lock is lost, at
-                 most a third of -ttl; the default is that, up to 5s
+                 most a third of -ttl; the default is a third, up to 5s
   -min-hold D    keep others out for D, even if COMMAND ends sooner
-  -owner NAME    who holds the lock; the default has the host and the pid
+  -owner NAME    the name of the holder; the default has the host and the pid
 ` + redisUsage
 
 const (
 	defaultTTL   = 10 * time.Second
-	longestGrace = 5 * time.Second // by default
+	longestGrace = 5 * time.Second // limits the default of -grace
 )
 
 // runFlags are the flags and arguments of run.
@@ -47,7 +48,7 @@ type runFlags struct {
 	argv []string
 }
 
-// parseRun reads the arguments of run.
+// parseRun parses the arguments of run.
 func parseRun(args []string) (*runFlags, error) {
 	f := &runFlags{}
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
@@ -69,19 +70,19 @@ func parseRun(args []string) (*runFlags, error) {
 	}
 	switch {
 	case len(rest) < 3 || rest[1] != "--":
-		return nil, misuse("run", "not of the form KEY -- COMMAND")
+		return nil, misuse("run", "the arguments must have the form KEY -- COMMAND")
 	case f.try && given["timeout"]:
-		return nil, misuse("run", "-try does not wait, so it excludes -timeout")
+		return nil, misuse("run", "-try and -timeout cannot be combined")
 	case f.timeout < 0, given["timeout"] && f.timeout == 0:
-		return nil, misuse("run", "-timeout is not positive")
+		return nil, misuse("run", "-timeout must be positive")
 	case f.grace < 0 || f.grace > f.ttl/3:
-		return nil, misuse("run", fmt.Sprintf("-grace %v is not between 0 and a third of -ttl %v", f.grace, f.ttl))
+		return nil, misuse("run", fmt.Sprintf("-grace %v must be between 0 and a third of -ttl %v", f.grace, f.ttl))
 	}
 	f.key, f.argv = rest[0], rest[2:]
 	return f, nil
 }
 
-// hostAndPid returns the owner of a lock where -owner names none.
+// hostAndPid returns the default of -owner.
 func hostAndPid() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -90,7 +91,7 @@ func hostAndPid() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
-// options returns those that the flags come to.
+// options returns the options of the Locker that the flags ask for.
 func (f *runFlags) options(hooks redlatch.Hooks) []redlatch.Option {
 	opts := []redlatch.Option{redlatch.WithTTL(f.ttl), redlatch.WithOwner(f.owner), redlatch.WithHooks(hooks)}
 	if f.minHold != 0 {
@@ -121,7 +122,7 @@ func run(args []string) (int, error) {
 	}
 	lock, sig, err := f.acquire(c, signals)
 	if c.quorum || sig != 0 || errors.Is(err, context.DeadlineExceeded) {
-		defer c.settle() // the slow nodes of a quorum, or a wait that was cut short
+		defer c.settle() // clean-up on slow nodes of a quorum, or after a wait that was cut short
 	}
 	switch {
 	case sig != 0:
@@ -132,7 +133,7 @@ func run(args []string) (int, error) {
 	return f.hold(lock, cmd, signals, &r)
 }
 
-// acquire waits for the lock, for the timeout, or for a signal, which it returns.
+// acquire waits until the lock is granted, the timeout has passed or a signal arrives. It returns the signal.
 func (f *runFlags) acquire(c *connection, signals <-chan os.Signal) (*redlatch.Lock, syscall.Signal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	if f.timeout > 0 {
@@ -163,11 +164,11 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal) (*redlatch.L
 	}
 }
 
-// hold runs cmd under lock and releases it. The lock is released whatever happens.
+// hold runs cmd under lock and releases the lock, whatever happens.
 func (f *runFlags) hold(lock *redlatch.Lock, cmd *command, signals chan os.Signal, r *reporter) (int, error) {
 	err := cmd.start(lock)
 	if err != nil {
-		_ = lock.Unlock(context.Background()) // its TTL ends what was not released
+		_ = lock.Unlock(context.Background()) // if this fails, the lock ends with its TTL
 		return exitOfStart(err), err
 	}
 	w := &watch{lock: lock, command: cmd, signals: signals, reporter: r, grace: f.grace, reserve: f.ttl / 20}
@@ -182,17 +183,17 @@ func (f *runFlags) hold(lock *redlatch.Lock, cmd *command, signals chan os.Signa
 	case errors.Is(err, redlatch.ErrLost):
 		return exitLost, err
 	}
-	return code, err // KEY ends with its TTL if it was not released
+	return code, err // if the release failed, the lock ends with its TTL
 }
 
-// reporter reports what a lock meets with, on stderr.
+// reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the last renewal.
 type reporter struct {
 	mu     sync.Mutex // guards the fields below
 	causes map[string]bool
-	failed error // the last renewal; nil if it succeeded
+	failed error // why the last renewal failed; nil if it succeeded
 }
 
-// hooks returns the hooks of the lock. Each cause of trouble is reported once.
+// hooks returns the hooks of the lock. Each cause on each node is reported once.
 func (r *reporter) hooks() redlatch.Hooks {
 	return redlatch.Hooks{
 		Trouble: func(e redlatch.Event) {
@@ -203,7 +204,7 @@ func (r *reporter) hooks() redlatch.Hooks {
 			}
 			if at := e.Node + " " + e.Cause; !r.causes[at] {
 				r.causes[at] = true
-				complain(fmt.Errorf("going on in spite of: %w", e.Err))
+				complain(fmt.Errorf("continuing despite an error: %w", e.Err))
 			}
 		},
 		RenewFailed: func(e redlatch.Event) { r.renewed(e.Err) },
@@ -217,7 +218,7 @@ func (r *reporter) renewed(err error) {
 	r.failed = err
 }
 
-// renewal returns why the last renewal failed, nil if it did not.
+// renewal returns why the last renewal failed. It is nil if the renewal succeeded.
 func (r *reporter) renewal() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ func run([]string) (int, error) {
 	return exitUnavailable, errors.New("run needs Linux, macOS or a BSD")
 }
 
-// isTerminal reports whether somebody may answer on f.
+// isTerminal reports whether f may be a terminal, where a user can answer.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0

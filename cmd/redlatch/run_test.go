@@ -17,10 +17,10 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// patient are flags for tests in which nothing expires.
+// patient has the flags for tests in which no lock expires.
 var patient = []string{"-ttl", "1m"}
 
-// TestExitStatusOfTheCommandIsThatOfRun is rule 41: also where a signal killed it.
+// TestExitStatusOfTheCommandIsThatOfRun is rule 41, also if a signal killed the command.
 func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -TERM $$": 143} {
@@ -32,7 +32,7 @@ func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
 	})
 }
 
-// TestLockIsHeldWhileTheCommandRuns is rule 41: and its streams and its environment are as they should be.
+// TestLockIsHeldWhileTheCommandRuns is rule 41. The command also has its arguments, its environment and its streams.
 func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "-owner", "nightly report", "k", "--", "sh", "-c",
@@ -55,7 +55,7 @@ func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
 	})
 }
 
-// TestBusyKeyIsNotWaitedForForever: 75 with -try and after -timeout, and nothing is left.
+// TestBusyKeyIsNotWaitedForForever: the status is 75 with -try and after -timeout, and nothing is left in Redis.
 func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
@@ -70,7 +70,7 @@ func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
 	})
 }
 
-// TestUnavailableRedisEndsRun: 69, also with -timeout and -try.
+// TestUnavailableRedisEndsRun: the status is 69, also with -timeout and -try.
 func TestUnavailableRedisEndsRun(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-try", "-timeout=5s", "-owner=x"} {
@@ -82,7 +82,8 @@ func TestUnavailableRedisEndsRun(t *testing.T) {
 	}
 }
 
-// TestCommandThatCannotRunTakesNoLock is rule 41: as far as that can be found out.
+// TestCommandThatCannotRunTakesNoLock is rule 41. If run finds out only at the start of the command, it releases the
+// lock.
 func TestCommandThatCannotRunTakesNoLock(t *testing.T) {
 	t.Parallel()
 	plain := filepath.Join(t.TempDir(), "plain")
@@ -103,7 +104,7 @@ func TestCommandThatCannotRunTakesNoLock(t *testing.T) {
 	s.isClean(t)
 }
 
-// TestRunsTakeTurns: the next gets the lock when the command before has ended.
+// TestRunsTakeTurns: the second run gets the lock when the command of the first has ended.
 func TestRunsTakeTurns(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		script := `echo "$REDLATCH_FENCE"; read -r line`
@@ -116,7 +117,7 @@ func TestRunsTakeTurns(t *testing.T) {
 		require.Empty(t, next.lines)
 		require.NoError(t, in.Close())
 		require.Less(t, fence, next.line())
-		require.NotZero(t, first.code()) // of read
+		require.NotZero(t, first.code()) // read fails at the end of stdin
 		require.Zero(t, next.code())
 		s.isClean(t)
 	})
@@ -152,7 +153,7 @@ func TestSignalEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestSignalsReachTheWholeGroup is rule 41: also what the command has started.
+// TestSignalsReachTheWholeGroup is rule 41. The children of the command get the signals too.
 func TestSignalsReachTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -178,7 +179,7 @@ func TestSignalsReachTheWholeGroup(t *testing.T) {
 	s.isClean(t)
 }
 
-// TestIgnoredSignalStaysIgnored: nohup works.
+// TestIgnoredSignalStaysIgnored: so nohup works.
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -190,7 +191,7 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	require.Zero(t, p.code())
 }
 
-// TestCommandMayLeaveProcesses: the lock ends with the command.
+// TestCommandMayLeaveProcesses: the lock is released when the command ends, and its background processes continue.
 func TestCommandMayLeaveProcesses(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -204,7 +205,7 @@ func TestCommandMayLeaveProcesses(t *testing.T) {
 	p.gone()
 }
 
-// TestMinHoldKeepsTheKey: the command has ended, and nobody else gets the lock.
+// TestMinHoldKeepsTheKey: nobody else gets the lock, although the command has ended.
 func TestMinHoldKeepsTheKey(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		require.Zero(t, redlatchRun(t, s.url, []string{"-min-hold", "1h", "-owner", "job"}, "exit 0").code())
@@ -229,7 +230,7 @@ func TestUnconfirmedReleaseIsAWarning(t *testing.T) {
 	})
 }
 
-// TestQuorumIsLockedByRun: with several URLs.
+// TestQuorumIsLockedByRun: run locks on a quorum if it gets several URLs.
 func TestQuorumIsLockedByRun(t *testing.T) {
 	t.Parallel()
 	var urls []string
@@ -256,7 +257,7 @@ func TestQuorumIsLockedByRun(t *testing.T) {
 	require.Equal(t, exitUnavailable, redlatchRun(t, urls[0]+" "+nowhere+" redis://127.0.0.1:2", nil, "exit 0").code())
 }
 
-// TestTroubleIsReportedWhileRunWaits: nobody waits through an outage in silence.
+// TestTroubleIsReportedWhileRunWaits: stderr says that there is an outage.
 func TestTroubleIsReportedWhileRunWaits(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -265,7 +266,7 @@ func TestTroubleIsReportedWhileRunWaits(t *testing.T) {
 	p := redlatchRun(t, "redis://"+proxy.Addr(), patient, "exit 0")
 	s.awaitWaiters(t, 1)
 	proxy.Refuse()
-	locktest.Eventually(t, "reported", func() bool { return strings.Contains(p.errors(), "going on in spite of") })
+	locktest.Eventually(t, "reported", func() bool { return strings.Contains(p.errors(), "continuing despite an error") })
 	proxy.Heal()
 	require.NoError(t, lock.Unlock(t.Context()))
 	require.Zero(t, p.code())

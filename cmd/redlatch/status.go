@@ -19,7 +19,7 @@ import (
 const statusUsage = `usage: redlatch status [flags] KEY...
 
 Prints a line for each KEY, with tabs between the columns: KEY, held or free,
-the owner, the time that is left, the number of waiters.
+the owner, the time left, and the number of waiters.
 
   -json          print a JSON object for each KEY
 ` + redisUsage
@@ -32,7 +32,7 @@ func status(args []string) (int, error) {
 	asJSON := set.Bool("json", false, "")
 	keys, err := parse(set, statusUsage, args)
 	if err == nil && len(keys) == 0 {
-		err = misuse("status", "no KEY")
+		err = misuse("status", "at least one KEY is required")
 	}
 	if err != nil {
 		return exitUsage, err
@@ -73,7 +73,7 @@ func showLine(w io.Writer, key string, st redlatch.Status) {
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", printable(key), state, owner, left, st.Waiters)
 }
 
-// showJSON prints a key as a JSON object. It has fields of its own, since Status has the token.
+// showJSON prints a key as a JSON object. It does not encode st itself, which has the token.
 func showJSON(w io.Writer, key string, st redlatch.Status) {
 	_ = json.NewEncoder(w).Encode(struct {
 		Key     string        `json:"key"`
@@ -84,7 +84,7 @@ func showJSON(w io.Writer, key string, st redlatch.Status) {
 	}{key, st.Held, st.Owner, st.TTL, st.Waiters})
 }
 
-// timeLeft returns how long a lock lasts as text.
+// timeLeft returns the time that a lock has left, as text.
 func timeLeft(st redlatch.Status) string {
 	if st.TTL < 0 {
 		return "never"
@@ -92,7 +92,7 @@ func timeLeft(st redlatch.Status) string {
 	return st.TTL.String()
 }
 
-// printable quotes text that would not stay in its column, or that a terminal would obey.
+// printable quotes text with characters that would break the columns or control the terminal.
 func printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)

@@ -17,7 +17,7 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestStatusShowsHolders: as columns and as JSON, and never a token.
+// TestStatusShowsHolders: as columns and as JSON, and without the token.
 func TestStatusShowsHolders(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
@@ -50,7 +50,7 @@ func TestStatusShowsHolders(t *testing.T) {
 	})
 }
 
-// TestStatusGoesOnAfterAKeyOfAnotherType: and does not where Redis is away.
+// TestStatusGoesOnAfterAKeyOfAnotherType: it shows the other keys. It stops at the first key if Redis is unavailable.
 func TestStatusGoesOnAfterAKeyOfAnotherType(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -65,7 +65,7 @@ func TestStatusGoesOnAfterAKeyOfAnotherType(t *testing.T) {
 	require.Equal(t, 1, strings.Count(p.errors(), "\n"))
 }
 
-// TestPrefixIsThatOfTheLibrary: for all commands.
+// TestPrefixIsThatOfTheLibrary: -prefix and WithKeyPrefix lead to the same key, for all commands.
 func TestPrefixIsThatOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -77,7 +77,7 @@ func TestPrefixIsThatOfTheLibrary(t *testing.T) {
 	require.Zero(t, redlatchRun(t, s.url, []string{"-try", "-prefix=app:"}, "exit 0").code())
 }
 
-// TestStatusDoesNotCommandTheTerminal: whoever can write to Redis chooses the owner.
+// TestStatusDoesNotCommandTheTerminal: whoever can write to Redis can put escape sequences into the name of an owner.
 func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -85,7 +85,7 @@ func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	require.Equal(t, `"a\tb"`+"\theld\t"+`"x\x1b[2J\n"`+"\t0s\t0\n", b.String())
 }
 
-// TestArgumentsThatCannotWork: 64, and no password is printed.
+// TestArgumentsThatCannotWork: the status is 64, and no password is printed.
 func TestArgumentsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -135,7 +135,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 	}
 }
 
-// TestPasswordIsNotPrinted: also where Redis refuses it, or is not there.
+// TestPasswordIsNotPrinted: also if Redis refuses the password, or if there is no server.
 func TestPasswordIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -153,13 +153,13 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 	require.Zero(t, start(t, redlatchCmd(t, "unix://:another@"+s.addr, "status", "k")).code())
 }
 
-// TestFlagsWinOverTheEnvironment: -redis does.
+// TestFlagsWinOverTheEnvironment: -redis is used, and REDIS_URL is not.
 func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, start(t, redlatchCmd(t, nowhere, "status", "-redis", onMiniredis(t).url, "k")).code())
 }
 
-// TestUsageIsOnStderr: and the manual has the same flags.
+// TestUsageIsOnStderr: the manual in doc.go has the same flags.
 func TestUsageIsOnStderr(t *testing.T) {
 	t.Parallel()
 	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`)

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// terminal is the controlling terminal of redlatch. Nil: it has none.
+// terminal is the controlling terminal of redlatch. It is nil if there is none.
 type terminal struct{ fd int }
 
 func openTerminal() *terminal {
@@ -19,7 +19,7 @@ func openTerminal() *terminal {
 	return &terminal{fd}
 }
 
-// foreground returns the foreground group, 0 if there is none.
+// foreground returns the foreground process group, or 0 if there is none.
 func (t *terminal) foreground() int {
 	if t == nil {
 		return 0
@@ -34,15 +34,15 @@ func (t *terminal) give(group int) {
 	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, uintptr(t.fd), syscall.TIOCSPGRP, uintptr(unsafe.Pointer(&g)))
 }
 
-// reclaim makes redlatch's own group the foreground group if group is that.
+// reclaim takes the foreground from group, if it has it, and gives it to redlatch's own group.
 func (t *terminal) reclaim(group int) {
 	if t.foreground() == group {
 		t.give(syscall.Getpgrp())
 	}
 }
 
-// jobControl reports whether a shell can continue redlatch. Such a shell leads the session, and its jobs are not in
-// its own group.
+// jobControl reports whether a shell can continue redlatch. A shell that can leads the session, and runs its jobs in
+// other groups than its own.
 func jobControl() bool {
 	session, _, _ := syscall.Syscall(syscall.SYS_GETSID, 0, 0, 0)
 	return int(session) != syscall.Getpgrp()
@@ -54,7 +54,7 @@ func foregroundOf(fd int) (int, bool) {
 	return int(g), errno == 0
 }
 
-// isTerminal reports whether f is the controlling terminal, where somebody can answer.
+// isTerminal reports whether f is the controlling terminal, where a user can answer.
 func isTerminal(f *os.File) bool {
 	_, ok := foregroundOf(int(f.Fd()))
 	return ok

@@ -62,7 +62,7 @@ func openSession(t *testing.T, cmd *exec.Cmd) *session {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // of the session's leader: all others get SIGHUP
+		_ = cmd.Process.Kill() // cmd leads the session, so all its other processes get SIGHUP
 		<-read
 		keyboard.Close()
 	})
@@ -103,8 +103,8 @@ func (s *session) code() int {
 	return s.ProcessState.ExitCode()
 }
 
-// TestCommandUsesTheTerminal: it reads, is stopped by Ctrl-Z together with redlatch, goes on with fg, and is
-// interrupted by Ctrl-C. Then the shell has the terminal.
+// TestCommandUsesTheTerminal: it reads from it, is stopped by Ctrl-Z together with redlatch, continues with fg, and is
+// interrupted by Ctrl-C. Then the shell has the terminal again.
 func TestCommandUsesTheTerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
@@ -121,7 +121,7 @@ func TestCommandUsesTheTerminal(t *testing.T) {
 	s.shows("run -ttl 1m", 3)
 	s.keys("two\n")
 	s.shows("got:two", 1)
-	s.keys("\x03") // which empties the terminal's buffer
+	s.keys("\x03") // also empties the buffer of the terminal
 	locktest.Eventually(t, "released", func() bool { return r.holds(t) == "" })
 	s.keys("echo status:$?\n")
 	s.shows("status:130", 1)
@@ -129,7 +129,7 @@ func TestCommandUsesTheTerminal(t *testing.T) {
 	require.Equal(t, 5, s.code())
 }
 
-// TestPipelineKeepsTheTerminal: what does not read from the terminal does not take it from the rest of a pipeline.
+// TestPipelineKeepsTheTerminal: a command that does not read from the terminal leaves it to the rest of the pipeline.
 func TestPipelineKeepsTheTerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
@@ -144,7 +144,7 @@ func TestPipelineKeepsTheTerminal(t *testing.T) {
 	require.Equal(t, 5, s.code())
 }
 
-// TestSuspendedCommandDoesNotGoOnWithoutItsLock is rule 42: it was lost while redlatch was stopped.
+// TestSuspendedCommandDoesNotGoOnWithoutItsLock is rule 42. The lock is lost while redlatch is stopped.
 func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
@@ -164,7 +164,7 @@ func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 	require.NotContains(t, s.screen.String(), "woken")
 }
 
-// TestUnlockAsksOnATerminal is rule 43: and releases after a yes alone.
+// TestUnlockAsksOnATerminal is rule 43. Only a yes releases the lock.
 func TestUnlockAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)

@@ -16,17 +16,17 @@ import (
 
 const unlockUsage = `usage: redlatch unlock [flags] KEY
 
-Shows who holds KEY, asks, and releases it. The owner does not notice before
-its next renewal, and the next waiter gets the lock at once.
+Shows who holds KEY, asks whether to release it, and releases it. The owner
+notices only at its next renewal. The next waiter gets the lock at once.
 
-  -f             do not ask; required where stdin is not a terminal
+  -f             do not ask; required if stdin is not a terminal
 ` + redisUsage
 
-// borrowed is the TTL of a lock while it is released: enough for a slow reply, and no longer, since an adopted lock
-// lasts for its TTL at least.
+// borrowed is the TTL of the adopted lock that is released. It is long enough for a slow reply, but not longer: if the
+// release fails, the lock lasts for this TTL at least.
 const borrowed = 3 * time.Second
 
-// unlock releases a key in the place of its owner.
+// unlock releases a lock that another process holds.
 func unlock(args []string) (int, error) {
 	var f redisFlags
 	set := flag.NewFlagSet("unlock", flag.ContinueOnError)
@@ -36,7 +36,7 @@ func unlock(args []string) (int, error) {
 	switch {
 	case err != nil:
 	case len(rest) != 1:
-		err = misuse("unlock", "not exactly one KEY")
+		err = misuse("unlock", "exactly one KEY is required")
 	case !*force && !isTerminal(os.Stdin):
 		err = misuse("unlock", "stdin is not a terminal: use -f to release without asking")
 	}
@@ -63,7 +63,7 @@ func unlock(args []string) (int, error) {
 	if err := release(ctx, c, key, seen); err != nil {
 		return exitOf(err), err
 	}
-	fmt.Fprintf(os.Stderr, "%q is released, which was held by %s\n", key, holder(seen))
+	fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
 	return 0, nil
 }
 
@@ -76,7 +76,7 @@ func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bo
 	return err == nil && (answer == "y" || answer == "yes")
 }
 
-// holder says who holds a lock.
+// holder names the holder of a lock in messages.
 func holder(st redlatch.Status) string {
 	if st.Owner == "" {
 		return "an owner without a name"
@@ -84,8 +84,8 @@ func holder(st redlatch.Status) string {
 	return printable(st.Owner)
 }
 
-// release releases what was seen on key, by its token, and nothing newer. The error is nil also where key has become
-// free by itself. It matches ErrNotAcquired where another owner has key by now.
+// release releases the lock that was seen on key, by its token, and no newer one. The error is nil if key is free by
+// now. It matches ErrNotAcquired if another owner holds key by now.
 func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.Status) error {
 	lock, err := l.Adopt(ctx, key, seen.Token)
 	if err == nil {
@@ -99,7 +99,7 @@ func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.S
 	case err != nil:
 		return err
 	case now.Held:
-		return fmt.Errorf("unlock %q: nothing was released: %w: now it is %s", key, redlatch.ErrNotAcquired, holder(now))
+		return fmt.Errorf("unlock %q: nothing was released: %w: %s", key, redlatch.ErrNotAcquired, holder(now))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestUnlockReleasesInThePlaceOfTheOwner is rule 43: a run that held the lock learns of it, and a waiter gets the lock.
+// TestUnlockReleasesInThePlaceOfTheOwner is rule 43. The run that held the lock ends, and a waiter gets the lock.
 func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		owner := redlatchRun(t, s.url, []string{"-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
@@ -27,7 +27,7 @@ func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 
 		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
 		require.Zero(t, p.code())
-		require.Equal(t, "\"k\" is released, which was held by stuck\n", p.errors())
+		require.Equal(t, "\"k\" is released; it was held by stuck\n", p.errors())
 		next.expect("mine")
 		require.Equal(t, exitLost, owner.code())
 		require.NoError(t, in.Close())
@@ -40,7 +40,7 @@ func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	})
 }
 
-// TestUnlockReleasesNothingNewer is rule 43: what another owner got after the status was shown stays.
+// TestUnlockReleasesNothingNewer is rule 43. A lock that another owner acquired after the status was shown stays.
 func TestUnlockReleasesNothingNewer(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
@@ -49,18 +49,18 @@ func TestUnlockReleasesNothingNewer(t *testing.T) {
 		seen, err := l.Inspect(ctx, "k")
 		require.NoError(t, err)
 		require.NoError(t, old.Unlock(ctx))
-		require.NoError(t, release(ctx, l, "k", seen)) // free by itself
+		require.NoError(t, release(ctx, l, "k", seen)) // the key is free already
 		locktest.MustLock(t, l, "k", redlatch.WithOwner("newer"))
 		before := s.holds(t)
 
 		err = release(ctx, l, "k", seen)
 		require.Equal(t, exitBusy, exitOf(err))
-		require.EqualError(t, err, `unlock "k": nothing was released: redlatch: held by another owner: now it is newer`)
+		require.EqualError(t, err, `unlock "k": nothing was released: redlatch: held by another owner: newer`)
 		require.Equal(t, before, s.holds(t))
 	})
 }
 
-// TestUnlockLeavesAloneWhatIsNoLock is rule 43: data without a TTL.
+// TestUnlockLeavesAloneWhatIsNoLock is rule 43. A key without a TTL stays as it is.
 func TestUnlockLeavesAloneWhatIsNoLock(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -71,7 +71,7 @@ func TestUnlockLeavesAloneWhatIsNoLock(t *testing.T) {
 	require.Equal(t, "data", s.holds(t))
 }
 
-// TestUnlockReleasesAQuorum: with several URLs.
+// TestUnlockReleasesAQuorum: unlock releases on a quorum if it gets several URLs.
 func TestUnlockReleasesAQuorum(t *testing.T) {
 	t.Parallel()
 	var urls []string
@@ -86,7 +86,7 @@ func TestUnlockReleasesAQuorum(t *testing.T) {
 	require.Zero(t, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
 }
 
-// TestUnlockAsks is rule 43: it shows who would lose the lock, and only a yes is one.
+// TestUnlockAsks is rule 43. The question shows who would lose the lock. Only y and yes mean yes.
 func TestUnlockAsks(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{

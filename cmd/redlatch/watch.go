@@ -12,13 +12,13 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// watch waits for a command that runs under a lock. It passes signals on, follows the command in job control, and
-// ends it when the lock is lost:
+// watch waits for a command that runs under a lock. It passes signals on, stops when a shell stops the command, and ends
+// the command when the lock is lost:
 //
 //	SIGTERM = end of the lease − grace − reserve, or when the lock is lost in another way
 //	SIGKILL = SIGTERM + grace, or end of the lease − reserve if that is earlier
 //
-// The reserve is the time that a busy machine has to carry out a SIGKILL before Redis can give the key to another.
+// The reserve gives a busy machine time to carry out SIGKILL before Redis can give the key to another owner.
 type watch struct {
 	lock           *redlatch.Lock
 	command        *command
@@ -27,18 +27,18 @@ type watch struct {
 	grace, reserve time.Duration
 
 	terminal *terminal
-	ending   bool // the group was told to end
+	ending   bool // the group must end
 }
 
-// left returns how long the command may go on before the lease ends.
+// left returns the time until the end of the lease, minus the reserve.
 func (w *watch) left() time.Duration { return max(time.Until(w.lock.Until())-w.reserve, 0) }
 
-// wait returns the exit status of the command. If the lock is lost, it waits for the whole group to end.
+// wait waits for the command and returns its exit status. If the lock is lost, it waits until the whole group has ended.
 func (w *watch) wait() int {
 	w.terminal = openTerminal()
 	defer w.terminal.reclaim(w.command.group)
 	pass(w.signals, syscall.SIGTSTP, syscall.SIGWINCH)
-	// reclaim changes the foreground group from a background group. COMMAND is not affected.
+	// reclaim changes the foreground group from a background group, which raises SIGTTOU. COMMAND is not affected.
 	signal.Ignore(syscall.SIGTTOU)
 
 	lost := w.lock.Done()
@@ -57,7 +57,7 @@ func (w *watch) wait() int {
 				return code
 			}
 			look.Reset(10 * time.Millisecond)
-		case <-look.C: // no signal tells of the end of a grandchild
+		case <-look.C: // the end of a grandchild raises no signal
 			if w.command.empty() {
 				return code
 			}
@@ -87,7 +87,7 @@ func (w *watch) wait() int {
 	}
 }
 
-// end tells the group to end, and returns when to kill it.
+// end sends SIGTERM to the group if there is time for a grace. The channel receives when SIGKILL is due.
 func (w *watch) end() <-chan time.Time {
 	w.ending = true
 	grace, why := w.grace, w.lock.Err()
@@ -101,11 +101,11 @@ func (w *watch) end() <-chan time.Time {
 	if grace > 0 {
 		w.command.signal(syscall.SIGTERM)
 	}
-	complain(fmt.Errorf("%w: COMMAND is told to end, and killed after %v", why, grace.Round(time.Millisecond)))
+	complain(fmt.Errorf("%w: ending COMMAND, with SIGKILL after %v", why, grace.Round(time.Millisecond)))
 	return time.After(grace)
 }
 
-// follow does what job control asks for when the command has been stopped.
+// follow does what job control requires when the command was stopped.
 func (w *watch) follow(stop syscall.Signal) {
 	foreground := w.terminal.foreground()
 	switch {
@@ -115,7 +115,7 @@ func (w *watch) follow(stop syscall.Signal) {
 		w.terminal.give(w.command.group)
 		w.command.signal(syscall.SIGCONT)
 	case w.ending:
-		// It is killed soon.
+		// SIGKILL comes soon.
 	case jobControl():
 		w.suspend(foreground == w.command.group)
 	default: // nobody could continue it
@@ -123,16 +123,16 @@ func (w *watch) follow(stop syscall.Signal) {
 	}
 }
 
-// suspend stops redlatch as its command is stopped, until both are continued. had says that the command has the
-// terminal.
+// suspend stops redlatch after its command was stopped. When a shell continues redlatch, it continues the command. had
+// means that the command had the terminal.
 func (w *watch) suspend(had bool) {
 	w.terminal.reclaim(w.command.group)
 	resumed := make(chan os.Signal, 1)
 	signal.Notify(resumed, syscall.SIGCONT)
 	defer signal.Stop(resumed)
-	_ = syscall.Kill(0, syscall.SIGSTOP) // to the group, as the terminal does. Go cannot undo Notify of SIGTSTP
+	_ = syscall.Kill(0, syscall.SIGSTOP) // to the group, as the terminal does. Not SIGTSTP: Go cannot undo its Notify
 	select {
-	case <-resumed: // the signal may come a moment after Kill
+	case <-resumed: // SIGCONT may come a moment after Kill
 	case <-time.After(time.Second):
 	}
 	if w.lock.Err() != nil {

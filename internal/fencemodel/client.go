@@ -1,8 +1,9 @@
 package fencemodel
 
-// The steps of a client of the explored world. It may decide on any subset of the replies that may have arrived.
+// This file has the steps of a client in the explored world. A client may decide on any subset of the replies that may
+// have arrived.
 
-// decisions are steps 2 and 3 for every subset of votes that may have arrived.
+// decisions takes steps 2 and 3 for every subset of the votes that may have arrived.
 func (x *explorer) decisions(s *state, t int, emit func(step, *state)) {
 	var votes [explored]fence
 	var grants, raises fences
@@ -33,7 +34,7 @@ func (x *explorer) decisions(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// rounds are steps 3 and 4: a reply has a larger counter, or a quorum has acknowledged.
+// rounds takes step 3 for each reply with a larger counter, and step 4 if a quorum has acknowledged.
 func (x *explorer) rounds(s *state, t int, emit func(step, *state)) {
 	a := &s.attempts[t]
 	var counters fences
@@ -52,7 +53,7 @@ func (x *explorer) rounds(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// round starts a round with a new f. Replies with smaller counters have no use any more.
+// round starts a round with a new f. It drops replies with smaller counters, which have no effect from here on.
 func (x *explorer) round(s *state, t int, f fence, emit func(step, *state)) {
 	to := *s
 	a := &to.attempts[t]
@@ -81,7 +82,7 @@ func (x *explorer) grant(s *state, t int, f fence, why kind, emit func(step, *st
 	emit(p, &to)
 }
 
-// heal is step 5. A client that was granted a lock may heal late, long after it has lost the lock.
+// heal takes step 5. A client that was granted a lock may heal long after it has lost the lock.
 func (x *explorer) heal(s *state, t int, emit func(step, *state)) {
 	f := s.attempts[t].f
 	for n := range s.nodes {
@@ -106,7 +107,7 @@ func (x *explorer) heal(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// hear keeps the counter of a reply that may still have a use: for an acknowledgement, f.
+// hear keeps the counter of a reply that may still have an effect. For an acknowledgement it keeps f.
 func (l *leg) hear(what answer, f, counter fence) {
 	switch what {
 	case ack:

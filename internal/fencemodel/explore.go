@@ -1,20 +1,20 @@
 package fencemodel
 
-// The steps of the explored world. Messages under way may arrive at any time, in any order.
+// This file has the steps of the explored world. Messages in flight may arrive at any time and in any order.
 //
-// A lost message is one that never arrives, so there is no step for it. A refused request counts as lost. A reply
-// does not arrive on its own: the client that decides chooses which of the replies sent so far have reached it. An
-// attempt begins when its first acquire arrives. (If it began earlier, fewer grants would have returned before it.
-// So what is checked implies what must hold.)
+// A lost message is one that never arrives, so there is no step for it. A refused request counts as lost. There is no
+// step for the arrival of a reply either: when a client decides, it chooses which of the replies sent so far have reached
+// it. An attempt begins when its first acquire arrives. If it began earlier, fewer grants would have returned before it,
+// and less would have to hold.
 //
-// With bounds.plain, a lock vanishes and an attempt is given up in steps of their own. Otherwise fewer steps reach
-// the same grants:
+// With bounds.plain, the end of a lock on a node and the end of an attempt are steps of their own. Otherwise fewer steps
+// reach the same grants:
 //
 //  - A lock vanishes when another message arrives at its node. Before that only its owner could notice, by a
-//    refused raise, which counts as lost. A release is one of the ways to vanish.
-//  - An attempt is given up when its client begins another, or when a node is emptied. It has no effect then that
-//    an attempt which never decides does not have.
-//  - A raise or a heal that would change nothing does not arrive: it counts as lost.
+//    refused raise, which counts as lost. A release is one way in which a lock vanishes.
+//  - An attempt is given up when its client begins another one, or when a node is emptied. Giving up has no other effect
+//    than never deciding.
+//  - A raise or a heal that would change nothing does not arrive. It counts as lost.
 
 // An explorer computes the possible next steps.
 type explorer struct {
@@ -23,7 +23,7 @@ type explorer struct {
 	cut bool // a counter exceeded maxFence, and its state was skipped
 }
 
-// roots returns the states in which the world can begin, up to the order of nodes.
+// roots returns the states in which the world can begin. It leaves out states that differ only in the order of the nodes.
 func (x *explorer) roots() []state {
 	var s state
 	s.resends, s.wipes = x.resends, x.wipes
@@ -42,14 +42,14 @@ func (x *explorer) roots() []state {
 	return all
 }
 
-// next calls emit with every step that is possible in s and the state after it. The pointer is valid until emit
-// returns.
+// next calls emit with every step that is possible in s, and with the state after that step. The pointer is valid until
+// emit returns.
 func (x *explorer) next(s *state, emit func(step, *state)) {
 	begun := false
 	for t := range s.attempts {
 		switch s.attempts[t].phase {
 		case fresh:
-			if !begun { // Those that have not begun are all the same.
+			if !begun { // All fresh attempts are the same.
 				x.begin(s, t, emit)
 			}
 			begun = true
@@ -80,11 +80,11 @@ func (x *explorer) next(s *state, emit func(step, *state)) {
 	x.wipe(s, emit)
 }
 
-// nobody is the token of attempts that have ended and have nothing left to do on a node.
+// nobody stands for the token of any attempt that has ended and can do nothing more on a node.
 const nobody token = maxAttempts + 1
 
-// acquire is step 1 on a node of a world without a clock. It returns 0 if it was refused or if its state is
-// skipped.
+// acquire takes step 1 on a node of a world without a clock. It returns 0 if the node refuses, or if the state is skipped
+// because its counter is too large.
 func (x *explorer) acquire(n *node, t token) fence {
 	if n.counter >= maxFence {
 		x.cut = true
@@ -94,7 +94,7 @@ func (x *explorer) acquire(n *node, t token) fence {
 	return vote
 }
 
-// landLate lets the acquire of an attempt that has ended arrive. The lock that it takes is released.
+// landLate lets an acquire arrive whose attempt has ended. The lock that it acquires is released.
 func (x *explorer) landLate(s *state, n int, emit func(step, *state)) {
 	if s.late[n] == 0 {
 		return
@@ -114,8 +114,8 @@ func (x *explorer) landLate(s *state, n int, emit func(step, *state)) {
 	emit(p, &to)
 }
 
-// begin lets the first acquire of an attempt arrive. If every client already has an attempt, one of these is given
-// up.
+// begin lets the first acquire of an attempt arrive. If every client already has an attempt, one client gives up its
+// attempt.
 func (x *explorer) begin(s *state, t int, emit func(step, *state)) {
 	to := *s
 	a := &to.attempts[t]
@@ -200,8 +200,8 @@ func (x *explorer) landAcquire(s *state, t, n int, ended uint8, emit func(step, 
 	emit(p, &to)
 }
 
-// wipe deletes lock and counter of a node. It does so while nobody acquires, and only if a quorum of the other
-// nodes has the highest fence or was healed by its owner. Without a clock healing can promise no more.
+// wipe deletes the lock and the counter of a node. It does so while nobody acquires, and only if a quorum of the other
+// nodes has the highest fence or was healed by its owner. Without a clock, healing protects against no other loss.
 func (x *explorer) wipe(s *state, emit func(step, *state)) {
 	if s.wipes == 0 {
 		return

@@ -10,18 +10,18 @@ import (
 )
 
 var (
-	deep   = flag.Bool("fencemodel.deep", false, "explore larger worlds: minutes and gigabytes")
+	deep   = flag.Bool("fencemodel.deep", false, "explore larger worlds: takes minutes and gigabytes")
 	random = flag.Duration("fencemodel.random", 3*time.Second, "how long to play random runs")
-	first  = flag.Uint64("fencemodel.seed", 0, "the first random run; 0: some")
+	first  = flag.Uint64("fencemodel.seed", 0, "the seed of the first random run; 0 chooses one at random")
 )
 
-// variants are the protocol with a change. A wrong one must be caught: if it is not, the
-// tests are blind to what it breaks. A safe one is a question answered.
+// variants are changes of the protocol. The tests must catch each wrong variant. If they do not, they cannot detect
+// what it breaks. A safe variant shows that a part of the protocol is not needed for safety.
 var variants = []struct {
 	name  string
 	rules rules
 	safe  bool
-	rare  bool // random runs hardly catch it
+	rare  bool // random runs seldom catch it
 }{
 	{name: "the largest vote", rules: rules{largestVote: true}},
 	{name: "a skip at one vote", rules: rules{oneVote: true}},
@@ -31,16 +31,16 @@ var variants = []struct {
 	{name: "a heal that acquires", rules: rules{healing: healAcquires}, rare: true},
 	{name: "a heal that leaves the counter", rules: rules{healing: healKeeps}, rare: true},
 
-	// A client may count what it knows by its own votes: it need not ask those nodes again.
+	// A node whose vote is f need not acknowledge f again.
 	{name: "a vote that acknowledges", rules: rules{ackByVote: true}, safe: true},
-	// Nothing is gained by raising when a quorum agrees on less than the largest vote: that
-	// vote might as well have been lost.
+	// If a quorum agrees on less than the largest vote, no raise is needed: the larger vote
+	// might as well have been lost.
 	{name: "a skip at the largest vote only", rules: rules{onlyLargest: true}, safe: true},
-	// That f is the largest of a quorum of votes saves rounds. It keeps nothing safe.
+	// Waiting for a quorum of votes before the first raise saves rounds. Safety does not need it.
 	{name: "a raise after the first vote", rules: rules{earlyRaise: true}, safe: true},
 }
 
-// world is large enough for every wrong variant to be caught, and explored in no time.
+// world is large enough to catch every wrong variant, and is explored in a moment.
 var world = bounds{attempts: 2, clients: 2, counters: 1, wipes: 1}
 
 func TestNoInterleavingBreaksAFence(t *testing.T) {
@@ -83,7 +83,7 @@ type size int
 const (
 	small  size = iota // always
 	normal             // without the race detector, which is slow
-	large              // when asked for
+	large              // only with -fencemodel.deep
 )
 
 func largest() size {
@@ -129,8 +129,8 @@ func TestSafeVariantsBreakNothing(t *testing.T) {
 	}
 }
 
-// The reductions save nearly all of the states, and lose nothing: without them the same
-// fences are granted and the same variants are caught.
+// TestReductionsLoseNothing: without the reductions, which save nearly all of the states, the same fences are granted
+// and the same variants are caught.
 func TestReductionsLoseNothing(t *testing.T) {
 	if largest() < normal {
 		t.Skip("the race detector is slow")

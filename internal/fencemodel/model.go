@@ -1,66 +1,68 @@
 // Package fencemodel checks the protocol by which a quorum of nodes mints the fences of a
-// lock. Nothing here is linked into a program: the tests are the product.
+// lock. No program uses this package. Its tests are its purpose.
 //
 // The protocol:
 //
-//  1. An acquire takes a node's lock where it is free or ours already, raises the node's
-//     counter to max(counter+1, floor) and votes the new value. Where the lock is another's
-//     it is refused. The client makes f the largest of the votes it received.
-//  2. If a quorum of the votes is one and the same value, that is the fence, whether a larger
-//     vote was received or not.
-//  3. Else, with a quorum of votes, the client raises to f on all nodes: a node where its
-//     token still holds makes its counter max(counter, f) and tells it. Exactly f is an
-//     acknowledgement; a larger counter is the new f, and the round starts again.
-//  4. A quorum of acknowledgements of one f, each node counted once: f is the fence.
-//  5. Where a granted lock has vanished from a node, an extend may heal the node: it sets
-//     the lock again and raises the counter to the lock's fence, max(counter, fence).
+//  1. An acquire takes the lock of a node if the lock is free, or if the client's token already
+//     holds it. It raises the counter of the node to max(counter+1, floor), and the new value is
+//     the node's vote. If another token holds the lock, the node refuses. f is the largest vote
+//     that the client has received.
+//  2. If a quorum of votes has one value, that value is the fence. It does not matter whether
+//     there is a larger vote.
+//  3. Otherwise, once the client has a quorum of votes, it raises all nodes to f. A node where
+//     its token still holds the lock sets its counter to max(counter, f) and replies with the
+//     counter. Exactly f is an acknowledgement. A larger counter is the new f, and a new round
+//     starts.
+//  4. If a quorum of nodes has acknowledged one f, f is the fence. Each node counts once.
+//  5. If a granted lock has vanished from a node, an extend may heal the node. It sets the lock
+//     again and raises the counter to max(counter, fence of the lock).
 //
 // What must hold:
 //
-//	unique: no two grants share a fence;
-//	ordered: a grant whose acquisition began after another grant had returned has the
-//	         higher fence of the two.
+//	unique:  no two grants have the same fence.
+//	ordered: if one grant returned before the acquisition of another began, the other grant
+//	         has the higher fence.
 //
-// Why it does: a node attests f to a client if it holds the client's token while its counter
-// is exactly f. A vote of f attests f, an acknowledgement does, and a grant of f has a quorum
-// that attested it. Two grants share a node of their quorums. Its counter never falls, and
-// between the two attestations the later token came by an acquire, which raised the counter:
-// the later fence is higher. (A heal brings a token back without an acquire, but to a client
-// that has its grant and counts no more.) If one grant had returned before the other's
-// acquisition began, it is the earlier on the shared node too. Each wrong variant in the
-// tests takes away a word of this: exactly, holds, quorum, or, by a heal after a node was
-// emptied, never falls.
+// Why it holds: a node attests f to a client if its counter is exactly f while it holds the
+// client's token. A vote of f and an acknowledgement of f both attest f, and a grant of f needs
+// a quorum of attestations. The quorums of two grants share a node. The counter of that node
+// never falls. Between its two attestations it received the later token by an acquire, which
+// raised its counter. So the later fence is higher. A heal restores a token without an acquire,
+// but its client already has its grant and counts no more attestations. If one grant returned
+// before the acquisition of the other began, it also comes first on the shared node. Each wrong
+// variant in the tests breaks a word of this argument: "exactly", "holds" or "quorum", or, with a
+// heal after a node was emptied, "never falls".
 //
-// The model knows no leases: a lock may vanish from a node at any moment, and a client that
-// has a quorum is granted its lock, valid or not. A lease only takes grants away.
+// The model has no leases. A lock may vanish from a node at any moment, and a client with a
+// quorum is granted its lock, even if its lease would have ended. Leases only prevent grants.
 //
-// The tests explore worlds of 3 nodes to the end, and play random runs of 5 nodes.
-// -fencemodel.deep explores larger worlds, -fencemodel.random 5m plays for 5 minutes, and
-// -fencemodel.seed plays a run again.
+// The tests explore worlds of 3 nodes completely, and play random runs of 5 nodes.
+// -fencemodel.deep explores larger worlds. -fencemodel.random 5m plays for 5 minutes.
+// -fencemodel.seed repeats a run.
 package fencemodel
 
-// A fence is what is minted; votes and counters are of its type. 0 is no fence and no vote.
+// A fence is a fencing token. Votes and counters have this type too. 0 is no fence and no vote.
 type fence uint16
 
-// A token names one acquisition; 0 is nobody's.
+// A token names one acquisition. 0 means none.
 type token uint16
 
-// A node is what one Redis knows of one lock.
+// A node is the state of one lock on one Redis.
 type node struct {
 	holder  token
 	counter fence
 }
 
-// rules are the protocol or a variant of it. The zero value is the protocol.
+// rules select the protocol or a variant of it. The zero value is the protocol.
 type rules struct {
 	largestVote bool    // step 2: the largest of a quorum of votes is the fence
-	oneVote     bool    // step 2: one vote is agreement enough
-	onlyLargest bool    // step 2: votes that agree on less than the largest received do not count
+	oneVote     bool    // step 2: one vote is enough
+	onlyLargest bool    // step 2: a quorum must agree on the largest vote
 	earlyRaise  bool    // step 3: the first vote is enough to raise
-	raiseAll    bool    // step 3: a raise does not ask whose the lock is
+	raiseAll    bool    // step 3: a raise ignores who holds the lock
 	ackAbove    bool    // step 3: any counter from f up is an acknowledgement of f
-	ackTwice    bool    // step 4: a raise that was sent again is acknowledged twice by its node
-	ackByVote   bool    // step 4: whatever told that the counter is exactly f is an acknowledgement
+	ackTwice    bool    // step 4: a node that gets a raise twice counts twice
+	ackByVote   bool    // step 4: a vote of f, or a late reply with f, counts as an acknowledgement
 	healing     healing // step 5
 }
 
@@ -69,11 +71,11 @@ type healing uint8
 
 const (
 	healRaises   healing = iota // max(counter, fence): the protocol
-	healAcquires                // max(counter+1, floor): as an acquire does
-	healKeeps                   // counter: nothing
+	healAcquires                // max(counter+1, floor), as for an acquire
+	healKeeps                   // counter: no change
 )
 
-// acquire is step 1 on a node. It reports the vote, and false where it was refused.
+// acquire takes step 1 on a node. It returns the vote, and false if the node refuses.
 func (n *node) acquire(t token, floor fence) (fence, bool) {
 	if n.holder != 0 && n.holder != t {
 		return 0, false
@@ -83,7 +85,7 @@ func (n *node) acquire(t token, floor fence) (fence, bool) {
 	return n.counter, true
 }
 
-// raise is step 3 on a node. It reports the counter, and false where it was refused.
+// raise takes step 3 on a node. It returns the counter, and false if the node refuses.
 func (r rules) raise(n *node, t token, f fence) (fence, bool) {
 	if n.holder != t && !r.raiseAll {
 		return 0, false
@@ -92,8 +94,7 @@ func (r rules) raise(n *node, t token, f fence) (fence, bool) {
 	return n.counter, true
 }
 
-// healNode is step 5 on a node. It reports false where the node was left as it is, because
-// somebody has the lock.
+// healNode takes step 5 on a node. It returns false and changes nothing if any token holds the lock.
 func (r rules) healNode(n *node, t token, f, floor fence) bool {
 	if n.holder != 0 {
 		return false
@@ -108,16 +109,16 @@ func (r rules) healNode(n *node, t token, f, floor fence) bool {
 	return true
 }
 
-// A decision is what a client does next with the votes that it has.
+// A decision is what a client does next, given the votes that it has received.
 type decision uint8
 
 const (
 	wait     decision = iota // for more votes
 	grant                    // the fence is f
-	raiseToF                 // there is no agreement: the first round is for f
+	raiseToF                 // no quorum agrees: the first round raises to f
 )
 
-// decide is steps 1 to 3 on the client. votes are by node, 0 where none was received.
+// decide takes steps 1 to 3 on the client. votes are indexed by node. 0 means that none was received.
 func (r rules) decide(votes []fence, quorum int) (decision, fence) {
 	received, largest := 0, fence(0)
 	for _, v := range votes {
@@ -157,7 +158,7 @@ func count(votes []fence, f fence) int {
 	return n
 }
 
-// An answer is what a client that raises to f makes of a counter that a node told.
+// An answer is what a counter in a reply means to a client that raises to f.
 type answer uint8
 
 const (
@@ -166,8 +167,8 @@ const (
 	larger         // the counter is the new f
 )
 
-// hear is step 3 on the client. asked is the f of the raise that is answered, 0 for the
-// late answer to an acquire.
+// hear takes step 3 on the client. asked is the f of the raise that the node replied to. It is
+// 0 for a late reply to an acquire.
 func (r rules) hear(f, asked, counter fence) answer {
 	switch {
 	case r.ackAbove && asked == f && counter >= f:
@@ -180,8 +181,8 @@ func (r rules) hear(f, asked, counter fence) answer {
 	return useless
 }
 
-// acknowledged is step 4: whether the acknowledgements of one f, from so many different
-// nodes, make it the fence.
+// acknowledged takes step 4: it reports whether acknowledgements of one f from this many
+// nodes make f the fence.
 func (r rules) acknowledged(nodes, quorum int) bool {
 	if r.ackTwice {
 		nodes *= 2
@@ -189,8 +190,8 @@ func (r rules) acknowledged(nodes, quorum int) bool {
 	return nodes >= quorum
 }
 
-// broken returns the property that a grant of f breaks, "" if it breaks none. taken is
-// whether f was granted before, after the highest fence that had been granted when the
+// broken returns the property that a grant of f breaks, or "" if it breaks none. taken means
+// that f was granted before. after is the highest fence that had been granted when the
 // acquisition began.
 func broken(f fence, taken bool, after fence) string {
 	switch {

@@ -6,9 +6,8 @@ import (
 )
 
 // A random run plays the protocol message by message, in worlds that are too large to explore. It follows the rules
-// of model.go and takes none of the explorer's shortcuts. Messages are lost, carried out twice and overtaken.
-// Clients wait for more votes, are refused, give up and unlock. A lock that is taken for an attempt that has ended
-// is released.
+// of model.go without the reductions of the explorer. Messages are lost, carried out twice and reordered. Clients wait
+// for more votes, are refused, give up and unlock. If a lock is acquired for an attempt that has ended, it is released.
 const (
 	runNodes    = 5
 	runQuorum   = runNodes/2 + 1
@@ -18,8 +17,8 @@ const (
 	maxResends  = 10
 )
 
-// A run may have a clock: the floor of a node is its time, in ticks. With ticks of trustedTick no counter gets
-// ahead of the clock, since a run has fewer acquires.
+// A run may have a clock. Then the floor of a node is the time on its clock, which each tick moves by run.tick. If
+// run.tick is trustedTick, no counter gets ahead of the clock, since a run has fewer acquires than that.
 const (
 	maxLag      = 1 // ticks that the clock of a node may be behind
 	maxTicks    = 10
@@ -32,7 +31,7 @@ type event int
 const (
 	delivers  event = iota // a message
 	loses                  // a message
-	repeats                // a request, which also stays under way
+	repeats                // a request, which also stays in flight
 	begins                 // an attempt
 	givesUpOn              // an attempt
 	unlocks                // a lock that was granted
@@ -43,18 +42,18 @@ const (
 	events
 )
 
-// odds say how often each event happens. Each run draws its own, up to these, so that some runs lose many messages
-// and others none.
+// odds are the relative frequencies of events. Each run draws its own at random, up to most. So some runs lose many
+// messages and others none.
 type odds [events]int
 
 var most = odds{
 	loses: 3, repeats: 1, begins: 3, unlocks: 5, lapses: 16, healsNode: 2, empties: 2, ticks: 1,
 }
 
-// least is added to the odds that were drawn: without these events nothing is granted.
+// least is added to the odds that were drawn. Without these events nothing is granted.
 var least = odds{delivers: 24, begins: 1, givesUpOn: 1}
 
-// A run is one random run.
+// A run is one random run of the protocol.
 type run struct {
 	rules
 	random   *rand.Rand
@@ -62,12 +61,12 @@ type run struct {
 	total    int     // of the odds
 	clients  int     // how many attempts may be open at once
 	patience float64 // the probability that a client waits for more votes instead of raising
-	tick     fence   // 0: there is no clock
+	tick     fence   // how far the clock moves at each tick; 0: there is no clock
 
 	now      fence
 	nodes    [runNodes]runNode
 	attempts []*runAttempt
-	wire     []message // under way
+	wire     []message // in flight
 	resent   int
 
 	granted         map[fence]bool
@@ -125,7 +124,7 @@ func newRun(r rules, seed uint64, logs bool) *run {
 	return u
 }
 
-// play plays to the end, and reports whether every property held.
+// play plays the run to its end, and reports whether every property held.
 func (u *run) play() bool {
 	for step := 0; step < runSteps && u.breaks == "" && !u.over(); step++ {
 		at := u.random.IntN(u.total)
@@ -139,7 +138,7 @@ func (u *run) play() bool {
 	return u.breaks == ""
 }
 
-// over reports whether no grant is to come.
+// over reports whether no more grant is possible.
 func (u *run) over() bool {
 	return len(u.attempts) == runAttempts && len(u.which((*runAttempt).open)) == 0
 }
@@ -204,7 +203,7 @@ func (u *run) happen(what event) {
 	}
 }
 
-// which returns the attempts that a condition holds for.
+// which returns the attempts for which is holds.
 func (u *run) which(is func(*runAttempt) bool) []int {
 	var all []int
 	for t, a := range u.attempts {
@@ -215,7 +214,7 @@ func (u *run) which(is func(*runAttempt) bool) []int {
 	return all
 }
 
-// one returns one of the attempts that a condition holds for.
+// one returns a random attempt for which is holds.
 func (u *run) one(is func(*runAttempt) bool) (t int, ok bool) {
 	all := u.which(is)
 	if len(all) == 0 {
@@ -235,13 +234,13 @@ func (u *run) end(t int, how string) {
 	u.send(message{kind: releaseMessage, attempt: t})
 }
 
-// empty takes lock and counter from a node. With a clock that no counter is ahead of, this
-// may happen at any time to any number of nodes, if each stays away until its floor is above
-// what any clock said then:
+// empty deletes the lock and the counter of a node. If no counter can be ahead of the clock,
+// this may happen at any time and to any number of nodes. But each node must stay away until
+// its floor is above what any clock showed when it was emptied:
 //
 //	away = now + one tick + maxLag
 //
-// Else it happens as it does in the explored world, see wipe.
+// Otherwise it happens under the conditions of the explored world, see wipe.
 func (u *run) empty(n int) {
 	away := fence(0)
 	if u.tick == trustedTick {
@@ -258,5 +257,5 @@ func (u *run) empty(n int) {
 		}
 	}
 	u.nodes[n] = runNode{lag: u.nodes[n].lag, away: away}
-	u.note("n%d: is emptied", n+1)
+	u.note("n%d is emptied", n+1)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// played is what some random runs came to.
+// played is the result of some random runs.
 type played struct {
 	runs, byVotes, byAcks int
 	broken                *run // the first found that breaks a property, with its log
 	seed                  uint64
 }
 
-// playFor plays random runs for a time, or until one breaks a property. Run i has seed
+// playFor plays random runs until limit has passed or a run breaks a property. Run i has the seed
 // -fencemodel.seed + i.
 func playFor(t *testing.T, r rules, limit time.Duration) played {
 	seed := *first
@@ -67,13 +67,13 @@ func TestRandomRunsBreakNoFence(t *testing.T) {
 	all := playFor(t, rules{}, *random)
 	t.Logf("%d runs: %d grants by votes, %d by acknowledgements", all.runs, all.byVotes, all.byAcks)
 	if all.broken != nil {
-		t.Fatalf("run %d is not %s\n%s", all.seed, all.broken.breaks, strings.Join(all.broken.log, "\n"))
+		t.Fatalf("the fences of run %d are not %s\n%s", all.seed, all.broken.breaks, strings.Join(all.broken.log, "\n"))
 	}
 	require.NotZero(t, all.byVotes)
 	require.NotZero(t, all.byAcks)
 }
 
-// The rare ones are left to the explorer.
+// TestRandomRunsCatchWrongVariants leaves the rare variants to the explorer.
 func TestRandomRunsCatchWrongVariants(t *testing.T) {
 	for _, tt := range variants {
 		if tt.safe || tt.rare {

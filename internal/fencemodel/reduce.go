@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// reduce makes states equal that differ only in parts that can have no effect any more, or in the order of attempts
-// and of nodes. It returns their earlier order.
+// reduce makes states equal that differ only in parts without further effect, or in the order of attempts and nodes. It
+// returns the earlier order of attempts and nodes.
 func (x *explorer) reduce(s *state) names {
 	var from names
 	for i := range from.attempts {
@@ -23,7 +23,7 @@ func (x *explorer) reduce(s *state) names {
 	return from
 }
 
-// forget drops what can have no effect on a grant.
+// forget drops the parts of s that can have no effect on a later grant.
 func (x *explorer) forget(s *state) {
 	lowest, more := x.lowest(s)
 	if !more {
@@ -33,7 +33,7 @@ func (x *explorer) forget(s *state) {
 		}
 		return
 	}
-	if s.wipes == 0 { // No later grant can collide with these.
+	if s.wipes == 0 { // Later grants are higher than what is dropped here.
 		s.granted = s.granted.above(lowest - 1)
 	}
 	for t := range s.attempts {
@@ -63,8 +63,8 @@ func (x *explorer) forget(s *state) {
 	}
 }
 
-// lowest returns a fence below which nothing will be granted, and whether anything will. It
-// forgets the grants that an attempt is above already, whatever it is granted.
+// lowest returns a fence such that no later grant is lower, and whether there can be a later
+// grant. It also forgets after of an attempt that can only get higher fences.
 func (x *explorer) lowest(s *state) (lowest fence, more bool) {
 	lowest = maxFence
 	for t := range s.attempts {
@@ -94,8 +94,8 @@ func (x *explorer) lowest(s *state) (lowest fence, more bool) {
 	return lowest, more
 }
 
-// forgetLegs drops what an attempt that has ended has under way. What may still land and
-// needs its token stays; other acquires are nobody's.
+// forgetLegs drops the messages of an attempt that has ended. Requests that may still arrive and need its token stay.
+// Other acquires become those of nobody.
 func (x *explorer) forgetLegs(s *state, t int) {
 	s.attempts[t].after = 0
 	for n := range s.nodes {
@@ -114,7 +114,7 @@ func (x *explorer) forgetLegs(s *state, t int) {
 	}
 }
 
-// healsNothing reports whether the heals of a grant of f can have no effect any more.
+// healsNothing reports whether heals with fence f can have no further effect.
 func (x *explorer) healsNothing(s *state, f fence) bool {
 	if s.wipes > 0 {
 		return false
@@ -129,8 +129,8 @@ func (x *explorer) healsNothing(s *state, f fence) bool {
 	return true
 }
 
-// order sorts the attempts, then the nodes. Attempts that look the same from every node may
-// stay in either order: one state then counts as two.
+// order sorts the attempts, and then the nodes. Attempts with equal keys stay in the order that they have, so one state
+// can count as two.
 func (x *explorer) order(s *state, from *names) {
 	type ranked struct {
 		key uint64
@@ -140,7 +140,7 @@ func (x *explorer) order(s *state, from *names) {
 	for t := range s.attempts {
 		a := &s.attempts[t]
 		key := uint64(0)
-		for n := range a.legs { // A sum, for the nodes have no order yet.
+		for n := range a.legs { // A sum, since the nodes have no order yet.
 			key += mix(s.legOf(t, n)<<8 | uint64(s.nodes[n].counter))
 		}
 		attempts[t] = ranked{uint64(a.phase)<<56 | uint64(a.f)<<52 | uint64(a.after)<<48 | key>>16, t}
@@ -184,7 +184,7 @@ func (x *explorer) order(s *state, from *names) {
 	}
 }
 
-// legOf packs what is between an attempt and a node, and whether it has the lock there.
+// legOf packs the leg of an attempt to a node, and whether the attempt holds the lock there.
 func (s *state) legOf(t, n int) uint64 {
 	leg := s.attempts[t].legs[n]
 	packed := uint64(leg.acquires)<<40 | uint64(leg.raises)<<24 | uint64(leg.said)<<8
@@ -194,7 +194,7 @@ func (s *state) legOf(t, n int) uint64 {
 	return packed
 }
 
-// mix scatters: the finalizer of SplitMix64.
+// mix is the finalizer of SplitMix64. It spreads its input over all bits.
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// life is what a random life of a register came to.
+// life is the result of a random sequence of events for a register.
 type life struct {
-	guarded int // grants after a loss, where enough time had passed for them to be promised
-	lower   int // grants after a loss that were too early, and were given a fence that is not the highest
+	guarded int // grants after a loss, late enough that a higher fence is promised
+	lower   int // grants after a loss that were too early and got a lower fence
 	broken  bool
 }
 
-// live plays grants, losses, fail-overs and steps of the clocks. Times are in µs.
+// live plays grants, losses, failovers and steps of the clocks. Times are in µs.
 func live(r registerRules, seed uint64) (all life) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	now := int64(1_800_000_000_000_000)
@@ -22,13 +22,13 @@ func live(r registerRules, seed uint64) (all life) {
 	offsets := [2]int64{ahead(), ahead()}
 	server := 0
 	history := []int64{0}       // of the register, since it was last empty
-	furthest := int64(-1 << 62) // any clock that minted was ahead
+	furthest := int64(-1 << 62) // that any clock that minted was ahead
 	var highest int64           // fence
 	var lost bool               // since the last grant that was promised
 	var lostAt, last int64      // the last grant before the loss, and the last of all
 	for range 60 {
 		switch random.IntN(8) {
-		case 0: // a fail-over that loses increments, or none
+		case 0: // a failover, which may lose increments
 			server = 1 - server
 			fallthrough
 		case 1: // a restart with an older data set, or without one
@@ -51,7 +51,7 @@ func live(r registerRules, seed uint64) (all life) {
 		fence := r.mint(before, now+offset)
 		enough := !lost || now-lostAt > slack+furthest-offset
 		switch {
-		case fence <= before: // whatever was lost, it grows from here on
+		case fence <= before: // whatever was lost, each fence is above the register
 			all.broken = true
 		case fence > highest:
 		case enough:
@@ -69,7 +69,7 @@ func live(r registerRules, seed uint64) (all life) {
 	return all
 }
 
-// TestRegisterFencesGrow unless increments were lost within the slack and the difference of the clocks.
+// TestRegisterFencesGrow: each fence is higher than all before it, except after the losses that register.go describes.
 func TestRegisterFencesGrow(t *testing.T) {
 	from := rand.Uint64()
 	var guarded, lower int
@@ -84,7 +84,7 @@ func TestRegisterFencesGrow(t *testing.T) {
 	require.Positive(t, lower, "the gap is needed")
 }
 
-// TestWrongRegistersAreCaught: each wrong variant breaks what the register holds to.
+// TestWrongRegistersAreCaught: each wrong variant breaks the property of the register.
 func TestWrongRegistersAreCaught(t *testing.T) {
 	for name, rules := range map[string]registerRules{
 		"no floor":                         {noFloor: true},

@@ -14,7 +14,7 @@ type result struct {
 	agreed fences   // granted somewhere, by votes
 	acked  fences   // granted somewhere, by acknowledgements
 	trace  []string // a shortest way to break a property; nil if there is none
-	cut    bool     // a state was skipped, since its counters were too large
+	cut    bool     // a state was skipped because a counter was too large
 }
 
 // explore visits every state within b, breadth first, until one breaks a property.
@@ -43,8 +43,8 @@ func explore(r rules, b bounds) result {
 
 // search is one breadth-first search.
 //
-// A state that was seen is known by its mark alone. Two of n states have the same one, so
-// that one of them is missed, with a chance of n²/2⁶⁵: 1 in 100,000 for 20 million.
+// It remembers only the marks of the states that it has seen. If two states have the same mark, it misses one of them.
+// Among n states the probability of that is n²/2⁶⁵: 1 in 100,000 for 20 million.
 type search struct {
 	rules
 	bounds
@@ -61,10 +61,10 @@ type mark uint64
 
 type shard struct {
 	mu   sync.Mutex
-	from map[mark]mark // guarded by mu: the state that each was first reached from
+	from map[mark]mark // guarded by mu: by state, the one from which it was first reached
 }
 
-// violation is the step that breaks a property, and where it was taken.
+// violation is the step that breaks a property, and the state in which it was taken.
 type violation struct {
 	at   mark
 	step step
@@ -89,7 +89,7 @@ func (s *search) add(m, from mark) bool {
 	return true
 }
 
-// from and states are for when no level is being expanded.
+// from and states must not run while a level is expanded.
 func (s *search) from(m mark) mark { return s.seen[m%mark(len(s.seen))].from[m] }
 
 func (s *search) states() int {
@@ -100,7 +100,7 @@ func (s *search) states() int {
 	return n
 }
 
-// expand returns the states that are one step from those of a level, and new.
+// expand returns the new states that are one step away from the states of a level.
 func (s *search) expand(level []state) []state {
 	const batch = 512
 	var taken atomic.Int64

@@ -42,11 +42,11 @@ func (p step) String() string {
 	who, where := 'a'+rune(p.attempt), p.node+1
 	switch p.kind {
 	case acquireLands:
-		fmt.Fprintf(&b, "n%d: %c's acquire lands, votes %d", where, who, p.f)
+		fmt.Fprintf(&b, "n%d: %c's acquire arrives, vote %d", where, who, p.f)
 	case lateAcquireLands:
-		fmt.Fprintf(&b, "n%d: the acquire of an ended attempt lands", where)
+		fmt.Fprintf(&b, "n%d: the acquire of an ended attempt arrives", where)
 	case raiseLands:
-		fmt.Fprintf(&b, "n%d: %c's raise to %d lands", where, who, p.f)
+		fmt.Fprintf(&b, "n%d: %c's raise to %d arrives", where, who, p.f)
 	case startsRound:
 		fmt.Fprintf(&b, "%c raises to %d", who, p.f)
 	case votesAgree:
@@ -54,13 +54,13 @@ func (p step) String() string {
 	case isAcknowledged:
 		fmt.Fprintf(&b, "%c is granted %d by acknowledgements", who, p.f)
 	case heals:
-		fmt.Fprintf(&b, "n%d: %c's heal lands, with fence %d", where, who, p.f)
+		fmt.Fprintf(&b, "n%d: %c's heal with fence %d arrives", where, who, p.f)
 	case vanishes:
 		fmt.Fprintf(&b, "n%d: the lock vanishes", where)
 	case givesUp:
 		fmt.Fprintf(&b, "%c gives up", who)
 	case isEmptied:
-		fmt.Fprintf(&b, "n%d: is emptied", where)
+		fmt.Fprintf(&b, "n%d is emptied", where)
 	}
 	if p.breaks != "" {
 		b.WriteString(": NOT " + p.breaks)
@@ -68,15 +68,14 @@ func (p step) String() string {
 	return b.String()
 }
 
-// names are, by the index of each attempt and node in a state, the index that it had in
-// another: in the same state before it was put in order, or where a trace begins.
+// names map the index of each attempt and node in a state to its index in another state: the same state before it was
+// sorted, or the first state of a trace.
 type names struct {
 	attempts [maxAttempts]int
 	nodes    [explored]int
 }
 
-// trace goes the way to the violation again, from the beginning, and gives every attempt and
-// node the name that it had there.
+// trace repeats the steps that lead to the violation. Each attempt and node has the name that it had at the beginning.
 func (s *search) trace() []string {
 	var way []mark
 	for m := s.broken.at; m != 0; m = s.from(m) {
@@ -111,7 +110,7 @@ func (s *search) trace() []string {
 	return append(lines, called.show(&at, called.step(s.broken.step).String()))
 }
 
-// step returns p with the names that its attempts and node have.
+// step returns p with the names of its attempts and of its node.
 func (c names) step(p step) step {
 	ended := p.ended
 	p.ended = 0
@@ -122,7 +121,7 @@ func (c names) step(p step) step {
 	return p
 }
 
-// after returns the names in a state that was reordered.
+// after returns the names in a state that was reordered. from is its earlier order.
 func (c names) after(from names) names {
 	var to names
 	for t := range to.attempts {
@@ -134,8 +133,8 @@ func (c names) after(from names) names {
 	return to
 }
 
-// show returns each node's counter after a step, with its holder where that still matters,
-// and the step.
+// show returns the counter of each node after a step, its holder if that still matters, and
+// the step.
 func (c names) show(s *state, step string) string {
 	var nodes [explored]string
 	for n := range s.nodes {

@@ -7,7 +7,7 @@ type message struct {
 	kind    messageKind
 	attempt int
 	node    int
-	f       fence // that is raised to, or healed with
+	f       fence // the target of a raise, or the fence of a heal
 	reply   bool
 	counter fence // in a reply, 0 for a refusal
 }
@@ -24,7 +24,7 @@ const (
 func (m message) String() string {
 	kind := [...]string{"acquire", "raise", "heal", "release"}[m.kind]
 	if m.reply {
-		return fmt.Sprintf("%c hears from n%d: %s %d: %d", 'a'+m.attempt, m.node+1, kind, m.f, m.counter)
+		return fmt.Sprintf("%c gets the reply of n%d to %s %d: %d", 'a'+m.attempt, m.node+1, kind, m.f, m.counter)
 	}
 	return fmt.Sprintf("n%d gets %c's %s %d", m.node+1, 'a'+m.attempt, kind, m.f)
 }
@@ -75,7 +75,7 @@ func (u *run) deliver(m message) {
 	}
 }
 
-// hears is what a client does with a reply.
+// hears lets a client handle a reply.
 func (u *run) hears(m message) {
 	a := u.attempts[m.attempt]
 	if m.counter == 0 {
