@@ -19,11 +19,11 @@ import (
 //	unlock  to, then from
 //
 // A lock ends when either side does, and the other side is not renewed any more. Token and Fence are those of the lock
-// on the side of to. If the key is held on both sides, Inspect reports the holder on that side. The fences of the two
-// sides have no common order: a resource should not compare them while any process is still in the first stage. Options
-// of a call go to both sides. A call with [WithKeyPrefix] is refused, since both sides would get the same prefix; give
-// it to the constructors of from and to instead. Adopt fails with [errors.ErrUnsupported], since one token cannot prove
-// two locks.
+// on the side of to. If the key is held on both sides, Inspect reports the holder on the side of to. The fences of the
+// two sides have no common order: a resource should not compare them while any process is still in the first stage.
+// Options of a call go to both sides. A call with [WithKeyPrefix] is refused, since both sides would get the same
+// prefix; give it to the constructors of from and to instead. Adopt fails with [errors.ErrUnsupported], since one token
+// cannot prove two locks.
 //
 // The error is ErrInvalidOption if from or to is nil, or if they are the same. Two Lockers that keep a key in the
 // same place would block each other. The first call checks that with a key of its own. If it finds such a pair, it

@@ -43,9 +43,14 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 	}
 	opts = append(opts, redlatch.WithKeyPrefix(f.prefix))
 	var err error
-	if c.quorum {
+	switch {
+	case c.quorum && f.limit > 0:
+		err = misuse(command, "-limit needs one Redis server, not a quorum")
+	case c.quorum:
 		c.Locker, err = redlatch.NewRedlock(clients, opts...)
-	} else {
+	case f.limit > 0:
+		c.Locker, err = redlatch.NewSemaphore(clients[0], f.limit, opts...)
+	default:
 		c.Locker, err = redlatch.NewSetNXPX(clients[0], opts...)
 	}
 	return c, err

@@ -10,13 +10,15 @@
 //	0 3 * * * redlatch run -try -min-hold 1m nightly-report -- make-report
 //
 // The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX with one Redis
-// server, NewRedlock with several.
+// server, NewRedlock with several, NewSemaphore with -limit.
 //
 // # Redis
 //
 // Each command has these flags:
 //
 //	-redis URL      a Redis server. Repeat it to lock on a quorum of independent servers (Redlock)
+//	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server, and all
+//	                users of KEY must name the same N
 //	-prefix TEXT    put TEXT before KEY in Redis. The default is none
 //
 // Without -redis, the environment variable REDIS_URL names the server, or several separated by spaces. There is no
@@ -88,9 +90,10 @@
 //	KEY	held or free	OWNER	time left	number of waiters
 //
 // A dash means that there is no value or that it is unknown. The time left is "never" for a key without a TTL. With
-// -json each line is a JSON object with the fields key, held, owner, ttl_ns and waiters. ttl_ns is negative if the key
-// has no TTL. The state can change before you read it. The exit status is 0, whether a KEY is held or free. Status
-// prints no token.
+// -json each line is a JSON object with the fields key, held, owner, ttl_ns, waiters and holders. ttl_ns is negative if
+// the key has no TTL. With -limit the second column reads, for example, "2 of 3", and the owner and the time left are
+// those of the holder whose lease ends first. The state can change before you read it. The exit status is 0, whether a
+// KEY is held or free. Status prints no token.
 //
 // # Unlock
 //
@@ -100,7 +103,8 @@
 // a TTL alone, since that is not a lock of redlatch.
 //
 // The owner notices only at its next renewal, and may continue to work until then. The next waiter gets the lock at
-// once. So use unlock only if you know that the owner no longer works.
+// once. So use unlock only if you know that the owner no longer works. With -limit, unlock releases the holder whose
+// lease ends first.
 //
 // # Exit status
 //

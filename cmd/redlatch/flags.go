@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 )
 
 // redisUsage describes the flags of redisFlags.
 const redisUsage = `  -redis URL     a Redis server; repeat it to lock on a quorum (Redlock)
+  -limit N       KEY is a semaphore with up to N holders, on one Redis server
   -prefix TEXT   put TEXT before KEY in Redis; the default is none
 
 Without -redis, the environment variable REDIS_URL names the server, or several
@@ -20,6 +22,7 @@ separated by spaces. Use it for URLs with passwords.
 // redisFlags are the flags that all commands have.
 type redisFlags struct {
 	urls   []string
+	limit  int // 0: the key is a lock
 	prefix string
 }
 
@@ -27,6 +30,13 @@ func (f *redisFlags) addTo(set *flag.FlagSet) {
 	set.Func("redis", "", func(url string) error { // parsed later: an error of package flag would contain the URL
 		f.urls = append(f.urls, url)
 		return nil
+	})
+	set.Func("limit", "", func(text string) (err error) {
+		f.limit, err = strconv.Atoi(text)
+		if err == nil && f.limit < 1 {
+			err = errors.New("must be positive")
+		}
+		return err
 	})
 	set.StringVar(&f.prefix, "prefix", "", "")
 }

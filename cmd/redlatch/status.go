@@ -19,7 +19,8 @@ import (
 const statusUsage = `usage: redlatch status [flags] KEY...
 
 Prints a line for each KEY, with tabs between the columns: KEY, held or free,
-the owner, the time left, and the number of waiters.
+the owner, the time left, and the number of waiters. With -limit the second
+column has the number of holders.
 
   -json          print a JSON object for each KEY
 ` + redisUsage
@@ -41,10 +42,6 @@ func status(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	show := showLine
-	if *asJSON {
-		show = showJSON
-	}
 	code := 0
 	for _, key := range keys {
 		st, err := c.Inspect(context.Background(), key)
@@ -54,21 +51,26 @@ func status(args []string) (int, error) {
 		case err != nil:
 			complain(err)
 			code = exitOf(err)
+		case *asJSON:
+			showJSON(os.Stdout, key, st)
 		default:
-			show(os.Stdout, key, st)
+			showLine(os.Stdout, key, st, f.limit)
 		}
 	}
 	return code, nil
 }
 
-// showLine prints the columns of a key. It never prints the token.
-func showLine(w io.Writer, key string, st redlatch.Status) {
+// showLine prints the columns of a key. limit is that of a semaphore. showLine never prints the token.
+func showLine(w io.Writer, key string, st redlatch.Status, limit int) {
 	state, owner, left := "free", "-", "-"
 	if st.Held {
 		state, left = "held", timeLeft(st)
 		if st.Owner != "" {
 			owner = printable(st.Owner)
 		}
+	}
+	if limit > 0 {
+		state = fmt.Sprintf("%d of %d", st.Holders, limit)
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", printable(key), state, owner, left, st.Waiters)
 }
@@ -81,7 +83,8 @@ func showJSON(w io.Writer, key string, st redlatch.Status) {
 		Owner   string        `json:"owner"`
 		TTL     time.Duration `json:"ttl_ns"`
 		Waiters int           `json:"waiters"`
-	}{key, st.Held, st.Owner, st.TTL, st.Waiters})
+		Holders int           `json:"holders"`
+	}{key, st.Held, st.Owner, st.TTL, st.Waiters, st.Holders})
 }
 
 // timeLeft returns the time that a lock has left, as text.

@@ -41,8 +41,8 @@ func TestStatusShowsHolders(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(line), &got))
 		require.Greater(t, got["ttl_ns"], float64(59*time.Minute))
 		delete(got, "ttl_ns")
-		require.Equal(t, map[string]any{"key": "k", "held": true, "owner": "other", "waiters": 1.0}, got)
-		require.JSONEq(t, `{"key":"none","held":false,"owner":"","ttl_ns":0,"waiters":0}`, p.line())
+		require.Equal(t, map[string]any{"key": "k", "held": true, "owner": "other", "waiters": 1.0, "holders": 1.0}, got)
+		require.JSONEq(t, `{"key":"none","held":false,"owner":"","ttl_ns":0,"waiters":0,"holders":0}`, p.line())
 		require.Zero(t, p.code())
 
 		require.NoError(t, lock.Unlock(ctx))
@@ -81,7 +81,7 @@ func TestPrefixIsThatOfTheLibrary(t *testing.T) {
 func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	showLine(&b, "a\tb", redlatch.Status{Held: true, Owner: "x\x1b[2J\n"})
+	showLine(&b, "a\tb", redlatch.Status{Held: true, Owner: "x\x1b[2J\n"}, 0)
 	require.Equal(t, `"a\tb"`+"\theld\t"+`"x\x1b[2J\n"`+"\t0s\t0\n", b.String())
 }
 
@@ -112,6 +112,9 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		{nowhere, []string{"run", "-owner", "", "k", "--", "true"}},
 		{nowhere, []string{"run", "", "--", "true"}},
 		{nowhere, []string{"run", "-frobnicate", "k", "--", "true"}},
+		{nowhere, []string{"run", "-limit", "0", "k", "--", "true"}},
+		{nowhere, []string{"status", "-limit", "several", "k"}},
+		{nowhere + " " + nowhere, []string{"run", "-limit", "2", "k", "--", "true"}},
 		{nowhere, []string{"status"}},
 		{nowhere, []string{"unlock", "-f"}},
 		{nowhere, []string{"unlock", "k", "-f"}},

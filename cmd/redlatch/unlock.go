@@ -18,6 +18,7 @@ const unlockUsage = `usage: redlatch unlock [flags] KEY
 
 Shows who holds KEY, asks whether to release it, and releases it. The owner
 notices only at its next renewal. The next waiter gets the lock at once.
+With -limit it releases the holder whose lease ends first.
 
   -f             do not ask; required if stdin is not a terminal
 ` + redisUsage

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,39 @@ func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
 		require.Zero(t, p.code())
 		require.Equal(t, "\"k\" is free\n", p.errors())
+	})
+}
+
+// TestLimitMakesASemaphore is rules 43 and 44, with -limit in each command.
+func TestLimitMakesASemaphore(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		var inputs []io.Closer
+		var holders []*program
+		for range 2 {
+			cmd := redlatchCmd(t, s.url, "run", "-limit", "2", "-owner", "one of two", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+			inputs = append(inputs, pipe(t, cmd))
+			holders = append(holders, start(t, cmd))
+			holders[len(holders)-1].expect("ready")
+		}
+		third := redlatchRun(t, s.url, []string{"-limit", "2", "-try"}, "exit 0")
+		require.Equal(t, exitBusy, third.code())
+		third = redlatchRun(t, s.url, []string{"-limit", "3", "-try"}, "exit 0")
+		require.Equal(t, exitUsage, third.code())
+		require.Contains(t, third.errors(), "limit 3")
+		p := start(t, redlatchCmd(t, s.url, "status", "-limit", "2", "k"))
+		require.Regexp(t, `^k\t2 of 2\tone of two\t[0-9.]+m?s\t0$`, p.line())
+		require.Zero(t, p.code())
+
+		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "-limit", "2", "k"))
+		require.Zero(t, p.code())
+		require.Equal(t, "\"k\" is released; it was held by one of two\n", p.errors())
+		p = start(t, redlatchCmd(t, s.url, "status", "-limit", "2", "k"))
+		require.Contains(t, p.line(), "k\t1 of 2\t")
+		for _, in := range inputs {
+			require.NoError(t, in.Close())
+		}
+		require.ElementsMatch(t, []int{3, exitLost}, []int{holders[0].code(), holders[1].code()})
+		s.isClean(t)
 	})
 }
 
