@@ -111,4 +111,16 @@ var commands = []mutant{
 		new:   `is not valid %v", i+1, source, err))`,
 		tests: "TestArgumentsThatCannotWork",
 	},
+	{
+		name: "a run with a limit locks", rule: "44", file: "cmd/redlatch/connection.go", in: "cmd/redlatch",
+		old:   `case f.limit > 0:`,
+		new:   `case false:`,
+		tests: "TestLimitMakesASemaphore",
+	},
+	{
+		name: "a limit of a quorum is ignored", rule: "20", file: "cmd/redlatch/connection.go", in: "cmd/redlatch",
+		old:   `case c.quorum && f.limit > 0:`,
+		new:   `case false:`,
+		tests: "TestArgumentsThatCannotWork",
+	},
 }
