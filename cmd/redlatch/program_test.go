@@ -61,7 +61,7 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// redlatchCmd returns a redlatch that start can start, with urls as REDIS_URL. It has a session of its own, so the
+// redlatchCmd returns a command for start. It runs redlatch with urls as REDIS_URL, in a session of its own, so the
 // terminal on which the tests run does not matter.
 func redlatchCmd(t *testing.T, urls string, args ...string) *exec.Cmd {
 	t.Helper()
