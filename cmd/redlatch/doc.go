@@ -100,7 +100,7 @@
 // Unlock releases a lock that another process holds. It shows who holds KEY and asks whether to release it. With -f it
 // does not ask. -f is required if stdin is not a terminal. Unlock releases only the lock that it has shown, and no newer
 // one: if another owner has acquired KEY in the meantime, it releases nothing and exits with 75. It leaves a key without
-// a TTL alone, since that is not a lock of redlatch.
+// a TTL alone, since this command acquires none like that.
 //
 // The owner notices only at its next renewal, and may continue to work until then. The next waiter gets the lock at
 // once. So use unlock only if you know that the owner no longer works. With -limit, unlock releases the holder whose

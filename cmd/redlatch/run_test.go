@@ -195,7 +195,7 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 func TestCommandMayLeaveProcesses(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
-	p := redlatchRun(t, s.url, patient, `echo $$; (trap "echo child; exit" TERM; echo ready; sleep 60 & wait) & read -r x; exit 0`)
+	p := redlatchRun(t, s.url, patient, `echo $$; (sleep 60 & trap "echo child; exit" TERM; echo ready; wait) & read -r x; exit 0`)
 	group := p.group()
 	p.expect("ready")
 	require.Zero(t, p.code())

@@ -57,7 +57,7 @@ func unlock(args []string) (int, error) {
 		fmt.Fprintf(os.Stderr, "%q is free\n", key)
 		return 0, nil
 	case seen.TTL < 0:
-		return exitUnavailable, fmt.Errorf("unlock %q: it has no TTL, so it is not a lock of redlatch", key)
+		return exitUnavailable, fmt.Errorf("unlock %q: it has no TTL, so it is not a lock of this command", key)
 	case !*force && !confirmed(os.Stdin, os.Stderr, key, seen):
 		return exitDeclined, nil
 	}

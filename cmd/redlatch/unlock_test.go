@@ -101,7 +101,7 @@ func TestUnlockLeavesAloneWhatIsNoLock(t *testing.T) {
 	require.NoError(t, s.client.Set(t.Context(), "k", "data", 0).Err())
 	p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
 	require.Equal(t, exitUnavailable, p.code())
-	require.Contains(t, p.errors(), "not a lock of redlatch")
+	require.Contains(t, p.errors(), "not a lock of this command")
 	require.Equal(t, "data", s.holds(t))
 }
 
