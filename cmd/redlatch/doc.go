@@ -51,7 +51,8 @@
 //	REDLATCH_KEY    KEY
 //	REDLATCH_TOKEN  the token that proves ownership. It is a secret: whoever knows it can release the lock
 //	REDLATCH_FENCE  a number that grows with every grant of KEY. Let the resource that the lock protects refuse a
-//	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl
+//	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
+//	                With -limit this does not work, since several holders are valid
 //
 // The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue without the lock.
 //
