@@ -17,11 +17,11 @@ import (
 //	acquire  remove expired permits, then ZADD key expiry token if fewer than limit are left
 //	release  ZREM key token, and hand the free permit to the longest waiter
 //
-// Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is that of section 6.3
-// of Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by expiry. Here it runs in Lua scripts
-// and uses the clock of Redis instead of the clients' clocks. Free permits are granted in the order of arrival:
-// nobody overtakes a waiter, and a permit whose holder crashed goes to the first waiter when its TTL has passed.
-// With a limit of 1 it is a lock that costs Redis a third to a half more than one of [NewSetNXPX].
+// Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is that of section 6.3 of
+// Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by expiry. Here it runs in Lua scripts and uses
+// the clock of Redis instead of the clients' clocks. Free permits are granted in the order of arrival: nobody overtakes
+// a waiter, and a permit whose holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is
+// a lock that costs Redis a quarter to a half more than one of [NewSetNXPX].
 //
 // All users of a key must name the same limit. While anybody holds the key, a call with another limit fails with
 // ErrInvalidOption, which names both limits. To change the limit, stop using the key until all permits are released,

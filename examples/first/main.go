@@ -22,7 +22,7 @@ func main() {
 	// Do waits for the lock, calls the function and releases the lock.
 	err = redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 		fmt.Println("only this process works on", lock.Key())
-		return ctx.Err() // ctx ends when the lock is lost: stop the work then
+		return ctx.Err() // ctx ends when the lock is lost or the minute is over: stop then
 	})
 	if err != nil {
 		log.Print(err) // for example ErrNotAcquired: the lock was not free within a minute
