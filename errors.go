@@ -23,7 +23,7 @@ var (
 	// the error also matches another of these variables, the documentation of that variable applies.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
-	// ErrLost says that the lock ended before it was released. It expired, was deleted, was taken by another owner,
+	// ErrLost says that the lock ended before it was released. It expired, was deleted or was taken by another owner,
 	// or Redis could not be reached in time; the text says which. Others may have changed the protected resource.
 	// TryLock also returns ErrLost if the grant arrived too late, and Adopt if the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}

@@ -25,10 +25,10 @@ import (
 // prefix; give it to the constructors of from and to instead. Adopt fails with [errors.ErrUnsupported], since one token
 // cannot prove two locks.
 //
-// The error is ErrInvalidOption if from or to is nil, or if they are the same. Two Lockers that keep a key in the
-// same place would block each other. The first call checks that with a key of its own. If it finds such a pair, it
-// and all later calls fail with ErrInvalidOption: give one Locker a WithKeyPrefix. Do the same if one Locker is on a
-// node of the other's quorum, since that is not always detected.
+// The error is ErrInvalidOption if from or to is nil, or if they are the same. Two Lockers that keep a key in the same
+// place would block each other. The first call checks for this with a key of its own. If it finds such a pair, it and
+// all later calls fail with ErrInvalidOption: give one Locker a WithKeyPrefix. Do the same if one Locker is on a node
+// of the other's quorum, since that is not always detected.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {

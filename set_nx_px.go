@@ -14,8 +14,9 @@ import (
 //	acquire  SET key token NX PX ttl, in a script that issues a fence
 //	release  DEL key, if it still holds the token
 //
-// This is the pattern that the documentation of SET describes. It excludes other owners while that Redis loses no data,
-// does not fail over, and its clock does not jump forward. [Lock.Fence] lets a resource reject the older of two owners.
+// This is the pattern that the documentation of SET describes. It excludes other owners while that Redis loses no data
+// and does not fail over, and its clock does not jump forward. [Lock.Fence] lets a resource reject the older of two
+// owners.
 //
 // All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked.
 // Since all locks share it, a *[redis.Client] must reach the same server for all keys. Behind a proxy that shards
