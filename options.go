@@ -110,8 +110,8 @@ func WithMaxHold(d time.Duration) Option {
 // WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use
 // it for a job that several processes start at the same time: if the job ends at once, the next process does not run it
 // again. If the TTL is shorter than d, the first lease lasts for d. Unlock returns at once: the key stays until d has
-// passed, and then a waiter gets the lock. For the caller the lock has ended when Unlock returns. A lost lock is not
-// kept. The default is 0, the minimum 1 ms.
+// passed, and then a waiter gets the lock. For the caller the lock has ended when Unlock returns. If the lock is lost,
+// others may get the key sooner. The default is 0, the minimum 1 ms.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
