@@ -157,8 +157,9 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 
 // WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that clients
 // of other libraries lock too. A lock with a queue is handed from waiter to waiter and is never free in between, so
-// clients that poll get it late. Waiters that poll are served in no particular order. Unlock still hands the lock to
-// a waiter in the queue. [NewSemaphore] refuses this option. [NewRedlock] never queues.
+// clients that poll get it late. Waiters that poll are served in no particular order. If callers without this option
+// wait for the key, Unlock still hands it to the first of them. [NewSemaphore] refuses this option. [NewRedlock] never
+// queues.
 func WithoutQueue() Option {
 	return func(cfg *config) error {
 		cfg.noQueue = true
