@@ -44,7 +44,7 @@ var recoveries = []mutant{
 		tests: "TestEntryThatLostItsLock",
 	},
 	{
-		name: "a lock that was held for too long makes its process pass for frozen", rule: "25", file: "lease.go",
+		name: "a lock that was deleted makes its process pass for frozen", rule: "25", file: "lease.go",
 		old:   "p := &releaseParams{target: l.params.target, entry: l.params.entry}\n\t\tif ended == nil {",
 		new:   "p := &releaseParams{target: l.params.target}\n\t\tif ended == nil {",
 		tests: "TestUnlockOfALostHandedLock",
