@@ -14,7 +14,7 @@ import (
 
 // NewSemaphore returns a Locker whose keys have up to limit holders at a time, on one Redis:
 //
-//	acquire  remove expired permits, then ZADD key expiry token if fewer than limit are left
+//	acquire  remove expired permits, then ZADD key expiry token if fewer than limit are held
 //	release  ZREM key token, and hand the free permit to the longest waiter
 //
 // Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is that of section 6.3 of
