@@ -39,8 +39,8 @@ var (
 	// ErrUnavailable.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
-	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released,
-	// unless [WithToken] chose its token. After Adopt the lock stays with its holder.
+	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released, unless
+	// [WithToken] chose its token. If Adopt fails with it, the lock is not released.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
 	// ErrInvalidOption says that an option, a key or a client is invalid. It is returned before anything is sent,

@@ -15,7 +15,7 @@ import (
 // other without downtime. Processes first use from, then NewMigration(from, to), then to. Processes of adjacent
 // stages exclude each other.
 //
-//	lock    from, then to while from is held; if from is lost meanwhile, start over
+//	lock    first from, then to; start over if from is lost meanwhile
 //	unlock  to, then from
 //
 // A lock ends when either side does, and the other side is not renewed any more. Token and Fence are those of the lock
