@@ -91,7 +91,7 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 }
 
 // Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends, Lead waits for the
-// lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts again. fn's ctx is that of [Do]. fn must
+// lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts again. fn's ctx ends as in [Do]. fn must
 // return when its ctx ends, since another leader may start then. [WithMaxHold] bounds a term.
 //
 // An error of fn only ends its term. Lead neither returns nor reports it, so fn must handle its own errors. To stop,

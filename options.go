@@ -142,9 +142,9 @@ func WithOpTimeout(d time.Duration) Option {
 // It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
 //
 // The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also depends
-// on the other waiters. The more often a waiter has seen the key change hands, the sooner it polls. If such a Locker
-// releases a key that others wait for, and locks it again within 128 ms, that Lock call first pauses for 64 to 128 ms.
-// That first pause is at most a quarter of the time left until the deadline of ctx.
+// on the other waiters. The more often a waiter has seen the key change hands, the sooner it polls. If a Locker of
+// NewRedlock releases a key that others wait for, and locks it again within 128 ms, that Lock call first pauses for 64
+// to 128 ms. That first pause is at most a quarter of the time left until the deadline of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
