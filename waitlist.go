@@ -141,8 +141,8 @@ func (l *waitlist) deliver(h handover) {
 	}
 }
 
-// found notes that w got the lock by a look: it was free, or handed to w before. If no message says so soon, the
-// subscription is replaced.
+// found notes that w got the lock by a look: it was free, or handed to w before. If it was handed and no message says so
+// soon, the subscription is replaced.
 func (l *waitlist) found(w *waiter, handed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
