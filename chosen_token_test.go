@@ -22,10 +22,9 @@ func TestWaiterWithAChosenTokenDeletesNothing(t *testing.T) {
 	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	a, w := seated(t, made, WithToken("job-7"))
-	w.handed <- delivery{}
-	made.(*engine).waitlist.leave(w)
+	made.(*engine).waitlist.Leave(w)
 	require.NoError(t, m.Set("k", "job-7"))
-	a.leaveQueue(context.Background(), w.entry)
+	a.leaveQueue(context.Background(), w.Entry)
 	require.True(t, m.Exists("k"))
 }
 
@@ -46,13 +45,13 @@ func TestWhatWasHandedToAChosenTokenIsHandedOn(t *testing.T) {
 			value, err := m.Get("k")
 			require.NoError(t, err)
 			require.Equal(t, "job-7", value, "it was handed over")
-			made.(*engine).waitlist.leave(w)
+			made.(*engine).waitlist.Leave(w)
 			var lock *Lock
 			if since != nil {
 				lock, err = since(made)
 				require.NoError(t, err)
 			}
-			a.leaveQueue(context.Background(), w.entry)
+			a.leaveQueue(context.Background(), w.Entry)
 			require.Equal(t, since != nil, m.Exists("k"))
 			require.False(t, m.Exists("{k}:queue:k"))
 			if since != nil {
@@ -102,6 +101,10 @@ func leaveSlowly(t *testing.T, handedFirst bool) {
 	holder := granted(t, theirs)
 	l, err := NewSetNXPX(client, WithOpTimeout(time.Minute))
 	require.NoError(t, err)
+	subscription := l.(*engine).waitlist.Subscription
+	ready := subscription.Join()
+	t.Cleanup(subscription.Leave)
+	<-ready
 	slow := &slowToLeave{make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	client.AddHook(slow)
 	places := func() int {
@@ -110,17 +113,13 @@ func leaveSlowly(t *testing.T, handedFirst bool) {
 	}
 	wait := func(ctx context.Context, place int) <-chan *Lock {
 		got := make(chan *Lock, 1)
+		answered := make(chan struct{})
 		go func() { // ends with ctx, or when it has the lock
-			lock, _ := l.Lock(ctx, "k", WithToken("job-7"))
+			lock, _ := l.Lock(ctx, "k", WithToken("job-7"), WithHooks(Hooks{Waiting: func(Event) { close(answered) }}))
 			got <- lock
 		}()
-		// The waiter has heard of its place too: otherwise the acquire lands late, and is undone by another leave.
-		b := l.(*engine).waitlist
-		require.Eventually(t, func() bool {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return places() == place && b.keys["k"] != nil && b.keys["k"].waiters[0].queued
-		}, 10*time.Second, time.Millisecond)
+		<-answered // otherwise the acquire is carried out late, and is undone by another leave
+		require.Equal(t, place, places())
 		return got
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -18,21 +20,16 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //
 // Each mutex guards the fields below it. No command runs under one. Two are nested only in this order:
 //
-//	waitlist.mu     before subscription.mu and departures.mu
 //	node.Node.mu    before troubles.mu, by Node.Trouble
-//	lease.mu, turns.mu    never with another
+//	lease.mu        never with another
 //
-// Goroutines and timers of this package, besides the couriers of internal/node:
+// Goroutines and timers of this package, besides those of internal/handoff and the couriers of internal/node:
 //
 //	started by               to                                 ends                             awaited by
 //	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
-//	subscription.join        receive handovers                  seconds after the last waiter    nobody
 //	attempt.giveUp           release, if Redis is unreachable   with the op timeout              nobody
 //	attempt.leaveQueue       give up a place in the queue       with the op timeout              Lock, until ctx ends
-//	waitlist.deliver         give back a lock nobody wants      with the op timeout              nobody
-//	waitlist.missed          check for a lost message (timer)   after messageDelay               nobody
-//	waitlist.sleep, sleep    pause (timer)                      with the pause or ctx            Lock or Lead
-//	turns.released           forget a key (timer)               after longestPause               nobody
+//	sleep                    pause (timer)                      with the pause or ctx            Lock or Lead
 //	lease.reportLoss         give up a place in the queue       with the op timeout              nobody
 //	lease.release            hand on after WithMinHold (timer)  min hold and op timeout          nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
@@ -42,9 +39,9 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 type engine struct {
 	strategy strategy
 	cfg      *config
-	now      func() instant // readClocks, except in tests
-	turns    turns
-	waitlist *waitlist // nil if waiters always poll
+	now      func() clock.Instant // clock.Now, except in tests
+	turns    handoff.Turns
+	waitlist *handoff.Waitlist // nil if waiters always poll
 	troubles troubles
 }
 
@@ -59,12 +56,12 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
 	}
-	e := &engine{strategy: s, cfg: &cfg, now: readClocks}
+	e := &engine{strategy: s, cfg: &cfg, now: clock.Now}
 	if s, ok := s.(ofNodes); ok {
 		s.onTrouble(e.reportNode)
 	}
 	if s, ok := s.(handsOn); ok {
-		e.waitlist = newWaitlist(e, s.subscription())
+		e.waitlist = handoff.NewWaitlist(s.subscription(), e.now, e.reportDegraded)
 	}
 	return e, nil
 }
@@ -74,7 +71,7 @@ type request struct {
 	key      string // as the caller named it
 	place    place
 	cfg      *config
-	started  instant
+	started  clock.Instant
 	attempts int
 	last     error // of the last attempt of a wait
 }
@@ -113,7 +110,7 @@ func (r *request) target(token string) target {
 func (r *request) ttl() time.Duration {
 	ttl := max(r.cfg.ttl, (r.cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
 	if r.cfg.maxHold > 0 {
-		ttl = min(ttl, ttlFor(r.cfg.maxHold, r.cfg.drift))
+		ttl = min(ttl, clock.TTLFor(r.cfg.maxHold, r.cfg.drift))
 	}
 	return ttl
 }
@@ -141,7 +138,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	queues := e.waitlist != nil && !r.cfg.noQueue
-	if queues && e.waitlist.subscription.isReady() {
+	if queues && e.waitlist.Subscription.IsReady() {
 		return e.queue(ctx, r)
 	}
 	if e.waitlist == nil && !e.yield(ctx, r) {
@@ -223,11 +220,11 @@ func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, ac
 	}
 	start := a.engine.now()
 	got, err := a.engine.strategy.acquire(ctx, p)
-	length := validity(p.ttl, a.r.cfg.drift)
+	length := clock.Validity(p.ttl, a.r.cfg.drift)
 	switch {
 	case err != nil:
 		return nil, got, heldBy(got, err)
-	case a.engine.now().since(start) >= length:
+	case a.engine.now().Since(start) >= length:
 		return nil, got, errSlow
 	}
 	l := &lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}
@@ -235,7 +232,7 @@ func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, ac
 }
 
 // handOut starts the lease and returns the handle for the caller.
-func (l *lease) handOut(start instant, length time.Duration) *Lock {
+func (l *lease) handOut(start clock.Instant, length time.Duration) *Lock {
 	lock := l.begin(start, length)
 	if hook := l.r.cfg.hooks.Acquired; hook != nil {
 		hook(l.r.event(l.engine, l.params.token, l.fence))
@@ -293,8 +290,8 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	if err != nil {
 		return nil, err
 	}
-	length := validity(a.params.ttl, r.cfg.drift)
-	if e.now().since(start) >= length {
+	length := clock.Validity(a.params.ttl, r.cfg.drift)
+	if e.now().Since(start) >= length {
 		return nil, errSlow
 	}
 	return (&lease{attempt: a, fence: fence}).handOut(start, length), nil
@@ -324,6 +321,6 @@ func (r *request) fire(e *engine, hook func(Event)) {
 func (r *request) event(e *engine, token string, fence uint64) Event {
 	return Event{
 		Strategy: e.strategy.name(), Key: r.key, Token: token, Owner: ownerOf(token), Fence: fence,
-		Attempts: r.attempts, Elapsed: e.now().since(r.started),
+		Attempts: r.attempts, Elapsed: e.now().Since(r.started),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -134,7 +135,7 @@ var errUnanswered = errors.New("no reply")
 
 // gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err. If
 // that attempt had little time to get an answer, the outcome of the one before is reported instead.
-func (e *engine) gaveUp(ctx context.Context, r *request, asked instant, err error) error {
+func (e *engine) gaveUp(ctx context.Context, r *request, asked clock.Instant, err error) error {
 	var cut *node.CutShort
 	switch {
 	case errors.As(err, &cut):
@@ -142,7 +143,7 @@ func (e *engine) gaveUp(ctx context.Context, r *request, asked instant, err erro
 	case errors.Is(err, ErrNotAcquired):
 		r.last = err
 	case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):
-	case r.last == nil, e.now().since(asked) > r.cfg.timeout()/4:
+	case r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:
 		r.last = errUnanswered
 	}
 	return &gaveUp{node.CtxError(ctx), r.last}
@@ -173,10 +174,10 @@ func (e *HeldError) Unwrap() error { return e.err }
 
 // heldBy adds the known facts about the holder to an ErrNotAcquired.
 func heldBy(got acquireReply, err error) error {
-	if !errors.Is(err, ErrNotAcquired) || got.holder == "" && got.left == 0 {
+	if !errors.Is(err, ErrNotAcquired) || got.Holder == "" && got.Left == 0 {
 		return err
 	}
-	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, err: err}
+	return &HeldError{Owner: ownerOf(got.Holder), TTL: got.Left, err: err}
 }
 
 // permanent reports whether retrying cannot fix err.

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -183,64 +182,5 @@ func FuzzReplies(f *testing.F) {
 			}
 			cancel()
 		}
-	})
-}
-
-// FuzzDeliveries: of messages that are cut, doubled, forged or spoilt, only one that names a token that
-// waits for that key is delivered, once, and its lease began between the question and the news.
-func FuzzDeliveries(f *testing.F) {
-	f.Add([]byte{}, "")
-	f.Add([]byte{0, 0, 0, 0}, "")
-	f.Add([]byte{1, 5, 1, 60, 0, 0}, "1 1 7 9 10 c 1 tokenk")
-	f.Add([]byte{2, 0, 2, 30, 0, 0, 3, 9, 4}, "1700000000 5 7 14 1000 c 1 tokenl")
-	f.Add([]byte{4, 4, 0, 0, 3, 0}, "1 0 0 0 0 k")
-	f.Fuzz(func(t *testing.T, edits []byte, forged string) {
-		s := newSubscription(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}))
-		defer s.client.Close()
-		asked := readClocks()
-		passed := time.Duration(0) // on both clocks at once: reading them one after the other is no part of this
-		b := newWaitlist(&engine{cfg: &config{}, strategy: &scripted{}, now: func() instant {
-			passed += time.Microsecond
-			return instant{mono: asked.mono.Add(passed), wall: asked.wall + passed}
-		}}, s)
-		seat := func(key, token string) *waiter {
-			p := acquireParams{target: target{token: token}, ttl: time.Second}
-			p.key = key
-			return b.enter(&p, false, asked)
-		}
-		first, second, elsewhere := seat("k", "token"), seat("k", "token 2"), seat("l", "token")
-		sent := fmt.Sprintf("%d 5 1700000000000123 %d %sk", time.Now().Unix(), len(first.entry), first.entry)
-		in := &reading{edits}
-		genuine := false
-		for len(in.text) > 0 {
-			message := sent
-			switch kind, at := in.next()%5, int(in.next())%(len(sent)+1); kind {
-			case 0:
-				genuine = true
-			case 1:
-				message = sent[:at]
-			case 2:
-				message = sent[at:]
-			case 3:
-				message = sent[:at] + string([]byte{in.next()}) + sent[at:]
-			default:
-				message = forged
-			}
-			s.received(&redis.Message{Payload: message})
-		}
-		require.Equal(t, genuine, genuine && len(first.handed) == 1, "what was sent is delivered")
-		for _, w := range []*waiter{first, second, elsewhere} {
-			select {
-			case d := <-w.handed:
-				require.Equal(t, []string{w.key, w.entry}, []string{d.key, d.entry})
-				require.Equal(t, time.Second, d.ttl)
-				start := b.started(d, 0.01)
-				require.False(t, start.mono.Before(asked.mono))
-				require.False(t, start.mono.After(d.arrived.mono))
-			default:
-			}
-			b.leave(w)
-		}
-		require.Empty(t, b.keys)
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 	"weak"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // A lease is a granted lock: how long it is trusted, when it is renewed, and why it ended. It does not refer to the
@@ -28,12 +30,12 @@ type lease struct {
 	*attempt
 	fence uint64
 
-	granted instant        // when the acquire was sent
-	replied instant        // when its reply came
+	granted clock.Instant  // when the acquire was sent
+	replied clock.Instant  // when its reply came
 	running sync.WaitGroup // extensions in flight; none starts once err is set
 
 	mu        sync.Mutex         // guards the fields below
-	start     instant            // when the newest successful request was sent
+	start     clock.Instant      // when the newest successful request was sent
 	length    time.Duration      // trusted from start until start + length
 	renewAt   time.Duration      // when to renew, counted from start
 	recheckAt time.Duration      // when to check that the key is still ours, counted from granted; 0: never
@@ -48,7 +50,7 @@ type lease struct {
 }
 
 // begin starts the lease of a request that was sent at start, and returns its handle.
-func (l *lease) begin(start instant, length time.Duration) *Lock {
+func (l *lease) begin(start clock.Instant, length time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fresh = &Lock{lease: l}
@@ -61,20 +63,20 @@ func (l *lease) begin(start instant, length time.Duration) *Lock {
 
 // prolongLocked lets the lease last until start + length. It never shortens the lease and never passes the limit of
 // WithMaxHold.
-func (l *lease) prolongLocked(start instant, length time.Duration) {
+func (l *lease) prolongLocked(start clock.Instant, length time.Duration) {
 	if l.r.cfg.maxHold > 0 {
-		length = min(length, l.r.cfg.maxHold-start.since(l.granted))
+		length = min(length, l.r.cfg.maxHold-start.Since(l.granted))
 	}
-	if start.since(l.start)+length > l.length {
+	if start.Since(l.start)+length > l.length {
 		l.start, l.length = start, length
 	}
-	full := validity(l.r.cfg.ttl, l.r.cfg.drift)
+	full := clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)
 	l.renewAt = l.length - full + min(l.r.cfg.ttl/3, full/2)
 }
 
 // judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.
 func (l *lease) judgeLocked() error {
-	if l.err == nil && l.engine.now().since(l.start) >= l.length {
+	if l.err == nil && l.engine.now().Since(l.start) >= l.length {
 		if l.atMaxHoldLocked() {
 			l.endLocked(ErrMaxHold)
 		} else {
@@ -90,9 +92,9 @@ func (l *lease) expiredLocked() error {
 	case !l.r.cfg.renew:
 		return errExpired
 	case l.trouble != nil:
-		return fmt.Errorf("%w: not extended since %s: %s", errExpired, l.start.mono.Format(clockTime), line(l.trouble))
+		return fmt.Errorf("%w: not extended since %s: %s", errExpired, l.start.Mono.Format(clockTime), line(l.trouble))
 	case l.renewing:
-		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, l.start.mono.Format(clockTime))
+		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, l.start.Mono.Format(clockTime))
 	}
 	return fmt.Errorf("%w: the process was too late to renew it", errExpired)
 }
@@ -137,7 +139,7 @@ func (l *lease) left() time.Duration {
 	if l.err != nil {
 		return 0
 	}
-	return max(l.length-l.engine.now().since(l.start), 0)
+	return max(l.length-l.engine.now().Since(l.start), 0)
 }
 
 // end ends the lease with the err of the other side of a migration, unless it has ended.
@@ -159,7 +161,7 @@ func (l *lease) reportLoss(before, after error) {
 		time.AfterFunc(0, l.giveUpPlace)
 	}
 	if before == nil && errors.Is(after, ErrLost) {
-		l.fire(l.r.cfg.hooks.Lost, Event{Elapsed: l.engine.now().since(l.granted), Err: after})
+		l.fire(l.r.cfg.hooks.Lost, Event{Elapsed: l.engine.now().Since(l.granted), Err: after})
 	}
 }
 
@@ -200,10 +202,10 @@ func (l *lease) release(ctx context.Context) error {
 		var wanted bool
 		wanted, err = l.engine.strategy.release(detached(ctx), p)
 		if wanted {
-			l.engine.turns.released(l.r.place.key)
+			l.engine.turns.Released(l.r.place.key, longestPause)
 		}
 	}
-	took := l.engine.now().since(begin)
+	took := l.engine.now().Since(begin)
 	if keep > 0 && err == nil {
 		l.state.become(kept)
 		time.AfterFunc(keep, l.handOnLater)
@@ -214,7 +216,7 @@ func (l *lease) release(ctx context.Context) error {
 		err = nil // the release that followed a late acquire has done it
 	}
 	l.running.Wait()
-	e := Event{Elapsed: l.engine.now().since(l.granted), Took: took, Err: err}
+	e := Event{Elapsed: l.engine.now().Since(l.granted), Took: took, Err: err}
 	switch {
 	case ended != nil:
 		return ended
@@ -229,7 +231,7 @@ func (l *lease) release(ctx context.Context) error {
 // toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from the
 // reply, which came after the grant.
 func (l *lease) toKeep() time.Duration {
-	left := l.r.cfg.minHold - l.engine.now().since(l.replied)
+	left := l.r.cfg.minHold - l.engine.now().Since(l.replied)
 	if left <= 0 {
 		return 0
 	}
@@ -285,7 +287,7 @@ func (l *lease) context(parent context.Context) context.Context {
 func (l *lease) until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.start.mono.Add(l.length)
+	return l.start.Mono.Add(l.length)
 }
 
 // fire adds the lock to an event and calls a hook with it.

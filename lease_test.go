@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -164,9 +165,9 @@ func TestLateAnswerRevivesNothing(t *testing.T) {
 		return nil
 	}}
 	l := scriptedLocker(t, s, WithTTL(10*time.Second), WithoutRenewal())
-	l.now = func() instant {
-		i := readClocks()
-		i.wall += time.Duration(asleep.Load())
+	l.now = func() clock.Instant {
+		i := clock.Now()
+		i.Wall += time.Duration(asleep.Load())
 		return i
 	}
 	lock := granted(t, l)
@@ -203,7 +204,7 @@ func TestLossNeedsNoAnswer(t *testing.T) {
 		begin := time.Now()
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		<-lock.Done()
-		require.Equal(t, validity(10*time.Second, 0.01), time.Since(begin))
+		require.Equal(t, clock.Validity(10*time.Second, 0.01), time.Since(begin))
 		require.ErrorIs(t, lock.Err(), ErrLost)
 		require.Equal(t, int64(1), s.extensions.Load())
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -107,7 +108,7 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 }
 
 func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	c := legacyCall(legacyAcquireScript, &p.target, p.token, wholeSeconds(p.ttl), clock(&p.target))
+	c := legacyCall(legacyAcquireScript, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target))
 	if !p.callerToken { // the token may hold an earlier lock, which must stay
 		c.Late = func(r node.Reply) {
 			got, err := readLegacyAcquire(r)
@@ -136,7 +137,7 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 		}
 	case []any:
 		if left, ok := integer(reply, 0); ok {
-			return acquireReply{left: time.Duration(left) * time.Millisecond, lookWithin: longestBlind}, ErrNotAcquired
+			return acquireReply{Refusal: handoff.Refusal{Left: time.Duration(left) * time.Millisecond}, lookWithin: longestBlind}, ErrNotAcquired
 		}
 	}
 	return acquireReply{}, oddReply(r.Value)
@@ -151,7 +152,7 @@ func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, erro
 }
 
 func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration) error {
-	c := legacyCall(legacyExtendScript, t, t.token, wholeSeconds(ttl), clock(t))
+	c := legacyCall(legacyExtendScript, t, t.token, wholeSeconds(ttl), judgedAt(t))
 	_, err := compared(s.node.Do(ctx, c))
 	return err
 }
@@ -170,11 +171,11 @@ func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (wanted boo
 }
 
 func legacyReleaseCall(t *target) *node.Call {
-	return t.persist(legacyCall(legacyReleaseScript, t, t.token, clock(t)), t.callerToken)
+	return t.persist(legacyCall(legacyReleaseScript, t, t.token, judgedAt(t)), t.callerToken)
 }
 
 func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
-	r := s.node.Do(ctx, legacyCall(legacyInspectScript, t, clock(t)))
+	r := s.node.Do(ctx, legacyCall(legacyInspectScript, t, judgedAt(t)))
 	if r.Err != nil {
 		return Status{}, r.Err
 	}
@@ -196,10 +197,10 @@ func legacyCall(s *node.Script, t *target, args ...any) *node.Call {
 	return c
 }
 
-// clock returns the time by which a lock is judged, or "" for the clock of Redis. A command that is resent or takes
+// judgedAt returns the time by which a lock is judged, or "" for the clock of Redis. A command that is resent or takes
 // long keeps its time. That is safe: by an earlier time fewer locks have ended, and the time that is written ends
 // sooner, though not before the lease, which was counted from before.
-func clock(t *target) string {
+func judgedAt(t *target) string {
 	if t.serverTime {
 		return ""
 	}

@@ -40,6 +40,8 @@ package redlatch
 import (
 	"context"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second Lock
@@ -186,7 +188,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, min(ttl, longest).Truncate(time.Millisecond)))
+	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, min(ttl, clock.Longest).Truncate(time.Millisecond)))
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used, and [WithOpTimeout] bounds the call.

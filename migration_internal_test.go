@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // pairOf is a migration between two strategies that a test plays, and what they did with key "k":
@@ -125,7 +127,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				case <-time.After(time.Hour):
 					require.Fail(t, "the lock goes on")
 				}
-				require.Equal(t, validity(10*time.Second, 0.01), time.Since(begin))
+				require.Equal(t, clock.Validity(10*time.Second, 0.01), time.Since(begin))
 				require.ErrorIs(t, lock.Err(), ErrLost)
 				synctest.Wait()
 				renewed := other.extensions.Load()
@@ -161,9 +163,9 @@ func TestMigrationJudgesBothSides(t *testing.T) {
 			for i := range sides {
 				sides[i] = scriptedLocker(t, &scripted{}, WithTTL(time.Hour))
 			}
-			sides[side].now = func() instant {
-				i := readClocks()
-				i.wall += time.Duration(asleep.Load())
+			sides[side].now = func() clock.Instant {
+				i := clock.Now()
+				i.Wall += time.Duration(asleep.Load())
 				return i
 			}
 			m, err := NewMigration(sides[0], sides[1])
@@ -186,13 +188,13 @@ func TestMigrationLastsAsLongAsBoth(t *testing.T) {
 			require.NoError(t, err)
 			begin := time.Now()
 			lock := granted(t, m, WithoutRenewal())
-			require.Equal(t, begin.Add(validity(10*time.Second, 0.01)), lock.Until())
+			require.Equal(t, begin.Add(clock.Validity(10*time.Second, 0.01)), lock.Until())
 			require.NoError(t, lock.Extend(t.Context(), time.Minute))
-			require.Equal(t, begin.Add(validity(time.Minute, 0.01)), lock.Until())
+			require.Equal(t, begin.Add(clock.Validity(time.Minute, 0.01)), lock.Until())
 			require.Equal(t, int64(1), from.extensions.Load())
 			require.Equal(t, int64(1), to.extensions.Load())
 			<-lock.Done()
-			require.Equal(t, validity(time.Minute, 0.01), time.Since(begin))
+			require.Equal(t, clock.Validity(time.Minute, 0.01), time.Since(begin))
 			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 		}
 	})
@@ -265,7 +267,7 @@ func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 		p := newPair(t, WithoutRenewal())
 		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
 			if p.to.acquires.Load() == 1 {
-				time.Sleep(validity(10*time.Second, 0.01) - time.Nanosecond)
+				time.Sleep(clock.Validity(10*time.Second, 0.01) - time.Nanosecond)
 			}
 			return acquireReply{}, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -68,10 +69,10 @@ func readAcquire(r node.Reply) (acquireReply, error) {
 func readRefusal(fields []any) (a acquireReply, ok bool) {
 	left, ok := integer(fields, 0)
 	if left >= 0 { // -1: it has no TTL
-		a.left = max(milliseconds(left), time.Millisecond)
+		a.Left = max(clock.Milliseconds(left), time.Millisecond)
 	}
 	if ok && len(fields) > 1 {
-		a.holder, ok = fields[1].(string)
+		a.Holder, ok = fields[1].(string)
 	}
 	if !ok || len(fields) <= 2 {
 		return a, ok
@@ -82,14 +83,15 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 			return a, false
 		}
 	}
-	a.fresh, a.first = numbers[0] == 1, numbers[1] == 1
-	a.at = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
+	a.Fresh, a.First = numbers[0] == 1, numbers[1] == 1
+	a.Foreign = !minted(a.Holder)
+	a.At = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
 	if len(fields) > 6 {
-		a.shared = true
+		a.Shared = true
 		handed, _ := fields[6].([]any)
 		for _, token := range handed {
 			if token, ok := token.(string); ok {
-				a.handed = append(a.handed, token)
+				a.Handed = append(a.Handed, token)
 			}
 		}
 	}
@@ -203,20 +205,12 @@ func readInspect(r node.Reply) (Status, error) {
 	holders, _ := integer(fields, 3)
 	st := Status{Waiters: int(queued), Holders: int(holders)}
 	if token, ok := fields[0].(string); ok {
-		st.Held, st.Token, st.TTL = true, token, milliseconds(left)
+		st.Held, st.Token, st.TTL = true, token, clock.Milliseconds(left)
 		if left < 0 {
 			st.TTL = -1
 		}
 	}
 	return st, nil
-}
-
-// longest is the longest time that options and replies are cut to. Sums of several do not overflow a Duration.
-const longest = 100 * 365 * 24 * time.Hour
-
-// milliseconds returns n ms, at most longest.
-func milliseconds(n int64) time.Duration {
-	return time.Duration(min(n, longest.Milliseconds())) * time.Millisecond
 }
 
 // integer returns the integer at i of a reply, if there is one.

@@ -2,6 +2,8 @@ package redlatch
 
 import (
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the Locker. An
@@ -81,7 +83,7 @@ func WithTTL(d time.Duration) Option {
 		if d < time.Millisecond {
 			return invalid("WithTTL(%v): below 1ms", d)
 		}
-		cfg.ttl = min(d, longest).Truncate(time.Millisecond)
+		cfg.ttl = min(d, clock.Longest).Truncate(time.Millisecond)
 		return nil
 	}
 }
@@ -117,7 +119,7 @@ func WithMinHold(d time.Duration) Option {
 		if d < time.Millisecond {
 			return invalid("WithMinHold(%v): below 1ms", d)
 		}
-		cfg.minHold = min(d, longest)
+		cfg.minHold = min(d, clock.Longest)
 		return nil
 	}
 }
@@ -130,7 +132,7 @@ func WithOpTimeout(d time.Duration) Option {
 		if d <= 0 {
 			return invalid("WithOpTimeout(%v): not positive", d)
 		}
-		cfg.opTimeout = min(d, longest)
+		cfg.opTimeout = min(d, clock.Longest)
 		return nil
 	}
 }

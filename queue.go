@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -33,10 +35,10 @@ var errAgain = errors.New("redlatch: the subscription has changed")
 // queue waits for the lock in the queue of Redis. It also makes the first attempt, unless one was made before. A wait
 // ends only with ctx or with an error that retrying cannot fix.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
-	s := e.waitlist.subscription
-	ready := s.join()
-	defer s.leave()
-	if r.attempts > 0 && !s.isDegraded() {
+	s := e.waitlist.Subscription
+	ready := s.Join()
+	defer s.Leave()
+	if r.attempts > 0 && !s.IsDegraded() {
 		confirmed, cancel := context.WithTimeout(ctx, confirmation)
 		select {
 		case <-ready:
@@ -71,15 +73,15 @@ func regranted(err error) bool {
 
 // waitFor waits until a is granted, or needs a new attempt.
 func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Lock, err error) {
-	polls := e.waitlist.subscription.isDegraded()
-	w := e.waitlist.enter(&a.params, polls, e.now())
+	polls := e.waitlist.Subscription.IsDegraded()
+	w := e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, polls, e.now())
 	sent, queued, notified := false, false, false
 	defer func() {
-		e.waitlist.leave(w)
+		e.waitlist.Leave(w)
 		switch {
 		case lock != nil:
 		case sent:
-			a.leaveQueue(ctx, w.entry)
+			a.leaveQueue(ctx, w.Entry)
 		default:
 			a.state.become(refused)
 		}
@@ -87,8 +89,8 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 	for {
 		first := r.attempts == 0
 		asked := e.now()
-		place := w.entry
-		if polls && asked.since(r.started) < patience {
+		place := w.Entry
+		if polls && asked.Since(r.started) < patience {
 			place = ""
 		}
 		lock, got, err := a.ask(ctx, place, queued)
@@ -96,7 +98,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		switch {
 		case err == nil:
 			if !polls && (!notified || !got.alreadyHeld) {
-				e.waitlist.found(w, got.alreadyHeld)
+				e.waitlist.Found(w, got.alreadyHeld)
 			}
 			return lock, nil
 		case endedBy(ctx, err):
@@ -108,16 +110,16 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 				r.fire(e, r.cfg.hooks.Waiting)
 			}
 			queued = place != ""
-			e.waitlist.onReply(w, asked, got, err)
+			e.waitlist.OnReply(w, asked, got.Refusal, err)
 		case first:
 			return nil, err
 		default:
 			e.reportTrouble(r, err)
-			e.waitlist.onError(w, err, r.cfg.pause(r.attempts, 0))
+			e.waitlist.OnError(w, err, r.cfg.pause(r.attempts, 0))
 		}
-		handed, ok := e.waitlist.sleep(ctx, w, e.waitlist.interval(w, r.cfg, got))
+		handed, ok := e.waitlist.Sleep(ctx, w, e.waitlist.Interval(w, r.cfg.pause, got.Refusal))
 		notified = handed != nil
-		r.last = e.waitlist.last(w)
+		r.last = e.waitlist.Last(w)
 		switch {
 		case handed != nil && r.cfg.replicas > 0: // the next attempt asks the replicas
 		case handed != nil:
@@ -126,34 +128,34 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 			}
 		case !ok:
 			return nil, &gaveUp{node.CtxError(ctx), r.last}
-		case polls != e.waitlist.subscription.isDegraded():
+		case polls != e.waitlist.Subscription.IsDegraded():
 			return nil, errAgain
 		}
 	}
 }
 
 // takeOver starts the lease of a lock that was handed to a. It returns nil if the lease has already ended.
-func (a *attempt) takeOver(d delivery) *Lock {
-	start := a.engine.waitlist.started(d, a.r.cfg.drift)
-	length := validity(d.ttl, a.r.cfg.drift)
-	if a.engine.now().since(start) >= length {
+func (a *attempt) takeOver(h handoff.Handover) *Lock {
+	start := a.engine.waitlist.Started(h, a.r.cfg.drift)
+	length := clock.Validity(h.TTL, a.r.cfg.drift)
+	if a.engine.now().Since(start) >= length {
 		return nil
 	}
-	a.params.entry = d.entry
-	return (&lease{attempt: a, fence: d.fence}).handOut(start, length)
+	a.params.entry = h.Entry
+	return (&lease{attempt: a, fence: h.Fence}).handOut(start, length)
 }
 
 // leaveQueue takes the entry of a waiter out of the queue, and gives back a lock that was handed to it. With a token
 // that the caller chose, nothing else is released: the token may hold an earlier lock, or a new attempt with it may
-// be under way. departures has the entry until Redis confirms. The caller waits for that while ctx lasts.
+// be under way. What is handed to it later is given back too. The caller waits for that while ctx lasts.
 func (a *attempt) leaveQueue(ctx context.Context, place string) {
 	a.state.become(refused)
-	a.engine.waitlist.departed.add(a, place)
+	a.engine.waitlist.Depart(place, func() { a.leaveQueue(context.Background(), place) })
 	left := make(chan struct{})
 	go func() { // ends with the op timeout
 		defer close(left)
 		if err := a.undo(detached(ctx), place); err == nil || errors.Is(err, ErrLost) {
-			a.engine.waitlist.departed.take(place)
+			a.engine.waitlist.Departed(place)
 		}
 	}()
 	select {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -30,7 +31,7 @@ import (
 //  - slow nodes. The outcome is certain once a quorum has granted, or once none can any more. Nobody waits for
 //    further nodes then. If other owners have votes, nobody waits for nodes that were silent at the last call
 //    either: two attempts that wait for them keep each other out.
-//  - fencing tokens. Step 3 ends when a quorum agrees on one, see agree.go.
+//  - fencing tokens. Step 3 ends when a quorum agrees on one, see quorum_agree.go.
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by the algorithm of
 // "Distributed Locks with Redis":
@@ -155,7 +156,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	}
 	// 5. Not granted: release it.
 	r.takeBack(ctx, p, t)
-	return acquireReply{left: soonest(t), holder: holderIn(t)}, err
+	return acquireReply{Refusal: handoff.Refusal{Left: soonest(t), Holder: holderIn(t)}}, err
 }
 
 // votes returns the votes for the fence of the nodes that were successful.

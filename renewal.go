@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 	"weak"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // renewableLocked reports whether a renewal may start.
@@ -16,7 +18,7 @@ func (l *lease) renewableLocked() bool {
 
 // atMaxHoldLocked reports whether the lease already lasts as long as WithMaxHold allows.
 func (l *lease) atMaxHoldLocked() bool {
-	return l.r.cfg.maxHold > 0 && l.start.since(l.granted)+l.length >= l.r.cfg.maxHold
+	return l.r.cfg.maxHold > 0 && l.start.Since(l.granted)+l.length >= l.r.cfg.maxHold
 }
 
 // nextLocked returns the time until the timer must fire: for a renewal, a check or the end of the lease. The first
@@ -24,7 +26,7 @@ func (l *lease) atMaxHoldLocked() bool {
 func (l *lease) nextLocked() time.Duration {
 	next := l.length
 	if l.recheckAt > 0 && !l.renewing {
-		next = min(next, l.recheckAt-l.start.since(l.granted))
+		next = min(next, l.recheckAt-l.start.Since(l.granted))
 	}
 	if l.renewableLocked() {
 		at := l.renewAt
@@ -33,7 +35,7 @@ func (l *lease) nextLocked() time.Duration {
 		}
 		next = min(next, at)
 	}
-	return next - l.engine.now().since(l.start)
+	return next - l.engine.now().Since(l.start)
 }
 
 // tick runs when the timer fires. It ends the lease, renews it or checks it. While a renewal is in flight, the timer
@@ -46,8 +48,8 @@ func (l *lease) tick() {
 		l.fresh, l.held = nil, weak.Make(l.fresh)
 	}
 	at := l.engine.now()
-	renew := after == nil && l.renewableLocked() && at.since(l.start) >= l.renewAt
-	look := after == nil && l.recheckAt > 0 && !l.renewing && at.since(l.granted) >= l.recheckAt
+	renew := after == nil && l.renewableLocked() && at.Since(l.start) >= l.renewAt
+	look := after == nil && l.recheckAt > 0 && !l.renewing && at.Since(l.granted) >= l.recheckAt
 	if renew || look {
 		l.renewing = true
 		l.running.Add(1)
@@ -88,7 +90,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	p := &extendParams{target: l.params.target, ttl: l.affordable(start, ttl), lease: l}
 	p.timeout = l.renewTimeout(start, l.until())
 	err := l.engine.strategy.extend(ctx, p)
-	trip := l.engine.now().since(start)
+	trip := l.engine.now().Since(start)
 
 	l.mu.Lock()
 	if renewal {
@@ -100,17 +102,17 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	if after == nil {
 		switch {
 		case err == nil:
-			l.prolongLocked(start, validity(p.ttl, l.r.cfg.drift))
-			if start.since(l.granted) >= l.recheckAt {
+			l.prolongLocked(start, clock.Validity(p.ttl, l.r.cfg.drift))
+			if start.Since(l.granted) >= l.recheckAt {
 				l.recheckAt = 0
 			}
 		case errors.Is(err, ErrLost):
 			l.endLocked(err)
 		case renewal:
 			pause := p.timeout/4 + rand.N(p.timeout/2+1)
-			l.renewAt = l.engine.now().since(l.start) + pause
+			l.renewAt = l.engine.now().Since(l.start) + pause
 			if l.recheckAt > 0 {
-				l.recheckAt = l.engine.now().since(l.granted) + pause
+				l.recheckAt = l.engine.now().Since(l.granted) + pause
 			}
 		}
 	}
@@ -135,14 +137,14 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 
 // renewTimeout returns the timeout of an extension at start. It leaves time for several attempts until the lease
 // ends.
-func (l *lease) renewTimeout(start instant, until time.Time) time.Duration {
-	return min(l.params.timeout, max(until.Sub(start.mono)/4, 50*time.Millisecond))
+func (l *lease) renewTimeout(start clock.Instant, until time.Time) time.Duration {
+	return min(l.params.timeout, max(until.Sub(start.Mono)/4, 50*time.Millisecond))
 }
 
 // affordable limits ttl to the time that WithMaxHold allows after start.
-func (l *lease) affordable(start instant, ttl time.Duration) time.Duration {
+func (l *lease) affordable(start clock.Instant, ttl time.Duration) time.Duration {
 	if l.r.cfg.maxHold == 0 {
 		return ttl
 	}
-	return min(ttl, ttlFor(l.r.cfg.maxHold-start.since(l.granted), l.r.cfg.drift))
+	return min(ttl, clock.TTLFor(l.r.cfg.maxHold-start.Since(l.granted), l.r.cfg.drift))
 }

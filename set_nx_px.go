@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -37,8 +38,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 
 func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	s := &setNXPX{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client), scripts: lockScripts}
-	s.channel = newSubscription(client)
-	s.channel.impossible = s.kind == ring // a Ring keeps channels and keys on different nodes
+	s.channel = handoff.NewSubscription(client, s.kind == ring) // a Ring keeps channels and keys on different nodes
 	s.settings = []any{""}
 	if s.kind == cluster {
 		s.settings[0] = "cluster"
@@ -50,14 +50,14 @@ type setNXPX struct {
 	node       *node.Node
 	confirming *node.Node // for commands that wait for replicas
 	kind       kind
-	channel    *subscription
+	channel    *handoff.Subscription
 	scripts    scripts
 	settings   []any // further arguments of the scripts that hand locks on
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
-func (s *setNXPX) subscription() *subscription { return s.channel }
+func (s *setNXPX) subscription() *handoff.Subscription { return s.channel }
 
 func (s *setNXPX) check(cfg *config) error {
 	if cfg.serverTime {
@@ -138,7 +138,7 @@ func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, e
 	}
 	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(p)))
 	if answer < 0 {
-		s.channel.degrade(&s.channel.publishRefused, errNoPublish)
+		s.channel.RefusePublish(errNoPublish)
 	}
 	return false, err
 }

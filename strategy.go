@@ -2,8 +2,9 @@ package redlatch
 
 import (
 	"context"
-	"strconv"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/handoff"
 )
 
 // A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock,
@@ -48,7 +49,7 @@ type handsOn interface {
 	strategy
 
 	// subscription returns the channel for what is handed to this process.
-	subscription() *subscription
+	subscription() *handoff.Subscription
 }
 
 // ofNodes is a strategy with several nodes, of which some may fail while it still works.
@@ -91,25 +92,16 @@ type releaseParams struct {
 	ended bool          // the key was kept and may have expired: hand the lock on even so
 }
 
-// acquireReply is the reply to an acquire. A refusal sets the fields from left on.
+// acquireReply is the reply to an acquire. A refusal sets the fields from Refusal on.
 type acquireReply struct {
 	fence        uint64        // 0: the strategy issues none
 	alreadyHeld  bool          // the token had the key before
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 
-	left   time.Duration // what is left of the holder's lease; 0 when unknown
-	holder string        // the token that has the key; empty when unknown
+	handoff.Refusal
+
 	// lookWithin is the longest time until the next look, even if the holder's lease lasts longer; 0: no limit.
 	lookWithin time.Duration
-
-	// With an entry for the queue.
-	fresh bool          // the entry is new
-	first bool          // the entry is the first
-	at    time.Duration // the clock of Redis; 0: unknown
-
-	// With an entry for the queue of a semaphore.
-	shared bool     // holder is one of several, and nobody can overtake waiters
-	handed []string // tokens of this process that were handed permits
 }
 
 type extendParams struct {
@@ -124,14 +116,4 @@ func detached(ctx context.Context) context.Context {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
-}
-
-// entry returns the queue entry of a waiter: the TTL it wants, its process, a random number, and its token. A dash
-// before the process says that it polls. The number distinguishes waiters with the same token, and keeps clients that
-// cannot read the queue from forging a handover.
-func entry(ttl time.Duration, polls bool, channel string, number uint64, token string) string {
-	if polls {
-		channel = "-" + channel
-	}
-	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + strconv.FormatUint(number, 10) + " " + token
 }

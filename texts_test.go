@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -34,7 +36,7 @@ func TestTexts(t *testing.T) {
 		cfg, err := defaults().with(opts)
 		require.NoError(t, err)
 		return (&lease{
-			attempt: &attempt{r: &request{cfg: &cfg}}, trouble: trouble, renewing: renewing, start: instant{mono: at},
+			attempt: &attempt{r: &request{cfg: &cfg}}, trouble: trouble, renewing: renewing, start: clock.Instant{Mono: at},
 		}).expiredLocked()
 	}
 	unavailable := func(err error) error { return wrap("lock", "k", err) }
@@ -77,10 +79,10 @@ func TestTexts(t *testing.T) {
 		err  error
 	}{
 		{"refused", unavailable(heldBy(acquireReply{}, ErrNotAcquired))},
-		{"refused by an owner", unavailable(heldBy(acquireReply{holder: tokenOf("api-7/pid 12", [16]byte{1})}, ErrNotAcquired))},
-		{"refused by a quorum", unavailable(heldBy(acquireReply{left: time.Second}, refused))},
+		{"refused by an owner", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7/pid 12", [16]byte{1})}}, ErrNotAcquired))},
+		{"refused by a quorum", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Left: time.Second}}, refused))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
-		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(acquireReply{holder: tokenOf("api-7", [16]byte{1})}, ErrNotAcquired)})},
+		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7", [16]byte{1})}}, ErrNotAcquired)})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errUnanswered})},
 		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &node.NoReply{Within: time.Second}})},
 		{"no reply", unavailable(&node.NoReply{Within: time.Second})},

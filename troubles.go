@@ -63,3 +63,10 @@ func (e *engine) reportNode(name string, err error) {
 		go hook(Event{Strategy: e.strategy.name(), Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook
 	}
 }
+
+// reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err.
+func (e *engine) reportDegraded(err error) {
+	if hook := e.cfg.hooks.Degraded; hook != nil {
+		hook(Event{Strategy: e.strategy.name(), Err: err})
+	}
+}

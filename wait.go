@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
@@ -13,10 +12,10 @@ import (
 // poll waits for the turn of the key in this process and then polls until the lock is granted. It retries through all
 // errors except permanent ones. refusal is the reply to the first attempt.
 func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
-	if !e.turns.take(ctx, r.place.key) {
+	if !e.turns.Take(ctx, r.place.key) {
 		return nil, &gaveUp{node.CtxError(ctx), r.last}
 	}
-	defer e.turns.give(r.place.key)
+	defer e.turns.Give(r.place.key)
 	var pace pace
 	for {
 		if !sleep(ctx, e.pause(&pace, r, refusal)) {
@@ -74,13 +73,13 @@ type pace struct {
 // default for waiters that could queue: they poll because clients of other libraries do.
 func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration {
 	p.looks++
-	if refusal.holder != "" && refusal.holder != p.holder {
+	if refusal.Holder != "" && refusal.Holder != p.holder {
 		if p.holder != "" {
 			p.changes++
 		}
-		p.holder, p.looks = refusal.holder, 0
+		p.holder, p.looks = refusal.Holder, 0
 	}
-	left := refusal.left
+	left := refusal.Left
 	if refusal.lookWithin > 0 {
 		left = min(left, refusal.lookWithin)
 	}
@@ -95,7 +94,7 @@ func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration 
 // yield pauses if this process has just released the key and others want it. They poll, and would never find it free
 // otherwise. It reports false if ctx ended.
 func (e *engine) yield(ctx context.Context, r *request) bool {
-	if r.cfg.backoff != nil || !e.turns.justServed(r.place.key) {
+	if r.cfg.backoff != nil || !e.turns.JustServed(r.place.key) {
 		return true
 	}
 	d := longestPause/2 + rand.N(longestPause/2)
@@ -103,84 +102,6 @@ func (e *engine) yield(ctx context.Context, r *request) bool {
 		d = min(d, time.Until(end)/4) // leave time for its own attempts
 	}
 	return sleep(ctx, d)
-}
-
-// turns lets the goroutines of a process that wait for one key poll one at a time, in the order in which they came.
-type turns struct {
-	mu     sync.Mutex // guards the fields below
-	keys   map[string]*turn
-	served map[string]bool // keys that others want, released within the last longestPause
-}
-
-// A turn exists while somebody has it or waits for it.
-type turn struct {
-	taken chan struct{} // holds one value while somebody has the turn; its senders queue in order
-	users int
-}
-
-// take waits for the turn of the key. It reports false if ctx ended first. Otherwise the caller must give the turn
-// back.
-func (t *turns) take(ctx context.Context, key string) bool {
-	t.mu.Lock()
-	if t.keys == nil {
-		t.keys = make(map[string]*turn)
-	}
-	mine := t.keys[key]
-	if mine == nil {
-		mine = &turn{taken: make(chan struct{}, 1)}
-		t.keys[key] = mine
-	}
-	mine.users++
-	t.mu.Unlock()
-	select {
-	case mine.taken <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		t.leave(key, mine)
-		return false
-	}
-}
-
-// give passes the turn to the next goroutine.
-func (t *turns) give(key string) {
-	t.mu.Lock()
-	mine := t.keys[key]
-	t.mu.Unlock()
-	<-mine.taken
-	t.leave(key, mine)
-}
-
-// leave removes a turn that nobody uses any more.
-func (t *turns) leave(key string, mine *turn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if mine.users--; mine.users == 0 {
-		delete(t.keys, key)
-	}
-}
-
-// released notes that a key was released that others want.
-func (t *turns) released(key string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.served == nil {
-		t.served = make(map[string]bool)
-	}
-	if !t.served[key] {
-		t.served[key] = true
-		time.AfterFunc(longestPause, func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			delete(t.served, key)
-		})
-	}
-}
-
-// justServed reports whether released was called for the key within the last longestPause.
-func (t *turns) justServed(key string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.served[key]
 }
 
 // sleep waits for d. It reports false if ctx ended first.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/handoff"
 )
 
 // TestPollersAreServedInTheEnd is rule 32: 8 processes poll for a quorum, each holds the lock for 200 ms and wants it again at
@@ -96,7 +98,7 @@ func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
 	var p pace
 	longest := func(holder string) (d time.Duration) {
 		for range 10 {
-			d = max(d, e.pause(&p, r, acquireReply{holder: holder}))
+			d = max(d, e.pause(&p, r, acquireReply{Refusal: handoff.Refusal{Holder: holder}}))
 		}
 		return d
 	}

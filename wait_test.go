@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -51,7 +53,9 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 // TestLastAttemptTellsWhoIsToBlame is rule 33: an attempt that met with silence for a quarter of the op timeout says
 // more than the refusal before it, and one that has only just been sent, or was not sent at all, says less.
 func TestLastAttemptTellsWhoIsToBlame(t *testing.T) {
-	refuse := func(context.Context) (acquireReply, error) { return acquireReply{left: time.Hour}, ErrNotAcquired }
+	refuse := func(context.Context) (acquireReply, error) {
+		return acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}, ErrNotAcquired
+	}
 	silent := func(ctx context.Context) (acquireReply, error) {
 		<-ctx.Done()
 		return acquireReply{}, ctx.Err()
@@ -191,7 +195,6 @@ func TestLocalWaitersTakeTurns(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, int64(50+100), s.acquires.Load(), "a first look each, then one a second")
-		require.Empty(t, l.turns.keys)
 	})
 }
 
@@ -200,7 +203,7 @@ func TestPauseEndsWithTheHoldersLease(t *testing.T) {
 	slow := &config{backoff: func(int) time.Duration { return time.Hour }}
 	require.Equal(t, time.Hour, slow.pause(1, 0))
 	require.Equal(t, 51*time.Millisecond, slow.pause(1, 50*time.Millisecond))
-	d := (&config{}).pause(1, longest)
+	d := (&config{}).pause(1, clock.Longest)
 	require.Positive(t, d)
 	require.Less(t, d, shortestPause)
 	hasty := &config{backoff: func(int) time.Duration { return -1 }}

@@ -79,15 +79,15 @@ var ends = []mutant{
 		tests: "TestLossNeedsNoAnswer",
 	},
 	{
-		name: "validity by the monotonic clock only", rule: "10", file: "clock.go",
-		old:   `return max(i.mono.Sub(earlier.mono), i.wall-earlier.wall)`,
-		new:   `return i.mono.Sub(earlier.mono)`,
+		name: "validity by the monotonic clock only", rule: "10", file: "internal/clock/clock.go",
+		old:   `return max(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall)`,
+		new:   `return i.Mono.Sub(earlier.Mono)`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
-		name: "validity by the wall clock only", rule: "10", file: "clock.go",
-		old:   `return max(i.mono.Sub(earlier.mono), i.wall-earlier.wall)`,
-		new:   `return i.wall - earlier.wall`,
+		name: "validity by the wall clock only", rule: "10", file: "internal/clock/clock.go",
+		old:   `return max(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall)`,
+		new:   `return i.Wall - earlier.Wall`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
@@ -114,8 +114,8 @@ var ends = []mutant{
 	},
 	{
 		name: "Done closed twice", rule: "11", file: "lease.go",
-		old:   `if l.err == nil && l.engine.now().since(l.start) >= l.length {`,
-		new:   `if l.engine.now().since(l.start) >= l.length {`,
+		old:   `if l.err == nil && l.engine.now().Since(l.start) >= l.length {`,
+		new:   `if l.engine.now().Since(l.start) >= l.length {`,
 		tests: "TestWallClockStepsBackHarmlessly",
 	},
 	{
@@ -154,7 +154,7 @@ var ends = []mutant{
 	},
 	{
 		name: "WithMaxHold does not hold back Extend", rule: "WithMaxHold", file: "lease.go",
-		old:   `length = min(length, l.r.cfg.maxHold-start.since(l.granted))`,
+		old:   `length = min(length, l.r.cfg.maxHold-start.Since(l.granted))`,
 		new:   ``,
 		tests: "TestMaxHoldIsExact",
 	},
@@ -171,7 +171,7 @@ var ends = []mutant{
 		tests: "TestAdoptedLock",
 	},
 	{
-		name: "a late heal of a lost lock deletes an adopter's", rule: "4", file: "heal.go",
+		name: "a late heal of a lost lock deletes an adopter's", rule: "4", file: "quorum_heal.go",
 		old:   `return acquireReply{alreadyHeld: true}, nil`,
 		new:   `return acquireReply{}, nil`,
 		tests: "TestLateReplySaysWhetherAnAdopter",

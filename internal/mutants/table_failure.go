@@ -17,14 +17,14 @@ var failures = []mutant{
 	},
 	{
 		name: "an attempt that met with silence passes for the refusal before it", rule: "33", file: "errors.go",
-		old:   `case r.last == nil, e.now().since(asked) > r.cfg.timeout()/4:`,
+		old:   `case r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:`,
 		new:   `case r.last == nil:`,
 		tests: "TestLastAttemptTellsWhoIsToBlame",
 	},
 	{
 		name: "an attempt that has only just been sent passes for silence", rule: "33", file: "errors.go",
-		old:   `e.now().since(asked) > r.cfg.timeout()/4:`,
-		new:   `e.now().since(asked) > 0:`,
+		old:   `e.now().Since(asked) > r.cfg.timeout()/4:`,
+		new:   `e.now().Since(asked) > 0:`,
 		tests: "TestLastAttemptTellsWhoIsToBlame",
 	},
 	{
@@ -93,25 +93,25 @@ var failures = []mutant{
 	},
 	{
 		name: "each waiter knows but of its own looks", rule: "33", file: "queue.go",
-		old:   `r.last = e.waitlist.last(w)`,
+		old:   `r.last = e.waitlist.Last(w)`,
 		new:   `r.last = err`,
 		tests: "TestOutageIsNoticedByAllWaiters",
 	},
 	{
-		name: "a look that failed is not noted for the other waiters", rule: "33", file: "looks.go",
+		name: "a look that failed is not noted for the other waiters", rule: "33", file: "internal/handoff/looks.go",
 		old:   `q.looked, q.ends, q.last = time.Now(), time.Time{}, err`,
 		new:   `q.looked, q.ends = time.Now(), time.Time{}`,
 		tests: "TestOutageIsNoticedByAllWaiters",
 	},
 	{
-		name: "a waiter does not know who refused it", rule: "33, 35", file: "looks.go",
+		name: "a waiter does not know who refused it", rule: "33, 35", file: "internal/handoff/looks.go",
 		old: `q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}`,
 		new: `_ = refusal
 	q.looked, q.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
-		name: "a broken subscription has nobody look", rule: "33", file: "subscription.go",
+		name: "a broken subscription has nobody look", rule: "33", file: "internal/handoff/subscription.go",
 		old:   `if s.markDown() {`,
 		new:   `if s.markDown() && false {`,
 		tests: "TestOutageIsNoticedByAllWaiters",
@@ -123,7 +123,7 @@ var failures = []mutant{
 		tests: "TestForbiddenWaitIsSaidPlainly",
 	},
 	{
-		name: "a refused WAIT passes for trouble", rule: "33", file: "replicas.go",
+		name: "a refused WAIT passes for trouble", rule: "33", file: "set_nx_px_replicas.go",
 		old:   `case node.Answered(r.Beside.Err):`,
 		new:   `case false:`,
 		tests: "TestForbiddenWaitIsSaidPlainly",
@@ -186,7 +186,7 @@ var failures = []mutant{
 		tests: "TestSilentMinorityIsHeardOf",
 	},
 	{
-		name: "a final answer of a node is not reported", rule: "34", file: "tally.go",
+		name: "a final answer of a node is not reported", rule: "34", file: "quorum_tally.go",
 		old:   `if o == noAnswer && node.Answered(a.err) {`,
 		new:   `if false && o == noAnswer && node.Answered(a.err) {`,
 		tests: "TestNodeThatRefusesIsHeardOf",
@@ -217,8 +217,8 @@ var failures = []mutant{
 	},
 	{
 		name: "a refusal tells the token", rule: "35", file: "errors.go",
-		old:   `Owner: ownerOf(got.holder)`,
-		new:   `Owner: got.holder`,
+		old:   `Owner: ownerOf(got.Holder)`,
+		new:   `Owner: got.Holder`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
@@ -241,7 +241,7 @@ var failures = []mutant{
 	},
 	{
 		name: "a legacy refusal tells the next look and not the lease", rule: "35", file: "legacy_setnx.go",
-		old:   `left: time.Duration(left) * time.Millisecond, lookWithin: longestBlind}`,
+		old:   `Left: time.Duration(left) * time.Millisecond}, lookWithin: longestBlind}`,
 		new:   `left: min(time.Duration(left)*time.Millisecond, longestBlind)}`,
 		tests: "TestHolderIsNamed/LegacySetNX",
 	},

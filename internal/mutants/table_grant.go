@@ -57,13 +57,13 @@ var grants = []mutant{
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
-		name: "no drift", rule: "2", file: "clock.go",
+		name: "no drift", rule: "2", file: "internal/clock/clock.go",
 		old:   `return ttl - time.Duration(float64(ttl)*factor) - margin`,
 		new:   `return ttl - margin`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
-		name: "no margin for milliseconds", rule: "2", file: "clock.go",
+		name: "no margin for milliseconds", rule: "2", file: "internal/clock/clock.go",
 		old:   `return ttl - time.Duration(float64(ttl)*factor) - margin`,
 		new:   `return ttl - time.Duration(float64(ttl)*factor)`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
@@ -130,7 +130,7 @@ var grants = []mutant{
 	},
 	{
 		name: "Extend shortens the lease here", rule: "4", file: "lease.go",
-		old:   `if start.since(l.start)+length > l.length {`,
+		old:   `if start.Since(l.start)+length > l.length {`,
 		new:   `if true {`,
 		tests: conformance + "Extend lengthens",
 	},

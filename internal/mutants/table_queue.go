@@ -39,55 +39,55 @@ var queues = []mutant{
 		tests: "TestCrashedWaitersAreSkipped",
 	},
 	{
-		name: "a waiter depends on its message", rule: "15", file: "looks.go",
+		name: "a waiter depends on its message", rule: "15", file: "internal/handoff/looks.go",
 		old:   `lookEvery  = time.Second`,
 		new:   `lookEvery  = 10 * time.Second`,
 		tests: "TestLostMessageCostsASecond",
 	},
 	{
 		name: "a handed lock trusted for longer than it is kept", rule: "2", file: "queue.go",
-		old:   `length := validity(d.ttl, a.r.cfg.drift)`,
-		new:   `length := d.ttl`,
+		old:   `length := clock.Validity(h.TTL, a.r.cfg.drift)`,
+		new:   `length := h.TTL`,
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "a handed lease begins when its message arrives", rule: "2", file: "clock.go",
+		name: "a handed lease begins when its message arrives", rule: "2", file: "internal/clock/clock.go", in: "internal/clock",
 		old:   `age = max(age, 0)`,
 		new:   `age = 0`,
 		tests: "TestHandedLeaseNeverBeginsAfterRedisGranted",
 	},
 	{
-		name: "a turn that passed while the machine slept is taken", rule: "10", file: "clock.go",
-		old:   `age := arrived.since(asked)`,
-		new:   `age := arrived.mono.Sub(asked.mono)`,
+		name: "a turn that passed while the machine slept is taken", rule: "10", file: "internal/clock/clock.go", in: "internal/clock",
+		old:   `age := arrived.Since(asked)`,
+		new:   `age := arrived.Mono.Sub(asked.Mono)`,
 		tests: "TestSleptOverItsTurn",
 	},
 	{
-		name: "a message that promises no TTL", rule: "Hand-off", file: "subscription.go",
+		name: "a message that promises no TTL", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
 		old:   `return h, err == nil && ttl > 0`,
 		new:   `return h, err == nil`,
 		tests: "TestHandoverIsReadStrictly",
 	},
 	{
-		name: "a message whose entry is longer than it is", rule: "Hand-off", file: "subscription.go",
+		name: "a message whose entry is longer than it is", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
 		old:   `length > uint64(len(rest))`,
 		new:   `length > uint64(len(message))`,
 		tests: "TestHandoverIsReadStrictly",
 	},
 	{
-		name: "a hand-off found by its key only", rule: "Hand-off", file: "waitlist.go",
-		old:   `if w.entry == h.entry {`,
-		new:   `if w.entry == h.entry || w.key == h.key {`,
+		name: "a hand-off found by its key only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `if w.Entry == h.Entry {`,
+		new:   `if w.Entry == h.Entry || w.key == h.key {`,
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
-		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "waitlist.go", in: "internal/system",
-		old:   `if w.entry == h.entry {`,
-		new:   `if h.entry[max(0, len(h.entry)-len(w.token)):] == w.token {`,
+		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/system",
+		old:   `if w.Entry == h.Entry {`,
+		new:   `if h.Entry[max(0, len(h.Entry)-len(w.token)):] == w.token {`,
 		tests: "TestGuessedToken",
 	},
 	{
-		name: "a hand-off found by its place only", rule: "Hand-off", file: "waitlist.go",
+		name: "a hand-off found by its place only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
 		old: `q := l.keys[h.key]
 	if q == nil {
 		return
@@ -95,7 +95,7 @@ var queues = []mutant{
 		new: `var q *keyQueue
 	for _, other := range l.keys {
 		for _, w := range other.waiters {
-			if w.entry == h.entry {
+			if w.Entry == h.Entry {
 				q = other
 			}
 		}
@@ -106,9 +106,9 @@ var queues = []mutant{
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
-		name: "a token's next waiter has the place of its last", rule: "17", file: "waitlist.go",
-		old:   `l.numbers.Uint64(), p.token)`,
-		new:   `7, p.token)`,
+		name: "a token's next waiter has the place of its last", rule: "17", file: "internal/handoff/waitlist.go",
+		old:   `l.numbers.Uint64(), token)`,
+		new:   `7, token)`,
 		tests: "TestNextWaiterWithAToken",
 	},
 	{
@@ -138,7 +138,7 @@ var queues = []mutant{
 		tests: "TestHopelessGrants",
 	},
 	{
-		name: "a lost queue is forgotten", rule: "15", file: "looks.go",
+		name: "a lost queue is forgotten", rule: "15", file: "internal/handoff/looks.go", in: "internal/handoff",
 		old:   `other.queued = false`,
 		new:   ``,
 		tests: "TestLostQueueIsRemembered",

@@ -9,7 +9,7 @@ var quorums = []mutant{
 		tests: "TestEvenNumberOfNodesNeedsMoreThanHalf",
 	},
 	{
-		name: "one server votes twice", rule: "Redlock", file: "identity.go",
+		name: "one server votes twice", rule: "Redlock", file: "quorum_identity.go",
 		old:   `d.shared.CompareAndSwap(nil, &err)`,
 		new:   `_ = err`,
 		tests: "TestTwoClientsOfOneServerAreRefused",
@@ -45,13 +45,13 @@ var quorums = []mutant{
 		tests: "TestReleaseFollowsItsAcquire",
 	},
 	{
-		name: "the first vote is the fence", rule: "Fencing", file: "agree.go",
+		name: "the first vote is the fence", rule: "Fencing", file: "quorum_agree.go",
 		old:   `if counts[vote]++; counts[vote] >= r.quorum {`,
 		new:   `if counts[vote]++; counts[vote] >= 1 {`,
 		tests: "TestFencesOfAQuorumGrow",
 	},
 	{
-		name: "the largest vote is the fence", rule: "Fencing", file: "agree.go",
+		name: "the largest vote is the fence", rule: "Fencing", file: "quorum_agree.go",
 		old: `for {
 		try := fence`,
 		new: `if fence > 0 {
@@ -93,7 +93,7 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestExtendHealsEmptiedNodes",
 	},
 	{
-		name: "a heal once the lease has ended", rule: "11", file: "heal.go",
+		name: "a heal once the lease has ended", rule: "11", file: "quorum_heal.go",
 		old:   `left := p.lease.left()`,
 		new:   `left := max(p.lease.left(), p.timeout)`,
 		tests: "TestHealEndsWithTheLease",
@@ -147,7 +147,7 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestNewVotesOfAChosenToken",
 	},
 	{
-		name: "two clients of one server make a quorum for Adopt", rule: "Redlock", file: "identity.go",
+		name: "two clients of one server make a quorum for Adopt", rule: "Redlock", file: "quorum_identity.go",
 		old:   `if r.Err == nil && d.ids[i].Load() == nil {`,
 		new:   `if _, acquiring := any(none).(acquireReply); acquiring && r.Err == nil && d.ids[i].Load() == nil {`,
 		tests: "TestTwoClientsOfOneServerAreNoQuorum",
@@ -189,7 +189,7 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestLockOfBeforeThatEndsMeanwhileIsWaitedFor",
 	},
 	{
-		name: "a lock that ends while nodes agree on its fence has no quorum", rule: "2", file: "agree.go",
+		name: "a lock that ends while nodes agree on its fence has no quorum", rule: "2", file: "quorum_agree.go",
 		old:   `return 0, t.fail(ErrLost)`,
 		new:   `return 0, t.fail(ErrNoQuorum)`,
 		tests: "TestSlowQuorumIsNoGrant",

@@ -3,7 +3,7 @@ package main
 // replicas are mistakes about WithReplicas.
 var replicas = []mutant{
 	{
-		name: "a grant without its replicas", rule: "Replicas", file: "replicas.go",
+		name: "a grant without its replicas", rule: "Replicas", file: "set_nx_px_replicas.go",
 		old:   `case got < int64(replicas):`,
 		new:   `case false:`,
 		tests: "TestTooFewReplicas",

@@ -112,10 +112,22 @@ var semaphores = []mutant{
 		tests: "TestLostMessageToALaterWaiterCostsASecond",
 	},
 	{
-		name: "the next waiter does not look when a look has found a lock", rule: "15", file: "waitlist.go",
-		old:   `q.waiters[0].lookSoon(0)`,
-		new:   `q.waiters[0].wakeUp()`,
+		name: "the next waiter does not look when a look has found a lock", rule: "15", file: "internal/handoff/waitlist.go",
+		old:   `next.lookSoon(0)`,
+		new:   `next.wakeUp()`,
 		tests: "TestLostMessagesCostASecond|TestLostQueueCostsASecond",
+	},
+	{
+		name: "the look of a waiter that leaves is forgotten", rule: "15", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `case !w.lookAt.IsZero():`,
+		new:   `case false:`,
+		tests: "TestLookIsPassedOn",
+	},
+	{
+		name: "a waiter that was handed its lock has another look", rule: "15", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `w.lookAt = time.Time{}`,
+		new:   ``,
+		tests: "TestLookIsPassedOn",
 	},
 	{
 		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",

@@ -10,8 +10,8 @@ var waits = []mutant{
 	},
 	{
 		name: "a refusal does not report the holder's lease", rule: "15", file: "operations.go",
-		old:   `a.left = max(milliseconds(left), time.Millisecond)`,
-		new:   `a.left = 0`,
+		old:   `a.Left = max(clock.Milliseconds(left), time.Millisecond)`,
+		new:   `a.Left = 0`,
 		tests: "TestCrashedHolderCostsItsTTL",
 	},
 	{
@@ -41,9 +41,9 @@ var waits = []mutant{
 	{
 		name: "trouble ends a place in the queue", rule: "16", file: "queue.go",
 		old: `e.reportTrouble(r, err)
-			e.waitlist.onError`,
+			e.waitlist.OnError`,
 		new: `return nil, err
-			e.waitlist.onError`,
+			e.waitlist.OnError`,
 		tests: "TestWaitTellsWhatTroubledIt",
 	},
 	{
@@ -56,8 +56,8 @@ var waits = []mutant{
 	},
 	{
 		name: "the error of a queued wait does not report the trouble", rule: "16", file: "queue.go",
-		old: `r.last = e.waitlist.last(w)`,
-		new: `if last := e.waitlist.last(w); errors.Is(last, ErrNotAcquired) {
+		old: `r.last = e.waitlist.Last(w)`,
+		new: `if last := e.waitlist.Last(w); errors.Is(last, ErrNotAcquired) {
 			r.last = last
 		}`,
 		tests: "TestWaitTellsWhatTroubledIt",
@@ -80,10 +80,10 @@ var waits = []mutant{
 		tests: "TestLocalWaitersTakeTurns",
 	},
 	{
-		name: "a waiter that gave up is remembered", rule: "17", file: "wait.go",
+		name: "a waiter that gave up is remembered", rule: "17", file: "internal/handoff/turns.go", in: "internal/handoff",
 		old:   `t.leave(key, mine)` + "\n\t\treturn false",
 		new:   `return false`,
-		tests: "TestLocalWaitersTakeTurns",
+		tests: "TestTurnsAreForgotten",
 	},
 	{
 		name: "a hidden number of tries", rule: "18", file: "wait.go",

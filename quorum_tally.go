@@ -154,8 +154,8 @@ func soonest(t *tally[acquireReply]) time.Duration {
 		switch a := &t.answers[i]; {
 		case a.done():
 			free = append(free, 0)
-		case a.there && outcomeOf(a.err) == heldByAnother && a.value.left > 0:
-			free = append(free, a.value.left)
+		case a.there && outcomeOf(a.err) == heldByAnother && a.value.Left > 0:
+			free = append(free, a.value.Left)
 		}
 	}
 	if len(free) < t.quorum {
@@ -168,8 +168,8 @@ func soonest(t *tally[acquireReply]) time.Duration {
 // holderIn returns the first holder that a node named, or "".
 func holderIn(t *tally[acquireReply]) string {
 	for i := range t.answers {
-		if a := &t.answers[i]; a.there && a.value.holder != "" {
-			return a.value.holder
+		if a := &t.answers[i]; a.there && a.value.Holder != "" {
+			return a.value.Holder
 		}
 	}
 	return ""

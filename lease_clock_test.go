@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // TestUntilIsCountedFromBeforeTheRequest is rule 2.
@@ -46,16 +48,16 @@ func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
 
 // TestSuspendedMachineWakesUpKnowing is rule 10: either clock ends the lease, at the next look.
 func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
-	for name, jump := range map[string]func(*instant, time.Duration){
-		"the wall clock ran on":      func(i *instant, d time.Duration) { i.wall += d },
-		"the monotonic clock ran on": func(i *instant, d time.Duration) { i.mono = i.mono.Add(d) },
+	for name, jump := range map[string]func(*clock.Instant, time.Duration){
+		"the wall clock ran on":      func(i *clock.Instant, d time.Duration) { i.Wall += d },
+		"the monotonic clock ran on": func(i *clock.Instant, d time.Duration) { i.Mono = i.Mono.Add(d) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &scripted{}
 			l := scriptedLocker(t, s, WithTTL(time.Minute))
 			var asleep atomic.Int64
-			l.now = func() instant {
-				i := readClocks()
+			l.now = func() clock.Instant {
+				i := clock.Now()
 				jump(&i, time.Duration(asleep.Load()))
 				return i
 			}
@@ -86,15 +88,15 @@ func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 func TestWallClockStepsBackHarmlessly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := scriptedLocker(t, &scripted{}, WithTTL(time.Minute), WithoutRenewal())
-		l.now = func() instant {
-			i := readClocks()
-			i.wall -= time.Hour
+		l.now = func() clock.Instant {
+			i := clock.Now()
+			i.Wall -= time.Hour
 			return i
 		}
 		begin := time.Now()
 		lock := granted(t, l)
 		<-lock.Done()
-		require.Equal(t, validity(time.Minute, 0.01), time.Since(begin))
+		require.Equal(t, clock.Validity(time.Minute, 0.01), time.Since(begin))
 		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 	})
 }
@@ -102,26 +104,26 @@ func TestWallClockStepsBackHarmlessly(t *testing.T) {
 // TestLongestTimesStayTheLongest: a time that is too long for a Duration is the longest one, and never
 // negative, also when something is added.
 func TestLongestTimesStayTheLongest(t *testing.T) {
-	require.Equal(t, longest, milliseconds(math.MaxInt64))
-	require.Positive(t, longest+longest)
+	require.Equal(t, clock.Longest, clock.Milliseconds(math.MaxInt64))
+	require.Positive(t, clock.Longest+clock.Longest)
 	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 / 100 * 99, math.MaxInt64 / 2} {
-		require.Equal(t, longest, ttlFor(d, 0.01))
+		require.Equal(t, clock.Longest, clock.TTLFor(d, 0.01))
 	}
 	cfg, err := defaults().with([]Option{WithTTL(math.MaxInt64)})
 	require.NoError(t, err)
-	require.Equal(t, longest, cfg.ttl)
+	require.Equal(t, clock.Longest, cfg.ttl)
 	cfg, err = cfg.with([]Option{WithOpTimeout(math.MaxInt64)})
 	require.NoError(t, err)
-	require.Equal(t, longest, cfg.timeout())
+	require.Equal(t, clock.Longest, cfg.timeout())
 	g, ok := readRefusal([]any{int64(math.MaxInt64)})
 	require.True(t, ok)
-	require.Equal(t, longest, g.left)
+	require.Equal(t, clock.Longest, g.Left)
 
 	synctest.Test(t, func(t *testing.T) {
 		lock := granted(t, scriptedLocker(t, &scripted{}), WithDrift(0))
 		time.Sleep(time.Second) // the bubble's
 		require.NoError(t, lock.Extend(t.Context(), math.MaxInt64))
-		require.Greater(t, time.Until(lock.Until()), longest-time.Second)
+		require.Greater(t, time.Until(lock.Until()), clock.Longest-time.Second)
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }

@@ -1,4 +1,4 @@
-package redlatch
+package handoff
 
 import (
 	"maps"
@@ -15,8 +15,8 @@ type departures struct {
 }
 
 type departure struct {
-	attempt *attempt // that was given up
-	at      time.Time
+	giveBack func() // what is handed over later
+	at       time.Time
 }
 
 // departedFor is about how long a departure is kept, and mostDeparted how many are kept.
@@ -25,8 +25,7 @@ const (
 	mostDeparted = 10_000
 )
 
-// add notes that a gives up entry.
-func (d *departures) add(a *attempt, entry string) {
+func (d *departures) add(entry string, giveBack func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.byEntry == nil {
@@ -38,16 +37,16 @@ func (d *departures) add(a *attempt, entry string) {
 		maps.DeleteFunc(d.byEntry, func(_ string, old departure) bool { return now.Sub(old.at) > departedFor })
 	}
 	if len(d.byEntry) < mostDeparted {
-		d.byEntry[entry] = departure{a, now}
+		d.byEntry[entry] = departure{giveBack, now}
 	}
 }
 
-// take removes entry, which has left the queue or was handed the lock. It returns its attempt, or nil if there is
+// take removes entry, which has left the queue or was handed the lock. It returns its giveBack, or nil if there is
 // none.
-func (d *departures) take(entry string) *attempt {
+func (d *departures) take(entry string) (giveBack func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.byEntry[entry].attempt
+	giveBack = d.byEntry[entry].giveBack
 	delete(d.byEntry, entry)
-	return a
+	return giveBack
 }

@@ -1,9 +1,11 @@
-package redlatch
+package handoff
 
 import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // No waiter depends on a message, so processes look. The first of the queue looks about every lookEvery, and every
@@ -15,9 +17,9 @@ const (
 	lookRarely = 4 * time.Second
 )
 
-// interval returns the time until the next look after a look of w.
-func (l *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Duration {
-	polling := l.subscription.isDegraded()
+// Interval returns the time until the next look after a look of w.
+func (l *Waitlist) Interval(w *Waiter, pause func(polls int, left time.Duration) time.Duration, got Refusal) time.Duration {
+	polling := l.Subscription.IsDegraded()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if polling && w.polls == 0 {
@@ -27,10 +29,10 @@ func (l *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Durat
 	switch {
 	case w.polls > 0:
 		w.polls++
-		return cfg.pause(w.polls-1, got.left)
-	case got.first && !minted(got.holder):
+		return pause(w.polls-1, got.Left)
+	case got.First && got.Foreign:
 		d = lookOften
-	case got.first:
+	case got.First:
 		d = lookEvery
 	default:
 		d = min(lookEvery<<min(l.keys[w.key].same, 2), lookRarely)
@@ -40,7 +42,7 @@ func (l *waitlist) interval(w *waiter, cfg *config, got acquireReply) time.Durat
 
 // look has the first waiter of every key look now, and those whose entries were lost: messages may have been lost, or
 // the data of Redis.
-func (l *waitlist) look() {
+func (l *Waitlist) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, q := range l.keys {
@@ -52,8 +54,8 @@ func (l *waitlist) look() {
 	}
 }
 
-// lookSoon has w look after d at the latest. The caller holds waitlist.mu.
-func (w *waiter) lookSoon(d time.Duration) {
+// lookSoon has w look after d at the latest. The caller holds Waitlist.mu.
+func (w *Waiter) lookSoon(d time.Duration) {
 	at := time.Now().Add(d)
 	if w.lookAt.IsZero() || at.Before(w.lookAt) {
 		w.lookAt = at
@@ -61,42 +63,42 @@ func (w *waiter) lookSoon(d time.Duration) {
 	}
 }
 
-// onReply notes the refusal that a look of w, sent at asked, was answered.
-func (l *waitlist) onReply(w *waiter, asked instant, got acquireReply, refusal error) {
-	polling := l.subscription.isDegraded()
+// OnReply notes the refusal that a look of w, sent at asked, was answered.
+func (l *Waitlist) OnReply(w *Waiter, asked clock.Instant, got Refusal, refusal error) {
+	polling := l.Subscription.IsDegraded()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.keys[w.key]
 	q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}
-	if got.left > 0 {
-		q.ends = q.looked.Add(got.left + time.Millisecond)
+	if got.Left > 0 {
+		q.ends = q.looked.Add(got.Left + time.Millisecond)
 	}
-	if got.at == 0 {
+	if got.At == 0 {
 		return
 	}
-	if q.redis == 0 || asked.mono.After(q.asked.mono) {
-		q.asked, q.redis = asked, got.at
+	if q.redis == 0 || asked.Mono.After(q.asked.Mono) {
+		q.asked, q.redis = asked, got.At
 	}
-	if q.holder == got.holder {
+	if q.holder == got.Holder {
 		q.same++
 	} else {
-		q.holder, q.same = got.holder, 0
+		q.holder, q.same = got.Holder, 0
 	}
 	l.firstLocked(w, got)
-	if !got.first && got.left > 0 { // the first of the queue looks before the others
-		q.ends = q.looked.Add(max(got.left+messageDelay, lookOften))
+	if !got.First && got.Left > 0 { // the first of the queue looks before the others
+		q.ends = q.looked.Add(max(got.Left+messageDelay, lookOften))
 	}
 	for _, other := range q.waiters {
-		handed := other.token == got.holder || slices.Contains(got.handed, other.token)
+		handed := other.token == got.Holder || slices.Contains(got.Handed, other.token)
 		switch {
 		case other == w:
 		case handed && polling:
 			other.lookSoon(0)
 		case handed: // its message may be late or lost
 			other.lookSoon(messageDelay)
-		case got.fresh && w.queued && other.queued: // the queue was lost
+		case got.Fresh && w.queued && other.queued: // the queue was lost
 			other.queued = false
-			if l.subscription.isReady() {
+			if l.Subscription.IsReady() {
 				other.lookSoon(0)
 			}
 		}
@@ -106,21 +108,21 @@ func (l *waitlist) onReply(w *waiter, asked instant, got acquireReply, refusal e
 
 // firstLocked notes whether w is the first of the queue. If the key has changed hands past it, its holders do not
 // hand it on, and w polls from then on.
-func (l *waitlist) firstLocked(w *waiter, got acquireReply) {
+func (l *Waitlist) firstLocked(w *Waiter, got Refusal) {
 	switch {
-	case !got.first:
+	case !got.First:
 		w.seen = ""
 		return
 	case w.seen == "" && w.polls > 0: // it has just become the first
 		w.polls = 1
-	case w.seen != "" && w.seen != got.holder && w.polls == 0 && !got.shared:
+	case w.seen != "" && w.seen != got.Holder && w.polls == 0 && !got.Shared:
 		w.polls = 1
 	}
-	w.seen = got.holder
+	w.seen = got.Holder
 }
 
-// onError notes that a look of w failed with err. w looks again after pause.
-func (l *waitlist) onError(w *waiter, err error, pause time.Duration) {
+// OnError notes that a look of w failed with err. w looks again after pause.
+func (l *Waitlist) OnError(w *Waiter, err error, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.keys[w.key]
@@ -128,14 +130,15 @@ func (l *waitlist) onError(w *waiter, err error, pause time.Duration) {
 	w.lookAt = q.looked.Add(pause)
 }
 
-func (l *waitlist) last(w *waiter) error {
+// Last returns the error of the last look for the key of w.
+func (l *Waitlist) Last(w *Waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.keys[w.key].last
 }
 
 // due returns how long w may sleep. every is the interval of looks, which the first waiter of the process makes.
-func (l *waitlist) due(w *waiter, every time.Duration) (d time.Duration, forever bool) {
+func (l *Waitlist) due(w *Waiter, every time.Duration) (d time.Duration, forever bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := w.lookAt

@@ -1,11 +1,9 @@
-package redlatch
+package handoff
 
 import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,44 +12,6 @@ import (
 
 	"github.com/redlatch/redlatch/internal/node"
 )
-
-// A handover is the message of release.lua to the process of the waiter that was handed a lock.
-type handover struct {
-	key   string
-	entry string        // of the waiter in the queue
-	ttl   time.Duration // how long Redis keeps the key for it
-	fence uint64
-	at    time.Duration // the time of the clock of Redis
-}
-
-// parseHandover reads a message of release.lua. ok is false for any other message.
-func parseHandover(message string) (h handover, ok bool) {
-	fields := strings.SplitN(message, " ", 5)
-	if len(fields) != 5 {
-		return h, false
-	}
-	var numbers [4]uint64
-	for i := range numbers {
-		n, err := strconv.ParseUint(fields[i], 10, 53)
-		if err != nil {
-			return h, false
-		}
-		numbers[i] = n
-	}
-	seconds, micros, fence, length := numbers[0], numbers[1], numbers[2], numbers[3]
-	rest := fields[4]
-	if seconds > 1<<33 || micros > 999_999 || length > uint64(len(rest)) {
-		return h, false
-	}
-	h = handover{
-		key: rest[length:], entry: rest[:length], fence: fence,
-		at: time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond,
-	}
-	ms, _, _ := strings.Cut(h.entry, " ")
-	ttl, err := strconv.ParseUint(ms, 10, 53)
-	h.ttl = milliseconds(int64(ttl))
-	return h, err == nil && ttl > 0
-}
 
 const (
 	// pingEvery is how long a subscription may be silent before a PING, and how long the reply may take before the
@@ -63,15 +23,15 @@ const (
 	reconnectPause = 50 * time.Millisecond
 )
 
-// A subscription is the channel on which the process of a Locker is handed locks. It is opened for the first waiter,
+// A Subscription is the channel on which the process of a Locker is handed locks. It is opened for the first waiter,
 // and closed a few seconds after the last one has left.
-type subscription struct {
+type Subscription struct {
 	client     redis.UniversalClient
 	channel    string
 	impossible bool // the client cannot subscribe, so waiters poll
 
-	// Set before the first use. The goroutine of the subscription calls them; degraded also runs in Unlock.
-	deliver  func(handover) // a lock was handed to this process
+	// Set before the first use. The goroutine of the subscription calls them; RefusePublish also calls degraded.
+	deliver  func(Handover) // a lock was handed to this process
 	changed  func()         // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
 	degraded func(error)    // Redis refuses SUBSCRIBE or PUBLISH
 
@@ -85,12 +45,16 @@ type subscription struct {
 	current        *redis.PubSub // nil: none is open
 }
 
-func newSubscription(client redis.UniversalClient) *subscription {
-	return &subscription{client: client, channel: "redlatch:" + uuid.NewString(), ready: make(chan struct{})}
+// NewSubscription returns a subscription for one Waitlist. If impossible is set, the client cannot subscribe, and waiters
+// poll.
+func NewSubscription(client redis.UniversalClient, impossible bool) *Subscription {
+	return &Subscription{
+		client: client, channel: "redlatch:" + uuid.NewString(), impossible: impossible, ready: make(chan struct{}),
+	}
 }
 
-// join opens the subscription unless it is open. The caller must leave. ready is closed once SUBSCRIBE is confirmed.
-func (s *subscription) join() (ready <-chan struct{}) {
+// Join opens the subscription unless it is open. The caller must call Leave. ready is closed once SUBSCRIBE is confirmed.
+func (s *Subscription) Join() (ready <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users++
@@ -102,14 +66,15 @@ func (s *subscription) join() (ready <-chan struct{}) {
 	return s.ready
 }
 
-func (s *subscription) leave() {
+// Leave ends one use of the subscription.
+func (s *Subscription) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users--
 }
 
-// isReady reports whether handovers reach this process.
-func (s *subscription) isReady() bool {
+// IsReady reports whether handovers reach this process.
+func (s *Subscription) IsReady() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -120,15 +85,18 @@ func (s *subscription) isReady() bool {
 	}
 }
 
-// isDegraded reports whether waiters must poll.
-func (s *subscription) isDegraded() bool {
+// IsDegraded reports whether waiters must poll.
+func (s *Subscription) IsDegraded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.impossible || s.refused != nil || s.publishRefused != nil
 }
 
+// RefusePublish notes that Redis refuses PUBLISH with err.
+func (s *Subscription) RefusePublish(err error) { s.degrade(&s.publishRefused, err) }
+
 // degrade sets *why, which is refused or publishRefused, to err. It calls degraded if that was nil.
-func (s *subscription) degrade(why *error, err error) {
+func (s *Subscription) degrade(why *error, err error) {
 	s.mu.Lock()
 	first := *why == nil
 	*why = err
@@ -139,7 +107,7 @@ func (s *subscription) degrade(why *error, err error) {
 }
 
 // run receives until the subscription has no users. Only run and replace touch the connection.
-func (s *subscription) run() {
+func (s *Subscription) run() {
 	ctx := context.Background()
 	ps := s.open(ctx)
 	pinged := false
@@ -175,7 +143,7 @@ func (s *subscription) run() {
 }
 
 // open sends SUBSCRIBE on a new connection.
-func (s *subscription) open(ctx context.Context) *redis.PubSub {
+func (s *Subscription) open(ctx context.Context) *redis.PubSub {
 	ps := s.client.Subscribe(ctx, s.channel)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +152,7 @@ func (s *subscription) open(ctx context.Context) *redis.PubSub {
 }
 
 // replace closes the connection, since messages were lost on it, so that run opens another one.
-func (s *subscription) replace() {
+func (s *Subscription) replace() {
 	s.mu.Lock()
 	ps := s.current
 	s.current = nil
@@ -195,7 +163,7 @@ func (s *subscription) replace() {
 }
 
 // received handles a message of the connection.
-func (s *subscription) received(message any) {
+func (s *Subscription) received(message any) {
 	switch message := message.(type) {
 	case *redis.Subscription:
 		s.mu.Lock()
@@ -215,7 +183,7 @@ func (s *subscription) received(message any) {
 }
 
 // markDown notes that the connection broke. It reports whether SUBSCRIBE was confirmed before.
-func (s *subscription) markDown() bool {
+func (s *Subscription) markDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -228,7 +196,7 @@ func (s *subscription) markDown() bool {
 }
 
 // stop ends the subscription if nobody has used it since the last call of stop. It reports whether it did.
-func (s *subscription) stop() bool {
+func (s *Subscription) stop() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users > 0 || s.used {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -59,7 +60,7 @@ func (s *setNXPX) checkReplicas(cfg *config) error {
 		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v",
 			cfg.replicas, cfg.replicaTimeout, reads)
 	}
-	if cfg.replicaTimeout >= validity(cfg.ttl, cfg.drift) {
+	if cfg.replicaTimeout >= clock.Validity(cfg.ttl, cfg.drift) {
 		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
 	}
 	return nil

@@ -1,0 +1,75 @@
+// Package clock computes with leases, on the two clocks of this machine and the clock of Redis.
+package clock
+
+import (
+	"math"
+	"time"
+)
+
+// margin is taken off every lease, however short, since Redis counts whole milliseconds.
+const margin = 2 * time.Millisecond
+
+// Validity returns how long a lease of ttl is trusted, counted from its start:
+//
+//	until = start + TTL − drift, drift = TTL × factor + 2 ms
+//
+// start is read before the request leaves, so a slow reply shortens the lease.
+func Validity(ttl time.Duration, factor float64) time.Duration {
+	return ttl - time.Duration(float64(ttl)*factor) - margin
+}
+
+// TTLFor returns the least TTL, in whole milliseconds, whose validity is d, but no more than Longest.
+func TTLFor(d time.Duration, factor float64) time.Duration {
+	ms := math.Ceil((float64(d) + float64(margin)) / (1 - factor) / float64(time.Millisecond))
+	return Milliseconds(int64(min(ms, math.MaxInt64/2)))
+}
+
+// Longest is the longest time that options and replies are cut to. Sums of several do not overflow a Duration.
+const Longest = 100 * 365 * 24 * time.Hour
+
+// Milliseconds returns n ms, at most Longest.
+func Milliseconds(n int64) time.Duration {
+	return time.Duration(min(n, Longest.Milliseconds())) * time.Millisecond
+}
+
+// An Instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps, and
+// the wall clock may be set.
+type Instant struct {
+	Mono time.Time     // compared by its monotonic reading
+	Wall time.Duration // since 1970
+}
+
+// Now reads both clocks.
+func Now() Instant {
+	t := time.Now()
+	return Instant{Mono: t, Wall: time.Duration(t.UnixNano())}
+}
+
+// Since returns the time from earlier to i on the clock that is further on.
+func (i Instant) Since(earlier Instant) time.Duration {
+	return max(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall)
+}
+
+// HandedAt returns when a lease began that Redis granted at the time at of its own clock. The message arrived at
+// arrived. An earlier command, sent at asked, returned the time redis of that clock. So Redis read that clock after
+// asked, and the message took no longer than the time since asked here, less the time since redis there:
+//
+//	age = (arrived − asked) − (at − redis) × (1 − drift), at least 0
+//	start = arrived − age
+//
+// Only the rates of the two clocks matter, not their settings. If no command returned the time (redis is 0), the
+// lease begins at asked, which is before the waiter queued.
+func HandedAt(arrived, asked Instant, redis, at time.Duration, drift float64) Instant {
+	age := arrived.Since(asked)
+	if redis != 0 {
+		there := float64(at - redis)
+		if there > 0 {
+			there *= 1 - drift
+		} else {
+			there *= 1 + drift
+		}
+		age -= time.Duration(there)
+	}
+	age = max(age, 0)
+	return Instant{Mono: arrived.Mono.Add(-age), Wall: arrived.Wall - age}
+}

@@ -1,0 +1,195 @@
+package handoff
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+var errHeld = errors.New("held")
+
+// newList returns a waitlist on a Redis of its own, before its first use.
+func newList(t *testing.T) *Waitlist {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return NewWaitlist(NewSubscription(client, false), clock.Now, nil)
+}
+
+// listening returns a waitlist whose subscription is ready. Nobody looks when it is confirmed, or breaks.
+func listening(t *testing.T) *Waitlist {
+	t.Helper()
+	l := newList(t)
+	l.Subscription.changed = func() {}
+	ready := l.Subscription.Join()
+	t.Cleanup(l.Subscription.Leave)
+	<-ready
+	return l
+}
+
+// enter adds a waiter whose TTL is a second.
+func enter(l *Waitlist, key, token string) *Waiter {
+	return l.Enter(key, token, time.Second, false, clock.Now())
+}
+
+// TestHandoverNamesItsKeyAndItsPlace: one that names another key, another number, another TTL or another process
+// is nobody's, whatever its token is.
+func TestHandoverNamesItsKeyAndItsPlace(t *testing.T) {
+	l := listening(t)
+	mine, beside, elsewhere := enter(l, "k", "job-7"), enter(l, "k", "job-7"), enter(l, "l", "job-7")
+	tell := func(entry, key string) {
+		l.Subscription.received(&redis.Message{Payload: "1700000000 5 7 " + strconv.Itoa(len(entry)) + " " + entry + key})
+	}
+	heard := func() []int { return []int{len(mine.handed), len(beside.handed), len(elsewhere.handed)} }
+	tell(mine.Entry, "l")
+	tell(mine.Entry, "m")
+	tell(elsewhere.Entry, "k")
+	tell("1000 "+l.Subscription.channel+" 1 job-7", "k")
+	tell("1000 redlatch:another"+strings.TrimPrefix(mine.Entry, "1000 "+l.Subscription.channel), "k")
+	tell("9"+mine.Entry, "k")
+	require.Equal(t, []int{0, 0, 0}, heard())
+	tell(beside.Entry, "k")
+	require.Equal(t, []int{0, 1, 0}, heard())
+	tell(elsewhere.Entry, "l")
+	require.Equal(t, []int{0, 1, 1}, heard())
+}
+
+// TestWaitersOfALostQueueLookAtOnce is rule 25: a look finds that its entry had gone, so those of all waiters of
+// the process have. They queue again, without their turns to look.
+func TestWaitersOfALostQueueLookAtOnce(t *testing.T) {
+	l := listening(t)
+	first, second, newcomer := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
+	for _, w := range []*Waiter{first, second} {
+		l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	}
+	require.Zero(t, second.lookAt)
+	l.OnReply(first, clock.Now(), Refusal{At: 2, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	require.Zero(t, first.lookAt)
+	require.NotZero(t, second.lookAt)
+	require.LessOrEqual(t, time.Until(second.lookAt), time.Duration(0))
+	require.Zero(t, newcomer.lookAt, "it has had no place")
+}
+
+// TestLooksComeAtIntervals is rule 27: the first of the queue polls where the lock changes hands past it, until it
+// has been first of nobody; others look ever less often while the key stays with one holder.
+func TestLooksComeAtIntervals(t *testing.T) {
+	l := listening(t)
+	pause := func(polls int, _ time.Duration) time.Duration { return time.Duration(polls) * time.Millisecond }
+	w := enter(l, "k", "1")
+	const ours, others, theirs = "ours", "another of ours", "theirs"
+	look := func(holder string, first bool) time.Duration {
+		got := Refusal{At: 1, Holder: holder, First: first, Foreign: holder == theirs, Left: time.Minute}
+		l.OnReply(w, clock.Now(), got, errHeld)
+		return l.Interval(w, pause, got)
+	}
+	between := func(least, d time.Duration) {
+		t.Helper()
+		require.GreaterOrEqual(t, d, least)
+		require.Less(t, d, least+least/4)
+	}
+	between(time.Second, look(ours, false))
+	between(2*time.Second, look(ours, false))
+	between(4*time.Second, look(ours, false))
+	between(4*time.Second, look(ours, false))
+	between(time.Second, look(others, false))
+	between(time.Second, look(others, true))
+	between(time.Second, look(others, true))
+	require.Equal(t, time.Millisecond, look(ours, true))
+	require.Equal(t, 2*time.Millisecond, look(ours, true))
+
+	l.Leave(w)
+	w = enter(l, "k", "2")
+	between(250*time.Millisecond, look(theirs, true))
+	require.Equal(t, time.Millisecond, look(ours, true))
+}
+
+// TestMessageThatCameIsNotMissed is rule 30: it came while the look was under way that found the lock.
+func TestMessageThatCameIsNotMissed(t *testing.T) {
+	l := listening(t)
+	w := enter(l, "k", "1")
+	l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	l.deliver(Handover{key: "k", Entry: w.Entry, TTL: time.Second, Fence: 1, at: 1})
+	l.Found(w, true)
+	require.Empty(t, l.missing)
+	<-w.handed
+	l.Found(w, true)
+	require.Equal(t, w.Entry, l.missing)
+	l.deliver(Handover{key: "k", Entry: w.Entry, TTL: time.Second, Fence: 1, at: 1})
+	require.Empty(t, l.missing, "it came a little later")
+}
+
+// TestNextWaiterLooksAfterAnExpiredHandover is rule 25: a process that was frozen finds the lock free which it was handed.
+// Its other entries may have left the queue, so the next waiter looks at once.
+func TestNextWaiterLooksAfterAnExpiredHandover(t *testing.T) {
+	l := listening(t)
+	w, next := enter(l, "k", "1"), enter(l, "k", "2")
+	l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	l.deliver(Handover{key: "k", Entry: w.Entry, TTL: time.Second, Fence: 1, at: 1})
+	l.Found(w, false)
+	require.Zero(t, next.lookAt)
+	l.Leave(w)
+	require.LessOrEqual(t, time.Until(next.lookAt), time.Duration(0))
+	require.NotZero(t, next.lookAt)
+}
+
+// TestLostQueueIsRememberedUntilRedisListens is rule 15: a queue that was lost while the subscription
+// was down is joined again by all when it stands.
+func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
+	l := newList(t)
+	first, second, third := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
+	for _, w := range []*Waiter{first, second, third} {
+		l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true}, errHeld)
+	}
+	l.OnReply(first, clock.Now(), Refusal{At: 2, Fresh: true}, errHeld)
+	for _, w := range []*Waiter{second, third} {
+		require.Zero(t, w.lookAt)
+	}
+	l.look()
+	for _, w := range []*Waiter{second, third} {
+		require.NotZero(t, w.lookAt)
+		l.OnReply(w, clock.Now(), Refusal{At: 3, Fresh: true}, errHeld)
+	}
+	l.look()
+	require.NotZero(t, first.lookAt)
+	require.Zero(t, second.lookAt, "it has its place")
+}
+
+// TestDegradationIsToldOnce: also where a release was the first to find that nobody can be told.
+func TestDegradationIsToldOnce(t *testing.T) {
+	var told int
+	l := newList(t)
+	s, err := l.Subscription, errors.New("NOPERM")
+	s.changed, s.degraded = func() {}, func(error) { told++ }
+	s.RefusePublish(err)
+	s.Join()
+	defer s.Leave()
+	s.RefusePublish(err)
+	require.Equal(t, 1, told)
+	require.True(t, s.IsDegraded())
+}
+
+// TestLookIsPassedOn is rule 15: a waiter is told to look at once, and leaves before it can. The next one looks instead. A
+// waiter that was handed its lock has no look to pass on.
+func TestLookIsPassedOn(t *testing.T) {
+	l := listening(t)
+	w, next, last := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
+	for _, w := range []*Waiter{w, next, last} {
+		l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	}
+	l.look()
+	require.Zero(t, next.lookAt)
+	l.Leave(w)
+	require.NotZero(t, next.lookAt)
+	require.LessOrEqual(t, time.Until(next.lookAt), time.Duration(0))
+	l.deliver(Handover{key: "k", Entry: next.Entry, TTL: time.Second, Fence: 1, at: 1})
+	l.Leave(next)
+	require.Zero(t, last.lookAt)
+}
