@@ -35,9 +35,10 @@ type lease struct {
 	running sync.WaitGroup // extensions in flight; none starts once err is set
 
 	mu        sync.Mutex         // guards the fields below
-	start     clock.Instant      // when the newest successful request was sent
+	start     clock.Instant      // when the request was sent that set the end
 	length    time.Duration      // trusted from start until start + length
-	renewAt   time.Duration      // when to renew, counted from start
+	renewed   clock.Instant      // when the newest successful request was sent
+	renewAt   time.Duration      // when to renew, counted from renewed
 	recheckAt time.Duration      // when to check that the key is still ours, counted from granted; 0: never
 	renewing  bool               // a renewal or a check is in flight
 	timer     *time.Timer        // runs tick; stopped when the lease ends
@@ -62,7 +63,7 @@ func (l *lease) begin(start clock.Instant, length time.Duration) *Lock {
 }
 
 // prolongLocked lets the lease last until start + length. It never shortens the lease and never passes the limit of
-// WithMaxHold.
+// WithMaxHold. However long the lease lasts, it is renewed soon, so that a deleted key is noticed.
 func (l *lease) prolongLocked(start clock.Instant, length time.Duration) {
 	if l.r.cfg.maxHold > 0 {
 		length = min(length, l.r.cfg.maxHold-start.Since(l.granted))
@@ -70,8 +71,7 @@ func (l *lease) prolongLocked(start clock.Instant, length time.Duration) {
 	if start.Since(l.start)+length > l.length {
 		l.start, l.length = start, length
 	}
-	full := clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)
-	l.renewAt = l.length - full + min(l.r.cfg.ttl/3, full/2)
+	l.renewed, l.renewAt = start, min(l.r.cfg.ttl/3, clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)/2)
 }
 
 // judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.

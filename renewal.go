@@ -13,7 +13,7 @@ import (
 // renewableLocked reports whether a renewal may start.
 func (l *lease) renewableLocked() bool {
 	kept := l.fresh != nil || l.held.Value() != nil
-	return l.r.cfg.renew && kept && !l.renewing && !l.atMaxHoldLocked()
+	return l.r.cfg.renew && kept && !l.renewing
 }
 
 // atMaxHoldLocked reports whether the lease already lasts as long as WithMaxHold allows.
@@ -24,18 +24,19 @@ func (l *lease) atMaxHoldLocked() bool {
 // nextLocked returns the time until the timer must fire: for a renewal, a check or the end of the lease. The first
 // time it fires half-way to the renewal.
 func (l *lease) nextLocked() time.Duration {
-	next := l.length
+	now := l.engine.now()
+	next := l.length - now.Since(l.start)
 	if l.recheckAt > 0 && !l.renewing {
-		next = min(next, l.recheckAt-l.start.Since(l.granted))
+		next = min(next, l.recheckAt-now.Since(l.granted))
 	}
 	if l.renewableLocked() {
 		at := l.renewAt
 		if l.fresh != nil {
 			at /= 2
 		}
-		next = min(next, at)
+		next = min(next, at-now.Since(l.renewed))
 	}
-	return next - l.engine.now().Since(l.start)
+	return next
 }
 
 // tick runs when the timer fires. It ends the lease, renews it or checks it. While a renewal is in flight, the timer
@@ -48,7 +49,7 @@ func (l *lease) tick() {
 		l.fresh, l.held = nil, weak.Make(l.fresh)
 	}
 	at := l.engine.now()
-	renew := after == nil && l.renewableLocked() && at.Since(l.start) >= l.renewAt
+	renew := after == nil && l.renewableLocked() && at.Since(l.renewed) >= l.renewAt
 	look := after == nil && l.recheckAt > 0 && !l.renewing && at.Since(l.granted) >= l.recheckAt
 	if renew || look {
 		l.renewing = true
@@ -110,7 +111,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 			l.endLocked(err)
 		case renewal:
 			pause := p.timeout/4 + rand.N(p.timeout/2+1)
-			l.renewAt = l.engine.now().Since(l.start) + pause
+			l.renewAt = l.engine.now().Since(l.renewed) + pause
 			if l.recheckAt > 0 {
 				l.recheckAt = l.engine.now().Since(l.granted) + pause
 			}

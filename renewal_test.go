@@ -63,6 +63,43 @@ func TestRenewalComesBeforeTheEnd(t *testing.T) {
 	})
 }
 
+// TestRenewalsGoOnWhileTheLeaseIsLong is rules 4 and 12: a lock that lasts for longer than its TTL is renewed as often as any
+// other. So a deleted key is noticed as soon. No renewal shortens the lease.
+func TestRenewalsGoOnWhileTheLeaseIsLong(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"after Extend":                 nil,
+		"of WithMinHold":               {WithMinHold(time.Hour)},
+		"after Extend to WithMaxHold":  {WithMaxHold(time.Hour)},
+		"after Extend, before a tick":  {WithTTL(time.Minute)},
+		"of WithMinHold, to MaxHold's": {WithMinHold(time.Hour), WithMaxHold(time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				l, err := NewSetNXPX(client)
+				require.NoError(t, err)
+				lock := granted(t, l, opts...)
+				ttl := lock.lease.r.cfg.ttl
+				if ttl == 10*time.Second {
+					time.Sleep(9 * time.Second)
+				}
+				if lock.lease.r.cfg.minHold == 0 {
+					require.NoError(t, lock.Extend(t.Context(), time.Hour))
+				}
+				until := lock.Until()
+				time.Sleep(30 * time.Minute)
+				require.Equal(t, until, lock.Until())
+				require.WithinDuration(t, until, time.Now().Add(m.TTL("k")), 40*time.Second)
+				m.Del("k")
+				deleted := time.Now()
+				<-lock.Done()
+				require.ErrorIs(t, lock.Err(), ErrLost)
+				require.LessOrEqual(t, time.Since(deleted), ttl/3)
+			})
+		})
+	}
+}
+
 // TestUnclearRenewalIsRetriedUntilTheEnd is rule 12.
 func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

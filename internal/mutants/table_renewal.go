@@ -9,6 +9,19 @@ var renewals = []mutant{
 		tests: "TestHourOfRenewals",
 	},
 	{
+		name: "a long lease is renewed only when it has become short", rule: "12", file: "lease.go",
+		old: `l.renewed, l.renewAt = start, min(l.r.cfg.ttl/3, clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)/2)`,
+		new: `full := clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)
+	l.renewed, l.renewAt = l.start, l.length-full+min(l.r.cfg.ttl/3, full/2)`,
+		tests: "TestRenewalsGoOnWhileTheLeaseIsLong",
+	},
+	{
+		name: "a lock that WithMaxHold lets last no longer is not renewed", rule: "12", file: "renewal.go",
+		old:   `return l.r.cfg.renew && kept && !l.renewing`,
+		new:   `return l.r.cfg.renew && kept && !l.renewing && !l.atMaxHoldLocked()`,
+		tests: "TestRenewalsGoOnWhileTheLeaseIsLong",
+	},
+	{
 		name: "an unclear renewal that loses the lock", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
 			l.endLocked(err)`,
