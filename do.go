@@ -16,8 +16,8 @@ import (
 // may unlock the lock itself; the cause is ErrReleased then.
 //
 // If l or fn is nil, the error is ErrInvalidOption. If Lock fails, Do returns its error. In both cases fn was not
-// called. Otherwise Do returns the error of fn, joined with that of Unlock, except ErrReleased. If fn was called and
-// the error matches ErrLost, another owner may have held the lock while fn ran.
+// called. Otherwise Do returns the error of fn, joined with that of Unlock unless that is ErrReleased. If fn was called
+// and the error matches ErrLost, another owner may have held the lock while fn ran.
 func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("do", key, err)

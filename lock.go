@@ -56,8 +56,8 @@ type Locker interface {
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
 	// owner or if no command was sent, and ErrUnavailable otherwise. When the commands in flight have completed, the
-	// call leaves nothing in Redis. With [WithToken], a lock that the token already held is kept, and one that an
-	// unanswered command took may stay.
+	// call leaves nothing in Redis. With [WithToken], a lock that the token already held is kept, and a lock that was
+	// granted by a command without a reply may stay.
 	//
 	// If the first attempt fails with ErrNotAcquired, Lock waits. It returns any other error of the first attempt, as
 	// TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. The exceptions are

@@ -137,11 +137,11 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithBackoff sets the pause after a waiter's attempt-th failed attempt, counted from 1. It applies where waiters
-// poll: with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE or
-// PUBLISH, and after an error. If a client that does not queue takes the key, the first waiter in the queue also
-// polls. Its attempts are counted from then on. Other waiters in a queue do not call f. A pause is at least 1 ms.
-// It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
+// WithBackoff sets the pause after each failed attempt of a waiter. f gets the number of that attempt, from 1. The
+// pause applies where waiters poll: with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis
+// refuses SUBSCRIBE or PUBLISH, and after an error. If a client that does not queue takes the key, the first waiter in
+// the queue also polls, and that waiter's attempts are counted anew. Other waiters in a queue do not call f. A pause is
+// at least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
 //
 // The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also depends
 // on the other waiters. The more often a waiter has seen the key change hands, the sooner it polls. If a Locker of
@@ -159,9 +159,8 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 
 // WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that clients
 // of other libraries lock too. A lock with a queue is handed from waiter to waiter and is never free in between, so
-// clients that poll get it late. Waiters that poll are served in no particular order. If callers without this option
-// wait for the key, Unlock still hands it to the first of them. [NewSemaphore] refuses this option. [NewRedlock] never
-// queues.
+// clients that poll get it late. Waiters that poll are served in no particular order. If other callers queue for the
+// key, Unlock still hands it to the first of those. [NewSemaphore] refuses this option. [NewRedlock] never queues.
 func WithoutQueue() Option {
 	return func(cfg *config) error {
 		cfg.noQueue = true

@@ -47,7 +47,7 @@ var queues = []mutant{
 	{
 		name: "a handed lock trusted for longer than it is kept", rule: "2", file: "queue.go",
 		old:   `length := clock.Validity(h.TTL, a.r.cfg.drift)`,
-		new:   `length := h.TTL`,
+		new:   `length := h.TTL - 0*clock.Validity(h.TTL, 0)`,
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{

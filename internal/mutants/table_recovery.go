@@ -28,7 +28,7 @@ var recoveries = []mutant{
 	{
 		name: "a handed lock trusted for a short time", rule: "25", file: "queue.go",
 		old:   `length := clock.Validity(h.TTL, a.r.cfg.drift)`,
-		new:   `length := clock.Validity(min(d.ttl, time.Second), a.r.cfg.drift)`,
+		new:   `length := clock.Validity(min(h.TTL, time.Second), a.r.cfg.drift)`,
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
