@@ -171,7 +171,8 @@ func (k *Lock) Context(parent context.Context) context.Context {
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens
-// the lease. Renewals go on every third of the TTL of [WithTTL], whatever ttl is. ctx and [WithOpTimeout] bound the call.
+// the lease. Renewals continue as before: their interval depends on [WithTTL] and not on ttl. ctx and [WithOpTimeout]
+// bound the call.
 //
 // The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a ttl
 // below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.

@@ -12,8 +12,8 @@ import (
 )
 
 // NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to the
-// other without downtime. A migration has three stages: all processes use the Locker from, then NewMigration(from, to),
-// then the Locker to. Processes of adjacent stages exclude each other.
+// other without downtime. A migration has three stages: first all processes use the old Locker (from), then
+// NewMigration(from, to), then the new Locker (to). Processes of adjacent stages exclude each other.
 //
 //	lock    first from, then to; start over if from is lost meanwhile
 //	unlock  to, then from

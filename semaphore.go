@@ -27,7 +27,7 @@ import (
 // ErrInvalidOption, which names both limits. To change the limit, stop using the key until all permits are released,
 // or use another key.
 //
-// A semaphore gives the same guarantees as [NewSetNXPX]: if Redis loses data or fails over, it may grant limit
+// A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over, it may grant all
 // permits again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older
 // ones, since up to limit holders are valid at a time. There is no semaphore on a quorum: two majorities of nodes may
 // each have a permit left for a different caller.

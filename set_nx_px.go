@@ -20,8 +20,9 @@ import (
 // owners.
 //
 // All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked.
-// Since all locks share it, a *[redis.Client] must reach the same server for all keys. Behind a proxy that shards
-// keys, use a client of Redis Cluster, or a prefix with a hash tag. Clients of Redis Cluster have one such key for
+// Since all locks share it, a *[redis.Client] must reach the same server for all keys. A proxy that shards keys breaks
+// that. With such a proxy, use a prefix with a hash tag, such as {locks}:, which keeps all locks on one server. Or
+// connect to the servers without the proxy, by a *[redis.ClusterClient]. Clients of Redis Cluster have one such key for
 // each hash tag, so use the same kind of client in all processes that lock a key.
 //
 // client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. A
