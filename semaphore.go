@@ -21,7 +21,7 @@ import (
 // Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by expiry. Here it runs in Lua scripts and uses
 // the clock of Redis instead of the clients' clocks. Free permits are granted in the order of arrival: nobody overtakes
 // a waiter, and a permit whose holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is
-// a lock that costs Redis a quarter to a half more than one of [NewSetNXPX].
+// a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
 //
 // All users of a key must name the same limit. While anybody holds the key, a call with another limit fails with
 // ErrInvalidOption, which names both limits. To change the limit, stop using the key until all permits are released,
