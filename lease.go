@@ -37,7 +37,7 @@ type lease struct {
 	mu        sync.Mutex         // guards the fields below
 	start     clock.Instant      // when the request was sent that set the end
 	length    time.Duration      // trusted from start until start + length
-	renewed   clock.Instant      // when the newest successful request was sent
+	renewed   clock.Instant      // when the newest request was sent that extended the key by the TTL or more
 	renewAt   time.Duration      // when to renew, counted from renewed
 	recheckAt time.Duration      // when to check that the key is still ours, counted from granted; 0: never
 	renewing  bool               // a renewal or a check is in flight
@@ -58,12 +58,13 @@ func (l *lease) begin(start clock.Instant, length time.Duration) *Lock {
 	l.granted, l.start, l.replied = start, start, l.engine.now()
 	l.state.become(held)
 	l.prolongLocked(start, length)
+	l.renewedLocked(start)
 	l.timer = time.AfterFunc(l.nextLocked(), l.tick)
 	return l.fresh
 }
 
 // prolongLocked lets the lease last until start + length. It never shortens the lease and never passes the limit of
-// WithMaxHold. However long the lease lasts, it is renewed soon, so that a deleted key is noticed.
+// WithMaxHold.
 func (l *lease) prolongLocked(start clock.Instant, length time.Duration) {
 	if l.r.cfg.maxHold > 0 {
 		length = min(length, l.r.cfg.maxHold-start.Since(l.granted))
@@ -71,24 +72,27 @@ func (l *lease) prolongLocked(start clock.Instant, length time.Duration) {
 	if start.Since(l.start)+length > l.length {
 		l.start, l.length = start, length
 	}
+}
+
+// renewedLocked notes that a request sent at start has extended the key by the TTL or more. However long the lease lasts
+// then, it is renewed soon, so that a deleted key is noticed.
+func (l *lease) renewedLocked(start clock.Instant) {
 	l.renewed, l.renewAt = start, min(l.r.cfg.ttl/3, clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)/2)
 }
 
 // judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.
 func (l *lease) judgeLocked() error {
 	if l.err == nil && l.engine.now().Since(l.start) >= l.length {
-		if l.atMaxHoldLocked() {
-			l.endLocked(ErrMaxHold)
-		} else {
-			l.endLocked(l.expiredLocked())
-		}
+		l.endLocked(l.expiredLocked())
 	}
 	return l.err
 }
 
-// expiredLocked returns why the lease was not renewed in time.
+// expiredLocked returns why the lease has ended: it lasted as long as WithMaxHold allows, or was not renewed in time.
 func (l *lease) expiredLocked() error {
 	switch {
+	case l.r.cfg.maxHold > 0 && l.start.Since(l.granted)+l.length >= l.r.cfg.maxHold:
+		return ErrMaxHold
 	case !l.r.cfg.renew:
 		return errExpired
 	case l.trouble != nil:

@@ -16,11 +16,6 @@ func (l *lease) renewableLocked() bool {
 	return l.r.cfg.renew && kept && !l.renewing
 }
 
-// atMaxHoldLocked reports whether the lease already lasts as long as WithMaxHold allows.
-func (l *lease) atMaxHoldLocked() bool {
-	return l.r.cfg.maxHold > 0 && l.start.Since(l.granted)+l.length >= l.r.cfg.maxHold
-}
-
 // nextLocked returns the time until the timer must fire: for a renewal, a check or the end of the lease. The first
 // time it fires half-way to the renewal.
 func (l *lease) nextLocked() time.Duration {
@@ -104,6 +99,9 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		switch {
 		case err == nil:
 			l.prolongLocked(start, clock.Validity(p.ttl, l.r.cfg.drift))
+			if ttl >= l.r.cfg.ttl {
+				l.renewedLocked(start)
+			}
 			if start.Since(l.granted) >= l.recheckAt {
 				l.recheckAt = 0
 			}

@@ -243,3 +243,16 @@ func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }
+
+// TestShortExtendsPutNoRenewalOff is rule 12: an Extend that does not move the end does not move the next renewal either.
+func TestShortExtendsPutNoRenewalOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := granted(t, scriptedLocker(t, &scripted{}, WithTTL(10*time.Second)))
+		for range 60 {
+			time.Sleep(time.Second) // the bubble's
+			require.NoError(t, lock.Extend(t.Context(), 2*time.Second))
+			require.Greater(t, time.Until(lock.Until()), 6*time.Second)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}

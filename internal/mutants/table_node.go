@@ -253,4 +253,10 @@ var nodes = []mutant{
 		new:   `if errors.Is(err, context.Canceled) || true {`,
 		tests: "TestDialThatTimesOutIsNotTheCallersEnd",
 	},
+	{
+		name: "a later call puts off the end of a release that goes on", rule: "8", file: "internal/node/node.go", in: "internal/node",
+		old:   `n.fireByLocked(max(next, now+tick))`,
+		new:   `n.fireAtLocked(max(next, now+tick))`,
+		tests: "TestContinuedReleaseEndsInTime",
+	},
 }

@@ -16,9 +16,15 @@ var renewals = []mutant{
 		tests: "TestRenewalsGoOnWhileTheLeaseIsLong",
 	},
 	{
+		name: "a short Extend puts the next renewal off", rule: "12", file: "renewal.go",
+		old:   `if ttl >= l.r.cfg.ttl {`,
+		new:   `if true {`,
+		tests: "TestShortExtendsPutNoRenewalOff",
+	},
+	{
 		name: "a lock that WithMaxHold lets last no longer is not renewed", rule: "12", file: "renewal.go",
 		old:   `return l.r.cfg.renew && kept && !l.renewing`,
-		new:   `return l.r.cfg.renew && kept && !l.renewing && !l.atMaxHoldLocked()`,
+		new:   `return l.r.cfg.renew && kept && !l.renewing && (l.r.cfg.maxHold == 0 || l.length < l.r.cfg.maxHold-l.start.Since(l.granted))`,
 		tests: "TestRenewalsGoOnWhileTheLeaseIsLong",
 	},
 	{

@@ -99,6 +99,24 @@ func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
 	}
 }
 
+// TestContinuedReleaseEndsInTime is rule 8: it goes on for its timeout once more and no longer, also beside a call whose
+// time is up much later.
+func TestContinuedReleaseEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		begin := time.Now()
+		var ends []time.Duration
+		n.Trouble = func(error) { ends = append(ends, time.Since(begin)) }
+		g.occupy(t, n)
+		c := within(Command("del"), time.Second)
+		c.Persist = true
+		require.ErrorAs(t, n.Do(t.Context(), c).Err, new(*NoReply))
+		time.Sleep(30 * time.Second)
+		require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, ends)
+		g.open()
+	})
+}
+
 // TestOnceIsNotSentAgainWhileItIsUnderWay is rule 23: its time is up, and it may be carried out yet.
 func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

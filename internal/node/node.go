@@ -334,7 +334,7 @@ func (n *Node) fire() {
 		c = following
 	}
 	if next != 0 {
-		n.fireAtLocked(max(next, now+tick))
+		n.fireByLocked(max(next, now+tick)) // dueLocked may have set it already
 	}
 }
 
