@@ -26,8 +26,9 @@ type Hooks struct {
 	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it.
 	Released func(Event)
 	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key is
-	// empty. Only the Locker's own hooks run, not those of a call. After a recovery, a new refusal is reported again.
-	// It is not reported for Lockers whose waiters always poll.
+	// empty. Only the Locker's own hooks run, not those of a call. After a recovery, a new refusal is reported again. If
+	// Redis goes on refusing PUBLISH, that is reported once a minute at most. Degraded is not reported for Lockers whose
+	// waiters always poll.
 	Degraded func(Event)
 	// Trouble reports an error, Err, that redlatch retries or tolerates: a failed attempt of a Lock call that waits
 	// or of [Lead], or a failed node of [NewRedlock]. For each Cause and Node of a Locker it is called at most once a

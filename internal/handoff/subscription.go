@@ -21,6 +21,9 @@ const (
 
 	// reconnectPause is the pause after a failure of the subscription.
 	reconnectPause = 50 * time.Millisecond
+
+	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.
+	muteFor = time.Minute
 )
 
 // A Subscription is the channel on which the process of a Locker is handed locks. It is opened for the first waiter,
@@ -35,14 +38,14 @@ type Subscription struct {
 	changed  func()         // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
 	degraded func(error)    // Redis refuses SUBSCRIBE or PUBLISH
 
-	mu             sync.Mutex // guards the fields below
-	users          int
-	used           bool // since the last call of stop
-	running        bool
-	ready          chan struct{} // closed while SUBSCRIBE is confirmed
-	refused        error         // the answer to SUBSCRIBE; nil: it is not known to be refused
-	publishRefused error         // the answer to PUBLISH; nil likewise
-	current        *redis.PubSub // nil: none is open
+	mu      sync.Mutex // guards the fields below
+	users   int
+	used    bool // since the last call of stop
+	running bool
+	ready   chan struct{} // closed while SUBSCRIBE is confirmed
+	refused error         // the answer to SUBSCRIBE; nil: it is not known to be refused
+	mute    time.Time     // until then PUBLISH counts as refused
+	current *redis.PubSub // nil: none is open
 }
 
 // NewSubscription returns a subscription for one Waitlist. If impossible is set, the client cannot subscribe, and waiters
@@ -79,7 +82,7 @@ func (s *Subscription) IsReady() bool {
 	defer s.mu.Unlock()
 	select {
 	case <-s.ready:
-		return s.publishRefused == nil
+		return !s.mutedLocked()
 	default:
 		return false
 	}
@@ -89,17 +92,27 @@ func (s *Subscription) IsReady() bool {
 func (s *Subscription) IsDegraded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.impossible || s.refused != nil || s.publishRefused != nil
+	return s.impossible || s.refused != nil || s.mutedLocked()
 }
 
-// RefusePublish notes that Redis refuses PUBLISH with err.
-func (s *Subscription) RefusePublish(err error) { s.degrade(&s.publishRefused, err) }
+func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }
 
-// degrade sets *why, which is refused or publishRefused, to err. It calls degraded if that was nil.
-func (s *Subscription) degrade(why *error, err error) {
+// RefusePublish notes that Redis refuses PUBLISH with err.
+func (s *Subscription) RefusePublish(err error) {
 	s.mu.Lock()
-	first := *why == nil
-	*why = err
+	first := !s.mutedLocked()
+	s.mute = time.Now().Add(muteFor)
+	s.mu.Unlock()
+	if first {
+		s.degraded(err)
+	}
+}
+
+// refuse notes that Redis refuses SUBSCRIBE with err.
+func (s *Subscription) refuse(err error) {
+	s.mu.Lock()
+	first := s.refused == nil
+	s.refused = err
 	s.mu.Unlock()
 	if first {
 		s.degraded(err)
@@ -130,7 +143,7 @@ func (s *Subscription) run() {
 			_ = ps.Close()
 			pause := reconnectPause
 			if node.Answered(err) {
-				s.degrade(&s.refused, node.Explain(err))
+				s.refuse(node.Explain(err))
 				pause = pingEvery
 			}
 			if s.stop() {
@@ -204,7 +217,7 @@ func (s *Subscription) stop() bool {
 		return false
 	}
 	s.running, s.current = false, nil
-	s.refused, s.publishRefused = nil, nil
+	s.refused, s.mute = nil, time.Time{}
 	select {
 	case <-s.ready:
 		s.ready = make(chan struct{})

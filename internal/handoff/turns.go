@@ -10,7 +10,7 @@ import (
 type Turns struct {
 	mu     sync.Mutex // guards the fields below
 	keys   map[string]*turn
-	served map[string]bool // keys that others want, as Released says
+	served map[string]*time.Timer // keys that others want, as Released says; each timer forgets its key
 }
 
 // A turn exists while somebody has it or waits for it.
@@ -65,21 +65,25 @@ func (t *Turns) Released(key string, within time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.served == nil {
-		t.served = make(map[string]bool)
+		t.served = make(map[string]*time.Timer)
 	}
-	if !t.served[key] {
-		t.served[key] = true
-		time.AfterFunc(within, func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
+	if timer := t.served[key]; timer != nil && timer.Reset(within) {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(within, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.served[key] == timer {
 			delete(t.served, key)
-		})
-	}
+		}
+	})
+	t.served[key] = timer
 }
 
 // JustServed reports whether this process has just released the key, and others want it.
 func (t *Turns) JustServed(key string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.served[key]
+	return t.served[key] != nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -22,5 +23,21 @@ func TestTurnsAreForgotten(t *testing.T) {
 		require.Len(t, turns.keys, 1)
 		turns.Give("k")
 		require.Empty(t, turns.keys)
+	})
+}
+
+// TestReleasedKeyIsYieldedAfterEachRelease is rule 32: the newest release counts, also soon after another one.
+func TestReleasedKeyIsYieldedAfterEachRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		turns.Released("k", 100*time.Millisecond)
+		time.Sleep(60 * time.Millisecond)
+		turns.Released("k", 100*time.Millisecond)
+		time.Sleep(60 * time.Millisecond)
+		require.True(t, turns.JustServed("k"))
+		require.False(t, turns.JustServed("l"))
+		time.Sleep(60 * time.Millisecond)
+		require.False(t, turns.JustServed("k"))
+		require.Empty(t, turns.served)
 	})
 }

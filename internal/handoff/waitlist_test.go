@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -174,6 +175,23 @@ func TestDegradationIsToldOnce(t *testing.T) {
 	s.RefusePublish(err)
 	require.Equal(t, 1, told)
 	require.True(t, s.IsDegraded())
+}
+
+// TestPublishIsTriedAgain is rule 28: a minute after Redis refused PUBLISH, waiters that never leave the process alone rely
+// on messages again. If Redis still refuses it, that is reported once more.
+func TestPublishIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told int
+		s := NewSubscription(nil, false)
+		NewWaitlist(s, clock.Now, func(error) { told++ })
+		for range 2 {
+			s.RefusePublish(errors.New("NOPERM"))
+			require.True(t, s.IsDegraded())
+			time.Sleep(time.Minute)
+			require.False(t, s.IsDegraded())
+		}
+		require.Equal(t, 2, told)
+	})
 }
 
 // TestLookIsPassedOn is rule 15: a waiter is told to look at once, and leaves before it can. The next one looks instead. A

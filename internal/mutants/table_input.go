@@ -50,7 +50,7 @@ var inputs = []mutant{
 	{
 		name: "Degraded is reported twice", rule: "Waiting", file: "internal/handoff/subscription.go", in: "internal/handoff",
 		old:   `s.running = true`,
-		new:   `s.running, s.refused, s.publishRefused = true, nil, nil`,
+		new:   `s.running, s.refused, s.mute = true, nil, time.Time{}`,
 		tests: "TestDegradationIsToldOnce",
 	},
 	{

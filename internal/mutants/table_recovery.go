@@ -194,6 +194,18 @@ var recoveries = []mutant{
 		tests: "TestWantedKeyIsYielded",
 	},
 	{
+		name: "a release soon after another one is not noted", rule: "32", file: "internal/handoff/turns.go", in: "internal/handoff",
+		old:   `timer != nil && timer.Reset(within) {`,
+		new:   `timer != nil {`,
+		tests: "TestReleasedKeyIsYielded",
+	},
+	{
+		name: "PUBLISH counts as refused for ever", rule: "28", file: "internal/handoff/subscription.go", in: "internal/handoff",
+		old:   `return time.Now().Before(s.mute)`,
+		new:   `return !s.mute.IsZero()`,
+		tests: "TestPublishIsTriedAgain",
+	},
+	{
 		name: "a waiter that has waited longer asks as often as others", rule: "32", file: "wait.go",
 		old:   `max(4*longestPause/(4+time.Duration(p.changes)), shortestPause)`,
 		new:   `longestPause`,
