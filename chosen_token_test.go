@@ -102,9 +102,9 @@ func leaveSlowly(t *testing.T, handedFirst bool) {
 	l, err := NewSetNXPX(client, WithOpTimeout(time.Minute))
 	require.NoError(t, err)
 	subscription := l.(*engine).waitlist.Subscription
-	ready := subscription.Join()
+	subscription.Join()
 	t.Cleanup(subscription.Leave)
-	<-ready
+	subscription.Await(t.Context())
 	slow := &slowToLeave{make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	client.AddHook(slow)
 	places := func() int {

@@ -13,15 +13,13 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// errSlow is the error of a grant that came when nothing was left of its lease. It was released.
+// errSlow is the error of a grant that came when nothing was left of its lease. It is given up.
 var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLost)
 
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
-// Each mutex guards the fields below it. No command runs under one. Two are nested only in this order:
-//
-//	node.Node.mu    before troubles.mu, by Node.Trouble
-//	lease.mu        never with another
+// Each mutex guards the fields below it. No command runs under one. None is nested, but that Node.Trouble locks
+// troubles.mu under the mutex of its node.
 //
 // Goroutines and timers of this package, besides those of internal/handoff and the couriers of internal/node:
 //
@@ -30,7 +28,7 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	attempt.giveUp           release, if Redis is unreachable   with the op timeout              nobody
 //	attempt.leaveQueue       give up a place in the queue       with the op timeout              Lock, until ctx ends
 //	sleep                    pause (timer)                      with the pause or ctx            Lock or Lead
-//	lease.reportLoss         give up a place in the queue       with the op timeout              nobody
+//	lease.reportLoss         drop the entry of a handed lock    with the op timeout              nobody
 //	lease.release            hand on after WithMinHold (timer)  min hold and op timeout          nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
@@ -61,7 +59,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		s.onTrouble(e.reportNode)
 	}
 	if s, ok := s.(handsOn); ok {
-		e.waitlist = handoff.NewWaitlist(s.subscription(), e.now, e.reportDegraded)
+		e.waitlist = handoff.NewWaitlist(s.subscription(), func() clock.Instant { return e.now() }, e.reportDegraded)
 	}
 	return e, nil
 }
@@ -170,7 +168,7 @@ func endedBy(ctx context.Context, err error) bool {
 
 // once makes a single attempt, and gives it up if it fails.
 func (e *engine) once(ctx context.Context, r *request) (*Lock, acquireReply, error) {
-	a, err := e.newAttempt(r)
+	a, err := e.newAttempt(r, r.cfg.token)
 	if err != nil {
 		return nil, acquireReply{}, err
 	}
@@ -189,15 +187,15 @@ type attempt struct {
 	state  lockState
 }
 
-// newAttempt returns an attempt with the token of WithToken, or else a fresh one.
-func (e *engine) newAttempt(r *request) (*attempt, error) {
+// newAttempt returns an attempt with a token, or with a fresh one if token is empty.
+func (e *engine) newAttempt(r *request, token string) (*attempt, error) {
 	a := &attempt{engine: e, r: r}
 	a.params = acquireParams{
-		target: r.target(r.cfg.token), ttl: r.ttl(),
+		target: r.target(token), ttl: r.ttl(),
 		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
 		state: &a.state,
 	}
-	if r.cfg.token == "" {
+	if token == "" {
 		id, err := uuid.NewRandom()
 		if err != nil {
 			return nil, &node.NotDone{Err: err}
@@ -220,24 +218,25 @@ func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, ac
 	}
 	start := a.engine.now()
 	got, err := a.engine.strategy.acquire(ctx, p)
-	length := clock.Validity(p.ttl, a.r.cfg.drift)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, got, heldBy(got, err)
-	case a.engine.now().Since(start) >= length:
-		return nil, got, errSlow
 	}
-	l := &lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}
-	return l.handOut(start, length), got, nil
+	lock, err := (&lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}).grant(start)
+	return lock, got, err
 }
 
-// handOut starts the lease and returns the handle for the caller.
-func (l *lease) handOut(start clock.Instant, length time.Duration) *Lock {
+// grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with
+// errSlow if nothing of the lease is left.
+func (l *lease) grant(start clock.Instant) (*Lock, error) {
+	length := clock.Validity(l.params.ttl, l.r.cfg.drift)
+	if l.engine.now().Since(start) >= length {
+		return nil, errSlow
+	}
 	lock := l.begin(start, length)
 	if hook := l.r.cfg.hooks.Acquired; hook != nil {
 		hook(l.r.event(l.engine, l.params.token, l.fence))
 	}
-	return lock
+	return lock, nil
 }
 
 // giveUp ends an attempt that failed with err. Commands that are carried out later are undone. If the outcome is
@@ -280,21 +279,16 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
-	a := &attempt{engine: e, r: r}
-	a.params = acquireParams{
-		target: r.target(token), ttl: r.ttl(), state: &a.state,
-		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+	a, err := e.newAttempt(r, token)
+	if err != nil {
+		return nil, err
 	}
 	start := e.now()
 	fence, err := e.strategy.adopt(ctx, &a.params)
 	if err != nil {
 		return nil, err
 	}
-	length := clock.Validity(a.params.ttl, r.cfg.drift)
-	if e.now().Since(start) >= length {
-		return nil, errSlow
-	}
-	return (&lease{attempt: a, fence: fence}).handOut(start, length), nil
+	return (&lease{attempt: a, fence: fence}).grant(start)
 }
 
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {

@@ -1,13 +1,11 @@
 package redlatch
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -128,25 +126,6 @@ func (e *gaveUp) Unwrap() []error {
 		return []error{e.last, e.ctx}
 	}
 	return []error{ErrUnavailable, e.ctx, e.last}
-}
-
-// errUnanswered is the outcome of an attempt that got no answer before ctx ended.
-var errUnanswered = errors.New("no reply")
-
-// gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err. If
-// that attempt had little time to get an answer, the outcome of the one before is reported instead.
-func (e *engine) gaveUp(ctx context.Context, r *request, asked clock.Instant, err error) error {
-	var cut *node.CutShort
-	switch {
-	case errors.As(err, &cut):
-		r.last = cut.Trouble
-	case errors.Is(err, ErrNotAcquired):
-		r.last = err
-	case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):
-	case r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:
-		r.last = errUnanswered
-	}
-	return &gaveUp{node.CtxError(ctx), r.last}
 }
 
 // A HeldError describes the owner of a key. It matches [ErrNotAcquired]. Find it with [errors.As].

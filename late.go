@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -90,11 +89,4 @@ func (s *lockState) reap(n *node.Node, undo func()) {
 		})
 	}
 	after(firstLook)
-}
-
-// knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing
-// behind.
-func knownNotDone(err error) bool {
-	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
-		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
 }

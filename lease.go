@@ -29,6 +29,7 @@ import (
 type lease struct {
 	*attempt
 	fence uint64
+	entry string // in the queue, if the lock was handed over; else empty
 
 	granted clock.Instant  // when the acquire was sent
 	replied clock.Instant  // when its reply came
@@ -161,17 +162,17 @@ func (l *lease) end(err error) {
 // reportLoss calls Hooks.Lost if the lease was lost between before and after. The entry of a lock that was handed
 // over leaves the queue, so that the process is not taken for frozen.
 func (l *lease) reportLoss(before, after error) {
-	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.params.entry != "" {
-		time.AfterFunc(0, l.giveUpPlace)
+	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.entry != "" {
+		go l.dropEntry() // ends with the op timeout
 	}
 	if before == nil && errors.Is(after, ErrLost) {
 		l.fire(l.r.cfg.hooks.Lost, Event{Elapsed: l.engine.now().Since(l.granted), Err: after})
 	}
 }
 
-// giveUpPlace takes the entry of a lock that was handed over out of the queue, and releases nothing.
-func (l *lease) giveUpPlace() {
-	p := &releaseParams{target: l.params.target, entry: l.params.entry}
+// dropEntry takes the entry of a lock that was handed over out of the queue, and releases nothing.
+func (l *lease) dropEntry() {
+	p := &releaseParams{target: l.params.target, entry: l.entry}
 	p.token = ""
 	_, _ = l.engine.strategy.release(context.Background(), p)
 }
@@ -198,7 +199,7 @@ func (l *lease) release(ctx context.Context) error {
 	var keep time.Duration
 	var err error
 	if ended == nil || !l.params.callerToken {
-		p := &releaseParams{target: l.params.target, entry: l.params.entry}
+		p := &releaseParams{target: l.params.target, entry: l.entry}
 		if ended == nil {
 			p.keep = l.toKeep()
 		}
@@ -245,7 +246,7 @@ func (l *lease) toKeep() time.Duration {
 // handOnLater hands on a lock whose key was kept. The key may have just expired.
 func (l *lease) handOnLater() {
 	l.state.become(over)
-	p := &releaseParams{target: l.params.target, entry: l.params.entry, ended: true}
+	p := &releaseParams{target: l.params.target, entry: l.entry, ended: true}
 	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
@@ -261,13 +262,9 @@ func (l *lease) doneChan() <-chan struct{} {
 	return l.done
 }
 
-// context returns a child of parent that ends with the lease.
+// context returns a child of parent that ends with the lease. The caller has judged the lease.
 func (l *lease) context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
-	if err := l.status(); err != nil {
-		cancel(err)
-		return ctx
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {

@@ -3,13 +3,11 @@ package redlatch
 import (
 	"context"
 	_ "embed" // for the scripts
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -32,7 +30,7 @@ import (
 //    also checks the companions.
 
 var (
-	//go:embed legacy_setnx.lua
+	//go:embed legacy_acquire.lua
 	legacyAcquireSource string
 	//go:embed legacy_extend.lua
 	legacyExtendSource string
@@ -41,10 +39,10 @@ var (
 	//go:embed legacy_inspect.lua
 	legacyInspectSource string
 
-	legacyAcquireScript = node.NewScript("legacy_setnx.lua", legacyAcquireSource)
-	legacyExtendScript  = node.NewScript("legacy_extend.lua", legacyExtendSource)
-	legacyReleaseScript = node.NewScript("legacy_release.lua", legacyReleaseSource)
-	legacyInspectScript = node.NewScript("legacy_inspect.lua", legacyInspectSource)
+	legacyAcquireScript = node.NewScript(legacyAcquireSource)
+	legacyExtendScript  = node.NewScript(legacyExtendSource)
+	legacyReleaseScript = node.NewScript(legacyReleaseSource)
+	legacyInspectScript = node.NewScript(legacyInspectSource)
 )
 
 const (
@@ -137,7 +135,9 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 		}
 	case []any:
 		if left, ok := integer(reply, 0); ok {
-			return acquireReply{Refusal: handoff.Refusal{Left: time.Duration(left) * time.Millisecond}, lookWithin: longestBlind}, ErrNotAcquired
+			got := acquireReply{lookWithin: longestBlind}
+			got.Left = time.Duration(left) * time.Millisecond
+			return got, ErrNotAcquired
 		}
 	}
 	return acquireReply{}, oddReply(r.Value)
@@ -158,14 +158,9 @@ func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration
 }
 
 func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
-	t := &p.target
-	r := s.node.Do(ctx, legacyReleaseCall(t))
-	answer, err := compared(r)
-	switch {
-	case answer < 0:
-		return false, ErrLost // no earlier send has released it
-	case r.Resent && errors.Is(err, ErrLost):
-		return false, nil // an earlier send, whose reply was lost, may have released it
+	answer, err := readRelease(s.node.Do(ctx, legacyReleaseCall(&p.target)))
+	if answer < 0 {
+		err = ErrLost // no earlier send has released it
 	}
 	return false, err
 }

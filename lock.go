@@ -135,7 +135,7 @@ func (k *Lock) Token() string { return k.lease.params.token }
 func (k *Lock) Fence() uint64 { return k.lease.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend move
-// it. The lease of a lock that another owner's Unlock handed over begins when Redis handed it over.
+// it. If the Unlock of another owner handed the lock over, the lease begins at the moment when Redis did that.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// The operations on one node: a call, and how its reply is read. SetNXPX sends them to its only node. Redlock sends
-// some of them to each of its nodes.
+// The operations on one node: a call, and how its reply is read. SetNXPX and Semaphore send them to their only node.
+// Redlock sends inspectCall and keepCall, with these scripts, to each of its nodes.
 
 var (
 	//go:embed acquire.lua
@@ -24,17 +24,18 @@ var (
 	inspectSource string
 
 	lockScripts = scripts{
-		acquire: node.NewScript("acquire.lua", acquireSource),
-		extend:  node.NewScript("extend.lua", extendSource),
-		release: node.NewScript("release.lua", releaseSource),
-		inspect: node.NewScript("inspect.lua", inspectSource),
+		acquire: node.NewScript(acquireSource),
+		extend:  node.NewScript(extendSource),
+		release: node.NewScript(releaseSource),
+		inspect: node.NewScript(inspectSource),
 	}
 )
 
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }
 
-// acquireCall takes the lock, or a place in its queue. settings are further arguments of the script.
+// acquireCall takes the lock, or a place in its queue. With the script of extensions and without an entry, it adopts the
+// lock. settings are further arguments of the script.
 func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
@@ -98,25 +99,16 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 	return a, true
 }
 
-func extendCall(script *node.Script, p *extendParams) *node.Call {
-	ttl := p.ttl.Milliseconds()
-	c := node.Eval(script, 1, &p.key, &p.token, &ttl)
-	c.Timeout = p.timeout
-	return c
-}
-
-// adoptCall extends the lock and issues a new fence.
-func adoptCall(script *node.Script, p *acquireParams) *node.Call {
-	ttl := p.ttl.Milliseconds()
-	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
-	c.Timeout = p.timeout
+func extendCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
+	ms := ttl.Milliseconds()
+	c := node.Eval(script, 1, &t.key, &t.token, &ms)
+	c.Timeout = t.timeout
 	return c
 }
 
 // keepCall sets the TTL of the lock, even to a shorter one.
 func keepCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
-	ms := ttl.Milliseconds()
-	c := node.Eval(script, 1, &t.key, &t.token, &ms)
+	c := extendCall(script, t, ttl)
 	c.Append("exactly")
 	return t.persist(c, t.callerToken)
 }

@@ -5,49 +5,27 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// How waiters are served if a release hands the lock on:
-//
-//  - A waiter queues in Redis, by the same script that tries to acquire the lock. A release grants the lock to the
-//    first in the queue, for its TTL, and publishes that to its process.
-//  - No waiter depends on a message. The first waiter of a process for a key looks at Redis from time to time, for
-//    all of them, and when the holder's lease may have ended. A look is the acquire again. It finds a free lock,
-//    keeps the place in the queue, and detects lost messages and a lost queue.
-//  - A process without a subscription gets no messages, so its waiters poll. After a while they queue too, and
-//    their polls find the lock that was handed to them.
-
-const (
-	// confirmation is how long a waiter waits for the subscription before it queues without it.
-	confirmation = time.Second
-
-	// patience is how long a waiter polls before it queues if its process gets no messages: a lock that is handed to
-	// it stays unused until the next poll.
-	patience = time.Second
-)
+// patience is how long a waiter polls before it queues if its process gets no messages: a lock that is handed to it
+// stays unused until the next poll.
+const patience = time.Second
 
 // errAgain says that the wait must start again: the subscription was refused, or works again.
 var errAgain = errors.New("redlatch: the subscription has changed")
 
-// queue waits for the lock in the queue of Redis. It also makes the first attempt, unless one was made before. A wait
-// ends only with ctx or with an error that retrying cannot fix.
+// queue waits for the lock in the queue of Redis, as internal/handoff describes. It also makes the first attempt, unless
+// one was made before. A wait ends only with ctx or with an error that retrying cannot fix.
 func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 	s := e.waitlist.Subscription
-	ready := s.Join()
+	s.Join()
 	defer s.Leave()
-	if r.attempts > 0 && !s.IsDegraded() {
-		confirmed, cancel := context.WithTimeout(ctx, confirmation)
-		select {
-		case <-ready:
-		case <-confirmed.Done():
-		}
-		cancel()
+	if r.attempts > 0 {
+		s.Await(ctx)
 	}
 	for {
-		a, err := e.newAttempt(r)
+		a, err := e.newAttempt(r, r.cfg.token)
 		if err != nil {
 			return nil, err
 		}
@@ -73,9 +51,8 @@ func regranted(err error) bool {
 
 // waitFor waits until a is granted, or needs a new attempt.
 func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Lock, err error) {
-	polls := e.waitlist.Subscription.IsDegraded()
-	w := e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, polls, e.now())
-	sent, queued, notified := false, false, false
+	w := e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, e.now())
+	sent, queued := false, false
 	defer func() {
 		e.waitlist.Leave(w)
 		switch {
@@ -90,16 +67,14 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		first := r.attempts == 0
 		asked := e.now()
 		place := w.Entry
-		if polls && asked.Since(r.started) < patience {
+		if w.Degraded && asked.Since(r.started) < patience {
 			place = ""
 		}
 		lock, got, err := a.ask(ctx, place, queued)
 		sent = sent || !errors.As(err, new(*node.NotDone))
 		switch {
 		case err == nil:
-			if !polls && (!notified || !got.alreadyHeld) {
-				e.waitlist.Found(w, got.alreadyHeld)
-			}
+			e.waitlist.Found(w, got.alreadyHeld)
 			return lock, nil
 		case endedBy(ctx, err):
 			return nil, e.gaveUp(ctx, r, asked, err)
@@ -110,39 +85,29 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 				r.fire(e, r.cfg.hooks.Waiting)
 			}
 			queued = place != ""
-			e.waitlist.OnReply(w, asked, got.Refusal, err)
+			e.waitlist.OnRefusal(w, asked, got.Refusal, err)
 		case first:
 			return nil, err
 		default:
 			e.reportTrouble(r, err)
 			e.waitlist.OnError(w, err, r.cfg.pause(r.attempts, 0))
 		}
-		handed, ok := e.waitlist.Sleep(ctx, w, e.waitlist.Interval(w, r.cfg.pause, got.Refusal))
-		notified = handed != nil
+		handed, ok := e.waitlist.Sleep(ctx, w, r.cfg.pause, got.Refusal)
 		r.last = e.waitlist.Last(w)
 		switch {
 		case handed != nil && r.cfg.replicas > 0: // the next attempt asks the replicas
 		case handed != nil:
-			if lock := a.takeOver(*handed); lock != nil {
+			start := e.waitlist.Started(*handed, r.cfg.drift)
+			l := &lease{attempt: a, fence: handed.Fence, entry: w.Entry}
+			if lock, err := l.grant(start); err == nil {
 				return lock, nil
 			}
 		case !ok:
 			return nil, &gaveUp{node.CtxError(ctx), r.last}
-		case polls != e.waitlist.Subscription.IsDegraded():
+		case w.Degraded != e.waitlist.Subscription.IsDegraded():
 			return nil, errAgain
 		}
 	}
-}
-
-// takeOver starts the lease of a lock that was handed to a. It returns nil if the lease has already ended.
-func (a *attempt) takeOver(h handoff.Handover) *Lock {
-	start := a.engine.waitlist.Started(h, a.r.cfg.drift)
-	length := clock.Validity(h.TTL, a.r.cfg.drift)
-	if a.engine.now().Since(start) >= length {
-		return nil
-	}
-	a.params.entry = h.Entry
-	return (&lease{attempt: a, fence: h.Fence}).handOut(start, length)
 }
 
 // leaveQueue takes the entry of a waiter out of the queue, and gives back a lock that was handed to it. With a token
@@ -150,12 +115,12 @@ func (a *attempt) takeOver(h handoff.Handover) *Lock {
 // be under way. What is handed to it later is given back too. The caller waits for that while ctx lasts.
 func (a *attempt) leaveQueue(ctx context.Context, place string) {
 	a.state.become(refused)
-	a.engine.waitlist.Depart(place, func() { a.leaveQueue(context.Background(), place) })
+	confirmed := a.engine.waitlist.Depart(place, func() { a.leaveQueue(context.Background(), place) })
 	left := make(chan struct{})
 	go func() { // ends with the op timeout
 		defer close(left)
 		if err := a.undo(detached(ctx), place); err == nil || errors.Is(err, ErrLost) {
-			a.engine.waitlist.Departed(place)
+			confirmed()
 		}
 	}()
 	select {

@@ -76,18 +76,18 @@ func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *handoff.Waiter) 
 	e := l.(*engine)
 	r, err := e.request(t.Context(), "k", opts)
 	require.NoError(t, err)
-	a, err := e.newAttempt(r)
+	a, err := e.newAttempt(r, r.cfg.token)
 	require.NoError(t, err)
-	return a, e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, false, e.now())
+	return a, e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, e.now())
 }
 
 // queueing returns an attempt that has a place in the queue of a key, behind a holder, in a process that listens.
 func queueing(t *testing.T, l Locker, opts ...Option) (holder *Lock, a *attempt, w *handoff.Waiter) {
 	t.Helper()
 	s := l.(*engine).waitlist.Subscription
-	ready := s.Join()
+	s.Join()
 	t.Cleanup(s.Leave)
-	<-ready
+	s.Await(t.Context())
 	holder = granted(t, l)
 	a, w = seated(t, l, opts...)
 	_, _, err := a.ask(t.Context(), w.Entry, false)

@@ -8,7 +8,7 @@ import (
 )
 
 // The operations on one node of a quorum. A node votes for a fence by a counter for each key, since a quorum must
-// agree on one number.
+// agree on one number. To inspect a lock, or to keep it after its release, a node runs the scripts of SetNXPX.
 
 var (
 	//go:embed quorum_acquire.lua
@@ -18,9 +18,9 @@ var (
 	//go:embed quorum_release.lua
 	quorumReleaseSource string
 
-	quorumAcquireScript = node.NewScript("quorum_acquire.lua", quorumAcquireSource)
-	quorumExtendScript  = node.NewScript("quorum_extend.lua", quorumExtendSource)
-	quorumReleaseScript = node.NewScript("quorum_release.lua", quorumReleaseSource)
+	quorumAcquireScript = node.NewScript(quorumAcquireSource)
+	quorumExtendScript  = node.NewScript(quorumExtendSource)
+	quorumReleaseScript = node.NewScript(quorumReleaseSource)
 )
 
 // quorumAcquireCall takes the lock. With a token that the caller chose, it does not extend an earlier vote, so that

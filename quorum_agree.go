@@ -12,7 +12,7 @@ var (
 	//go:embed quorum_raise.lua
 	raiseSource string
 
-	raiseScript = node.NewScript("quorum_raise.lua", raiseSource)
+	raiseScript = node.NewScript(raiseSource)
 )
 
 // agree returns the fence of a lock that a quorum has just granted or extended. Each of those nodes raised its

@@ -11,7 +11,7 @@ var (
 	//go:embed quorum_heal.lua
 	healSource string
 
-	healScript = node.NewScript("quorum_heal.lua", healSource)
+	healScript = node.NewScript(healSource)
 )
 
 // heal gives the lock back to nodes that have lost it, including those that answer later.
@@ -35,21 +35,21 @@ func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 
 // healOn gives the lock back to node i, while the lease lasts.
 func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
-	left := p.lease.left()
+	left := p.left()
 	if left <= 0 {
 		return
 	}
 	c := healCall(p)
 	c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
 	if !p.callerToken {
-		c.Late = r.late(ctx, i, &p.target, &p.lease.state, readHeal)
+		c.Late = r.late(ctx, i, &p.target, p.state, readHeal)
 	}
 	r.nodes[i].Post(detached(ctx), c)
 }
 
 func healCall(p *extendParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
-	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ttl, &p.lease.fence)
+	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ttl, &p.fence)
 }
 
 // readHeal reads the reply of quorum_heal.lua. A healed key counts as held before, since an adopter may rely on it.

@@ -14,8 +14,8 @@ type identities struct {
 	shared atomic.Pointer[error]    // set once two nodes are known to be the same server
 }
 
-// ask adds INFO to a call for node i, unless its server is known.
-func (d *identities) ask(i int, c *node.Call) *node.Call {
+// withInfo adds INFO to a call for node i, unless its server is known.
+func (d *identities) withInfo(i int, c *node.Call) *node.Call {
 	if d.ids[i].Load() == nil {
 		c.Beside = []any{"info", "server"}
 	}

@@ -61,8 +61,7 @@ func TestHealEndsWithTheLease(t *testing.T) {
 	e := scriptedLocker(t, &scripted{})
 	lock := granted(t, e, WithTTL(time.Minute))
 	r := &redlock{} // without a node
-	p := &extendParams{target: mine(), ttl: time.Minute, lease: lock.lease}
-	lock.lease.fence = 70
+	p := &extendParams{target: mine(), ttl: time.Minute, fence: 70, state: &lock.lease.state, left: lock.lease.left}
 	require.NoError(t, m.Set("k", "another"))
 	_, err := readHeal(n.Do(t.Context(), timed(healCall(p))))
 	require.ErrorIs(t, err, ErrNotAcquired)

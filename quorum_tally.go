@@ -174,3 +174,18 @@ func holderIn(t *tally[acquireReply]) string {
 	}
 	return ""
 }
+
+// votes returns the votes for the fence of the nodes that were successful.
+func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
+	for i := range t.answers {
+		if a := &t.answers[i]; a.done() {
+			all = append(all, vote(a.value))
+		}
+	}
+	return all
+}
+
+// alreadyHeld reports whether the token had the key before on a node that granted it.
+func alreadyHeld(t *tally[acquireReply]) bool {
+	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
+}

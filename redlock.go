@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -128,7 +127,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 		if !p.callerToken { // the caller may want to recover a lock with this token
 			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
 		}
-		return r.servers.ask(i, c)
+		return r.servers.withInfo(i, c)
 	}, checked(&r.servers, readAcquire))
 	t.collect(ctx, func() bool {
 		return t.count(yes) >= r.quorum || // 3. A quorum granted,
@@ -156,22 +155,9 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	}
 	// 5. Not granted: release it.
 	r.takeBack(ctx, p, t)
-	return acquireReply{Refusal: handoff.Refusal{Left: soonest(t), Holder: holderIn(t)}}, err
-}
-
-// votes returns the votes for the fence of the nodes that were successful.
-func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
-	for i := range t.answers {
-		if a := &t.answers[i]; a.done() {
-			all = append(all, vote(a.value))
-		}
-	}
-	return all
-}
-
-// alreadyHeld reports whether the token had the key before on a node that granted it.
-func alreadyHeld(t *tally[acquireReply]) bool {
-	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
+	var got acquireReply
+	got.Left, got.Holder = soonest(t), holderIn(t)
+	return got, err
 }
 
 // lostIsRefused turns an ErrLost into an ErrNotAcquired: an earlier lock of the token ended while it was acquired
@@ -261,7 +247,7 @@ func (r *redlock) late(
 // not count.
 func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 	t, err := r.lengthen(ctx, &p.target, p.ttl, false)
-	if err == nil && p.lease != nil {
+	if err == nil && p.left != nil {
 		r.heal(ctx, p, t)
 	}
 	return err
@@ -283,7 +269,7 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 		return nil, err
 	}
 	t := ask(ctx, r, "extend", lock.key, func(i int) *node.Call {
-		return r.servers.ask(i, quorumExtendCall(lock, ttl, mint))
+		return r.servers.withInfo(i, quorumExtendCall(lock, ttl, mint))
 	}, checked(&r.servers, readExtend))
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
@@ -327,7 +313,7 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 		return Status{}, err
 	}
 	t := ask(ctx, r, "inspect", lock.key, func(i int) *node.Call {
-		return r.servers.ask(i, inspectCall(lockScripts.inspect, lock))
+		return r.servers.withInfo(i, inspectCall(lockScripts.inspect, lock))
 	}, checked(&r.servers, readInspect))
 	var st Status
 	t.collect(ctx, func() bool {

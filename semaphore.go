@@ -71,10 +71,10 @@ var (
 	semaphoreInspectSource string
 
 	semaphoreScripts = scripts{
-		acquire: node.NewScript("semaphore_acquire.lua", semaphoreSource+semaphoreAcquireSource),
-		extend:  node.NewScript("semaphore_extend.lua", semaphoreSource+semaphoreExtendSource),
-		release: node.NewScript("semaphore_release.lua", semaphoreSource+semaphoreReleaseSource),
-		inspect: node.NewScript("semaphore_inspect.lua", semaphoreInspectSource),
+		acquire: node.NewScript(semaphoreSource + semaphoreAcquireSource),
+		extend:  node.NewScript(semaphoreSource + semaphoreExtendSource),
+		release: node.NewScript(semaphoreSource + semaphoreReleaseSource),
+		inspect: node.NewScript(semaphoreInspectSource),
 	}
 )
 

@@ -5,7 +5,8 @@
 -- ARGV[2] limit
 -- ARGV[3] "cluster" if the reply to PUBLISH does not say whether the process listens; else empty
 -- ARGV[4] the entry of the token, to remove it from the queue; absent or empty: it has none
--- ARGV[5] "handed": release only a permit that was handed to this entry and not acquired by the token since
+-- ARGV[5] "handed": release only a permit that was handed to this entry and not acquired by the token since.
+--         "free" has no effect: free permits are granted in any case
 --
 -- Returns 1 if the permit was released, 0 if the token held none. Returns -1 if it was released but PUBLISH is
 -- forbidden, so that no waiter got it.

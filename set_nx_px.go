@@ -23,8 +23,8 @@ import (
 // Since all locks share it, a *[redis.Client] must reach the same server for all keys. A proxy that shards keys breaks
 // that. With such a proxy, use a prefix with a hash tag, such as {locks}:, which keeps all locks on one server. Or
 // connect to the servers without the proxy, by a *[redis.ClusterClient]. A *[redis.ClusterClient] keeps such a key for
-// each hash tag instead. With another kind of client, the fences of one lock would come from two keys. So use the same
-// kind of client in all processes.
+// each hash tag instead. If some processes used a *[redis.ClusterClient] and others another kind of client, the fences
+// of one lock would come from two keys. So use the same kind of client in all processes.
 //
 // client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. A
 // *[redis.Client] is the fastest, since commands of concurrent callers share its connections as pipelines. opts are
@@ -120,12 +120,12 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 var errQueued = errors.New("queued")
 
 func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
-	_, err := readExtend(s.node.Do(ctx, extendCall(s.scripts.extend, p)))
+	_, err := readExtend(s.node.Do(ctx, extendCall(s.scripts.extend, &p.target, p.ttl)))
 	return err
 }
 
 func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	r, err := s.confirmed(ctx, adoptCall(s.scripts.extend, p), p.place, p.replicas, p.replicaTimeout)
+	r, err := s.confirmed(ctx, acquireCall(s.scripts.extend, p), p.place, p.replicas, p.replicaTimeout)
 	fence, readErr := readExtend(r)
 	if readErr != nil {
 		err = readErr

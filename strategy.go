@@ -2,9 +2,11 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock,
@@ -42,6 +44,13 @@ type strategy interface {
 
 	// inspect reads who holds the key.
 	inspect(ctx context.Context, t *target) (Status, error)
+}
+
+// knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing
+// behind.
+func knownNotDone(err error) bool {
+	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
+		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
 }
 
 // handsOn is a strategy whose release hands a lock to the next waiter.
@@ -106,8 +115,12 @@ type acquireReply struct {
 
 type extendParams struct {
 	target
-	ttl   time.Duration
-	lease *lease // to heal nodes that lost it
+	ttl time.Duration
+
+	// To heal nodes that lost the lock.
+	fence uint64
+	state *lockState
+	left  func() time.Duration // what is left of the lease; nil: no node is healed
 }
 
 // detached returns ctx with its values and without its end.

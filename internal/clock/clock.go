@@ -49,27 +49,3 @@ func Now() Instant {
 func (i Instant) Since(earlier Instant) time.Duration {
 	return max(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall)
 }
-
-// HandedAt returns when a lease began that Redis granted at the time at of its own clock. The message arrived at
-// arrived. An earlier command, sent at asked, returned the time redis of that clock. So Redis read that clock after
-// asked, and the message took no longer than the time since asked here, less the time since redis there:
-//
-//	age = (arrived − asked) − (at − redis) × (1 − drift), at least 0
-//	start = arrived − age
-//
-// Only the rates of the two clocks matter, not their settings. If no command returned the time (redis is 0), the
-// lease begins at asked, which is before the waiter queued.
-func HandedAt(arrived, asked Instant, redis, at time.Duration, drift float64) Instant {
-	age := arrived.Since(asked)
-	if redis != 0 {
-		there := float64(at - redis)
-		if there > 0 {
-			there *= 1 - drift
-		} else {
-			there *= 1 + drift
-		}
-		age -= time.Duration(there)
-	}
-	age = max(age, 0)
-	return Instant{Mono: arrived.Mono.Add(-age), Wall: arrived.Wall - age}
-}

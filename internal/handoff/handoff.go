@@ -1,7 +1,17 @@
 // Package handoff knows who in this process waits for which key, and which locks Redis hands to this process.
 //
-// A [Waitlist] has the waiters that queue in Redis. They are handed locks by messages on a [Subscription], and look at
-// Redis from time to time, since no waiter depends on a message. [Turns] has those that poll, one at a time.
+// A process here is one Locker of it: two Lockers share neither queue nor turns.
+//
+// A [Waitlist] has the waiters that queue in Redis. A waiter queues by the same script that tries to acquire the lock. A
+// release grants the lock to the first waiter in the queue, for the TTL in its entry, and publishes that to the
+// [Subscription] of its process.
+//
+// No waiter depends on a message. The first waiter of a process for a key looks at Redis from time to time, for all of
+// them, and when the holder's lease may have ended. A look is the acquire again. It finds a free lock, keeps the place
+// in the queue, and detects lost messages and a lost queue.
+//
+// A process without a subscription gets no messages, so its waiters poll. After a while they queue too, and their polls
+// find the lock that was handed to them. [Turns] has waiters that poll and never queue, one at a time.
 //
 // The caller sends all commands but SUBSCRIBE and PING. Of commands the package sees only the [Refusal] of an acquire.
 //
@@ -53,11 +63,10 @@ func entry(ttl time.Duration, polls bool, channel string, number uint64, token s
 
 // A Handover is the message of a release to the process of the waiter that was handed the lock.
 type Handover struct {
-	Entry string        // of the waiter in the queue
-	TTL   time.Duration // how long Redis keeps the key for it
 	Fence uint64
 
 	key     string
+	entry   string        // of the waiter in the queue
 	at      time.Duration // of the release, by the clock of Redis
 	arrived clock.Instant // of the message
 }
@@ -82,11 +91,34 @@ func parseHandover(message string) (h Handover, ok bool) {
 		return h, false
 	}
 	h = Handover{
-		key: rest[length:], Entry: rest[:length], Fence: fence,
+		key: rest[length:], entry: rest[:length], Fence: fence,
 		at: time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond,
 	}
-	ms, _, _ := strings.Cut(h.Entry, " ")
-	ttl, err := strconv.ParseUint(ms, 10, 53)
-	h.TTL = clock.Milliseconds(int64(ttl))
-	return h, err == nil && ttl > 0
+	return h, true
+}
+
+// handedAt returns when a lease began that Redis granted at the time at of its own clock. The message arrived at
+// arrived. Another command, sent at asked, returned the time redis of that clock. So Redis read that clock after asked,
+// and the message took no longer than the time since asked here, less the time since redis there:
+//
+//	age = (arrived − asked) − (at − redis) × (1 − drift), at least 0
+//	start = arrived − age
+//
+// If the other command was carried out later than the release, at − redis is negative, and counts × (1 + drift).
+//
+// Only the rates of the two clocks matter, not their settings. If no command returned the time (redis is 0), the
+// lease begins at asked, which is before the waiter queued.
+func handedAt(arrived, asked clock.Instant, redis, at time.Duration, drift float64) clock.Instant {
+	age := arrived.Since(asked)
+	if redis != 0 {
+		there := float64(at - redis)
+		if there > 0 {
+			there *= 1 - drift
+		} else {
+			there *= 1 + drift
+		}
+		age -= time.Duration(there)
+	}
+	age = max(age, 0)
+	return clock.Instant{Mono: arrived.Mono.Add(-age), Wall: arrived.Wall - age}
 }

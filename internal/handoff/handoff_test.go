@@ -2,8 +2,10 @@ package handoff
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"testing/quick"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,12 +19,12 @@ func TestHandoverIsReadStrictly(t *testing.T) {
 	h, ok := parseHandover("1700000000 999999 1700000000000123 24 250 redlatch:1 2 a token the key")
 	require.True(t, ok)
 	require.Equal(t, Handover{
-		key: " the key", Entry: "250 redlatch:1 2 a token", Fence: 1700000000000123, TTL: 250 * time.Millisecond,
+		key: " the key", entry: "250 redlatch:1 2 a token", Fence: 1700000000000123,
 		at: 1700000000*time.Second + 999999*time.Microsecond,
 	}, h)
 	for _, bad := range []string{
-		"", "1 2 3 4", "1 1 1 3 0 xk", "1 1 1 1 xk", "1 1000000 1 3 1 xk", "99999999999 1 1 3 1 xk",
-		"1 1 1 9 1 xk", "1 1 -1 3 1 xk", "1 1 1 5 1e3 xk", "1 1 1 0 k", strings.Repeat("9", 400),
+		"", "1 2 3 4", "1 1000000 1 3 1 xk", "99999999999 1 1 3 1 xk", "1 1 1 9 1 xk", "1 1 -1 3 1 xk", "1 1e3 1 3 1 xk",
+		strings.Repeat("9", 400),
 	} {
 		_, ok := parseHandover(bad)
 		require.False(t, ok, bad)
@@ -35,7 +37,7 @@ func FuzzHandover(f *testing.F) {
 	f.Add("1 1 1 1 5")
 	f.Fuzz(func(t *testing.T, message string) {
 		h, ok := parseHandover(message)
-		if ok && (h.TTL <= 0 || !strings.HasSuffix(message, h.Entry+h.key)) {
+		if ok && !strings.HasSuffix(message, h.entry+h.key) {
 			t.Errorf("%q was read as %+v", message, h)
 		}
 	})
@@ -59,7 +61,7 @@ func FuzzDeliveries(f *testing.F) {
 			passed += time.Microsecond
 			return clock.Instant{Mono: asked.Mono.Add(passed), Wall: asked.Wall + passed}
 		}, nil)
-		enter := func(key, token string) *Waiter { return l.Enter(key, token, time.Second, false, asked) }
+		enter := func(key, token string) *Waiter { return l.Enter(key, token, time.Second, asked) }
 		first, second, elsewhere := enter("k", "token"), enter("k", "token 2"), enter("l", "token")
 		sent := fmt.Sprintf("%d 5 1700000000000123 %d %sk", time.Now().Unix(), len(first.Entry), first.Entry)
 		next := func() (b byte) {
@@ -89,8 +91,7 @@ func FuzzDeliveries(f *testing.F) {
 		for _, w := range []*Waiter{first, second, elsewhere} {
 			select {
 			case h := <-w.handed:
-				require.Equal(t, []string{w.key, w.Entry}, []string{h.key, h.Entry})
-				require.Equal(t, time.Second, h.TTL)
+				require.Equal(t, []string{w.key, w.Entry}, []string{h.key, h.entry})
 				start := l.Started(h, 0.01)
 				require.False(t, start.Mono.Before(asked.Mono))
 				require.False(t, start.Mono.After(h.arrived.Mono))
@@ -100,4 +101,60 @@ func FuzzDeliveries(f *testing.F) {
 		}
 		require.Empty(t, l.keys)
 	})
+}
+
+// TestHandedLeaseNeverBeginsAfterRedisGranted holds the start formula to its promise: whatever the
+// offset between the clocks, their drift, how long the news took and how far Redis's clock was set
+// back meanwhile, a lease that was handed over is not trusted for longer than Redis keeps the key.
+// Where that clock was set forward, the error is the delay of the news, since no lease begins
+// after it arrived.
+func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
+	const factor = 0.01
+	scale := func(n uint32, most time.Duration) time.Duration {
+		return time.Duration(float64(most) * float64(n) / math.MaxUint32)
+	}
+	base := clock.Now()
+	here := func(d time.Duration) clock.Instant {
+		return clock.Instant{Mono: base.Mono.Add(d), Wall: base.Wall + d}
+	}
+	property := func(asked, told, granted, arrived, drift, offset, stepped uint32) bool {
+		// In true time, in order: the question leaves, Redis is asked, grants, the news arrives.
+		t0 := scale(asked, time.Second)
+		s0 := t0 + scale(told, time.Second)
+		s1 := s0 + scale(granted, 20*time.Second)
+		end := s1 + scale(arrived, 5*time.Second)
+		rate := 1 + factor*(2*float64(drift)/math.MaxUint32-1)*0.99 // of Redis's clock
+		there := func(d time.Duration) time.Duration {
+			return scale(offset, 1000*time.Hour) + time.Duration(float64(d)*rate)
+		}
+		at := there(s1)
+		back := scale(stepped, time.Hour)
+		for _, at := range []time.Duration{at, at - min(back, at-1)} { // also with a clock set back
+			start := handedAt(here(end), here(t0), there(s0), at, factor)
+			if start.Mono.Sub(base.Mono) > s1+time.Microsecond || start.Mono.Sub(base.Mono) > end {
+				return false
+			}
+		}
+		unasked := handedAt(here(end), here(t0), 0, at, factor)
+		return unasked.Mono.Sub(base.Mono) <= s1
+	}
+	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 200_000}))
+}
+
+// TestHandedLeaseKeepsMostOfItsTTL: the formula must not be so careful that nothing is left. A
+// second after the last look, on clocks of one rate, it takes no more than the two trips and the
+// drift of that second.
+func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
+	base := clock.Now()
+	arrived := clock.Instant{Mono: base.Mono.Add(1002 * time.Millisecond), Wall: base.Wall + 1002*time.Millisecond}
+	start := handedAt(arrived, base, time.Hour, time.Hour+time.Second, 0.01)
+	require.Equal(t, 12*time.Millisecond, arrived.Since(start))
+}
+
+// TestSleptOverItsTurn: the wall clock alone ran on while the machine slept.
+func TestSleptOverItsTurn(t *testing.T) {
+	base := clock.Now()
+	arrived := clock.Instant{Mono: base.Mono.Add(time.Millisecond), Wall: base.Wall + time.Minute}
+	start := handedAt(arrived, base, time.Hour, time.Hour+500*time.Microsecond, 0.01)
+	require.Greater(t, arrived.Since(start), 59*time.Second)
 }

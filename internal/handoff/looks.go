@@ -8,7 +8,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// No waiter depends on a message, so processes look. The first of the queue looks about every lookEvery, and every
+// The first of the queue looks about every lookEvery, and every
 // lookOften if the holder may be a client that does not hand the lock on. Others look less often, down to lookRarely,
 // while the holder stays the same.
 const (
@@ -17,19 +17,19 @@ const (
 	lookRarely = 4 * time.Second
 )
 
-// Interval returns the time until the next look after a look of w.
-func (l *Waitlist) Interval(w *Waiter, pause func(polls int, left time.Duration) time.Duration, got Refusal) time.Duration {
+// interval returns the time until the next look after a look of w that got was the answer to.
+func (l *Waitlist) interval(w *Waiter, pause func(looks int, left time.Duration) time.Duration, got Refusal) time.Duration {
 	polling := l.Subscription.IsDegraded()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if polling && w.polls == 0 {
-		w.polls = 1
+	if polling && w.pauses == 0 {
+		w.pauses = 1
 	}
 	var d time.Duration
 	switch {
-	case w.polls > 0:
-		w.polls++
-		return pause(w.polls-1, got.Left)
+	case w.pauses > 0:
+		w.pauses++
+		return pause(w.pauses-1, got.Left)
 	case got.First && got.Foreign:
 		d = lookOften
 	case got.First:
@@ -63,13 +63,13 @@ func (w *Waiter) lookSoon(d time.Duration) {
 	}
 }
 
-// OnReply notes the refusal that a look of w, sent at asked, was answered.
-func (l *Waitlist) OnReply(w *Waiter, asked clock.Instant, got Refusal, refusal error) {
+// OnRefusal notes the answer to a look of w that was sent at asked. err is the error of that look.
+func (l *Waitlist) OnRefusal(w *Waiter, asked clock.Instant, got Refusal, err error) {
 	polling := l.Subscription.IsDegraded()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.keys[w.key]
-	q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}
+	q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, err, time.Time{}
 	if got.Left > 0 {
 		q.ends = q.looked.Add(got.Left + time.Millisecond)
 	}
@@ -113,10 +113,10 @@ func (l *Waitlist) firstLocked(w *Waiter, got Refusal) {
 	case !got.First:
 		w.seen = ""
 		return
-	case w.seen == "" && w.polls > 0: // it has just become the first
-		w.polls = 1
-	case w.seen != "" && w.seen != got.Holder && w.polls == 0 && !got.Shared:
-		w.polls = 1
+	case w.seen == "" && w.pauses > 0: // it has just become the first
+		w.pauses = 1
+	case w.seen != "" && w.seen != got.Holder && w.pauses == 0 && !got.Shared:
+		w.pauses = 1
 	}
 	w.seen = got.Holder
 }

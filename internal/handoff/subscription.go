@@ -22,6 +22,9 @@ const (
 	// reconnectPause is the pause after a failure of the subscription.
 	reconnectPause = 50 * time.Millisecond
 
+	// confirmation is how long a waiter waits for the subscription before it queues without it.
+	confirmation = time.Second
+
 	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.
 	muteFor = time.Minute
 )
@@ -56,8 +59,8 @@ func NewSubscription(client redis.UniversalClient, impossible bool) *Subscriptio
 	}
 }
 
-// Join opens the subscription unless it is open. The caller must call Leave. ready is closed once SUBSCRIBE is confirmed.
-func (s *Subscription) Join() (ready <-chan struct{}) {
+// Join opens the subscription unless it is open. The caller must call Leave.
+func (s *Subscription) Join() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users++
@@ -66,7 +69,22 @@ func (s *Subscription) Join() (ready <-chan struct{}) {
 		s.running = true
 		go s.run() // ends seconds after the last user has left
 	}
-	return s.ready
+}
+
+// Await waits until handovers reach this process: for a while, and unless waiters must poll.
+func (s *Subscription) Await(ctx context.Context) {
+	if s.IsDegraded() {
+		return
+	}
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, confirmation)
+	defer cancel()
+	select {
+	case <-ready:
+	case <-ctx.Done():
+	}
 }
 
 // Leave ends one use of the subscription.

@@ -16,7 +16,8 @@ const messageDelay = 100 * time.Millisecond
 
 // A Waiter is one Lock call in the queue.
 type Waiter struct {
-	Entry string // its place in the queue
+	Entry    string // its place in the queue
+	Degraded bool   // its process got no messages when it entered, so it polls
 
 	key, token string
 	handed     chan Handover // buffers one
@@ -26,7 +27,8 @@ type Waiter struct {
 	queued bool
 	lookAt time.Time // when to look, even if it is not the first; zero: unset
 	seen   string    // the holder at its last look as the first of the queue; empty: it was not the first
-	polls  int       // looks at the intervals of WithBackoff; 0: it does not poll
+	pauses int       // looks at the intervals of WithBackoff; 0: it does not poll
+	told   bool      // a message ended its last sleep
 	found  bool      // it got the lock by a look, not by a message
 }
 
@@ -65,13 +67,13 @@ func NewWaitlist(s *Subscription, now func() clock.Instant, degraded func(error)
 	return l
 }
 
-// Enter adds a waiter, for which Leave must be called. asked is a moment before its first command. polls says that its
-// process gets no messages.
-func (l *Waitlist) Enter(key, token string, ttl time.Duration, polls bool, asked clock.Instant) *Waiter {
-	w := &Waiter{key: key, token: token, handed: make(chan Handover, 1), wake: make(chan struct{}, 1)}
+// Enter adds a waiter, for which Leave must be called. asked is a moment before its first command.
+func (l *Waitlist) Enter(key, token string, ttl time.Duration, asked clock.Instant) *Waiter {
+	w := &Waiter{Degraded: l.Subscription.IsDegraded(), key: key, token: token}
+	w.handed, w.wake = make(chan Handover, 1), make(chan struct{}, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.Entry = entry(ttl, polls, l.Subscription.channel, l.numbers.Uint64(), token)
+	w.Entry = entry(ttl, w.Degraded, l.Subscription.channel, l.numbers.Uint64(), token)
 	q := l.keys[key]
 	if q == nil {
 		q = &keyQueue{asked: asked, looked: time.Now()}
@@ -120,10 +122,10 @@ func (l *Waitlist) deliver(h Handover) {
 	h.arrived = l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.Entry == l.missing {
+	if h.entry == l.missing {
 		l.missing = ""
 	}
-	if giveBack := l.departed.take(h.Entry); giveBack != nil {
+	if giveBack := l.departed.take(h.entry); giveBack != nil {
 		go giveBack() // ends with its release
 		return
 	}
@@ -132,7 +134,7 @@ func (l *Waitlist) deliver(h Handover) {
 		return
 	}
 	for _, w := range q.waiters {
-		if w.Entry == h.Entry {
+		if w.Entry == h.entry {
 			q.looked, q.ends, q.same = time.Now(), time.Time{}, 0
 			w.lookAt = time.Time{}
 			select {
@@ -144,18 +146,22 @@ func (l *Waitlist) deliver(h Handover) {
 	}
 }
 
-// Depart notes that entry is given up, though Redis may hand it the lock until Departed is called. Then giveBack runs.
-func (l *Waitlist) Depart(entry string, giveBack func()) { l.departed.add(entry, giveBack) }
+// Depart notes that entry is given up. giveBack runs if Redis hands it the lock before confirmed is called, which notes
+// that it has left the queue.
+func (l *Waitlist) Depart(entry string, giveBack func()) (confirmed func()) {
+	l.departed.add(entry, giveBack)
+	return func() { l.departed.take(entry) }
+}
 
-// Departed notes that entry has left the queue.
-func (l *Waitlist) Departed(entry string) { l.departed.take(entry) }
-
-// Found notes that w got the lock by a look: it was free, or handed to w before. If it was handed and no message says so
-// soon, the subscription is replaced.
+// Found notes that w got the lock by a look: it was free, or handed to w before. If it was handed and no message has said
+// so, or says so soon, the subscription is replaced.
 func (l *Waitlist) Found(w *Waiter, handed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !w.queued || handed && len(w.handed) > 0 { // the token had the key before, or the message has come
+	if w.Degraded || !w.queued { // it expects no message, or the token had the key before
+		return
+	}
+	if handed && (w.told || len(w.handed) > 0) {
 		return
 	}
 	w.found = true
@@ -178,12 +184,16 @@ func (l *Waitlist) Started(h Handover, drift float64) clock.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.keys[h.key]
-	return clock.HandedAt(h.arrived, q.asked, q.redis, h.at, drift)
+	return handedAt(h.arrived, q.asked, q.redis, h.at, drift)
 }
 
-// Sleep waits until w is handed the lock, or until it is time to look. every is the interval of looks. ok is false if
-// ctx ended.
-func (l *Waitlist) Sleep(ctx context.Context, w *Waiter, every time.Duration) (handed *Handover, ok bool) {
+// Sleep waits until w is handed the lock, or until it is time to look. got is the refusal of its last look. pause returns
+// the interval of a waiter that polls. ok is false if ctx ended.
+func (l *Waitlist) Sleep(
+	ctx context.Context, w *Waiter, pause func(looks int, left time.Duration) time.Duration, got Refusal,
+) (handed *Handover, ok bool) {
+	every := l.interval(w, pause, got)
+	w.told = false
 	var timer *time.Timer // waiters that are not first rarely need one
 	for {
 		var look <-chan time.Time
@@ -198,6 +208,7 @@ func (l *Waitlist) Sleep(ctx context.Context, w *Waiter, every time.Duration) (h
 		}
 		select {
 		case h := <-w.handed:
+			w.told = true
 			return &h, true
 		case <-w.wake:
 		case <-look:

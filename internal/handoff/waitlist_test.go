@@ -30,15 +30,16 @@ func listening(t *testing.T) *Waitlist {
 	t.Helper()
 	l := newList(t)
 	l.Subscription.changed = func() {}
-	ready := l.Subscription.Join()
+	l.Subscription.Join()
 	t.Cleanup(l.Subscription.Leave)
-	<-ready
+	l.Subscription.Await(t.Context())
+	require.True(t, l.Subscription.IsReady())
 	return l
 }
 
 // enter adds a waiter whose TTL is a second.
 func enter(l *Waitlist, key, token string) *Waiter {
-	return l.Enter(key, token, time.Second, false, clock.Now())
+	return l.Enter(key, token, time.Second, clock.Now())
 }
 
 // TestHandoverNamesItsKeyAndItsPlace: one that names another key, another number, another TTL or another process
@@ -69,10 +70,10 @@ func TestWaitersOfALostQueueLookAtOnce(t *testing.T) {
 	l := listening(t)
 	first, second, newcomer := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
 	for _, w := range []*Waiter{first, second} {
-		l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+		l.OnRefusal(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
 	}
 	require.Zero(t, second.lookAt)
-	l.OnReply(first, clock.Now(), Refusal{At: 2, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	l.OnRefusal(first, clock.Now(), Refusal{At: 2, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
 	require.Zero(t, first.lookAt)
 	require.NotZero(t, second.lookAt)
 	require.LessOrEqual(t, time.Until(second.lookAt), time.Duration(0))
@@ -88,8 +89,8 @@ func TestLooksComeAtIntervals(t *testing.T) {
 	const ours, others, theirs = "ours", "another of ours", "theirs"
 	look := func(holder string, first bool) time.Duration {
 		got := Refusal{At: 1, Holder: holder, First: first, Foreign: holder == theirs, Left: time.Minute}
-		l.OnReply(w, clock.Now(), got, errHeld)
-		return l.Interval(w, pause, got)
+		l.OnRefusal(w, clock.Now(), got, errHeld)
+		return l.interval(w, pause, got)
 	}
 	between := func(least, d time.Duration) {
 		t.Helper()
@@ -116,14 +117,14 @@ func TestLooksComeAtIntervals(t *testing.T) {
 func TestMessageThatCameIsNotMissed(t *testing.T) {
 	l := listening(t)
 	w := enter(l, "k", "1")
-	l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
-	l.deliver(Handover{key: "k", Entry: w.Entry, TTL: time.Second, Fence: 1, at: 1})
+	l.OnRefusal(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	l.deliver(Handover{key: "k", entry: w.Entry, Fence: 1, at: 1})
 	l.Found(w, true)
 	require.Empty(t, l.missing)
 	<-w.handed
 	l.Found(w, true)
 	require.Equal(t, w.Entry, l.missing)
-	l.deliver(Handover{key: "k", Entry: w.Entry, TTL: time.Second, Fence: 1, at: 1})
+	l.deliver(Handover{key: "k", entry: w.Entry, Fence: 1, at: 1})
 	require.Empty(t, l.missing, "it came a little later")
 }
 
@@ -132,8 +133,8 @@ func TestMessageThatCameIsNotMissed(t *testing.T) {
 func TestNextWaiterLooksAfterAnExpiredHandover(t *testing.T) {
 	l := listening(t)
 	w, next := enter(l, "k", "1"), enter(l, "k", "2")
-	l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
-	l.deliver(Handover{key: "k", Entry: w.Entry, TTL: time.Second, Fence: 1, at: 1})
+	l.OnRefusal(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+	l.deliver(Handover{key: "k", entry: w.Entry, Fence: 1, at: 1})
 	l.Found(w, false)
 	require.Zero(t, next.lookAt)
 	l.Leave(w)
@@ -147,16 +148,16 @@ func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
 	l := newList(t)
 	first, second, third := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
 	for _, w := range []*Waiter{first, second, third} {
-		l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true}, errHeld)
+		l.OnRefusal(w, clock.Now(), Refusal{At: 1, Fresh: true}, errHeld)
 	}
-	l.OnReply(first, clock.Now(), Refusal{At: 2, Fresh: true}, errHeld)
+	l.OnRefusal(first, clock.Now(), Refusal{At: 2, Fresh: true}, errHeld)
 	for _, w := range []*Waiter{second, third} {
 		require.Zero(t, w.lookAt)
 	}
 	l.look()
 	for _, w := range []*Waiter{second, third} {
 		require.NotZero(t, w.lookAt)
-		l.OnReply(w, clock.Now(), Refusal{At: 3, Fresh: true}, errHeld)
+		l.OnRefusal(w, clock.Now(), Refusal{At: 3, Fresh: true}, errHeld)
 	}
 	l.look()
 	require.NotZero(t, first.lookAt)
@@ -200,14 +201,14 @@ func TestLookIsPassedOn(t *testing.T) {
 	l := listening(t)
 	w, next, last := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
 	for _, w := range []*Waiter{w, next, last} {
-		l.OnReply(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
+		l.OnRefusal(w, clock.Now(), Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}, errHeld)
 	}
 	l.look()
 	require.Zero(t, next.lookAt)
 	l.Leave(w)
 	require.NotZero(t, next.lookAt)
 	require.LessOrEqual(t, time.Until(next.lookAt), time.Duration(0))
-	l.deliver(Handover{key: "k", Entry: next.Entry, TTL: time.Second, Fence: 1, at: 1})
+	l.deliver(Handover{key: "k", entry: next.Entry, Fence: 1, at: 1})
 	l.Leave(next)
 	require.Zero(t, last.lookAt)
 }

@@ -10,31 +10,31 @@ var failures = []mutant{
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
-		name: "an unanswered first attempt passes for a holder", rule: "33", file: "errors.go",
+		name: "an unanswered first attempt passes for a holder", rule: "33", file: "wait.go",
 		old:   `case r.last == nil, e.now()`,
 		new:   `case r.last != nil && e.now()`,
 		tests: "TestLastAttemptTellsWhoIsToBlame",
 	},
 	{
-		name: "an attempt that met with silence passes for the refusal before it", rule: "33", file: "errors.go",
+		name: "an attempt that met with silence passes for the refusal before it", rule: "33", file: "wait.go",
 		old:   `case r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:`,
 		new:   `case r.last == nil:`,
 		tests: "TestLastAttemptTellsWhoIsToBlame",
 	},
 	{
-		name: "an attempt that has only just been sent passes for silence", rule: "33", file: "errors.go",
+		name: "an attempt that has only just been sent passes for silence", rule: "33", file: "wait.go",
 		old:   `e.now().Since(asked) > r.cfg.timeout()/4:`,
 		new:   `e.now().Since(asked) > 0:`,
 		tests: "TestLastAttemptTellsWhoIsToBlame",
 	},
 	{
-		name: "an attempt that was not sent passes for silence", rule: "33", file: "errors.go",
+		name: "an attempt that was not sent passes for silence", rule: "33", file: "wait.go",
 		old:   `case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):`,
 		new:   `case false:`,
 		tests: "TestLastAttemptTellsWhoIsToBlame",
 	},
 	{
-		name: "a call that ctx cut short forgets its trouble", rule: "33", file: "errors.go",
+		name: "a call that ctx cut short forgets its trouble", rule: "33", file: "wait.go",
 		old:   `r.last = cut.Trouble`,
 		new:   `r.last = nil`,
 		tests: "TestTroubleIsNoRefusal",
@@ -105,8 +105,8 @@ var failures = []mutant{
 	},
 	{
 		name: "a waiter does not know who refused it", rule: "33, 35", file: "internal/handoff/looks.go",
-		old: `q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, refusal, time.Time{}`,
-		new: `_ = refusal
+		old: `q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, err, time.Time{}`,
+		new: `_ = err
 	q.looked, q.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
@@ -204,13 +204,13 @@ var failures = []mutant{
 		tests: "TestSilentMinorityIsHeardOf",
 	},
 	{
-		name: "a token without its owner", rule: "35", file: "owner.go",
+		name: "a token without its owner", rule: "35", file: "token.go",
 		old:   `return owner + "/" + id.String()`,
 		new:   `return id.String()`,
 		tests: "TestOwnerIsHandedOn",
 	},
 	{
-		name: "a holder with an owner passes for one that does not hand on", rule: "15", file: "owner.go",
+		name: "a holder with an owner passes for one that does not hand on", rule: "15", file: "token.go",
 		old:   `return at >= 0 &&`,
 		new:   `return at == 0 &&`,
 		tests: "TestOwnerIsHandedOn",
@@ -241,8 +241,8 @@ var failures = []mutant{
 	},
 	{
 		name: "a legacy refusal tells the next look and not the lease", rule: "35", file: "legacy_setnx.go",
-		old:   `Left: time.Duration(left) * time.Millisecond}, lookWithin: longestBlind}`,
-		new:   `left: min(time.Duration(left)*time.Millisecond, longestBlind)}`,
+		old:   `got.Left = time.Duration(left) * time.Millisecond`,
+		new:   `got.Left = min(time.Duration(left)*time.Millisecond, longestBlind)`,
 		tests: "TestHolderIsNamed/LegacySetNX",
 	},
 	{
@@ -306,7 +306,7 @@ var failures = []mutant{
 		tests: "TestHooksOfACallAreAddedToTheLockers",
 	},
 	{
-		name: "a silent quorum passes for a holder where ctx ends early", rule: "33", file: "errors.go",
+		name: "a silent quorum passes for a holder where ctx ends early", rule: "33", file: "wait.go",
 		old:   ` && !errors.Is(err, errUnanswered)`,
 		new:   ``,
 		tests: "TestSilenceUntilAnEarlyEndIsNoHolder",

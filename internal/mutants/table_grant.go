@@ -10,8 +10,8 @@ var grants = []mutant{
 	},
 	{
 		name: "one token for all attempts of a wait", rule: "1, 4", file: "engine.go",
-		old: `a, err := e.newAttempt(r)`,
-		new: `a, err := e.newAttempt(r)
+		old: `a, err := e.newAttempt(r, r.cfg.token)`,
+		new: `a, err := e.newAttempt(r, r.cfg.token)
 	kept := *r.cfg
 	kept.token = a.params.token
 	r.cfg = &kept`,
@@ -70,7 +70,7 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow grant kept", rule: "2", file: "engine.go",
-		old:   `return nil, got, errSlow`,
+		old:   `return nil, errSlow`,
 		new:   `_ = errSlow`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
@@ -78,12 +78,6 @@ var grants = []mutant{
 		name: "a slow grant not given back", rule: "2", file: "engine.go",
 		old:   `case knownNotDone(err), a.params.callerToken:`,
 		new:   `case knownNotDone(err), a.params.callerToken, errors.Is(err, ErrLost):`,
-		tests: "TestSlowGrantIsNoGrant",
-	},
-	{
-		name: "a slow adoption kept", rule: "2", file: "engine.go",
-		old:   `return nil, errSlow`,
-		new:   `_ = errSlow`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{

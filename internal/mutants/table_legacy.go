@@ -3,7 +3,7 @@ package main
 // legacies are mistakes about LegacySetNX.
 var legacies = []mutant{
 	{
-		name: "a legacy loser that writes", rule: "LegacySetNX", file: "legacy_setnx.lua",
+		name: "a legacy loser that writes", rule: "LegacySetNX", file: "legacy_acquire.lua",
 		old: `local refusal = {math.min(left, 9e12)}`,
 		new: `local refusal = {math.min(left, 9e12)}
 redis.call('GETSET', KEYS[1], stamp)`,
@@ -28,7 +28,7 @@ redis.call('GETSET', KEYS[1], stamp)`,
 		tests: "TestLegacyLateUnlock|TestLegacyOnlyWhatIsExactly",
 	},
 	{
-		name: "a legacy acquire that comes again shortens the lease", rule: "4", file: "legacy_setnx.lua",
+		name: "a legacy acquire that comes again shortens the lease", rule: "4", file: "legacy_acquire.lua",
 		old:   `if tonumber(stamp) > till then`,
 		new:   `if true then`,
 		tests: "TestLegacyLeaseIsNeverShortened",
@@ -46,7 +46,7 @@ redis.call('GETSET', KEYS[1], stamp)`,
 		tests: "TestLegacyServerTime",
 	},
 	{
-		name: "a legacy lock that ends a second early", rule: "LegacySetNX", file: "legacy_setnx.lua",
+		name: "a legacy lock that ends a second early", rule: "LegacySetNX", file: "legacy_acquire.lua",
 		old:   `if now > till then`,
 		new:   `if now >= till then`,
 		tests: "TestLegacyTimeEndsWithItsSecond",

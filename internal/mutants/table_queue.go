@@ -45,28 +45,16 @@ var queues = []mutant{
 		tests: "TestLostMessageCostsASecond",
 	},
 	{
-		name: "a handed lock trusted for longer than it is kept", rule: "2", file: "queue.go",
-		old:   `length := clock.Validity(h.TTL, a.r.cfg.drift)`,
-		new:   `length := h.TTL - 0*clock.Validity(h.TTL, 0)`,
-		tests: "TestHandedLockHasItsFullTTL",
-	},
-	{
-		name: "a handed lease begins when its message arrives", rule: "2", file: "internal/clock/clock.go", in: "internal/clock",
+		name: "a handed lease begins when its message arrives", rule: "2", file: "internal/handoff/handoff.go", in: "internal/handoff",
 		old:   `age = max(age, 0)`,
 		new:   `age = 0`,
 		tests: "TestHandedLeaseNeverBeginsAfterRedisGranted",
 	},
 	{
-		name: "a turn that passed while the machine slept is taken", rule: "10", file: "internal/clock/clock.go", in: "internal/clock",
+		name: "a turn that passed while the machine slept is taken", rule: "10", file: "internal/handoff/handoff.go", in: "internal/handoff",
 		old:   `age := arrived.Since(asked)`,
 		new:   `age := arrived.Mono.Sub(asked.Mono)`,
 		tests: "TestSleptOverItsTurn",
-	},
-	{
-		name: "a message that promises no TTL", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
-		old:   `return h, err == nil && ttl > 0`,
-		new:   `return h, err == nil`,
-		tests: "TestHandoverIsReadStrictly",
 	},
 	{
 		name: "a message whose entry is longer than it is", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
@@ -76,14 +64,14 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off found by its key only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `if w.Entry == h.Entry {`,
-		new:   `if w.Entry == h.Entry || w.key == h.key {`,
+		old:   `if w.Entry == h.entry {`,
+		new:   `if w.Entry == h.entry || w.key == h.key {`,
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
 		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/system",
-		old:   `if w.Entry == h.Entry {`,
-		new:   `if h.Entry[max(0, len(h.Entry)-len(w.token)):] == w.token {`,
+		old:   `if w.Entry == h.entry {`,
+		new:   `if h.entry[max(0, len(h.entry)-len(w.token)):] == w.token {`,
 		tests: "TestGuessedToken",
 	},
 	{
@@ -95,7 +83,7 @@ var queues = []mutant{
 		new: `var q *keyQueue
 	for _, other := range l.keys {
 		for _, w := range other.waiters {
-			if w.Entry == h.Entry {
+			if w.Entry == h.entry {
 				q = other
 			}
 		}

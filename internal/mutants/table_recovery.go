@@ -26,9 +26,12 @@ var recoveries = []mutant{
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "a handed lock trusted for a short time", rule: "25", file: "queue.go",
-		old:   `length := clock.Validity(h.TTL, a.r.cfg.drift)`,
-		new:   `length := clock.Validity(min(h.TTL, time.Second), a.r.cfg.drift)`,
+		name: "a handed lock trusted for a short time", rule: "25", file: "engine.go",
+		old: `length := clock.Validity(l.params.ttl, l.r.cfg.drift)`,
+		new: `length := clock.Validity(l.params.ttl, l.r.cfg.drift)
+	if l.entry != "" {
+		length = min(length, time.Second)
+	}`,
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
@@ -45,7 +48,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a lock that was deleted makes its process pass for frozen", rule: "25", file: "lease.go",
-		old:   "p := &releaseParams{target: l.params.target, entry: l.params.entry}\n\t\tif ended == nil {",
+		old:   "p := &releaseParams{target: l.params.target, entry: l.entry}\n\t\tif ended == nil {",
 		new:   "p := &releaseParams{target: l.params.target}\n\t\tif ended == nil {",
 		tests: "TestUnlockOfALostHandedLock",
 	},
@@ -63,8 +66,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a lock handed to a waiter that left is kept", rule: "26", file: "internal/handoff/waitlist.go",
-		old:   `if giveBack := l.departed.take(h.Entry); giveBack != nil {`,
-		new:   `if giveBack := l.departed.take(h.Entry); giveBack != nil && false {`,
+		old:   `if giveBack := l.departed.take(h.entry); giveBack != nil {`,
+		new:   `if giveBack := l.departed.take(h.entry); giveBack != nil && false {`,
 		tests: "TestPlaceThatWasNotGivenUp",
 	},
 	{
@@ -99,7 +102,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "the first of the queue does not poll where others poll", rule: "27", file: "internal/handoff/looks.go", in: "internal/handoff",
-		old:   `case w.seen != "" && w.seen != got.Holder && w.polls == 0 && !got.Shared:`,
+		old:   `case w.seen != "" && w.seen != got.Holder && w.pauses == 0 && !got.Shared:`,
 		new:   `case false:`,
 		tests: "TestLooksComeAtIntervals",
 	},
@@ -129,8 +132,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "waiters without a channel never queue", rule: "28", file: "queue.go",
-		old:   `if polls && asked.Since(r.started) < patience {`,
-		new:   `if polls {`,
+		old:   `if w.Degraded && asked.Since(r.started) < patience {`,
+		new:   `if w.Degraded {`,
 		tests: "TestProcessWithoutAChannel",
 	},
 	{
@@ -159,20 +162,20 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a silent subscription is kept", rule: "30", file: "internal/handoff/waitlist.go",
-		old:   `if !w.queued || handed && len(w.handed) > 0 { // the token`,
-		new:   `if true { // a token`,
+		old:   `if w.Degraded || !w.queued { // it`,
+		new:   `if true { // it`,
 		tests: "TestSilentSubscription",
 	},
 	{
 		name: "a message that is there is missed", rule: "30", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   ` || handed && len(w.handed) > 0 {`,
-		new:   ` {`,
+		old:   `(w.told || len(w.handed) > 0)`,
+		new:   `w.told`,
 		tests: "TestMessageThatCameIsNotMissed",
 	},
 	{
 		name: "an expired handover passes for a message that came", rule: "25", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `handed && len(w.handed) > 0 {`,
-		new:   `len(w.handed) > 0 {`,
+		old:   `if handed && (w.told || len(w.handed) > 0) {`,
+		new:   `if w.told || len(w.handed) > 0 {`,
 		tests: "TestNextWaiterLooksAfterAnExpiredHandover",
 	},
 	{
@@ -213,7 +216,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a lost lock leaves its process in the queue as if frozen", rule: "25", file: "lease.go",
-		old:   `!errors.Is(after, ErrReleased) && l.params.entry != ""`,
+		old:   `!errors.Is(after, ErrReleased) && l.entry != ""`,
 		new:   `false`,
 		tests: "TestLockThatEndsByItselfLeavesNoNote",
 	},

@@ -94,8 +94,8 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 	},
 	{
 		name: "a heal once the lease has ended", rule: "11", file: "quorum_heal.go",
-		old:   `left := p.lease.left()`,
-		new:   `left := max(p.lease.left(), p.timeout)`,
+		old:   `left := p.left()`,
+		new:   `left := max(p.left(), p.timeout)`,
 		tests: "TestHealEndsWithTheLease",
 	},
 	{

@@ -37,9 +37,9 @@ func together(t *testing.T, n *Node, calls ...*Call) (all []*posted) {
 }
 
 var (
-	increase = NewScript("increase.lua", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
-	fail     = NewScript("fail.lua", "return redis.call('LPUSH', KEYS[1], 'x')")
-	broken   = NewScript("broken.lua", "return redis.call('NO SUCH COMMAND')")
+	increase = NewScript("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+	fail     = NewScript("return redis.call('LPUSH', KEYS[1], 'x')")
+	broken   = NewScript("return redis.call('NO SUCH COMMAND')")
 )
 
 // TestEachCallOfABatchHasItsOwnAnswer is rule 7: good ones, refusals and scripts that the server does not
@@ -297,7 +297,7 @@ func TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut(t *testing.T) {
 	require.NoError(t, direct.Set(t.Context(), "k", "mine", 0).Err())
 	require.NoError(t, n.Do(t.Context(), within(Command("ping"), limit)).Err)
 	p.Delay(4 * time.Second)
-	c := within(Eval(NewScript("release.lua", "return redis.call('DEL', KEYS[1])"), 1, "k"), 3*time.Second)
+	c := within(Eval(NewScript("return redis.call('DEL', KEYS[1])"), 1, "k"), 3*time.Second)
 	c.Persist = true
 	require.ErrorContains(t, n.Do(t.Context(), c).Err, "no reply within 3s")
 	p.Heal()

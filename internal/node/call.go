@@ -11,13 +11,13 @@ import (
 // A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and
 // ARGV only.
 type Script struct {
-	Name, source, sha string
+	source, sha string
 }
 
-// NewScript returns a script. Errors show name.
-func NewScript(name, source string) *Script {
+// NewScript returns a script.
+func NewScript(source string) *Script {
 	sum := sha1.Sum([]byte(source))
-	return &Script{name, source, hex.EncodeToString(sum[:])}
+	return &Script{source, hex.EncodeToString(sum[:])}
 }
 
 // A Call is one command. The exported fields are set before it is posted and not changed afterwards.

@@ -29,8 +29,8 @@ func carries(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	n := New(client)
 	prefix := fmt.Sprint("{", t.Name(), "}")
-	add := NewScript("add.lua", "redis.call('SET', KEYS[1], ARGV[1]); return {KEYS[1], tonumber(ARGV[2]), false} --"+prefix)
-	wrong := NewScript("wrong.lua", "return redis.call('LPUSH', KEYS[1], 'x') --"+prefix)
+	add := NewScript("redis.call('SET', KEYS[1], ARGV[1]); return {KEYS[1], tonumber(ARGV[2]), false} --" + prefix)
+	wrong := NewScript("return redis.call('LPUSH', KEYS[1], 'x') --" + prefix)
 	var wg sync.WaitGroup
 	for g := range 12 {
 		wg.Go(func() {

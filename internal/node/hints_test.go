@@ -18,7 +18,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)
 	client := s.Client(t)
-	push := NewScript("push.lua", "return redis.call('LPUSH', KEYS[1], 'x')")
+	push := NewScript("return redis.call('LPUSH', KEYS[1], 'x')")
 	refusal := func(o *redis.Options, c *Call) string {
 		client := redis.NewClient(o)
 		defer client.Close()

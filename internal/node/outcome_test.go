@@ -314,7 +314,7 @@ func TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				call := within(Eval(NewScript("s", "return 1"), 0), time.Second)
+				call := within(Eval(NewScript("return 1"), 0), time.Second)
 				call.Once, call.Persist = true, true
 				r := answeredBy(t, c.errs...).Do(t.Context(), call)
 				require.ErrorIs(t, r.Err, c.want)

@@ -77,7 +77,7 @@ func TestSlowServerHoldsUpNobodyForLonger(t *testing.T) {
 	client := s.Client(t)
 	n := New(client)
 	require.NoError(t, n.Do(t.Context(), within(Command("ping"), limit)).Err)
-	sleep := NewScript("busy.lua", `
+	sleep := NewScript(`
 local begin = redis.call('TIME')
 repeat
   local now = redis.call('TIME')
