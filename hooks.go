@@ -45,7 +45,7 @@ type Event struct {
 	Fence    uint64
 	Attempts int           // acquisition attempts so far, in Acquired, Waiting and Trouble; 0 for Adopt
 	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks
-	Took     time.Duration // the round trip of the command, in Renewed, RenewFailed and Released, and in Lost if Unlock noticed it
+	Took     time.Duration // the round trip: in Renewed, RenewFailed, Released, and in Lost if Unlock noticed it
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
 	Err      error         // in Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
