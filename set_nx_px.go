@@ -20,11 +20,12 @@ import (
 // owners.
 //
 // All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked.
-// Since all locks share it, a *[redis.Client] must reach the same server for all keys. A proxy that shards keys breaks
-// that. With such a proxy, use a prefix with a hash tag, such as {locks}:, which keeps all locks on one server. Or
-// connect to the servers without the proxy, by a *[redis.ClusterClient]. A *[redis.ClusterClient] keeps one key of
-// fences for each hash tag, not one for all locks. If some processes used a *[redis.ClusterClient] and others another
-// kind of client, the fences of one lock would come from two keys. So use the same kind of client in all processes.
+// Only a *[redis.ClusterClient] has more of them: one for each hash tag, and one for each key without a tag. So use
+// that client in all processes or in none.
+//
+// Since all locks share the key of the fences, a *[redis.Client] must reach the same server for all keys. A proxy that
+// shards keys breaks that. With such a proxy, use a prefix with a hash tag, such as {locks}:, which keeps all locks on
+// one server. Or connect to the servers without the proxy, by a *[redis.ClusterClient].
 //
 // client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. A
 // *[redis.Client] is the fastest, since commands of concurrent callers share its connections as pipelines. opts are
