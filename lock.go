@@ -46,8 +46,8 @@ import (
 
 // Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second Lock
 // call for the same key waits, even in the same goroutine. A Locker has no Close method: its subscription ends by
-// itself some seconds after the last waiter has left. Close the client after the last Unlock. Methods may be added to
-// Locker: embed a Locker to wrap one.
+// itself some seconds after the last waiter has left. Close the client after the last Unlock. Later versions may add
+// methods to this interface, so a type that wraps a Locker should embed it.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
@@ -84,7 +84,7 @@ type Locker interface {
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last
-	// for the TTL of this call from now, and never shortens it. The new handle is renewed like any other.
+	// for at least the TTL from now, and never shortens the lease. The new handle is renewed like any other.
 	//
 	// Earlier Lock values for the same grant keep working, and each of them can release the lock. The new one has a
 	// higher fence: after it has written with that fence, a resource that checks fences refuses the earlier ones.

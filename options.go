@@ -140,13 +140,14 @@ func WithOpTimeout(d time.Duration) Option {
 // WithBackoff sets the pause after each failed attempt of a waiter. f gets the number of that attempt, from 1. The
 // pause applies where waiters poll: with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis
 // refuses SUBSCRIBE or PUBLISH, and after an error. If a client that does not queue takes the key, the first waiter in
-// the queue also polls, and that waiter's attempts are counted anew. Other waiters in a queue do not call f. A pause is
-// at least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
+// the queue also polls, and that waiter's attempts are counted anew. Other waiters in a queue call f only after an
+// error. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from many
+// goroutines.
 //
-// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock] the default also depends
-// on the other waiters. The more often a waiter has seen the key change hands, the sooner it polls. If a Locker of
-// NewRedlock releases a key that others wait for, and locks it again within 128 ms, that Lock call first pauses for 64
-// to 128 ms. That first pause is at most a quarter of the time left until the deadline of ctx.
+// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock], the more often a waiter
+// has seen the key change hands, the sooner it polls. If a Locker of NewRedlock releases a key that others wait for,
+// and locks it again within 128 ms, that Lock call first pauses for 64 to 128 ms. That first pause is at most a quarter
+// of the time left until the deadline of ctx.
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {

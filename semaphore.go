@@ -29,8 +29,8 @@ import (
 //
 // A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over, it may grant all
 // permits again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older
-// ones, since up to limit holders are valid at a time. There is no semaphore on a quorum: two majorities of nodes may
-// each have a permit left for a different caller.
+// ones, since up to limit holders are valid at a time. There is no semaphore on a quorum: each node would count only
+// the permits that it granted itself, so two majorities could together grant more than limit.
 //
 // [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a semaphore: other
 // strategies fail on it with WRONGTYPE.

@@ -20,8 +20,8 @@ import (
 // owners.
 //
 // All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked.
-// Only a *[redis.ClusterClient] has more of them: one for each hash tag, and one for each key without a tag. So use
-// that client in all processes or in none.
+// Only with a *[redis.ClusterClient] are there several such keys: one for each hash tag, and one for each key without a
+// tag. So use that client in all processes or in none.
 //
 // Since all locks share the key of the fences, a *[redis.Client] must reach the same server for all keys. A proxy that
 // shards keys breaks that. With such a proxy, use a prefix with a hash tag, such as {locks}:, which keeps all locks on
