@@ -69,8 +69,10 @@ const (
 	longestSettling = 2*time.Second + quiet
 )
 
-// settle waits for the clean-up that a Locker does in the background. The end of the process would interrupt it.
+// settle waits for the clean-up that a Locker does in the background. The end of the process would interrupt it. The
+// first command of the clean-up may not have begun yet, so the time before settle does not count as quiet.
 func (c *connection) settle() {
+	c.traffic.add(0)
 	for end := time.Now().Add(longestSettling); time.Now().Before(end) && !c.traffic.quietFor(quiet); {
 		time.Sleep(quiet / 20)
 	}
@@ -94,9 +96,6 @@ func (t *traffic) add(n int) {
 func (t *traffic) quietFor(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.last.IsZero() {
-		t.last = time.Now()
-	}
 	return t.underway == 0 && time.Since(t.last) >= d
 }
 

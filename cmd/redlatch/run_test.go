@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -131,6 +132,29 @@ func (s *server) awaitWaiters(t *testing.T, n int) {
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		return st.Waiters == n
+	})
+}
+
+// TestCleanUpHasTimeToBegin is rule 41: the wait that a signal ends may have been quiet for long.
+func TestCleanUpHasTimeToBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &connection{traffic: &traffic{}}
+		c.traffic.add(1)
+		c.traffic.add(-1)
+		time.Sleep(time.Minute)
+		done := make(chan time.Time, 1)
+		go func() {
+			c.settle()
+			done <- time.Now()
+		}()
+		time.Sleep(quiet / 2)
+		require.Empty(t, done)
+		c.traffic.add(1)
+		time.Sleep(time.Second)
+		require.Empty(t, done)
+		ended := time.Now()
+		c.traffic.add(-1)
+		require.GreaterOrEqual(t, (<-done).Sub(ended), quiet)
 	})
 }
 

@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +69,9 @@ func TestLimitMakesASemaphore(t *testing.T) {
 		p = start(t, redlatchCmd(t, s.url, "status", "-limit", "2", "k"))
 		require.Contains(t, p.line(), "k\t1 of 2\t")
 		for _, in := range inputs {
-			require.NoError(t, in.Close())
+			if err := in.Close(); !errors.Is(err, os.ErrClosed) { // the one that lost its permit may have ended
+				require.NoError(t, err)
+			}
 		}
 		require.ElementsMatch(t, []int{3, exitLost}, []int{holders[0].code(), holders[1].code()})
 		s.isClean(t)

@@ -91,6 +91,12 @@ var commands = []mutant{
 		tests: "TestSignalEndsTheWait",
 	},
 	{
+		name: "a clean-up that has not begun counts as done", rule: "41", file: "cmd/redlatch/connection.go", in: "cmd/redlatch",
+		old:   `c.traffic.add(0)`,
+		new:   `_ = c.traffic`,
+		tests: "TestCleanUpHasTimeToBegin",
+	},
+	{
 		name: "unlock releases what is newer than what it has shown", rule: "43", file: "cmd/redlatch/unlock.go", in: "cmd/redlatch",
 		old: `lock, err := l.Adopt(`,
 		new: `if now, err := l.Inspect(ctx, key); err == nil && now.Held {
