@@ -115,8 +115,8 @@ type Status struct {
 // A Lock is a lock that a [Locker] granted. Its methods are safe for concurrent use by multiple goroutines.
 //
 // Keep the pointer for as long as the lock is needed. If a Lock is dropped without Unlock, renewal stops once the
-// garbage collector has noticed, and the lock ends with its TTL. A copy of the struct, its Context and its Done
-// channel do not keep it alive.
+// garbage collector has noticed, and the lock ends with its TTL. Neither a copy of the struct, nor its Context, nor its
+// Done channel keeps it alive.
 type Lock struct {
 	lease *lease
 	from  *Lock // the lock on the other side of a migration; nil without one

@@ -140,9 +140,9 @@ func WithOpTimeout(d time.Duration) Option {
 // WithBackoff sets the pause after each failed attempt of a waiter. f gets the number of that attempt, from 1. The
 // pause applies where waiters poll: with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis
 // refuses SUBSCRIBE or PUBLISH, and after an error. If a client that does not queue takes the key, the first waiter in
-// the queue also polls, and that waiter's attempts are counted anew. Other waiters in a queue call f only after an
-// error. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from many
-// goroutines.
+// the queue also polls. For that waiter, the number that f gets starts at 1 again. Other waiters in a queue call f only
+// after an error. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from
+// many goroutines.
 //
 // The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock], the more often a waiter
 // has seen the key change hands, the sooner it polls. If a Locker of NewRedlock releases a key that others wait for,
