@@ -16,10 +16,11 @@
 //
 // # Errors
 //
-// If the error is nil, the operation succeeded. If the error matches ErrNotAcquired, ErrLost, ErrReleased,
-// ErrNotReplicated or ErrInvalidOption, the operation had no effect, unless the documentation of that variable says
-// otherwise. After any other error, such as ErrUnavailable for a broken connection or a timeout, the outcome is
-// unknown.
+// If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches ErrNotAcquired, ErrLost,
+// ErrReleased, ErrNotReplicated or ErrInvalidOption, the operation had no effect, unless the documentation of that
+// variable says otherwise. After any other error, such as ErrUnavailable for a broken connection or a timeout, the
+// outcome is unknown. The functions [Do], [TryDo], [DoAll] and [Lead] can return any of these errors after they have
+// called fn.
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. Attempts with [WithToken] are left
 // alone. No error leaves a key held for longer than its TTL.
@@ -135,7 +136,7 @@ func (k *Lock) Token() string { return k.lease.params.token }
 func (k *Lock) Fence() uint64 { return k.lease.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend move
-// it. If the Unlock of another owner handed the lock over, the lease begins at the moment when Redis did that.
+// it. If the Unlock of the previous owner handed the lock over to this one, the lease begins when Redis did that.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {
