@@ -104,7 +104,9 @@ func leaveSlowly(t *testing.T, handedFirst bool) {
 	subscription := l.(*engine).waitlist.Subscription
 	subscription.Join()
 	t.Cleanup(subscription.Leave)
-	subscription.Await(t.Context())
+	for !subscription.IsReady() {
+		subscription.Await(t.Context())
+	}
 	slow := &slowToLeave{make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	client.AddHook(slow)
 	places := func() int {

@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// errSlow is the error of a grant that came when nothing was left of its lease. It is given up.
+// errSlow is the error of a grant that came when nothing was left of its lease.
 var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLost)
 
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.

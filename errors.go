@@ -128,6 +128,9 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrUnavailable, e.ctx, e.last}
 }
 
+// errUnanswered is the outcome of an attempt that got no answer before ctx ended.
+var errUnanswered = errors.New("no reply")
+
 // A HeldError describes the owner of a key. It matches [ErrNotAcquired]. Find it with [errors.As].
 type HeldError struct {
 	Owner string        // the name that the holder gave to WithOwner; may be empty

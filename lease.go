@@ -78,7 +78,9 @@ func (l *lease) prolongLocked(start clock.Instant, length time.Duration) {
 // renewedLocked notes that a request sent at start has extended the key by the TTL or more. However long the lease lasts
 // then, it is renewed soon, so that a deleted key is noticed.
 func (l *lease) renewedLocked(start clock.Instant) {
-	l.renewed, l.renewAt = start, min(l.r.cfg.ttl/3, clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)/2)
+	if start.Mono.After(l.renewed.Mono) {
+		l.renewed, l.renewAt = start, min(l.r.cfg.ttl/3, clock.Validity(l.r.cfg.ttl, l.r.cfg.drift)/2)
+	}
 }
 
 // judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.
@@ -262,7 +264,7 @@ func (l *lease) doneChan() <-chan struct{} {
 	return l.done
 }
 
-// context returns a child of parent that ends with the lease. The caller has judged the lease.
+// context returns a child of parent that ends with the lease. It does not judge the lease.
 func (l *lease) context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	l.mu.Lock()

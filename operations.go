@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	_ "embed" // for the scripts
 	"errors"
 	"fmt"
 	"time"
@@ -12,24 +11,6 @@ import (
 
 // The operations on one node: a call, and how its reply is read. SetNXPX and Semaphore send them to their only node.
 // Redlock sends inspectCall and keepCall, with these scripts, to each of its nodes.
-
-var (
-	//go:embed acquire.lua
-	acquireSource string
-	//go:embed extend.lua
-	extendSource string
-	//go:embed release.lua
-	releaseSource string
-	//go:embed inspect.lua
-	inspectSource string
-
-	lockScripts = scripts{
-		acquire: node.NewScript(acquireSource),
-		extend:  node.NewScript(extendSource),
-		release: node.NewScript(releaseSource),
-		inspect: node.NewScript(inspectSource),
-	}
-)
 
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }

@@ -104,7 +104,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 			}
 		case !ok:
 			return nil, &gaveUp{node.CtxError(ctx), r.last}
-		case w.Degraded != e.waitlist.Subscription.IsDegraded():
+		case e.waitlist.Outdated(w):
 			return nil, errAgain
 		}
 	}

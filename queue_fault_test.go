@@ -259,7 +259,7 @@ func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 }
 
 // TestForbiddenChannelsDegradeToPolling: where SUBSCRIBE or PUBLISH is forbidden everybody is served
-// by polling, and Hooks.Degraded says so once a Locker.
+// by polling, and Hooks.Degraded says so once a Locker (within a minute).
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	t.Parallel()
 	for _, forbidden := range []string{"subscribe", "publish"} {

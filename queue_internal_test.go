@@ -87,12 +87,25 @@ func queueing(t *testing.T, l Locker, opts ...Option) (holder *Lock, a *attempt,
 	s := l.(*engine).waitlist.Subscription
 	s.Join()
 	t.Cleanup(s.Leave)
-	s.Await(t.Context())
+	for !s.IsReady() {
+		s.Await(t.Context())
+	}
 	holder = granted(t, l)
 	a, w = seated(t, l, opts...)
 	_, _, err := a.ask(t.Context(), w.Entry, false)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	return holder, a, w
+}
+
+// TestHolderThatHandsOnIsKnownByItsToken is rule 27: it is a UUID, perhaps behind an owner. Other tokens are those of
+// clients that may not hand the lock on.
+func TestHolderThatHandsOnIsKnownByItsToken(t *testing.T) {
+	const id = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11"
+	for holder, foreign := range map[string]bool{id: false, "api-7/" + id: false, "their-token": true, "x" + id: true, "": true} {
+		got, ok := readRefusal([]any{int64(5), holder, int64(1), int64(1), int64(1), int64(1)})
+		require.True(t, ok)
+		require.Equal(t, foreign, got.Foreign, holder)
+	}
 }
 
 // TestGrantTakesItsPlaceOut: whether the lock was free, or the token had it already.

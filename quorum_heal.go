@@ -3,7 +3,9 @@ package redlatch
 import (
 	"context"
 	_ "embed" // for the script
+	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -33,13 +35,13 @@ func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 	}
 }
 
-// healOn gives the lock back to node i, while the lease lasts.
+// healOn gives the lock back to node i, while the lease lasts and for as long.
 func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
 	left := p.left()
 	if left <= 0 {
 		return
 	}
-	c := healCall(p)
+	c := healCall(p, max(p.ttl, clock.TTLFor(left, p.drift)))
 	c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
 	if !p.callerToken {
 		c.Late = r.late(ctx, i, &p.target, p.state, readHeal)
@@ -47,9 +49,9 @@ func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
 	r.nodes[i].Post(detached(ctx), c)
 }
 
-func healCall(p *extendParams) *node.Call {
-	ttl := p.ttl.Milliseconds()
-	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ttl, &p.fence)
+func healCall(p *extendParams, ttl time.Duration) *node.Call {
+	ms := ttl.Milliseconds()
+	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ms, &p.fence)
 }
 
 // readHeal reads the reply of quorum_heal.lua. A healed key counts as held before, since an adopter may rely on it.

@@ -63,10 +63,10 @@ func TestHealEndsWithTheLease(t *testing.T) {
 	r := &redlock{} // without a node
 	p := &extendParams{target: mine(), ttl: time.Minute, fence: 70, state: &lock.lease.state, left: lock.lease.left}
 	require.NoError(t, m.Set("k", "another"))
-	_, err := readHeal(n.Do(t.Context(), timed(healCall(p))))
+	_, err := readHeal(n.Do(t.Context(), timed(healCall(p, p.ttl))))
 	require.ErrorIs(t, err, ErrNotAcquired)
 	m.Del("k")
-	_, err = readHeal(n.Do(t.Context(), timed(healCall(p))))
+	_, err = readHeal(n.Do(t.Context(), timed(healCall(p, p.ttl))))
 	require.NoError(t, err)
 	m.CheckGet(t, "k", "mine")
 	m.CheckGet(t, "{k}:fence:k", "70")

@@ -180,7 +180,7 @@ func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 	cycles(20, 25)
 }
 
-// TestExtendHealsEmptiedNodes: only where the key is absent, and not counted.
+// TestExtendHealsEmptiedNodes: only where the key is absent, and not counted. The key lasts there as long as the lease.
 func TestExtendHealsEmptiedNodes(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, false)
@@ -193,6 +193,11 @@ func TestExtendHealsEmptiedNodes(t *testing.T) {
 	require.Equal(t, "a stranger", n.direct[1].Get(t.Context(), "k").Val())
 	require.Equal(t, fmt.Sprint(lock.Fence()), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
 	require.Positive(t, n.direct[0].PTTL(t.Context(), "k").Val())
+	require.NoError(t, lock.Extend(t.Context(), time.Hour))
+	require.NoError(t, n.direct[2].FlushAll(t.Context()).Err())
+	require.NoError(t, lock.Extend(t.Context(), time.Second))
+	eventually(t, "healed again", func() bool { return n.direct[2].Get(t.Context(), "k").Val() == lock.Token() })
+	require.Greater(t, n.direct[2].PTTL(t.Context(), "k").Val(), 59*time.Minute, "for as long as the lease")
 	require.NoError(t, lock.Unlock(t.Context()))
 	eventually(t, "released", func() bool { return n.have(t, "k") == 1 })
 

@@ -83,7 +83,10 @@ func (l *lease) extend(ctx context.Context, ttl time.Duration) error {
 // leaves the lease as it was. After a failed renewal the next one is due soon.
 func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
 	start := l.engine.now()
-	p := &extendParams{target: l.params.target, ttl: l.affordable(start, ttl), fence: l.fence, state: &l.state, left: l.left}
+	p := &extendParams{
+		target: l.params.target, ttl: l.affordable(start, ttl),
+		fence: l.fence, drift: l.r.cfg.drift, state: &l.state, left: l.left,
+	}
 	p.timeout = l.renewTimeout(start, l.until())
 	err := l.engine.strategy.extend(ctx, p)
 	trip := l.engine.now().Since(start)

@@ -2,12 +2,31 @@ package redlatch
 
 import (
 	"context"
+	_ "embed" // for the scripts
 	"errors"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
+)
+
+var (
+	//go:embed acquire.lua
+	acquireSource string
+	//go:embed extend.lua
+	extendSource string
+	//go:embed release.lua
+	releaseSource string
+	//go:embed inspect.lua
+	inspectSource string
+
+	lockScripts = scripts{
+		acquire: node.NewScript(acquireSource),
+		extend:  node.NewScript(extendSource),
+		release: node.NewScript(releaseSource),
+		inspect: node.NewScript(inspectSource),
+	}
 )
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:

@@ -119,6 +119,7 @@ type extendParams struct {
 
 	// To heal nodes that lost the lock.
 	fence uint64
+	drift float64
 	state *lockState
 	left  func() time.Duration // what is left of the lease; nil: no node is healed
 }

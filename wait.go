@@ -105,9 +105,6 @@ func (e *engine) yield(ctx context.Context, r *request) bool {
 	return sleep(ctx, d)
 }
 
-// errUnanswered is the outcome of an attempt that got no answer before ctx ended.
-var errUnanswered = errors.New("no reply")
-
 // gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err. If
 // that attempt had little time to get an answer, the outcome of the one before is reported instead.
 func (e *engine) gaveUp(ctx context.Context, r *request, asked clock.Instant, err error) error {

@@ -22,7 +22,7 @@ func (l *Waitlist) interval(w *Waiter, pause func(looks int, left time.Duration)
 	polling := l.Subscription.IsDegraded()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if polling && w.pauses == 0 {
+	if (polling || w.Degraded) && w.pauses == 0 {
 		w.pauses = 1
 	}
 	var d time.Duration

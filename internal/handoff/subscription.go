@@ -113,6 +113,13 @@ func (s *Subscription) IsDegraded() bool {
 	return s.impossible || s.refused != nil || s.mutedLocked()
 }
 
+// isDeaf reports whether Redis refuses SUBSCRIBE, or the client cannot send it.
+func (s *Subscription) isDeaf() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.impossible || s.refused != nil
+}
+
 func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }
 
 // RefusePublish notes that Redis refuses PUBLISH with err.

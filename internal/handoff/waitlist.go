@@ -20,6 +20,8 @@ type Waiter struct {
 	Degraded bool   // its process got no messages when it entered, so it polls
 
 	key, token string
+	deaf       bool          // SUBSCRIBE was refused when it entered
+	told       bool          // a message ended its last sleep; only its goroutine uses it
 	handed     chan Handover // buffers one
 	wake       chan struct{} // buffers one: lookAt has changed, or the waiter is now the first
 
@@ -28,7 +30,6 @@ type Waiter struct {
 	lookAt time.Time // when to look, even if it is not the first; zero: unset
 	seen   string    // the holder at its last look as the first of the queue; empty: it was not the first
 	pauses int       // looks at the intervals of WithBackoff; 0: it does not poll
-	told   bool      // a message ended its last sleep
 	found  bool      // it got the lock by a look, not by a message
 }
 
@@ -69,7 +70,7 @@ func NewWaitlist(s *Subscription, now func() clock.Instant, degraded func(error)
 
 // Enter adds a waiter, for which Leave must be called. asked is a moment before its first command.
 func (l *Waitlist) Enter(key, token string, ttl time.Duration, asked clock.Instant) *Waiter {
-	w := &Waiter{Degraded: l.Subscription.IsDegraded(), key: key, token: token}
+	w := &Waiter{Degraded: l.Subscription.IsDegraded(), key: key, token: token, deaf: l.Subscription.isDeaf()}
 	w.handed, w.wake = make(chan Handover, 1), make(chan struct{}, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,6 +110,15 @@ func (l *Waitlist) Leave(w *Waiter) {
 	}
 }
 
+// Outdated reports whether w must queue anew: messages cannot reach its process any more, or SUBSCRIBE works again. A
+// waiter that entered while only PUBLISH was refused polls to its end, and so keeps its place.
+func (l *Waitlist) Outdated(w *Waiter) bool {
+	if !w.Degraded {
+		return l.Subscription.IsDegraded()
+	}
+	return w.deaf && !l.Subscription.isDeaf()
+}
+
 // wakeUp has w compute again when to look.
 func (w *Waiter) wakeUp() {
 	select {
@@ -136,7 +146,7 @@ func (l *Waitlist) deliver(h Handover) {
 	for _, w := range q.waiters {
 		if w.Entry == h.entry {
 			q.looked, q.ends, q.same = time.Now(), time.Time{}, 0
-			w.lookAt = time.Time{}
+			w.lookAt = time.Time{} // the message is enough
 			select {
 			case w.handed <- h:
 			default: // it has one, and looks again if that has expired
@@ -158,7 +168,9 @@ func (l *Waitlist) Depart(entry string, giveBack func()) (confirmed func()) {
 func (l *Waitlist) Found(w *Waiter, handed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.Degraded || !w.queued { // it expects no message, or the token had the key before
+	w.lookAt = time.Time{} // it has looked
+	// It expects no message, or the token had the key before.
+	if w.Degraded || !w.queued {
 		return
 	}
 	if handed && (w.told || len(w.handed) > 0) {

@@ -32,8 +32,9 @@ func listening(t *testing.T) *Waitlist {
 	l.Subscription.changed = func() {}
 	l.Subscription.Join()
 	t.Cleanup(l.Subscription.Leave)
-	l.Subscription.Await(t.Context())
-	require.True(t, l.Subscription.IsReady())
+	for !l.Subscription.IsReady() {
+		l.Subscription.Await(t.Context())
+	}
 	return l
 }
 
@@ -195,6 +196,49 @@ func TestPublishIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestRefusedPublishCostsNoPlace is rule 28: a waiter queues anew when PUBLISH is refused, so that others hand it the lock
+// without a message. It does not queue anew when PUBLISH is tried again.
+func TestRefusedPublishCostsNoPlace(t *testing.T) {
+	l := listening(t)
+	l.Subscription.degraded = func(error) {}
+	before := enter(l, "k", "1")
+	require.False(t, l.Outdated(before))
+	l.Subscription.RefusePublish(errors.New("NOPERM"))
+	require.True(t, l.Outdated(before))
+	w := enter(l, "k", "2")
+	require.Contains(t, w.Entry, " -redlatch:")
+	require.False(t, l.Outdated(w))
+	l.Subscription.mute = time.Now()
+	require.False(t, l.Subscription.IsDegraded())
+	require.False(t, l.Outdated(w))
+	pause := func(int, time.Duration) time.Duration { return 7 * time.Millisecond }
+	require.Equal(t, 7*time.Millisecond, l.interval(w, pause, Refusal{}), "it polls on")
+}
+
+// TestWaiterQueuesAnewWhenSubscribeWorks is rule 28: from then on messages reach it.
+func TestWaiterQueuesAnewWhenSubscribeWorks(t *testing.T) {
+	l := listening(t)
+	l.Subscription.degraded = func(error) {}
+	l.Subscription.refuse(errors.New("NOPERM"))
+	w := enter(l, "k", "1")
+	require.False(t, l.Outdated(w))
+	l.Subscription.received(&redis.Subscription{})
+	require.True(t, l.Outdated(w))
+}
+
+// TestMessageThatEndedTheSleepIsNotMissed is rule 30: the lock is confirmed by replicas after its message.
+func TestMessageThatEndedTheSleepIsNotMissed(t *testing.T) {
+	l := listening(t)
+	w := enter(l, "k", "1")
+	got := Refusal{At: 1, Fresh: true, Holder: "h", Left: time.Minute}
+	l.OnRefusal(w, clock.Now(), got, errHeld)
+	l.deliver(Handover{key: "k", entry: w.Entry, Fence: 1, at: 1})
+	h, _ := l.Sleep(t.Context(), w, nil, got)
+	require.NotNil(t, h)
+	l.Found(w, true)
+	require.Empty(t, l.missing)
+}
+
 // TestLookIsPassedOn is rule 15: a waiter is told to look at once, and leaves before it can. The next one looks instead. A
 // waiter that was handed its lock has no look to pass on.
 func TestLookIsPassedOn(t *testing.T) {
@@ -211,4 +255,12 @@ func TestLookIsPassedOn(t *testing.T) {
 	l.deliver(Handover{key: "k", entry: next.Entry, Fence: 1, at: 1})
 	l.Leave(next)
 	require.Zero(t, last.lookAt)
+
+	l.look()
+	require.NotZero(t, last.lookAt)
+	late := enter(l, "k", "4")
+	l.Found(last, true)
+	last.found = false // it expected no message
+	l.Leave(last)
+	require.Zero(t, late.lookAt, "last has looked")
 }

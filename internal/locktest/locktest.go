@@ -103,8 +103,8 @@ func WaitInVain(t *testing.T, l redlatch.Locker, key string) error {
 		_, err := l.Lock(ctx, key)
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		answered := errors.As(err, new(*redlatch.HeldError)) || errors.As(err, new(*redlatch.QuorumError))
-		if answered || patience > 10*time.Second {
+		held := errors.As(err, new(*redlatch.HeldError)) || errors.As(err, new(*redlatch.QuorumError))
+		if held && errors.Is(err, redlatch.ErrNotAcquired) || patience > 10*time.Second {
 			return err
 		}
 	}

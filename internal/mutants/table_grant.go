@@ -75,6 +75,18 @@ var grants = []mutant{
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
+		name: "a slow adoption kept", rule: "2", file: "engine.go",
+		old:   `return (&lease{attempt: a, fence: fence}).grant(start)`,
+		new:   `return (&lease{attempt: a, fence: fence}).begin(start, clock.Validity(a.params.ttl, r.cfg.drift)), nil`,
+		tests: "TestSlowGrantIsNoGrant",
+	},
+	{
+		name: "a slow hand-over kept", rule: "2", file: "queue.go",
+		old:   `if lock, err := l.grant(start); err == nil {`,
+		new:   `if lock, err := l.begin(start, l.r.cfg.ttl), error(nil); err == nil {`,
+		tests: "TestFrozenWaiterKnowsThatItsTurnHasPassed",
+	},
+	{
 		name: "a slow grant not given back", rule: "2", file: "engine.go",
 		old:   `case knownNotDone(err), a.params.callerToken:`,
 		new:   `case knownNotDone(err), a.params.callerToken, errors.Is(err, ErrLost):`,

@@ -56,7 +56,7 @@ var inputs = []mutant{
 	{
 		name: "an extension that overflows", rule: "20", file: "lock.go",
 		old:   `min(ttl, clock.Longest).Truncate(`,
-		new:   `ttl.Truncate(`,
+		new:   `(ttl + 0*clock.Longest).Truncate(`,
 		tests: "TestLongestTimes",
 	},
 	{

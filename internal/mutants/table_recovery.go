@@ -162,8 +162,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a silent subscription is kept", rule: "30", file: "internal/handoff/waitlist.go",
-		old:   `if w.Degraded || !w.queued { // it`,
-		new:   `if true { // it`,
+		old:   `if w.Degraded || !w.queued {`,
+		new:   `if true {`,
 		tests: "TestSilentSubscription",
 	},
 	{
@@ -201,6 +201,36 @@ var recoveries = []mutant{
 		old:   `timer != nil && timer.Reset(within) {`,
 		new:   `timer != nil {`,
 		tests: "TestReleasedKeyIsYielded",
+	},
+	{
+		name: "every holder counts as one that hands on", rule: "27", file: "operations.go",
+		old:   `a.Foreign = !minted(a.Holder)`,
+		new:   `a.Foreign = false`,
+		tests: "TestHolderThatHandsOn",
+	},
+	{
+		name: "no holder counts as one that hands on", rule: "27", file: "operations.go",
+		old:   `a.Foreign = !minted(a.Holder)`,
+		new:   `a.Foreign = true`,
+		tests: "TestHolderThatHandsOn",
+	},
+	{
+		name: "a waiter loses its place when PUBLISH is tried again", rule: "28", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `return w.deaf && !l.Subscription.isDeaf()`,
+		new:   `return !l.Subscription.IsDegraded()`,
+		tests: "TestRefusedPublishCostsNoPlace",
+	},
+	{
+		name: "a waiter that gets no messages stops polling", rule: "28", file: "internal/handoff/looks.go", in: "internal/handoff",
+		old:   `(polling || w.Degraded) && w.pauses == 0`,
+		new:   `polling && w.pauses == 0`,
+		tests: "TestRefusedPublishCostsNoPlace",
+	},
+	{
+		name: "a message that ended the sleep is missed", rule: "30", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `(w.told || len(w.handed) > 0)`,
+		new:   `(len(w.handed) > 0)`,
+		tests: "TestMessageThatEndedTheSleep",
 	},
 	{
 		name: "PUBLISH counts as refused for ever", rule: "28", file: "internal/handoff/subscription.go", in: "internal/handoff",

@@ -99,6 +99,12 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestHealEndsWithTheLease",
 	},
 	{
+		name: "a healed node has the lock for the TTL of a renewal", rule: "4", file: "quorum_heal.go",
+		old:   `max(p.ttl, clock.TTLFor(left, p.drift))`,
+		new:   `max(p.ttl, clock.TTLFor(0*left, p.drift))`,
+		tests: "TestExtendHealsEmptiedNodes",
+	},
+	{
 		name: "a chosen token keeps its minority", rule: "15", file: "redlock.go",
 		old:   `all := !p.callerToken || t.count(heldByAnother) > len(r.nodes)-r.quorum`,
 		new:   `all := !p.callerToken`,

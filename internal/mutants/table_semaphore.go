@@ -125,7 +125,13 @@ var semaphores = []mutant{
 	},
 	{
 		name: "a waiter that was handed its lock has another look", rule: "15", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `w.lookAt = time.Time{}`,
+		old:   `w.lookAt = time.Time{} // the message is enough`,
+		new:   ``,
+		tests: "TestLookIsPassedOn",
+	},
+	{
+		name: "a look that was made is passed on", rule: "15", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `w.lookAt = time.Time{} // it has looked`,
 		new:   ``,
 		tests: "TestLookIsPassedOn",
 	},
