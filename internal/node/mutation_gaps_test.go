@@ -112,6 +112,7 @@ func TestContinuedReleaseEndsInTime(t *testing.T) {
 		c.Persist = true
 		require.ErrorAs(t, n.Do(t.Context(), c).Err, new(*NoReply))
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, ends)
 		g.open()
 	})
