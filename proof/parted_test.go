@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // parted is how far the clocks of a Locker are from those of its machine.
@@ -18,29 +19,18 @@ type parted struct {
 	mono, wall atomic.Int64 // nanoseconds
 }
 
-// part has a Locker read its clocks through p. No option does that, since no user should: it reaches
-// for the fields by their names, and panics where they, or their types, have changed.
+// part has a Locker read its clocks through p. No option does that, since no user should: it reaches for the field by its
+// name, and panics if the field has another type.
 func part(l redlatch.Locker, p *parted) {
 	field := reflect.ValueOf(l).Elem().FieldByName("now")
-	hook := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem()
-	read := reflect.New(field.Type()).Elem()
-	read.Set(hook)
-	hook.Set(reflect.MakeFunc(field.Type(), func([]reflect.Value) []reflect.Value {
-		at := reflect.New(field.Type().Out(0)).Elem()
-		at.Set(read.Call(nil)[0])
-		for name, d := range map[string]*atomic.Int64{"mono": &p.mono, "wall": &p.wall} {
-			clock := at.FieldByName(name)
-			switch t := reflect.NewAt(clock.Type(), clock.Addr().UnsafePointer()).Interface().(type) {
-			case *time.Time:
-				*t = t.Add(time.Duration(d.Load()))
-			case *time.Duration:
-				*t += time.Duration(d.Load())
-			default:
-				panic("a clock that the hand does not fit: " + name)
-			}
-		}
-		return []reflect.Value{at}
-	}))
+	now := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Interface().(*func() clock.Instant)
+	read := *now
+	*now = func() clock.Instant {
+		i := read()
+		i.Mono = i.Mono.Add(time.Duration(p.mono.Load()))
+		i.Wall += time.Duration(p.wall.Load())
+		return i
+	}
 }
 
 // TestClocksCanBeParted: a history with parted clocks would prove nothing if they were not.
