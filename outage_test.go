@@ -182,12 +182,12 @@ func TestOutageIsRiddenOut(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
 	failed := make(chan redlatch.Event, 1000)
-	lock := locktest.LockSoon(t, newLocker(t, client, redlatch.WithOpTimeout(200*time.Millisecond)), "k", redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
+	lock := locktest.LockSoon(t, newLocker(t, client, redlatch.WithOpTimeout(800*time.Millisecond)), "k", redlatch.WithTTL(8*time.Second), redlatch.WithHooks(redlatch.Hooks{
 		RenewFailed: func(e redlatch.Event) { failed <- e },
 	}))
 	until := lock.Until()
 	p.Silence()
-	require.ErrorContains(t, (<-failed).Err, "no reply within 200ms")
+	require.ErrorContains(t, (<-failed).Err, "no reply within 800ms")
 	require.Equal(t, until, lock.Until())
 	require.NoError(t, lock.Err())
 	p.Heal()
