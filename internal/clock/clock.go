@@ -1,4 +1,4 @@
-// Package clock computes with leases, on the two clocks of this machine and the clock of Redis.
+// Package clock computes how long a lease lasts, on the two clocks of this machine.
 package clock
 
 import (

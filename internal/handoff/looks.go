@@ -8,9 +8,8 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// The first of the queue looks about every lookEvery, and every
-// lookOften if the holder may be a client that does not hand the lock on. Others look less often, down to lookRarely,
-// while the holder stays the same.
+// The first of the queue looks about every lookEvery, and every lookOften if the holder may be a client that does not
+// hand the lock on. Others look less often, down to lookRarely, while the holder stays the same.
 const (
 	lookEvery  = time.Second
 	lookOften  = lookEvery / 4

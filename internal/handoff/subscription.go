@@ -108,16 +108,16 @@ func (s *Subscription) IsReady() bool {
 
 // IsDegraded reports whether waiters must poll.
 func (s *Subscription) IsDegraded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.impossible || s.refused != nil || s.mutedLocked()
+	degraded, _ := s.state()
+	return degraded
 }
 
-// isDeaf reports whether Redis refuses SUBSCRIBE, or the client cannot send it.
-func (s *Subscription) isDeaf() bool {
+// state reports whether waiters must poll, and whether that is since Redis refuses SUBSCRIBE, or the client cannot send it.
+func (s *Subscription) state() (degraded, deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.impossible || s.refused != nil
+	deaf = s.impossible || s.refused != nil
+	return deaf || s.mutedLocked(), deaf
 }
 
 func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }

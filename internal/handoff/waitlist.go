@@ -70,8 +70,8 @@ func NewWaitlist(s *Subscription, now func() clock.Instant, degraded func(error)
 
 // Enter adds a waiter, for which Leave must be called. asked is a moment before its first command.
 func (l *Waitlist) Enter(key, token string, ttl time.Duration, asked clock.Instant) *Waiter {
-	w := &Waiter{Degraded: l.Subscription.IsDegraded(), key: key, token: token, deaf: l.Subscription.isDeaf()}
-	w.handed, w.wake = make(chan Handover, 1), make(chan struct{}, 1)
+	w := &Waiter{key: key, token: token, handed: make(chan Handover, 1), wake: make(chan struct{}, 1)}
+	w.Degraded, w.deaf = l.Subscription.state()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.Entry = entry(ttl, w.Degraded, l.Subscription.channel, l.numbers.Uint64(), token)
@@ -113,10 +113,11 @@ func (l *Waitlist) Leave(w *Waiter) {
 // Outdated reports whether w must queue anew: messages cannot reach its process any more, or SUBSCRIBE works again. A
 // waiter that entered while only PUBLISH was refused polls to its end, and so keeps its place.
 func (l *Waitlist) Outdated(w *Waiter) bool {
+	degraded, deaf := l.Subscription.state()
 	if !w.Degraded {
-		return l.Subscription.IsDegraded()
+		return degraded
 	}
-	return w.deaf && !l.Subscription.isDeaf()
+	return w.deaf && !deaf
 }
 
 // wakeUp has w compute again when to look.

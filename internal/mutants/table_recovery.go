@@ -216,8 +216,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a waiter loses its place when PUBLISH is tried again", rule: "28", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `return w.deaf && !l.Subscription.isDeaf()`,
-		new:   `return !l.Subscription.IsDegraded()`,
+		old:   `return w.deaf && !deaf`,
+		new:   `return !degraded && !deaf`,
 		tests: "TestRefusedPublishCostsNoPlace",
 	},
 	{
