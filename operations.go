@@ -47,13 +47,13 @@ func readAcquire(r node.Reply) (acquireReply, error) {
 	return acquireReply{}, oddReply(r.Value)
 }
 
-// readRefusal reads the reply for a key that is held.
+// readRefusal reads the reply for a key that is held, or has expired while the script ran: miniredis does that.
 func readRefusal(fields []any) (a acquireReply, ok bool) {
 	left, ok := integer(fields, 0)
-	if left >= 0 { // -1: it has no TTL
+	if left != -1 { // -1: it has no TTL; -2: it is gone
 		a.Left = max(clock.Milliseconds(left), time.Millisecond)
 	}
-	if ok && len(fields) > 1 {
+	if ok && len(fields) > 1 && fields[1] != nil {
 		a.Holder, ok = fields[1].(string)
 	}
 	if !ok || len(fields) <= 2 {
@@ -177,7 +177,7 @@ func readInspect(r node.Reply) (Status, error) {
 	}
 	holders, _ := integer(fields, 3)
 	st := Status{Waiters: int(queued), Holders: int(holders)}
-	if token, ok := fields[0].(string); ok {
+	if token, ok := fields[0].(string); ok && left != -2 {
 		st.Held, st.Token, st.TTL = true, token, clock.Milliseconds(left)
 		if left < 0 {
 			st.TTL = -1

@@ -7,11 +7,59 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/handoff"
 )
+
+// TestKeyExpiresWhileAScriptRuns is rule 18: miniredis expires keys also between two commands of a script, unlike Redis. The
+// attempt counts as refused, and a waiter looks again at once.
+func TestKeyExpiresWhileAScriptRuns(t *testing.T) {
+	t.Parallel()
+	for _, before := range []string{"GET", "PTTL"} {
+		t.Run("before "+before, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				defer time.Sleep(time.Minute) // the subscription ends
+				l, err := NewSetNXPX(client)
+				require.NoError(t, err)
+				expire := func() {
+					_, err := l.Lock(t.Context(), "k", WithTTL(time.Second), WithoutRenewal())
+					require.NoError(t, err)
+					time.Sleep(990 * time.Millisecond)
+					var once sync.Once
+					m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+						if cmd == before {
+							once.Do(func() { time.Sleep(20 * time.Millisecond) })
+						}
+						return false
+					})
+				}
+
+				expire()
+				_, err = l.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, ErrNotAcquired)
+				require.False(t, m.Exists("k"))
+
+				for range 2 { // the second Lock asks for a place in the queue at once
+					expire()
+					begin := time.Now()
+					lock, err := l.Lock(t.Context(), "k")
+					require.NoError(t, err)
+					require.Less(t, time.Since(begin), 40*time.Millisecond)
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+
+				expire()
+				st, err := l.Inspect(t.Context(), "k")
+				require.NoError(t, err)
+				require.Zero(t, st.TTL)
+			})
+		})
+	}
+}
 
 // TestPollersAreServedInTheEnd is rule 32: 8 processes poll for a quorum, each holds the lock for 200 ms and wants it again at
 // once. Nobody waits for longer than four times a fair turn.

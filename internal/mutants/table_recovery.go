@@ -203,6 +203,18 @@ var recoveries = []mutant{
 		tests: "TestReleasedKeyIsYielded",
 	},
 	{
+		name: "a key that expired while a script ran is an error", rule: "18", file: "operations.go",
+		old:   `len(fields) > 1 && fields[1] != nil {`,
+		new:   `len(fields) > 1 {`,
+		tests: "TestKeyExpiresWhileAScriptRuns",
+	},
+	{
+		name: "a key that expired while a script ran never ends", rule: "18", file: "operations.go",
+		old:   `if left != -1 {`,
+		new:   `if left >= 0 {`,
+		tests: "TestKeyExpiresWhileAScriptRuns",
+	},
+	{
 		name: "every holder counts as one that hands on", rule: "27", file: "operations.go",
 		old:   `a.Foreign = !minted(a.Holder)`,
 		new:   `a.Foreign = false`,
