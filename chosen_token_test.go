@@ -174,9 +174,9 @@ func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
 	}
 }
 
-// landing puts a key of token mine, whose lease is in a state, on an empty server. It returns what a late
+// lateAcquire puts a key of token mine, whose lease is in a state, on an empty server. It returns what a late
 // reply to its acquire is given to.
-func landing(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Reply), *lockState) {
+func lateAcquire(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Reply), *lockState) {
 	t.Helper()
 	m, _, n := oneNode(t)
 	require.NoError(t, m.Set("k", "mine"))
@@ -196,7 +196,7 @@ var gaveUpReading = node.Reply{Err: os.ErrDeadlineExceeded}
 // adopted it. What comes late for it is released only if it is surely new.
 func TestAdoptedLockOutlivesItsParent(t *testing.T) {
 	t.Parallel()
-	m, late, _ := landing(t, lost)
+	m, late, _ := lateAcquire(t, lost)
 	late(gaveUpReading)
 	late(node.Reply{Value: int64(-7), Overtaken: true}) // the token had it already
 	late(node.Reply{Err: io.EOF, Overtaken: true})

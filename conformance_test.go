@@ -127,7 +127,7 @@ var conformance = []conformanceCase{
 
 		early := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
 		again := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
-		eventually(t, "all that was under way on a quorum has landed, and is gone", func() (granted bool) {
+		eventually(t, "the commands under way on a quorum have run, and their keys are gone", func() (granted bool) {
 			var err error
 			w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
 			lock, err = w.locker(t).TryLock(t.Context(), w.key, redlatch.WithToken("worker-10"), redlatch.WithTTL(time.Hour))

@@ -162,11 +162,11 @@ func orderOf(events []redlatch.Event) []string {
 // called.
 func TestDoAllIsAllOrNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		strike func(t *testing.T, direct *redis.Client, l redlatch.Locker) // at b
+		inject func(t *testing.T, direct *redis.Client, l redlatch.Locker) // at b
 		check  func(t *testing.T, err error)
 	}{
 		"ctx ends while another owner has it": {
-			strike: func(t *testing.T, _ *redis.Client, l redlatch.Locker) { mustLock(t, l, "b") },
+			inject: func(t *testing.T, _ *redis.Client, l redlatch.Locker) { mustLock(t, l, "b") },
 			check: func(t *testing.T, err error) {
 				require.ErrorIs(t, err, context.Canceled)
 				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
@@ -174,7 +174,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			},
 		},
 		"it is of another type": {
-			strike: func(t *testing.T, direct *redis.Client, _ redlatch.Locker) {
+			inject: func(t *testing.T, direct *redis.Client, _ redlatch.Locker) {
 				require.NoError(t, direct.RPush(t.Context(), "b", "data").Err())
 			},
 			check: func(t *testing.T, err error) {
@@ -189,7 +189,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 				ctx, cancel := context.WithCancel(bounded(t))
 				defer cancel()
 				require.NoError(t, redlatch.Do(ctx, l, "warm", func(context.Context, *redlatch.Lock) error { return nil }))
-				c.strike(t, direct, locker(longTTL))
+				c.inject(t, direct, locker(longTTL))
 				var took atomic.Bool
 				err := redlatch.DoAll(ctx, l, []string{"c", "b", "a"}, never[[]*redlatch.Lock](t),
 					on(acquired, "a", func() { took.Store(true) }), on(waiting, "b", cancel))

@@ -106,7 +106,7 @@ func TestOutageIsNoConflict(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for fault, strike := range map[string]func(p *faultproxy.Proxy){
+	for fault, inject := range map[string]func(p *faultproxy.Proxy){
 		"killed": (*faultproxy.Proxy).Refuse,
 		"hung":   (*faultproxy.Proxy).Silence,
 	} {
@@ -119,9 +119,9 @@ func TestOutageIsNoConflict(t *testing.T) {
 			mux := http.NewServeMux()
 			mux.Handle("POST /carts/{id}/payment", &till{newLocker(t, client, redlatch.WithOpTimeout(time.Second)), 5 * time.Second})
 			if after < 0 {
-				strike(p)
+				inject(p)
 			} else {
-				time.AfterFunc(after, func() { strike(p) })
+				time.AfterFunc(after, func() { inject(p) })
 			}
 			wg.Go(func() {
 				answer := httptest.NewRecorder()

@@ -109,8 +109,8 @@ func TestUnavailableIsNoHolder(t *testing.T) {
 			l, err := strategy(client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal(), longTTL)
 			require.NoError(t, err)
 			lock := locktest.LockSoon(t, l, "k")
-			for fault, strike := range map[string]func(){"hung": p.Silence, "refused": p.Refuse} {
-				strike()
+			for fault, inject := range map[string]func(){"hung": p.Silence, "refused": p.Refuse} {
+				inject()
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				_, try := l.TryLock(t.Context(), "k2")
 				_, wait := l.Lock(ctx, "k2")
@@ -246,28 +246,28 @@ func TestLossSaysWhy(t *testing.T) {
 	for name, strategy := range everyStrategy {
 		for loss, c := range map[string]struct {
 			opts   []redlatch.Option
-			strike func(t *testing.T, direct *redis.Client, silence func())
+			inject func(t *testing.T, direct *redis.Client, silence func())
 			want   string
 		}{
 			"deleted": {
-				strike: func(t *testing.T, direct *redis.Client, _ func()) {
+				inject: func(t *testing.T, direct *redis.Client, _ func()) {
 					require.NoError(t, direct.Del(t.Context(), "k").Err())
 				},
 				want: "lock lost.*the key is gone",
 			},
 			"taken": {
-				strike: func(t *testing.T, direct *redis.Client, _ func()) {
+				inject: func(t *testing.T, direct *redis.Client, _ func()) {
 					require.NoError(t, direct.Set(t.Context(), "k", "4102444800", 0).Err())
 				},
 				want: "another owner has|the key holds something else",
 			},
 			"silence": {
-				strike: func(_ *testing.T, _ *redis.Client, silence func()) { silence() },
+				inject: func(_ *testing.T, _ *redis.Client, silence func()) { silence() },
 				want:   `lock lost: expired: not extended since \d\d:\d\d:\d\d\.\d{3}: .*no reply within`,
 			},
 			"a fixed lease": {
 				opts:   []redlatch.Option{redlatch.WithoutRenewal()},
-				strike: func(*testing.T, *redis.Client, func()) {},
+				inject: func(*testing.T, *redis.Client, func()) {},
 				want:   `lock lost: expired$`,
 			},
 		} {
@@ -277,7 +277,7 @@ func TestLossSaysWhy(t *testing.T) {
 				l, err := strategy(client, append(c.opts, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(time.Second))...)
 				require.NoError(t, err)
 				lock := locktest.LockSoon(t, l, "k")
-				c.strike(t, direct, p.Silence)
+				c.inject(t, direct, p.Silence)
 				<-lock.Done()
 				require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 				require.NotErrorIs(t, lock.Err(), redlatch.ErrUnavailable)

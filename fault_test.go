@@ -90,9 +90,9 @@ func testUnknownOutcomeLeavesNoKey(t *testing.T, newLocker newLockerFunc) {
 	gone(t, direct, "k")
 }
 
-// TestStragglerDoesNotTakeTheLock is rule 4: an acquire that Redis sees only after the attempt
+// TestLateAcquireDoesNotTakeTheLock is rule 4: an acquire that Redis sees only after the attempt
 // ended is followed by its release.
-func TestStragglerDoesNotTakeTheLock(t *testing.T) {
+func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 	direct, p, client := behindProxy(t)
 	l := newLocker(t, client, longTTL)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
@@ -106,9 +106,9 @@ func TestStragglerDoesNotTakeTheLock(t *testing.T) {
 	gone(t, direct, "k")
 }
 
-// TestStragglerWithAChosenTokenStays is rule 4: undoing it would delete the lock that the caller
+// TestLateAcquireWithAChosenTokenStays is rule 4: undoing it would delete the lock that the caller
 // wants to recover.
-func TestStragglerWithAChosenTokenStays(t *testing.T) {
+func TestLateAcquireWithAChosenTokenStays(t *testing.T) {
 	direct, p, client := behindProxy(t)
 	l := newLocker(t, client)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
@@ -116,7 +116,7 @@ func TestStragglerWithAChosenTokenStays(t *testing.T) {
 	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(50*time.Millisecond))
 	require.Error(t, err)
 	p.Heal()
-	eventually(t, "the straggler", func() bool { return direct.Get(t.Context(), "k").Val() == "job-7" })
+	eventually(t, "the late acquire", func() bool { return direct.Get(t.Context(), "k").Val() == "job-7" })
 	lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
 	require.NoError(t, lock.Unlock(t.Context()))
 }

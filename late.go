@@ -63,7 +63,7 @@ func (s *lockState) late(n *node.Node, r node.Reply, got acquireReply, err error
 	if knownNotDone(err) {
 		return
 	}
-	if node.MayLand(err) {
+	if node.MayStillRun(err) {
 		s.reap(n, undo)
 	}
 	if s.unwanted(got, err, r.Overtaken) {

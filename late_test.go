@@ -14,9 +14,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestStragglerThatLandsLastIsUndone is rule 4: the client has given up the connection, so that nobody
+// TestAcquireThatRunsLastIsReleased is rule 4: the client has given up the connection, so that nobody
 // learns when the acquire lands, which is after the clean-up has found nothing.
-func TestStragglerThatLandsLastIsUndone(t *testing.T) {
+func TestAcquireThatRunsLastIsReleased(t *testing.T) {
 	t.Parallel()
 	short := func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond }
 	bound := WithOpTimeout(100 * time.Millisecond)
@@ -58,9 +58,9 @@ func TestStragglerThatLandsLastIsUndone(t *testing.T) {
 			for _, source := range []string{acquireSource, quorumAcquireSource, legacyAcquireSource} {
 				require.NoError(t, direct.ScriptLoad(t.Context(), source).Err())
 			}
-			landed, err := direct.Do(t.Context(), sent...).Result()
+			reply, err := direct.Do(t.Context(), sent...).Result()
 			require.NoError(t, err)
-			require.IsType(t, int64(0), landed, "it takes the key")
+			require.IsType(t, int64(0), reply, "it takes the key")
 			require.Eventually(t, func() bool { return direct.Exists(t.Context(), "k").Val() == 0 }, 10*time.Second, time.Millisecond)
 		})
 	}
@@ -105,7 +105,7 @@ func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // releases, and it is not told of a loss. What lands later is released, what a heal took too.
 func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	t.Parallel()
-	m, late, state := landing(t, held)
+	m, late, state := lateAcquire(t, held)
 	late(gaveUpReading)
 	late(node.Reply{Value: int64(7), Overtaken: true})
 	<-time.After(2 * firstLook)
@@ -117,22 +117,22 @@ func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }
 
-// TestAcquireThatLandsAfterItsReleaseIsReleased is rule 4: the release of an attempt found nothing, and only
+// TestAcquireThatRunsAfterItsReleaseIsReleased is rule 4: the release of an attempt found nothing, and only
 // then does its acquire arrive.
-func TestAcquireThatLandsAfterItsReleaseIsReleased(t *testing.T) {
+func TestAcquireThatRunsAfterItsReleaseIsReleased(t *testing.T) {
 	t.Parallel()
 	m, client, _ := oneNode(t)
 	l, err := NewSetNXPX(client, WithTTL(time.Hour))
 	require.NoError(t, err)
 	require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
 	var scripts atomic.Int64
-	let, landed := make(chan struct{}), make(chan struct{})
+	let, done := make(chan struct{}), make(chan struct{})
 	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 		return func(ctx context.Context, cmd redis.Cmder) error {
 			if cmd.Name() != "evalsha" || scripts.Add(1) != 1 {
 				return next(ctx, cmd)
 			}
-			defer close(landed)
+			defer close(done)
 			<-let
 			return next(context.Background(), cmd) // go-redis does not heed ctx on the wire
 		}
@@ -141,6 +141,6 @@ func TestAcquireThatLandsAfterItsReleaseIsReleased(t *testing.T) {
 	require.ErrorContains(t, err, "no reply within 50ms")
 	require.False(t, m.Exists("k"))
 	close(let)
-	<-landed
+	<-done
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }

@@ -90,9 +90,9 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 	})
 }
 
-// TestLegacyStragglerWithAChosenTokenStays is rule 4: it may be the very lock that the caller wants
+// TestLegacyLateAcquireWithAChosenTokenStays is rule 4: it may be the very lock that the caller wants
 // to recover.
-func TestLegacyStragglerWithAChosenTokenStays(t *testing.T) {
+func TestLegacyLateAcquireWithAChosenTokenStays(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		p := faultproxy.New(t, s.Options.Network, s.Options.Addr)
 		o := p.Options()
@@ -107,11 +107,11 @@ func TestLegacyStragglerWithAChosenTokenStays(t *testing.T) {
 		_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(50*time.Millisecond))
 		require.ErrorContains(t, err, "no reply within 50ms")
 		p.Heal()
-		eventually(t, "the straggler", func() bool {
+		eventually(t, "the late acquire", func() bool {
 			return s.Direct.Get(t.Context(), "{k}:owner:k").Val() == "job-7"
 		})
 		lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
 		require.NoError(t, lock.Unlock(t.Context()))
-		require.Equal(t, int64(3), sent.Load(), "the straggler, the lock and its release")
+		require.Equal(t, int64(3), sent.Load(), "the late acquire, the lock and its release")
 	})
 }

@@ -83,8 +83,8 @@ func timed(c *node.Call) *node.Call {
 	return c
 }
 
-// TestReleaseFollowsItsAcquireOnAQuorum is rule 4: a refused attempt is released once what it sent has landed.
-// Nobody would release the vote of an acquire that lands after its release.
+// TestReleaseFollowsItsAcquireOnAQuorum is rule 4: a refused attempt is released once what it sent has returned.
+// Nobody would release the vote of an acquire that runs after its release.
 func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -92,12 +92,12 @@ func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
 		var scripts atomic.Int64
-		underWay, lands := make(chan struct{}), make(chan struct{})
+		underWay, goesOn := make(chan struct{}), make(chan struct{})
 		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 			return func(ctx context.Context, cmd redis.Cmder) error {
 				if scripts.Add(1) == 1 {
 					close(underWay)
-					<-lands
+					<-goesOn
 				}
 				return next(context.WithoutCancel(ctx), cmd)
 			}
@@ -107,9 +107,9 @@ func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 		_, err = l.TryLock(ctx, "k")
 		require.ErrorIs(t, err, context.Canceled)
 		synctest.Wait()
-		close(lands)
+		close(goesOn)
 		synctest.Wait()
-		require.True(t, m.Exists("{k}:fence:k"), "the acquire has landed")
+		require.True(t, m.Exists("{k}:fence:k"), "the acquire has run")
 		require.False(t, m.Exists("k"))
 	})
 }
@@ -140,13 +140,13 @@ func TestLateVoteOfAChosenTokenIsLeft(t *testing.T) {
 	})
 }
 
-// TestLateVoteOfALostLockIsReleased is rule 4: an acquire that was not waited for lands in its time, and the
+// TestLateVoteOfALostLockIsReleased is rule 4: an acquire that nobody waited for runs in its time, and the
 // lease has ended meanwhile.
 func TestLateVoteOfALostLockIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var servers []*miniredis.Miniredis
 		var clients []redis.UniversalClient
-		lands := make(chan struct{})
+		goesOn := make(chan struct{})
 		for i := range 3 {
 			m, client := bubbleRedis(t)
 			servers, clients = append(servers, m), append(clients, client)
@@ -155,7 +155,7 @@ func TestLateVoteOfALostLockIsReleased(t *testing.T) {
 				client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 					return func(ctx context.Context, cmd redis.Cmder) error {
 						if cmd.Name() == "evalsha" && commands.Add(1) == 1 {
-							<-lands
+							<-goesOn
 						}
 						return next(ctx, cmd)
 					}
@@ -170,9 +170,9 @@ func TestLateVoteOfALostLockIsReleased(t *testing.T) {
 		}
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
 		require.False(t, servers[2].Exists("k"))
-		close(lands)
+		close(goesOn)
 		synctest.Wait()
-		require.True(t, servers[2].Exists("{k}:fence:k"), "it has landed")
+		require.True(t, servers[2].Exists("{k}:fence:k"), "it has run")
 		require.False(t, servers[2].Exists("k"))
 	})
 }

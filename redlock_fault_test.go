@@ -271,9 +271,9 @@ func TestCrashedHolderOfAQuorumCostsItsTTL(t *testing.T) {
 	n.settled(t, "k")
 }
 
-// TestStragglerOfALostLockIsReleased is rule 4: an acquire that lands after the lease has ended
+// TestLateAcquireOfALostLockIsReleased is rule 4: an acquire that runs after the lease has ended
 // must not stay.
-func TestStragglerOfALostLockIsReleased(t *testing.T) {
+func TestLateAcquireOfALostLockIsReleased(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
 	n.proxies[4].Silence()
@@ -284,7 +284,7 @@ func TestStragglerOfALostLockIsReleased(t *testing.T) {
 	}
 	require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrLost)
 	n.proxies[4].Heal()
-	eventually(t, "the straggler landed", func() bool {
+	eventually(t, "the late acquire has run", func() bool {
 		return n.direct[4].Exists(t.Context(), "{k}:fence:k").Val() == 1
 	})
 	n.settled(t, "k")

@@ -103,9 +103,9 @@ func TestRenewalsGoOnWhileTheLeaseIsLong(t *testing.T) {
 func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failed atomic.Int64
-		var mended atomic.Bool
+		var fixed atomic.Bool
 		s := &scripted{onExtend: func(context.Context, *extendParams) error {
-			if mended.Load() {
+			if fixed.Load() {
 				return nil
 			}
 			return errors.New("connection reset")
@@ -119,7 +119,7 @@ func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 		require.Equal(t, until, lock.Until())
 		require.Greater(t, failed.Load(), int64(5))
 		require.Less(t, failed.Load(), int64(50), "it does not spin")
-		mended.Store(true)
+		fixed.Store(true)
 		time.Sleep(time.Hour)
 		require.NoError(t, lock.Err())
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -143,8 +143,8 @@ func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 // after both, and no renewal starts any more.
 func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		landed := make(chan struct{})
-		s := &scripted{onExtend: func(context.Context, *extendParams) error { <-landed; return nil }}
+		answered := make(chan struct{})
+		s := &scripted{onExtend: func(context.Context, *extendParams) error { <-answered; return nil }}
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		time.Sleep(4 * time.Second)
 		require.Equal(t, int64(1), s.extensions.Load())
@@ -159,7 +159,7 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 		default:
 		}
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrReleased)
-		close(landed)
+		close(answered)
 		require.NoError(t, <-done)
 		time.Sleep(time.Hour)
 		require.Equal(t, int64(1), s.extensions.Load())
@@ -177,7 +177,7 @@ func TestUnlockRacesRenewals(t *testing.T) {
 			var unlocking atomic.Bool
 			s := &scripted{onExtend: func(context.Context, *extendParams) error {
 				if unlocking.Load() {
-					runtime.Gosched() // in flight already: it may land after the release
+					runtime.Gosched() // in flight already: it may run after the release
 				}
 				return nil
 			}}

@@ -25,22 +25,22 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 		},
 	}
 	for fault, f := range map[string]struct {
-		strike func(p *faultproxy.Proxy)
+		inject func(p *faultproxy.Proxy)
 		heal   func(p *faultproxy.Proxy)
 		done   bool // the first send is carried out
 		silent bool // Unlock waits for its whole time
 	}{
 		"the request is lost": {
-			strike: func(p *faultproxy.Proxy) { p.LoseRequests(1, "evalsha") },
+			inject: func(p *faultproxy.Proxy) { p.LoseRequests(1, "evalsha") },
 		},
 		"the reply is lost": {
-			strike: func(p *faultproxy.Proxy) { p.LoseReplies(1, "evalsha") }, done: true,
+			inject: func(p *faultproxy.Proxy) { p.LoseReplies(1, "evalsha") }, done: true,
 		},
 		"the request is held and its connection cut": {
-			strike: (*faultproxy.Proxy).Silence, heal: func(p *faultproxy.Proxy) { p.Cut(); p.Heal() }, silent: true,
+			inject: (*faultproxy.Proxy).Silence, heal: func(p *faultproxy.Proxy) { p.Cut(); p.Heal() }, silent: true,
 		},
 		"the request is held and comes late": {
-			strike: (*faultproxy.Proxy).Silence, heal: (*faultproxy.Proxy).Heal, silent: true, done: true,
+			inject: (*faultproxy.Proxy).Silence, heal: (*faultproxy.Proxy).Heal, silent: true, done: true,
 		},
 	} {
 		for name, strategy := range strategies {
@@ -69,7 +69,7 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 					}
 					lock := mustLock(t, l, "k", opts...)
 					before := carriedOut()
-					f.strike(p)
+					f.inject(p)
 					err = lock.Unlock(t.Context())
 					if chosen || f.silent {
 						require.Error(t, err)

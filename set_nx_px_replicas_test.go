@@ -229,7 +229,7 @@ func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 		Waiting: func(redlatch.Event) { _ = holder.Unlock(context.Background()) },
 	}))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.NotErrorIs(t, err, context.DeadlineExceeded, "no wait mends it")
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "waiting cannot fix it")
 	gone(t, admin, "k")
 }
 

@@ -1,7 +1,7 @@
 // Package proof shows, by tests that anyone can run, what holds of redlatch's locks and semaphores.
 //
 //   - History: clients acquire, use, extend, release and lose locks on real servers, while faults
-//     strike at random. Porcupine judges what they saw, see package history. Broken lockers show
+//     occur at random. Porcupine judges what they saw, see package history. Broken lockers show
 //     that it would see a lock fail.
 //   - Model: random sequences of operations on every strategy do what a few lines of arithmetic say.
 //   - Soak: the histories again, for as long as one likes, with every kind of fault, and clients that are killed.

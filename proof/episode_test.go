@@ -177,7 +177,7 @@ func (e *episode) complain(text string) { e.hear(news{Stuck: text}) }
 func (e *episode) rage(g *gremlin, d *deck) {
 	for g.calm.Err() == nil {
 		f := d.draw()
-		if f.strike(g) {
+		if f.inject(g) {
 			e.mu.Lock()
 			e.struck[f.name]++
 			e.mu.Unlock()

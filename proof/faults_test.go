@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A fault is one kind of trouble. It strikes somewhere, at random, and has ended when strike returns.
-// Strike reports false where it found nothing to strike: another fault is there already.
+// A fault is one kind of trouble. inject chooses the place at random, and returns when the trouble has ended.
+// It reports false if it found no place without another fault.
 type fault struct {
 	name   string
-	strike func(g *gremlin) bool
+	inject func(g *gremlin) bool
 }
 
 // A gremlin causes faults in a world until it is calm.
@@ -23,7 +23,7 @@ type gremlin struct {
 	calm context.Context //nolint:containedctx // a gremlin is a job that ends with it
 }
 
-// faults returns those that can strike in a world. Keeping says that no lock may be forgotten while its
+// faults returns those that a world can have. Keeping says that no lock may be forgotten while its
 // lease lasts.
 func (w *world) faults(keeping bool) []fault {
 	all := []fault{
@@ -62,7 +62,7 @@ func (w *world) faults(keeping bool) []fault {
 }
 
 // onRoad is a fault on the way between a client and a server.
-func onRoad(strike func(*gremlin, *road)) func(*gremlin) bool {
+func onRoad(inject func(*gremlin, *road)) func(*gremlin) bool {
 	return func(g *gremlin) bool {
 		roads := g.roads()
 		r := roads[g.rng.IntN(len(roads))]
@@ -70,31 +70,31 @@ func onRoad(strike func(*gremlin, *road)) func(*gremlin) bool {
 			return false
 		}
 		defer r.busy.Unlock()
-		strike(g, r)
+		inject(g, r)
 		return true
 	}
 }
 
 // onServer is a fault of a server.
-func onServer(strike func(*gremlin, *server)) func(*gremlin) bool {
+func onServer(inject func(*gremlin, *server)) func(*gremlin) bool {
 	return func(g *gremlin) bool {
 		s := g.servers[g.rng.IntN(len(g.servers))]
 		if !s.busy.TryLock() {
 			return false
 		}
 		defer s.busy.Unlock()
-		strike(g, s)
+		inject(g, s)
 		return true
 	}
 }
 
 // onProcess is a fault of a process of clients.
-func onProcess(strike func(*gremlin, *process)) func(*gremlin) bool {
+func onProcess(inject func(*gremlin, *process)) func(*gremlin) bool {
 	return func(g *gremlin) bool {
 		for _, s := range g.sites {
 			if s.process != nil && s.process.busy.TryLock() {
 				defer s.process.busy.Unlock()
-				strike(g, s.process)
+				inject(g, s.process)
 				return true
 			}
 		}

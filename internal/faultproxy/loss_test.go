@@ -199,7 +199,7 @@ func slowServer(t *testing.T) (addr string, step chan<- bool, done <-chan byte) 
 	return listener.Addr().String(), steps, requests
 }
 
-func TestFaultsStrikeRealRedis(t *testing.T) {
+func TestFaultsOnRealRedis(t *testing.T) {
 	server := redistest.Start(t)
 	direct := server.Client(t)
 	p := New(t, server.Network(), server.Addr())

@@ -107,8 +107,8 @@ func (x *explorer) heal(s *state, t int, emit func(step, *state)) {
 	}
 }
 
-// hear keeps the counter of a reply that may still have an effect. For an acknowledgement it keeps f.
-func (l *leg) hear(what answer, f, counter fence) {
+// keep notes the counter of a reply that may still have an effect. For an acknowledgement it notes f.
+func (l *leg) keep(what answer, f, counter fence) {
 	switch what {
 	case ack:
 		l.said |= set(f)

@@ -61,7 +61,7 @@ func (x *explorer) next(s *state, emit func(step, *state)) {
 			x.heal(s, t, emit)
 		}
 		for n := range s.nodes {
-			x.land(s, t, n, emit)
+			x.deliver(s, t, n, emit)
 		}
 		if x.plain && s.attempts[t].open() {
 			to := *s
@@ -70,7 +70,7 @@ func (x *explorer) next(s *state, emit func(step, *state)) {
 		}
 	}
 	for n := range s.nodes {
-		x.landLate(s, n, emit)
+		x.deliverLate(s, n, emit)
 		if x.plain && s.nodes[n].holder != 0 {
 			to := *s
 			to.nodes[n].holder = 0
@@ -94,8 +94,8 @@ func (x *explorer) acquire(n *node, t token) fence {
 	return vote
 }
 
-// landLate lets an acquire arrive whose attempt has ended. The lock that it acquires is released.
-func (x *explorer) landLate(s *state, n int, emit func(step, *state)) {
+// deliverLate lets an acquire arrive whose attempt has ended. The lock that it acquires is released.
+func (x *explorer) deliverLate(s *state, n int, emit func(step, *state)) {
 	if s.late[n] == 0 {
 		return
 	}
@@ -104,7 +104,7 @@ func (x *explorer) landLate(s *state, n int, emit func(step, *state)) {
 	if x.acquire(&to.nodes[n], nobody) == 0 {
 		return
 	}
-	p := step{kind: lateAcquireLands, node: n}
+	p := step{kind: lateAcquireArrives, node: n}
 	if to.resends > 0 {
 		again := to
 		again.resends--
@@ -132,7 +132,7 @@ func (x *explorer) begin(s *state, t int, emit func(step, *state)) {
 	}
 	if busy < x.clients {
 		for n := range to.nodes {
-			x.landAcquire(&to, t, n, 0, emit)
+			x.deliverAcquire(&to, t, n, 0, emit)
 		}
 		return
 	}
@@ -143,15 +143,15 @@ func (x *explorer) begin(s *state, t int, emit func(step, *state)) {
 		instead := to
 		instead.attempts[i].phase = over
 		for n := range to.nodes {
-			x.landAcquire(&instead, t, n, 1<<i, emit)
+			x.deliverAcquire(&instead, t, n, 1<<i, emit)
 		}
 	}
 }
 
-// land lets each request of an attempt to a node arrive.
-func (x *explorer) land(s *state, t, n int, emit func(step, *state)) {
+// deliver lets each request of an attempt to a node arrive.
+func (x *explorer) deliver(s *state, t, n int, emit func(step, *state)) {
 	if s.attempts[t].legs[n].acquires > 0 {
-		x.landAcquire(s, t, n, 0, emit)
+		x.deliverAcquire(s, t, n, 0, emit)
 	}
 	for f := range s.attempts[t].legs[n].raises.each {
 		to := *s
@@ -163,17 +163,17 @@ func (x *explorer) land(s *state, t, n int, emit func(step, *state)) {
 			continue
 		}
 		if a.phase == raising {
-			leg.hear(x.hear(a.f, f, counter), a.f, counter)
+			leg.keep(x.classify(a.f, f, counter), a.f, counter)
 		}
 		if !x.plain && to.nodes[n] == s.nodes[n] && leg.said == s.attempts[t].legs[n].said {
 			continue
 		}
-		emit(step{kind: raiseLands, attempt: t, node: n, f: f}, &to)
+		emit(step{kind: raiseArrives, attempt: t, node: n, f: f}, &to)
 	}
 }
 
-// landAcquire lets an acquire arrive. If resends are left, another copy stays under way.
-func (x *explorer) landAcquire(s *state, t, n int, ended uint8, emit func(step, *state)) {
+// deliverAcquire lets an acquire arrive. If resends are left, another copy stays under way.
+func (x *explorer) deliverAcquire(s *state, t, n int, ended uint8, emit func(step, *state)) {
 	to := *s
 	if !x.plain {
 		to.nodes[n].holder = 0
@@ -188,9 +188,9 @@ func (x *explorer) landAcquire(s *state, t, n int, ended uint8, emit func(step, 
 	case voting:
 		leg.said |= set(vote)
 	case raising:
-		leg.hear(x.hear(a.f, 0, vote), a.f, vote)
+		leg.keep(x.classify(a.f, 0, vote), a.f, vote)
 	}
-	p := step{kind: acquireLands, attempt: t, node: n, f: vote, ended: ended}
+	p := step{kind: acquireArrives, attempt: t, node: n, f: vote, ended: ended}
 	if to.resends > 0 {
 		again := to
 		again.resends--

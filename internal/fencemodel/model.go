@@ -167,9 +167,9 @@ const (
 	larger         // the counter is the new f
 )
 
-// hear takes step 3 on the client. asked is the f of the raise that the node replied to. It is
+// classify takes step 3 on the client. asked is the f of the raise that the node replied to. It is
 // 0 for a late reply to an acquire.
-func (r rules) hear(f, asked, counter fence) answer {
+func (r rules) classify(f, asked, counter fence) answer {
 	switch {
 	case r.ackAbove && asked == f && counter >= f:
 		return ack

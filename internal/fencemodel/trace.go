@@ -19,9 +19,9 @@ type step struct {
 type kind uint8
 
 const (
-	acquireLands kind = iota
-	lateAcquireLands
-	raiseLands
+	acquireArrives kind = iota
+	lateAcquireArrives
+	raiseArrives
 	startsRound
 	votesAgree
 	isAcknowledged
@@ -41,11 +41,11 @@ func (p step) String() string {
 	}
 	who, where := 'a'+rune(p.attempt), p.node+1
 	switch p.kind {
-	case acquireLands:
+	case acquireArrives:
 		fmt.Fprintf(&b, "n%d: %c's acquire arrives, vote %d", where, who, p.f)
-	case lateAcquireLands:
+	case lateAcquireArrives:
 		fmt.Fprintf(&b, "n%d: the acquire of an ended attempt arrives", where)
-	case raiseLands:
+	case raiseArrives:
 		fmt.Fprintf(&b, "n%d: %c's raise to %d arrives", where, who, p.f)
 	case startsRound:
 		fmt.Fprintf(&b, "%c raises to %d", who, p.f)

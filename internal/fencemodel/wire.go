@@ -41,7 +41,7 @@ func (u *run) send(m message) {
 func (u *run) deliver(m message) {
 	if m.reply {
 		u.note("%v", m)
-		u.hears(m)
+		u.receive(m)
 		return
 	}
 	n := &u.nodes[m.node]
@@ -75,8 +75,8 @@ func (u *run) deliver(m message) {
 	}
 }
 
-// hears lets a client handle a reply.
-func (u *run) hears(m message) {
+// receive lets a client handle a reply.
+func (u *run) receive(m message) {
 	a := u.attempts[m.attempt]
 	if m.counter == 0 {
 		a.refused[m.node] = true
@@ -98,7 +98,7 @@ func (u *run) hears(m message) {
 			}
 		}
 	case raising:
-		switch u.hear(a.f, m.f, m.counter) {
+		switch u.classify(a.f, m.f, m.counter) {
 		case larger:
 			u.round(m.attempt, m.counter) // 3.
 		case ack:

@@ -35,7 +35,7 @@ var couriers = []mutant{
 				n.leaveLaneLocked(c)`,
 		new: `if false {
 				n.leaveLaneLocked(c)`,
-		tests: "TestEndedCallThatLandsFreesItsLane",
+		tests: "TestEndedCallThatReturnsFreesItsLane",
 	},
 	{
 		name: "a call that ends in its lane lets the next one pass", rule: "4", file: "internal/node/lane.go", in: "internal/node",

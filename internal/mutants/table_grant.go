@@ -144,7 +144,7 @@ var grants = []mutant{
 		name: "a late acquire that is not released", rule: "4", file: "set_nx_px.go",
 		old:   `c.Late = func(r node.Reply) { s.late(ctx, p, r) }`,
 		new:   `_ = s.late`,
-		tests: "TestStragglerThatLandsLastIsUndone",
+		tests: "TestAcquireThatRunsLastIsReleased",
 	},
 	{
 		name: "a late acquire released although the caller chose the token", rule: "4", file: "set_nx_px.go",
@@ -166,7 +166,7 @@ var grants = []mutant{
 		name: "a late legacy acquire released although the caller chose the token", rule: "4", file: "legacy_setnx.go",
 		old:   `if !p.callerToken { // the token may hold`,
 		new:   `if true { // the token may hold`,
-		tests: "TestLegacyStragglerWithAChosenTokenStays",
+		tests: "TestLegacyLateAcquireWithAChosenTokenStays",
 	},
 	{
 		name: "a late vote released although the caller chose the token", rule: "4", file: "redlock.go",

@@ -16,9 +16,9 @@ var lates = []mutant{
 	},
 	{
 		name: "an acquire that may land later is not looked for", rule: "4", file: "late.go",
-		old:   `if node.MayLand(err) {`,
+		old:   `if node.MayStillRun(err) {`,
 		new:   `if false {`,
-		tests: "TestStragglerThatLandsLastIsUndone",
+		tests: "TestAcquireThatRunsLastIsReleased",
 	},
 	{
 		name: "a lock that is held is released like a late acquire", rule: "4", file: "late.go",

@@ -19,8 +19,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "Late is not called for a call that failed after its end", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `(c.over || strays`,
-		new:   `(c.over && !o.again || strays`,
+		old:   `(c.over || first`,
+		new:   `(c.over && !o.again || first`,
 		tests: "TestEndedCallThatFailsIsLate",
 	},
 	{
@@ -90,8 +90,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a reply after the end of its call is not late", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `(c.over || strays`,
-		new:   `(strays`,
+		old:   `(c.over || first`,
+		new:   `(first`,
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
 	},
 	{
@@ -102,27 +102,27 @@ var nodes = []mutant{
 	},
 	{
 		name: "a reply in time is late too", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `(c.over || strays`,
-		new:   `(!o.again || c.over || strays`,
+		old:   `(c.over || first`,
+		new:   `(!o.again || c.over || first`,
 		tests: "TestReplyToACallThatWasLeftIsLate",
 	},
 	{
 		name: "Late is not called for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `(c.over || strays`,
+		old:   `(c.over || first`,
 		new:   `(c.over`,
-		tests: "TestLateKnowsOnceOfASendThatMayLand",
+		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
 		name: "Late is called twice for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
-		old:   `strays := o.mayLand && !c.strayed`,
-		new:   `strays := o.mayLand`,
-		tests: "TestLateKnowsOnceOfASendThatMayLand",
+		old:   `first := o.mayStillRun && !c.lateReported`,
+		new:   `first := o.mayStillRun`,
+		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
 		name: "a failed dial passes for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   `possibly && timedOut(err),`,
 		new:   `timedOut(err),`,
-		tests: "TestLateKnowsOnceOfASendThatMayLand",
+		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
 		name: "a call that was overtaken does not say so", rule: "22", file: "internal/node/lane.go", in: "internal/node",

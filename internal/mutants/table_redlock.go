@@ -30,7 +30,7 @@ var quorums = []mutant{
 		name: "a late vote of a lost lock stays", rule: "4", file: "late.go",
 		old:   `return err == nil && !got.alreadyHeld`,
 		new:   `return false`,
-		tests: "TestStragglerOfALostLockIsReleased",
+		tests: "TestLateAcquireOfALostLockIsReleased",
 	},
 	{
 		name: "late votes of a granted lock are not looked at", rule: "4", file: "redlock.go",

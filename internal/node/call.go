@@ -32,7 +32,7 @@ type Call struct {
 	// Once forbids a resend if an earlier send may have been carried out.
 	Once bool
 
-	// Ordered calls with the same Key are sent one at a time. A call is sent when the one before it has landed or
+	// Ordered calls with the same Key are sent one at a time. A call is sent when the one before it has returned or
 	// its timeout has passed, or when half of the call's own timeout has passed.
 	Ordered bool
 	Key     string
@@ -42,7 +42,7 @@ type Call struct {
 	Beside []any
 
 	// Late is called for a send whose reply did not reach the caller: with the reply, if it arrived after the call
-	// had ended or after [Call.Leave], or with the error with which the client gave up. [MayLand] says whether such
+	// had ended or after [Call.Leave], or with the error with which the client gave up. [MayStillRun] says whether such
 	// a send may still be carried out. Late may run before the call ends. It runs in the goroutine of a courier and
 	// must not block. It may be nil.
 	Late func(Reply)
@@ -70,8 +70,8 @@ type Call struct {
 	sent              bool // at least once
 	shared            bool // a trip that it left may still use it
 	unclear           bool // a send that failed may have been carried out
-	strayed           bool // Late was called for a send that may still be carried out
-	overtaken         bool // a call behind it was sent before it landed
+	lateReported      bool // Late was called for a send that may still be carried out
+	overtaken         bool // a call behind it was sent before it returned
 	left              bool // nobody waits for it
 	heir              bool // another call continues for it
 	over              bool // there is a reply, and it is not sent any more
@@ -85,7 +85,7 @@ const (
 	mailed                  // in the mailbox
 	travelling              // with a courier
 	pausing                 // before a resend
-	landed                  // its last send has ended
+	returned                // its last send has ended
 )
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An
@@ -96,8 +96,8 @@ type Reply struct {
 	Beside *Reply // the reply to the second command
 	Resent bool   // an earlier send may also have been carried out
 
-	// Overtaken says that other calls for the key may have been sent before this one landed. It is false only for
-	// an Ordered call that landed in its turn.
+	// Overtaken says that other calls for the key may have been sent before this one returned. It is false only for
+	// an Ordered call that returned in its turn.
 	Overtaken bool
 }
 

@@ -77,15 +77,15 @@ func (n *Node) courier() {
 		n.mu.Unlock()
 		n.carry(t)
 		n.mu.Lock()
-		stragglers := n.landLocked(t)
+		lateReplies := n.unloadLocked(t)
 		writtenOff := t.writtenOff
 		if writtenOff {
 			n.lost--
 			n.dispatchLocked()
 		}
-		if writtenOff || stragglers != nil {
+		if writtenOff || lateReplies != nil {
 			n.mu.Unlock()
-			for _, s := range stragglers {
+			for _, s := range lateReplies {
 				s.report(s.reply)
 			}
 			if writtenOff {
@@ -214,8 +214,8 @@ func carryBoth(t *trip, client redis.UniversalClient, p *passenger) {
 	}
 }
 
-// landLocked handles the outcome of each call of t. It returns the replies for Late.
-func (n *Node) landLocked(t *trip) (stragglers []late) {
+// unloadLocked handles the outcome of each call of t. It returns the replies for Late.
+func (n *Node) unloadLocked(t *trip) (lateReplies []late) {
 	if !t.writtenOff {
 		close(t.done)
 	}
@@ -224,13 +224,13 @@ func (n *Node) landLocked(t *trip) (stragglers []late) {
 		o := n.readLocked(&t.passengers[i])
 		o.reply.Overtaken = !c.Ordered || c.overtaken
 		aboard := c.trip == t // else it has left this trip
-		strays := o.mayLand && !c.strayed
-		c.strayed = c.strayed || strays
-		if c.Late != nil && (c.over || strays || !aboard && o.reply.Err != nil || c.left && !o.again) {
-			stragglers = append(stragglers, late{c.Late, o.reply})
+		first := o.mayStillRun && !c.lateReported
+		c.lateReported = c.lateReported || first
+		if c.Late != nil && (c.over || first || !aboard && o.reply.Err != nil || c.left && !o.again) {
+			lateReplies = append(lateReplies, late{c.Late, o.reply})
 		}
 		if aboard {
-			c.trip, c.place, c.due = nil, landed, c.deadline
+			c.trip, c.place, c.due = nil, returned, c.deadline
 		}
 		switch {
 		case c.over:
@@ -251,15 +251,15 @@ func (n *Node) landLocked(t *trip) (stragglers []late) {
 			n.endLocked(c, o.reply)
 		}
 	}
-	return stragglers
+	return lateReplies
 }
 
 // An outcome is the result of one send of a call.
 type outcome struct {
-	reply   Reply
-	again   bool // retry: another send may succeed
-	whole   bool // with the source of the script
-	mayLand bool // see MayLand
+	reply       Reply
+	again       bool // retry: another send may succeed
+	whole       bool // with the source of the script
+	mayStillRun bool // see MayStillRun
 }
 
 // readLocked returns the outcome of one send.
@@ -291,9 +291,9 @@ func (n *Node) readLocked(p *passenger) outcome {
 	c.unclear = c.unclear || possibly || failed != nil // if the second failed, the first was carried out
 	whole := c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
 	return outcome{
-		reply:   Reply{Err: Explain(err), Resent: c.unclear},
-		again:   whole || (retryable(err) || c.Persist && refusesWrites(err)) && (!c.Once || !c.unclear),
-		whole:   whole,
-		mayLand: possibly && timedOut(err),
+		reply:       Reply{Err: Explain(err), Resent: c.unclear},
+		again:       whole || (retryable(err) || c.Persist && refusesWrites(err)) && (!c.Once || !c.unclear),
+		whole:       whole,
+		mayStillRun: possibly && timedOut(err),
 	}
 }

@@ -78,9 +78,9 @@ func Answered(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// MayLand reports whether a send that failed with err may still be carried out: the client has given up its
+// MayStillRun reports whether a send that failed with err may still be carried out: the client has given up its
 // connection.
-func MayLand(err error) bool { return timedOut(err) && !notSent(err) && !Answered(err) }
+func MayStillRun(err error) bool { return timedOut(err) && !notSent(err) && !Answered(err) }
 
 // notSent reports whether a command that failed with err cannot have been carried out.
 func notSent(err error) bool {

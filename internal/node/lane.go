@@ -50,7 +50,7 @@ func (n *Node) leaveLaneLocked(c *Call) {
 	}
 }
 
-// passLaneLocked sends the call behind c, if any, before c has landed.
+// passLaneLocked sends the call behind c, if any, before c has returned.
 func (n *Node) passLaneLocked(c *Call) {
 	if behind := c.behind; behind != nil {
 		c.behind, behind.ahead = nil, nil

@@ -20,7 +20,7 @@ func ordered(key, name string, timeout time.Duration) *Call {
 	return c
 }
 
-// TestOrderedCallsAreSentOneAfterTheOther: each when the one before it has landed. Other keys do not wait.
+// TestOrderedCallsAreSentOneAfterTheOther: each when the one before it has returned. Other keys do not wait.
 func TestOrderedCallsAreSentOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steps := make(chan error)
@@ -97,8 +97,8 @@ func TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout(t *testing.T) {
 	}
 }
 
-// TestEndedCallThatLandsFreesItsLane: at once, whatever timeouts are left.
-func TestEndedCallThatLandsFreesItsLane(t *testing.T) {
+// TestEndedCallThatReturnsFreesItsLane: at once, whatever timeouts are left.
+func TestEndedCallThatReturnsFreesItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
 		first := post(t.Context(), n, ordered("k", "first", time.Hour))

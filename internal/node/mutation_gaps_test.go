@@ -331,7 +331,7 @@ func TestSendThatWasLeftBehindFreesNoLane(t *testing.T) {
 	})
 }
 
-// TestCallThatACourierStillHasIsNotReused: what lands later would change another call.
+// TestCallThatACourierStillHasIsNotReused: what returns later would change another call.
 func TestCallThatACourierStillHasIsNotReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s := newSickServer(t, 3)

@@ -70,7 +70,7 @@ type Node struct {
 	mail     list             // calls to send, in order
 	busy     int              // couriers at work
 	lost     int              // couriers written off
-	lanes    map[string]*Call // by key, the last ordered call that has not landed
+	lanes    map[string]*Call // by key, the last ordered call that has not returned
 	watched  list             // calls that the timer handles
 	timer    *time.Timer
 	fires    time.Duration // when timer fires; 0: it is not set

@@ -258,7 +258,7 @@ func TestCtxEndsACallAtAnyInstant(t *testing.T) {
 		unknown = iota
 		succeeded
 		notDone
-		landed
+		returned
 		failed // the client gave it up
 	)
 	var outcomes [callers * each]atomic.Int32
@@ -270,7 +270,7 @@ func TestCtxEndsACallAtAnyInstant(t *testing.T) {
 				c := within(Command("set", fmt.Sprint("k", i), 1), time.Minute)
 				told := &outcomes[i]
 				c.Late = func(r Reply) {
-					as := int32(landed)
+					as := int32(returned)
 					if r.Err != nil {
 						as = failed
 					}
@@ -312,7 +312,7 @@ func TestCtxEndsACallAtAnyInstant(t *testing.T) {
 		o := outcomes[i].Load()
 		counts[o]++
 		if o != failed {
-			require.Equal(t, o == succeeded || o == landed, there[fmt.Sprint("k", i)], "outcome %d", o)
+			require.Equal(t, o == succeeded || o == returned, there[fmt.Sprint("k", i)], "outcome %d", o)
 		}
 	}
 	t.Log("unknown, succeeded, not done, late, late and failed:", counts)

@@ -264,9 +264,9 @@ func TestDialThatTimesOutIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestLateKnowsOnceOfASendThatMayLand is rule 4: the client gave up a connection on which the command
+// TestLateKnowsOnceOfASendThatMayStillRun is rule 4: the client gave up a connection on which the command
 // may still travel. The caller has the reply of the next send.
-func TestLateKnowsOnceOfASendThatMayLand(t *testing.T) {
+func TestLateKnowsOnceOfASendThatMayStillRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		errs []error
 		may  bool
@@ -291,7 +291,7 @@ func TestLateKnowsOnceOfASendThatMayLand(t *testing.T) {
 				}
 				require.Len(t, late, 1)
 				r = <-late
-				require.True(t, MayLand(r.Err))
+				require.True(t, MayStillRun(r.Err))
 				require.True(t, r.Resent)
 			})
 		})

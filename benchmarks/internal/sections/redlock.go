@@ -48,10 +48,10 @@ func quorum() Section {
 type trouble struct {
 	name   string
 	behind func(node int) bool               // whether clients reach that node through its proxy
-	strike func(proxies []*faultproxy.Proxy) // once the connections are open
+	inject func(proxies []*faultproxy.Proxy) // once the connections are open
 }
 
-const last = 4 // the node that a trouble of one node strikes
+const last = 4 // the node that has the trouble of one node
 
 var troubles = []trouble{
 	{"healthy", none, func([]*faultproxy.Proxy) {}},
@@ -112,7 +112,7 @@ func (f five) measure(ctx context.Context, p peers.Peer, what trouble, d time.Du
 	}()
 	t, err := loop{
 		locker: locker, goroutines: 1, duration: d, patience: 30 * time.Second,
-		ready: func() { what.strike(f.proxies) },
+		ready: func() { what.inject(f.proxies) },
 	}.run(ctx)
 	if err != nil {
 		return nil, err
