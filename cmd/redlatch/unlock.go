@@ -61,10 +61,15 @@ func unlock(args []string) (int, error) {
 	case !*force && !confirmed(os.Stdin, os.Stderr, key, seen):
 		return exitDeclined, nil
 	}
-	if err := release(ctx, c, key, seen); err != nil {
+	released, err := release(ctx, c, key, seen)
+	switch {
+	case err != nil:
 		return exitOf(err), err
+	case released:
+		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
+	default:
+		fmt.Fprintf(os.Stderr, "%q is free; the lock of %s has ended meanwhile\n", key, holder(seen))
 	}
-	fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
 	return 0, nil
 }
 
@@ -85,22 +90,19 @@ func holder(st redlatch.Status) string {
 	return printable(st.Owner)
 }
 
-// release releases the lock that was seen on key, by its token, and no newer one. The error is nil if key is free by
-// now. It matches ErrNotAcquired if another owner holds key by now.
-func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.Status) error {
+// release releases the lock that was seen on key, by its token, and no newer one. It returns false if key is free by
+// now, and an error that matches ErrNotAcquired if another owner holds it by now.
+func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.Status) (bool, error) {
 	lock, err := l.Adopt(ctx, key, seen.Token)
 	if err == nil {
 		err = lock.Unlock(ctx)
 	}
 	if !errors.Is(err, redlatch.ErrLost) {
-		return err
+		return err == nil, err
 	}
 	now, err := l.Inspect(ctx, key)
-	switch {
-	case err != nil:
-		return err
-	case now.Held:
-		return fmt.Errorf("unlock %q: nothing was released: %w: %s", key, redlatch.ErrNotAcquired, holder(now))
+	if err == nil && now.Held {
+		err = fmt.Errorf("unlock %q: nothing was released: %w: %s", key, redlatch.ErrNotAcquired, holder(now))
 	}
-	return nil
+	return false, err
 }

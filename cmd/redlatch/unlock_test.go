@@ -87,11 +87,13 @@ func TestUnlockReleasesNothingNewer(t *testing.T) {
 		seen, err := l.Inspect(ctx, "k")
 		require.NoError(t, err)
 		require.NoError(t, old.Unlock(ctx))
-		require.NoError(t, release(ctx, l, "k", seen)) // the key is free already
+		released, err := release(ctx, l, "k", seen)
+		require.NoError(t, err)
+		require.False(t, released, "the key is free already")
 		locktest.MustLock(t, l, "k", redlatch.WithOwner("newer"))
 		before := s.holds(t)
 
-		err = release(ctx, l, "k", seen)
+		_, err = release(ctx, l, "k", seen)
 		require.Equal(t, exitBusy, exitOf(err))
 		require.EqualError(t, err, `unlock "k": nothing was released: redlatch: held by another owner: newer`)
 		require.Equal(t, before, s.holds(t))
