@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// BenchmarkPair is a lock and its unlock on a key of its own, beside the two commands that a
-// program would write by hand.
+// BenchmarkPair measures a lock and its unlock, with a key for each goroutine. For comparison it measures
+// the two commands that a program would write by hand.
 func BenchmarkPair(b *testing.B) {
 	s := redistest.Shared(b)
 	ctx := context.Background()
@@ -66,9 +66,9 @@ func BenchmarkPair(b *testing.B) {
 	}
 }
 
-// BenchmarkHotKey hands one key from client to client: an operation is one grant. Beside the time
-// it reports Jain's index of fairness over the goroutines (1: all were served alike), the longest
-// wait, and the commands that clients sent for a grant.
+// BenchmarkHotKey hands one key from client to client. An operation is one grant. Besides the time, it
+// reports Jain's index of fairness over the goroutines, the longest wait, and the commands for each grant.
+// The index is 1 if all goroutines get the same number of grants.
 func BenchmarkHotKey(b *testing.B) {
 	for _, shape := range []struct{ clients, goroutines int }{{8, 4}, {32, 4}, {64, 1}, {256, 4}} {
 		b.Run(fmt.Sprintf("%dx%d", shape.clients, shape.goroutines), func(b *testing.B) {
@@ -122,7 +122,7 @@ func BenchmarkHotKey(b *testing.B) {
 	}
 }
 
-// clientCommands returns how many commands that a Locker sends were carried out so far.
+// clientCommands returns the number of commands of Lockers that the server has executed so far.
 func clientCommands(tb testing.TB, admin *redis.Client) (n float64) {
 	tb.Helper()
 	info, err := admin.Info(context.Background(), "commandstats").Result()

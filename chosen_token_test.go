@@ -15,8 +15,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// TestWaiterWithAChosenTokenDeletesNothing is rule 4: a call that leaves just when the lock was handed to
-// its token does not give that back, for the next call with the token may have it by now.
+// TestWaiterWithAChosenTokenDeletesNothing is rule 4: a waiter leaves while its token holds the key.
+// The lock was not handed to the waiter's place, so the key stays: another call with the token may own it.
 func TestWaiterWithAChosenTokenDeletesNothing(t *testing.T) {
 	m, client, _ := oneNode(t)
 	made, err := NewSetNXPX(client)
@@ -28,8 +28,8 @@ func TestWaiterWithAChosenTokenDeletesNothing(t *testing.T) {
 	require.True(t, m.Exists("k"))
 }
 
-// TestWhatWasHandedToAChosenTokenIsHandedOn is rule 26: a waiter that leaves gives back the lock that its place was
-// handed, unless somebody else has acquired or adopted it by the token since.
+// TestWhatWasHandedToAChosenTokenIsHandedOn is rule 26: a waiter that leaves releases the lock that was handed to its
+// place, unless somebody else has acquired or adopted the lock by the token since.
 func TestWhatWasHandedToAChosenTokenIsHandedOn(t *testing.T) {
 	for name, since := range map[string]func(l Locker) (*Lock, error){
 		"nobody has it": nil,
@@ -44,7 +44,7 @@ func TestWhatWasHandedToAChosenTokenIsHandedOn(t *testing.T) {
 			require.NoError(t, holder.Unlock(t.Context()))
 			value, err := m.Get("k")
 			require.NoError(t, err)
-			require.Equal(t, "job-7", value, "it was handed over")
+			require.Equal(t, "job-7", value, "the lock was handed over")
 			made.(*engine).waitlist.Leave(w)
 			var lock *Lock
 			if since != nil {
@@ -61,7 +61,7 @@ func TestWhatWasHandedToAChosenTokenIsHandedOn(t *testing.T) {
 	}
 }
 
-// slowToLeave keeps those who leave the queue waiting until release is closed.
+// slowToLeave holds back the commands that leave the queue until release is closed.
 type slowToLeave struct{ came, release, left chan struct{} }
 
 func (h *slowToLeave) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -82,11 +82,11 @@ func (h *slowToLeave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestNextWaiterWithATokenKeepsItsPlace is rule 17: a waiter with a chosen token that is slow to leave does
-// not take the next one's place along. If the lock is handed to its own place meanwhile, the next one
-// has it, and its release leaves no place behind.
+// TestNextWaiterWithATokenKeepsItsPlace is rule 17: while a waiter with a chosen token leaves slowly, the next
+// waiter with that token keeps its place. If the lock is handed to the first place meanwhile, the next waiter
+// gets the lock. Its Unlock leaves no place in the queue.
 func TestNextWaiterWithATokenKeepsItsPlace(t *testing.T) {
-	for name, handedFirst := range map[string]bool{"it leaves": false, "it is handed the lock": true} {
+	for name, handedFirst := range map[string]bool{"handed over after the leave": false, "handed over during the leave": true} {
 		t.Run(name, func(t *testing.T) { leaveSlowly(t, handedFirst) })
 	}
 }
@@ -120,7 +120,7 @@ func leaveSlowly(t *testing.T, handedFirst bool) {
 			lock, _ := l.Lock(ctx, "k", WithToken("job-7"), WithHooks(Hooks{Waiting: func(Event) { close(answered) }}))
 			got <- lock
 		}()
-		<-answered // otherwise the acquire is carried out late, and is undone by another leave
+		<-answered // otherwise the acquire may run late, and a second leave undoes it
 		require.Equal(t, place, places())
 		return got
 	}
@@ -146,8 +146,8 @@ func leaveSlowly(t *testing.T, handedFirst bool) {
 	require.Zero(t, places())
 }
 
-// TestUnlockOfALostChosenTokenDeletesNothing is rule 7: the token may have been granted anew, also on the
-// side of a migration that was not lost.
+// TestUnlockOfALostChosenTokenDeletesNothing is rule 7: after a loss, the token may have been granted again. So
+// Unlock of the lost lock leaves the key alone, also in a migration.
 func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
 	for name, migrating := range map[string]bool{"SetNXPX": false, "Migration": true} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
 					require.NoError(t, err)
 				}
 				lost := granted(t, l, WithToken("job-7"), WithTTL(time.Second), WithoutRenewal())
-				time.Sleep(2 * time.Second) // the bubble's
+				time.Sleep(2 * time.Second) // the bubble's time
 				next := granted(t, l, WithToken("job-7"))
 				require.ErrorIs(t, lost.Unlock(t.Context()), ErrLost)
 				require.True(t, m.Exists("k"))
@@ -174,8 +174,8 @@ func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
 	}
 }
 
-// lateAcquire puts a key of token mine, whose lease is in a state, on an empty server. It returns what a late
-// reply to its acquire is given to.
+// lateAcquire sets k to the token mine on an empty server. The lease of the token is in the given state. The
+// function that lateAcquire returns handles a late reply to the acquire.
 func lateAcquire(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Reply), *lockState) {
 	t.Helper()
 	m, _, n := oneNode(t)
@@ -189,25 +189,25 @@ func lateAcquire(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Rep
 	}, s
 }
 
-// gaveUpReading is what a client says that has closed a connection without a reply.
+// gaveUpReading is the outcome of a command whose connection the client closed before a reply came.
 var gaveUpReading = node.Reply{Err: os.ErrDeadlineExceeded}
 
-// TestAdoptedLockOutlivesItsParent is rule 4: where a lease was lost, its token may be somebody's who
-// adopted it. What comes late for it is released only if it is surely new.
+// TestAdoptedLockOutlivesItsParent is rule 4: after a lease is lost, somebody may have adopted its token. A late
+// acquire is released only if it is known to have taken the key anew.
 func TestAdoptedLockOutlivesItsParent(t *testing.T) {
 	t.Parallel()
 	m, late, _ := lateAcquire(t, lost)
 	late(gaveUpReading)
-	late(node.Reply{Value: int64(-7), Overtaken: true}) // the token had it already
+	late(node.Reply{Value: int64(-7), Overtaken: true}) // the token held the key already
 	late(node.Reply{Err: io.EOF, Overtaken: true})
 	<-time.After(2 * firstLook)
 	require.True(t, m.Exists("k"))
 	late(node.Reply{Value: int64(7), Overtaken: true})
-	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond, "it was nobody's")
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond, "the late acquire is released")
 }
 
-// TestLateAcquireOfAChosenTokenIsLeft is rule 4: after an Unlock the token may have been used again. Only
-// its place in the queue is given up.
+// TestLateAcquireOfAChosenTokenIsLeft is rule 4: after Unlock the token may be in use again, so its
+// key stays. Only the place of the late acquire in the queue is removed.
 func TestLateAcquireOfAChosenTokenIsLeft(t *testing.T) {
 	t.Parallel()
 	m, client, _ := oneNode(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// briefTTL is that of locks whose renewals a case awaits; a busy machine is late by less than two thirds
-// of it.
+// briefTTL is the TTL of locks whose renewal a case waits for. A busy machine delays a renewal by less
+// than two thirds of briefTTL.
 const briefTTL = 1500 * time.Millisecond
 
 var conformance = []conformanceCase{
@@ -74,7 +74,7 @@ var conformance = []conformanceCase{
 		select {
 		case <-first.Done():
 		default:
-			require.Fail(t, "a second owner, and the first has not been told")
+			require.Fail(t, "a second owner has the key before the first has noticed the loss")
 		}
 	}},
 
@@ -83,7 +83,7 @@ var conformance = []conformanceCase{
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*briefTTL), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { renewals <- e },
 		}))
-		for n := 0; n < 4; { // every TTL/3, so this is longer than the TTL
+		for n := 0; n < 4; { // one every TTL/3, so four take longer than the TTL
 			select {
 			case e := <-renewals:
 				if !w.pair {
@@ -105,7 +105,7 @@ var conformance = []conformanceCase{
 		begin := time.Now()
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(briefTTL), redlatch.WithMaxHold(3*briefTTL/2))
 		require.ErrorIs(t, lock.Extend(t.Context(), 0), redlatch.ErrInvalidOption)
-		eventually(t, "extended: the time for that is short", func() bool { return lock.Extend(t.Context(), 100*briefTTL) == nil })
+		eventually(t, "Extend succeeds, although little time is left", func() bool { return lock.Extend(t.Context(), 100*briefTTL) == nil })
 		require.False(t, lock.Until().After(time.Now().Add(3*briefTTL/2)))
 		<-lock.Done()
 		require.GreaterOrEqual(t, time.Since(begin), 5*briefTTL/4)
@@ -127,7 +127,7 @@ var conformance = []conformanceCase{
 
 		early := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
 		again := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
-		eventually(t, "the commands under way on a quorum have run, and their keys are gone", func() (granted bool) {
+		eventually(t, "the commands in flight on a quorum have run, and their keys are gone", func() (granted bool) {
 			var err error
 			w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
 			lock, err = w.locker(t).TryLock(t.Context(), w.key, redlatch.WithToken("worker-10"), redlatch.WithTTL(time.Hour))
@@ -140,7 +140,7 @@ var conformance = []conformanceCase{
 		require.NoError(t, lock.Unlock(t.Context()))
 	}},
 
-	{"a chosen token enters its old lock again", func(t *testing.T, w *world) {
+	{"a chosen token acquires its old lock again", func(t *testing.T, w *world) {
 		crashed := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
 		require.Equal(t, "job-7", lock.Token())
@@ -236,7 +236,7 @@ var conformance = []conformanceCase{
 			require.Greater(t, adopted.Fence(), lock.Fence())
 			again, err := w.locker(t).Adopt(t.Context(), w.key, lock.Token())
 			require.NoError(t, err)
-			require.Greater(t, again.Fence(), adopted.Fence(), "each adopter is newer than the one before")
+			require.Greater(t, again.Fence(), adopted.Fence(), "each adopter has a higher fence than the one before")
 		} else {
 			require.Zero(t, adopted.Fence())
 		}
@@ -248,7 +248,7 @@ var conformance = []conformanceCase{
 		_, err = l.Adopt(t.Context(), w.key, lock.Token())
 		require.NoError(t, err)
 		other := mustLock(t, l, w.key+" other")
-		require.NotEqual(t, lock.Token(), other.Token(), "the adopted token is that of one lock")
+		require.NotEqual(t, lock.Token(), other.Token(), "the other lock has a token of its own")
 		require.NoError(t, other.Unlock(t.Context()))
 		require.NoError(t, lock.Unlock(t.Context()))
 
@@ -292,7 +292,7 @@ var conformance = []conformanceCase{
 		}
 		w.everywhere(func(c *redis.Client) {
 			require.Equal(t, []string{"a", "b"}, c.LRange(t.Context(), w.key, 0, -1).Val())
-			// Before the key is deleted: an acquire may still be on its way to a slow node.
+			// Check this before the key is deleted: a slow acquire that finds the key free adds other keys.
 			require.Empty(t, c.Keys(t.Context(), "*:"+w.key).Val(), "nothing is left beside the key")
 			require.NoError(t, c.Del(t.Context(), w.key).Err())
 		})
@@ -302,7 +302,7 @@ var conformance = []conformanceCase{
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*briefTTL))
 		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Set(t.Context(), w.key, "4102444800", 0).Err()) })
 		<-lock.Done()
-		require.True(t, time.Now().Before(lock.Until()), "a renewal noticed it")
+		require.True(t, time.Now().Before(lock.Until()), "a renewal noticed the loss")
 		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 		w.everywhere(func(c *redis.Client) {
@@ -365,7 +365,7 @@ var conformance = []conformanceCase{
 
 	{"a stranger's list in place of the key is a lost lock, and stays", func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), w.key)
-		eventually(t, "the slower nodes have it", func() bool { return w.exists(t, w.key) == w.nodes })
+		eventually(t, "the slower nodes have the lock", func() bool { return w.exists(t, w.key) == w.nodes })
 		w.everywhere(func(c *redis.Client) {
 			require.NoError(t, c.Del(t.Context(), w.key).Err())
 			require.NoError(t, c.RPush(t.Context(), w.key, "theirs").Err())
@@ -392,7 +392,7 @@ var conformance = []conformanceCase{
 			w.everywhere(func(c *redis.Client) {
 				for _, key := range c.Keys(t.Context(), "*").Val() {
 					if strings.HasSuffix(key, w.key) && (!w.timeless || key != w.key) {
-						// -1 says that it has none; -2 that a late release came between.
+						// -1 means that the key has no TTL; -2 means that a late release has deleted it.
 						require.NotEqual(t, time.Duration(-1), c.PTTL(t.Context(), key).Val(), key)
 					}
 				}
@@ -422,7 +422,7 @@ var conformance = []conformanceCase{
 		require.NoError(t, lock.Unlock(t.Context()))
 	}},
 
-	{"keys of all bytes and braces are locks of their own", func(t *testing.T, w *world) {
+	{"keys with any bytes and braces are separate locks", func(t *testing.T, w *world) {
 		inCall := []redlatch.Option{redlatch.WithKeyPrefix(w.key + "/")}
 		var always []redlatch.Option
 		if w.pair {
@@ -434,7 +434,7 @@ var conformance = []conformanceCase{
 			locks = append(locks, mustLock(t, l, key, inCall...))
 		}
 		for _, lock := range locks {
-			eventually(t, "it is on all nodes", func() bool { return w.exists(t, w.key+"/"+lock.Key()) == w.nodes })
+			eventually(t, "the lock is on all nodes", func() bool { return w.exists(t, w.key+"/"+lock.Key()) == w.nodes })
 			require.NoError(t, lock.Unlock(t.Context()))
 		}
 	}},
@@ -531,7 +531,7 @@ var conformance = []conformanceCase{
 		}))
 	}},
 
-	{"Do ends its function's ctx when the lock is lost, and says so", func(t *testing.T, w *world) {
+	{"Do ends its function's ctx when the lock is lost, and returns ErrLost", func(t *testing.T, w *world) {
 		err := redlatch.Do(t.Context(), w.locker(t), w.key, func(ctx context.Context, _ *redlatch.Lock) error {
 			w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
 			<-ctx.Done()
@@ -571,5 +571,5 @@ var conformance = []conformanceCase{
 	}},
 }
 
-// nan returns what a broken calculation might.
+// nan returns NaN, as a broken calculation might.
 func nan() float64 { zero := 0.0; return zero / zero }

@@ -16,18 +16,18 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// noHooks are the ways to have none: not to name them, and to leave all of them out.
+// noHooks lists the ways to have no hooks: no option, empty Hooks, and empty Hooks that are joined.
 var noHooks = map[string][]redlatch.Option{
 	"unset":  nil,
 	"nil":    {redlatch.WithHooks(redlatch.Hooks{})},
 	"joined": {redlatch.WithHooks(redlatch.JoinHooks(redlatch.Hooks{}, redlatch.Hooks{}))},
 }
 
-// pair returns a lock and its unlock on a Redis in this process.
+// pair returns a function that locks and unlocks a key on a Redis in this process.
 func pair(tb testing.TB, opts ...redlatch.Option) func() {
 	tb.Helper()
 	server := miniredis.RunT(tb)
-	server.SetTime(time.Now()) // a clock that stands: the floor of the fences, which costs allocations, is set once
+	server.SetTime(time.Now()) // stops the clock: the floor of the fences, which allocates, is then set only once
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	tb.Cleanup(func() { _ = client.Close() })
 	l, err := redlatch.NewSetNXPX(client, opts...)
@@ -44,12 +44,12 @@ func pair(tb testing.TB, opts ...redlatch.Option) func() {
 	}
 }
 
-// TestHooksThatAreNotSetCostNoAllocation counts those of a lock and its unlock, the client and the
-// server included. The least of several counts is without what else the program does. A hook that
-// allocates once shows that the count would tell.
+// TestHooksThatAreNotSetCostNoAllocation counts the allocations of a lock and its unlock, with those of the
+// client and the server. It takes the least of several counts, since the rest of the program allocates too.
+// A hook that allocates once shows that the test notices one allocation.
 func TestHooksThatAreNotSetCostNoAllocation(t *testing.T) {
 	if raceDetector() {
-		t.Skip("pools forget at random under the race detector")
+		t.Skip("sync.Pool drops items at random under the race detector")
 	}
 	var kept *redlatch.Event
 	pairs := map[string]func(){
@@ -79,7 +79,7 @@ func TestHooksThatAreNotSetCostNoAllocation(t *testing.T) {
 	require.InDelta(t, least["unset"]+1, least["set"], 0.4, "the hook that allocates")
 }
 
-// BenchmarkPairWithoutHooks is a lock and its unlock with the ways to have no hooks.
+// BenchmarkPairWithoutHooks measures a lock and its unlock with each way to have no hooks.
 func BenchmarkPairWithoutHooks(b *testing.B) {
 	for name, opts := range noHooks {
 		b.Run(name, func(b *testing.B) {
@@ -92,8 +92,8 @@ func BenchmarkPairWithoutHooks(b *testing.B) {
 	}
 }
 
-// TestPairAllocatesLittle holds the cost of a lock and its unlock, renewal and fence included, to
-// 8 allocations more than the two commands cost that a program would write by hand.
+// TestPairAllocatesLittle: a lock and its unlock, with renewal and fence, make at most 8 allocations more than
+// the two commands that a program would write by hand.
 func TestPairAllocatesLittle(t *testing.T) {
 	if raceDetector() {
 		t.Skip("the race detector allocates too")

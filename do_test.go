@@ -54,7 +54,7 @@ func onEveryLocker(t *testing.T, f func(t *testing.T, direct *redis.Client, lock
 	}
 }
 
-// bounded returns a ctx that ends, with a deadline, where a test would wait forever.
+// bounded returns a ctx with a deadline, so that a failing test does not wait forever.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
@@ -69,7 +69,7 @@ func never[L any](t *testing.T) func(context.Context, L) error {
 	}
 }
 
-// on returns hooks of one kind that run f, once, at the first event of key.
+// on returns the option of a hook of one kind. The hook runs f once, at the first event of key.
 func on(kind func(*redlatch.Hooks, func(redlatch.Event)), key string, f func()) redlatch.Option {
 	var once sync.Once
 	var h redlatch.Hooks
@@ -86,7 +86,7 @@ func waiting(h *redlatch.Hooks, f func(redlatch.Event))  { h.Waiting = f }
 func lost(h *redlatch.Hooks, f func(redlatch.Event))     { h.Lost = f }
 func trouble(h *redlatch.Hooks, f func(redlatch.Event))  { h.Trouble = f }
 
-// TestTryDoMakesOneAttempt is rule 38: where another owner has the key TryDo does not wait, and fn is not called.
+// TestTryDoMakesOneAttempt is rule 38: if another owner has the key, TryDo neither waits nor calls fn.
 func TestTryDoMakesOneAttempt(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		l := locker()
@@ -95,7 +95,7 @@ func TestTryDoMakesOneAttempt(t *testing.T) {
 		defer cancel()
 		err := redlatch.TryDo(ctx, l, "k", never[*redlatch.Lock](t), on(waiting, "k", cancel))
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.NoError(t, ctx.Err(), "it waited")
+		require.NoError(t, ctx.Err(), "TryDo waited")
 		require.NoError(t, theirs.Unlock(t.Context()))
 
 		failure := errors.New("no paper")
@@ -123,7 +123,7 @@ func TestDoAllAcquiresEachKeyOnceInOneOrder(t *testing.T) {
 		defer cancel()
 		l := locker(redlatch.WithHooks(redlatch.Hooks{
 			Acquired: taken.add, Released: released.add,
-			Waiting: func(redlatch.Event) { cancel() }, // for itself
+			Waiting: func(redlatch.Event) { cancel() }, // only if DoAll waits for its own lock
 		}))
 		keys := []string{"c", "a", "b", "b", "a"}
 		failure := errors.New("no paper")
@@ -151,7 +151,7 @@ func TestDoAllAcquiresEachKeyOnceInOneOrder(t *testing.T) {
 func orderOf(events []redlatch.Event) []string {
 	var keys []string
 	for _, e := range events {
-		if len(e.Key) == 1 { // not of the key by which a migration finds out whether its sides are apart
+		if len(e.Key) == 1 { // skips the key that a migration uses to check that its sides are separate
 			keys = append(keys, e.Key)
 		}
 	}
@@ -162,10 +162,10 @@ func orderOf(events []redlatch.Event) []string {
 // called.
 func TestDoAllIsAllOrNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		inject func(t *testing.T, direct *redis.Client, l redlatch.Locker) // at b
+		inject func(t *testing.T, direct *redis.Client, l redlatch.Locker) // keeps b from being granted
 		check  func(t *testing.T, err error)
 	}{
-		"ctx ends while another owner has it": {
+		"another owner has it until ctx ends": {
 			inject: func(t *testing.T, _ *redis.Client, l redlatch.Locker) { mustLock(t, l, "b") },
 			check: func(t *testing.T, err error) {
 				require.ErrorIs(t, err, context.Canceled)
@@ -203,8 +203,8 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestDoAllEndsWithAnOutage is rule 38: Redis is away when the second key is wanted. The error says so, and that the
-// first may not have been released.
+// TestDoAllEndsWithAnOutage is rule 38: Redis becomes unavailable before the second key is acquired. The error
+// reports that, and that Unlock of the first key failed.
 func TestDoAllEndsWithAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -227,8 +227,8 @@ func TestDoAllEndsWithAnOutage(t *testing.T) {
 	}
 }
 
-// TestDoAllNoticesALossBeforeFn is rule 38: a lock that ends while a later one is waited for ends the wait, and one
-// that ends as the last is granted is noticed too. Neither is a refusal or an end of ctx.
+// TestDoAllNoticesALossBeforeFn is rule 38: if a lock ends while DoAll waits for a later one, the wait ends. A lock
+// that ends as the last one is granted is noticed too. Neither error matches ErrNotAcquired or an error of ctx.
 func TestDoAllNoticesALossBeforeFn(t *testing.T) {
 	requireLoss := func(t *testing.T, err error) {
 		require.ErrorIs(t, err, redlatch.ErrLost)
@@ -240,7 +240,7 @@ func TestDoAllNoticesALossBeforeFn(t *testing.T) {
 	remove := func(t *testing.T, direct *redis.Client, key string) {
 		require.NoError(t, direct.Del(t.Context(), key).Err())
 	}
-	t.Run("while it waits", func(t *testing.T) {
+	t.Run("while DoAll waits", func(t *testing.T) {
 		onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 			theirs := mustLock(t, locker(longTTL), "b")
 			requireLoss(t, redlatch.DoAll(bounded(t), locker(), []string{"c", "b", "a"}, never[[]*redlatch.Lock](t),
@@ -251,7 +251,7 @@ func TestDoAllNoticesALossBeforeFn(t *testing.T) {
 			}
 		})
 	})
-	t.Run("as the last is granted", func(t *testing.T) {
+	t.Run("as the last lock is granted", func(t *testing.T) {
 		onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 			over := make(chan struct{})
 			requireLoss(t, redlatch.DoAll(bounded(t), locker(), []string{"b", "a"}, never[[]*redlatch.Lock](t),
@@ -264,8 +264,8 @@ func TestDoAllNoticesALossBeforeFn(t *testing.T) {
 	})
 }
 
-// TestCallersOfDoAllNeverDeadlock is rule 38: 20 goroutines want random keys in random order. A count without a lock
-// of its own shows that they exclude each other on each key.
+// TestCallersOfDoAllNeverDeadlock is rule 38: 20 goroutines acquire random keys in random order. Each key guards a
+// counter. If two goroutines held one key, a counter could lose an increment.
 func TestCallersOfDoAllNeverDeadlock(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, _ *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		ctx := bounded(t)
@@ -301,8 +301,8 @@ func TestCallersOfDoAllNeverDeadlock(t *testing.T) {
 	})
 }
 
-// TestFirstLostLockEndsCtx is rule 39: whichever lock is lost, the ctx of DoAll's fn ends with its Err as cause, and
-// the others are released.
+// TestFirstLostLockEndsCtx is rule 39: if any lock is lost, the ctx of DoAll's fn ends. The cause is the Err of that
+// lock. The other locks are released.
 func TestFirstLostLockEndsCtx(t *testing.T) {
 	for i, victim := range []string{"a", "b", "c"} {
 		t.Run(victim, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestFirstLostLockEndsCtx(t *testing.T) {
 	}
 }
 
-// TestPanicReleasesAll is rule 38: so does runtime.Goexit, as t.FailNow calls it.
+// TestPanicReleasesAll is rule 38: a panic in fn releases all locks. So does runtime.Goexit, which t.FailNow calls.
 func TestPanicReleasesAll(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		l := locker(longTTL)
@@ -356,8 +356,8 @@ func TestPanicReleasesAll(t *testing.T) {
 	})
 }
 
-// TestDoAllReportsEveryFailedUnlock is rule 38: errors of Unlock are joined to fn's, and what fn has unlocked itself
-// is no failure.
+// TestDoAllReportsEveryFailedUnlock is rule 38: errors of Unlock are joined to fn's error. It is no failure if fn
+// has unlocked a lock itself.
 func TestDoAllReportsEveryFailedUnlock(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		failure := errors.New("no paper")
@@ -417,7 +417,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"Lead with a bad option":         redlatch.Lead(ctx, l, "k", one, bad),
 		"Lead with a nil option":         redlatch.Lead(ctx, l, "k", one, nil),
 		"Lead with a token":              redlatch.Lead(ctx, l, "k", one, redlatch.WithToken("job-7")),
-		"Lead with an option of another": redlatch.Lead(ctx, l, "k", one, redlatch.WithServerTime()),
+		"Lead with LegacySetNX's option": redlatch.Lead(ctx, l, "k", one, redlatch.WithServerTime()),
 	} {
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption, what)
 	}
@@ -430,8 +430,8 @@ type term struct {
 	over <-chan struct{}
 }
 
-// lead has l lead on k until the returned function is called, which requires that Lead returns ctx's error then. Its
-// terms come on the channel, and each lasts until its ctx ends.
+// lead runs Lead on k until stop is called. stop cancels ctx and requires that Lead returns ctx's error. Each term is
+// sent to terms, and lasts until its ctx ends.
 func lead(t *testing.T, l redlatch.Locker, terms chan<- term, opts ...redlatch.Option) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -461,13 +461,13 @@ func lead(t *testing.T, l redlatch.Locker, terms chan<- term, opts ...redlatch.O
 	}
 }
 
-// await returns what comes on c, with a deadline that only a failure reaches.
+// await receives from c, with a deadline that only a failure reaches.
 func await[T any](t *testing.T, c <-chan T, what string) (it T) {
 	t.Helper()
 	select {
 	case it = <-c:
 	case <-time.After(30 * time.Second):
-		require.Fail(t, "waited in vain: "+what)
+		require.Fail(t, "timed out waiting: "+what)
 	}
 	return it
 }
@@ -490,8 +490,8 @@ func TestLostLeaderIsFollowed(t *testing.T) {
 	})
 }
 
-// TestLeadOutlastsAnOutage is rule 40: Redis is away for longer than the lock lasts, and hooks report it. Then the
-// leader leads again.
+// TestLeadOutlastsAnOutage is rule 40: Redis is unavailable for longer than the lock lasts, and hooks report it.
+// Then the leader leads again.
 func TestLeadOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -514,13 +514,13 @@ func TestLeadOutlastsAnOutage(t *testing.T) {
 			require.NoError(t, second.lock.Err())
 			require.NotEqual(t, first.lock.Token(), second.lock.Token())
 			stop()
-			await(t, second.over, "stopped")
+			await(t, second.over, "the term is over")
 			gone(t, direct, "k")
 		})
 	}
 }
 
-// inBubble runs f in a bubble, with a client of a Redis inside.
+// inBubble runs f in a synctest bubble, with a client of a miniredis in the bubble.
 func inBubble(t *testing.T, f func(t *testing.T, client *redis.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()
@@ -532,13 +532,13 @@ func inBubble(t *testing.T, f func(t *testing.T, client *redis.Client)) {
 		})
 		defer client.Close()
 		f(t, client)
-		time.Sleep(time.Minute) // what waiters left open is closed
+		time.Sleep(time.Minute) // the subscriptions of waiters close meanwhile
 	})
 }
 
 // TestLeadPausesBetweenTerms is rule 40: an fn that returns or fails at once does not hammer Redis.
 func TestLeadPausesBetweenTerms(t *testing.T) {
-	for name, result := range map[string]error{"nil": nil, "a failure": errors.New("no paper"), "what ends Lead": redlatch.ErrInvalidOption} {
+	for name, result := range map[string]error{"nil": nil, "a failure": errors.New("no paper"), "ErrInvalidOption": redlatch.ErrInvalidOption} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, client *redis.Client) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -556,13 +556,13 @@ func TestLeadPausesBetweenTerms(t *testing.T) {
 	}
 }
 
-// requireGaps fails unless the i-th gap is between half of most(i) and all of it.
+// requireGaps fails unless the i-th gap is between most(i)/2 and most(i).
 func requireGaps(t *testing.T, times []time.Time, most func(i int) time.Duration) {
 	t.Helper()
 	for i := range len(times) - 1 {
 		gap := times[i+1].Sub(times[i])
 		require.GreaterOrEqual(t, gap, most(i)/2, "gap %d", i)
-		require.Less(t, gap, most(i)+10*time.Millisecond, "gap %d", i) // Redis takes some
+		require.Less(t, gap, most(i)+10*time.Millisecond, "gap %d", i) // Redis takes some time
 	}
 }
 
@@ -583,8 +583,8 @@ func (m *moody) Lock(ctx context.Context, key string, opts ...redlatch.Option) (
 	return m.Locker.Lock(ctx, key, opts...)
 }
 
-// TestLeadAsksEverLessOftenWhileLockFails is rule 40, on a Locker of the caller's: the pause doubles up to 16 s, and a
-// term makes it short again.
+// TestLeadAsksEverLessOftenWhileLockFails is rule 40, with a Locker that the caller wrote: while Lock fails, the
+// pause doubles up to 16 s. After a term it is short again.
 func TestLeadAsksEverLessOftenWhileLockFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, client *redis.Client) {
 		away := slices.Repeat([]error{fmt.Errorf("proxy: %w", redlatch.ErrUnavailable)}, 10)
@@ -608,8 +608,8 @@ func TestLeadAsksEverLessOftenWhileLockFails(t *testing.T) {
 	})
 }
 
-// TestLeadEndsWithWhatRetryingCannotFix is rule 40. To a quorum a key of another type is a node that fails, which Lead
-// rides out.
+// TestLeadEndsWithWhatRetryingCannotFix is rule 40. On a quorum, a key of another type counts as a failure of the
+// node, so Lead retries.
 func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		l := locker()
@@ -640,7 +640,7 @@ func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	})
 }
 
-// TestLeadIsStoppedByItsFn is rule 40: fn cancels ctx, and the cause comes back. The lock is released.
+// TestLeadIsStoppedByItsFn is rule 40: if fn cancels ctx, Lead returns the cause and releases the lock.
 func TestLeadIsStoppedByItsFn(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		done := errors.New("done")
@@ -656,7 +656,7 @@ func TestLeadIsStoppedByItsFn(t *testing.T) {
 	})
 }
 
-// TestPanicOfALeaderReleases is rule 38: the panic goes on to the caller.
+// TestPanicOfALeaderReleases is rule 38: the lock is released, and the panic continues to the caller.
 func TestPanicOfALeaderReleases(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		require.PanicsWithValue(t, "jam", func() {

@@ -30,8 +30,8 @@ func mustRead(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestDocumentedCodeIsCompiled: each block of Go code stands in an example, here or in the package that it
-// shows, modulo indentation, so that it compiles and runs.
+// TestDocumentedCodeIsCompiled: each block of Go code in a document is part of an example, apart from its
+// indentation. So it compiles and runs.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
 	names, err := filepath.Glob("example*_test.go")
 	require.NoError(t, err)
@@ -44,13 +44,13 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, document), -1)
 		require.NotEmpty(t, blocks)
 		for _, block := range blocks {
-			require.True(t, strings.Contains(source.String(), trimmed(block[1])), "%s: in no example:\n%s", document, block[1])
+			require.True(t, strings.Contains(source.String(), trimmed(block[1])), "%s: no example has this code:\n%s", document, block[1])
 		}
 	}
 }
 
-// TestFirstProgramRuns: the first program of the README is a whole program, and runs as it stands but for the address
-// of the server.
+// TestFirstProgramRuns: the first program of the README is complete. It runs unchanged, except for the address of the
+// server.
 func TestFirstProgramRuns(t *testing.T) {
 	t.Parallel()
 	const file, addr = "examples/first/main.go", "localhost:6379"
@@ -105,8 +105,8 @@ func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameRealTests: each test that a document names exists, and so does the case where it names one, as in
-// `TestConformance/a token is compared whole`. What users read first names none: docs/tests.md has the names.
+// TestDocumentsNameRealTests: each test that a document names exists, and so does each case, as in
+// `TestConformance/a token is compared whole`. docs/guarantees.md is for users and names no tests.
 func TestDocumentsNameRealTests(t *testing.T) {
 	var tests strings.Builder
 	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -139,8 +139,8 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	require.Positive(t, named)
 }
 
-// TestRulesThatAreNamedAreWrittenDown: what tests and mutants call rule 7 can be looked up in
-// CONTRIBUTING.md, whose rules are numbered without a gap. docs/tests.md has a row for each rule.
+// TestRulesThatAreNamedAreWrittenDown: each rule that a test or a mutant names is in CONTRIBUTING.md. The
+// rules are numbered there without a gap. docs/tests.md has a row for each rule.
 func TestRulesThatAreNamedAreWrittenDown(t *testing.T) {
 	_, rules, found := strings.Cut(mustRead(t, "CONTRIBUTING.md"), "\n## Rules\n")
 	require.True(t, found)

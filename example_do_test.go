@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// A job that one process at a time should run, and that nobody has to wait for.
+// One process at a time runs a job. The other processes skip it instead of waiting.
 func ExampleTryDo() {
 	_, client, end := embedded()
 	defer end()
@@ -71,14 +71,14 @@ func ExampleDoAll() {
 	// alice is locked: false
 }
 
-// Every process of a service calls Lead, and one of them leads. fn handles its own errors, and here it ends Lead at
-// the second term.
+// Every process of a service calls Lead, and one of them leads. An error of fn only ends its term. Here fn ends Lead
+// in the second term.
 func ExampleLead() {
 	_, client, end := embedded()
 	defer end()
 	locker := made(redlatch.NewSetNXPX(client))
 
-	ctx, stop := context.WithCancelCause(context.Background()) // in a main, it ends with the process
+	ctx, stop := context.WithCancelCause(context.Background()) // in a program, ctx ends at shutdown
 	defer stop(nil)
 	term := 0
 	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, lock *redlatch.Lock) error {

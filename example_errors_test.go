@@ -11,8 +11,9 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// next says what a caller can do about what a call with ctx returned. ErrMaxHold stands before ErrLost,
-// which it matches too, and ctx is asked itself: the timeout of a dial matches context.DeadlineExceeded.
+// next returns what a caller can do about err, which a call with ctx returned. The case of ErrMaxHold comes
+// before that of ErrLost, since ErrMaxHold matches both. next also checks ctx.Err, since the timeout of a dial
+// matches context.DeadlineExceeded.
 func next(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
@@ -40,7 +41,7 @@ func next(ctx context.Context, err error) string {
 	}
 }
 
-// What each error looks like to a caller, and what it can do next.
+// This example shows common errors, and what a caller can do about each of them.
 func Example_errors() {
 	server, client, end := embedded()
 	defer end()
@@ -56,7 +57,7 @@ func Example_errors() {
 	_, err = locker.Lock(impatient, "k")
 	show(impatient, err)
 
-	server.Del("k") // or it expired, or somebody took it
+	server.Del("k") // the result is the same if the key expires or gets another owner
 	show(ctx, lock.Unlock(ctx))
 	show(ctx, lock.Unlock(ctx))
 	short := granted(locker.Lock(ctx, "k", redlatch.WithMaxHold(200*time.Millisecond)))
@@ -66,7 +67,7 @@ func Example_errors() {
 	_, err = locker.Lock(ctx, "k", redlatch.WithTTL(0))
 	show(ctx, err)
 
-	_, err = locker.TryLock(ctx, "k", redlatch.WithReplicas(1, 10*time.Millisecond)) // of no replicas
+	_, err = locker.TryLock(ctx, "k", redlatch.WithReplicas(1, 10*time.Millisecond)) // this server has no replicas
 	show(ctx, err)
 
 	dead, unreachable, endDead := embedded()

@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// write is the same for a value that is kept in Redis.
+// write sets a value that is kept in Redis, unless a newer lock has set it.
 //
 //	KEYS[1] a hash: the value, and the highest fence that was seen
 //	ARGV[1] the fence of the writer's lock

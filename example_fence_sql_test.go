@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// database is what a fenced write needs of *sql.DB, *sql.Conn or *sql.Tx.
+// database is the part of *sql.DB, *sql.Conn and *sql.Tx that a fenced write needs.
 type database interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -47,8 +47,8 @@ func (o *orders) ExecContext(_ context.Context, query string, args ...any) (sql.
 	return driver.RowsAffected(1), nil
 }
 
-// In SQL the fence is a column of the protected row, fence BIGINT NOT NULL DEFAULT 0: nothing compares
-// with NULL. A lock may change the row as often as it wants.
+// In SQL the fence is a column of the protected row: fence BIGINT NOT NULL DEFAULT 0. It must not be NULL,
+// since a comparison with NULL is never true. The holder of a lock may change the row many times.
 func ExampleLock_Fence_sql() {
 	paused, next, end := twoHolders()
 	defer end()

@@ -30,13 +30,13 @@ func (r *register) write(fence uint64, value string) error {
 	return nil
 }
 
-// twoHolders returns two locks on one key whose holders both believe in theirs. The first was
-// paused, and its lease ended in Redis meanwhile.
+// twoHolders returns two locks on one key, and each holder believes that it owns the key. The first
+// was paused, and its lease expired in Redis meanwhile.
 func twoHolders() (paused, next *redlatch.Lock, end func()) {
 	server, client, end := embedded()
 	locker := made(redlatch.NewSetNXPX(client))
 	paused = granted(locker.TryLock(context.Background(), "orders:42"))
-	server.FastForward(time.Minute) // in Redis, and not for the holder
+	server.FastForward(time.Minute) // the lease expires in Redis, and its holder does not notice
 	next = granted(locker.TryLock(context.Background(), "orders:42"))
 	return paused, next, end
 }

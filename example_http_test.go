@@ -58,10 +58,10 @@ func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "paid")
 }
 
-// pay stands in for the work. It stops when ctx ends, which it does with the lock.
+// pay stands in for the work. It stops when ctx ends. ctx ends with the request or with the lock.
 func pay(ctx context.Context, _ string, _ uint64) error { return ctx.Err() }
 
-// A section of a handler under a lock, with a limit on the wait for it.
+// A handler works under a lock, and limits how long a request waits for the lock.
 func Example_httpHandler() {
 	server, client, end := embedded()
 	defer end()
@@ -87,7 +87,7 @@ func Example_httpHandler() {
 	server.SetError("OOM command not allowed when used memory > 'maxmemory'")
 	post(shop)
 	server.SetError("")
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
 	must(err)
 	defer silent.Close()
 	hung := redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
@@ -111,7 +111,7 @@ func TestOutageIsNoConflict(t *testing.T) {
 		"hung":   (*faultproxy.Proxy).Silence,
 	} {
 		for _, after := range []time.Duration{-1, 0, 500 * time.Millisecond, 2500 * time.Millisecond, 4 * time.Second} {
-			if fault == "hung" && after > 3*time.Second { // nobody has asked since
+			if fault == "hung" && after > 3*time.Second { // the request may end before it asks Redis again
 				continue
 			}
 			direct, p, client := behindProxy(t)

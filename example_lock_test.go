@@ -9,13 +9,13 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// work stands in for what is done under a lock.
+// work stands in for the code that runs under a lock.
 func work(ctx context.Context) error {
 	fmt.Println("alone")
 	return ctx.Err()
 }
 
-// workAlone is what docs/migrating.md writes in the place of redsync's and redislock's calls.
+// workAlone is the code that docs/migrating.md shows in place of calls of redsync and redislock.
 func workAlone(ctx context.Context, locker redlatch.Locker) error {
 	turn, cancel := context.WithTimeout(ctx, 5*time.Second) // how long to wait
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// generations are the Lockers of a fleet that moves from the timestamps of SETNX and GETSET to SetNXPX.
+// generations returns the Lockers of a fleet that migrates from the timestamps of SETNX and GETSET to SetNXPX.
 func generations(client redis.UniversalClient) (one, two, three redlatch.Locker, err error) {
 	from, err := redlatch.NewLegacySetNX(client) // generation 1 uses only this one
 	if err != nil {
@@ -26,8 +26,8 @@ func generations(client redis.UniversalClient) (one, two, three redlatch.Locker,
 	return from, both, to, nil
 }
 
-// A fleet moves to another kind of lock while it works: a process of the generation in between excludes
-// those of the one before and of the one after.
+// A fleet migrates to another kind of lock without a stop. A process of generation 2 excludes processes of
+// generations 1 and 3.
 func ExampleNewMigration() {
 	server, client, end := embedded()
 	defer end()

@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// A job that all instances start at the same time, and that one of them runs.
+// All instances start a job at the same time, and one of them runs it.
 func Example_cronJob() {
 	_, client, end := embedded()
 	defer end()
@@ -36,7 +36,7 @@ func Example_cronJob() {
 	// the report is sent
 }
 
-// A worker whose writes are refused once a newer worker has written.
+// A worker writes with the fence of its lock. Once a newer worker has written, its writes are refused.
 func Example_fencedWorker() {
 	_, client, end := embedded()
 	defer end()
@@ -55,12 +55,12 @@ func Example_fencedWorker() {
 	// packed <nil>
 }
 
-// The work of a leader goes on until its ctx ends.
+// A leader works until its ctx ends.
 func Example_leader() {
 	_, client, end := embedded()
 	defer end()
 	locker := made(redlatch.NewSetNXPX(client))
-	ctx, cancel := context.WithCancel(context.Background()) // in a main, it ends with the process
+	ctx, cancel := context.WithCancel(context.Background()) // in a program, ctx ends at shutdown
 	defer cancel()
 	dispatch := func(ctx context.Context) error {
 		fmt.Println("this instance leads")
@@ -87,7 +87,7 @@ func forceUnlock(ctx context.Context, locker redlatch.Locker, key string, status
 	return lock.Unlock(ctx)
 }
 
-// An operator ends the lock of a holder that hangs.
+// An operator releases the lock of a holder that hangs.
 func Example_forcedUnlock() {
 	_, client, end := embedded()
 	defer end()

@@ -11,17 +11,17 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// onceATick runs job for the tick that now belongs to, unless another host has it. Every host calls
-// it at every tick.
+// onceATick runs job for the tick that contains now, unless another host has that tick. Every host
+// calls onceATick at every tick.
 //
-// The key carries the tick's time, so that a host that comes late for one tick does not take the
-// next one's turn. The lock is left to its TTL: released after a quick job, it would let a host
-// whose clock is behind run the same tick again. That end counts as a loss, so l is a Locker without
-// hooks that alert of losses.
+// The key contains the time of the tick, so a host that is late for one tick does not take the next
+// one. The lock is not released but expires. If it were released after a quick job, a host whose clock
+// is behind could run the same tick again. The expiry counts as a loss, so l should have no hooks that
+// alert on losses.
 //
-// A tick is run once at most, and not at all where its host crashes, where Redis granted the lock and its
-// reply never came, or on NewRedlock where hosts that try at one moment refuse each other: call Lock there,
-// with a ctx that is much shorter than every.
+// A tick runs at most once. It does not run if its host crashes, or if Redis grants the lock but the
+// reply is lost. On NewRedlock it also does not run if hosts that try at the same time refuse each
+// other. Call Lock there instead, with a ctx that is much shorter than every.
 func onceATick(ctx context.Context, l redlatch.Locker, name string, now time.Time, every time.Duration, job func(context.Context) error) error {
 	key := fmt.Sprintf("%s:%d", name, now.Truncate(every).Unix())
 	_, err := l.TryLock(ctx, key, redlatch.WithTTL(every), redlatch.WithoutRenewal())
@@ -34,7 +34,7 @@ func onceATick(ctx context.Context, l redlatch.Locker, name string, now time.Tim
 	return job(ctx)
 }
 
-// A schedule that runs on many hosts, and each of its ticks on one of them.
+// A schedule runs on many hosts, and each of its ticks runs on one of them.
 func Example_schedule() {
 	server, _, end := embedded()
 	defer end()
@@ -43,7 +43,7 @@ func Example_schedule() {
 
 	for _, now := range []time.Time{noon, noon.Add(time.Minute)} {
 		for i, late := range []time.Duration{0, 200 * time.Millisecond, 20 * time.Second} {
-			client := redis.NewClient(&redis.Options{Addr: server.Addr()}) // as another host has its own
+			client := redis.NewClient(&redis.Options{Addr: server.Addr()}) // each host has its own client
 			defer client.Close()
 			locker := made(redlatch.NewSetNXPX(client))
 			must(onceATick(ctx, locker, "report", now.Add(late), time.Minute, func(context.Context) error {

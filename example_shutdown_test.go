@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// heldLocks are the locks that a program holds for as long as it runs, to be given back when it
-// ends: the next program then need not wait for their TTL.
+// heldLocks are the locks that a program holds while it runs. It releases them when it ends, so
+// the next program does not have to wait for their TTL.
 type heldLocks struct {
 	mu    sync.Mutex // guards locks
 	locks map[string]*redlatch.Lock
@@ -33,7 +33,7 @@ func (h *heldLocks) take(ctx context.Context, l redlatch.Locker, key string) (*r
 	return lock, nil
 }
 
-// unlock gives back all of them. Call it when the work under them has stopped, and not before.
+// unlock releases all locks. Call it only after the work under them has stopped.
 func (h *heldLocks) unlock(ctx context.Context) error {
 	h.mu.Lock()
 	locks := slices.Collect(maps.Values(h.locks))
@@ -41,15 +41,15 @@ func (h *heldLocks) unlock(ctx context.Context) error {
 	h.mu.Unlock()
 	failed := make([]error, len(locks))
 	var wg sync.WaitGroup
-	for i, lock := range locks { // at once: where Redis is silent, each takes its op timeout
+	for i, lock := range locks { // concurrently: if Redis does not reply, each Unlock takes its op timeout
 		wg.Go(func() { failed[i] = lock.Unlock(ctx) })
 	}
 	wg.Wait()
 	return errors.Join(failed...)
 }
 
-// A program that is told to stop ends its work and then gives back what it holds. In a main, ctx is
-// that of signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM).
+// When a program is told to stop, it ends its work and then releases its locks. In a real program, ctx
+// comes from signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM).
 func Example_shutdown() {
 	_, client, end := embedded()
 	defer end()
@@ -60,13 +60,13 @@ func Example_shutdown() {
 	var work sync.WaitGroup
 	for _, shard := range []string{"shard:1", "shard:2"} {
 		lock := granted(held.take(ctx, locker, shard))
-		work.Go(func() { <-lock.Context(ctx).Done() }) // the work, which heeds both
+		work.Go(func() { <-lock.Context(ctx).Done() }) // the work stops with ctx or with the lock
 	}
 	fmt.Println("held:", client.Exists(ctx, "shard:1", "shard:2").Val())
 
 	stop() // the signal
 	work.Wait()
-	fmt.Println("unlocked:", held.unlock(ctx)) // that ctx has ended stops no Unlock
+	fmt.Println("unlocked:", held.unlock(ctx)) // Unlock works although ctx has ended
 	fmt.Println("held:", client.Exists(context.Background(), "shard:1", "shard:2").Val())
 	// Output:
 	// held: 2

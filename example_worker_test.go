@@ -12,13 +12,13 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// handedLock is what a worker needs to carry on under a lock. Who knows the token can release the
-// lock, so it goes through a pipe and not into arguments, which all users of a host can see.
+// handedLock has the key and the token by which a worker adopts a lock. Whoever knows the token can
+// release the lock. So it is sent through a pipe, and not in arguments, which all users of a host can see.
 type handedLock struct{ Key, Token string }
 
-// handOver takes key for a worker and tells it. The worker has until the TTL to adopt the lock; from
-// then on it is the worker's, who renews and releases it. To the handle here that is a loss, of which
-// hooks are not to hear.
+// handOver locks key and sends the lock to a worker. The worker must adopt the lock within the TTL. From
+// then on the worker renews and releases it. The handle that handOver returns counts that as a loss, so
+// l should have no hooks that alert on losses.
 func handOver(ctx context.Context, l redlatch.Locker, key string, worker io.Writer) (*redlatch.Lock, error) {
 	lock, err := l.TryLock(ctx, key, redlatch.WithoutRenewal())
 	if err != nil {
@@ -30,7 +30,7 @@ func handOver(ctx context.Context, l redlatch.Locker, key string, worker io.Writ
 	return lock, nil
 }
 
-// carryOn is the worker: it reads what lock is handed to it, and works under it.
+// carryOn is the worker. It reads which lock was handed to it, adopts that lock, and works under it.
 func carryOn(ctx context.Context, l redlatch.Locker, told io.Reader, work func(ctx context.Context, lock *redlatch.Lock) error) error {
 	var handed handedLock
 	if err := json.NewDecoder(told).Decode(&handed); err != nil {
@@ -43,8 +43,8 @@ func carryOn(ctx context.Context, l redlatch.Locker, told io.Reader, work func(c
 	return errors.Join(work(lock.Context(ctx), lock), lock.Unlock(ctx))
 }
 
-// A lock is taken by one process and handed to another, a worker, by its token. The pipe between
-// them is a buffer here, and the worker's standard input elsewhere.
+// One process acquires a lock and hands it to another, a worker, by its token. The pipe between them is
+// a buffer here. In a real program it can be the standard input of the worker.
 func Example_worker() {
 	server, client, end := embedded()
 	defer end()
