@@ -27,7 +27,7 @@ func embedded() (server *miniredis.Miniredis, client *redis.Client, end func()) 
 	}
 }
 
-// must keeps the examples short: they run on an embedded Redis that answers.
+// must panics on an error, which keeps the examples short. They run on an embedded Redis that always answers.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -44,7 +44,7 @@ func made(l redlatch.Locker, err error) redlatch.Locker {
 	return l
 }
 
-// The address is that of any Redis; here it is an embedded one.
+// Use the address of any Redis. Here it is an embedded one.
 func Example() {
 	server, _, end := embedded()
 	defer end()
@@ -61,7 +61,7 @@ func Example() {
 	}
 	fmt.Println("nobody else is working on", lock.Key())
 	if err := lock.Unlock(ctx); err != nil {
-		fmt.Println(err) // ErrLost: somebody else may have been
+		fmt.Println(err) // ErrLost: another owner may have had the lock meanwhile
 	}
 	// Output:
 	// nobody else is working on orders:42
@@ -91,7 +91,7 @@ func ExampleNewSetNXPX() {
 	defer end()
 	ctx := context.Background()
 
-	// Options to a constructor are defaults, options to a call override them.
+	// Options of a constructor are defaults. Options of a call override them.
 	locker, err := redlatch.NewSetNXPX(client, redlatch.WithTTL(30*time.Second), redlatch.WithKeyPrefix("shop:"))
 	must(err)
 	lock, err := locker.TryLock(ctx, "stock")
@@ -109,8 +109,7 @@ func ExampleNewSetNXPX() {
 	// <nil>
 }
 
-// Three nodes that know nothing of each other keep the lock. It is granted while two of them
-// answer.
+// Three independent nodes keep the lock. It is granted as long as two of them answer.
 func ExampleNewRedlock() {
 	var nodes []redis.UniversalClient
 	for i := range 3 {
@@ -134,8 +133,8 @@ func ExampleNewRedlock() {
 	// error: <nil>
 }
 
-// A program in another language locks by SETNX with the time when its lock ends. The two exclude
-// each other.
+// A program in another language stores the time when its lock ends, with SETNX. The two programs
+// exclude each other.
 func ExampleNewLegacySetNX() {
 	_, client, end := embedded()
 	defer end()
@@ -147,7 +146,7 @@ func ExampleNewLegacySetNX() {
 	fmt.Println("they have it:", client.SetNX(ctx, "nightly", theirs, 0).Val())
 	_, err = locker.TryLock(ctx, "nightly")
 	fmt.Println(err)
-	client.Del(ctx, "nightly") // they are done
+	client.Del(ctx, "nightly") // the other program releases its lock
 
 	lock, err := locker.TryLock(ctx, "nightly")
 	must(err)
@@ -160,8 +159,8 @@ func ExampleNewLegacySetNX() {
 	// <nil>
 }
 
-// Work that heeds the lock's context stops when the lock is lost: here its key is deleted, and the
-// next renewal finds out.
+// Work that uses the lock's context stops when the lock is lost. Here the key is deleted, and the
+// next renewal notices it.
 func ExampleLock_Context() {
 	server, client, end := embedded()
 	defer end()
@@ -180,7 +179,7 @@ func ExampleLock_Context() {
 	// redlatch: unlock "report": lock lost: the key is gone
 }
 
-// A job that is handed from one process to another keeps its lock: the token goes along.
+// A job keeps its lock when it moves from one process to another: the token moves with it.
 func ExampleLocker_Adopt() {
 	_, client, end := embedded()
 	defer end()
@@ -188,7 +187,7 @@ func ExampleLocker_Adopt() {
 
 	lock, err := locker.Lock(ctx, "export", redlatch.WithoutRenewal())
 	must(err)
-	token := lock.Token() // sent to the process that carries on
+	token := lock.Token() // sent to the process that continues the job
 
 	adopted, err := locker.Adopt(ctx, "export", token)
 	must(err)
@@ -203,7 +202,7 @@ func ExampleLocker_Adopt() {
 	// redlatch: adopt "export": lock lost: the key is gone
 }
 
-// Who holds a key, for people and dashboards. TTL is in nanoseconds.
+// Inspect shows who holds a key, for people and dashboards. The TTL is in nanoseconds.
 func ExampleLocker_Inspect() {
 	_, client, end := embedded()
 	defer end()
@@ -213,7 +212,7 @@ func ExampleLocker_Inspect() {
 	must(err)
 	status, err := locker.Inspect(ctx, "export")
 	must(err)
-	status.Token = "" // whoever knows it can release the lock
+	status.Token = "" // anyone who knows the token can release the lock
 	text, err := json.Marshal(status)
 	must(err)
 	fmt.Println(string(text))
@@ -222,13 +221,13 @@ func ExampleLocker_Inspect() {
 	// {"held":true,"ttl_ns":10000000000,"holders":1}
 }
 
-// A process that crashed takes its lock again, while the lease lasts, by the token that it stored before.
+// After a crash, a process acquires its lock again by the token that it stored before, while the lease lasts.
 func ExampleWithToken() {
 	_, client, end := embedded()
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
 
-	token := uuid.NewString() // stored with the job before its lock is asked for, and used for this job alone
+	token := uuid.NewString() // stored with the job before the call, and used for this job only
 	crashed := granted(locker.Lock(ctx, "import:7", redlatch.WithToken(token), redlatch.WithoutRenewal()))
 	_, err := locker.TryLock(ctx, "import:7")
 	fmt.Println(err)
@@ -249,7 +248,7 @@ func ExampleSlogHooks() {
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
-			case slog.TimeKey, "fence", "elapsed": // another one at each run
+			case slog.TimeKey, "fence", "elapsed": // different in each run
 				return slog.Attr{}
 			}
 			return a
@@ -259,18 +258,18 @@ func ExampleSlogHooks() {
 
 	lock := granted(locker.Lock(ctx, "export"))
 	server.Del("export")
-	_ = lock.Unlock(ctx) // the hooks have told
+	_ = lock.Unlock(ctx) // the log below is complete
 	// Output:
 	// level=DEBUG msg="lock acquired" strategy=setnxpx key=export owner=api-7 attempts=1
 	// level=ERROR msg="lock lost" strategy=setnxpx key=export owner=api-7 attempts=0 error="redlatch: lock lost: the key is gone, or another owner has it"
 }
 
-// Hooks feed metrics. Any may be left out, and JoinHooks makes one of several.
+// Hooks feed metrics. Each hook is optional, and JoinHooks combines several Hooks into one.
 func ExampleWithHooks() {
 	_, client, end := embedded()
 	defer end()
 	ctx := context.Background()
-	counts := make(map[string]int) // hooks may run concurrently; here nothing does
+	counts := make(map[string]int) // hooks may run concurrently, but not in this example
 	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.Hooks{
 		Acquired: func(redlatch.Event) { counts["acquired"]++ },
 		Lost:     func(redlatch.Event) { counts["lost"]++ },
