@@ -20,8 +20,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestHolderIsNamed is rule 35, on every strategy that tells: a refusal and a wait that ctx ended say who has the
-// lock and for how long, in HeldError and in the text. So does Inspect.
+// TestHolderIsNamed is rule 35, on every strategy: after a refusal, and after a wait that ctx ended, HeldError has
+// the owner and the remaining TTL, and the text names the owner. Inspect reports the owner too. With LegacySetNX,
+// HeldError has no owner.
 func TestHolderIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -43,7 +44,7 @@ func TestHolderIsNamed(t *testing.T) {
 				var held *redlatch.HeldError
 				require.ErrorAs(t, err, &held)
 				require.InDelta(t, time.Hour, held.TTL, float64(time.Minute))
-				if name == "LegacySetNX" { // other clients wrote what it reads
+				if name == "LegacySetNX" { // its key holds only a time
 					require.Empty(t, held.Owner)
 				} else {
 					require.Equal(t, "api-7/pid 12", held.Owner)
@@ -73,7 +74,7 @@ var everyStrategy = map[string]func(c redis.UniversalClient, opts ...redlatch.Op
 	},
 }
 
-// TestOwnerIsHandedOn: the next waiter's owner holds the lock.
+// TestOwnerIsHandedOn: after a hand-over, Inspect reports the owner of the next waiter.
 func TestOwnerIsHandedOn(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t), redlatch.WithOwner("first"))
@@ -99,7 +100,8 @@ func TestOwnerFitsOnALine(t *testing.T) {
 	require.NoError(t, mustLock(t, newLocker(t, client, redlatch.WithOwner("Zürich 7: "+strings.Repeat("x", 100))), "k").Unlock(t.Context()))
 }
 
-// TestUnavailableIsNoHolder is rule 33, on every strategy: whatever Redis is in, each call says so.
+// TestUnavailableIsNoHolder is rule 33, on every strategy: while Redis hangs or refuses connections, the error of
+// each call matches ErrUnavailable and not ErrNotAcquired.
 func TestUnavailableIsNoHolder(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -133,8 +135,8 @@ func TestUnavailableIsNoHolder(t *testing.T) {
 	}
 }
 
-// TestOutageIsNoticedByAllWaiters is rule 33: Redis is killed, and all that wait for a key know it long before they
-// would look again. It has three tries, since a busy machine is late.
+// TestOutageIsNoticedByAllWaiters is rule 33: Redis becomes unreachable, and all waiters for a key notice it long
+// before they would look again. The test has three tries, since a busy machine may be late.
 func TestOutageIsNoticedByAllWaiters(t *testing.T) {
 	t.Parallel()
 	noticed := func() bool {
@@ -158,12 +160,12 @@ func TestOutageIsNoticedByAllWaiters(t *testing.T) {
 				}
 			}()
 			<-waiting
-			eventually(t, "it queues", func() bool {
+			eventually(t, "the waiter is in the queue", func() bool {
 				st, err := holder.Inspect(t.Context(), "k")
 				return err == nil && st.Waiters == i+1
 			})
 		}
-		p.Refuse() // the second one queued by its first attempt, so no look is under way
+		p.Refuse() // the second waiter queued with its first attempt, so no look is in flight
 		time.AfterFunc(700*time.Millisecond, cancel)
 		all := true
 		for range 2 {
@@ -178,7 +180,7 @@ func TestOutageIsNoticedByAllWaiters(t *testing.T) {
 			return
 		}
 	}
-	require.Fail(t, "not noticed, three times")
+	require.Fail(t, "not noticed in three tries")
 }
 
 // TestSilentQuorumIsNoHolder is rule 33: the nodes of a quorum fall silent while a waiter asks them.
@@ -199,7 +201,8 @@ func TestSilentQuorumIsNoHolder(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestSilenceUntilAnEarlyEndIsNoHolder is rule 33, on every strategy: ctx ends before a reply could be late.
+// TestSilenceUntilAnEarlyEndIsNoHolder is rule 33, on every strategy: Redis is silent, and ctx ends before the op
+// timeout.
 func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -220,7 +223,8 @@ func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
 	}
 }
 
-// TestUnreachableRedisCostsOneOpTimeout is rule 36: an attempt that could not even connect is not waited for twice.
+// TestUnreachableRedisCostsOneOpTimeout is rule 36: an attempt that cannot connect takes the op timeout once, and not
+// twice.
 func TestUnreachableRedisCostsOneOpTimeout(t *testing.T) {
 	t.Parallel()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -282,7 +286,7 @@ func TestLossSaysWhy(t *testing.T) {
 				require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 				require.NotErrorIs(t, lock.Err(), redlatch.ErrUnavailable)
 				require.Regexp(t, regexp.MustCompile(c.want), lock.Err().Error())
-				require.Same(t, lock.Err(), lock.Err(), "always the same")
+				require.Same(t, lock.Err(), lock.Err(), "Err always returns the same error")
 				p.Heal()
 				require.Contains(t, lock.Unlock(t.Context()).Error(), strings.TrimPrefix(lock.Err().Error(), "redlatch: "))
 			})
@@ -308,7 +312,8 @@ func (h *heard) all() []redlatch.Event {
 	return append([]redlatch.Event(nil), h.events...)
 }
 
-// TestWaitThroughAnOutageIsHeardOf is rule 34, on every strategy: it names the cause, and comes once a second.
+// TestWaitThroughAnOutageIsHeardOf is rule 34, on every strategy: while Lock waits through an outage, Hooks.Trouble
+// reports the cause at most once a second.
 func TestWaitThroughAnOutageIsHeardOf(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -321,7 +326,7 @@ func TestWaitThroughAnOutageIsHeardOf(t *testing.T) {
 			var h heard
 			l, err := strategy(client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
 				Trouble: func(e redlatch.Event) {
-					if e.Node == "" { // of a node of a quorum another test hears
+					if e.Node == "" { // other tests check the errors of nodes
 						h.add(e)
 					}
 				},
@@ -343,8 +348,8 @@ func TestWaitThroughAnOutageIsHeardOf(t *testing.T) {
 			if name == "Redlock" {
 				cause = "quorum"
 			}
-			eventually(t, "three of one cause", func() bool { return len(h.all()) >= 3 })
-			require.Greater(t, time.Since(begin), 1500*time.Millisecond, "once a second")
+			eventually(t, "three errors are reported", func() bool { return len(h.all()) >= 3 })
+			require.Greater(t, time.Since(begin), 1500*time.Millisecond, "at most once a second")
 			for _, e := range h.all() {
 				require.ErrorIs(t, e.Err, redlatch.ErrUnavailable)
 				require.Equal(t, cause, e.Cause)
@@ -358,7 +363,8 @@ func TestWaitThroughAnOutageIsHeardOf(t *testing.T) {
 	}
 }
 
-// TestSilentMinorityIsHeardOf is rule 34: two of five nodes are dead, and every lock is granted all the same.
+// TestSilentMinorityIsHeardOf is rule 34: two of five nodes are dead, and locks are still granted. Hooks.Trouble
+// names both nodes. If a third node is dead, the error of an attempt names the first two as well.
 func TestSilentMinorityIsHeardOf(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -369,7 +375,7 @@ func TestSilentMinorityIsHeardOf(t *testing.T) {
 		p.Refuse()
 		dead[p.Options().Addr] = true
 	}
-	eventually(t, "both are named", func() bool {
+	eventually(t, "both nodes are named", func() bool {
 		lock, err := l.TryLock(t.Context(), "k")
 		if err == nil {
 			err = lock.Unlock(t.Context())
@@ -395,14 +401,15 @@ func TestSilentMinorityIsHeardOf(t *testing.T) {
 	}
 }
 
-// TestNodeThatRefusesIsHeardOf is rule 34: one of five nodes is full, and says so.
+// TestNodeThatRefusesIsHeardOf is rule 34: one of five nodes is out of memory. Hooks.Trouble reports the node and its
+// answer.
 func TestNodeThatRefusesIsHeardOf(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
 	var h heard
 	l := n.locker(t, true, redlatch.WithHooks(redlatch.Hooks{Trouble: h.add}))
 	require.NoError(t, n.direct[3].ConfigSet(t.Context(), "maxmemory", "1").Err())
-	eventually(t, "it is named", func() bool {
+	eventually(t, "the node is named", func() bool {
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
 		return len(h.all()) > 0
 	})
@@ -433,7 +440,7 @@ func TestLogsHoldNoToken(t *testing.T) {
 	require.NotContains(t, log.String(), strings.TrimPrefix(lost.Token(), "api-7/"))
 }
 
-// TestHooksOfACallAreAddedToTheLockers: metrics go on where a call has hooks of its own.
+// TestHooksOfACallAreAddedToTheLockers: a call with its own hooks also runs those of the Locker, such as metrics.
 func TestHooksOfACallAreAddedToTheLockers(t *testing.T) {
 	var lockers, call heard
 	l := newLocker(t, redistest.Start(t).Client(t), redlatch.WithHooks(redlatch.Hooks{Acquired: lockers.add}))

@@ -35,10 +35,10 @@ func gone(t *testing.T, direct *redis.Client, key string) {
 	eventually(t, key+" is gone", func() bool { return direct.Exists(t.Context(), key).Val() == 0 })
 }
 
-// TestLostReplyIsNotLostOwnership is rules 3 and 7: a command whose reply was lost ends as it
-// would have, whether or not the client sends commands again by itself.
+// TestLostReplyIsNotLostOwnership is rules 3 and 7: a command whose reply is lost succeeds as if the reply had
+// arrived, whether or not go-redis itself retries commands.
 func TestLostReplyIsNotLostOwnership(t *testing.T) {
-	for _, retries := range []int{0, -1} { // go-redis' default, and none
+	for _, retries := range []int{0, -1} { // the default of go-redis, and no retries
 		t.Run(fmt.Sprintf("MaxRetries %d", retries), func(t *testing.T) {
 			direct, p, _ := behindProxy(t)
 			o := p.Options()
@@ -68,8 +68,8 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeLeavesNoKey is rule 3: when every reply is lost, the attempt fails, and what
-// it took is given back.
+// TestUnknownOutcomeLeavesNoKey is rule 3: when every reply is lost, the attempt fails, and the key that it acquired
+// is released.
 func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testUnknownOutcomeLeavesNoKey)
@@ -90,8 +90,8 @@ func testUnknownOutcomeLeavesNoKey(t *testing.T, newLocker newLockerFunc) {
 	gone(t, direct, "k")
 }
 
-// TestLateAcquireDoesNotTakeTheLock is rule 4: an acquire that Redis sees only after the attempt
-// ended is followed by its release.
+// TestLateAcquireDoesNotTakeTheLock is rule 4: if Redis receives an acquire only after its attempt has ended, a
+// release follows.
 func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 	direct, p, client := behindProxy(t)
 	l := newLocker(t, client, longTTL)
@@ -102,7 +102,7 @@ func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 	require.Error(t, err)
 	require.ErrorContains(t, err, "no reply within 50ms")
 	p.Heal()
-	eventually(t, "acquire, release and release again", func() bool { return p.Requests() >= sent+3 })
+	eventually(t, "the acquire, its release and a second release", func() bool { return p.Requests() >= sent+3 })
 	gone(t, direct, "k")
 }
 
@@ -121,8 +121,8 @@ func TestLateAcquireWithAChosenTokenStays(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestUnlockThatNeverLeftFindsTheLockLost is rule 7: only an Unlock that may have been carried out
-// is a success when its retry finds nothing.
+// TestUnlockThatNeverLeftFindsTheLockLost is rule 7: if the retry of a release finds nothing, Unlock succeeds only if
+// the first send may have been carried out. Here the first send cannot connect.
 func TestUnlockThatNeverLeftFindsTheLockLost(t *testing.T) {
 	onQueues(t, testUnlockThatNeverLeftFindsTheLockLost)
 }
@@ -150,8 +150,7 @@ func testUnlockThatNeverLeftFindsTheLockLost(t *testing.T, newLocker newLockerFu
 	require.Negative(t, failing.Load(), "the first dial failed")
 }
 
-// TestAttemptThatWasPerhapsSentIsUndone is rule 3: its reply was lost, and what was sent again never
-// left.
+// TestAttemptThatWasPerhapsSentIsUndone is rule 3: the reply to an acquire is lost, and its resend cannot connect.
 func TestAttemptThatWasPerhapsSentIsUndone(t *testing.T) {
 	onQueues(t, testAttemptThatWasPerhapsSentIsUndone)
 }
@@ -181,14 +180,14 @@ func testAttemptThatWasPerhapsSentIsUndone(t *testing.T, newLocker newLockerFunc
 	gone(t, s.Client(t), "k")
 }
 
-// refusal is an answer of Redis.
+// refusal is an error reply of Redis.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
 func (refusal) RedisError() {}
 
-// refuser answers the next commands by itself.
+// refuser answers the next commands with a refusal and does not send them.
 type refuser struct{ left *atomic.Int64 }
 
 func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -200,8 +199,8 @@ func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestRefusedUnlockIsNoSuccess is rule 7: Redis said that it did not carry the release out, and then
-// nothing was there.
+// TestRefusedUnlockIsNoSuccess is rule 7: Redis refuses the first release, and the retry finds nothing. Unlock
+// returns ErrLost.
 func TestRefusedUnlockIsNoSuccess(t *testing.T) { onQueues(t, testRefusedUnlockIsNoSuccess) }
 
 func testRefusedUnlockIsNoSuccess(t *testing.T, newLocker newLockerFunc) {

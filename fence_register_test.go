@@ -19,8 +19,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// mints are the operations that mint a fence. Each returns what to do, once the register is as it should be,
-// and cleans up after itself.
+// mints are the operations that issue a fence. Each prepares its operation and returns a function that carries it
+// out, so that a test can change the register in between. Unlock of the returned lock frees the key.
 var mints = map[string]func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock{
 	"acquire": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
 		return func() *redlatch.Lock { return mustLock(t, l, "k") }
@@ -49,8 +49,8 @@ var mints = map[string]func(t *testing.T, l redlatch.Locker) func() *redlatch.Lo
 	},
 }
 
-// TestFenceIsTheRegisterOrTheClock: each operation that mints a fence counts the register up, and takes the
-// clock instead where the register lags behind it by more than 10 ms. The register lasts for 24 h after that.
+// TestFenceIsTheRegisterOrTheClock: each operation that issues a fence increments the register. If the register lags
+// behind the clock by more than 10 ms, it is set to the clock instead, with a TTL of 24 h.
 func TestFenceIsTheRegisterOrTheClock(t *testing.T) {
 	t.Parallel()
 	clock := time.Date(2026, time.January, 1, 12, 0, 0, 123_456_000, time.UTC)
@@ -64,13 +64,13 @@ func TestFenceIsTheRegisterOrTheClock(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			l := newLocker(t, client, longTTL)
 			for what, c := range map[string]struct{ register, fence uint64 }{
-				"lost":                     {0, now},
-				"far behind":               {now - hour, now},
-				"just behind the slack":    {now - slack - 2, now},
-				"at the end of the slack":  {now - slack - 1, now - slack},
-				"within the slack":         {now - 5000, now - 5000 + 1},
-				"at the clock":             {now, now + 1},
-				"ahead of a clock of then": {now + hour, now + hour + 1},
+				"lost":                    {0, now},
+				"far behind":              {now - hour, now},
+				"just behind the slack":   {now - slack - 2, now},
+				"at the end of the slack": {now - slack - 1, now - slack},
+				"within the slack":        {now - 5000, now - 5000 + 1},
+				"at the clock":            {now, now + 1},
+				"ahead of the clock":      {now + hour, now + hour + 1},
 			} {
 				ready := mint(t, l)
 				m.Del(locktest.RegisterKey)
@@ -91,8 +91,8 @@ func TestFenceIsTheRegisterOrTheClock(t *testing.T) {
 	}
 }
 
-// TestFencesGrowAlthoughTheRegisterIsLost: the clock of the server makes up for whatever has become of the
-// register, at each operation that mints a fence.
+// TestFencesGrowAlthoughTheRegisterIsLost: if the register is deleted or loses increments, the clock of the server
+// keeps the fences growing. This holds for each operation that issues a fence.
 func TestFencesGrowAlthoughTheRegisterIsLost(t *testing.T) {
 	t.Parallel()
 	for name, mint := range mints {
@@ -103,12 +103,12 @@ func TestFencesGrowAlthoughTheRegisterIsLost(t *testing.T) {
 			l := newLocker(t, s.Client(t), longTTL)
 			for what, lose := range map[string]func(last uint64){
 				"evicted":            func(uint64) { require.NoError(t, direct.Del(t.Context(), locktest.RegisterKey).Err()) },
-				"without its script": func(uint64) { require.NoError(t, direct.ScriptFlush(t.Context()).Err()) },
-				"without increments, as after a fail-over": func(last uint64) {
+				"after SCRIPT FLUSH": func(uint64) { require.NoError(t, direct.ScriptFlush(t.Context()).Err()) },
+				"without five increments, as after a failover": func(last uint64) {
 					afterTheGap(t, direct, last)
 					require.NoError(t, direct.DecrBy(t.Context(), locktest.RegisterKey, 5).Err())
 				},
-				"without a second of increments, as after a fail-over": func(last uint64) {
+				"without a second of increments, as after a failover": func(last uint64) {
 					afterTheGap(t, direct, last)
 					require.NoError(t, direct.DecrBy(t.Context(), locktest.RegisterKey, 1e6).Err())
 				},
@@ -138,7 +138,7 @@ func afterTheGap(t *testing.T, direct *redis.Client, fence uint64) {
 	})
 }
 
-// TestFencesGrowOverARestartWithoutData: the register goes with all other keys.
+// TestFencesGrowOverARestartWithoutData: the restart deletes the register with all other keys.
 func TestFencesGrowOverARestartWithoutData(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -156,7 +156,8 @@ func TestFencesGrowOverARestartWithoutData(t *testing.T) {
 	seen.RequireGrowth(t, 6)
 }
 
-// TestFencesGrowWhileTheClockIsSteppedBack: by up to an hour, and forward again, while eight clients lock.
+// TestFencesGrowWhileTheClockIsSteppedBack: while eight clients lock a key, the clock of the server is set back by up
+// to an hour, and forward again.
 func TestFencesGrowWhileTheClockIsSteppedBack(t *testing.T) {
 	t.Parallel()
 	m := miniredis.RunT(t)
@@ -209,8 +210,8 @@ func TestFencesGrowWhileTheClockIsSteppedBack(t *testing.T) {
 	seen.RequireGrowth(t, int(grants.Load()))
 }
 
-// TestFencesOfAllKeysAreUnique: eight clients lock twelve keys. Each fence is given out once, and those of one
-// key grow in the order of its grants.
+// TestFencesOfAllKeysAreUnique: eight clients lock twelve keys. Each fence is issued once, and the fences of one key
+// grow in the order of its grants.
 func TestFencesOfAllKeysAreUnique(t *testing.T) {
 	t.Parallel()
 	const keys, each = 12, 60
@@ -245,7 +246,7 @@ func TestFencesOfAllKeysAreUnique(t *testing.T) {
 	require.Equal(t, []string{locktest.RegisterKey}, s.Client(t).Keys(t.Context(), "*").Val())
 }
 
-// TestManyKeysLeaveNothingBehind: what a Redis keeps does not grow with the number of keys that were locked.
+// TestManyKeysLeaveNothingBehind: the number of keys in Redis does not grow with the number of keys that were locked.
 func TestManyKeysLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	keys := int64(100_000)
@@ -277,8 +278,8 @@ func TestManyKeysLeaveNothingBehind(t *testing.T) {
 	locktest.RequireSoundFences(t, direct)
 }
 
-// TestAdopterOverridesItsParent: the handle of the parent keeps its fence, so once the adopter has written, the
-// resource refuses the parent, and the next holder is newer than both.
+// TestAdopterOverridesItsParent: an adopter gets a new fence, and the handle of its parent keeps the old one. Once
+// the adopter has written, the resource refuses the parent. The fence of the next holder is higher than both.
 func TestAdopterOverridesItsParent(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
@@ -311,7 +312,8 @@ func TestAdopterOverridesItsParent(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// TestGrantThatIsSentAgainHasANewFence: the reply of the first was lost, and its fence is no one's.
+// TestGrantThatIsSentAgainHasANewFence: the reply to the first send is lost, and nobody has its fence. The resend
+// gets a new one.
 func TestGrantThatIsSentAgainHasANewFence(t *testing.T) {
 	direct, p, client := behindProxy(t)
 	l := newLocker(t, client)
@@ -340,8 +342,7 @@ func TestGrantThatIsSentAgainHasANewFence(t *testing.T) {
 	require.Equal(t, 2, p.Lost())
 }
 
-// TestMigrationFencesGrow: those of a migration and those of the Locker that it leads to are one sequence.
-// Those of the one that it comes from are another.
+// TestMigrationFencesGrow: the fences of a migration and those of its Locker to are one sequence.
 func TestMigrationFencesGrow(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"another prefix", "another server", "LegacySetNX to SetNXPX", "SetNXPX to Redlock"} {

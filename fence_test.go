@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestFencesOfOneNodeGrow: 800 grants among 8 clients, then 20 with FLUSHALL between, where the
-// clock below the register keeps the order.
+// TestFencesOfOneNodeGrow: 8 clients get 800 grants. Then 20 more follow, each after a FLUSHALL. There the clock of
+// the server keeps the order.
 func TestFencesOfOneNodeGrow(t *testing.T) {
 	s := redistest.Start(t)
 	var seen locktest.FenceLog
@@ -48,8 +48,8 @@ func TestFencesOfOneNodeGrow(t *testing.T) {
 	seen.RequireGrowth(t, 820)
 }
 
-// TestFencesOfAQuorumGrow: 400 grants on five nodes, while a random minority is held by another,
-// hung or cut before each, and a quarter is ended by force.
+// TestFencesOfAQuorumGrow: five nodes grant 400 locks. Before each grant, nodes of a random minority hang, lose their
+// connections or hold the key for another owner. The keys of a quarter of the locks are deleted.
 func TestFencesOfAQuorumGrow(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -81,7 +81,7 @@ func TestFencesOfAQuorumGrow(t *testing.T) {
 			for _, c := range n.direct {
 				require.NoError(t, c.Del(t.Context(), "k").Err())
 			}
-			_ = lock.Unlock(t.Context()) // it is lost, or will be found so
+			_ = lock.Unlock(t.Context()) // its error does not matter: the lock is lost
 		} else {
 			require.NoError(t, lock.Unlock(t.Context()))
 			heal()
@@ -98,8 +98,7 @@ func TestFencesOfAQuorumGrow(t *testing.T) {
 	}
 }
 
-// TestFenceCostsNoExtraRoundTrip: in the common case a node sees two scripts a cycle, acquire and
-// release.
+// TestFenceCostsNoExtraRoundTrip: usually a node runs two scripts for a lock and its Unlock: acquire and release.
 func TestFenceCostsNoExtraRoundTrip(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
@@ -119,9 +118,9 @@ func TestFenceCostsNoExtraRoundTrip(t *testing.T) {
 	require.LessOrEqual(t, (calls()-before)/100, 2.3)
 }
 
-// TestHealedQuorumIssuesNoOlderFence: two nodes of the quorum are emptied one after the other, each
-// is healed by an Extend, and the next grant is made by the healed nodes, all within the grain of
-// the clock below the counters.
+// TestHealedQuorumIssuesNoOlderFence: two nodes of the quorum lose their data, one after the other. An Extend heals
+// each of them, and healed nodes make the next grant. A vote is at least the clock in whole seconds, and all of this
+// usually takes less than a second. So only the counters keep the order.
 func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -145,20 +144,20 @@ func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
 		}
 		for _, i := range []int{0, 1} {
 			require.NoError(t, lock.Extend(t.Context(), time.Minute))
-			eventually(t, "on the late nodes", func() bool {
+			eventually(t, "all nodes have the lock", func() bool {
 				if n.holds(t, lock) {
 					return true
 				}
-				require.NoError(t, lock.Extend(t.Context(), time.Minute)) // again: an earlier lock may have had the key
+				require.NoError(t, lock.Extend(t.Context(), time.Minute)) // repeated, since an earlier lock may have had the key
 				return false
 			})
 			require.NoError(t, n.direct[i].FlushAll(t.Context()).Err())
 			require.NoError(t, lock.Extend(t.Context(), time.Minute))
-			eventually(t, "healed", func() bool { return n.holds(t, lock) })
+			eventually(t, "the emptied node is healed", func() bool { return n.holds(t, lock) })
 		}
 		require.NoError(t, lock.Unlock(t.Context()))
 		eventually(t, "released", func() bool { return n.have(t, key) == 0 })
-		n.proxies[2].Refuse() // only healed nodes are left, but for one that never voted
+		n.proxies[2].Refuse() // all other nodes were healed
 		next := mustLock(t, l, key)
 		require.Greater(t, next.Fence(), lock.Fence())
 		require.NoError(t, next.Unlock(t.Context()))
@@ -166,19 +165,19 @@ func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
 	}
 }
 
-// TestAdoptedQuorumLockHasAFence: an adoption raises the counters. Where no quorum of them is one number, the
-// nodes agree on one that is higher than any that was issued.
+// TestAdoptedQuorumLockHasAFence: an adoption raises the counters. If no quorum of counters is at the same number,
+// the nodes agree on a number that is higher than any issued fence.
 func TestAdoptedQuorumLockHasAFence(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, false, redlatch.WithoutRenewal())
 	lock := mustLock(t, l, "k")
-	eventually(t, "on all nodes", func() bool { return n.have(t, "k") == 5 })
+	eventually(t, "all nodes have the key", func() bool { return n.have(t, "k") == 5 })
 	for i, c := range n.direct {
 		require.NoError(t, c.Set(t.Context(), "{k}:fence:k", lock.Fence()+uint64(i), time.Hour).Err())
 	}
 	adopted, err := l.Adopt(t.Context(), "k", lock.Token())
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, adopted.Fence(), lock.Fence()+3, "the least that a quorum can have")
+	require.GreaterOrEqual(t, adopted.Fence(), lock.Fence()+3, "the lowest fence that a quorum can agree on")
 	require.NoError(t, adopted.Unlock(t.Context()))
 	eventually(t, "released", func() bool { return n.have(t, "k") == 0 })
 	next := mustLock(t, l, "k")

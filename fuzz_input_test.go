@@ -57,7 +57,7 @@ func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// requireTTLs fails unless every key has a TTL, but for those of the old algorithm.
+// requireTTLs fails unless every key other than except has a TTL.
 func (s *fuzzed) requireTTLs(t *testing.T, except string) {
 	t.Helper()
 	for _, key := range s.Keys() {
@@ -67,7 +67,7 @@ func (s *fuzzed) requireTTLs(t *testing.T, except string) {
 	}
 }
 
-// requireOneLine fails for an error that would break a line of a log.
+// requireOneLine fails for an error whose text has a line break.
 func requireOneLine(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -75,8 +75,8 @@ func requireOneLine(t *testing.T, err error) {
 	}
 }
 
-// FuzzOptions: options are refused before anything is sent, or make a lock that is never trusted for
-// longer than they say.
+// FuzzOptions: options are either refused before anything is sent, or make a lock that is never trusted for longer
+// than they say.
 func FuzzOptions(f *testing.F) {
 	f.Add(int64(time.Second), int64(0), int64(0), 0.01, "", "", byte(0))
 	f.Add(int64(time.Millisecond), int64(time.Hour), int64(1), 0.0, "p:", "worker-1", byte(7))
@@ -94,13 +94,13 @@ func FuzzOptions(f *testing.F) {
 			}
 		}
 		for i := range 3 {
-			client, sent := s.client(t) // of its own: what a short op timeout leaves is sent in the background
+			client, sent := s.client(t) // a new one, since the last may still send commands after a short op timeout
 			l, start := lockersOf(t, client)[i], time.Now()
 			lock, err := l.TryLock(t.Context(), "k", opts...)
 			requireOneLine(t, err)
 			switch {
 			case errors.Is(err, ErrInvalidOption):
-				require.Zero(t, sent.Load(), "refused, and sent something")
+				require.Zero(t, sent.Load(), "refused, but something was sent")
 				continue
 			case err != nil:
 				require.Nil(t, lock)
@@ -124,8 +124,7 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// FuzzKeys: a key of whatever bytes is one lock, which no other key has a part in, and its companions
-// lie in its slot.
+// FuzzKeys: a key of any bytes is one lock, which no other key affects. The companions of the key are in its slot.
 func FuzzKeys(f *testing.F) {
 	for _, key := range []string{"k", "{k}", "a}b", "{}x", "{a}{b}", "{{a}}", "\x00\xff\r\n", " ", "{k}:fence:k", "redlatch:fence", "{k}:redlatch:fence", strings.Repeat("{", 100)} {
 		f.Add(key, key+"}")
@@ -174,7 +173,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// related reports whether a lock on other would take a companion of key for its lock.
+// related reports whether other is the name of a companion of key.
 func related(key, other string) bool {
 	for _, kind := range []string{"fence", "queue", "owner", "stamp"} {
 		if companion(kind, key) == other {
@@ -184,8 +183,8 @@ func related(key, other string) bool {
 	return false
 }
 
-// hashed is the part of a key that Redis Cluster hashes, by the words of its specification: what is
-// between the first { and the first } to the right of it, if that is something.
+// hashed returns the part of a key that Redis Cluster hashes. By its specification, that is the text between the
+// first { and the first } to the right of it, or the whole key if there is no such text.
 func hashed(key string) string {
 	for i := range len(key) {
 		if key[i] != '{' {

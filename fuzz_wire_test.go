@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// FuzzLegacyValue: whatever another program left under a legacy lock's key is a time that has passed,
-// one that has not, or an error; and only the first is touched.
+// FuzzLegacyValue: any value that another program left in the key of a legacy lock is a time that has passed, a time
+// that has not passed, or an error. Only a time that has passed is overwritten.
 func FuzzLegacyValue(f *testing.F) {
 	for _, value := range []string{
 		"", "0", "1", "4102444800", "4102444800.75", "1.", "01", "-1", "1e3", "nan", "inf", "0x10", "1,5", "1\n", "\x00",
@@ -24,7 +24,7 @@ func FuzzLegacyValue(f *testing.F) {
 		f.Add(value)
 	}
 	number := regexp.MustCompile(`^[0-9]+\.?[0-9]*$`)
-	// Real Redis, if it is there: the Lua of miniredis reads other numbers.
+	// This needs real Redis: the Lua of miniredis accepts other numbers.
 	client := redistest.Start(f).Client(f)
 	l, err := NewLegacySetNX(client)
 	require.NoError(f, err)
@@ -34,7 +34,7 @@ func FuzzLegacyValue(f *testing.F) {
 		till, _ := strconv.ParseFloat(value, 64)
 		isTime := number.MatchString(value)
 		if left := till - float64(time.Now().Unix()); isTime && -2 < left && left < 2 {
-			t.Skip("it ends about now")
+			t.Skip("its time passes about now")
 		}
 		passed := till < float64(time.Now().Unix())
 
@@ -49,7 +49,7 @@ func FuzzLegacyValue(f *testing.F) {
 			require.Zero(t, client.DBSize(t.Context()).Val())
 			return
 		}
-		require.Equal(t, value, client.Get(t.Context(), "k").Val(), "it is not ours")
+		require.Equal(t, value, client.Get(t.Context(), "k").Val(), "the value stays")
 		require.Equal(t, int64(1), client.DBSize(t.Context()).Val())
 		if isTime {
 			require.ErrorIs(t, err, ErrNotAcquired)
@@ -61,7 +61,7 @@ func FuzzLegacyValue(f *testing.F) {
 	})
 }
 
-// liar answers every command with what a test makes up.
+// liar answers every command with a reply that a test makes up.
 type liar struct{ reply func() (any, error) }
 
 func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
@@ -75,7 +75,7 @@ func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// reading makes replies of bytes: the first says what it is, those behind it what is in it.
+// reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are its content.
 type reading struct{ text []byte }
 
 func (r *reading) next() byte {
@@ -131,14 +131,15 @@ func (r *reading) take() []byte {
 	return taken
 }
 
-// redisAnswer is an error as Redis gives it.
+// redisAnswer is an error reply of Redis.
 type redisAnswer string
 
 func (r redisAnswer) Error() string { return string(r) }
 
 func (redisAnswer) RedisError() {}
 
-// FuzzReplies: a server that answers nonsense gets an error or is believed, and breaks nothing.
+// FuzzReplies: if a server answers nonsense, each call either fails or trusts the answer. No call panics, and no
+// error has a line break.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 1, 40, 1, 1, 1, 1})                             // granted, extended, released

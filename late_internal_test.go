@@ -14,8 +14,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestLateAcquireIsReleasedWhereNobodyWantsIt is rule 4. A release that is still to come for the attempt or
-// the lease takes a late acquire along, unless it overtook that.
+// TestLateAcquireIsReleasedWhereNobodyWantsIt is rule 4. A release follows the end of an attempt or a lease. So a
+// late acquire needs another release only if that one overtook it. After a loss, the key is released only if the
+// acquire is known to have taken it anew.
 func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		states                       []int32
@@ -24,11 +25,11 @@ func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 	}{
 		"asked for, or held":                {states: []int32{asking, held}, overtaken: true},
 		"ended, and overtaken":              {states: []int32{refused, releasing, over}, overtaken: true, want: true},
-		"ended, and overtaken, and unknown": {states: []int32{refused, releasing, over}, overtaken: true, err: io.EOF, want: true},
+		"ended, overtaken, outcome unknown": {states: []int32{refused, releasing, over}, overtaken: true, err: io.EOF, want: true},
 		"ended, and a release follows":      {states: []int32{refused, releasing, over}},
 		"lost, and new":                     {states: []int32{lost}, want: true},
-		"lost, and the token had it":        {states: []int32{lost}, alreadyHeld: true, overtaken: true},
-		"lost, and unknown":                 {states: []int32{lost}, err: io.EOF, overtaken: true},
+		"lost, and held before":             {states: []int32{lost}, alreadyHeld: true, overtaken: true},
+		"lost, outcome unknown":             {states: []int32{lost}, err: io.EOF, overtaken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, state := range c.states {
@@ -40,19 +41,20 @@ func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 	}
 }
 
-// TestLateReplySaysWhetherAnAdopterMayHaveTheLock is rule 4: after a loss only what is surely new is released.
+// TestLateReplySaysWhetherAnAdopterMayHaveTheLock is rule 4: after a loss, a late acquire is released only if its
+// reply says that the token did not hold the key before.
 func TestLateReplySaysWhetherAnAdopterMayHaveTheLock(t *testing.T) {
 	for name, c := range map[string]struct {
 		read  func(node.Reply) (acquireReply, error)
 		value int64
 		fresh bool
 	}{
-		"granted":              {readAcquire, 7, true},
-		"granted once more":    {readAcquire, -7, false},
-		"healed":               {readHeal, 1, false},
-		"legacy, granted":      {readLegacyAcquire, 1, true},
-		"legacy, taken over":   {readLegacyAcquire, 2, true},
-		"legacy, granted more": {readLegacyAcquire, 3, false},
+		"granted":               {readAcquire, 7, true},
+		"granted again":         {readAcquire, -7, false},
+		"healed":                {readHeal, 1, false},
+		"legacy, granted":       {readLegacyAcquire, 1, true},
+		"legacy, taken over":    {readLegacyAcquire, 2, true},
+		"legacy, granted again": {readLegacyAcquire, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.read(node.Reply{Value: c.value})
@@ -62,8 +64,8 @@ func TestLateReplySaysWhetherAnAdopterMayHaveTheLock(t *testing.T) {
 	}
 }
 
-// TestUnlockAfterACleanUpIsNoLoss is rule 7: a late acquire was released just before the Unlock, whose own
-// release finds nothing.
+// TestUnlockAfterACleanUpIsNoLoss is rule 7: if a clean-up has just released a late acquire, the release of Unlock
+// finds nothing. Unlock still succeeds.
 func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 	for _, cleanedUp := range []bool{true, false} {
 		var state *lockState
@@ -86,8 +88,8 @@ func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestLateAcquireIsLookedForWhileTheServerIsSilent is rule 4: it may land when the server goes on. The looks
-// come to an end all the same.
+// TestLateAcquireIsLookedForWhileTheServerIsSilent is rule 4: the acquire may be carried out when the server
+// continues. So redlatch looks for its key while the server is silent, but not forever.
 func TestLateAcquireIsLookedForWhileTheServerIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := bubbleRedis(t)
@@ -122,8 +124,8 @@ func TestLateAcquireIsLookedForWhileTheServerIsSilent(t *testing.T) {
 	})
 }
 
-// TestLateAcquireIsNotReleasedBeforeUnlock is rule 7: a release that overtakes that of Unlock would make its
-// answer a loss.
+// TestLateAcquireIsNotReleasedBeforeUnlock is rule 7: if the release of a late acquire overtook that of Unlock,
+// Unlock would report a loss.
 func TestLateAcquireIsNotReleasedBeforeUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := bubbleRedis(t)
@@ -139,8 +141,8 @@ func TestLateAcquireIsNotReleasedBeforeUnlock(t *testing.T) {
 	})
 }
 
-// TestReleaseIsSentThoughItsCtxHasEnded is rule 8: an attempt took the lock, its connection broke before the
-// reply, and ctx ended before it was sent again. No reply will be late.
+// TestReleaseIsSentThoughItsCtxHasEnded is rule 8: an attempt acquired the lock, but its connection broke before the
+// reply, and ctx ended before the resend. No late reply will come.
 func TestReleaseIsSentThoughItsCtxHasEnded(t *testing.T) {
 	for name, strategy := range map[string]func(c *redis.Client) (Locker, error){
 		"SetNXPX":     func(c *redis.Client) (Locker, error) { return NewSetNXPX(c) },
@@ -162,7 +164,7 @@ func TestReleaseIsSentThoughItsCtxHasEnded(t *testing.T) {
 						select {
 						case <-scripts: // the first
 							require.NoError(t, err)
-							time.AfterFunc(time.Millisecond, cancel) // less than a pause
+							time.AfterFunc(time.Millisecond, cancel) // before the resend
 							return io.EOF
 						default:
 							return err

@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestAcquireThatRunsLastIsReleased is rule 4: the client has given up the connection, so that nobody
-// learns when the acquire lands, which is after the clean-up has found nothing.
+// TestAcquireThatRunsLastIsReleased is rule 4: the client has given up the connection, so nobody learns when the
+// acquire is carried out. Here that happens after the clean-up has found nothing.
 func TestAcquireThatRunsLastIsReleased(t *testing.T) {
 	t.Parallel()
 	short := func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond }
@@ -28,7 +28,7 @@ func TestAcquireThatRunsLastIsReleased(t *testing.T) {
 	}{
 		"carried out by its caller": {short, one, false},
 		"with a ctx that can end":   {short, one, true},
-		"with heeded deadlines":     {func(o *redis.Options) { o.ContextTimeoutEnabled = true }, one, true},
+		"with deadlines from ctx":   {func(o *redis.Options) { o.ContextTimeoutEnabled = true }, one, true},
 		"on a legacy key":           {short, func(c *redis.Client) (Locker, error) { return NewLegacySetNX(c, bound) }, true},
 		"on a quorum": {
 			short, func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}, bound) }, false,
@@ -60,14 +60,14 @@ func TestAcquireThatRunsLastIsReleased(t *testing.T) {
 			}
 			reply, err := direct.Do(t.Context(), sent...).Result()
 			require.NoError(t, err)
-			require.IsType(t, int64(0), reply, "it takes the key")
+			require.IsType(t, int64(0), reply, "it acquires the key")
 			require.Eventually(t, func() bool { return direct.Exists(t.Context(), "k").Val() == 0 }, 10*time.Second, time.Millisecond)
 		})
 	}
 }
 
-// onItsWay keeps the first script to itself until its reader has given up, and tells its words. It
-// tells when the next one was carried out.
+// onItsWay does not send the first script. It reports the words of that script on sent, and fails when ctx ends. It
+// reports on cleaned when the next script has been carried out.
 type onItsWay struct {
 	scripts atomic.Int64
 	sent    chan []any
@@ -101,8 +101,8 @@ func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestLateAcquireIsLeftToUnlock is rule 7: what a late acquire took while Unlock is under way, Unlock
-// releases, and it is not told of a loss. What lands later is released, what a heal took too.
+// TestLateAcquireIsLeftToUnlock is rule 7: while the lease lasts, the key that a late acquire took is left for Unlock
+// to release. After the end of the lease, a clean-up releases the key, even if the acquire is carried out only then.
 func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	t.Parallel()
 	m, late, state := lateAcquire(t, held)
@@ -117,8 +117,8 @@ func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }
 
-// TestAcquireThatRunsAfterItsReleaseIsReleased is rule 4: the release of an attempt found nothing, and only
-// then does its acquire arrive.
+// TestAcquireThatRunsAfterItsReleaseIsReleased is rule 4: the release of an attempt finds nothing, because the
+// acquire arrives only after it.
 func TestAcquireThatRunsAfterItsReleaseIsReleased(t *testing.T) {
 	t.Parallel()
 	m, client, _ := oneNode(t)
@@ -134,7 +134,7 @@ func TestAcquireThatRunsAfterItsReleaseIsReleased(t *testing.T) {
 			}
 			defer close(done)
 			<-let
-			return next(context.Background(), cmd) // go-redis does not heed ctx on the wire
+			return next(context.Background(), cmd) // go-redis ignores ctx once it has sent a command
 		}
 	}))
 	_, err = l.TryLock(t.Context(), "k", WithOpTimeout(50*time.Millisecond))

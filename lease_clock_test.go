@@ -46,7 +46,7 @@ func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// TestSuspendedMachineWakesUpKnowing is rule 10: either clock ends the lease, at the next look.
+// TestSuspendedMachineWakesUpKnowing is rule 10: either clock ends the lease, at the next call of Err.
 func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 	for name, jump := range map[string]func(*clock.Instant, time.Duration){
 		"the wall clock ran on":      func(i *clock.Instant, d time.Duration) { i.Wall += d },
@@ -69,22 +69,22 @@ func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 			require.Positive(t, lock.lease.left())
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(time.Minute))
-			require.Zero(t, lock.lease.left(), "nothing is healed any more")
+			require.Zero(t, lock.lease.left(), "no time is left to heal a node")
 			require.ErrorIs(t, lock.Err(), ErrLost)
 			require.ErrorIs(t, context.Cause(ctx), ErrLost)
 			<-lock.Done()
 			asleep.Store(0)
-			require.ErrorIs(t, lock.Err(), ErrLost, "an end is for good")
+			require.ErrorIs(t, lock.Err(), ErrLost, "the end is final")
 			require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
 			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
-			require.Equal(t, int64(1), s.releases.Load(), "a lost lock's Unlock still releases")
+			require.Equal(t, int64(1), s.releases.Load(), "Unlock of a lost lock still sends its release")
 			require.Zero(t, s.extensions.Load())
 			require.Equal(t, 1, lost)
 		})
 	}
 }
 
-// TestWallClockStepsBackHarmlessly is rule 10 again: the clock that is further on decides.
+// TestWallClockStepsBackHarmlessly is rule 10 again: the clock that is ahead decides.
 func TestWallClockStepsBackHarmlessly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := scriptedLocker(t, &scripted{}, WithTTL(time.Minute), WithoutRenewal())
@@ -101,8 +101,8 @@ func TestWallClockStepsBackHarmlessly(t *testing.T) {
 	})
 }
 
-// TestLongestTimesStayTheLongest: a time that is too long for a Duration is the longest one, and never
-// negative, also when something is added.
+// TestLongestTimesStayTheLongest: a time that is too long for a Duration becomes clock.Longest. The sum of two such
+// times is not negative either.
 func TestLongestTimesStayTheLongest(t *testing.T) {
 	require.Equal(t, clock.Longest, clock.Milliseconds(math.MaxInt64))
 	require.Positive(t, clock.Longest+clock.Longest)
@@ -121,7 +121,7 @@ func TestLongestTimesStayTheLongest(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		lock := granted(t, scriptedLocker(t, &scripted{}), WithDrift(0))
-		time.Sleep(time.Second) // the bubble's
+		time.Sleep(time.Second) // of the bubble's clock
 		require.NoError(t, lock.Extend(t.Context(), math.MaxInt64))
 		require.Greater(t, time.Until(lock.Until()), clock.Longest-time.Second)
 		require.NoError(t, lock.Unlock(t.Context()))

@@ -16,7 +16,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// scripted is a strategy that a test plays. What it leaves out succeeds.
+// scripted is a strategy whose operations call the functions of a test. An operation without a function succeeds.
 type scripted struct {
 	onAcquire                      func(ctx context.Context, c *acquireParams) (acquireReply, error)
 	onExtend                       func(ctx context.Context, p *extendParams) error
@@ -76,7 +76,7 @@ func granted(t *testing.T, l Locker, opts ...Option) *Lock {
 	return lock
 }
 
-// TestSlowGrantIsNoGrant is rule 2: what arrives when nothing is left is given back.
+// TestSlowGrantIsNoGrant is rule 2: if nothing is left of the lease when the reply arrives, the lock is released.
 func TestSlowGrantIsNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
@@ -92,7 +92,7 @@ func TestSlowGrantIsNoGrant(t *testing.T) {
 
 		_, err := scriptedLocker(t, s).TryLock(t.Context(), "k", WithTTL(time.Second), WithToken("mine"))
 		require.ErrorIs(t, err, ErrLost)
-		require.Equal(t, int64(2), s.releases.Load(), "a chosen token is never undone")
+		require.Equal(t, int64(2), s.releases.Load(), "an attempt with a chosen token is not released")
 
 		s.onExtend = func(context.Context, *extendParams) error { time.Sleep(time.Second); return nil }
 		_, err = scriptedLocker(t, s).Adopt(t.Context(), "k", "token", WithTTL(time.Second))
@@ -100,8 +100,8 @@ func TestSlowGrantIsNoGrant(t *testing.T) {
 	})
 }
 
-// TestAdoptTakesItsFenceInOneStep: the proof of the token and the new fence are one operation, so the fence
-// of another owner, who comes between, cannot be taken for that of the adopted lock.
+// TestAdoptTakesItsFenceInOneStep: Adopt checks the token and gets a new fence in one operation. So it cannot return
+// the fence of another owner who acquires the lock in between.
 func TestAdoptTakesItsFenceInOneStep(t *testing.T) {
 	s := &scripted{}
 	lock, err := scriptedLocker(t, s).Adopt(t.Context(), "k", "token")
@@ -142,7 +142,7 @@ func TestReleaseOutlivesItsCtx(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }
 
-// TestMaxHoldIsExact: no extension passes it, be it by the rounding of a TTL.
+// TestMaxHoldIsExact: no extension exceeds WithMaxHold, not even by rounding a TTL.
 func TestMaxHoldIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1500*time.Millisecond + 300*time.Microsecond
@@ -156,8 +156,8 @@ func TestMaxHoldIsExact(t *testing.T) {
 	})
 }
 
-// TestLateAnswerRevivesNothing is rule 10: the lease ended, by a clock that ran on, while an
-// extension was under way, and the timer has not noticed yet.
+// TestLateAnswerRevivesNothing is rule 10: the wall clock ends the lease while an extension is in flight, before the
+// timer notices.
 func TestLateAnswerRevivesNothing(t *testing.T) {
 	var asleep atomic.Int64
 	s := &scripted{onExtend: func(context.Context, *extendParams) error {
@@ -175,8 +175,8 @@ func TestLateAnswerRevivesNothing(t *testing.T) {
 	require.ErrorIs(t, lock.Err(), ErrLost)
 }
 
-// TestEveryAttemptHasATokenOfItsOwn is rules 1 and 4: what an earlier attempt left is given back
-// by its token at any time, and must not take the lock of a later attempt with it.
+// TestEveryAttemptHasATokenOfItsOwn is rules 1 and 4: a clean-up may release the key of an earlier attempt at any
+// time, by its token. It must not release the lock of a later attempt.
 func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(map[string]bool)
@@ -264,7 +264,7 @@ func TestIdleLockCostsNoGoroutine(t *testing.T) {
 	}
 }
 
-// TestEachTransitionIsReportedOnce holds the hooks to their word.
+// TestEachTransitionIsReportedOnce covers a lock that is released, one that expires and one that Unlock finds lost.
 func TestEachTransitionIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
@@ -308,7 +308,7 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 	})
 }
 
-// TestHooksMayUseTheLock: one that unlocks a lock that was just lost does not wait for itself.
+// TestHooksMayUseTheLock: a Lost hook that calls Unlock does not wait for itself.
 func TestHooksMayUseTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handle := make(chan *Lock, 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestLegacyLostReplyIsNotLostOwnership is rules 3, 4 and 7: what is sent again ends as the first
-// would have.
+// TestLegacyLostReplyIsNotLostOwnership is rules 3, 4 and 7: a command whose reply is lost succeeds as if the reply
+// had arrived.
 func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		for name, opts := range map[string][]redlatch.Option{
@@ -47,8 +47,8 @@ func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
 	})
 }
 
-// TestLegacyRefusedReleaseIsNoSuccess is rule 7: a release that was sent again is a success where
-// the first send deleted, not where it was refused.
+// TestLegacyRefusedReleaseIsNoSuccess is rule 7: the resend of a release is a success only if the first send deleted
+// the key. Here the first send deleted nothing, and its reply was lost.
 func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		p, client := proxied(t, s)
@@ -61,8 +61,8 @@ func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
 	})
 }
 
-// TestLegacyUnknownOutcomeLeavesNoKey is rules 3 and 4: an attempt that fails without a reply
-// gives back what it took, and so does one that Redis sees only later.
+// TestLegacyUnknownOutcomeLeavesNoKey is rules 3 and 4: if an attempt fails without a reply, its key is released,
+// even if Redis receives the acquire only later.
 func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		p, client := proxied(t, s)
@@ -75,7 +75,7 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 			require.Error(t, err)
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 			p.LoseReplies(0, "")
-			eventually(t, "given back", func() bool { return len(everything(t, s)) == 0 })
+			eventually(t, "the keys are released", func() bool { return len(everything(t, s)) == 0 })
 			require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()), "there is a connection")
 
 			prepare()
@@ -84,8 +84,8 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 			_, err = l.TryLock(t.Context(), "k", brief)
 			require.ErrorContains(t, err, "no reply within 100ms")
 			p.Heal()
-			eventually(t, "acquired, released and released", func() bool { return p.Requests() >= sent+3 })
-			eventually(t, "given back", func() bool { return len(everything(t, s)) == 0 })
+			eventually(t, "the acquire, its release and a second release", func() bool { return p.Requests() >= sent+3 })
+			eventually(t, "the keys are released", func() bool { return len(everything(t, s)) == 0 })
 		}
 	})
 }

@@ -77,14 +77,14 @@ func (f *foreign) unlock(ctx context.Context) error {
 // waitFor polls until the foreign client has the lock.
 func (f *foreign) waitFor(t *testing.T) {
 	t.Helper()
-	eventually(t, "the foreign client gets in", func() bool {
+	eventually(t, "the foreign client acquires the lock", func() bool {
 		ok, err := f.tryLock(t.Context())
 		require.NoError(t, err)
 		return ok
 	})
 }
 
-// race lets all lockers try for key at once and returns who got it, once for each lock.
+// race has all lockers try to lock key at once. It returns the indexes of those that succeeded, and their locks.
 func race(t *testing.T, lockers []redlatch.Locker, key string) (winners []int, locks []*redlatch.Lock) {
 	t.Helper()
 	var (
@@ -111,8 +111,8 @@ func race(t *testing.T, lockers []redlatch.Locker, key string) (winners []int, l
 	return winners, locks
 }
 
-// TestLegacyExpiredKeyHasOneWinner: whatever the TTLs of those who race for it, the key
-// then holds exactly what the winner wrote.
+// TestLegacyExpiredKeyHasOneWinner: clients with different TTLs race for an expired key. One of them wins, and the
+// key holds exactly the value that it wrote.
 func TestLegacyExpiredKeyHasOneWinner(t *testing.T) {
 	const clients, rounds = 16, 200
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -136,8 +136,8 @@ func TestLegacyExpiredKeyHasOneWinner(t *testing.T) {
 	})
 }
 
-// TestLegacyOneValueIsNotOneOwner is rule 3: clients with one TTL write one value
-// within a second, and those whose first reply was lost ask again.
+// TestLegacyOneValueIsNotOneOwner is rule 3: clients with the same TTL write the same value within a second, and
+// still only one of them acquires the lock. Those whose first reply was lost send again.
 func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
 	const clients, rounds = 12, 40
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -179,8 +179,8 @@ func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
 	})
 }
 
-// TestLegacyAndForeignClientsTakeTurns: they exclude us and we them, and either takes
-// over after the other.
+// TestLegacyAndForeignClientsTakeTurns: redlatch and foreign clients exclude each other, and each takes over when the
+// time of the other has passed.
 func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t), redlatch.WithTTL(time.Second))
@@ -191,7 +191,7 @@ func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, ok)
 		f.waitFor(t)
-		require.ErrorIs(t, crashed.Err(), redlatch.ErrLost, "known before the next owner is in")
+		require.ErrorIs(t, crashed.Err(), redlatch.ErrLost, "noticed before the next owner has acquired the lock")
 
 		_, err = l.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
@@ -213,7 +213,8 @@ func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestLegacyLateUnlockLeavesTheSuccessor is rule 7: whether somebody took over or nobody did.
+// TestLegacyLateUnlockLeavesTheSuccessor is rule 7: Unlock changes nothing after the time of the lock has passed,
+// whether or not another client took over.
 func TestLegacyLateUnlockLeavesTheSuccessor(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t), redlatch.WithTTL(time.Second))
@@ -240,8 +241,8 @@ func TestLegacyLateUnlockLeavesTheSuccessor(t *testing.T) {
 	})
 }
 
-// TestLegacyForeignLoserIsNoticed: a foreign client that lost to us writes a time that
-// passes sooner than ours, and we know before the next one gets in.
+// TestLegacyForeignLoserIsNoticed: a foreign client that lost the race to us overwrites our time with one that passes
+// sooner. We notice that before the next client acquires the lock.
 func TestLegacyForeignLoserIsNoticed(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		loser := &foreign{client: s.Client(t), key: "k", timeout: 0}
@@ -260,15 +261,16 @@ func TestLegacyForeignLoserIsNoticed(t *testing.T) {
 		select {
 		case <-lock.Done():
 		default:
-			require.Fail(t, "a second owner, and the first has not been told")
+			require.Fail(t, "a second owner, and the first has not noticed")
 		}
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 		require.Equal(t, next.value, stampIn(t, s, "k"))
 	})
 }
 
-// TestLegacyFrozenLoserIsNoticedByRenewal: one that writes after the look. Its time is
-// not ours, though it is later, and is not repaired.
+// TestLegacyFrozenLoserIsNoticedByRenewal: a foreign client that lost the race to us writes its time only after we
+// have checked the lock again. The next renewal notices that, although the time is later than ours. It leaves the key
+// as it is.
 func TestLegacyFrozenLoserIsNoticedByRenewal(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		loser := &foreign{client: s.Client(t), key: "k", timeout: 100}
@@ -298,8 +300,8 @@ func TestLegacyFrozenLoserIsNoticedByRenewal(t *testing.T) {
 	})
 }
 
-// TestLegacyAndForeignClientsNeverOverlap: 8 of each, some of which crash while they
-// hold the lock, for 30 s on miniredis and 6 s on real Redis, or what REDLATCH_SOAK says.
+// TestLegacyAndForeignClientsNeverOverlap: 8 clients of each kind lock one key. Some crash while they hold the lock.
+// The test runs for 30 s on miniredis and 6 s on real Redis, or the time in REDLATCH_SOAK.
 func TestLegacyAndForeignClientsNeverOverlap(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		length := 30 * time.Second
@@ -314,7 +316,7 @@ func TestLegacyAndForeignClientsNeverOverlap(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), length)
 		defer cancel()
 		var inside, overlaps, ours, theirs, crashes atomic.Int64
-		// enter is what a holder does. It reports whether the holder crashes.
+		// enter is the critical section of a holder. It reports whether the holder crashes.
 		enter := func(entered *atomic.Int64) (crashed bool) {
 			entered.Add(1)
 			if inside.Add(1) != 1 {
@@ -339,7 +341,7 @@ func TestLegacyAndForeignClientsNeverOverlap(t *testing.T) {
 					if err == nil && !enter(&ours) {
 						err = lock.Unlock(ctx)
 					}
-					// A foreign loser may have written its time under us.
+					// A foreign loser may have overwritten our time.
 					if err != nil && ctx.Err() == nil && !errors.Is(err, redlatch.ErrLost) {
 						failures <- err
 						return

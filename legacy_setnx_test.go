@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestLegacyWireIsThePages: others read the key as they would their own, and what they
-// do not know of has a TTL (rule 6).
+// TestLegacyWireIsThePages: the key has the format of the SETNX page, so foreign clients can read it. Our companion
+// keys, which they do not know, have a TTL (rule 6).
 func TestLegacyWireIsThePages(t *testing.T) {
 	for name, opts := range map[string][]redlatch.Option{
 		"this machine's clock": nil,
@@ -59,7 +59,7 @@ func TestLegacyWireIsThePages(t *testing.T) {
 	}
 }
 
-// TestLegacyLoserWritesNothing: not even the time that is there already.
+// TestLegacyLoserWritesNothing: a loser does not even write the value that the key already has.
 func TestLegacyLoserWritesNothing(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		setIn(t, s, "foreign", time.Now().Unix()+100)
@@ -70,7 +70,7 @@ func TestLegacyLoserWritesNothing(t *testing.T) {
 			if err != nil {
 				return all // miniredis does not count
 			}
-			for _, line := range []string{"{ours}:owner:ours", "{ours}:stamp:ours"} { // miniredis computes these from what is left
+			for _, line := range []string{"{ours}:owner:ours", "{ours}:stamp:ours"} { // miniredis computes these from the TTL
 				all += fmt.Sprint(" ", s.Direct.PExpireTime(t.Context(), line).Val())
 			}
 			return all + " after " + info["Persistence"]["rdb_changes_since_last_save"]
@@ -89,10 +89,10 @@ func TestLegacyLoserWritesNothing(t *testing.T) {
 	})
 }
 
-// TestLegacyOnlyWhatIsExactlyOursIsTouched is rule 7: each of the three proofs, that
-// the companion names us, that the key holds what we wrote last and that its time has not passed,
-// is needed for a release, an extension and an acquire that comes again. What is not ours is lost,
-// and never repaired.
+// TestLegacyOnlyWhatIsExactlyOursIsTouched is rule 7: a release, an extension, an adoption and a repeated acquire
+// need three proofs: the companion names our token, the key holds the value that we wrote last, and its time has not
+// passed. If one is missing, the lock is lost and its keys stay as they are. The repeated acquire is refused, unless
+// the key is free or its time has passed.
 func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
 	const key, owner, stamp = "k", "{k}:owner:k", "{k}:stamp:k"
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -107,10 +107,10 @@ func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
 			again error // of an acquire with the token
 		}{
 			{"another token holds it", func(t *testing.T) { setIn(t, s, owner, "another") }, redlatch.ErrNotAcquired},
-			{"nobody knows who holds it", func(t *testing.T) { s.Direct.Del(t.Context(), owner) }, redlatch.ErrNotAcquired},
+			{"the owner is deleted", func(t *testing.T) { s.Direct.Del(t.Context(), owner) }, redlatch.ErrNotAcquired},
 			{"a longer time", func(t *testing.T) { setIn(t, s, key, stampIn(t, s, key)+1) }, redlatch.ErrNotAcquired},
 			{"a shorter time", func(t *testing.T) { setIn(t, s, key, stampIn(t, s, key)-1) }, redlatch.ErrNotAcquired},
-			{"nobody knows what was written", func(t *testing.T) { s.Direct.Del(t.Context(), stamp) }, redlatch.ErrNotAcquired},
+			{"the stamp is deleted", func(t *testing.T) { s.Direct.Del(t.Context(), stamp) }, redlatch.ErrNotAcquired},
 			{"its time has passed", past, nil},
 			{"the key is deleted", func(t *testing.T) { s.Direct.Del(t.Context(), key) }, nil},
 			{"only the owner is left", func(t *testing.T) { s.Direct.Del(t.Context(), key, stamp) }, nil},
@@ -146,8 +146,8 @@ func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
 	})
 }
 
-// TestLegacyLeaseIsNeverShortened is rule 4, on the wire: by an extension, a look and an acquire
-// that comes again.
+// TestLegacyLeaseIsNeverShortened is rule 4, on the wire: neither an extension nor a repeated acquire shortens the
+// lease.
 func TestLegacyLeaseIsNeverShortened(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
@@ -175,8 +175,8 @@ func TestLegacyLeaseIsNeverShortened(t *testing.T) {
 	})
 }
 
-// TestLegacyServerTimeNeedsNoClockHere: with WithServerTime nothing but Redis's clock
-// decides, however wrong this machine's is.
+// TestLegacyServerTimeNeedsNoClockHere: with WithServerTime, only the clock of Redis decides, however wrong the clock
+// of this machine is.
 func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
 	t.Parallel()
 	for name, there := range map[string]time.Time{
@@ -228,8 +228,8 @@ func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
 	}
 }
 
-// TestLegacyTimeEndsWithItsSecond is step 2 of the page, now > value in whole seconds, for every
-// operation.
+// TestLegacyTimeEndsWithItsSecond: for every operation, a time has passed if now > value, in whole seconds. That is
+// step 2 of the page.
 func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		const last = 2999 * time.Millisecond // of a TTL of 1 s
@@ -246,8 +246,8 @@ func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, redlatch.Status{Held: true, Token: lock.Token(), TTL: time.Millisecond, Holders: 1}, st)
-		require.ErrorIs(t, late.Unlock(t.Context()), redlatch.ErrLost, "it is not trusted any more")
-		require.Zero(t, s.Direct.Exists(t.Context(), "late").Val(), "but deleted all the same")
+		require.ErrorIs(t, late.Unlock(t.Context()), redlatch.ErrLost, "the lease has ended")
+		require.Zero(t, s.Direct.Exists(t.Context(), "late").Val(), "but the key is deleted")
 		_, err = l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithTTL(time.Second))
 		require.NoError(t, err)
 		require.Equal(t, time.Now().Unix()+2, stampIn(t, s, "k"))
@@ -263,7 +263,7 @@ func TestLegacyTimeEndsWithItsSecond(t *testing.T) {
 	})
 }
 
-// TestLegacyCallIsOneRoundTrip: the ladder is one script.
+// TestLegacyCallIsOneRoundTrip: all steps of a call are one script.
 func TestLegacyCallIsOneRoundTrip(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		var sent atomic.Int64
@@ -340,8 +340,8 @@ func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 	})
 }
 
-// TestLegacyReadsFractionsOfASecond: clients in other languages write what their clock
-// returns, and a value of theirs ends with the second it lies in.
+// TestLegacyReadsFractionsOfASecond: clients in other languages may write a time with a fraction. It has passed when
+// its second is over.
 func TestLegacyReadsFractionsOfASecond(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
@@ -353,7 +353,7 @@ func TestLegacyReadsFractionsOfASecond(t *testing.T) {
 	})
 }
 
-// TestLegacyInspectDeletesNothing, other than such clients' own question.
+// TestLegacyInspectDeletesNothing: Inspect reports a key in every state and changes nothing.
 func TestLegacyInspectDeletesNothing(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
@@ -383,8 +383,8 @@ func TestLegacyInspectDeletesNothing(t *testing.T) {
 	})
 }
 
-// TestLegacyWaiterLooksOnceASecond: nobody says when a foreign client releases, so no
-// backoff is longer, nor longer than the holder's time allows.
+// TestLegacyWaiterLooksOnceASecond: foreign clients announce no release. So a waiter polls at least once a second,
+// and when the holder's time has passed, however long its backoff is.
 func TestLegacyWaiterLooksOnceASecond(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		waiting := make(chan redlatch.Event, 1)
@@ -408,7 +408,8 @@ func TestLegacyWaiterLooksOnceASecond(t *testing.T) {
 	})
 }
 
-// TestLegacyKeyWithoutASlotForItsOwner is refused on a Cluster before anything is sent.
+// TestLegacyKeyWithoutASlotForItsOwner: on a Cluster, a key whose companions cannot be in its slot is refused before
+// anything is sent.
 func TestLegacyKeyWithoutASlotForItsOwner(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// What internal/system needs too is in locktest.
+// These come from locktest, which internal/system uses too.
 var (
 	eventually   = locktest.Eventually
 	mustLock     = locktest.MustLock
@@ -33,7 +33,7 @@ var (
 	longTTL  = locktest.LongTTL
 )
 
-// kind is a strategy as the conformance table sees it.
+// kind describes a strategy for the conformance table.
 type kind struct {
 	name     string
 	nodes    int
@@ -109,12 +109,12 @@ func onQueues(t *testing.T, test func(t *testing.T, newLocker newLockerFunc)) {
 type world struct {
 	kind
 	key    string
-	admin  []*redis.Client // by node, for the test's own looks
+	admin  []*redis.Client // by node, for the test's own commands
 	client func(t *testing.T, node int) *redis.Client
 }
 
-// locker returns a Locker with clients of its own, as another process would have. Its patience
-// with a command is that of a busy machine.
+// locker returns a Locker with clients of its own, as another process would have. Its op timeout is long enough for a
+// busy machine.
 func (w *world) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	t.Helper()
 	clients := make([]redis.UniversalClient, w.nodes)
@@ -126,7 +126,7 @@ func (w *world) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	return l
 }
 
-// unadopted returns what Adopt fails with: err, where it is supported at all.
+// unadopted returns the error that Adopt must match: err, or ErrUnsupported if the strategy cannot adopt.
 func (w *world) unadopted(err error) error {
 	if w.pair {
 		return errors.ErrUnsupported
@@ -146,7 +146,7 @@ func (w *world) exists(t *testing.T, key string) int {
 	return int(n)
 }
 
-// grant gives the token the lock on key for an hour, as an earlier process may have had it.
+// grant writes key as if an earlier process had acquired it with token for an hour.
 func (w *world) grant(t *testing.T, key, token string) {
 	t.Helper()
 	w.everywhere(func(c *redis.Client) {
@@ -160,14 +160,13 @@ func (w *world) grant(t *testing.T, key, token string) {
 	})
 }
 
-// gone waits until no node has key: a release may still be under way on a minority of nodes.
+// gone waits until no node has key: a release may still be in flight to a minority of nodes.
 func (w *world) gone(t *testing.T, key string) {
 	t.Helper()
 	eventually(t, key+" is gone", func() bool { return w.exists(t, key) == 0 })
 }
 
-// lastsLong waits until key lasts for most of an hour, as far as Inspect sees: the slower nodes may
-// be late.
+// lastsLong waits until Inspect reports that key lasts for most of an hour: the slower nodes may be late.
 func (w *world) lastsLong(t *testing.T, key string) {
 	t.Helper()
 	l := w.locker(t)

@@ -14,16 +14,14 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// pairOf is a migration between two strategies that a test plays, and what they did with key "k":
-// with the probe's key they do what the script leaves out.
+// pairOf is a migration between two scripted strategies. did lists their operations since note was called.
 type pairOf struct {
 	Locker
 	from, to *scripted
-	did      []string // in the order in which it was done
+	did      []string // in order
 }
 
-// newPair returns a migration whose sides know each other to be apart. The scripts are for the
-// test to change.
+// newPair returns a migration that has already probed its sides. The test may change their scripts.
 func newPair(t *testing.T, opts ...Option) *pairOf {
 	t.Helper()
 	p := &pairOf{from: &scripted{}, to: &scripted{}}
@@ -46,7 +44,7 @@ func (p *pairOf) side(name string) (this, other *scripted) {
 	return p.to, p.from
 }
 
-// note has both sides write down what they are told to do.
+// note makes both sides record their operations in did.
 func (p *pairOf) note() {
 	for name, s := range map[string]*scripted{"from": p.from, "to": p.to} {
 		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
@@ -58,7 +56,7 @@ func (p *pairOf) note() {
 	}
 }
 
-// TestMigrationTakesFromFirstAndGivesItBackLast: whoever has from alone keeps all others out.
+// TestMigrationTakesFromFirstAndGivesItBackLast: a caller that holds only from already excludes all others.
 func TestMigrationTakesFromFirstAndGivesItBackLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -75,8 +73,8 @@ func TestMigrationTakesFromFirstAndGivesItBackLast(t *testing.T) {
 	})
 }
 
-// TestMigrationEndsWithEither: at the moment in which one side is lost, with that side's reason, and
-// nobody renews the other side any more.
+// TestMigrationEndsWithEither: the lock is lost at the moment when one of its sides is lost. The other side is not
+// renewed any more.
 func TestMigrationEndsWithEither(t *testing.T) {
 	for _, name := range []string{"from", "to"} {
 		t.Run("a definite answer of "+name, func(t *testing.T) {
@@ -96,7 +94,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				select {
 				case <-lock.Done():
 				case <-time.After(time.Hour):
-					require.Fail(t, "the lock goes on")
+					require.Fail(t, "the lock has not ended")
 				}
 				require.Equal(t, at, time.Now())
 				synctest.Wait()
@@ -110,8 +108,8 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				require.Equal(t, int64(3), lost.extensions.Load())
 
 				require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
-				require.Equal(t, int64(1), p.from.releases.Load(), "what is left of it is given back")
-				require.Equal(t, int64(1), p.to.releases.Load(), "what is left of it is given back")
+				require.Equal(t, int64(1), p.from.releases.Load(), "Unlock releases both sides")
+				require.Equal(t, int64(1), p.to.releases.Load(), "Unlock releases both sides")
 				require.ErrorIs(t, lock.Unlock(t.Context()), ErrReleased)
 			})
 		})
@@ -125,7 +123,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				select {
 				case <-lock.Done():
 				case <-time.After(time.Hour):
-					require.Fail(t, "the lock goes on")
+					require.Fail(t, "the lock has not ended")
 				}
 				require.Equal(t, clock.Validity(10*time.Second, 0.01), time.Since(begin))
 				require.ErrorIs(t, lock.Err(), ErrLost)
@@ -147,8 +145,8 @@ func TestMigrationEndsWithEither(t *testing.T) {
 	}
 }
 
-// TestMigrationJudgesBothSides at each call, by clocks that no timer has told of: either side may be
-// the one whose time has come.
+// TestMigrationJudgesBothSides: each call checks the clocks of both sides, even before a timer notices that the lease
+// of one side has ended.
 func TestMigrationJudgesBothSides(t *testing.T) {
 	for name, look := range map[string]func(lock *Lock) error{
 		"Err":     (*Lock).Err,
@@ -178,7 +176,7 @@ func TestMigrationJudgesBothSides(t *testing.T) {
 	}
 }
 
-// TestMigrationLastsAsLongAsBoth: Until is that of the side which ends first, and Extend is for both.
+// TestMigrationLastsAsLongAsBoth: Until is the earlier end of the two sides, and Extend extends both.
 func TestMigrationLastsAsLongAsBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short, long := []Option{WithTTL(10 * time.Second)}, []Option{WithTTL(20 * time.Second)}
@@ -217,7 +215,8 @@ func TestMigrationIsHeldNoLongerThanEitherAllows(t *testing.T) {
 	})
 }
 
-// TestMigrationStartsOverWhenFromIsLost while it waits for to: a lock whose from ended is none.
+// TestMigrationStartsOverWhenFromIsLost: if from is lost while Lock waits for to, Lock acquires from again before it
+// acquires to.
 func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, WithBackoff(func(int) time.Duration { return time.Second }))
@@ -247,7 +246,7 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		require.Equal(t, int64(1), p.from.acquires.Load())
 		time.Sleep(time.Second)
-		require.Equal(t, int64(2), p.from.acquires.Load(), "lost at the first renewal, and taken again")
+		require.Equal(t, int64(2), p.from.acquires.Load(), "lost at the first renewal, and acquired again")
 		time.Sleep(time.Hour)
 		require.Empty(t, got)
 		held.Store(false)
@@ -261,7 +260,8 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	})
 }
 
-// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends in the moment in which to is granted.
+// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends at the moment when to is granted. TryLock returns ErrLost, and
+// Lock starts over.
 func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, WithoutRenewal())
@@ -272,7 +272,7 @@ func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 			return acquireReply{}, nil
 		}
 		p.from.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
-			time.Sleep(time.Nanosecond) // by which its lease ends earlier
+			time.Sleep(time.Nanosecond) // so its lease ends before that of to
 			return acquireReply{}, nil
 		}
 		_, err := p.TryLock(t.Context(), "k")
@@ -293,7 +293,8 @@ func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	})
 }
 
-// TestMigrationThatFailsHalfWayLeavesNeither, whatever to answers.
+// TestMigrationThatFailsHalfWayLeavesNeither: if to is not granted, from is released, whatever the error is. If from
+// is refused, to is not tried.
 func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	trouble := errors.New("LOADING")
 	for name, answer := range map[string]error{"refused": ErrNotAcquired, "no quorum": ErrNoQuorum, "trouble": trouble} {
@@ -338,15 +339,15 @@ func TestForgottenMigrationIsRenewedNoMore(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		require.Equal(t, int64(1), p.from.extensions.Load())
 		require.Equal(t, int64(1), p.to.extensions.Load())
-		runtime.GC() // the handle of the lock
-		runtime.GC() // and that of from, which it held
+		runtime.GC() // collects the handle of the lock
+		runtime.GC() // collects the handle of from, which the first one held
 		time.Sleep(time.Hour)
 		require.Equal(t, int64(1), p.from.extensions.Load())
 		require.Equal(t, int64(1), p.to.extensions.Load())
 	})
 }
 
-// TestMigrationCostsNoGoroutine while it is idle, and leaves none.
+// TestMigrationCostsNoGoroutine: an idle lock has no goroutine, and Unlock leaves none.
 func TestMigrationCostsNoGoroutine(t *testing.T) {
 	p := newPair(t)
 	before := runtime.NumGoroutine()
@@ -354,7 +355,7 @@ func TestMigrationCostsNoGoroutine(t *testing.T) {
 	for range 100 {
 		locks = append(locks, granted(t, p))
 	}
-	require.Less(t, runtime.NumGoroutine(), before+len(locks)/2, "some are of other tests")
+	require.Less(t, runtime.NumGoroutine(), before+len(locks)/2, "other tests may have started some")
 	for _, lock := range locks {
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
@@ -363,7 +364,8 @@ func TestMigrationCostsNoGoroutine(t *testing.T) {
 	}
 }
 
-// TestMigrationsNestWithAllTheirSides: four strategies, of which each may be the one that is lost.
+// TestMigrationsNestWithAllTheirSides: a migration between two migrations holds a key on four sides, and ends when
+// any of them is lost.
 func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 	for lost := range 4 {
 		synctest.Test(t, func(t *testing.T) {
@@ -421,8 +423,8 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 	}
 }
 
-// TestMigrationWaitSaysHowItEnded: by ctx, also where that ends right after from was lost, or before
-// anything was looked at.
+// TestMigrationWaitSaysHowItEnded: if ctx ends a wait, the error says so. This also holds if from was lost just
+// before, or if ctx had ended before the call.
 func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

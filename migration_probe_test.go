@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// probed reports whether an operation is one of the probe.
+// probed reports whether t is the target of a probe.
 func probed(t target) bool { return strings.HasPrefix(t.key, "k:") }
 
-// TestMigrationProbeTakesTroubleForNoRefusal: what fails once and then works is not in one place.
+// TestMigrationProbeTakesTroubleForNoRefusal: if the probe fails with an error other than a refusal, it is repeated
+// in the other order. If that works, the sides do not share the key.
 func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := &scripted{}, &scripted{}
@@ -31,10 +32,10 @@ func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
 	})
 }
 
-// TestMigrationProbeHoldsFrom: where from has ended meanwhile, a grant of to proves nothing.
+// TestMigrationProbeHoldsFrom: if the probe's lock on from ends before to is granted, that grant proves nothing.
 func TestMigrationProbeHoldsFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var holder string // both keep the key here
+		var holder string // both sides keep the key here
 		var until time.Time
 		one := func(delay func()) *scripted {
 			return &scripted{

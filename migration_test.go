@@ -51,7 +51,7 @@ func keysOf(t *testing.T, clients []*redis.Client) (all [][]string) {
 	return all
 }
 
-// TestMigrationHoldsUnderBoth: neither Locker grants the key meanwhile, and both do afterwards.
+// TestMigrationHoldsUnderBoth: while a migration holds a key, neither of its Lockers grants it. After Unlock both do.
 func TestMigrationHoldsUnderBoth(t *testing.T) {
 	t.Parallel()
 	for name, pair := range locktest.Pairs {
@@ -78,7 +78,8 @@ func TestMigrationHoldsUnderBoth(t *testing.T) {
 	}
 }
 
-// TestMigrationRefusedHalfWayLeavesNeither: the other side is free, and nobody stays in a queue.
+// TestMigrationRefusedHalfWayLeavesNeither: if one side is held, the other side stays free, and no waiter stays in a
+// queue.
 func TestMigrationRefusedHalfWayLeavesNeither(t *testing.T) {
 	t.Parallel()
 	for name, pair := range locktest.Pairs {
@@ -109,7 +110,8 @@ func TestMigrationRefusedHalfWayLeavesNeither(t *testing.T) {
 	}
 }
 
-// TestMigrationThatGetsNoAnswerLeavesNeither: from is given back at once, and what to perhaps took, too.
+// TestMigrationThatGetsNoAnswerLeavesNeither: if the replies of to are lost, from is released at once. The key that
+// to may have acquired is released too.
 func TestMigrationThatGetsNoAnswerLeavesNeither(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t), redistest.Start(t)
@@ -131,8 +133,8 @@ func TestMigrationThatGetsNoAnswerLeavesNeither(t *testing.T) {
 	}
 }
 
-// TestMigrationRenewsBothAndEndsWithEither, on real servers: a key that is deleted on one side ends the
-// lock, and the key of the other side is free a TTL later.
+// TestMigrationRenewsBothAndEndsWithEither: on real servers, the lock ends when its key is deleted on one side. The
+// key of the other side then expires.
 func TestMigrationRenewsBothAndEndsWithEither(t *testing.T) {
 	t.Parallel()
 	servers := []*redis.Client{redistest.Start(t).Client(t), redistest.Start(t).Client(t)}
@@ -152,13 +154,13 @@ func TestMigrationRenewsBothAndEndsWithEither(t *testing.T) {
 		require.NoError(t, servers[lost].Del(t.Context(), "k").Err())
 		<-lock.Done()
 		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
-		gone(t, servers[1-lost], "k") // renewed no more
+		gone(t, servers[1-lost], "k") // not renewed any more
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	}
 }
 
-// TestMigrationOfOneKeyIsRefused instead of waiting for ever: from would refuse to, or, where the caller
-// chose the token, both would be one lock.
+// TestMigrationOfOneKeyIsRefused: if both sides keep a key in the same place, the lock on from would refuse the lock
+// on to forever. With a token that the caller chose, both sides would be one lock.
 func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	type sides = func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker)
@@ -210,8 +212,8 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 	}
 }
 
-// onlyFencesAreLeft waits until the servers hold nothing but registers and counters: a release may still be
-// under way on a minority of a quorum.
+// onlyFencesAreLeft waits until the servers hold nothing but registers and counters: a release may still be in flight
+// to a minority of a quorum.
 func onlyFencesAreLeft(t *testing.T, clients []*redis.Client) {
 	t.Helper()
 	eventually(t, "only fences are left", func() bool {
@@ -219,7 +221,8 @@ func onlyFencesAreLeft(t *testing.T, clients []*redis.Client) {
 	})
 }
 
-// TestMigrationProbeLeavesNoKey of the key that it looks with, but the counters of a quorum, which expire.
+// TestMigrationProbeLeavesNoKey: the probe locks a random key and leaves nothing of it, except the counters of a
+// quorum.
 func TestMigrationProbeLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	for name, pair := range locktest.Pairs {
@@ -230,8 +233,8 @@ func TestMigrationProbeLeavesNoKey(t *testing.T) {
 				expected := []string{
 					"k", "v2:k", "{k}:owner:k", "{k}:stamp:k", "{v2:k}:owner:v2:k", "{v2:k}:stamp:v2:k",
 				}
-				// A release may still be under way on a minority of a quorum.
-				eventually(t, "the lock's keys alone are there", func() bool {
+				// A release may still be in flight to a minority of a quorum.
+				eventually(t, "only the keys of the lock are left", func() bool {
 					return !slices.ContainsFunc(slices.Concat(keysOf(t, clients)...), func(key string) bool {
 						return !locktest.IsFence(key) && !slices.Contains(expected, key)
 					})
@@ -241,7 +244,7 @@ func TestMigrationProbeLeavesNoKey(t *testing.T) {
 			})
 		})
 	}
-	// On SetNXPX no counter is left, and the default hooks of a Locker are not called.
+	// On SetNXPX the probe leaves no counter, and it does not call the hooks of the Lockers.
 	var heard []string
 	note := redlatch.WithHooks(redlatch.Hooks{Acquired: func(e redlatch.Event) { heard = append(heard, e.Key) }})
 	server := miniredis.RunT(t)
@@ -253,7 +256,8 @@ func TestMigrationProbeLeavesNoKey(t *testing.T) {
 	require.Equal(t, []string{"redlatch:fence", "v2:redlatch:fence"}, server.Keys())
 }
 
-// TestMigrationTokenAndFenceAreThoseOfTo, and so is what Inspect says of a key that both hold.
+// TestMigrationTokenAndFenceAreThoseOfTo: a lock has the token and the fence of to. If both sides hold the key,
+// Inspect reports to.
 func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, clients []*redis.Client) {
@@ -273,7 +277,7 @@ func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 		require.Equal(t, st, both)
 		require.NoError(t, lock.Unlock(t.Context()))
 
-		// Where one side alone holds it, that one.
+		// If one side alone holds the key, Inspect reports that side.
 		for _, side := range []redlatch.Locker{from, to} {
 			alone := mustLock(t, side, "k")
 			st, err := m.Inspect(t.Context(), "k")
@@ -283,7 +287,7 @@ func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 			require.NoError(t, alone.Unlock(t.Context()))
 		}
 
-		// A chosen token is that of both.
+		// A token that the caller chose is the token of both sides.
 		lock = mustLock(t, m, "k", redlatch.WithToken("job-7"))
 		require.Equal(t, "job-7", lock.Token())
 		require.Equal(t, "job-7", clients[0].Get(t.Context(), "k").Val())
@@ -303,7 +307,7 @@ func TestMigrationAdoptIsUnsupported(t *testing.T) {
 	require.EqualError(t, err, `redlatch: adopt "k": unsupported operation`)
 }
 
-// TestMigrationRefusesWhatOneSideCannotServe before anything is sent to either.
+// TestMigrationRefusesWhatOneSideCannotServe: the call is refused before anything is sent to either side.
 func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 	var sent atomic.Int64
 	client := func() redis.UniversalClient {
@@ -321,7 +325,7 @@ func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 		opt redlatch.Option
 	}{
 		"a prefix in a call":      {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("v2:")},
-		"no prefix in a call":     {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("")},
+		"an empty prefix":         {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("")},
 		"an option of from alone": {newMigration(t, legacy, plain), "k", redlatch.WithServerTime()},
 		"an option of to alone":   {newMigration(t, plain, legacy), "k", redlatch.WithServerTime()},
 		"nested": {
@@ -342,7 +346,7 @@ func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 	}
 }
 
-// TestMigrationHooksHearOfTheirOwnSide, in the order in which it happens.
+// TestMigrationHooksHearOfTheirOwnSide: the hooks of a side report the events of that side, in their order.
 func TestMigrationHooksHearOfTheirOwnSide(t *testing.T) {
 	onServers(t, func(t *testing.T, clients []*redis.Client) {
 		var heard []string
@@ -367,7 +371,7 @@ func TestMigrationHooksHearOfTheirOwnSide(t *testing.T) {
 	})
 }
 
-// TestMigrationOfMigrationsHoldsAll: a fleet that rolls on before it has arrived.
+// TestMigrationOfMigrationsHoldsAll: a fleet starts its next migration before it has completed the last one.
 func TestMigrationOfMigrationsHoldsAll(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, clients []*redis.Client) {
