@@ -19,8 +19,8 @@ var holding = map[string]func(c redis.UniversalClient, opts ...redlatch.Option) 
 	"Semaphore": everyStrategy["Semaphore"],
 }
 
-// TestMinHoldKeepsOthersOut is rule 37: until it has passed since the grant, whether the lock is released at once
-// or late, by the Locker's default or by an option of the call, with a fresh token or a chosen one.
+// TestMinHoldKeepsOthersOut is rule 37: nobody else gets the lock before the minimum hold has passed since the grant.
+// A release after that deletes the key at once. A fresh token and a chosen one behave alike.
 func TestMinHoldKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	const hold = 700 * time.Millisecond
@@ -53,8 +53,8 @@ func TestMinHoldKeepsOthersOut(t *testing.T) {
 	}
 }
 
-// TestMinHoldHandsOnWhenItEnds is rule 37: the next waiter is handed the lock then, before it looks again. It has
-// three tries, since a busy machine is late.
+// TestMinHoldHandsOnWhenItEnds is rule 37: when the minimum hold ends, the next waiter is handed the lock before it
+// looks again. The test has three tries, since a busy machine is late.
 func TestMinHoldHandsOnWhenItEnds(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -86,10 +86,10 @@ func TestMinHoldHandsOnWhenItEnds(t *testing.T) {
 			return
 		}
 	}
-	require.Fail(t, "the waiter had to look, three times")
+	require.Fail(t, "the waiter had to look in all three tries")
 }
 
-// TestMinHoldOutlastsACrash is rule 37: the TTL is as long at least.
+// TestMinHoldOutlastsACrash is rule 37: the TTL is at least as long as the minimum hold.
 func TestMinHoldOutlastsACrash(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range holding {
@@ -103,8 +103,8 @@ func TestMinHoldOutlastsACrash(t *testing.T) {
 	}
 }
 
-// TestMinHoldLeavesTheNextOwnerAlone is rules 7 and 37: a lock that was lost is not kept, and neither Unlock nor
-// the end of the hold touches what another owner got meanwhile.
+// TestMinHoldLeavesTheNextOwnerAlone is rules 7 and 37: Unlock of a lost lock reports the loss. The end of a minimum
+// hold does not touch the key of the next owner.
 func TestMinHoldLeavesTheNextOwnerAlone(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range holding {
@@ -152,7 +152,8 @@ func TestMinHoldSurvivesLostReplies(t *testing.T) {
 	}
 }
 
-// TestTickOfManyInstancesRunsOnce is rule 37: five instances start a job at each tick, and the job ends at once.
+// TestTickOfManyInstancesRunsOnce is rule 37: five instances try to run a job at each tick, and only one runs it,
+// though the job ends at once.
 func TestTickOfManyInstancesRunsOnce(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -177,7 +178,7 @@ func TestTickOfManyInstancesRunsOnce(t *testing.T) {
 				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 			}
 		}
-		if time.Since(begin) < 390*time.Millisecond { // else the machine was too busy, and the hold had ended
+		if time.Since(begin) < 390*time.Millisecond { // otherwise the machine was too busy, and the hold had ended
 			require.Len(t, runs, 1)
 			ticks++
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestCtxEndsACallInMidCommand is rule 17, for a cancel and a deadline, and for clients that heed
-// neither: nobody waits for the reply, and the grant that comes with it is given back.
+// TestCtxEndsACallInMidCommand is rule 17, for a cancel and a deadline, with clients that ignore
+// both: the call does not wait for the reply, and the late grant is released.
 func TestCtxEndsACallInMidCommand(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
@@ -51,7 +51,7 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 				require.ErrorIs(t, err, redlatch.ErrUnavailable)
 				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 				require.Less(t, took, 4*time.Second)
-				require.Greater(t, lastFence(t, direct), before, "it was carried out")
+				require.Greater(t, lastFence(t, direct), before, "the acquire was carried out")
 				p.Heal()
 				gone(t, direct, "k")
 			})
@@ -59,13 +59,13 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 	}
 }
 
-// TestTroubleIsNoRefusal is rule 16: where the first attempt meets nothing but trouble until ctx
-// ends, nobody was seen to have the key, and the error says what was met.
+// TestTroubleIsNoRefusal is rule 16: if Redis answers the first attempt only with errors until ctx
+// ends, Lock reports the error of Redis, and not ErrNotAcquired.
 func TestTroubleIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(t *testing.T, l redlatch.Locker){
 		"at first": func(*testing.T, redlatch.Locker) {},
-		"after a wait": func(t *testing.T, l redlatch.Locker) { // it has a subscription now
+		"after a wait": func(t *testing.T, l redlatch.Locker) { // the Locker has a subscription now
 			holder := mustLock(t, l, "k")
 			time.AfterFunc(100*time.Millisecond, func() { _ = holder.Unlock(context.Background()) })
 			lock, err := l.Lock(t.Context(), "k")
@@ -106,7 +106,7 @@ func TestUnlockIsBoundedBySilence(t *testing.T) {
 	require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
 }
 
-// TestOutageIsNoCancellation: what ends an operation from within does not match context.Canceled.
+// TestOutageIsNoCancellation: the error of an operation that times out does not match context.Canceled.
 func TestOutageIsNoCancellation(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
@@ -122,7 +122,8 @@ func TestOutageIsNoCancellation(t *testing.T) {
 	}
 }
 
-// TestHolderKnowsBeforeTheNextOwner is rule 9: whatever happens to the network, and whenever.
+// TestHolderKnowsBeforeTheNextOwner is rule 9: the holder knows of its loss before the next owner gets the key,
+// whenever the network goes silent.
 func TestHolderKnowsBeforeTheNextOwner(t *testing.T) {
 	const runs = 34 // for each of three moments
 	for _, moment := range []time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecond} {
@@ -153,7 +154,7 @@ func TestHolderKnowsBeforeTheNextOwner(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			require.Zero(t, late.Load(), "two owners who both believed")
+			require.Zero(t, late.Load(), "two owners who both trusted their locks")
 		})
 	}
 }
@@ -177,7 +178,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestOutageIsRiddenOut is rule 12: an unclear failure keeps the lease and is tried again.
+// TestOutageIsRiddenOut is rule 12: an unclear failure keeps the lease, and the renewal is retried.
 func TestOutageIsRiddenOut(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
@@ -205,10 +206,10 @@ func TestFlushedLockIsLost(t *testing.T) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(2 * time.Second):
-		require.Fail(t, "not noticed")
+		require.Fail(t, "the loss was not noticed")
 	}
 	require.ErrorIs(t, context.Cause(ctx), redlatch.ErrLost)
-	runtime.KeepAlive(lock) // one that is forgotten is renewed no more
+	runtime.KeepAlive(lock) // a garbage-collected lock is not renewed
 }
 
 // TestFirstAttemptReportsTroubleAndAWaitRidesItOut is rule 16.
@@ -231,7 +232,7 @@ func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	select {
 	case <-waiting:
 	case err := <-got:
-		require.Fail(t, "it does not wait", err)
+		require.Fail(t, "Lock does not wait", err)
 	}
 	s.Kill()
 
@@ -249,7 +250,7 @@ func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// TestWaitTellsWhatTroubledIt is rule 16: ctx's error carries the last one.
+// TestWaitTellsWhatTroubledIt is rule 16: if ctx ends a wait, the error also reports the last failure.
 func TestWaitTellsWhatTroubledIt(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
@@ -274,8 +275,8 @@ func TestWaitTellsWhatTroubledIt(t *testing.T) {
 	require.ErrorContains(t, err, "no reply within 1s")
 }
 
-// giveUpAtRandom makes 300 Lock calls, on k0 to k2, that end at random moments within most. None fails
-// for another reason.
+// giveUpAtRandom makes 300 Lock calls on k0 to k2, each with a random timeout below most. A call may
+// fail only because its ctx has ended.
 func giveUpAtRandom(t *testing.T, l redlatch.Locker, most time.Duration) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestCrashedHolderCostsItsTTL is rule 15: the first in line is there when the lease has ended. It has
-// three tries, since an expired key goes to whoever looks first, and a busy machine looks late.
+// TestCrashedHolderCostsItsTTL is rule 15: the first waiter gets the lock within 300 ms after the lease has ended.
+// The test has three tries, since an expired key goes to whoever looks first, and a busy machine looks late.
 func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testCrashedHolderCostsItsTTL)
@@ -52,11 +52,11 @@ func testCrashedHolderCostsItsTTL(t *testing.T, newLocker newLockerFunc) {
 			return
 		}
 	}
-	require.Fail(t, "late, or out of turn, three times")
+	require.Fail(t, "late or out of turn in all three tries")
 }
 
-// TestCrashedWaitersAreSkipped: five processes that died in the queue cost next to nothing, since
-// the answer of PUBLISH tells.
+// TestCrashedWaitersAreSkipped: five waiters whose processes have died cost almost no time, since
+// the reply to PUBLISH says that nobody listens.
 func TestCrashedWaitersAreSkipped(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
@@ -84,7 +84,7 @@ func deafDialer(deaf *atomic.Bool) func(ctx context.Context, network, addr strin
 	}
 }
 
-// deafConn loses what it reads while it is deaf, if it is a subscription's.
+// deafConn is a connection that discards what it reads while deaf is set, if it carries a subscription.
 type deafConn struct {
 	net.Conn
 	deaf       *atomic.Bool
@@ -107,9 +107,9 @@ func (c *deafConn) Read(b []byte) (int, error) {
 	}
 }
 
-// TestLostMessageCostsASecond is rule 15: the subscription is a black hole, nobody notices, and
-// the waiter is served all the same, long before a TTL has passed. Then the subscription is
-// replaced.
+// TestLostMessageCostsASecond is rule 15: the subscription loses all messages without an error. The
+// waiter is still served, long before a TTL has passed. So is the next one, once messages arrive
+// again.
 func TestLostMessageCostsASecond(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testLostMessageCostsASecond)
@@ -134,15 +134,15 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	require.Less(t, time.Since(begin), 3*time.Second)
 
 	next := waitInLine(t, l, "k")
-	deaf.Store(false) // what was subscribed stays deaf in effect: its PING was swallowed
+	deaf.Store(false) // lost messages stay lost
 	require.NoError(t, lock.Unlock(t.Context()))
 	lock = <-next
 	require.NotNil(t, lock)
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestLostQueueCostsASecond is rule 15: Redis loses its data while twenty wait in one process, which hold the lock for
-// no time. Whoever looks first finds the key free, and nobody in the queue.
+// TestLostQueueCostsASecond is rule 15: Redis loses its data while twenty waiters of one process queue. The first to
+// look finds the key free and the queue empty. Each waiter releases the lock at once.
 func TestLostQueueCostsASecond(t *testing.T) { onQueues(t, testLostQueueCostsASecond) }
 
 func testLostQueueCostsASecond(t *testing.T, newLocker newLockerFunc) {
@@ -171,8 +171,8 @@ func testLostQueueCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	require.ErrorIs(t, holder.Unlock(t.Context()), redlatch.ErrLost)
 }
 
-// TestEverybodyIsServedWhateverHappens is rule 15 and 16: while subscriptions are killed 25 times a
-// second, scripts are flushed, or Redis restarts without its data.
+// TestEverybodyIsServedWhateverHappens is rule 15 and 16: everybody is served while subscriptions are
+// killed, scripts are flushed or the queue is deleted 25 times a second.
 func TestEverybodyIsServedWhateverHappens(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testEverybodyIsServedWhateverHappens)
@@ -214,8 +214,8 @@ func testEverybodyIsServedWhateverHappens(t *testing.T, newLocker newLockerFunc)
 	}
 }
 
-// TestRestartDuringTheWaitIsRiddenOut is rule 16: the queue and the holder's key are forgotten, and
-// everybody who waits is served.
+// TestRestartDuringTheWaitIsRiddenOut is rule 16: Redis restarts and loses the queue and the holder's
+// key. All waiters are still served.
 func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
 	onQueues(t, testRestartDuringTheWaitIsRiddenOut)
 }
@@ -240,7 +240,7 @@ func testRestartDuringTheWaitIsRiddenOut(t *testing.T, newLocker newLockerFunc) 
 	onlyFences(t, s.Client(t))
 }
 
-// TestWaiterDoesNotSpinWhenRedisIsSilent: it looks as often as its backoff says.
+// TestWaiterDoesNotSpinWhenRedisIsSilent: a waiter pauses between its looks, as WithBackoff says.
 func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
@@ -258,8 +258,8 @@ func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 	require.LessOrEqual(t, len(looks), 10)
 }
 
-// TestForbiddenChannelsDegradeToPolling: where SUBSCRIBE or PUBLISH is forbidden everybody is served
-// by polling, and Hooks.Degraded says so once a Locker (within a minute).
+// TestForbiddenChannelsDegradeToPolling: if SUBSCRIBE or PUBLISH is forbidden, everybody is served by
+// polling. Hooks.Degraded reports that at most once for each Locker.
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	t.Parallel()
 	for _, forbidden := range []string{"subscribe", "publish"} {
@@ -296,7 +296,7 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	}
 }
 
-// TestForgedMessagesGrantNothing: what is published by others, replayed or malformed, is ignored.
+// TestForgedMessagesGrantNothing: a waiter ignores forged and malformed messages that others publish.
 func TestForgedMessagesGrantNothing(t *testing.T) { onQueues(t, testForgedMessagesGrantNothing) }
 
 func testForgedMessagesGrantNothing(t *testing.T, newLocker newLockerFunc) {
@@ -325,12 +325,12 @@ func testForgedMessagesGrantNothing(t *testing.T, newLocker newLockerFunc) {
 	require.NoError(t, holder.Unlock(t.Context()))
 	lock := <-got
 	require.NotNil(t, lock)
-	require.NotEqual(t, uint64(7), lock.Fence(), "that of a forged message")
+	require.NotEqual(t, uint64(7), lock.Fence(), "the fence of a forged message")
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestFrozenWaiterKnowsThatItsTurnHasPassed: a process that was stopped when it was handed the lock
-// loses it after its TTL, and does not take the message for a fresh one when it wakes up.
+// TestFrozenWaiterKnowsThatItsTurnHasPassed: a process is frozen when it is handed the lock, and loses
+// it after its TTL. When the process continues, it does not trust the stale message.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testFrozenWaiterKnowsThatItsTurnHasPassed)
@@ -371,7 +371,7 @@ func testFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T, newLocker newLocker
 	require.NoError(t, err)
 	child.Continue(t)
 	eventually(t, "the child queues again", func() bool { return waiters() == 1 })
-	require.Empty(t, child.Said, "the child believed a stale message")
+	require.Empty(t, child.Said, "the child trusted a stale message")
 	require.NoError(t, second.Unlock(t.Context()))
 	require.Equal(t, "granted <nil>", <-child.Said)
 	require.Equal(t, "unlocked <nil>", <-child.Said)

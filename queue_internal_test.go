@@ -11,9 +11,9 @@ import (
 	"github.com/redlatch/redlatch/internal/handoff"
 )
 
-// handOnFrom has a lock on k released while entries queue for it, the one with a score of 0 first. It returns
-// whose the key is then, what still queues with its scores, and what was published to redlatch:there and
-// redlatch:polls, which both listen.
+// handOnFrom releases a lock on k while entries queue for it, the first with a score of 0. It subscribes to
+// redlatch:there and redlatch:polls, and returns the new holder of the key, the remaining entries with their scores,
+// and the channel of each message that was published.
 func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[string]float64, heard []string) {
 	t.Helper()
 	m, client, _ := oneNode(t)
@@ -46,8 +46,8 @@ func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[strin
 	return holder, queue, heard
 }
 
-// TestReleaseForgetsAFrozenProcess is rule 25: it was handed a lock that has expired unreleased, and it listens.
-// None of its entries stays.
+// TestReleaseForgetsAFrozenProcess is rule 25: a process was handed a lock that has expired unreleased. All its
+// entries leave the queue, though it still listens.
 func TestReleaseForgetsAFrozenProcess(t *testing.T) {
 	next := "3000 redlatch:polls 4 d"
 	holder, queue, heard := handOnFrom(t, "1000 redlatch:there 1 a", "1000 redlatch:there 2 b", "1000 -redlatch:there 3 c", next)
@@ -56,8 +56,8 @@ func TestReleaseForgetsAFrozenProcess(t *testing.T) {
 	require.Equal(t, []string{"redlatch:polls"}, heard)
 }
 
-// TestReleaseHandsOnToAProcessThatPolls is rule 28: nothing is published to it, for it may not listen, or may
-// not be told.
+// TestReleaseHandsOnToAProcessThatPolls is rule 28: a process that polls is handed the lock, whether it listens or
+// not. Nothing is published to it.
 func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
 	for name, listens := range map[string]string{"it listens": "redlatch:polls", "it does not": "redlatch:silent"} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
 	}
 }
 
-// seated returns an attempt of l's on k, and the waiter that makes it.
+// seated returns an attempt of l on k, and its waiter.
 func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *handoff.Waiter) {
 	t.Helper()
 	e := l.(*engine)
@@ -81,7 +81,7 @@ func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *handoff.Waiter) 
 	return a, e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, e.now())
 }
 
-// queueing returns an attempt that has a place in the queue of a key, behind a holder, in a process that listens.
+// queueing returns the holder of k, and an attempt that queues behind it, with its waiter. The process listens.
 func queueing(t *testing.T, l Locker, opts ...Option) (holder *Lock, a *attempt, w *handoff.Waiter) {
 	t.Helper()
 	s := l.(*engine).waitlist.Subscription
@@ -97,8 +97,8 @@ func queueing(t *testing.T, l Locker, opts ...Option) (holder *Lock, a *attempt,
 	return holder, a, w
 }
 
-// TestHolderThatHandsOnIsKnownByItsToken is rule 27: it is a UUID, perhaps behind an owner. Other tokens are those of
-// clients that may not hand the lock on.
+// TestHolderThatHandsOnIsKnownByItsToken is rule 27: the token of such a holder is a UUID, alone or after an owner.
+// Other holders may be clients that do not hand the lock on.
 func TestHolderThatHandsOnIsKnownByItsToken(t *testing.T) {
 	const id = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11"
 	for holder, foreign := range map[string]bool{id: false, "api-7/" + id: false, "their-token": true, "x" + id: true, "": true} {
@@ -108,7 +108,8 @@ func TestHolderThatHandsOnIsKnownByItsToken(t *testing.T) {
 	}
 }
 
-// TestGrantTakesItsPlaceOut: whether the lock was free, or the token had it already.
+// TestGrantTakesItsPlaceOut: a grant removes its entry from the queue, whether the lock was free or the token already
+// held it.
 func TestGrantTakesItsPlaceOut(t *testing.T) {
 	for name, had := range map[string]bool{"free": false, "its own": true} {
 		t.Run(name, func(t *testing.T) {
@@ -134,8 +135,8 @@ func TestGrantTakesItsPlaceOut(t *testing.T) {
 	}
 }
 
-// TestEntryThatLostItsLockIsPlacedAnew is rule 25: its waiter was handed the lock, and comes when another has it.
-// It goes to the end, and is told that its place is new.
+// TestEntryThatLostItsLockIsPlacedAnew is rule 25: a waiter was handed the lock, but asks only when another owner has
+// it. Its entry moves to the end of the queue, and the reply says that the entry is new.
 func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	m, client, _ := oneNode(t)
 	made, err := NewSetNXPX(client)
@@ -155,8 +156,8 @@ func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	require.Equal(t, 8.0, score)
 }
 
-// TestUnlockOfALostHandedLockLeavesNoPlace is rule 25: a process whose lock was deleted is not taken for a frozen one by
-// the next release, which would cost its other waiters their places.
+// TestUnlockOfALostHandedLockLeavesNoPlace is rule 25: Unlock removes the entry of a handed lock even if its key was
+// deleted. Otherwise the next release would take the process for frozen and remove the entries of its other waiters.
 func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -177,7 +178,7 @@ func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
 		require.NotNil(t, lock)
 		members, err := m.ZMembers("{k}:queue:k")
 		require.NoError(t, err)
-		require.Len(t, members, 2, "it was handed over")
+		require.Len(t, members, 2, "the lock was handed over")
 		m.Del("k") // the process has not noticed
 		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 		members, err = m.ZMembers("{k}:queue:k")
@@ -186,7 +187,7 @@ func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
 	})
 }
 
-// TestHopelessGrantsAreNoLoop: a waiter whose TTL leaves nothing to trust pauses between its attempts.
+// TestHopelessGrantsAreNoLoop: a waiter whose TTL is shorter than the drift pauses between its attempts.
 func TestHopelessGrantsAreNoLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -204,7 +205,8 @@ func TestHopelessGrantsAreNoLoop(t *testing.T) {
 	})
 }
 
-// TestWaiterThatWasNeverQueuedSendsNothing is rule 21: its ctx has ended, so it has no place to give up.
+// TestWaiterThatWasNeverQueuedSendsNothing is rule 21: a waiter whose ctx has ended before it queues sends nothing.
+// It has no place to give up.
 func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -226,7 +228,8 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 	})
 }
 
-// TestLockThatEndsByItselfLeavesNoNote is rule 25: the process lives, so its other waiters keep their places.
+// TestLockThatEndsByItselfLeavesNoNote is rule 25: a process that is alive removes the entry of a handed lock when
+// the lock expires. So its other waiters keep their places.
 func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -236,7 +239,7 @@ func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
 		time.AfterFunc(2*time.Second, func() { _ = holder.Unlock(context.Background()) })
 		lock, err := l.Lock(t.Context(), "k", WithoutRenewal(), WithTTL(time.Second))
 		require.NoError(t, err)
-		require.True(t, m.Exists("{k}:queue:k"), "it was handed over")
+		require.True(t, m.Exists("{k}:queue:k"), "the lock was handed over")
 		<-lock.Done()
 		synctest.Wait()
 		require.False(t, m.Exists("{k}:queue:k"))
@@ -244,8 +247,8 @@ func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
 	})
 }
 
-// TestPlaceThatWasNotGivenUpIsReleased is rule 26: its waiter left while Redis refused everything. What is handed to
-// the place later is given back.
+// TestPlaceThatWasNotGivenUpIsReleased is rule 26: a waiter left while Redis refused all commands, so its entry
+// stayed in the queue. A lock that is handed to the entry later is released.
 func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 	m, client, _ := oneNode(t)
 	made, err := NewSetNXPX(client)
@@ -261,8 +264,8 @@ func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 	require.False(t, m.Exists("{k}:queue:k"))
 }
 
-// TestKeptLockIsHandedOnThoughItHasExpired is rule 37: the key may expire a moment before the process hands it on. A
-// release of any other kind finds nothing then.
+// TestKeptLockIsHandedOnThoughItHasExpired is rule 37: the key may expire just before the minimum hold ends. The
+// process still hands the lock on then. Any other release of an expired key is ErrLost.
 func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
 	m, client, _ := oneNode(t)
 	made, err := NewSetNXPX(client)

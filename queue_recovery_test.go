@@ -22,8 +22,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestEntriesOfWaitersThatLeftAreGivenBack is rule 26: 20 waiters give up while commands do not reach Redis, so
-// that they cannot say so, and their process goes on listening. They cost those who come after them next to nothing.
+// TestEntriesOfWaitersThatLeftAreGivenBack is rule 26: 20 waiters give up while their commands do not reach Redis, so
+// their entries stay in the queue. Their process still listens. The entries cost later callers almost no time.
 func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testEntriesOfWaitersThatLeftAreGivenBack)
@@ -60,11 +60,11 @@ func testEntriesOfWaitersThatLeftAreGivenBack(t *testing.T, newLocker newLockerF
 	away.Store(true)
 	cancel()
 	wg.Wait()
-	outlast(t, 1500*time.Millisecond) // releases, and those that go on for them, have given up
+	outlast(t, 1500*time.Millisecond) // releases have timed out, also those that continue without their callers
 	away.Store(false)
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
-	require.Greater(t, st.Waiters, 10, "on a busy machine some of them come late")
+	require.Greater(t, st.Waiters, 10, "most entries stay, though some leave late on a busy machine")
 	begin := time.Now()
 	require.NoError(t, holder.Unlock(t.Context()))
 	others := newLocker(t, s.Client(t))
@@ -76,16 +76,16 @@ func testEntriesOfWaitersThatLeftAreGivenBack(t *testing.T, newLocker newLockerF
 	require.Less(t, time.Since(begin), 3*time.Second)
 }
 
-// queued waits until so many queue for key.
+// queued waits until n waiters queue for key.
 func queued(t *testing.T, l redlatch.Locker, key string, n int) {
 	t.Helper()
-	eventually(t, "they queue", func() bool {
+	eventually(t, "the waiters queue", func() bool {
 		st, err := l.Inspect(t.Context(), key)
 		return err == nil && st.Waiters == n
 	})
 }
 
-// outlast waits for what cannot be seen: that something does not happen for d.
+// outlast waits for d, where no event says that the wait is over.
 func outlast(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -94,7 +94,7 @@ func outlast(t *testing.T, d time.Duration) {
 	}
 }
 
-// poller is a client of another library: it locks by SET NX, asks again after 50 to 250 ms, and hands on to nobody.
+// poller is a client of another library: it locks by SET NX, retries after 50 to 250 ms, and never hands the lock on.
 type poller struct{ client *redis.Client }
 
 var deleteOwn = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
@@ -112,7 +112,7 @@ func (p poller) once(ctx context.Context, hold time.Duration) bool {
 	return deleteOwn.Run(context.WithoutCancel(ctx), p.client, []string{"k"}, token).Err() == nil
 }
 
-// shared has 2 goroutines lock a key that 6 of another library lock too, and returns the grants of both.
+// shared has 2 goroutines of redlatch and 6 of another library lock one key, and returns the grants of both groups.
 func shared(t *testing.T, opts ...redlatch.Option) (ours, theirs int64) {
 	s := redistest.Start(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
@@ -149,22 +149,25 @@ func shared(t *testing.T, opts ...redlatch.Option) (ours, theirs int64) {
 	return mine.Load(), other.Load()
 }
 
-// TestWaiterIsServedBesidePollers is rule 27: nobody hands on to it, and it gets a third of a fair part or more.
+// TestWaiterIsServedBesidePollers is rule 27: pollers never hand the lock on, but waiters still get more than a third
+// of their fair share.
 func TestWaiterIsServedBesidePollers(t *testing.T) {
 	t.Parallel()
 	ours, theirs := shared(t)
-	require.Greater(t, 12*ours, ours+theirs, "a third of 2 in 8")
+	require.Greater(t, 12*ours, ours+theirs, "a third of the fair share, 2 in 8")
 }
 
-// TestWithoutQueueSharesTheKey: waiters that leave no entry do not keep pollers out, and get their part.
+// TestWithoutQueueSharesTheKey: waiters without an entry do not keep pollers out. Both get more than a quarter of
+// their fair share.
 func TestWithoutQueueSharesTheKey(t *testing.T) {
 	t.Parallel()
 	ours, theirs := shared(t, redlatch.WithoutQueue())
-	require.Greater(t, 16*ours, ours+theirs, "a quarter of 2 in 8")
-	require.Greater(t, 16*theirs, 3*(ours+theirs), "a quarter of 6 in 8")
+	require.Greater(t, 16*ours, ours+theirs, "a quarter of the fair share, 2 in 8")
+	require.Greater(t, 16*theirs, 3*(ours+theirs), "a quarter of the fair share, 6 in 8")
 }
 
-// TestWithoutQueueLeavesNoEntry: its waiters poll at the intervals of WithBackoff, and its Unlock hands on.
+// TestWithoutQueueLeavesNoEntry: a waiter with WithoutQueue polls at the intervals of WithBackoff, and leaves no
+// entry. Its Unlock hands the lock on.
 func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
@@ -184,7 +187,7 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 		case attempt := <-looks:
 			require.Equal(t, i+1, attempt)
 		case <-time.After(10 * time.Second):
-			require.Fail(t, "it does not poll")
+			require.Fail(t, "the waiter does not poll")
 		}
 	}
 	require.Zero(t, s.Client(t).Exists(t.Context(), "{k}:queue:k").Val())
@@ -200,7 +203,8 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestProcessWithoutAChannelIsServed is rule 28: those that have one hand the lock to each other all the time.
+// TestProcessWithoutAChannelIsServed is rule 28: a process that may not SUBSCRIBE is served, also while others hand
+// the lock to each other all the time.
 func TestProcessWithoutAChannelIsServed(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testProcessWithoutAChannelIsServed)
@@ -222,8 +226,8 @@ func testProcessWithoutAChannelIsServed(t *testing.T, newLocker newLockerFunc) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestHandedLockOutlastsAnOutage is rule 25: Redis stops for half of the TTL right after the hand-over, and a link
-// takes 300 ms. No renewal but those of any lock is needed.
+// TestHandedLockOutlastsAnOutage is rule 25: a handed lock is kept if Redis stops for half of the TTL right after the
+// hand-over, or if the link delays every reply by 300 ms.
 func TestHandedLockOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testHandedLockOutlastsAnOutage)
@@ -263,7 +267,7 @@ func testHandedLockOutlastsAnOutage(t *testing.T, newLocker newLockerFunc) {
 	})
 }
 
-// TestReleaseInAFullOrReadOnlyRedis is rule 29: a release hands on or deletes, or is tried again.
+// TestReleaseInAFullOrReadOnlyRedis is rule 29: a release hands the lock on or deletes the key, or is retried.
 func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testReleaseInAFullOrReadOnlyRedis)
@@ -302,7 +306,7 @@ func testReleaseInAFullOrReadOnlyRedis(t *testing.T, newLocker newLockerFunc) {
 	}
 }
 
-// muffled is a connection that brings nothing any more if it is a subscription, and one of the first few.
+// muffled is a connection that discards what it reads if it carries a subscription and is one of the first few.
 type muffled struct {
 	net.Conn
 	few        *atomic.Int64
@@ -326,8 +330,8 @@ func (c *muffled) Read(b []byte) (int, error) {
 	}
 }
 
-// TestSilentSubscriptionIsReplacedSoon is rule 30: a lock that a look finds, and no message announces, says that
-// the subscription is a black hole. The next hand-over arrives by a new one.
+// TestSilentSubscriptionIsReplacedSoon is rule 30: a look finds a lock that no message announced, so the subscription
+// is replaced. The next hand-over arrives by the new one.
 func TestSilentSubscriptionIsReplacedSoon(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testSilentSubscriptionIsReplacedSoon)
@@ -354,10 +358,10 @@ func testSilentSubscriptionIsReplacedSoon(t *testing.T, newLocker newLockerFunc)
 	require.NoError(t, holder.Unlock(t.Context()))
 	lock := <-got
 	require.NotNil(t, lock)
-	eventually(t, "it listens on a new connection", func() bool {
+	eventually(t, "the process listens on a new connection", func() bool {
 		return s.Client(t).PubSubNumSub(t.Context(), channel).Val()[channel] == 1 && number.Load() > few.Load()
 	})
-	require.Less(t, time.Since(begin), 2500*time.Millisecond, "sooner than a silent one is asked for a sign of life")
+	require.Less(t, time.Since(begin), 2500*time.Millisecond, "replaced before a PING is due")
 	begin = time.Now()
 	require.NoError(t, lock.Unlock(t.Context()))
 	lock = <-next
@@ -366,7 +370,7 @@ func testSilentSubscriptionIsReplacedSoon(t *testing.T, newLocker newLockerFunc)
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestWaitingIsCheap: waiters that are not the first of a queue look rarely, and a look is light.
+// TestWaitingIsCheap: waiters that are not the first of a queue look rarely, and a look runs few commands.
 func TestWaitingIsCheap(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -406,8 +410,8 @@ func commands(t *testing.T, direct *redis.Client) (n float64) {
 	return n
 }
 
-// TestShortPatienceDoesNotCollapse is rule 31: 40 goroutines wait for 20 ms each. Where the machine is too busy
-// to end such a wait in time, they wait for longer.
+// TestShortPatienceDoesNotCollapse is rule 31: 40 goroutines wait for 20 ms each. If the machine is too busy to end
+// such waits in time, the test repeats with longer ones.
 func TestShortPatienceDoesNotCollapse(t *testing.T) { onQueues(t, testShortPatienceDoesNotCollapse) }
 
 func testShortPatienceDoesNotCollapse(t *testing.T, newLocker newLockerFunc) {

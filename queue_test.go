@@ -33,8 +33,8 @@ func onlyFences(t *testing.T, direct *redis.Client) {
 	})
 }
 
-// TestFirstComeFirstServed: waiters of different processes, who came one after the other, are
-// served in that order, and each has a higher fence than the one before.
+// TestFirstComeFirstServed: waiters of different processes are served in the order of their arrival,
+// and each has a higher fence than the one before.
 func TestFirstComeFirstServed(t *testing.T) { onQueues(t, testFirstComeFirstServed) }
 
 func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
@@ -43,7 +43,7 @@ func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
 	var line []<-chan *redlatch.Lock
 	shared := newLocker(t, s.Client(t))
 	for i := range 20 {
-		l := shared // every other one is of a process that has several
+		l := shared // every other waiter is of one process
 		if i%2 == 0 {
 			l = newLocker(t, s.Client(t))
 		}
@@ -70,7 +70,7 @@ func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestHandedLockHasItsFullTTL: it is trusted for it from the start, and needs no command more.
+// TestHandedLockHasItsFullTTL: a handed lock is trusted for its full TTL, less the drift, from the start.
 func TestHandedLockHasItsFullTTL(t *testing.T) { onQueues(t, testHandedLockHasItsFullTTL) }
 
 func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {
@@ -82,16 +82,16 @@ func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {
 	lock := <-got
 	require.NotNil(t, lock)
 	require.Greater(t, time.Until(lock.Until()), 28*time.Second)
-	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "without what is held back for the drift")
+	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "the drift is subtracted")
 	require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 28*time.Second)
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
-	require.Zero(t, st.Waiters, "it waits no more")
+	require.Zero(t, st.Waiters, "nobody waits any more")
 	require.NoError(t, lock.Unlock(t.Context()))
 	onlyFences(t, s.Client(t))
 }
 
-// TestIdleWaitersAreQuiet: 100 waiters in 10 processes, and a holder that renews.
+// TestIdleWaitersAreQuiet: 100 waiters in 10 processes send few commands, and the holder's renewals publish nothing.
 func TestIdleWaitersAreQuiet(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -185,7 +185,7 @@ func testGivingUpInTheQueueLeavesNothing(t *testing.T, newLocker newLockerFunc) 
 }
 
 // TestLocksDoNotShareAQueue: k and {k} are two locks with one hash tag, and one chosen token may
-// wait on two keys. Each is granted only what was released.
+// wait on two keys. Each waiter is granted only the lock that was released.
 func TestLocksDoNotShareAQueue(t *testing.T) {
 	s := redistest.Start(t)
 	l, waiting := newLocker(t, s.Client(t)), newLocker(t, s.Client(t))
@@ -207,7 +207,8 @@ func TestLocksDoNotShareAQueue(t *testing.T) {
 	}
 }
 
-// TestQueueOfAnotherTypeKeepsNoLock is rules 7 and 19: somebody's data under the queue's name.
+// TestQueueOfAnotherTypeKeepsNoLock is rules 7 and 19: other data at the key of the queue stay as they are, and do
+// not keep the lock from being released.
 func TestQueueOfAnotherTypeKeepsNoLock(t *testing.T) {
 	s := redistest.Start(t)
 	lock := mustLock(t, newLocker(t, s.Client(t)), "k")
@@ -217,7 +218,8 @@ func TestQueueOfAnotherTypeKeepsNoLock(t *testing.T) {
 	require.Equal(t, "theirs", s.Client(t).Get(t.Context(), "{k}:queue:k").Val())
 }
 
-// TestGivingUpTouchesNoStrangersKey is rule 19: not even one that holds nothing.
+// TestGivingUpTouchesNoStrangersKey is rule 19: a waiter that gives up leaves another owner's key alone, even if its
+// value is empty.
 func TestGivingUpTouchesNoStrangersKey(t *testing.T) {
 	s := redistest.Start(t)
 	direct := s.Client(t)
@@ -226,11 +228,11 @@ func TestGivingUpTouchesNoStrangersKey(t *testing.T) {
 	defer cancel()
 	_, err := newLocker(t, s.Client(t)).Lock(ctx, "k", redlatch.WithToken("job-7"))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	eventually(t, "it left the queue", func() bool { return direct.Exists(t.Context(), "{k}:queue:k").Val() == 0 })
+	eventually(t, "the waiter left the queue", func() bool { return direct.Exists(t.Context(), "{k}:queue:k").Val() == 0 })
 	require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
 }
 
-// TestReleaseLeavesNoGap: a key that is waited for is never free, so nobody can barge.
+// TestReleaseLeavesNoGap: a release sets the key to the token of the next waiter, so nobody can overtake it.
 func TestReleaseLeavesNoGap(t *testing.T) {
 	s := redistest.Start(t)
 	holder := mustLock(t, newLocker(t, s.Client(t)), "k")

@@ -24,14 +24,13 @@ func oneNode(t *testing.T) (*miniredis.Miniredis, *redis.Client, *node.Node) {
 	return m, client, node.New(client)
 }
 
-// mine is the lock on k whose token is mine.
+// mine returns the lock on k with the token "mine".
 func mine() target {
 	at, _ := (&redlock{}).place("", "k")
 	return target{place: at, token: "mine", timeout: time.Minute}
 }
 
-// TestRaiseNeedsTheLock: a node where the token does not hold the key acknowledges nothing, and its
-// counter stays.
+// TestRaiseNeedsTheLock: a node where the token does not hold the key refuses to raise its counter.
 func TestRaiseNeedsTheLock(t *testing.T) {
 	m, _, n := oneNode(t)
 	raise := func(fence uint64) (uint64, error) {
@@ -50,7 +49,7 @@ func TestRaiseNeedsTheLock(t *testing.T) {
 	for _, fence := range []uint64{70, 60} {
 		counter, err := raise(fence)
 		require.NoError(t, err)
-		require.Equal(t, uint64(70), counter, "a counter that is higher is told, and not lowered")
+		require.Equal(t, uint64(70), counter, "a higher counter is returned, and not lowered")
 	}
 }
 
@@ -77,14 +76,14 @@ func TestHealEndsWithTheLease(t *testing.T) {
 	require.NotPanics(t, func() { r.healOn(t.Context(), 0, p) }, "nothing is sent to a node")
 }
 
-// timed gives a call time.
+// timed returns c with a timeout.
 func timed(c *node.Call) *node.Call {
 	c.Timeout = time.Minute
 	return c
 }
 
-// TestReleaseFollowsItsAcquireOnAQuorum is rule 4: a refused attempt is released once what it sent has returned.
-// Nobody would release the vote of an acquire that runs after its release.
+// TestReleaseFollowsItsAcquireOnAQuorum is rule 4: a failed attempt is released only after its acquire has returned.
+// If the acquire ran after the release, nobody would release its vote.
 func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -114,8 +113,8 @@ func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 	})
 }
 
-// TestLateVoteOfAChosenTokenIsLeft is rule 4: the caller may want to recover the lock that the token holds
-// already.
+// TestLateVoteOfAChosenTokenIsLeft is rule 4: a late vote for a chosen token is not released, since the caller may
+// want to recover the lock that the token already holds.
 func TestLateVoteOfAChosenTokenIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -140,8 +139,8 @@ func TestLateVoteOfAChosenTokenIsLeft(t *testing.T) {
 	})
 }
 
-// TestLateVoteOfALostLockIsReleased is rule 4: an acquire that nobody waited for runs in its time, and the
-// lease has ended meanwhile.
+// TestLateVoteOfALostLockIsReleased is rule 4: an acquire that nobody waited for runs only after the lease has
+// ended. Its vote is released.
 func TestLateVoteOfALostLockIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var servers []*miniredis.Miniredis
@@ -172,7 +171,7 @@ func TestLateVoteOfALostLockIsReleased(t *testing.T) {
 		require.False(t, servers[2].Exists("k"))
 		close(goesOn)
 		synctest.Wait()
-		require.True(t, servers[2].Exists("{k}:fence:k"), "it has run")
+		require.True(t, servers[2].Exists("{k}:fence:k"), "the acquire has run")
 		require.False(t, servers[2].Exists("k"))
 	})
 }

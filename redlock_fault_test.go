@@ -67,7 +67,7 @@ func TestSickMinorityCostsNoTime(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestHungMajorityIsNoQuorum bounds the failure too, and leaves nothing when the nodes return.
+// TestHungMajorityIsNoQuorum: calls fail in time while a majority hangs, and no lock is left when the nodes return.
 func TestHungMajorityIsNoQuorum(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -98,8 +98,9 @@ func TestHungMajorityIsNoQuorum(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestErrorWaitsUntilItIsCertain: one node held, one dead, one hung, two free. A quorum can be
-// granted until the hung one has not answered in time; then a quorum answered, and it is held.
+// TestErrorWaitsUntilItIsCertain: another owner has one node, one is dead, one hangs and two are free. A
+// quorum may grant the lock until the hung node times out. Then the lock counts as held, since a quorum
+// has answered.
 func TestErrorWaitsUntilItIsCertain(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -112,7 +113,7 @@ func TestErrorWaitsUntilItIsCertain(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNoQuorum)
 	require.Equal(t, 1, n.have(t, "k"))
 
-	// Two dead and one held: no quorum can be granted, and none can answer.
+	// Three nodes are dead and one is held: no quorum can grant the lock, and none can answer.
 	n.proxies[2].Refuse()
 	n.proxies[3].Refuse()
 	_, err = l.TryLock(t.Context(), "k", briefly)
@@ -120,9 +121,9 @@ func TestErrorWaitsUntilItIsCertain(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestSilentNodesAreNotWaitedForInVain is rule 15: while an attempt waits for nodes that have not answered
-// the last ones, its votes keep everybody else out. Those who do so to each other would never be
-// granted. A node that has answered since is waited for.
+// TestSilentNodesAreNotWaitedForInVain is rule 15: a refused attempt does not wait for nodes that did not
+// answer their last call. If it waited, its votes would keep everybody else out meanwhile, and two such
+// attempts could keep each other out for ever. Attempts wait again for a node that has answered since.
 func TestSilentNodesAreNotWaitedForInVain(t *testing.T) {
 	t.Parallel()
 	for _, sick := range []struct {
@@ -149,9 +150,9 @@ func TestSilentNodesAreNotWaitedForInVain(t *testing.T) {
 			for _, p := range n.proxies[3:] {
 				sick.fault(p)
 			}
-			require.NotErrorIs(t, try(), redlatch.ErrNotAcquired, "they may answer yet")
-			eventually(t, "the refusal stands without them", func() bool {
-				// A key of its own: on one that is still being released there, nothing need be sent.
+			require.NotErrorIs(t, try(), redlatch.ErrNotAcquired, "the sick nodes may still answer")
+			eventually(t, "an attempt is refused without the sick nodes", func() bool {
+				// A new key: a call for a key whose release is still in flight on a node may never be sent there.
 				lock, err := l.TryLock(t.Context(), uuid.NewString(), redlatch.WithOpTimeout(50*time.Millisecond))
 				if err == nil {
 					err = lock.Unlock(t.Context())
@@ -162,7 +163,7 @@ func TestSilentNodesAreNotWaitedForInVain(t *testing.T) {
 				p.Heal()
 				p.Delay(100 * time.Millisecond)
 			}
-			eventually(t, "their votes count again", func() bool { return try() == nil })
+			eventually(t, "the votes of the healed nodes count again", func() bool { return try() == nil })
 		})
 	}
 }
@@ -191,8 +192,8 @@ func TestSlowQuorumIsNoGrant(t *testing.T) {
 	}
 }
 
-// TestPausedAttemptNeverReturnsALock: its replies are held back for longer than the TTL, and
-// another client is granted meanwhile.
+// TestPausedAttemptNeverReturnsALock: the replies to an attempt are held back for longer than the
+// TTL, and meanwhile another client is granted the lock.
 func TestPausedAttemptNeverReturnsALock(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
@@ -204,7 +205,8 @@ func TestPausedAttemptNeverReturnsALock(t *testing.T) {
 		_, err := l.TryLock(context.Background(), "k", redlatch.WithTTL(300*time.Millisecond), redlatch.WithOpTimeout(time.Minute))
 		result <- err
 	}()
-	eventually(t, "the attempt took the key", func() bool { return n.have(t, "{k}:fence:k") == 5 }) // which lasts
+	// The counters outlast the key.
+	eventually(t, "the attempt took the key", func() bool { return n.have(t, "{k}:fence:k") == 5 })
 	other, err := n.locker(t, false, redlatch.WithTTL(time.Minute)).Lock(t.Context(), "k")
 	require.NoError(t, err)
 	for _, p := range n.proxies {
@@ -239,7 +241,7 @@ func TestLostRepliesOfAllNodesChangeNothing(t *testing.T) {
 }
 
 // TestUnknownOutcomeOnAQuorumLeavesNoKey is rule 3: when every reply of every node is lost, the attempt
-// fails, and what it took is given back.
+// fails, and its votes are released.
 func TestUnknownOutcomeOnAQuorumLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -271,14 +273,14 @@ func TestCrashedHolderOfAQuorumCostsItsTTL(t *testing.T) {
 	n.settled(t, "k")
 }
 
-// TestLateAcquireOfALostLockIsReleased is rule 4: an acquire that runs after the lease has ended
-// must not stay.
+// TestLateAcquireOfALostLockIsReleased is rule 4: an acquire that runs after the lease has ended is
+// released.
 func TestLateAcquireOfALostLockIsReleased(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
 	n.proxies[4].Silence()
 	lock := mustLock(t, l, "k", redlatch.WithTTL(time.Hour), redlatch.WithOpTimeout(300*time.Millisecond), redlatch.WithoutRenewal())
-	eventually(t, "the other four have it", func() bool { return n.have(t, "k") == 4 })
+	eventually(t, "the other four nodes have the key", func() bool { return n.have(t, "k") == 4 })
 	for _, c := range n.direct[:4] {
 		require.NoError(t, c.Del(t.Context(), "k").Err())
 	}
@@ -290,26 +292,26 @@ func TestLateAcquireOfALostLockIsReleased(t *testing.T) {
 	n.settled(t, "k")
 }
 
-// TestLateGrantOfARefusedTokenIsReleased is for a token of the caller's choice, whose late grants nobody
-// else undoes: so many nodes are another's that it is refused before the others have answered.
+// TestLateGrantOfARefusedTokenIsReleased: another owner has three nodes, so an attempt with a chosen token is refused
+// before the other two have answered. Their late grants are released. Nothing else would release them.
 func TestLateGrantOfARefusedTokenIsReleased(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
 	for _, c := range n.direct[:3] {
 		require.NoError(t, c.Set(t.Context(), "k", "another", time.Hour).Err())
 	}
-	for i, p := range n.proxies { // so that all were asked when three have refused
+	for i, p := range n.proxies { // so that all nodes have been asked when three refuse
 		p.Delay(map[bool]time.Duration{true: 300 * time.Millisecond, false: time.Second}[i < 3])
 	}
 	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 	for _, c := range n.direct[3:] {
-		eventually(t, "it was granted", func() bool { return c.Exists(t.Context(), "{k}:fence:k").Val() == 1 })
+		eventually(t, "the node has granted it", func() bool { return c.Exists(t.Context(), "{k}:fence:k").Val() == 1 })
 		gone(t, c, "k")
 	}
 }
 
-// TestCancelledQuorumLocksLeaveNoKey is rule 17: 300 Locks end at random moments over jittery
+// TestCancelledQuorumLocksLeaveNoKey is rule 17: 300 Lock calls end at random moments over jittery
 // links.
 func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {
 	n := newCluster(t)
@@ -321,17 +323,17 @@ func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestHungNodePilesNothingUp: 2,000 cycles with one node hung, on keys of their own, cost few
-// goroutines, and nothing is left when it returns.
+// TestHungNodePilesNothingUp: 2,000 cycles on keys of their own, with one node hung, start few
+// goroutines. No lock is left when the node returns.
 func TestHungNodePilesNothingUp(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
-	workers := func() int64 { // the proxies have goroutines too: count those of the package
+	workers := func() int64 { // counts couriers only, since the proxies have goroutines too
 		stacks := make([]byte, 4<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		return int64(strings.Count(string(stacks), "node.(*Node).courier("))
 	}
-	before := workers() // of locks that other tests left to expire
+	before := workers() // couriers for locks that other tests left to expire
 	n.proxies[4].Silence()
 	var peak, failures atomic.Int64
 	var wg sync.WaitGroup

@@ -16,8 +16,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestChosenTokensDoNotKeepEachOtherOutWithADeadNode is rule 15: with two nodes of five dead, a vote
-// that a token had already is not made to last longer, and a new one is given back.
+// TestChosenTokensDoNotKeepEachOtherOutWithADeadNode is rule 15: two nodes of five are dead. A refused
+// attempt does not extend a vote that its token already had, and releases its new votes. So all
+// waiters are served.
 func TestChosenTokensDoNotKeepEachOtherOutWithADeadNode(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -47,8 +48,8 @@ func TestChosenTokensDoNotKeepEachOtherOutWithADeadNode(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNewVotesOfAChosenTokenAreGivenBack: where it is refused, a vote that it had already may be that of a
-// lock of before, and stays.
+// TestNewVotesOfAChosenTokenAreGivenBack: a refused attempt releases its new votes. A vote that its token
+// already had may belong to an earlier lock, and stays.
 func TestNewVotesOfAChosenTokenAreGivenBack(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -63,8 +64,8 @@ func TestNewVotesOfAChosenTokenAreGivenBack(t *testing.T) {
 	require.Equal(t, "job-7", n.direct[0].Get(t.Context(), "k").Val())
 }
 
-// TestRecoveredLockLastsForItsTTL is rule 2: votes of before that are about to end are made to last as
-// long as the lease, or there is none.
+// TestRecoveredLockLastsForItsTTL is rule 2: a token acquires its lock again. Its earlier votes would end
+// before the new lease, so a quorum of them is extended.
 func TestRecoveredLockLastsForItsTTL(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -83,7 +84,8 @@ func TestRecoveredLockLastsForItsTTL(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestTwoClientsOfOneServerAreNoQuorumToAdopt: also where nothing was locked before.
+// TestTwoClientsOfOneServerAreNoQuorumToAdopt: Adopt and Inspect detect two clients of one server even if
+// the Locker has locked nothing before.
 func TestTwoClientsOfOneServerAreNoQuorumToAdopt(t *testing.T) {
 	n := newCluster(t)
 	require.NoError(t, n.direct[0].Set(t.Context(), "k", "token", time.Minute).Err())
@@ -101,13 +103,14 @@ func TestTwoClientsOfOneServerAreNoQuorumToAdopt(t *testing.T) {
 	}
 }
 
-// loading is what a server says that reads its data.
+// loading is the error of a server that is still reading its data.
 type loading struct{}
 
 func (loading) Error() string { return "LOADING Redis is loading the dataset in memory" }
 func (loading) RedisError()   {}
 
-// TestServerThatCannotTellYetIsAskedAgain: a server that is loading has not said who it is.
+// TestServerThatCannotTellYetIsAskedAgain: a server that is loading cannot identify itself, and is asked
+// again later.
 func TestServerThatCannotTellYetIsAskedAgain(t *testing.T) {
 	n := newCluster(t)
 	var busy atomic.Bool
@@ -131,7 +134,7 @@ func TestServerThatCannotTellYetIsAskedAgain(t *testing.T) {
 	_, err = l.TryLock(t.Context(), "k")
 	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
 	busy.Store(false)
-	eventually(t, "they are known", func() bool {
+	eventually(t, "the servers are identified", func() bool {
 		_, err := l.TryLock(t.Context(), "k")
 		return errors.Is(err, redlatch.ErrInvalidOption)
 	})
@@ -148,7 +151,7 @@ func TestEndedCtxSendsNothing(t *testing.T) {
 		}
 		return requests
 	}
-	eventually(t, "all have it", func() bool { return n.have(t, "k") == 5 })
+	eventually(t, "all nodes have the key", func() bool { return n.have(t, "k") == 5 })
 	before := sent()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -163,7 +166,8 @@ func TestEndedCtxSendsNothing(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestHungNodeDelaysNoInspect of a key that is free, or held on a quorum of the others.
+// TestHungNodeDelaysNoInspect: Inspect does not wait for a hung node if the key is free or held on a quorum
+// of the others.
 func TestHungNodeDelaysNoInspect(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -182,7 +186,8 @@ func TestHungNodeDelaysNoInspect(t *testing.T) {
 	require.Less(t, time.Since(begin), 10*time.Second)
 }
 
-// TestDeadQuorumIsTroubleWhileItIsGivenBack is rule 16: ctx ends while two slow nodes give their votes back.
+// TestDeadQuorumIsTroubleWhileItIsGivenBack is rule 16: ctx ends while the votes of two slow nodes are
+// released. The error is still ErrNoQuorum.
 func TestDeadQuorumIsTroubleWhileItIsGivenBack(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true, redlatch.WithOpTimeout(500*time.Millisecond))
@@ -199,7 +204,8 @@ func TestDeadQuorumIsTroubleWhileItIsGivenBack(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestLostReplyIsNoRecovery: an acquire that is sent again finds its own vote, which lasts for its TTL.
+// TestLostReplyIsNoRecovery: an acquire that is sent again finds its own vote. That vote lasts for its TTL,
+// so it is not extended.
 func TestLostReplyIsNoRecovery(t *testing.T) {
 	direct, p, client := behindProxy(t)
 	l, err := redlatch.NewRedlock([]redis.UniversalClient{client}, longTTL)

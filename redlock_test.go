@@ -39,7 +39,8 @@ func newCluster(t *testing.T) *cluster {
 	return n
 }
 
-// locker returns a Redlock with clients of its own, warmed up, behind the proxies or around them.
+// locker returns a Redlock whose clients connect to the proxies or, without them, to the servers. Connections to
+// the proxies are warmed up.
 func (n *cluster) locker(t *testing.T, proxied bool, opts ...redlatch.Option) redlatch.Locker {
 	t.Helper()
 	var clients []redis.UniversalClient
@@ -71,7 +72,7 @@ func (n *cluster) have(t *testing.T, key string) int {
 	return nodes
 }
 
-// holds reports whether a lock has its key on all nodes. A late acquire of an earlier one may have a key too.
+// holds reports whether a lock has its key on all nodes. The key of a late acquire of an earlier lock does not count.
 func (n *cluster) holds(t *testing.T, lock *redlatch.Lock) bool {
 	t.Helper()
 	for _, c := range n.direct {
@@ -82,7 +83,7 @@ func (n *cluster) holds(t *testing.T, lock *redlatch.Lock) bool {
 	return true
 }
 
-// settled waits until no node has key: a release may still be under way on a minority.
+// settled waits until no node has key: a release may still be in flight on a minority.
 func (n *cluster) settled(t *testing.T, key string) {
 	t.Helper()
 	eventually(t, key+" is gone from all nodes", func() bool { return n.have(t, key) == 0 })
@@ -131,7 +132,7 @@ func TestQuorumOfFreeNodesIsGranted(t *testing.T) {
 	}
 }
 
-// TestEvenNumberOfNodesNeedsMoreThanHalf is the quorum of N/2+1.
+// TestEvenNumberOfNodesNeedsMoreThanHalf: the quorum of N nodes is N/2+1.
 func TestEvenNumberOfNodesNeedsMoreThanHalf(t *testing.T) {
 	n := newCluster(t)
 	l, err := redlatch.NewRedlock([]redis.UniversalClient{n.direct[0], n.direct[1], n.direct[2], n.direct[3]})
@@ -172,7 +173,7 @@ func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 		}
 		wg.Wait()
 		close(failures)
-		require.NoError(t, <-failures, "an attempt must not refuse its own successor")
+		require.NoError(t, <-failures, "an attempt must not keep the next one out")
 		n.noLocks(t)
 	}
 	cycles(8, 250)
@@ -180,7 +181,8 @@ func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 	cycles(20, 25)
 }
 
-// TestExtendHealsEmptiedNodes: only where the key is absent, and not counted. The key lasts there as long as the lease.
+// TestExtendHealsEmptiedNodes: Extend restores the lock on nodes where the key is absent, for as long as the lease
+// lasts. These nodes do not count for the quorum.
 func TestExtendHealsEmptiedNodes(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, false)
@@ -212,7 +214,7 @@ func TestExtendHealsEmptiedNodes(t *testing.T) {
 	n.settled(t, "k2")
 }
 
-// TestAdoptedLockIsHealed: not by Adopt, which has no lease yet, but by what makes it last.
+// TestAdoptedLockIsHealed: Extend of an adopted lock heals the nodes that have lost it.
 func TestAdoptedLockIsHealed(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, false)
@@ -227,7 +229,7 @@ func TestAdoptedLockIsHealed(t *testing.T) {
 	n.settled(t, "k")
 }
 
-// TestContendersAreServedOneByOne: 30 contenders, 3 grants each with 5 ms of work.
+// TestContendersAreServedOneByOne: 30 contenders get 3 grants each, with 5 ms of work, and never overlap.
 func TestContendersAreServedOneByOne(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -262,8 +264,8 @@ func TestContendersAreServedOneByOne(t *testing.T) {
 	require.Equal(t, int64(90), grants.Load())
 }
 
-// TestChosenTokensDoNotKeepEachOtherOut is rule 15: three waiters have one node each, with tokens of
-// their own choice. What a refused attempt holds of a minority is no lock of before.
+// TestChosenTokensDoNotKeepEachOtherOut is rule 15: five waiters with chosen tokens have one node each.
+// Votes of a minority are no earlier lock, so a refused attempt releases them.
 func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	n := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -287,13 +289,13 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLockOfBeforeThatEndsMeanwhileIsWaitedFor is rule 15: a token that the caller chose has the key, and loses it
-// while it is taken again. TryLock is refused, and Lock goes on waiting.
+// TestLockOfBeforeThatEndsMeanwhileIsWaitedFor is rule 15: a chosen token has the key, and loses it while it acquires
+// the key again. TryLock is refused, and Lock continues to wait.
 func TestLockOfBeforeThatEndsMeanwhileIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	var clients []redis.UniversalClient
 	var direct []*redis.Client
-	var ends atomic.Int64 // so many replies of acquires come when the key has ended
+	var ends atomic.Int64 // the key is deleted before this many replies arrive
 	for range 3 {
 		s := redistest.Start(t)
 		admin, c := s.Client(t), s.Client(t)
@@ -326,7 +328,7 @@ func TestLockOfBeforeThatEndsMeanwhileIsWaitedFor(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestBurstOnHealthyNodesIsNotShed: 500 attempts at once, all granted.
+// TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
@@ -349,8 +351,8 @@ func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestTwoClientsOfOneServerAreRefused: found when they are used, and never a lock on two votes of
-// one server.
+// TestTwoClientsOfOneServerAreRefused: two clients of one server are detected when they are used. Two
+// votes of one server never make a lock.
 func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	n := newCluster(t)
 	twin := n.servers[0].Client(t)
@@ -364,7 +366,7 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 		require.NoError(t, err)
 		// The third node is held: two votes of one server would be the quorum.
 		require.NoError(t, n.direct[1].Set(t.Context(), "k", "another", 0).Err())
-		eventually(t, "what was taken in the round before is given back", func() bool {
+		eventually(t, "the key of the previous round is released", func() bool {
 			return n.direct[0].Exists(t.Context(), "k").Val() == 0
 		})
 		_, err = l.TryLock(t.Context(), "k")

@@ -33,7 +33,7 @@ func TestHourOfRenewals(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.Equal(t, []string{"redlatch:fence"}, m.Keys())
 		time.Sleep(25 * time.Hour)
-		require.Empty(t, m.Keys(), "the fence register goes, too")
+		require.Empty(t, m.Keys(), "the fence register expires, too")
 	})
 }
 
@@ -51,7 +51,8 @@ func bubbleRedis(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
 	return m, client
 }
 
-// TestRenewalComesBeforeTheEnd, also where the drift leaves less than a third of the TTL.
+// TestRenewalComesBeforeTheEnd: a lock is renewed before its lease ends, even if the drift leaves less than a third
+// of the TTL or the TTL is only 4 ms.
 func TestRenewalComesBeforeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, opts := range [][]Option{{WithDrift(0.7)}, {WithTTL(4 * time.Millisecond)}} {
@@ -118,7 +119,7 @@ func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 		require.NoError(t, lock.Err())
 		require.Equal(t, until, lock.Until())
 		require.Greater(t, failed.Load(), int64(5))
-		require.Less(t, failed.Load(), int64(50), "it does not spin")
+		require.Less(t, failed.Load(), int64(50), "the renewal does not spin")
 		fixed.Store(true)
 		time.Sleep(time.Hour)
 		require.NoError(t, lock.Err())
@@ -139,8 +140,8 @@ func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 	})
 }
 
-// TestUnlockWaitsForARenewalInFlight is rule 11: the release goes out at once, Unlock returns
-// after both, and no renewal starts any more.
+// TestUnlockWaitsForARenewalInFlight is rule 11: the release is sent at once. Unlock returns after
+// the release and the renewal, and no other renewal starts.
 func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answered := make(chan struct{})
@@ -166,8 +167,8 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	})
 }
 
-// TestUnlockRacesRenewals is rule 11, 100,000 times: no renewal starts after Unlock began, and
-// nothing is left running.
+// TestUnlockRacesRenewals is rule 11, 100,000 times: no renewal starts after Unlock has
+// returned, and nothing is left running.
 func TestUnlockRacesRenewals(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
@@ -212,7 +213,7 @@ func TestUnlockRacesRenewals(t *testing.T) {
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
 }
 
-// TestForgottenLockIsRenewedNoMore is rule 13, whatever the machine has to do.
+// TestForgottenLockIsRenewedNoMore is rule 13. In a bubble the load of the machine does not matter.
 func TestForgottenLockIsRenewedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
@@ -225,7 +226,7 @@ func TestForgottenLockIsRenewedNoMore(t *testing.T) {
 	})
 }
 
-// TestFailingExtendsPutNoRenewalOff is rule 12: whatever a caller's own Extend comes to.
+// TestFailingExtendsPutNoRenewalOff is rule 12: calls of Extend that fail do not delay renewals.
 func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onExtend: func(_ context.Context, c *extendParams) error {
@@ -249,7 +250,7 @@ func TestShortExtendsPutNoRenewalOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := granted(t, scriptedLocker(t, &scripted{}, WithTTL(10*time.Second)))
 		for range 60 {
-			time.Sleep(time.Second) // the bubble's
+			time.Sleep(time.Second) // in the time of the bubble
 			require.NoError(t, lock.Extend(t.Context(), 2*time.Second))
 			require.Greater(t, time.Until(lock.Until()), 6*time.Second)
 		}

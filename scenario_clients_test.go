@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// Types of a program's own, around a client.
+// Types that a program may define around a client.
 type (
 	ownRing      struct{ *redis.Ring }
 	ownCluster   struct{ *redis.ClusterClient }
@@ -21,8 +21,8 @@ type (
 	ownOwn       struct{ *ownUniversal }
 )
 
-// TestRingBehindAnotherTypeIsARing: its channels and its keys are on different servers, so its waiters poll
-// and no place in a queue is taken.
+// TestRingBehindAnotherTypeIsARing: the channels and the keys of a Ring are on different servers. So its
+// waiters poll and do not queue, also if another type wraps the Ring.
 func TestRingBehindAnotherTypeIsARing(t *testing.T) {
 	t.Parallel()
 	shards := map[string]string{"a": redistest.StartTCP(t).Addr(), "b": redistest.StartTCP(t).Addr()}
@@ -70,8 +70,8 @@ func TestRingBehindAnotherTypeIsARing(t *testing.T) {
 	}
 }
 
-// TestClusterBehindAnotherTypeRefusesKeysWithoutRoom: as a cluster does for companions of a key. Tests with
-// a cluster that runs are in internal/system.
+// TestClusterBehindAnotherTypeRefusesKeysWithoutRoom: a wrapped cluster client also refuses a key that has no
+// room for its companions. Tests with a running cluster are in internal/system.
 func TestClusterBehindAnotherTypeRefusesKeysWithoutRoom(t *testing.T) {
 	t.Parallel()
 	nobody := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -96,7 +96,8 @@ func TestClusterBehindAnotherTypeRefusesKeysWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestSingleServerBehindAnotherTypeQueues: its waiters are handed the lock, as with the client itself.
+// TestSingleServerBehindAnotherTypeQueues: waiters of a wrapped client are handed the lock, as with the client
+// itself.
 func TestSingleServerBehindAnotherTypeQueues(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)

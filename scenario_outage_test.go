@@ -19,8 +19,8 @@ import (
 )
 
 // TestStoppedServerIsLeftWithNothing is rules 4, 8 and 17, with 2,000 callers on a server that is stopped:
-// half of them try for keys of their own, and half wait for one key. All come back in time, and when the
-// server goes on, locks are granted at once and no key, no place in the queue and no goroutine is left.
+// half of them try to lock keys of their own, and half wait for one key. All calls return in time. When the
+// server continues, locks are granted at once, and no key, place in the queue or goroutine is left.
 func TestStoppedServerIsLeftWithNothing(t *testing.T) { // not parallel: it counts goroutines
 	const callers, timeout, margin = 2000, 500 * time.Millisecond, 6 * time.Second
 	s := redistest.Start(t)
@@ -41,7 +41,7 @@ func TestStoppedServerIsLeftWithNothing(t *testing.T) { // not parallel: it coun
 		granted <- lock
 	}()
 	<-waiting
-	eventually(t, "it is in the queue", func() bool { return direct.ZCard(t.Context(), "{held}:queue:held").Val() == 1 })
+	eventually(t, "the waiter is in the queue", func() bool { return direct.ZCard(t.Context(), "{held}:queue:held").Val() == 1 })
 
 	s.Pause()
 	var wg sync.WaitGroup
@@ -83,8 +83,8 @@ func TestStoppedServerIsLeftWithNothing(t *testing.T) { // not parallel: it coun
 	onlyFences(t, direct)
 }
 
-// TestLockIsKeptWhereItsConnectionsGoSilent is rule 12: as behind a firewall that forgot the connections,
-// while new ones work.
+// TestLockIsKeptWhereItsConnectionsGoSilent is rule 12: open connections go silent, as behind a firewall that
+// forgot them, while new ones work. The lock is still renewed.
 func TestLockIsKeptWhereItsConnectionsGoSilent(t *testing.T) {
 	t.Parallel()
 	kept := func(t *testing.T, l redlatch.Locker, silence func()) {
@@ -130,7 +130,7 @@ func TestLockIsKeptWhereItsConnectionsGoSilent(t *testing.T) {
 			wg.Wait()
 			kept(t, l, p.SilenceOpen)
 			gone(t, direct, "k")
-			p.Cut() // else the client would wait for what is under way when it is closed
+			p.Cut() // otherwise closing the client would wait for commands in flight
 		})
 		t.Run(fmt.Sprint("Redlock, three of five nodes, ReadTimeout ", int(timeout)), func(t *testing.T) {
 			t.Parallel()
@@ -159,8 +159,8 @@ func TestLockIsKeptWhereItsConnectionsGoSilent(t *testing.T) {
 	}
 }
 
-// TestUnlockIsBoundedWhereItsConnectionIsNew is rule 8: the connection is set up by several commands, each
-// of which has its reply just in time.
+// TestUnlockIsBoundedWhereItsConnectionIsNew is rule 8: several commands set up the connection, and each
+// gets its reply just in time. The op timeout bounds all of them together.
 func TestUnlockIsBoundedWhereItsConnectionIsNew(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{0, time.Second, -1} {
@@ -216,15 +216,15 @@ func TestUnlockOutlastsAScriptThatKeepsTheServerBusy(t *testing.T) {
 	})
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- lock.Unlock(context.Background()) }() // ends with its op timeout
-	eventually(t, "it was refused", func() bool { return refused.Load() > 1 })
+	eventually(t, "the release was refused", func() bool { return refused.Load() > 1 })
 	require.NoError(t, direct.ScriptKill(t.Context()).Err())
 	require.Error(t, <-ended)
 	require.NoError(t, <-unlocked)
 	require.Zero(t, direct.Exists(t.Context(), "k").Val())
 }
 
-// TestWaitForReplicasHoldsUpNobodyElse is rule 8: many locks that wait for a replica which is not there, and
-// plain ones of the same Locker beside them.
+// TestWaitForReplicasHoldsUpNobodyElse is rule 8: many attempts wait for a replica that does not exist. They
+// do not hold up plain locks of the same Locker.
 func TestWaitForReplicasHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -246,7 +246,7 @@ func TestWaitForReplicasHoldsUpNobodyElse(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "some of them wait", blocked)
+	eventually(t, "some attempts wait", blocked)
 	var plain sync.WaitGroup
 	for i := range 8 {
 		plain.Go(func() {
@@ -262,14 +262,14 @@ func TestWaitForReplicasHoldsUpNobodyElse(t *testing.T) {
 		})
 	}
 	plain.Wait()
-	require.True(t, blocked(), "they still wait, for several seconds in all")
+	require.True(t, blocked(), "the other attempts still wait, for several seconds in all")
 	cancel()
 	wg.Wait()
 	onlyFences(t, direct)
 }
 
-// TestCtxEndsALockAtAnyInstant is rules 4 and 17: calls that end at random instants under load end at once,
-// and leave no key and no place in a queue.
+// TestCtxEndsALockAtAnyInstant is rules 4 and 17: calls whose ctx ends at random instants under load return
+// soon, and leave no key and no place in a queue.
 func TestCtxEndsALockAtAnyInstant(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
@@ -282,7 +282,7 @@ func TestCtxEndsALockAtAnyInstant(t *testing.T) {
 		wg.Go(func() {
 			for i := range 100 {
 				patience := rand.N(20 * time.Millisecond)
-				if i%10 == 9 { // on a busy machine nobody else is granted anything
+				if i%10 == 9 { // so that some calls are granted the lock on a busy machine
 					patience *= 50
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -12,9 +12,9 @@ import (
 	"github.com/redlatch/redlatch/internal/faultproxy"
 )
 
-// TestReleaseOfAChosenTokenIsSentOnce is rule 7: where its first send may have been carried out, or may be
-// yet, a second one could delete the token's next lock. So Unlock fails. A release of a token that nobody
-// else has is sent again.
+// TestReleaseOfAChosenTokenIsSentOnce is rule 7: if its first send may have been carried out, or may still
+// be, a second one could delete the token's next lock. So it is not sent again, and Unlock fails. A release
+// with a fresh token is sent again.
 func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 	t.Parallel()
 	strategies := map[string]func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
@@ -28,7 +28,7 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 		inject func(p *faultproxy.Proxy)
 		heal   func(p *faultproxy.Proxy)
 		done   bool // the first send is carried out
-		silent bool // Unlock waits for its whole time
+		silent bool // Unlock waits for its whole op timeout
 	}{
 		"the request is lost": {
 			inject: func(p *faultproxy.Proxy) { p.LoseRequests(1, "evalsha") },
@@ -48,7 +48,7 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 				t.Run(fault+", "+name+map[bool]string{true: ", a chosen token", false: ", a fresh token"}[chosen], func(t *testing.T) {
 					t.Parallel()
 					direct, p, client := behindProxy(t)
-					carriedOut := func() (calls int) { // scripts, by the server
+					carriedOut := func() (calls int) { // scripts that the server has run
 						info, err := direct.InfoMap(t.Context(), "commandstats").Result()
 						require.NoError(t, err)
 						_, err = fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,", &calls)
@@ -59,7 +59,7 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 					l, err := strategy(client, append(opts, patience)...)
 					require.NoError(t, err)
 					require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
-					timeout := 10 * time.Second                                    // it ends sooner
+					timeout := 10 * time.Second                                    // Unlock ends sooner
 					if chosen || f.silent {
 						timeout = 400 * time.Millisecond
 					}
@@ -85,18 +85,18 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 						require.Greater(t, carriedOut(), before)
 						return
 					}
-					select { // a release goes on for as long as its timeout once more
+					select { // a release may continue for its timeout once more
 					case <-time.After(3 * timeout / 2):
 					case <-t.Context().Done():
 					}
 					if f.done {
-						require.Equal(t, before+1, carriedOut(), "it was sent once")
+						require.Equal(t, before+1, carriedOut(), "the release was sent once")
 						require.Zero(t, direct.Exists(t.Context(), "k").Val())
 					} else {
-						require.Equal(t, before, carriedOut(), "it was not sent again")
+						require.Equal(t, before, carriedOut(), "the release was not sent again")
 						require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
 					}
-					// The token's next lock, with an Unlock that is confirmed, and the one after that.
+					// The next two locks of the token are granted, and released by an Unlock that succeeds.
 					require.NoError(t, mustLock(t, l, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
 					next := mustLock(t, l, "k", redlatch.WithToken("job-7"))
 					require.NoError(t, next.Extend(t.Context(), time.Hour))

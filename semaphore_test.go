@@ -20,7 +20,7 @@ import (
 
 var newSemaphore = locktest.Semaphore
 
-// limits are those that the table of the semaphore runs on.
+// limits are the limits that onLimits runs a test for.
 var limits = []int{1, 2, 3, 100}
 
 // onLimits runs a test for each limit, on miniredis and on real Redis.
@@ -33,7 +33,7 @@ func onLimits(t *testing.T, test func(t *testing.T, s *locktest.Site, limit int)
 	}
 }
 
-// fill has the Locker's semaphore on key held limit times.
+// fill acquires limit permits of key.
 func fill(t *testing.T, l redlatch.Locker, key string, limit int, opts ...redlatch.Option) []*redlatch.Lock {
 	t.Helper()
 	locks := make([]*redlatch.Lock, limit)
@@ -43,7 +43,7 @@ func fill(t *testing.T, l redlatch.Locker, key string, limit int, opts ...redlat
 	return locks
 }
 
-// holders returns how many hold a permit, as Inspect says.
+// holders returns how many tokens hold a permit of key, according to Inspect.
 func holders(t *testing.T, l redlatch.Locker, key string) int {
 	t.Helper()
 	st, err := l.Inspect(t.Context(), key)
@@ -52,8 +52,8 @@ func holders(t *testing.T, l redlatch.Locker, key string) int {
 	return st.Holders
 }
 
-// TestLimitIsReachedAndNotPassed is rule 44: each permit has a fence of its own, the call after the last is refused, and
-// a key whose permits were all released is gone.
+// TestLimitIsReachedAndNotPassed is rule 44: each permit has a higher fence than the one before. Once all permits are
+// taken, the next call is refused. Once all are released, the key is gone.
 func TestLimitIsReachedAndNotPassed(t *testing.T) {
 	onLimits(t, func(t *testing.T, s *locktest.Site, limit int) {
 		l, others := newSemaphore(t, s.Client(t), limit), newSemaphore(t, s.Client(t), limit, redlatch.WithOwner("others"))
@@ -77,7 +77,7 @@ func TestLimitIsReachedAndNotPassed(t *testing.T) {
 	})
 }
 
-// TestNeverMoreThanLimitHold is rule 44, with a crowd of three processes that has the limit reached.
+// TestNeverMoreThanLimitHold is rule 44: a crowd of three processes never holds more permits than the limit.
 func TestNeverMoreThanLimitHold(t *testing.T) {
 	onLimits(t, func(t *testing.T, s *locktest.Site, limit int) {
 		var inside locktest.Peak
@@ -102,13 +102,13 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 		}
 		crowd.Wait()
 		require.LessOrEqual(t, inside.Most(), limit)
-		require.GreaterOrEqual(t, inside.Most(), min(limit, 4), "they work side by side")
+		require.GreaterOrEqual(t, inside.Most(), min(limit, 4), "holders work side by side")
 		require.Zero(t, s.Direct.Exists(t.Context(), "k", "{k}:permits:k").Val())
 	})
 }
 
-// TestPermitsAreGrantedInTheOrderOfArrival is rule 45: as many waiters are served as permits come free, the longest
-// first.
+// TestPermitsAreGrantedInTheOrderOfArrival is rule 45: as many waiters are served as permits come free, and those who
+// have waited longest come first.
 func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 2, 3} {
@@ -147,7 +147,8 @@ func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
 	}
 }
 
-// TestExpiredPermitGoesToTheLongestWaiter is rule 45: whoever finds it hands it to those who wait, and gets none itself.
+// TestExpiredPermitGoesToTheLongestWaiter is rule 45: a caller that finds an expired permit hands it to a waiter, and
+// gets none itself.
 func TestExpiredPermitGoesToTheLongestWaiter(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -200,8 +201,8 @@ func TestCrashedHoldersCostTheirTTL(t *testing.T) {
 	})
 }
 
-// TestLimitIsTheSameForAll is rule 44: another limit is refused, with both named, as long as somebody holds the key, and
-// for those who wait too.
+// TestLimitIsTheSameForAll is rule 44: while anybody holds the key, a call with another limit gets an error that
+// names both limits. Lock does not wait then.
 func TestLimitIsTheSameForAll(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		two, three := newSemaphore(t, s.Client(t), 2), newSemaphore(t, s.Client(t), 3)
@@ -250,8 +251,8 @@ func TestLimitIsChecked(t *testing.T) {
 	}
 }
 
-// TestPermitIsTakenOnce is rules 3 and 7: a lost reply to any command takes no second permit and releases none of
-// another's.
+// TestPermitIsTakenOnce is rules 3 and 7: a command that is sent again after a lost reply takes no second permit, and
+// releases no permit of another token.
 func TestPermitIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
@@ -277,8 +278,8 @@ func TestPermitIsTakenOnce(t *testing.T) {
 	require.Zero(t, direct.Exists(t.Context(), "k").Val())
 }
 
-// TestLostMessagesCostASecond is rule 15 where several permits were handed to one process at once: all its waiters find
-// theirs.
+// TestLostMessagesCostASecond is rule 15: many permits are handed to one process at once, and the messages are lost.
+// All its waiters find their permits.
 func TestLostMessagesCostASecond(t *testing.T) {
 	t.Parallel()
 	const limit = 60
@@ -304,17 +305,17 @@ func TestLostMessagesCostASecond(t *testing.T) {
 	}
 	for i, got := range line {
 		lock := <-got
-		if i == 0 { // by its look: all messages were lost
+		if i == 0 { // served by a look, since all messages were lost
 			deaf.Store(false)
 		}
 		require.NotNil(t, lock)
 		require.NoError(t, lock.Err())
 	}
-	require.Less(t, time.Since(begin), 3500*time.Millisecond, "the others look for theirs one after the other")
+	require.Less(t, time.Since(begin), 3500*time.Millisecond, "the waiters looked for their permits one after the other")
 }
 
-// TestLostMessageToALaterWaiterCostsASecond is rule 15 where the look of another waiter of the process finds no permit
-// for itself.
+// TestLostMessageToALaterWaiterCostsASecond is rule 15: the message to a later waiter of a process is lost, and the
+// look of an earlier one finds no permit for itself. The later waiter is still served in time.
 func TestLostMessageToALaterWaiterCostsASecond(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -331,7 +332,7 @@ func TestLostMessageToALaterWaiterCostsASecond(t *testing.T) {
 		return len(direct.PubSubChannels(t.Context(), "redlatch:*").Val()) == 1
 	})
 	deaf.Store(true)
-	// Both attempts were under way at once, and Redis has taken them in another order.
+	// As if both attempts had been in flight at once, and Redis had run them in the other order.
 	entries := direct.ZRange(t.Context(), "{k}:permits:k", 0, -1).Val()
 	require.Len(t, entries, 2)
 	require.NoError(t, direct.ZAdd(t.Context(), "{k}:permits:k", redis.Z{Score: 0.5, Member: entries[1]}).Err())
@@ -345,8 +346,8 @@ func TestLostMessageToALaterWaiterCostsASecond(t *testing.T) {
 	require.NotNil(t, <-early)
 }
 
-// TestFrozenWaitersOfASemaphoreCostOneTTL is rule 25: the permits that were handed to a process that is cut off expire
-// together, and its other waiters get none.
+// TestFrozenWaitersOfASemaphoreCostOneTTL is rule 25: a frozen process is handed two permits. They expire together,
+// and its other waiters get none.
 func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -377,7 +378,8 @@ func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
 	onlyFences(t, direct)
 }
 
-// TestReleaseSkipsThoseWhoCannotHear is rule 25 for processes that have gone: the next that listens is served at once.
+// TestReleaseSkipsThoseWhoCannotHear is rule 25 for processes that have ended: the next waiter whose process listens
+// is served at once.
 func TestReleaseSkipsThoseWhoCannotHear(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -397,8 +399,8 @@ func TestReleaseSkipsThoseWhoCannotHear(t *testing.T) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestEndedPermitsOfALiveProcessKeepItsPlaces is rule 25: a handed permit that its holder let expire does not take the
-// holder's process for frozen.
+// TestEndedPermitsOfALiveProcessKeepItsPlaces is rule 25: if a holder lets a handed permit expire, its process is not
+// taken for frozen, and its other waiters keep their places.
 func TestEndedPermitsOfALiveProcessKeepItsPlaces(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -412,7 +414,7 @@ func TestEndedPermitsOfALiveProcessKeepItsPlaces(t *testing.T) {
 	require.NotNil(t, lapsed)
 	lock := <-next
 	require.NotNil(t, lock)
-	require.Empty(t, last, "it came later")
+	require.Empty(t, last, "served before its turn")
 	require.ErrorIs(t, lapsed.Err(), redlatch.ErrLost)
 	require.ErrorIs(t, lapsed.Unlock(t.Context()), redlatch.ErrLost)
 	require.NoError(t, lock.Unlock(t.Context()))
@@ -452,7 +454,8 @@ func TestLockAndSemaphoreDoNotShareAKey(t *testing.T) {
 	})
 }
 
-// TestExpiredPermitIsNotExtended is rule 7: it is lost though nobody has purged it yet, and its release is no release.
+// TestExpiredPermitIsNotExtended is rule 7: an expired permit is lost even if nobody has removed it yet. Adopt,
+// Extend and Unlock report the loss.
 func TestExpiredPermitIsNotExtended(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		l := newSemaphore(t, s.Client(t), 2, longTTL)
@@ -470,8 +473,9 @@ func TestExpiredPermitIsNotExtended(t *testing.T) {
 	})
 }
 
-// TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept is rule 26: the waiter that was handed the permit leaves, and another
-// call has acquired it by the same token.
+// TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept is rule 26: a waiter was handed a permit, and another call
+// acquires it by the same token. The entry of the waiter is removed, so the waiter cannot release the permit when it
+// leaves.
 func TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -486,6 +490,6 @@ func TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept(t *testing.T) {
 	require.NoError(t, holder.Unlock(t.Context()))
 	require.Equal(t, []string{entry}, s.Client(t).ZRange(t.Context(), "{k}:permits:k", 0, -1).Val(), "handed on")
 	lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
-	require.Empty(t, s.Client(t).ZRange(t.Context(), "{k}:permits:k", 0, -1).Val(), "no longer the waiter's alone")
+	require.Empty(t, s.Client(t).ZRange(t.Context(), "{k}:permits:k", 0, -1).Val(), "the permit is no longer the waiter's alone")
 	require.NoError(t, lock.Unlock(t.Context()))
 }

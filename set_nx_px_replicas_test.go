@@ -26,7 +26,7 @@ func withReplica(t *testing.T, args ...string) (primary, replica *redistest.Serv
 	return primary, replica
 }
 
-// patiently is for grants that are to succeed on a busy machine.
+// patiently is for grants that must succeed on a busy machine.
 var patiently = redlatch.WithReplicas(1, 4*time.Second)
 
 // inStep waits until a replica confirms writes.
@@ -40,7 +40,7 @@ func inStep(t *testing.T, primary *redistest.Server) {
 	})
 }
 
-// TestGrantIsOnReplicas: WithReplicas grants what so many replicas have.
+// TestGrantIsOnReplicas: WithReplicas grants a lock only once so many replicas have it.
 func TestGrantIsOnReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
@@ -64,7 +64,7 @@ func TestTooFewReplicasGrantNothing(t *testing.T) {
 	client := primary.Client(t)
 	l := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 100*time.Millisecond))
 	require.NoError(t, mustLock(t, l, "k", patiently).Unlock(t.Context()))
-	inStep(t, primary) // so that the writes of before are confirmed: another connection's WAIT is worth nothing
+	inStep(t, primary) // so that earlier writes are confirmed: WAIT on another connection does not show it
 	replica.Pause()
 	defer replica.Resume()
 	_, err := l.TryLock(t.Context(), "k")
@@ -82,7 +82,7 @@ func TestTooFewReplicasGrantNothing(t *testing.T) {
 	require.ErrorContains(t, err, "1 of 2 replicas")
 }
 
-// TestAdoptedLockIsOnReplicas: Adopt grants too, also where the lease is the longer one already.
+// TestAdoptedLockIsOnReplicas: replicas must confirm Adopt too, even if the token already has a longer lease.
 func TestAdoptedLockIsOnReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
@@ -97,12 +97,12 @@ func TestAdoptedLockIsOnReplicas(t *testing.T) {
 	_, err := l.Adopt(t.Context(), "k", lock.Token())
 	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
 	require.NoError(t, lock.Err())
-	require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val(), "it is still the other handle's")
+	require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val(), "the other handle still has the lock")
 }
 
-// TestWhatGrantsWrites: since Redis 7.2, WAIT confirms nothing but what its connection wrote. So a
-// grant writes, also where the key is the token's already and for longer, or it would be confirmed by
-// replicas that have never seen it.
+// TestWhatGrantsWrites: since Redis 7.2, WAIT confirms only what its connection wrote. So every grant
+// writes, even if the token already has the key for longer. Otherwise replicas that have never seen the
+// grant would confirm it.
 func TestWhatGrantsWrites(t *testing.T) {
 	s := redistest.Start(t)
 	client := s.Client(t)
@@ -121,7 +121,7 @@ func TestWhatGrantsWrites(t *testing.T) {
 	_ = mustLock(t, l, "k", redlatch.WithToken(lock.Token()))
 	require.Greater(t, writes(), before, "an acquire")
 
-	require.NoError(t, client.Del(t.Context(), "redlatch:fence").Err(), "it may be evicted")
+	require.NoError(t, client.Del(t.Context(), "redlatch:fence").Err(), "the register may be evicted")
 	before = writes()
 	_, err := l.Adopt(t.Context(), "k", lock.Token())
 	require.NoError(t, err)
@@ -132,8 +132,8 @@ func TestWhatGrantsWrites(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestRenewalDoesNotAskReplicas: a lock that was granted is kept while replicas are away, and by
-// those who extend it.
+// TestRenewalDoesNotAskReplicas: a lock that was granted can be extended and released while replicas
+// are away.
 func TestRenewalDoesNotAskReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
@@ -146,8 +146,8 @@ func TestRenewalDoesNotAskReplicas(t *testing.T) {
 	require.Less(t, time.Since(begin), 4*time.Second)
 }
 
-// TestWaiterClaimsOnReplicas: what a release hands on is confirmed before Lock returns it, and a
-// waiter that cannot have that waits until it can.
+// TestWaiterClaimsOnReplicas: replicas confirm a lock that a release hands on before Lock returns it.
+// Until they do, the waiter continues to wait.
 func TestWaiterClaimsOnReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := withReplica(t)
@@ -162,26 +162,26 @@ func TestWaiterClaimsOnReplicas(t *testing.T) {
 		}
 		got <- lock
 	}()
-	eventually(t, "it waits", func() bool {
+	eventually(t, "the waiter queues", func() bool {
 		st, err := l.Inspect(t.Context(), "k")
 		return err == nil && st.Waiters == 1
 	})
 	replica.Pause()
 	require.NoError(t, holder.Unlock(t.Context()))
-	eventually(t, "it was handed the lock", func() bool {
+	eventually(t, "the waiter was handed the lock", func() bool {
 		st, err := l.Inspect(t.Context(), "k")
 		return err == nil && st.Waiters == 0 && st.Token != holder.Token()
 	})
 	select {
 	case <-got:
-		require.Fail(t, "nobody has confirmed it")
+		require.Fail(t, "Lock returned, but no replica has confirmed the lock")
 	case <-time.After(500 * time.Millisecond):
 	}
 	replica.Resume()
 	lock := <-got
 	require.NotNil(t, lock)
 	require.Equal(t, lock.Token(), copied.Get(t.Context(), "k").Val())
-	require.Greater(t, time.Until(lock.Until()), 5*time.Second, "it claimed its full TTL")
+	require.Greater(t, time.Until(lock.Until()), 5*time.Second, "the lock has its full TTL")
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
@@ -202,8 +202,8 @@ func TestWaiterWithoutReplicasGivesUpAndLeavesNothing(t *testing.T) {
 	gone(t, client, "{k}:queue:k")
 }
 
-// TestForbiddenWaitIsSaidPlainly: a server that does not let the user WAIT grants nothing. Nor does it later, so it ends
-// a wait.
+// TestForbiddenWaitIsSaidPlainly: if the user may not send WAIT, nothing is granted. Retrying cannot fix that, so the
+// error also ends a wait.
 func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	s := redistest.Start(t)
 	admin := s.Client(t)
@@ -249,10 +249,10 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 	one := redlatch.WithReplicas(1, time.Second)
 	for name, refused := range map[string]error{
 		"none":          setNXPX(client, redlatch.WithReplicas(0, time.Second)),
-		"less":          setNXPX(client, redlatch.WithReplicas(-1, time.Second)),
+		"negative":      setNXPX(client, redlatch.WithReplicas(-1, time.Second)),
 		"no time":       setNXPX(client, redlatch.WithReplicas(1, 0)),
 		"too little":    setNXPX(client, redlatch.WithReplicas(1, time.Microsecond)),
-		"its reader":    setNXPX(client, redlatch.WithReplicas(1, 2*time.Second)),
+		"read timeout":  setNXPX(client, redlatch.WithReplicas(1, 2*time.Second)),
 		"autopipeline":  setNXPX(pipelined, one),
 		"ring":          setNXPX(ring, one),
 		"legacy":        func() error { _, err := redlatch.NewLegacySetNX(client, one); return err }(),
@@ -269,12 +269,12 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 	_, err = l.TryLock(t.Context(), "k", redlatch.WithReplicas(1, 3*time.Second))
 	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
 	_, err = l.TryLock(t.Context(), "k", redlatch.WithReplicas(1, 10*time.Millisecond))
-	require.ErrorIs(t, err, redlatch.ErrNotReplicated, "miniredis has none")
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated, "miniredis has no replicas")
 	require.False(t, m.Exists("k"))
 }
 
-// TestUnconfirmedWaiterKeepsNobodyOut is rule 15: what too few replicas confirmed is given back, also by
-// a waiter, who tries again later.
+// TestUnconfirmedWaiterKeepsNobodyOut is rule 15: a lock that too few replicas confirmed is released, also by
+// a waiter, which tries again later.
 func TestUnconfirmedWaiterKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	for name, waited := range map[string]bool{"at first": false, "after a wait": true} { // with a subscription
@@ -294,7 +294,7 @@ func TestUnconfirmedWaiterKeepsNobodyOut(t *testing.T) {
 					}
 					ended <- err
 				}()
-				eventually(t, "it waits", func() bool { return m.Exists("{k}:queue:k") })
+				eventually(t, "the waiter queues", func() bool { return m.Exists("{k}:queue:k") })
 				require.NoError(t, holder.Unlock(t.Context()))
 				return ended
 			}
@@ -313,9 +313,9 @@ func TestUnconfirmedWaiterKeepsNobodyOut(t *testing.T) {
 					return true
 				})
 			}
-			for range 2 { // its last attempt but one has found nobody else
-				eventually(t, "it tries again", func() bool { return m.Exists("k") })
-				eventually(t, "and gives it back", func() bool { return !m.Exists("k") })
+			for range 2 { // so that the last attempt but one has met no other owner
+				eventually(t, "the waiter tries again", func() bool { return m.Exists("k") })
+				eventually(t, "the waiter releases the lock", func() bool { return !m.Exists("k") })
 			}
 			cancel()
 			err := <-ended
@@ -338,8 +338,8 @@ func TestReplicasInACluster(t *testing.T) {
 	host, port, _ := strings.Cut(s.Addr(), ":")
 	require.NoError(t, copied.ClusterMeet(t.Context(), host, port).Err())
 	id := admin.ClusterMyID(t.Context()).Val()
-	eventually(t, "it is a replica", func() bool { return copied.ClusterReplicate(t.Context(), id).Err() == nil })
-	eventually(t, "the cluster stands", func() bool {
+	eventually(t, "the second node is a replica", func() bool { return copied.ClusterReplicate(t.Context(), id).Err() == nil })
+	eventually(t, "the cluster is up", func() bool {
 		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
 	inStep(t, s)

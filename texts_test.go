@@ -58,7 +58,7 @@ func TestTexts(t *testing.T) {
 	_, one := NewMigration(l, l)
 	_, same := NewMigration(l, legacy)
 	_, empty := l.Lock(ctx, "")
-	_, none := l.Lock(nil, "k") //nolint:staticcheck // what a caller may do
+	_, none := l.Lock(nil, "k") //nolint:staticcheck // a caller may pass nil
 	_, register := l.Lock(ctx, "redlatch:fence")
 	_, tokenOfALocker := NewSetNXPX(client, WithToken("job-7"))
 	_, serverTime := NewSetNXPX(client, WithServerTime())
@@ -139,7 +139,7 @@ func TestTexts(t *testing.T) {
 		{"no token", noToken},
 		{"another token", otherToken},
 		{"extension", lock.Extend(ctx, 0)},
-		{"extension without ctx", lock.Extend(nil, time.Second)}, //nolint:staticcheck // what a caller may do
+		{"extension without ctx", lock.Extend(nil, time.Second)}, //nolint:staticcheck // a caller may pass nil
 		{"do without a Locker", Do(ctx, nil, "k", func(context.Context, *Lock) error { return nil })},
 		{"do nothing", Do(ctx, l, "k", nil)},
 		{"try to do nothing", TryDo(ctx, l, "k", nil)},
@@ -160,7 +160,7 @@ func TestTexts(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	require.Equal(t, string(want), b.String(), "if it is meant: go test -run TestTexts . -update")
+	require.Equal(t, string(want), b.String(), "if the change is intended: go test -run TestTexts . -update")
 }
 
 // redisError is an answer of Redis.

@@ -108,8 +108,8 @@ func TestPollersAreServedInTheEnd(t *testing.T) {
 	})
 }
 
-// TestWantedKeyIsYielded is rule 32: after a release of a key of a quorum that others asked for, the same process lets them go
-// first. A key that nobody else wants is granted at once.
+// TestWantedKeyIsYielded is rule 32: a process that has released a key on a quorum lets others who want it go first.
+// A key that nobody else wants is granted at once.
 func TestWantedKeyIsYielded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := bubbleRedis(t)
@@ -121,7 +121,7 @@ func TestWantedKeyIsYielded(t *testing.T) {
 			begin := time.Now()
 			lock, err := l.Lock(t.Context(), "k")
 			require.NoError(t, err)
-			defer lock.Unlock(t.Context()) //nolint:errcheck // it is asked for the time only
+			defer lock.Unlock(t.Context()) //nolint:errcheck // only the time matters
 			return time.Since(begin)
 		}
 		again()

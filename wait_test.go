@@ -15,7 +15,7 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// TestPollingRidesTroubleOut is rule 16, where nobody hands the lock on.
+// TestPollingRidesTroubleOut is rule 16 for a waiter that polls.
 func TestPollingRidesTroubleOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{ErrNotAcquired, errors.New("connection reset"), ErrNotAcquired, errors.New("no route"), nil}
@@ -46,12 +46,12 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 		again, cancelAgain := context.WithTimeout(t.Context(), time.Second)
 		defer cancelAgain()
 		_, err = scriptedLocker(t, s).Lock(again, "k")
-		require.Same(t, trouble, errors.Unwrap(err), "at the first attempt it is returned")
+		require.Same(t, trouble, errors.Unwrap(err), "the error of the first attempt is returned")
 	})
 }
 
-// TestLastAttemptTellsWhoIsToBlame is rule 33: an attempt that met with silence for a quarter of the op timeout says
-// more than the refusal before it, and one that has only just been sent, or was not sent at all, says less.
+// TestLastAttemptTellsWhoIsToBlame is rule 33: if the last attempt got no reply for more than a quarter of the op
+// timeout, the error matches ErrUnavailable. If it had less time or was not sent, the attempt before it decides.
 func TestLastAttemptTellsWhoIsToBlame(t *testing.T) {
 	refuse := func(context.Context) (acquireReply, error) {
 		return acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}, ErrNotAcquired
@@ -76,7 +76,7 @@ func TestLastAttemptTellsWhoIsToBlame(t *testing.T) {
 		"a moment of silence":                    {[]attempt{refuse, silent}, 240 * time.Millisecond, true},
 		"not sent":                               {[]attempt{refuse, unsent}, 900 * time.Millisecond, true},
 		"between attempts":                       {[]attempt{refuse, refuse}, 900 * time.Millisecond, true},
-		"silence, and then a moment of it":       {[]attempt{refuse, trouble, silent}, 10 * time.Millisecond, false},
+		"trouble, and then a moment of silence":  {[]attempt{refuse, trouble, silent}, 10 * time.Millisecond, false},
 		"trouble that is over":                   {[]attempt{refuse, trouble, refuse}, 10 * time.Millisecond, true},
 		"trouble, and then nothing that is sent": {[]attempt{refuse, trouble, unsent}, 10 * time.Millisecond, false},
 	} {
@@ -102,8 +102,8 @@ func TestLastAttemptTellsWhoIsToBlame(t *testing.T) {
 	}
 }
 
-// TestTroubleIsNotForgottenWhileItIsUndone is rule 16: an attempt that failed by itself is trouble,
-// also where ctx ends while it is given back, and a waiter is told of the last one.
+// TestTroubleIsNotForgottenWhileItIsUndone is rule 16: if ctx ends while a failed attempt is released,
+// the error still reports that failure. So does the error of a waiter whose last attempt failed.
 func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 	trouble := errors.New("no route")
 	slow := func(answers ...error) *scripted {
@@ -143,9 +143,9 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 	})
 }
 
-// TestHourOfWaiting is rules 15, 17 and 18 in a bubble: a waiter waits for an hour without a limit of
-// its own, is served the moment the holder lets go, and a crashed holder costs what is left of its
-// TTL. Then the subscription is closed, and no goroutine is left to the bubble.
+// TestHourOfWaiting is rules 15, 17 and 18 in a bubble: a waiter waits for an hour without a timeout,
+// and is served soon after the holder releases the lock. A crashed holder costs what is left of its
+// TTL. Then the subscription is closed, and no goroutine is left in the bubble.
 func TestHourOfWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestHourOfWaiting(t *testing.T) {
 	})
 }
 
-// TestLocalWaitersTakeTurns is rule 18's other side: a process is one poller, and who gives up is
-// forgotten.
+// TestLocalWaitersTakeTurns is rule 18's other side: after their first attempts, the waiters of a
+// process poll one at a time.
 func TestLocalWaitersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }}
