@@ -312,9 +312,9 @@ func (h *heard) all() []redlatch.Event {
 	return append([]redlatch.Event(nil), h.events...)
 }
 
-// TestWaitThroughAnOutageIsHeardOf is rule 34, on every strategy: while Lock waits through an outage, Hooks.Trouble
+// TestWaitThroughAnOutageIsReported is rule 34, on every strategy: while Lock waits through an outage, Hooks.Trouble
 // reports the cause at most once a second.
-func TestWaitThroughAnOutageIsHeardOf(t *testing.T) {
+func TestWaitThroughAnOutageIsReported(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
 		t.Run(name, func(t *testing.T) {
@@ -363,9 +363,9 @@ func TestWaitThroughAnOutageIsHeardOf(t *testing.T) {
 	}
 }
 
-// TestSilentMinorityIsHeardOf is rule 34: two of five nodes are dead, and locks are still granted. Hooks.Trouble
+// TestSilentMinorityIsReported is rule 34: two of five nodes are dead, and locks are still granted. Hooks.Trouble
 // names both nodes. If a third node is dead, the error of an attempt names the first two as well.
-func TestSilentMinorityIsHeardOf(t *testing.T) {
+func TestSilentMinorityIsReported(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
 	var h heard
@@ -401,9 +401,9 @@ func TestSilentMinorityIsHeardOf(t *testing.T) {
 	}
 }
 
-// TestNodeThatRefusesIsHeardOf is rule 34: one of five nodes is out of memory. Hooks.Trouble reports the node and its
+// TestNodeThatRefusesIsReported is rule 34: one of five nodes is out of memory. Hooks.Trouble reports the node and its
 // answer.
-func TestNodeThatRefusesIsHeardOf(t *testing.T) {
+func TestNodeThatRefusesIsReported(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
 	var h heard

@@ -150,8 +150,8 @@ func testUnlockThatNeverLeftFindsTheLockLost(t *testing.T, newLocker newLockerFu
 	require.Negative(t, failing.Load(), "the first dial failed")
 }
 
-// TestAttemptThatWasPerhapsSentIsUndone is rule 3: the reply to an acquire is lost, and its resend cannot connect.
-func TestAttemptThatWasPerhapsSentIsUndone(t *testing.T) {
+// TestAttemptThatMayHaveBeenSentIsReleased is rule 3: the reply to an acquire is lost, and its resend cannot connect.
+func TestAttemptThatMayHaveBeenSentIsReleased(t *testing.T) {
 	onQueues(t, testAttemptThatWasPerhapsSentIsUndone)
 }
 

@@ -52,9 +52,11 @@ func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
 func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		p, client := proxied(t, s)
-		lock := mustLock(t, newLegacy(t, client), "k")
+		l := newLegacy(t, client)
+		require.NoError(t, mustLock(t, l, "other").Unlock(t.Context()), "the scripts are loaded")
+		lock := mustLock(t, l, "k")
 		setIn(t, s, "k", "4102444800")
-		p.LoseReplies(1, "eval")
+		p.LoseReplies(1, "evalsha")
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 		require.Equal(t, 1, p.Lost())
 		require.Equal(t, "4102444800", s.Direct.Get(t.Context(), "k").Val())

@@ -30,7 +30,7 @@ end
 
 if not had and free <= 0 then
   local _, _, holder, ends = look()
-  local left = math.ceil((ends - now) / 1000)
+  local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
   if not entry then
     return {left, holder}
   end
