@@ -250,8 +250,8 @@ func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// TestWaitTellsWhatTroubledIt is rule 16: if ctx ends a wait, the error also reports the last failure.
-func TestWaitTellsWhatTroubledIt(t *testing.T) {
+// TestWaitReportsItsTrouble is rule 16: if ctx ends a wait, the error also reports the last failure.
+func TestWaitReportsItsTrouble(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
 	mustLock(t, newLocker(t, direct), "k")

@@ -121,10 +121,10 @@ func TestErrorWaitsUntilItIsCertain(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestSilentNodesAreNotWaitedForInVain is rule 15: a refused attempt does not wait for nodes that did not
+// TestSilentNodesAreNotWaitedFor is rule 15: a refused attempt does not wait for nodes that did not
 // answer their last call. If it waited, its votes would keep everybody else out meanwhile, and two such
 // attempts could keep each other out for ever. Attempts wait again for a node that has answered since.
-func TestSilentNodesAreNotWaitedForInVain(t *testing.T) {
+func TestSilentNodesAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	for _, sick := range []struct {
 		what  string

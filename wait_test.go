@@ -50,9 +50,9 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 	})
 }
 
-// TestLastAttemptTellsWhoIsToBlame is rule 33: if the last attempt got no reply for more than a quarter of the op
+// TestLastAttemptDecidesTheError is rule 33: if the last attempt got no reply for more than a quarter of the op
 // timeout, the error matches ErrUnavailable. If it had less time or was not sent, the attempt before it decides.
-func TestLastAttemptTellsWhoIsToBlame(t *testing.T) {
+func TestLastAttemptDecidesTheError(t *testing.T) {
 	refuse := func(context.Context) (acquireReply, error) {
 		return acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}, ErrNotAcquired
 	}

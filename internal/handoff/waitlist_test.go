@@ -165,8 +165,8 @@ func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
 	require.Zero(t, second.lookAt, "it has its place")
 }
 
-// TestDegradationIsToldOnce: also where a release was the first to find that nobody can be told.
-func TestDegradationIsToldOnce(t *testing.T) {
+// TestDegradationIsReportedOnce: also where a release was the first to find that nobody can be told.
+func TestDegradationIsReportedOnce(t *testing.T) {
 	var told int
 	l := newList(t)
 	s, err := l.Subscription, errors.New("NOPERM")

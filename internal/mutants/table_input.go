@@ -51,7 +51,7 @@ var inputs = []mutant{
 		name: "Degraded is reported twice", rule: "Waiting", file: "internal/handoff/subscription.go", in: "internal/handoff",
 		old:   `s.running = true`,
 		new:   `s.running, s.refused, s.mute = true, nil, time.Time{}`,
-		tests: "TestDegradationIsToldOnce",
+		tests: "TestDegradationIsReportedOnce",
 	},
 	{
 		name: "an extension that overflows", rule: "20", file: "lock.go",

@@ -114,7 +114,7 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		name: "split votes wait for silent nodes", rule: "15", file: "redlock.go",
 		old:   `t.refusedBesideSilence(r.nodes) // or`,
 		new:   `false // or`,
-		tests: "TestSilentNodesAreNotWaitedForInVain",
+		tests: "TestSilentNodesAreNotWaitedFor",
 	},
 	{
 		name: "a node that answers again stays silent", rule: "Redlock", file: "internal/node/courier.go", in: "internal/node",

@@ -44,7 +44,7 @@ var waits = []mutant{
 			e.waitlist.OnError`,
 		new: `return nil, err
 			e.waitlist.OnError`,
-		tests: "TestWaitTellsWhatTroubledIt",
+		tests: "TestWaitReportsItsTrouble",
 	},
 	{
 		name: "the error of polling does not report the trouble", rule: "16", file: "wait.go",
@@ -60,7 +60,7 @@ var waits = []mutant{
 		new: `if last := e.waitlist.Last(w); errors.Is(last, ErrNotAcquired) {
 			r.last = last
 		}`,
-		tests: "TestWaitTellsWhatTroubledIt",
+		tests: "TestWaitReportsItsTrouble",
 	},
 	{
 		name: "ctx not honoured in mid-command", rule: "17", file: "internal/node/node.go",

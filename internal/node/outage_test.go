@@ -165,9 +165,9 @@ func TestClientThatHeedsDeadlinesIsNotCanceled(t *testing.T) {
 	}
 }
 
-// TestRestartTellsWhatWasDone is rules 3 and 7, with full batches and a server that is killed in the middle
+// TestRestartReportsWhatWasDone is rules 3 and 7, with full batches and a server that is killed in the middle
 // of them: what a call says of itself is true.
-func TestRestartTellsWhatWasDone(t *testing.T) {
+func TestRestartReportsWhatWasDone(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	o := s.Options()

@@ -115,9 +115,9 @@ func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
 	}
 }
 
-// TestPlainClientOfAClusterIsToldOfHashTags: a plain client would keep the fences of all locks in one key, in
+// TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in one key, in
 // another slot than the locks. The error says what to do, nothing is left, and a prefix with a hash tag helps.
-func TestPlainClientOfAClusterIsToldOfHashTags(t *testing.T) {
+func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
 	admin := s.Client(t)

@@ -54,7 +54,7 @@ func TestHistogramTakesEveryDuration(t *testing.T) {
 	require.True(t, math.IsNaN(new(Histogram).Quantile(0.5)))
 }
 
-func TestCommandsOfClientsAreToldFromThoseInScripts(t *testing.T) {
+func TestCommandsOfClientsAreDistinguishedFromThoseInScripts(t *testing.T) {
 	const info = "# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:0.250000\r\nused_cpu_sys_children:9.0\r\n" +
 		"\r\n# Commandstats\r\ncmdstat_evalsha:calls=10,usec=1,usec_per_call=0.10\r\n" +
 		"cmdstat_script|load:calls=1,usec=1\r\ncmdstat_get:calls=20,usec=1\r\ncmdstat_info:calls=99,usec=1\r\n"
