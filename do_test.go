@@ -211,7 +211,7 @@ func TestDoAllEndsWithAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, p, client := behindProxy(t)
-			l, err := strategy(client, redlatch.WithTTL(2*time.Second), redlatch.WithOpTimeout(500*time.Millisecond))
+			l, err := strategy(client, redlatch.WithTTL(5*time.Second), redlatch.WithOpTimeout(time.Second))
 			require.NoError(t, err)
 			require.NoError(t, locktest.LockSoon(t, l, "warm").Unlock(t.Context()))
 			err = redlatch.DoAll(bounded(t), l, []string{"b", "a"}, never[[]*redlatch.Lock](t), on(acquired, "a", p.Refuse))

@@ -164,7 +164,7 @@ func ExampleNewLegacySetNX() {
 func ExampleLock_Context() {
 	server, client, end := embedded()
 	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(time.Second)))
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(3*time.Second)))
 
 	lock, err := locker.Lock(ctx, "report")
 	must(err)

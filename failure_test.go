@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"regexp"
 	"strings"
 	"sync"
@@ -113,8 +112,8 @@ func TestUnavailableIsNoHolder(t *testing.T) {
 			lock := locktest.LockSoon(t, l, "k")
 			for fault, inject := range map[string]func(){"hung": p.Silence, "refused": p.Refuse} {
 				inject()
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				_, try := l.TryLock(t.Context(), "k2")
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				_, wait := l.Lock(ctx, "k2")
 				_, adopt := l.Adopt(t.Context(), "k2", "token")
 				_, inspect := l.Inspect(t.Context(), "k2")
@@ -190,13 +189,16 @@ func TestSilentQuorumIsNoHolder(t *testing.T) {
 	holder, err := everyStrategy["Redlock"](direct, longTTL)
 	require.NoError(t, err)
 	mustLock(t, holder, "k")
-	l, err := everyStrategy["Redlock"](client, redlatch.WithOpTimeout(time.Second),
-		redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }}))
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	l, err := everyStrategy["Redlock"](client, redlatch.WithOpTimeout(time.Second),
+		redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
+			p.Silence()
+			time.AfterFunc(800*time.Millisecond, cancel)
+		}}))
+	require.NoError(t, err)
 	_, err = l.Lock(ctx, "k")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
@@ -213,7 +215,7 @@ func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 			p.Silence()
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err = l.Lock(ctx, "k")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -227,12 +229,9 @@ func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
 // twice.
 func TestUnreachableRedisCostsOneOpTimeout(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, free.Close())
 	for name, strategy := range everyStrategy {
 		t.Run(name, func(t *testing.T) {
-			client := redis.NewClient(&redis.Options{Addr: free.Addr().String()})
+			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 			t.Cleanup(func() { _ = client.Close() })
 			l, err := strategy(client, redlatch.WithOpTimeout(2*time.Second))
 			require.NoError(t, err)
@@ -324,7 +323,7 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 			require.NoError(t, err)
 			lock := mustLock(t, holder, "k")
 			var h heard
-			l, err := strategy(client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
+			l, err := strategy(client, redlatch.WithOpTimeout(time.Second), redlatch.WithHooks(redlatch.Hooks{
 				Trouble: func(e redlatch.Event) {
 					if e.Node == "" { // other tests check the errors of nodes
 						h.add(e)

@@ -98,9 +98,9 @@ func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	sent := p.Requests()
 	p.Silence()
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(50*time.Millisecond))
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(500*time.Millisecond))
 	require.Error(t, err)
-	require.ErrorContains(t, err, "no reply within 50ms")
+	require.ErrorContains(t, err, "no reply within 500ms")
 	p.Heal()
 	eventually(t, "the acquire, its release and a second release", func() bool { return p.Requests() >= sent+3 })
 	gone(t, direct, "k")
@@ -113,7 +113,7 @@ func TestLateAcquireWithAChosenTokenStays(t *testing.T) {
 	l := newLocker(t, client)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	p.Silence()
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(50*time.Millisecond))
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(500*time.Millisecond))
 	require.Error(t, err)
 	p.Heal()
 	eventually(t, "the late acquire", func() bool { return direct.Get(t.Context(), "k").Val() == "job-7" })
@@ -173,8 +173,8 @@ func testAttemptThatWasPerhapsSentIsUndone(t *testing.T, newLocker newLockerFunc
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	p.LoseReplies(1, "evalsha")
 	failing.Store(1000)
-	time.AfterFunc(300*time.Millisecond, func() { failing.Store(0) })
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(200*time.Millisecond))
+	time.AfterFunc(1500*time.Millisecond, func() { failing.Store(0) })
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(time.Second))
 	require.ErrorContains(t, err, "no route")
 	require.Equal(t, 1, p.Lost())
 	gone(t, s.Client(t), "k")
@@ -221,7 +221,7 @@ func TestForgottenLockEndsWithItsTTL(t *testing.T) { onQueues(t, testForgottenLo
 func testForgottenLockEndsWithItsTTL(t *testing.T, newLocker newLockerFunc) {
 	direct, _, client := behindProxy(t)
 	lost := make(chan redlatch.Event, 1)
-	mustLock(t, newLocker(t, client), "k", redlatch.WithTTL(300*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
+	mustLock(t, newLocker(t, client), "k", redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
 		Lost: func(e redlatch.Event) { lost <- e },
 	}))
 	eventually(t, "the key is gone", func() bool {

@@ -65,7 +65,7 @@ func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 			lock := granted(t, l, WithHooks(Hooks{Lost: func(Event) { lost++ }}))
 			ctx := lock.Context(t.Context())
 			require.NoError(t, lock.Err())
-			asleep.Store(int64(59 * time.Second))
+			asleep.Store(int64(50 * time.Second))
 			require.Positive(t, lock.lease.left())
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(time.Minute))

@@ -68,7 +68,7 @@ func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
 func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		p, client := proxied(t, s)
-		l, brief := newLegacy(t, client), redlatch.WithOpTimeout(100*time.Millisecond)
+		l, brief := newLegacy(t, client), redlatch.WithOpTimeout(500*time.Millisecond)
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
 		for _, prepare := range []func(){func() {}, func() { setIn(t, s, "k", 1) }} {
 			prepare()
@@ -84,7 +84,7 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 			sent := p.Requests()
 			p.Silence()
 			_, err = l.TryLock(t.Context(), "k", brief)
-			require.ErrorContains(t, err, "no reply within 100ms")
+			require.ErrorContains(t, err, "no reply within 500ms")
 			p.Heal()
 			eventually(t, "the acquire, its release and a second release", func() bool { return p.Requests() >= sent+3 })
 			eventually(t, "the keys are released", func() bool { return len(everything(t, s)) == 0 })
@@ -106,8 +106,8 @@ func TestLegacyLateAcquireWithAChosenTokenStays(t *testing.T) {
 		var sent atomic.Int64
 		client.AddHook(counter{&sent})
 		p.Silence()
-		_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(50*time.Millisecond))
-		require.ErrorContains(t, err, "no reply within 50ms")
+		_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(500*time.Millisecond))
+		require.ErrorContains(t, err, "no reply within 500ms")
 		p.Heal()
 		eventually(t, "the late acquire", func() bool {
 			return s.Direct.Get(t.Context(), "{k}:owner:k").Val() == "job-7"

@@ -245,17 +245,22 @@ func TestLegacyLateUnlockLeavesTheSuccessor(t *testing.T) {
 // sooner. We notice that before the next client acquires the lock.
 func TestLegacyForeignLoserIsNoticed(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
-		loser := &foreign{client: s.Client(t), key: "k", timeout: 0}
+		loser := &foreign{client: s.Client(t), key: "k", timeout: 2}
 		next := &foreign{client: s.Client(t), key: "k", timeout: 10}
 		l := newLegacy(t, s.Client(t), redlatch.WithTTL(30*time.Second))
-		setIn(t, s, "k", time.Now().Unix()-1)
-		seen, err := loser.expired(t.Context())
-		require.NoError(t, err)
-		require.NotEmpty(t, seen)
-		lock := mustLock(t, l, "k")
-		ok, err := loser.takes(t.Context(), seen)
-		require.NoError(t, err)
-		require.False(t, ok)
+		var lock *redlatch.Lock
+		eventually(t, "the loser writes its time before we look again", func() bool {
+			setIn(t, s, "k", time.Now().Unix()-1)
+			seen, err := loser.expired(t.Context())
+			require.NoError(t, err)
+			require.NotEmpty(t, seen)
+			begin := time.Now()
+			lock = mustLock(t, l, "k")
+			ok, err := loser.takes(t.Context(), seen)
+			require.NoError(t, err)
+			require.False(t, ok)
+			return time.Since(begin) < 300*time.Millisecond
+		})
 
 		next.waitFor(t)
 		select {
@@ -275,7 +280,7 @@ func TestLegacyFrozenLoserIsNoticedByRenewal(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		loser := &foreign{client: s.Client(t), key: "k", timeout: 100}
 		looked := make(chan redlatch.Event, 100)
-		l, err := redlatch.NewLegacySetNX(s.Client(t), redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
+		l, err := redlatch.NewLegacySetNX(s.Client(t), redlatch.WithTTL(3*time.Second), patience, redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { looked <- e },
 		}))
 		require.NoError(t, err)

@@ -80,7 +80,7 @@ func TestTroubleIsNoRefusal(t *testing.T) {
 			var left atomic.Int64
 			left.Store(1 << 30)
 			client.AddHook(redistest.OnProcess(refuser{&left}.ProcessHook))
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := l.Lock(ctx, "k")
 			require.ErrorIs(t, err, context.DeadlineExceeded)

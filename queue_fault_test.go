@@ -71,7 +71,7 @@ func TestCrashedWaitersAreSkipped(t *testing.T) {
 	require.NoError(t, holder.Unlock(t.Context()))
 	lock := <-got
 	require.NotNil(t, lock)
-	require.Less(t, time.Since(begin), 500*time.Millisecond)
+	require.Less(t, time.Since(begin), 5*time.Second, "one dead entry would cost 10 s")
 	require.NoError(t, lock.Unlock(t.Context()))
 	onlyFences(t, s.Client(t))
 }

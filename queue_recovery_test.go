@@ -44,7 +44,7 @@ func testEntriesOfWaitersThatLeftAreGivenBack(t *testing.T, newLocker newLockerF
 			return next(ctx, cmd)
 		}
 	}))
-	l := newLocker(t, client, redlatch.WithOpTimeout(300*time.Millisecond))
+	l := newLocker(t, client, redlatch.WithOpTimeout(time.Second))
 	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -60,7 +60,7 @@ func testEntriesOfWaitersThatLeftAreGivenBack(t *testing.T, newLocker newLockerF
 	away.Store(true)
 	cancel()
 	wg.Wait()
-	outlast(t, 1500*time.Millisecond) // releases have timed out, also those that continue without their callers
+	outlast(t, 3*time.Second) // releases have timed out, also those that continue without their callers
 	away.Store(false)
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
@@ -366,7 +366,7 @@ func testSilentSubscriptionIsReplacedSoon(t *testing.T, newLocker newLockerFunc)
 	require.NoError(t, lock.Unlock(t.Context()))
 	lock = <-next
 	require.NotNil(t, lock)
-	require.Less(t, time.Since(begin), 500*time.Millisecond)
+	require.Less(t, time.Since(begin), 900*time.Millisecond, "before the next look")
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 

@@ -190,14 +190,14 @@ func TestHungNodeDelaysNoInspect(t *testing.T) {
 // released. The error is still ErrNoQuorum.
 func TestDeadQuorumIsTroubleWhileItIsGivenBack(t *testing.T) {
 	n := newCluster(t)
-	l := n.locker(t, true, redlatch.WithOpTimeout(500*time.Millisecond))
+	l := n.locker(t, true, redlatch.WithOpTimeout(1500*time.Millisecond))
 	for _, p := range n.proxies[2:] {
 		p.Refuse()
 	}
 	for _, p := range n.proxies[:2] {
-		p.Delay(400 * time.Millisecond)
+		p.Delay(1200 * time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2100*time.Millisecond)
 	defer cancel()
 	_, err := l.Lock(ctx, "k")
 	require.ErrorIs(t, err, redlatch.ErrNoQuorum)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -32,7 +33,7 @@ func TestStoppedServerIsLeftWithNothing(t *testing.T) { // not parallel: it coun
 	waiting := make(chan struct{}, 1)
 	granted := make(chan *redlatch.Lock, 1)
 	go func() { // ends with the lock
-		lock, err := l.Lock(context.Background(), "held", redlatch.WithHooks(redlatch.Hooks{
+		lock, err := l.Lock(context.Background(), "held", patience, redlatch.WithHooks(redlatch.Hooks{
 			Waiting: func(redlatch.Event) { waiting <- struct{}{} },
 		}))
 		if err != nil {
@@ -90,7 +91,7 @@ func TestLockIsKeptWhereItsConnectionsGoSilent(t *testing.T) {
 	kept := func(t *testing.T, l redlatch.Locker, silence func()) {
 		t.Helper()
 		renewed := make(chan redlatch.Event, 1000)
-		lock := mustLock(t, l, "k", redlatch.WithTTL(6*time.Second), redlatch.WithHooks(redlatch.Hooks{
+		lock := locktest.LockSoon(t, l, "k", redlatch.WithTTL(6*time.Second), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { renewed <- e },
 		}), redlatch.WithOpTimeout(600*time.Millisecond))
 		silence()
@@ -181,7 +182,7 @@ func TestUnlockIsBoundedWhereItsConnectionIsNew(t *testing.T) {
 			err := lock.Unlock(t.Context())
 			took := time.Since(begin)
 			require.ErrorContains(t, err, "no reply within 1s")
-			require.Less(t, took, 1500*time.Millisecond)
+			require.Less(t, took, 2500*time.Millisecond)
 			p.Cut()
 		})
 	}
@@ -262,7 +263,7 @@ func TestWaitForReplicasHoldsUpNobodyElse(t *testing.T) {
 		})
 	}
 	plain.Wait()
-	require.True(t, blocked(), "the other attempts still wait, for several seconds in all")
+	eventually(t, "the other attempts still wait, for several seconds in all", blocked)
 	cancel()
 	wg.Wait()
 	onlyFences(t, direct)

@@ -61,7 +61,7 @@ func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {
 					require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
 					timeout := 10 * time.Second                                    // Unlock ends sooner
 					if chosen || f.silent {
-						timeout = 400 * time.Millisecond
+						timeout = time.Second
 					}
 					opts = append(opts, redlatch.WithOpTimeout(timeout))
 					if chosen {

@@ -155,7 +155,7 @@ func TestExpiredPermitGoesToTheLongestWaiter(t *testing.T) {
 	l := newSemaphore(t, s.Client(t), 3)
 	kept := mustLock(t, l, "k", longTTL)
 	for range 2 {
-		mustLock(t, l, "k", redlatch.WithoutRenewal(), redlatch.WithTTL(700*time.Millisecond))
+		mustLock(t, l, "k", redlatch.WithoutRenewal(), redlatch.WithTTL(2*time.Second))
 	}
 	first, second := waitInLine(t, l, "k"), waitInLine(t, newSemaphore(t, s.Client(t), 3), "k")
 	hasty := newSemaphore(t, s.Client(t), 3)
@@ -393,7 +393,7 @@ func TestReleaseSkipsThoseWhoCannotHear(t *testing.T) {
 	require.NoError(t, held[0].Unlock(t.Context()))
 	lock := <-got
 	require.NotNil(t, lock)
-	require.Less(t, time.Since(begin), 500*time.Millisecond)
+	require.Less(t, time.Since(begin), 5*time.Second, "one dead entry would cost 10 s")
 	require.NoError(t, lock.Unlock(t.Context()))
 	require.NoError(t, held[1].Unlock(t.Context()))
 	onlyFences(t, s.Client(t))

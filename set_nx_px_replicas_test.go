@@ -194,8 +194,9 @@ func TestWaiterWithoutReplicasGivesUpAndLeavesNothing(t *testing.T) {
 	l := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	time.AfterFunc(200*time.Millisecond, func() { _ = holder.Unlock(context.Background()) })
-	_, err := l.Lock(ctx, "k")
+	_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{
+		Waiting: func(redlatch.Event) { _ = holder.Unlock(context.Background()) },
+	}))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
 	gone(t, client, "k")

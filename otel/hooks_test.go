@@ -86,7 +86,7 @@ func TestHooksTellLossesApart(t *testing.T) {
 	require.NoError(t, err)
 	b.server.Del("deleted")
 	require.ErrorIs(t, deleted.Unlock(t.Context()), redlatch.ErrLost)
-	slow, err := l.Lock(t.Context(), "slow", redlatch.WithMaxHold(50*time.Millisecond))
+	slow, err := l.Lock(t.Context(), "slow", redlatch.WithMaxHold(500*time.Millisecond))
 	require.NoError(t, err)
 	<-slow.Done()
 	require.ErrorIs(t, slow.Unlock(t.Context()), redlatch.ErrMaxHold)
@@ -102,7 +102,7 @@ func TestHooksTellLossesApart(t *testing.T) {
 // TestHooksCountRenewals: renewals that succeed and renewals that fail are counted by their outcomes.
 func TestHooksCountRenewals(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal())
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(500*time.Millisecond), redlatch.WithoutRenewal())
 	lock, err := l.Lock(t.Context(), "k")
 	require.NoError(t, err)
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
@@ -117,7 +117,7 @@ func TestHooksCountRenewals(t *testing.T) {
 // TestHooksCountWhatRedisDidNotConfirm: the time that a lock was held is recorded even if its Unlock got no clear answer.
 func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond))
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(500*time.Millisecond))
 	lock, err := l.Lock(t.Context(), "k")
 	require.NoError(t, err)
 	b.server.SetError("LOADING not yet")
@@ -154,13 +154,13 @@ func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newLab(t)
 			of := redlatchotel.WithKeyAttribute(func(string) string { return "orders" })
-			l := b.locker(t, []redlatchotel.Option{of}, nil, redlatch.WithOpTimeout(200*time.Millisecond))
+			l := b.locker(t, []redlatchotel.Option{of}, nil, redlatch.WithOpTimeout(500*time.Millisecond))
 			held := func() int64 { return b.count(t, "redlatch.lock.held", setNXPX, kind) }
 			stays, err := l.Lock(t.Context(), "stays")
 			require.NoError(t, err)
 			var opts []redlatch.Option
 			if strings.HasPrefix(name, "lost") {
-				opts = append(opts, redlatch.WithMaxHold(50*time.Millisecond))
+				opts = append(opts, redlatch.WithMaxHold(500*time.Millisecond))
 			}
 			ends, err := l.Lock(t.Context(), "ends", opts...)
 			require.NoError(t, err)

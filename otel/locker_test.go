@@ -244,7 +244,7 @@ func TestUnlockAndExtendAreSpans(t *testing.T) {
 // TestFailedUnlockAndExtendSayWhy: error.type and the status say it, also if only Unlock finds that the lock was lost.
 func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal())
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(500*time.Millisecond), redlatch.WithoutRenewal())
 	lock, err := l.Lock(t.Context(), "k")
 	require.NoError(t, err)
 	lost, err := l.Lock(t.Context(), "lost")
@@ -282,7 +282,7 @@ func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
 	found, err := l.Lock(ctx, "found")
 	require.NoError(t, err)
 	b.server.Del("found")
-	expired, err := l.Lock(ctx, "expired", redlatch.WithTTL(50*time.Millisecond))
+	expired, err := l.Lock(ctx, "expired", redlatch.WithTTL(time.Second), redlatch.WithOpTimeout(500*time.Millisecond))
 	require.NoError(t, err)
 	<-expired.Done()
 	for _, lock := range []*redlatch.Lock{found, expired} {
@@ -298,7 +298,7 @@ func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
 // TestRenewalsAreNoSpans: neither renewals that succeed nor renewals that fail.
 func TestRenewalsAreNoSpans(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, nil, redlatch.WithTTL(3*time.Second), redlatch.WithOpTimeout(100*time.Millisecond))
+	l := b.locker(t, nil, nil, redlatch.WithTTL(6*time.Second), redlatch.WithOpTimeout(500*time.Millisecond))
 	renewed, failed := make(chan redlatch.Event, 100), make(chan redlatch.Event, 100)
 	lock, err := l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{
 		Renewed:     func(e redlatch.Event) { renewed <- e },
@@ -407,7 +407,7 @@ func TestLossIsAnEventOfTheCallersSpan(t *testing.T) {
 	released, err := l.Lock(ctx, "released")
 	require.NoError(t, err)
 	require.NoError(t, released.Unlock(t.Context()))
-	lock, err := l.Lock(ctx, "k", redlatch.WithMaxHold(50*time.Millisecond))
+	lock, err := l.Lock(ctx, "k", redlatch.WithMaxHold(500*time.Millisecond))
 	require.NoError(t, err)
 	<-lock.Done()
 	events := func() []sdktrace.Event { return work.(sdktrace.ReadOnlySpan).Events() }
@@ -447,7 +447,7 @@ func TestKeysAreRecordedWhereAskedFor(t *testing.T) {
 // TestTokenIsRecordedNowhere: neither for a grant nor for its end nor for an error that contains the token.
 func TestTokenIsRecordedNowhere(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(200*time.Millisecond))
+	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(500*time.Millisecond))
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
 	secret := redlatch.WithToken("sesame")
 	released, err := l.Lock(ctx, "released", secret)
@@ -458,7 +458,7 @@ func TestTokenIsRecordedNowhere(t *testing.T) {
 	require.ErrorContains(t, released.Extend(ctx, time.Minute), "sesame", "an error that names the token")
 	require.ErrorContains(t, released.Unlock(ctx), "sesame", "an error that names the token")
 	b.server.SetError("")
-	lock, err := l.Lock(ctx, "k", secret, redlatch.WithMaxHold(50*time.Millisecond))
+	lock, err := l.Lock(ctx, "k", secret, redlatch.WithMaxHold(500*time.Millisecond))
 	require.NoError(t, err)
 	_, err = l.Adopt(ctx, "k", "another", secret)
 	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
@@ -537,7 +537,7 @@ func TestCallsPassThrough(t *testing.T) {
 // would be renewed forever.
 func TestWatchedLockCanBeForgotten(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, nil, redlatch.WithTTL(300*time.Millisecond))
+	l := b.locker(t, nil, nil, redlatch.WithTTL(time.Second), redlatch.WithOpTimeout(500*time.Millisecond))
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
 	defer work.End()
 	_, err := l.Lock(ctx, "k")

@@ -286,7 +286,7 @@ func TestTroubleIsReportedWhileRunWaits(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
 	proxy := faultproxy.New(t, s.network, s.addr)
-	lock := locktest.MustLock(t, s.locker(t, redlatch.WithTTL(time.Second)), "k")
+	lock := locktest.MustLock(t, s.locker(t, redlatch.WithTTL(3*time.Second)), "k")
 	p := redlatchRun(t, "redis://"+proxy.Addr(), patient, "exit 0")
 	s.awaitWaiters(t, 1)
 	proxy.Refuse()

@@ -102,14 +102,14 @@ func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 	var calls []*Call
 	for i := range 10 {
 		calls = append(calls, Command("echo", i), Eval(increase, 1, fmt.Sprint("n", i), 1),
-			within(Command("set", fmt.Sprint("k", i), i), 300*time.Millisecond))
+			within(Command("set", fmt.Sprint("k", i), i), time.Second))
 	}
 	all := together(t, n, calls...)
 	var notDone []string // the others may be under way
 	for i := 0; i < len(all); i += 3 {
 		require.NoError(t, all[i].wait(t).Err)
 		r := all[i+2].wait(t)
-		require.ErrorContains(t, r.Err, "still failing after 300ms: READONLY")
+		require.ErrorContains(t, r.Err, "still failing after 1s: READONLY")
 		require.False(t, r.Resent, "it was refused each time")
 		if errors.As(r.Err, new(*NotDone)) {
 			notDone = append(notDone, fmt.Sprint("k", i/3))

@@ -188,11 +188,11 @@ func TestPlainLockCanBeAdopted(t *testing.T) {
 		l := locktest.SetNXPX(t, s.Client(t))
 		require.True(t, foreign.tryLock(t))
 		renewed := make(chan struct{}, 100)
-		lock, err := l.Adopt(t.Context(), "k", foreign.value, redlatch.WithTTL(shortTTL*time.Second),
+		lock, err := l.Adopt(t.Context(), "k", foreign.value, redlatch.WithTTL(3*time.Second),
 			redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed <- struct{}{} }}))
 		require.NoError(t, err)
 		require.Positive(t, lock.Fence())
-		for range 5 { // for longer than it was taken for
+		for range 2 { // for longer than it was taken for
 			<-renewed
 		}
 		require.NoError(t, lock.Err())
