@@ -51,8 +51,8 @@ func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
 	for range sentinelCount {
 		s := StartTCP(tb, "--sentinel")
 		sentinels = append(sentinels, s)
-		// They tell each other of themselves every 2 s, and ask the primary for its replicas every 10 s,
-		// unless they are told to hurry. Not every version can be.
+		// By default they announce themselves to each other every 2 s, and ask the primary for its
+		// replicas every 10 s. This shortens both. Not every version supports it.
 		_ = command(tb, s, "sentinel", "debug", "publish-period", 100, "info-period", 200)
 		for _, words := range [][]any{
 			{"sentinel", "monitor", name, host, port, sentinelVotes},
