@@ -15,8 +15,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// What one lost reply and one cancelled ctx do to each library, side by side: the comparison of the
-// README rests on these.
+// These tests show what one lost reply and one cancelled ctx do to each library. The comparison in
+// the README rests on them.
 
 // behindProxy is a scene whose libraries reach Redis through a proxy. Their scripts are loaded.
 func behindProxy(t *testing.T, p peer) (scene, *faultproxy.Proxy) {
@@ -39,7 +39,7 @@ func TestRedsyncTakesItsOwnGrantForAnothersWhereTheReplyWasLostAndWeDoNot(t *tes
 	_, err := s.take(t.Context(), s.client, s.key, time.Minute, false)
 	require.True(t, s.taken(err), "%v", err)
 	require.Equal(t, 1, proxy.Lost())
-	require.Empty(t, s.value(t), "it was free, and it is")
+	require.Empty(t, s.value(t), "the key was free, and is free")
 
 	proxy.LoseReplies(1, "evalsha")
 	lock, err := s.ours.TryLock(t.Context(), s.key)
@@ -57,7 +57,7 @@ func TestRedislockWithoutRetriesLeavesAGrantWhoseReplyWasLostAndWeDoNot(t *testi
 	proxy.LoseReplies(1, "evalsha")
 	_, err := s.take(t.Context(), client, s.key, time.Minute, false)
 	require.Error(t, err)
-	require.NotEmpty(t, s.value(t), "nobody has it, and nobody gets it")
+	require.NotEmpty(t, s.value(t), "nobody owns the key, and nobody can acquire it")
 	require.NoError(t, s.admin.Del(t.Context(), s.key).Err())
 
 	ours, err := redlatch.NewSetNXPX(client)

@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// twoOwners has rueidislock, with that majority, and redlatch lock the same name, and returns a
-// client of their Redis.
+// twoOwners makes rueidislock, with that majority, and redlatch lock the same name. It returns a
+// client of their Redis, and both Lockers.
 func twoOwners(t *testing.T, majority int32) (*redis.Client, redlatch.Locker, rueidislock.Locker) {
 	t.Helper()
 	server := redistest.StartTCP(t)
@@ -50,8 +50,8 @@ func TestRueidislockLocksOtherKeysSoBothOwnTheLock(t *testing.T) {
 	}
 }
 
-// With a majority of one there is one key, by SET NX PX and with compared values: under its name
-// the two do exclude each other.
+// With a majority of one, rueidislock has one key, sets it by SET NX PX, and compares values. If
+// redlatch locks the name of that key, the two exclude each other.
 func TestUnderTheKeyOfItsMakingRueidislockExcludesAndIsExcluded(t *testing.T) {
 	_, ours, theirs := twoOwners(t, 1)
 	const key = "rueidislock:0:orders:42"

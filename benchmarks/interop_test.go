@@ -109,7 +109,7 @@ func TestWaiterOfAPeerGetsALockThatWeReleased(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		result := make(chan error, 1)
-		// Ends when the peer has taken and given the lock, or with ctx.
+		// Ends when the peer has acquired and released the lock, or with ctx.
 		go func() {
 			theirs, err := s.take(ctx, s.client, s.key, time.Minute, true)
 			if err == nil {
@@ -137,8 +137,8 @@ func TestQueueOfOursGoesBeforeAPeer(t *testing.T) {
 	})
 }
 
-// redislock compares as much of the value as its own token is long. With random tokens that never
-// matters; with chosen ones it takes a lock from whoever's token begins with its own.
+// redislock compares only as much of the value as its own token is long. With random tokens that
+// never matters. With chosen tokens it takes over a lock whose token begins with its own.
 func TestRedislockTakesALockWhoseTokenBeginsWithItsOwnAndWeNotice(t *testing.T) {
 	server := redistest.Shared(t)
 	ours, err := redlatch.NewSetNXPX(server.Client(t))

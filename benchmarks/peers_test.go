@@ -19,11 +19,11 @@ import (
 )
 
 // peer is another library that keeps a lock as redlatch does: one key by SET NX PX, whose value is
-// compared before it is deleted. Values are plain strings, of whatever form.
+// compared before it is deleted. Values are plain strings, of any form.
 type peer struct {
 	name string
-	// take makes one attempt, or waits; the error of an attempt that another owner refused is
-	// taken.
+	// take makes one attempt, or waits. taken reports whether its error says that another owner has
+	// the lock.
 	take  func(ctx context.Context, client *redis.Client, key string, ttl time.Duration, wait bool) (held, error)
 	taken func(error) bool
 }
@@ -117,7 +117,7 @@ func (s scene) requireRefused(t *testing.T) {
 	require.True(t, s.taken(err), "%v", err)
 }
 
-// A peer tells nobody that it has released: our waiter looks about once a second.
+// A peer announces no release, so our waiter looks about once a second.
 const looksWithin = 1300 * time.Millisecond
 
 // slack is for a machine that is busy.

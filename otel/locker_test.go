@@ -241,7 +241,8 @@ func TestUnlockAndExtendAreSpans(t *testing.T) {
 	}
 }
 
-// TestFailedUnlockAndExtendSayWhy: error.type and the status say it, also if only Unlock finds that the lock was lost.
+// TestFailedUnlockAndExtendSayWhy: error.type and the status say why, even if only Unlock finds that the lock was
+// lost.
 func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(500*time.Millisecond), redlatch.WithoutRenewal())
@@ -295,7 +296,7 @@ func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
 	require.Len(t, b.spansNamed("lock acquire"), 2)
 }
 
-// TestRenewalsAreNoSpans: neither renewals that succeed nor renewals that fail.
+// TestRenewalsAreNoSpans: neither a renewal that succeeds nor one that fails has a span.
 func TestRenewalsAreNoSpans(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithTTL(6*time.Second), redlatch.WithOpTimeout(500*time.Millisecond))
@@ -305,7 +306,7 @@ func TestRenewalsAreNoSpans(t *testing.T) {
 		RenewFailed: func(e redlatch.Event) { failed <- e },
 	}))
 	require.NoError(t, err)
-	hear := func(from chan redlatch.Event) {
+	expect := func(from chan redlatch.Event) {
 		t.Helper()
 		select {
 		case e := <-from:
@@ -315,11 +316,11 @@ func TestRenewalsAreNoSpans(t *testing.T) {
 			require.FailNow(t, "the lock has ended", lock.Err())
 		}
 	}
-	hear(renewed)
+	expect(renewed)
 	b.server.SetError("LOADING not yet")
-	hear(failed)
+	expect(failed)
 	b.server.SetError("")
-	hear(renewed) // by now the spans of the renewals above would be recorded
+	expect(renewed) // by now the spans of the renewals above would be recorded
 	require.NoError(t, lock.Unlock(t.Context()))
 	require.Len(t, b.spans.Ended(), 2)
 	b.span(t, "lock acquire")
@@ -333,21 +334,21 @@ func TestHooksOfACallAreStillCalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newLab(t)
 			l := b.locker(t, nil, nil)
-			var heard []string
-			hear := func(what string) func(redlatch.Event) {
-				return func(redlatch.Event) { heard = append(heard, what) }
+			var called []string
+			record := func(what string) func(redlatch.Event) {
+				return func(redlatch.Event) { called = append(called, what) }
 			}
 			opts := make([]redlatch.Option, 0, 3)
 			opts = append(opts, redlatch.WithoutRenewal(), redlatch.WithHooks(redlatch.Hooks{
-				Acquired: hear("acquired"), Renewed: hear("renewed"), RenewFailed: hear("renew failed"),
-				Lost: hear("lost"), Released: hear("released"),
+				Acquired: record("acquired"), Renewed: record("renewed"), RenewFailed: record("renew failed"),
+				Lost: record("lost"), Released: record("released"),
 			}))
 			lock, err := take(t.Context(), l, opts...)
 			require.NoError(t, err)
 			require.Nil(t, opts[:3][2], "written to")
 			require.NoError(t, lock.Extend(t.Context(), time.Minute))
 			require.NoError(t, lock.Unlock(t.Context()))
-			require.Equal(t, []string{"acquired", "renewed", "released"}, heard)
+			require.Equal(t, []string{"acquired", "renewed", "released"}, called)
 			require.EqualValues(t, 1, b.count(t, "redlatch.lock.renewals", setNXPX, outcome.String("renewed")))
 			require.EqualValues(t, 1, b.count(t, "redlatch.lock.hold.duration", setNXPX, outcome.String("released")))
 		})
@@ -444,7 +445,7 @@ func TestKeysAreRecordedWhereAskedFor(t *testing.T) {
 	}
 }
 
-// TestTokenIsRecordedNowhere: neither for a grant nor for its end nor for an error that contains the token.
+// TestTokenIsRecordedNowhere: no span, event or metric contains the token, even if an error contains it.
 func TestTokenIsRecordedNowhere(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(500*time.Millisecond))
@@ -472,29 +473,29 @@ func TestTokenIsRecordedNowhere(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(b.metrics(t)), "sesame")
 }
 
-// spy reports the arguments of each call to heard.
+// spy reports the arguments of each call to called.
 type spy struct {
 	redlatch.Locker
-	heard func(op string, ctx context.Context, key, token string, opts int)
+	called func(op string, ctx context.Context, key, token string, opts int)
 }
 
 func (s spy) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
-	s.heard("lock", ctx, key, "", len(opts))
+	s.called("lock", ctx, key, "", len(opts))
 	return s.Locker.Lock(ctx, key, opts...)
 }
 
 func (s spy) TryLock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
-	s.heard("try lock", ctx, key, "", len(opts))
+	s.called("try lock", ctx, key, "", len(opts))
 	return s.Locker.TryLock(ctx, key, opts...)
 }
 
 func (s spy) Adopt(ctx context.Context, key, token string, opts ...redlatch.Option) (*redlatch.Lock, error) {
-	s.heard("adopt", ctx, key, token, len(opts))
+	s.called("adopt", ctx, key, token, len(opts))
 	return s.Locker.Adopt(ctx, key, token, opts...)
 }
 
 func (s spy) Inspect(ctx context.Context, key string) (redlatch.Status, error) {
-	s.heard("inspect", ctx, key, "", 0)
+	s.called("inspect", ctx, key, "", 0)
 	return s.Locker.Inspect(ctx, key)
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// broken is a locker as it is written in a hurry. Each of its flaws is one that histories have to show.
+// broken is a locker as it is written in a hurry. Histories must expose each of its flaws.
 type broken struct {
 	client redis.UniversalClient
 	flaws  flaws
@@ -32,7 +32,7 @@ type flaws struct {
 
 	// Of a semaphore:
 	tooMany    bool // it admits one more
-	earlyPurge bool // a permit is taken for expired before its end
+	earlyPurge bool // a permit counts as expired before its end
 	noPurge    bool // a permit that was not released stays
 }
 
@@ -75,7 +75,7 @@ func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error)
 	}
 	h.until = asked.Add(w.ttl - w.ttl/50)
 	if !time.Now().Before(h.until) {
-		_ = b.remove(ctx, h) // or it ends with its TTL
+		_ = b.remove(ctx, h) // if this fails, it ends with its TTL
 		return nil, redlatch.ErrNotAcquired
 	}
 	return h, nil
@@ -109,7 +109,7 @@ func (b broken) permit(ctx context.Context, h *brokenLock, ttl time.Duration) (e
 	return err
 }
 
-// remove deletes the lock. Where it finds nothing, it does not know why.
+// remove deletes the lock. If it finds nothing, it does not know why.
 func (b broken) remove(ctx context.Context, h *brokenLock) error {
 	source := `return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`
 	if b.flaws.blindDelete {
@@ -160,27 +160,27 @@ func (h *brokenLock) Unlock(ctx context.Context) error {
 	return lost
 }
 
-// mistake is what is wrong with a broken locker, and what has to show it.
+// mistake is a flaw of a broken locker, and the texts that must be in the error of a history.
 type mistake struct {
 	flaws  flaws
 	forget bool
 	shown  []string
 }
 
-// TestBrokenLockersAreCaught: the histories, the faults and the rules of the tests above give away what
-// is wrong with a lock.
+// TestBrokenLockersAreCaught: the histories, the faults and the rules of the other tests expose each
+// flaw of a lock.
 func TestBrokenLockersAreCaught(t *testing.T) {
 	catch(t, 0, map[string]mistake{
 		"DEL without compare":                   {flaws{blindDelete: true}, false, []string{"breaks the rules"}},
 		"a lease counted from the reply":        {flaws{countsLate: true}, false, []string{"breaks the rules"}},
 		"a holder that does not notice the end": {flaws{neverLost: true}, false, []string{"breaks the rules"}},
-		"a fence that is a counter and no more": {flaws{plainCounter: true}, true, []string{"breaks the rules"}},
+		"a fence that is only a counter":        {flaws{plainCounter: true}, true, []string{"breaks the rules"}},
 		"a lock that has no TTL":                {flaws{noTTL: true}, false, []string{"without a TTL", "waited for"}},
 		"nothing":                               {},
 	})
 }
 
-// TestBrokenSemaphoresAreCaught: they give away what is wrong with a semaphore, too.
+// TestBrokenSemaphoresAreCaught: they also expose each flaw of a semaphore.
 func TestBrokenSemaphoresAreCaught(t *testing.T) {
 	catch(t, 2, map[string]mistake{
 		"one permit too many":               {flaws{tooMany: true}, false, []string{"breaks the rules", "more than 2 times at the end"}},
@@ -192,7 +192,7 @@ func TestBrokenSemaphoresAreCaught(t *testing.T) {
 
 // catch plays histories of broken lockers until one shows the mistake. limit is that of a semaphore.
 func catch(t *testing.T, limit int, mistakes map[string]mistake) {
-	const rounds = 15 // enough for what one history in two would show
+	const rounds = 15 // enough for a flaw that one history in two exposes
 	for name, mistake := range mistakes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

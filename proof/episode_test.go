@@ -17,17 +17,16 @@ const (
 	// roundPrefix begins every lock's key.
 	roundPrefix = "round "
 
-	// fairBound is how long a wait may last once the faults have ended: the longest lease that is
-	// left and a second for a lost message, and much more for a busy machine.
+	// fairBound is how long a wait may last once the faults have ended: the rest of the longest lease
+	// and a second for a lost message, and much more for a busy machine.
 	fairBound = 20 * time.Second
 )
 
-// An episode is one history of a world, with faults, from a start where no lock is held to one where
-// none is held again.
+// An episode is one history of a world, with faults. No lock is held at its start or at its end.
 type episode struct {
 	world   *world
 	seed    uint64
-	keeping bool          // no lock may be forgotten: an owner too many is wrong
+	keeping bool          // no server may forget a lock: one owner too many is an error
 	ops     int           // at least so many, and every kind of fault
 	length  time.Duration // at least so long
 	limit   time.Duration // at most so long
@@ -35,15 +34,15 @@ type episode struct {
 	prefix  string // of the keys
 
 	bound    time.Duration // how long a wait may last once the faults have ended
-	pictures string        // where those of broken rules go; empty: a new directory
+	pictures string        // the directory for pictures of broken rules; empty: a new one
 
 	mu      sync.Mutex // guards the fields below
 	history []history.Op
 	struck  map[string]int
-	wrong   []string // what is wrong whatever the history says
+	wrong   []string // errors that the history does not show
 }
 
-// newEpisode returns one whose keys nobody used before.
+// newEpisode returns an episode whose keys nobody has used before.
 func (w *world) newEpisode(seed uint64, keeping bool, round int) *episode {
 	return &episode{
 		world: w, seed: seed, keeping: keeping, ops: 2000, length: 4 * time.Second, limit: time.Minute,
@@ -138,7 +137,7 @@ func (e *episode) hire(keys []string, working, bound context.Context) (crew *syn
 	return crew, processes
 }
 
-// hear notes what clients tell.
+// hear notes what clients report.
 func (e *episode) hear(n news) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,12 +149,12 @@ func (e *episode) hear(n news) {
 	}
 }
 
-// bury notes that a crew which begins with that worker was killed. It may have released what it held, and
-// not said so.
+// bury notes that the crew whose first worker has the id first was killed. The crew may have released its
+// locks without reporting that.
 func (e *episode) bury(first int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	held := make(map[string]history.Op) // by token, the last that is known
+	held := make(map[string]history.Op) // the last known operation, by token
 	for _, op := range e.history {
 		switch {
 		case op.Worker < first || op.Worker >= first+siteCrew:
@@ -173,7 +172,7 @@ func (e *episode) bury(first int) {
 
 func (e *episode) complain(text string) { e.hear(news{Stuck: text}) }
 
-// rage has a gremlin cause one fault after the other, until it is calm.
+// rage makes a gremlin cause one fault after the other, until it is calm.
 func (e *episode) rage(g *gremlin, d *deck) {
 	for g.calm.Err() == nil {
 		f := d.draw()
@@ -186,7 +185,8 @@ func (e *episode) rage(g *gremlin, d *deck) {
 	}
 }
 
-// enough reports whether the episode has seen all it wants to see, or has lasted too long.
+// enough reports whether the episode has all the operations and faults that it needs, or has lasted too
+// long.
 func (e *episode) enough(lasted time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,8 +23,8 @@ type gremlin struct {
 	calm context.Context //nolint:containedctx // a gremlin is a job that ends with it
 }
 
-// faults returns those that a world can have. Keeping says that no lock may be forgotten while its
-// lease lasts.
+// faults returns the faults that a world can have. If keeping is set, no server may forget a lock
+// while its lease lasts.
 func (w *world) faults(keeping bool) []fault {
 	all := []fault{
 		{"lost replies", onRoad(func(g *gremlin, r *road) { r.LoseReplies(1+g.rng.IntN(4), "") })},
@@ -126,7 +126,7 @@ func (g *gremlin) delay(r *road) {
 	r.Heal()
 }
 
-// delayAll delays what a server answers to anybody.
+// delayAll delays the replies of a server to all clients.
 func (g *gremlin) delayAll(s *server) {
 	for _, r := range g.roadsTo(s) {
 		if r.busy.TryLock() {
@@ -142,7 +142,7 @@ func (g *gremlin) delayAll(s *server) {
 // slow delays the replies on a road until it is healed.
 func (g *gremlin) slow(r *road) {
 	most := int64(g.draw())
-	rng := rand.New(rand.NewPCG(g.rng.Uint64(), 0)) // the proxy's own: it draws in its goroutines
+	rng := rand.New(rand.NewPCG(g.rng.Uint64(), 0)) // of the proxy, which draws in its own goroutines
 	r.DelayFunc(func() time.Duration { return time.Duration(rng.Int64N(most)) })
 }
 
@@ -156,8 +156,8 @@ func (g *gremlin) silence(r *road) {
 	}
 }
 
-// admin sends a command past the proxies. What it answers is of no use: the connection may be the one
-// that is killed.
+// admin sends a command past the proxies. Its reply is of no use: the connection may be the one that
+// is killed.
 func (g *gremlin) admin(s *server, words ...any) {
 	_ = s.admin.Do(context.Background(), words...).Err()
 }
@@ -168,8 +168,9 @@ func (g *gremlin) kill(s *server) {
 	s.Restart(g.tb)
 }
 
-// killForgetting leaves a server without its data. Where a lock may still be on a quorum, it stays away
-// for the longest TTL; for its clock to be ahead of its counters, for a second.
+// killForgetting restarts a server without its data. A server of a quorum stays away for the longest
+// TTL, since a lock may still be on a quorum. It also stays away for a second, so that its clock is
+// ahead of its counters.
 func (g *gremlin) killForgetting(s *server) {
 	s.Kill()
 	if g.strategy.quorum {
@@ -180,10 +181,10 @@ func (g *gremlin) killForgetting(s *server) {
 	s.RestartEmpty(g.tb)
 }
 
-// flush empties a server. One of a quorum does not answer for a second then, for its clock to be
-// ahead of its counters.
+// flush empties a server. A server of a quorum then does not answer for a second, so that its clock
+// is ahead of its counters.
 func (g *gremlin) flush(s *server) {
-	_, _ = s.admin.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // as admin
+	_, _ = s.admin.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // its reply is of no use
 		p.FlushAll(context.Background())
 		if g.strategy.quorum {
 			p.Do(context.Background(), "CLIENT", "PAUSE", 1100, "ALL")
@@ -206,8 +207,8 @@ func (g *gremlin) killClient(p *process) {
 	p.start()
 }
 
-// partClocks sets the wall clock of one client, and lets the monotonic clock of another stand still,
-// as it does while a machine sleeps. A client on which both happened would have no clock to go by.
+// partClocks sets the wall clock of one client, and stops the monotonic clock of another, as when a
+// machine sleeps. A client with both faults would have no clock to rely on.
 func (g *gremlin) partClocks() bool {
 	struck := false
 	for _, s := range g.sites {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHistoryOfKeptLocks: while servers keep their data, one owner at a time, whatever else happens.
+// TestHistoryOfKeptLocks: while servers keep their data, there is one owner at a time, whatever fails.
 func TestHistoryOfKeptLocks(t *testing.T) {
 	for i, s := range []strategy{setNXPX, legacySetNX, redlock} {
 		t.Run(s.name, func(t *testing.T) {
@@ -15,8 +15,8 @@ func TestHistoryOfKeptLocks(t *testing.T) {
 	}
 }
 
-// TestHistoryOfForgottenLocks: where servers forget there may be two owners, but fences grow, everybody
-// is served, and nothing stays.
+// TestHistoryOfForgottenLocks: if servers lose their data, there may be two owners. But fences grow,
+// every waiter is served, and nothing is left.
 func TestHistoryOfForgottenLocks(t *testing.T) {
 	for i, s := range []strategy{setNXPX, redlock} {
 		t.Run(s.name, func(t *testing.T) {
@@ -26,8 +26,8 @@ func TestHistoryOfForgottenLocks(t *testing.T) {
 	}
 }
 
-// TestHistoryOfSemaphores: as many owners as the limit at a time, and one where it is one, while the server
-// keeps its data. Where it forgets, the rest still holds.
+// TestHistoryOfSemaphores: while the server keeps its data, there are at most as many owners at a time as
+// the limit, and one if it is one. If the server loses its data, the other rules still hold.
 func TestHistoryOfSemaphores(t *testing.T) {
 	for i, kind := range []struct {
 		strategy

@@ -19,7 +19,7 @@ var (
 	pictures = flag.String("pictures", "", "where a picture of a history that broke the rules is written; empty: a new directory")
 )
 
-// seed returns what a test's random choices come from, and prints it.
+// seed returns the seed of a test's random choices, and logs it.
 func seed(tb testing.TB) uint64 {
 	tb.Helper()
 	s := *seedFlag
@@ -30,7 +30,7 @@ func seed(tb testing.TB) uint64 {
 	return s
 }
 
-// quiet drops what go-redis has to say about connections that were cut.
+// quiet drops go-redis's messages about connections that were cut.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

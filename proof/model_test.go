@@ -10,27 +10,27 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// The model says what a lock does, in a world where commands take no time and nothing fails. It knows
-// two ends of a lease: until, when its owner stops to believe in it, and freeAt, when Redis gives the key
-// to another.
+// The model says what a lock does, in a world where commands take no time and nothing fails. It knows two
+// ends of a lease: until, when its owner stops trusting it, and freeAt, when Redis gives the key to
+// another owner.
 
-// rulebook is what strategies differ in.
+// rulebook holds the differences between strategies.
 type rulebook struct {
-	// freeAt is when a key that is set for ttl at a moment is free.
+	// freeAt returns when a key is free that is set at a time for ttl.
 	freeAt func(at time.Time, ttl time.Duration) time.Time
 	least  time.Duration // of the TTLs that are tried
 	limit  int           // of the holders of a key; 0: 1
 	fenced bool
-	// wholeSeconds: a TTL that is asked for is rounded up, that of Extend for Redis alone. A lock that
-	// was taken over is looked at once more.
+	// wholeSeconds: the TTL of an acquire is rounded up to whole seconds. That of Extend is rounded up
+	// only in Redis. A lock that was taken over is looked at once more.
 	wholeSeconds bool
 }
 
-// byTTL is the rule of the strategies that leave it to Redis.
+// byTTL is the rule of the strategies that leave the expiry to Redis.
 func byTTL(at time.Time, ttl time.Duration) time.Time { return at.Add(ttl) }
 
-// byTimestamp is the rule of the page: the key holds now + TTL + 1 in whole seconds, and is free once
-// that has passed.
+// byTimestamp is the rule of LegacySetNX: the key holds now + TTL + 1 in whole seconds, and is free
+// once that time has passed.
 func byTimestamp(at time.Time, ttl time.Duration) time.Time {
 	return time.Unix(at.Unix()+2, 0).Add(ceil(ttl))
 }
@@ -40,15 +40,15 @@ func ceil(d time.Duration) time.Duration {
 	return time.Duration(math.Ceil(d.Seconds())) * time.Second
 }
 
-// trusted is how long an owner believes in a lease of ttl.
+// trusted is how long an owner trusts a lease of ttl.
 func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }
 
 // A keyModel is one key in Redis.
 type keyModel struct {
 	limit   int                  // of its holders
 	freeAt  map[string]time.Time // by token: it counts until then
-	removed map[string]time.Time // by token: when it was last taken away, other than by time
-	fence   uint64               // the highest of its grants; an attempt that was given back may have skipped some
+	removed map[string]time.Time // by token: when it last lost the key, other than by expiry
+	fence   uint64               // the highest of its grants; an attempt that was released may have skipped some
 }
 
 func newKeyModel(limit int) *keyModel {
@@ -58,7 +58,7 @@ func newKeyModel(limit int) *keyModel {
 // has reports whether a token holds the key.
 func (k *keyModel) has(token string) bool { return time.Now().Before(k.freeAt[token]) }
 
-// holders are the tokens that hold the key, the one whose lease ends first before the others.
+// holders returns the tokens that hold the key, in the order in which their leases end.
 func (k *keyModel) holders() []string {
 	return slices.SortedFunc(
 		func(yield func(string) bool) {
@@ -72,7 +72,7 @@ func (k *keyModel) holders() []string {
 	)
 }
 
-// isFull reports whether nobody else gets the key.
+// isFull reports whether the key admits no further holder.
 func (k *keyModel) isFull() bool { return len(k.holders()) >= k.limit }
 
 // keep makes a token hold the key for longer, and never shorter.
@@ -88,7 +88,7 @@ func (k *keyModel) drop(token string) {
 	k.removed[token] = time.Now()
 }
 
-// A handleModel is a handle that was given out.
+// A handleModel is the model of a handle.
 type handleModel struct {
 	lock     *redlatch.Lock
 	key      *keyModel
@@ -100,11 +100,10 @@ type handleModel struct {
 	looks    bool // it may find out by a look that the key is gone
 	released bool
 	chosen   bool  // the caller chose the token
-	end      error // what Err says for ever; nil before
+	end      error // what Err returns from then on; nil before
 }
 
-// err returns what Err has to say now. It is unsure where a renewal may have found out that the key is
-// gone.
+// err returns what Err must return now. It is unsure if a renewal may have found that the key is gone.
 //
 //nolint:revive // the error is a value here, no failure
 func (h *handleModel) err() (err error, unsure bool) {
@@ -114,7 +113,7 @@ func (h *handleModel) err() (err error, unsure bool) {
 	case h.renewed && h.key.has(h.token):
 		return nil, false
 	case h.renewed:
-		// The next renewal tells, or the end of the lease.
+		// The next renewal reports the loss, or the end of the lease does.
 		return redlatch.ErrLost, time.Since(h.key.removed[h.token]) < h.ttl || time.Now().Before(h.until)
 	case !time.Now().Before(h.until):
 		return redlatch.ErrLost, false
@@ -132,7 +131,7 @@ func (h *handleModel) alive() bool {
 	return h.end == nil
 }
 
-// extends says that a command extended the lease now.
+// extends notes that a command extended the lease now.
 func (h *handleModel) extends(ttl time.Duration, rules rulebook) {
 	h.key.keep(h.token, rules.freeAt(time.Now(), ttl))
 	if until := time.Now().Add(trusted(ttl)); until.After(h.until) {
@@ -140,7 +139,7 @@ func (h *handleModel) extends(ttl time.Duration, rules rulebook) {
 	}
 }
 
-// unlock returns what Unlock has to say, and does it.
+// unlock does what Unlock does, and returns what Unlock must return.
 func (h *handleModel) unlock() error {
 	if h.released {
 		return redlatch.ErrReleased
@@ -148,7 +147,7 @@ func (h *handleModel) unlock() error {
 	alive, mine := h.alive(), h.key.has(h.token)
 	h.released = true
 	if mine && (alive || !h.chosen) {
-		h.key.drop(h.token) // even that of a handle which was lost, unless the token may be granted anew
+		h.key.drop(h.token) // even for a lost handle, unless the token may be granted again
 	}
 	if alive {
 		h.end = redlatch.ErrReleased
@@ -159,7 +158,7 @@ func (h *handleModel) unlock() error {
 	return redlatch.ErrLost
 }
 
-// extend returns what Extend has to say, and does it.
+// extend does what Extend does, and returns what Extend must return.
 func (h *handleModel) extend(ttl time.Duration, rules rulebook) error {
 	switch {
 	case !h.alive():
@@ -172,8 +171,8 @@ func (h *handleModel) extend(ttl time.Duration, rules rulebook) error {
 	return nil
 }
 
-// waits reports what a wait of d for the key may come to. Polling and lost messages may cost a second
-// and a half.
+// waits reports how a wait of d for the key may end. Polling and lost messages may cost a second and
+// a half.
 func (k *keyModel) waits(d time.Duration) (mayBeGranted, mayGiveUp bool) {
 	end, slack := time.Now().Add(d), 1500*time.Millisecond
 	if !k.isFull() {
@@ -183,7 +182,7 @@ func (k *keyModel) waits(d time.Duration) (mayBeGranted, mayGiveUp bool) {
 	return free.Before(end), free.Add(slack).After(end)
 }
 
-// gaveUp is what a wait that ctx ended has to say.
+// gaveUp reports whether err is the error of a wait that ctx ended.
 func gaveUp(err error) bool {
 	return errors.Is(err, redlatch.ErrNotAcquired) && errors.Is(err, context.DeadlineExceeded)
 }

@@ -19,8 +19,8 @@ type parted struct {
 	mono, wall atomic.Int64 // nanoseconds
 }
 
-// part has a Locker read its clocks through p. No option does that, since no user should: it reaches for the field by its
-// name, and panics if the field has another type.
+// part makes a Locker read its clocks through p. No option does that, since no user should. So part finds the field
+// by its name, and panics if the field has another type.
 func part(l redlatch.Locker, p *parted) {
 	field := reflect.ValueOf(l).Elem().FieldByName("now")
 	now := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Interface().(*func() clock.Instant)

@@ -20,17 +20,17 @@ import (
 // clientPlan, when set, makes this test binary a process of clients that follows it.
 const clientPlan = "REDLATCH_PROOF_CLIENT"
 
-// plan is what a process of clients is told.
+// plan is the input of a process of clients.
 type plan struct {
 	Strategy string
 	Addrs    []string
 	Keys     []string
 	Seed     uint64
 	FirstID  int
-	Bound    time.Duration // how long a wait may last once no more work is wanted
+	Bound    time.Duration // how long a wait may last after the end of the work
 }
 
-// news is what a process of clients tells, a line each.
+// news is one report of a process of clients, in a line of its own.
 type news struct {
 	Op    *history.Op
 	Stuck string
@@ -43,16 +43,16 @@ type process struct {
 	died   func() // called after a kill
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	busy   sync.Mutex     // who holds it may stop or kill the process
-	reader sync.WaitGroup // of what it tells
+	busy   sync.Mutex     // its holder may stop or kill the process
+	reader sync.WaitGroup // of the reports
 }
 
-// startProcess runs clients in a process of their own until its stop, and passes on what they tell. It
-// does not outlive its test.
+// startProcess runs clients in a process of their own until stop, and passes on what they report. The
+// process does not outlive its test.
 func (w *world) startProcess(p plan, tell func(news)) *process {
 	at := &process{plan: p, tell: tell}
 	at.start()
-	w.tb.Cleanup(func() { _ = at.cmd.Process.Kill() }) // it has ended, but where the test failed
+	w.tb.Cleanup(func() { _ = at.cmd.Process.Kill() }) // it has ended, unless the test failed
 	return at
 }
 
@@ -77,7 +77,7 @@ func (p *process) start() {
 	})
 }
 
-// kill ends the process at once. What it did and has not told is unknown.
+// kill ends the process at once. Whatever it did without reporting it is unknown.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	p.reader.Wait()
@@ -89,9 +89,9 @@ func (p *process) kill() {
 // signal sends the process a signal.
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// stop has the process finish what it is doing, and returns when it has told everything.
+// stop lets the process finish its work, and returns once the process has reported everything.
 func (p *process) stop() error {
-	_ = p.stdin.Close() // it says all there is to say
+	_ = p.stdin.Close() // the end of stdin tells the process to stop
 	p.reader.Wait()
 	return p.cmd.Wait()
 }

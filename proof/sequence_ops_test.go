@@ -10,10 +10,10 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// forever is when a lock that is renewed is free.
+// forever is how long a renewed lock is held.
 const forever = 1000 * time.Hour
 
-// tryLock asks once, with a token of its own or that of a handle on whatever key.
+// tryLock makes one attempt, with a new token or with that of a handle on any key.
 func (s *sequence) tryLock(t *rapid.T) {
 	name, key := s.someKey(t)
 	ttl, renewed := s.someTTL(t), rapid.Bool().Draw(t, "renewed")
@@ -40,7 +40,7 @@ func (s *sequence) tryLock(t *rapid.T) {
 	s.granted(t, lock, name, ttl, renewed)
 }
 
-// granted notes a new handle on a new grant.
+// granted notes the handle of a new grant.
 func (s *sequence) granted(t *rapid.T, lock *redlatch.Lock, name string, ttl time.Duration, renewed bool) {
 	key := s.keys[name]
 	if s.rules.fenced {

@@ -28,8 +28,8 @@ type sequence struct {
 	handles []*handleModel
 }
 
-// TestModelSaysWhatLocksDo: whatever is done in whatever order, each call answers what the model says,
-// each handle knows whether it is trusted, and fences grow.
+// TestModelSaysWhatLocksDo: in any sequence of operations, each call returns what the model says, each
+// handle knows whether it is trusted, and fences grow.
 func TestModelSaysWhatLocksDo(t *testing.T) {
 	if s := *seedFlag; s != 0 {
 		require.NoError(t, flag.Set("rapid.seed", fmt.Sprint(s)))
@@ -96,12 +96,12 @@ func (s *sequence) clients(t *rapid.T) (clients []redis.UniversalClient) {
 	return clients
 }
 
-// agrees compares what the handles say of themselves.
+// agrees compares what the handles report with the model.
 func (s *sequence) agrees(t *rapid.T) {
-	synctest.Wait()                             // what a wait that was given up leaves goes in the background
+	synctest.Wait()                             // a wait that gave up is cleaned up in the background
 	trusted := make(map[string]map[string]bool) // by key, the tokens
 	for _, h := range s.handles {
-		h.alive() // notices an end for good
+		h.alive() // notes the end of the handle
 		want, unsure := h.err()
 		got := h.lock.Err()
 		if !unsure || got != nil {
@@ -120,7 +120,8 @@ func (s *sequence) agrees(t *rapid.T) {
 	}
 }
 
-// settle lets time pass until nothing is about to end: what happens at an edge is not modelled.
+// settle lets time pass until no lease is about to end, since the instants around an end are not
+// modelled.
 func (s *sequence) settle() {
 	const edge = 3 * time.Millisecond
 	for again := true; again; {
@@ -161,14 +162,15 @@ func (s *sequence) someTTL(t *rapid.T) time.Duration {
 	return time.Duration(rapid.Int64Range(least, least+4000).Draw(t, "ttl, ms")) * time.Millisecond
 }
 
-// end gives everything back.
+// end unlocks all handles.
 func (s *sequence) end(t *rapid.T) {
 	for _, h := range s.handles {
 		requireSame(t, h.unlock(), h.lock.Unlock(context.Background()))
 	}
 }
 
-// leave ends what is left, and lets subscriptions close: a bubble waits for its goroutines.
+// leave unlocks the handles that are left, and lets subscriptions close: a bubble waits for its
+// goroutines.
 func (s *sequence) leave() {
 	for _, h := range s.handles {
 		_ = h.lock.Unlock(context.Background()) // most were unlocked before

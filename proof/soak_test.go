@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// round is how long one history of a soak lasts: locks are counted on to be free at its end.
+// round is how long one history of a soak lasts. All locks must be free at its end.
 const round = 15 * time.Second
 
-// TestSoak plays histories of all strategies at once, each in a world that lasts, with every kind of
-// fault. Those that keep all locks and those that forget some take turns.
+// TestSoak plays histories of all strategies at once, with every kind of fault. Each strategy has
+// one world for all its histories. In every second history, except with LegacySetNX, servers may
+// lose their data.
 func TestSoak(t *testing.T) {
 	if *soakFlag == 0 {
 		t.Skip("it runs for as long as -soak says")

@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/proof/history"
 )
 
-// summary is what an episode was.
+// summary has the figures of an episode.
 type summary struct {
 	ops, grants, losses, unknown int
 	longest                      time.Duration // wait for a grant

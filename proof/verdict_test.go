@@ -35,9 +35,9 @@ func (e *episode) lookForEternal(s *server) {
 	}
 }
 
-// refill acquires every key as often as it admits holders, and no more often, when all workers have gone
-// home. What they left expires within the longest TTL. It may be held once more then: by a process that
-// was killed and waited too.
+// refill acquires every key as often as it admits holders, and no more often, once all workers have
+// ended. Locks that they left expire within the longest TTL. A key may then be held once more, by a
+// process that was killed while it also waited.
 func (e *episode) refill(keys []string) {
 	var clients []redis.UniversalClient
 	for _, s := range e.world.servers {
@@ -68,7 +68,7 @@ func (e *episode) refill(keys []string) {
 	crew.Wait()
 }
 
-// inspect looks at what is left when all workers have gone home.
+// inspect checks what is left once all workers have ended.
 func (e *episode) inspect() {
 	for _, s := range e.world.servers {
 		e.lookForEternal(s)
@@ -106,7 +106,7 @@ func (e *episode) judge() error {
 	return nil
 }
 
-// autopsy notes who has the locks that somebody still waits for, and where each goroutine stands.
+// autopsy notes who has the locks that somebody still waits for, and the stack of each goroutine.
 func (e *episode) autopsy(keys []string) {
 	ctx := context.Background()
 	for i, s := range e.world.servers {
@@ -143,7 +143,7 @@ func (e *episode) known(token string) (ops []history.Op) {
 	return ops
 }
 
-// room is a directory for what is to be looked at after a failure.
+// room returns the directory for files that explain a failure.
 func (e *episode) room() string {
 	if e.pictures == "" {
 		e.pictures = must1(os.MkdirTemp("", "redlatch-history-"))

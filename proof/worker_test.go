@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch/proof/history"
 )
 
-// A wish is how a lock is asked for.
+// A wish says how to acquire a lock.
 type wish struct {
 	ttl   time.Duration
 	renew bool
@@ -31,7 +31,7 @@ type handle interface {
 	Unlock(ctx context.Context) error
 }
 
-// locker grants handles: redlatch, or a broken one that a history has to give away.
+// locker grants handles. It is redlatch, or a broken locker that a history must expose.
 type locker interface {
 	lock(ctx context.Context, key string, w wish) (handle, error)
 	tryLock(ctx context.Context, key string, w wish) (handle, error)
@@ -73,7 +73,8 @@ type worker struct {
 	stuck     func(complaint string)
 }
 
-// run works until working ends. A wait that bound ends is a stuck one: the faults ended long before.
+// run works until working ends. A wait that bound ends is reported as stuck, since the faults ended
+// long before.
 func (w *worker) run(working, bound context.Context) {
 	for working.Err() == nil {
 		key := w.keys[w.rng.IntN(len(w.keys))]
@@ -120,7 +121,7 @@ func (w *worker) acquire(bound context.Context, key string) handle {
 			w.stuck(fmt.Sprintf("worker %d waited for %q for %v: %v", w.id, key, time.Duration(now()-call), err))
 		}
 		doubt = doubt || !surelyNot(err)
-		// Who keeps a token of its own can ask for the very lock that it perhaps was granted.
+		// A worker with a token of its own can ask again for a lock that it may have been granted.
 		if again := doubt && ask.token != "" && tries < 3 && ctx.Err() == nil; !again {
 			break
 		}
@@ -139,12 +140,12 @@ func (w *worker) acquire(bound context.Context, key string) handle {
 	return nil
 }
 
-// surelyNot reports whether an attempt that failed with err took nothing.
+// surelyNot reports whether an attempt that failed with err surely acquired nothing.
 func surelyNot(err error) bool {
 	return errors.Is(err, redlatch.ErrNotAcquired) || errors.Is(err, redlatch.ErrNoQuorum)
 }
 
-// op is what was seen of lock since call.
+// op returns the operation on lock that began at call and ends now.
 func (w *worker) op(kind history.Kind, key string, lock handle, call int64) history.Op {
 	until := stamp(lock.Until())
 	return history.Op{
@@ -153,7 +154,8 @@ func (w *worker) op(kind history.Kind, key string, lock handle, call int64) hist
 	}
 }
 
-// hold uses the lock and gives it back. Some overstay, so that their lease ends or has to be renewed.
+// hold uses the lock and releases it. Some holders overstay, so that their lease ends or has to be
+// renewed.
 func (w *worker) hold(ctx context.Context, key string, lock handle) {
 	for range 1 + w.rng.IntN(3) {
 		w.look(key, lock)
@@ -161,7 +163,7 @@ func (w *worker) hold(ctx context.Context, key string, lock handle) {
 	}
 	switch {
 	case w.chance(8):
-		// What is not certain leaves Until as it was.
+		// An Extend whose outcome is unclear leaves Until as it was.
 		_ = lock.Extend(ctx, w.ttl+time.Duration(w.rng.Int64N(int64(w.ttl))))
 		w.look(key, lock)
 	case w.chance(w.overstays):
@@ -181,7 +183,7 @@ func (w *worker) hold(ctx context.Context, key string, lock handle) {
 	w.record(op)
 }
 
-// look records a use of the lock if its holder may believe in it, else its loss.
+// look records a use of the lock if its handle is trusted, and its loss otherwise.
 func (w *worker) look(key string, lock handle) bool {
 	call := now()
 	err := lock.Err()

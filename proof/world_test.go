@@ -16,19 +16,19 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// A strategy is a way to make lockers, with what a history has to know of it.
+// A strategy is a way to make lockers, with its properties that matter to a history.
 type strategy struct {
 	name    string
 	servers int
 	ttl     time.Duration
 	keys    int
-	// overstays is how many in a hundred locks are held for longer than their TTL: dear where a lock
-	// that was lost is free only seconds later.
+	// overstays is how many in a hundred locks are held for longer than their TTL. That takes long if
+	// a lost lock is free only seconds later.
 	overstays int
 	fenced    bool
 	holders   int  // the limit of a semaphore; 0: a lock
-	queues    bool // a release hands on
-	// quorum: a server may forget, if it then stays away for the longest TTL.
+	queues    bool // a release hands the lock on
+	// quorum: a server may lose its data, if it then stays away for the longest TTL.
 	quorum bool
 	// untimed: its locks have no TTL in Redis.
 	untimed bool
@@ -87,14 +87,14 @@ func strategyCalled(name string) (strategy, bool) {
 // longest is the longest TTL that a worker asks for.
 func (s strategy) longest() time.Duration { return 2 * s.ttl }
 
-// A server is one Redis. Only who is busy with it may put a fault on it.
+// A server is one Redis. Only the holder of busy may put a fault on it.
 type server struct {
 	*redistest.Server
 	busy  sync.Mutex
 	admin *redis.Client // past all proxies
 }
 
-// A road is a proxy between a site and a server. Only who is busy with it may put a fault on it.
+// A road is a proxy between a site and a server. Only the holder of busy may put a fault on it.
 type road struct {
 	*faultproxy.Proxy
 	busy sync.Mutex
@@ -104,12 +104,12 @@ type road struct {
 type site struct {
 	roads   []*road // by server
 	locker  locker  // nil: a process of its own
-	parted  *parted // its clocks, where they part
-	stepped bool    // its wall clock is set; else its monotonic clock stands still at times
+	parted  *parted // its clocks, if they are parted
+	stepped bool    // its wall clock is set; otherwise its monotonic clock stops at times
 	process *process
 }
 
-// A world is all that a history takes place in.
+// A world has the servers and the clients of a history.
 type world struct {
 	tb       testing.TB
 	strategy strategy
@@ -119,7 +119,7 @@ type world struct {
 	deadly   bool // clients of a process of their own are killed
 }
 
-// Sites of a world, by how they are special.
+// The size of a world.
 const (
 	plainSites = 2
 	siteCrew   = 3 // workers of a site
@@ -144,7 +144,7 @@ func newWorld(tb testing.TB, s strategy) *world {
 	return w
 }
 
-// withOddClients adds sites that redlatch alone can have: two whose clocks part, and one in a process
+// withOddClients adds sites that only redlatch supports: two with parted clocks, and one in a process
 // of its own, which can be stopped.
 func (w *world) withOddClients() *world {
 	w.odd = true
@@ -209,6 +209,6 @@ func (w *world) eternal(ctx context.Context, s *server) ([]string, error) {
 		end
 		return eternal`, nil).StringSlice()
 	return slices.DeleteFunc(found, func(key string) bool {
-		return w.strategy.untimed && strings.HasPrefix(key, roundPrefix) // and no companion, which begins with a {
+		return w.strategy.untimed && strings.HasPrefix(key, roundPrefix) // and not a companion key, which begins with {
 	}), err
 }

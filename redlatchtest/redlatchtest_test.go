@@ -26,7 +26,7 @@ func everywhere(t *testing.T, test func(t *testing.T)) {
 // brief are the options for losses outside of a bubble: a short TTL, on a machine that may be busy.
 var brief = []redlatch.Option{redlatch.WithTTL(time.Second), redlatch.WithOpTimeout(500 * time.Millisecond)}
 
-// waiting returns what becomes of a wait for key that has begun.
+// waiting starts to wait for key. It returns once there is a waiter, with a channel that gets the lock.
 func waiting(t *testing.T, l *redlatchtest.Locker, key string) <-chan *redlatch.Lock {
 	got := make(chan *redlatch.Lock, 1)
 	go func() { // ends with the test
@@ -43,7 +43,7 @@ func waiting(t *testing.T, l *redlatchtest.Locker, key string) <-chan *redlatch.
 	return nil
 }
 
-// await returns what comes from a channel.
+// await receives from a channel, with a deadline.
 func await[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -162,11 +162,11 @@ func TestOutage(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(begin), 500*time.Millisecond)
 		_, err = l.Inspect(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
-		l.Hold("k") // others are connected
+		l.Hold("k") // somebody else is still connected
 		l.Free("theirs")
 		await(t, failed)
 		select {
-		case <-renewed: // before
+		case <-renewed: // before the outage
 		default:
 		}
 
@@ -174,7 +174,7 @@ func TestOutage(t *testing.T) {
 		l.Reconnect()
 		l.Free("k")
 		lock, err := l.TryLock(t.Context(), "k")
-		require.NoError(t, err, "at once")
+		require.NoError(t, err, "the Locker works again at once")
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.NoError(t, chosen.Unlock(t.Context()), "its only send does not go to a dead connection")
 		require.NoError(t, await(t, got).Unlock(t.Context()))
@@ -183,7 +183,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestLockIsLostInAnOutage that lasts for longer than its TTL, and others can have it.
+// TestLockIsLostInAnOutage: a lock is lost in an outage that lasts for longer than its TTL, and others can
+// acquire it.
 func TestLockIsLostInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -199,7 +200,8 @@ func TestLockIsLostInAnOutage(t *testing.T) {
 	})
 }
 
-// TestPrefixAndHooks: the methods know the prefix of the Locker, and its hooks do not hear of somebody else.
+// TestPrefixAndHooks: the methods use the prefix of the Locker, and its hooks do not report the locks of
+// somebody else.
 func TestPrefixAndHooks(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		var events atomic.Int32
@@ -221,7 +223,8 @@ func TestPrefixAndHooks(t *testing.T) {
 	})
 }
 
-// TestClient: a Locker that the code makes itself meets the same others.
+// TestClient: a Locker that the code makes itself is refused the keys of somebody else, and has the same
+// outages.
 func TestClient(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -236,7 +239,7 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// A recorder is a test that is to fail.
+// A recorder is a testing.TB whose test must fail.
 type recorder struct {
 	testing.TB
 	failure string
@@ -313,7 +316,7 @@ func failure(t *testing.T, misuse func(l *redlatchtest.Locker), opts ...redlatch
 	return r.failure
 }
 
-// leaveEverythingOpen ends a test while locks are held, calls are under way, and waiters wait.
+// leaveEverythingOpen ends a test while locks are held, commands are in flight, and waiters wait.
 func leaveEverythingOpen(t *testing.T) {
 	l := redlatchtest.NewLocker(t, brief...)
 	_, err := l.Lock(t.Context(), "mine")
@@ -321,24 +324,26 @@ func leaveEverythingOpen(t *testing.T) {
 	l.Hold("theirs")
 	waiting(t, l, "theirs")
 	l.Disconnect()
-	time.Sleep(400 * time.Millisecond) // a renewal is under way
+	time.Sleep(400 * time.Millisecond) // a renewal is in flight
 	go l.TryLock(t.Context(), "k")     //nolint:errcheck // it ends with the test
 	go l.Inspect(t.Context(), "k")     //nolint:errcheck // likewise
 	time.Sleep(time.Millisecond)
 }
 
-// TestOutageEndsWithTheTest: what is tried again for longer than a Locker stays open is done then.
+// TestOutageEndsWithTheTest: the end of the test ends the outage, so that no call retries for longer than the
+// Locker is open.
 func TestOutageEndsWithTheTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t, redlatch.WithTTL(time.Hour), redlatch.WithOpTimeout(10*time.Minute))
 		_, err := l.Lock(t.Context(), "k")
 		require.NoError(t, err)
 		l.Disconnect()
-		time.Sleep(21 * time.Minute) // a renewal is under way
+		time.Sleep(21 * time.Minute) // a renewal is in flight
 	})
 }
 
-// TestNothingIsLeftRunning at the end of a bubble, which would panic; and soon after the end of another test.
+// TestNothingIsLeftRunning: no goroutine is left at the end of a bubble, which would panic, and none soon
+// after the end of another test.
 func TestNothingIsLeftRunning(t *testing.T) {
 	everywhere(t, leaveEverythingOpen)
 	var stacks string

@@ -65,7 +65,8 @@ func stubborn(leader string) string {
 		wait; wait`
 }
 
-// TestGroupIsKilledAfterTheGrace is rule 42. SIGKILL also ends its processes if the command itself has ended.
+// TestGroupIsKilledAfterTheGrace is rule 42. SIGKILL ends the processes of the group even if the command itself has
+// ended.
 func TestGroupIsKilledAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	for name, leader := range map[string]string{"leader ignores it": "", "leader has ended": "exit 0"} {

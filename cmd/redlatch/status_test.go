@@ -17,7 +17,7 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestStatusShowsHolders: as columns and as JSON, and without the token.
+// TestStatusShowsHolders: it shows them as columns and as JSON, without the token.
 func TestStatusShowsHolders(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
@@ -138,7 +138,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 	}
 }
 
-// TestPasswordIsNotPrinted: also if Redis refuses the password, or if there is no server.
+// TestPasswordIsNotPrinted: not even if Redis refuses the password, or if there is no server.
 func TestPasswordIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"

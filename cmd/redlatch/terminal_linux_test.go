@@ -103,8 +103,8 @@ func (s *session) code() int {
 	return s.ProcessState.ExitCode()
 }
 
-// TestCommandUsesTheTerminal: it reads from it, is stopped by Ctrl-Z together with redlatch, continues with fg, and is
-// interrupted by Ctrl-C. Then the shell has the terminal again.
+// TestCommandUsesTheTerminal: the command reads from the terminal, is stopped by Ctrl-Z together with redlatch,
+// continues with fg, and is interrupted by Ctrl-C. Then the shell has the terminal again.
 func TestCommandUsesTheTerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)

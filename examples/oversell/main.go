@@ -8,7 +8,7 @@
 // who do that side by side sell one seat many times. Under a lock each seat is sold once, and the
 // fence of each sale is larger than that of the sale before.
 //
-// No server is needed: the default is a few embedded ones. The exit status is 1 where a locked run
+// No server is needed: the default is a few embedded ones. The exit status is 1 if a locked run
 // sold too many seats or too few, a fence did not grow, or an error occurred.
 package main
 

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// parseAddrs splits a list of addresses. Each stands in it once: a node must not vote twice.
+// parseAddrs splits a list of addresses. Each may occur only once, since a node must not vote
+// twice.
 func parseAddrs(list string) ([]string, error) {
 	addrs := strings.Split(list, ",")
 	for i, addr := range addrs {
@@ -62,8 +63,8 @@ func sweep(ctx context.Context, node redis.UniversalClient, prefix string) error
 	return keys.Err()
 }
 
-// connect returns a client for each address. They do not send a command again when its reply was
-// lost: that could record a sale twice. The Lockers see to that for their own commands.
+// connect returns a client for each address. The clients do not send a command again if its reply
+// was lost, since that could record a sale twice. The Lockers send their own commands again.
 func connect(addrs []string) []redis.UniversalClient {
 	var nodes []redis.UniversalClient
 	for _, addr := range addrs {
@@ -72,9 +73,9 @@ func connect(addrs []string) []redis.UniversalClient {
 	return nodes
 }
 
-// disconnect closes clients. An attempt to lock that the end of its ctx cut short may still be on
-// its way: disconnect waits for the commands that were sent, as long as the timeouts of a client
-// let them last, so that whoever cleans up afterwards finds what they left.
+// disconnect closes clients. A command may still be in flight if the end of ctx cut its attempt
+// short. So disconnect first waits for the commands that were sent, for as long as the timeouts of
+// a client let them last. A clean-up afterwards finds what they left.
 func disconnect(nodes []redis.UniversalClient) error {
 	var errs []error
 	for _, node := range nodes {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// result is what came of one run.
+// result is the outcome of one run.
 type result struct {
 	strategy strategy
 	seats    int
@@ -40,7 +40,7 @@ func (r *result) failure() error {
 }
 
 // stale returns the first sale, counted from 1, whose fence is no larger than the one before, or
-// 0 where all fences grew.
+// 0 if all fences grew.
 func (r *result) stale() int {
 	var last uint64
 	for i, fence := range r.fences {
@@ -52,7 +52,7 @@ func (r *result) stale() int {
 	return 0
 }
 
-// report prints results as a table. The error joins the failures, and is nil where every locked
+// report prints results as a table. The error joins the failures, and is nil if every locked
 // run did what a lock is for. No results make no table.
 func report(w io.Writer, results []result) error {
 	if len(results) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// A shop sells the same seats as often as it is asked to, each time under another strategy. What
-// it keeps in Redis stands under a random prefix, and its first node keeps the seats.
+// A shop sells the same seats as often as it is asked to, each time under another strategy. Its
+// keys in Redis have a random prefix, and its first node keeps the seats.
 type shop struct {
 	config
 	prefix string
@@ -24,7 +24,7 @@ type shop struct {
 
 // open returns a shop whose nodes all answer. The caller must close it.
 func open(ctx context.Context, cfg config) (*shop, error) {
-	// A prefix that is a hash tag begins the names of what a lock keeps beside its key, too.
+	// If the prefix is a hash tag, the companion keys of a lock begin with it too.
 	s := &shop{config: cfg, prefix: "{oversell:" + rand.Text() + "}:", nodes: connect(cfg.addrs)}
 	for i, node := range s.nodes {
 		if err := node.Ping(ctx).Err(); err != nil {
@@ -128,7 +128,7 @@ func (b *buyer) buyAll(ctx context.Context) error {
 	}
 }
 
-// buy buys one seat, under the lock where there is one, and reports whether one was left.
+// buy buys one seat, under the lock if there is one, and reports whether one was left.
 func (b *buyer) buy(ctx context.Context) (sold bool, err error) {
 	if b.locker == nil {
 		return b.sell(ctx, 0)
@@ -144,8 +144,8 @@ func (b *buyer) buy(ctx context.Context) (sold bool, err error) {
 }
 
 // sell sells one seat, and reports whether one was left. It reads, works and writes, which is right
-// only while nobody else does: ctx must end when that can no longer be trusted, and nothing is
-// written then.
+// only while nobody else does. So ctx must end when that can no longer be trusted, and then nothing
+// is written.
 func (b *buyer) sell(ctx context.Context, fence uint64) (bool, error) {
 	left, err := b.nodes[0].Get(ctx, b.left).Int()
 	if err != nil || left <= 0 {

@@ -37,7 +37,7 @@ func (l *link) next(direction <-chan chunk) (chunk, bool) {
 func (l *link) pass(c chunk) bool {
 	var (
 		due     time.Time
-		setting chan struct{} // the proxy's, for which due was drawn
+		setting chan struct{} // the proxy's value of changed when due was drawn
 	)
 	for {
 		p := l.proxy

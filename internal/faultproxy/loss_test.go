@@ -124,8 +124,8 @@ func TestPipelineIsLostOnce(t *testing.T) {
 	require.Equal(t, 2, p.Lost())
 }
 
-// The reply that arrives may be an earlier request's: the client must not see the end
-// before the lost request is done.
+// The reply that arrives may be that of an earlier request. The client must not see the end of the
+// connection before the lost request was carried out.
 func TestLostRequestIsDoneWhenItsClientSeesTheEnd(t *testing.T) {
 	addr, step, done := slowServer(t)
 	p := New(t, "tcp", addr)
@@ -165,8 +165,8 @@ func TestConnectionIsLostOnce(t *testing.T) {
 	require.Equal(t, 1, p.loseReplies.n)
 }
 
-// slowServer serves one connection: it answers a request of one byte for each step, and
-// says then what it has done.
+// slowServer serves one connection, whose requests are one byte each. For each step it sends the
+// byte of a request to done, and answers the request.
 func slowServer(t *testing.T) (addr string, step chan<- bool, done <-chan byte) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -206,7 +206,7 @@ func TestFaultsOnRealRedis(t *testing.T) {
 	client := p.Client(t)
 	require.NoError(t, client.Ping(t.Context()).Err())
 
-	// go-redis sends a request whose reply was lost once more, and believes the second.
+	// go-redis sends a request whose reply was lost once more, and believes the second reply.
 	p.LoseReplies(1, "nx")
 	won, err := client.SetNX(t.Context(), "k", "token", time.Minute).Result()
 	require.NoError(t, err)

@@ -67,7 +67,7 @@ func requireReply(t *testing.T, conn net.Conn, text string) {
 	require.Equal(t, text, string(reply))
 }
 
-// readError returns what ends the stream of conn, which brings no bytes before.
+// readError returns the error that ends the stream of conn. No bytes may come before it.
 func readError(t *testing.T, conn net.Conn, within time.Duration) error {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(within)))
@@ -221,7 +221,7 @@ func TestEndOfTestEndsEverything(t *testing.T) {
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	require.NotContains(t, string(stacks), "faultproxy.(*")
 
-	// Heal comes too late to open the door again.
+	// Heal does not listen again after the end of the test.
 	silent.Heal()
 	_, err := net.Dial("tcp", silent.Addr())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)

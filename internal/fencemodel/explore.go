@@ -172,7 +172,7 @@ func (x *explorer) deliver(s *state, t, n int, emit func(step, *state)) {
 	}
 }
 
-// deliverAcquire lets an acquire arrive. If resends are left, another copy stays under way.
+// deliverAcquire lets an acquire arrive. If resends are left, another copy stays in flight.
 func (x *explorer) deliverAcquire(s *state, t, n int, ended uint8, emit func(step, *state)) {
 	to := *s
 	if !x.plain {

@@ -22,9 +22,9 @@ func live(r registerRules, seed uint64) (all life) {
 	offsets := [2]int64{ahead(), ahead()}
 	server := 0
 	history := []int64{0}       // of the register, since it was last empty
-	furthest := int64(-1 << 62) // that any clock that minted was ahead
+	furthest := int64(-1 << 62) // that a clock was ahead at any grant so far
 	var highest int64           // fence
-	var lost bool               // since the last grant that was promised
+	var lost bool               // since the last grant that promised a higher fence
 	var lostAt, last int64      // the last grant before the loss, and the last of all
 	for range 60 {
 		switch random.IntN(8) {
@@ -81,7 +81,7 @@ func TestRegisterFencesGrow(t *testing.T) {
 	}
 	t.Logf("from %d: %d grants after a loss, and %d that were too early", from, guarded, lower)
 	require.Positive(t, guarded)
-	require.Positive(t, lower, "the gap is needed")
+	require.Positive(t, lower, "no grant came too early, so the exception was not tested")
 }
 
 // TestWrongRegistersAreCaught: each wrong variant breaks the property of the register.

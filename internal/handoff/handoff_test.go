@@ -14,7 +14,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// TestHandoverIsReadStrictly: what release.lua publishes is read, and nothing else.
+// TestHandoverIsReadStrictly: the parser accepts what release.lua publishes, and nothing else.
 func TestHandoverIsReadStrictly(t *testing.T) {
 	h, ok := parseHandover("1700000000 999999 1700000000000123 24 250 redlatch:1 2 a token the key")
 	require.True(t, ok)
@@ -31,7 +31,8 @@ func TestHandoverIsReadStrictly(t *testing.T) {
 	}
 }
 
-// FuzzHandover: no message makes the parser panic, and what it accepts is within bounds.
+// FuzzHandover: no message makes the parser panic. A message that it accepts ends with the entry and
+// the key that it returns.
 func FuzzHandover(f *testing.F) {
 	f.Add("1700000000 999999 1700000000000123 24 250 redlatch:1 2 a token the key")
 	f.Add("1 1 1 1 5")
@@ -43,8 +44,9 @@ func FuzzHandover(f *testing.F) {
 	})
 }
 
-// FuzzDeliveries: of messages that are cut, doubled, forged or spoilt, only one that names a token that
-// waits for that key is delivered, once, and its lease began between the question and the news.
+// FuzzDeliveries: messages are cut, repeated, forged or corrupted. A message is delivered only if it
+// names the entry of a waiter for that key, and the genuine message is delivered once. The lease of a
+// delivery begins between the waiter's question and the arrival of the message.
 func FuzzDeliveries(f *testing.F) {
 	f.Add([]byte{}, "")
 	f.Add([]byte{0, 0, 0, 0}, "")
@@ -56,7 +58,7 @@ func FuzzDeliveries(f *testing.F) {
 		defer client.Close()
 		s := NewSubscription(client, false)
 		asked := clock.Now()
-		passed := time.Duration(0) // on both clocks at once: reading them one after the other is no part of this
+		passed := time.Duration(0) // on both clocks at once: this test is not about reading them one after the other
 		l := NewWaitlist(s, func() clock.Instant {
 			passed += time.Microsecond
 			return clock.Instant{Mono: asked.Mono.Add(passed), Wall: asked.Wall + passed}
@@ -87,7 +89,7 @@ func FuzzDeliveries(f *testing.F) {
 			}
 			s.received(&redis.Message{Payload: message})
 		}
-		require.Equal(t, genuine, genuine && len(first.handed) == 1, "what was sent is delivered")
+		require.Equal(t, genuine, genuine && len(first.handed) == 1, "the genuine message is delivered")
 		for _, w := range []*Waiter{first, second, elsewhere} {
 			select {
 			case h := <-w.handed:
@@ -103,11 +105,11 @@ func FuzzDeliveries(f *testing.F) {
 	})
 }
 
-// TestHandedLeaseNeverBeginsAfterRedisGranted holds the start formula to its promise: whatever the
-// offset between the clocks, their drift, how long the news took and how far Redis's clock was set
-// back meanwhile, a lease that was handed over is not trusted for longer than Redis keeps the key.
-// Where that clock was set forward, the error is the delay of the news, since no lease begins
-// after it arrived.
+// TestHandedLeaseNeverBeginsAfterRedisGranted checks the promise of the start formula: a lease that
+// was handed over is not trusted for longer than Redis keeps the key. That holds for any offset
+// between the clocks, any drift and any delay of the message, even if Redis's clock was set back in
+// the meantime. If that clock was set forward, the error is at most the delay of the message, since
+// no lease begins after the message has arrived.
 func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 	const factor = 0.01
 	scale := func(n uint32, most time.Duration) time.Duration {
@@ -118,7 +120,7 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 		return clock.Instant{Mono: base.Mono.Add(d), Wall: base.Wall + d}
 	}
 	property := func(asked, told, granted, arrived, drift, offset, stepped uint32) bool {
-		// In true time, in order: the question leaves, Redis is asked, grants, the news arrives.
+		// In true time, in order: the question leaves, Redis is asked, Redis grants, the message arrives.
 		t0 := scale(asked, time.Second)
 		s0 := t0 + scale(told, time.Second)
 		s1 := s0 + scale(granted, 20*time.Second)
@@ -142,8 +144,8 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 }
 
 // TestHandedLeaseKeepsMostOfItsTTL: the formula must not be so careful that nothing is left. A
-// second after the last look, on clocks of one rate, it takes no more than the two trips and the
-// drift of that second.
+// second after the last look, with clocks of the same rate, it costs no more than the two trips and
+// the drift of that second.
 func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	base := clock.Now()
 	arrived := clock.Instant{Mono: base.Mono.Add(1002 * time.Millisecond), Wall: base.Wall + 1002*time.Millisecond}
@@ -151,7 +153,7 @@ func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	require.Equal(t, 12*time.Millisecond, arrived.Since(start))
 }
 
-// TestSleptOverItsTurn: the wall clock alone ran on while the machine slept.
+// TestSleptOverItsTurn: only the wall clock moved on while the machine slept.
 func TestSleptOverItsTurn(t *testing.T) {
 	base := clock.Now()
 	arrived := clock.Instant{Mono: base.Mono.Add(time.Millisecond), Wall: base.Wall + time.Minute}

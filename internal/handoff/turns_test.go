@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTurnsAreForgotten is rule 17: nothing is left of a key when those that waited for its turn have given up or had it.
+// TestTurnsAreForgotten is rule 17: nothing is left of a key once all callers that waited for its turn have given up
+// or had it.
 func TestTurnsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns

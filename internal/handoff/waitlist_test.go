@@ -25,7 +25,8 @@ func newList(t *testing.T) *Waitlist {
 	return NewWaitlist(NewSubscription(client, false), clock.Now, nil)
 }
 
-// listening returns a waitlist whose subscription is ready. Nobody looks when it is confirmed, or breaks.
+// listening returns a waitlist whose subscription is ready. No waiter looks when the subscription is confirmed or
+// breaks.
 func listening(t *testing.T) *Waitlist {
 	t.Helper()
 	l := newList(t)
@@ -43,8 +44,8 @@ func enter(l *Waitlist, key, token string) *Waiter {
 	return l.Enter(key, token, time.Second, clock.Now())
 }
 
-// TestHandoverNamesItsKeyAndItsPlace: one that names another key, another number, another TTL or another process
-// is nobody's, whatever its token is.
+// TestHandoverNamesItsKeyAndItsPlace: a handover that names another key, number, TTL or process is delivered to
+// nobody, whatever its token is.
 func TestHandoverNamesItsKeyAndItsPlace(t *testing.T) {
 	l := listening(t)
 	mine, beside, elsewhere := enter(l, "k", "job-7"), enter(l, "k", "job-7"), enter(l, "l", "job-7")
@@ -65,8 +66,9 @@ func TestHandoverNamesItsKeyAndItsPlace(t *testing.T) {
 	require.Equal(t, []int{0, 1, 1}, heard())
 }
 
-// TestWaitersOfALostQueueLookAtOnce is rule 25: a look finds that its entry had gone, so those of all waiters of
-// the process have. They queue again, without their turns to look.
+// TestWaitersOfALostQueueLookAtOnce is rule 25: a look finds that the entry of its waiter was gone, so the
+// entries of all waiters of the process are. These waiters queue again at once, and do not wait for their turns
+// to look.
 func TestWaitersOfALostQueueLookAtOnce(t *testing.T) {
 	l := listening(t)
 	first, second, newcomer := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
@@ -81,8 +83,8 @@ func TestWaitersOfALostQueueLookAtOnce(t *testing.T) {
 	require.Zero(t, newcomer.lookAt, "it has had no place")
 }
 
-// TestLooksComeAtIntervals is rule 27: the first of the queue polls where the lock changes hands past it, until it
-// has been first of nobody; others look ever less often while the key stays with one holder.
+// TestLooksComeAtIntervals is rule 27: the first waiter of the queue polls if the lock changes hands past it.
+// Other waiters look less and less often while the key stays with one holder.
 func TestLooksComeAtIntervals(t *testing.T) {
 	l := listening(t)
 	pause := func(polls int, _ time.Duration) time.Duration { return time.Duration(polls) * time.Millisecond }
@@ -114,7 +116,7 @@ func TestLooksComeAtIntervals(t *testing.T) {
 	require.Equal(t, time.Millisecond, look(ours, true))
 }
 
-// TestMessageThatCameIsNotMissed is rule 30: it came while the look was under way that found the lock.
+// TestMessageThatCameIsNotMissed is rule 30: the message came while the look that found the lock was in flight.
 func TestMessageThatCameIsNotMissed(t *testing.T) {
 	l := listening(t)
 	w := enter(l, "k", "1")
@@ -129,8 +131,8 @@ func TestMessageThatCameIsNotMissed(t *testing.T) {
 	require.Empty(t, l.missing, "it came a little later")
 }
 
-// TestNextWaiterLooksAfterAnExpiredHandover is rule 25: a process that was frozen finds the lock free which it was handed.
-// Its other entries may have left the queue, so the next waiter looks at once.
+// TestNextWaiterLooksAfterAnExpiredHandover is rule 25: a process that was frozen finds that a lock that it was
+// handed is free. Its other entries may have left the queue, so the next waiter looks at once.
 func TestNextWaiterLooksAfterAnExpiredHandover(t *testing.T) {
 	l := listening(t)
 	w, next := enter(l, "k", "1"), enter(l, "k", "2")
@@ -143,8 +145,8 @@ func TestNextWaiterLooksAfterAnExpiredHandover(t *testing.T) {
 	require.NotZero(t, next.lookAt)
 }
 
-// TestLostQueueIsRememberedUntilRedisListens is rule 15: a queue that was lost while the subscription
-// was down is joined again by all when it stands.
+// TestLostQueueIsRememberedUntilRedisListens is rule 15: if a queue was lost while the subscription
+// was down, all waiters join it again once the subscription is confirmed.
 func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
 	l := newList(t)
 	first, second, third := enter(l, "k", "1"), enter(l, "k", "2"), enter(l, "k", "3")
@@ -165,7 +167,7 @@ func TestLostQueueIsRememberedUntilRedisListens(t *testing.T) {
 	require.Zero(t, second.lookAt, "it has its place")
 }
 
-// TestDegradationIsReportedOnce: also where a release was the first to find that nobody can be told.
+// TestDegradationIsReportedOnce: it is reported once, even if a release is the first to find that PUBLISH is refused.
 func TestDegradationIsReportedOnce(t *testing.T) {
 	var told int
 	l := newList(t)
@@ -179,8 +181,8 @@ func TestDegradationIsReportedOnce(t *testing.T) {
 	require.True(t, s.IsDegraded())
 }
 
-// TestPublishIsTriedAgain is rule 28: a minute after Redis refused PUBLISH, waiters that never leave the process alone rely
-// on messages again. If Redis still refuses it, that is reported once more.
+// TestPublishIsTriedAgain is rule 28: a minute after Redis refused PUBLISH, a process relies on messages again, even
+// if it always has waiters. If Redis still refuses PUBLISH, that is reported once more.
 func TestPublishIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told int
@@ -212,7 +214,7 @@ func TestRefusedPublishCostsNoPlace(t *testing.T) {
 	require.False(t, l.Subscription.IsDegraded())
 	require.False(t, l.Outdated(w))
 	pause := func(int, time.Duration) time.Duration { return 7 * time.Millisecond }
-	require.Equal(t, 7*time.Millisecond, l.interval(w, pause, Refusal{}), "it polls on")
+	require.Equal(t, 7*time.Millisecond, l.interval(w, pause, Refusal{}), "it continues to poll")
 }
 
 // TestWaiterQueuesAnewWhenSubscribeWorks is rule 28: from then on messages reach it.

@@ -14,9 +14,9 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// Patience is the op timeout for replies that will come, however busy the machine. Briefly is that for
-// replies that will not come. Both are below go-redis' own timeout of 5 s: from that on, the client
-// would bound its commands by itself, and redlatch would send them in another way.
+// Patience is the op timeout for replies that will come, however busy the machine. Briefly is the op
+// timeout for replies that will not come. Both are below go-redis' own timeout of 5 s. From 5 s on,
+// the client itself would bound its commands, and redlatch would send them in another way.
 var (
 	Patience = redlatch.WithOpTimeout(4 * time.Second)
 	Briefly  = redlatch.WithOpTimeout(time.Second)
@@ -71,11 +71,11 @@ func Redlock(t *testing.T, clients []*redis.Client, opts ...redlatch.Option) red
 func Eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f(); <-time.After(2 * time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "waited in vain: %s", what)
+		require.True(t, time.Now().Before(deadline), "waited without success: %s", what)
 	}
 }
 
-// MustLock returns key locked.
+// MustLock locks key, which must be free.
 func MustLock(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) *redlatch.Lock {
 	t.Helper()
 	lock, err := l.TryLock(t.Context(), key, opts...)

@@ -17,8 +17,8 @@ func Migration(t *testing.T, from, to redlatch.Locker) redlatch.Locker {
 	return m
 }
 
-// Pairs are what a migration may join, each on servers of its own or under a prefix of its own. Each
-// uses up to three clients.
+// Pairs are pairs of Lockers that a migration may join, each on servers of its own or under a prefix
+// of its own. Each uses up to three clients.
 var Pairs = map[string]func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker){
 	"another prefix": func(t *testing.T, c []*redis.Client, opts ...redlatch.Option) (from, to redlatch.Locker) {
 		return SetNXPX(t, c[0], opts...), SetNXPX(t, c[0], append(opts, redlatch.WithKeyPrefix("v2:"))...)

@@ -58,8 +58,8 @@ func Crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
 	return int(grants.Load())
 }
 
-// hammer has n goroutines lock one key again and again until stop, spread over the lockers, and use it
-// each time, which unlocks it. The caller waits for them.
+// hammer makes n goroutines lock one key again and again until stop, spread over the lockers. They
+// call use with each lock, and use unlocks it. The caller waits for them.
 func hammer(t *testing.T, n int, lockers []redlatch.Locker, stop <-chan struct{}, use func(lock *redlatch.Lock) error) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	for i := range n {

@@ -32,10 +32,10 @@ func changesSince(ctx context.Context, root, revision string) (changes, error) {
 	return readDiff(string(diff)), nil
 }
 
-// hunk is the headline of changed lines: how many there were, where they are now and how many.
+// hunk matches the header of changed lines: how many there were, where they are now and how many.
 var hunk = regexp.MustCompile(`^@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@`)
 
-// readDiff reads what git diff --unified=0 --no-prefix printed. Where lines were only removed, the line before
+// readDiff reads what git diff --unified=0 --no-prefix printed. If lines were only removed, the line before
 // them counts as changed.
 func readDiff(diff string) changes {
 	c := make(changes)
@@ -58,7 +58,7 @@ func readDiff(diff string) changes {
 	return c
 }
 
-// number reads digits, or returns what stands for none.
+// number reads digits. It returns none if there are no digits.
 func number(digits string, none int) int {
 	if n, err := strconv.Atoi(digits); err == nil {
 		return n

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadDiff: the text of a change is not read as a headline.
+// TestReadDiff: the text of a change is not read as a header.
 func TestReadDiff(t *testing.T) {
 	require.Equal(t, changes{
 		"a.go":     {{3, 4}, {9, 9}},
@@ -32,8 +32,8 @@ diff --git dir/b.go dir/b.go
 `))
 }
 
-// TestTouched: a change matters to the mutants of its file, to those that the test function is to catch, and to
-// a mutant that is itself new.
+// TestTouched: a change affects the mutants of its file, the mutants that a changed test function must catch,
+// and a mutant whose entry has changed.
 func TestTouched(t *testing.T) {
 	entries := map[string]passage{
 		"first":  {"table.go", lines{10, 15}},
@@ -63,7 +63,7 @@ func TestTouched(t *testing.T) {
 	}
 }
 
-// TestEveryMutantHasAPlace: a change of any of them would be seen, and so would one of any test.
+// TestEveryMutantHasAPlace: a change of the entry of any mutant is noticed, and so is a change of any test.
 func TestEveryMutantHasAPlace(t *testing.T) {
 	entries, err := tableEntries(root)
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// outcome is what became of a mutant.
+// outcome is the result for a mutant.
 type outcome string
 
 const (
@@ -27,8 +27,8 @@ var outcomes = []outcome{caught, panicked, timedOut, survived, broken, stale}
 // verdict is an outcome and the reason for it.
 type verdict struct {
 	outcome outcome
-	by      []string // the tests that failed, but for those whose subtests did
-	output  string   // theirs, or what is wrong with the mutant
+	by      []string // the tests that failed, except those whose subtests failed
+	output  string   // their output, or what is wrong with the mutant
 }
 
 // summary names the first of the tests that caught the mutant.
@@ -48,7 +48,7 @@ func judge(stdout []byte, passed bool) verdict {
 		running, failed []string
 		ran, unbuilt    bool
 		how             = caught
-		output          = make(map[string]string) // by test; "" for what is nobody's
+		output          = make(map[string]string) // by test; "" for output outside of tests
 	)
 	for lines := json.NewDecoder(bytes.NewReader(stdout)); ; {
 		var e struct{ Action, Test, Output, FailedBuild string }

@@ -50,8 +50,8 @@ func packages(chosen []mutant) map[string][]string {
 	return tests
 }
 
-// unmutated runs the tests of all the mutants on the tree as it is, package by package: what fails
-// there proves nothing.
+// unmutated runs the tests of all the mutants on the tree as it is, package by package. A test that
+// fails there proves nothing.
 func (l *lab) unmutated(ctx context.Context, chosen []mutant) error {
 	for in, tests := range packages(chosen) {
 		v := l.test(ctx, in, strings.Join(tests, "|"))
@@ -97,9 +97,9 @@ func (m mutant) apply(root string) (string, error) {
 	return strings.Replace(string(text), m.old, m.new, 1), nil
 }
 
-// overlay writes what makes the go command read text in place of m's file, which may be one that
-// is embedded. Where m does not need the external test package of its package, that is left out, which
-// saves half of the build.
+// overlay writes a file that makes the go command read text in place of m's file, which may be one
+// that is embedded. It leaves out the external test package if m does not need it, which saves half of
+// the build.
 func (l *lab) overlay(m mutant, text string) (string, error) {
 	dir, err := os.MkdirTemp(l.dir, "")
 	if err != nil {
@@ -139,9 +139,8 @@ func (l *lab) needless(in, match string) []string {
 	return names
 }
 
-// test runs the tests of a package that match and judges what they say. Vet is off since it would refuse some
-// mistakes before they run, and so are inlining and what a debugger needs, which take a third of
-// the build.
+// test runs the tests of a package that match and judges their output. Vet is off since it would refuse some
+// mistakes before they run. Inlining and debug information are off too, since they take a third of the build.
 func (l *lab) test(ctx context.Context, in, match string, flags ...string) verdict {
 	args := append([]string{"test", "-json", "-count=1", "-timeout=60s", "-vet=off", "-gcflags=-l", "-ldflags=-w", "-run=" + match}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)

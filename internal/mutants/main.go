@@ -101,7 +101,7 @@ func run(ctx context.Context, w io.Writer, only, since string, parallel int, ver
 	return report(w, chosen, verdicts), nil
 }
 
-// report prints what became of the mutants and reports whether all were caught.
+// report prints the outcome of each mutant and reports whether all were caught.
 func report(w io.Writer, chosen []mutant, verdicts []verdict) bool {
 	count := make(map[outcome]int)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the module's, as a test of this package sees it.
+// root is the root of the module, relative to this package.
 const root = "../.."
 
-// TestTableFitsTheTree finds a mutant that the tree has left behind before anybody runs it.
+// TestTableFitsTheTree finds mutants that no longer fit the tree, without running them.
 func TestTableFitsTheTree(t *testing.T) {
 	tests, words := make(map[string][]string), make(map[string][]string) // by package
 	for in := range packages(mutants) {
@@ -54,7 +54,7 @@ func requireMatch(t *testing.T, match string, names []string) {
 	require.True(t, slices.ContainsFunc(names, re.MatchString), "nothing in the tests matches %q", match)
 }
 
-// TestApplyWantsItsTextOnce: what is not there, or not clear, is an error and no mutant.
+// TestApplyWantsItsTextOnce: a text that is missing, or occurs more than once, is an error.
 func TestApplyWantsItsTextOnce(t *testing.T) {
 	text, err := mutant{file: "go.mod", old: "module github.com", new: "module example.com"}.apply(root)
 	require.NoError(t, err)
@@ -67,7 +67,8 @@ func TestApplyWantsItsTextOnce(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestExternalTestsAreLeftOutWhereNoneMatches: and only there.
+// TestExternalTestsAreLeftOutWhereNoneMatches: the external test package is left out only if none
+// of its tests matches.
 func TestExternalTestsAreLeftOutWhereNoneMatches(t *testing.T) {
 	l := &lab{tests: map[string][]testFile{
 		"": {

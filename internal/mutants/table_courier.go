@@ -17,7 +17,7 @@ var couriers = []mutant{
 		tests: "TestOrderedCallsAreSentOneAfterTheOther",
 	},
 	{
-		name: "an ordered call waits as long as it can for one that ended", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "an ordered call waits for one that ended, however long it takes", rule: "21", file: "internal/node/node.go", in: "internal/node",
 		old:   `n.passLaneLocked(c.ahead)`,
 		new:   `_ = c.ahead`,
 		tests: "TestEndedCallHoldsUpTheNext",
@@ -30,7 +30,7 @@ var couriers = []mutant{
 		tests: "TestCallBehindOneThatTimesOutIsSent",
 	},
 	{
-		name: "a call that lands after its end keeps its lane", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		name: "a call that returns after its end keeps its lane", rule: "24", file: "internal/node/courier.go", in: "internal/node",
 		old: `if aboard {
 				n.leaveLaneLocked(c)`,
 		new: `if false {
@@ -71,13 +71,13 @@ var couriers = []mutant{
 		tests: "TestCourierWhoseCallsEndedIsReplaced",
 	},
 	{
-		name: "written-off couriers without number", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		name: "an unlimited number of written-off couriers", rule: "24", file: "internal/node/node.go", in: "internal/node",
 		old:   `n.busy < n.most && n.lost < n.mostLost`,
 		new:   `n.busy < n.most`,
 		tests: "TestCourierWhoseCallsEndedIsReplaced",
 	},
 	{
-		name: "couriers without number", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		name: "an unlimited number of couriers", rule: "24", file: "internal/node/node.go", in: "internal/node",
 		old:   `n.busy < n.most && n.lost < n.mostLost`,
 		new:   `n.lost < n.mostLost`,
 		tests: "TestNothingWaitsForABatchToFill|TestStoppedServer",
@@ -104,43 +104,43 @@ var couriers = []mutant{
 		tests: "TestSilentIsANode",
 	},
 	{
-		name: "the first send to a silent server has all the time", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		name: "the first send to a silent server gets the whole timeout", rule: "24", file: "internal/node/courier.go", in: "internal/node",
 		old:   `(c.deadline-now)/4`,
 		new:   `(c.deadline-now)`,
 		tests: "TestSilentNodeTriesAnotherConnection",
 	},
 	{
-		name: "a release with a chosen token has a quarter of the time", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a release with a chosen token gets a quarter of the timeout", rule: "23", file: "internal/node/courier.go", in: "internal/node",
 		old:   `if c.sent || c.Beside != nil || c.Once {`,
 		new:   `if c.sent || c.Beside != nil {`,
 		tests: "TestOnceWaitsForASlowReplyAfterSilence",
 	},
 	{
-		name: "calls to a silent server travel in batches", rule: "24", file: "internal/node/courier.go", in: "internal/node",
+		name: "calls to a silent server are sent in batches", rule: "24", file: "internal/node/courier.go", in: "internal/node",
 		old:   `if n.pipelined == nil || n.silent {`,
 		new:   `if n.pipelined == nil {`,
 		tests: "TestSilentNodeTriesAnotherConnection",
 	},
 	{
-		name: "a send that its call went on without passes for never sent", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		name: "a send that its call has left behind counts as never sent", rule: "23", file: "internal/node/node.go", in: "internal/node",
 		old:   `c.due, c.unclear, c.shared = c.deadline, true, true`,
 		new:   `c.due, c.shared = c.deadline, true`,
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
-		name: "Late is not called for a send that its call has left", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is not called for a send that its call has left behind", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   ` || !aboard && o.reply.Err != nil`,
 		new:   ``,
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
-		name: "the reply to a send that its call went on without is ignored", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		name: "the reply to a send that its call has left behind is ignored", rule: "23", file: "internal/node/courier.go", in: "internal/node",
 		old:   `case o.reply.Err == nil:`,
 		new:   `case aboard && o.reply.Err == nil:`,
 		tests: "TestFirstReplyEndsACall",
 	},
 	{
-		name: "a call is sent again for a send that it went on without", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a call is sent again for a send that it has left behind", rule: "23", file: "internal/node/courier.go", in: "internal/node",
 		old: `case !aboard:
 `,
 		new: `case false:
@@ -148,7 +148,7 @@ var couriers = []mutant{
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
-		name: "a send that its call went on without frees the lane", rule: "4", file: "internal/node/courier.go", in: "internal/node",
+		name: "a send that its call has left behind frees the lane", rule: "4", file: "internal/node/courier.go", in: "internal/node",
 		old: `if aboard {
 				n.leaveLaneLocked(c)`,
 		new: `if true {

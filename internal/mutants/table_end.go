@@ -91,7 +91,7 @@ var ends = []mutant{
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
-		name: "Err believes the timer", rule: "10", file: "lease.go",
+		name: "Err trusts the timer", rule: "10", file: "lease.go",
 		old: `after := l.judgeLocked()
 	l.mu.Unlock()`,
 		new: `after := l.err
@@ -153,31 +153,31 @@ var ends = []mutant{
 		tests: "TestUnlockWaitsForARenewalInFlight",
 	},
 	{
-		name: "WithMaxHold does not hold back Extend", rule: "WithMaxHold", file: "lease.go",
+		name: "WithMaxHold does not limit Extend", rule: "WithMaxHold", file: "lease.go",
 		old:   `length = min(length, l.r.cfg.maxHold-start.Since(l.granted))`,
 		new:   ``,
 		tests: "TestMaxHoldIsExact",
 	},
 	{
-		name: "the Unlock of a lost chosen token deletes the next one's", rule: "7", file: "lease.go",
+		name: "Unlock of a lost lock with a chosen token deletes the token's next lock", rule: "7", file: "lease.go",
 		old:   `if ended == nil || !l.params.callerToken {`,
 		new:   `if true {`,
 		tests: "TestUnlockOfALostChosenToken",
 	},
 	{
-		name: "a late acquire of a lost lock deletes an adopter's", rule: "4", file: "late.go",
+		name: "a late acquire of a lost lock deletes an adopter's lock", rule: "4", file: "late.go",
 		old:   `return err == nil && !got.alreadyHeld`,
 		new:   `return true`,
 		tests: "TestAdoptedLock",
 	},
 	{
-		name: "a late heal of a lost lock deletes an adopter's", rule: "4", file: "quorum_heal.go",
+		name: "a late heal of a lost lock deletes an adopter's lock", rule: "4", file: "quorum_heal.go",
 		old:   `return acquireReply{alreadyHeld: true}, nil`,
 		new:   `return acquireReply{}, nil`,
 		tests: "TestLateReplySaysWhetherAnAdopter",
 	},
 	{
-		name: "a late takeover of a lost lock deletes an adopter's", rule: "4, LegacySetNX", file: "legacy_setnx.go",
+		name: "a late takeover of a lost lock deletes an adopter's lock", rule: "4, LegacySetNX", file: "legacy_setnx.go",
 		old:   `recheckAfter: takeoverLook, alreadyHeld: true`,
 		new:   `recheckAfter: takeoverLook`,
 		tests: "TestLateReplySaysWhetherAnAdopter",

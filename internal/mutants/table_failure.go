@@ -4,31 +4,31 @@ package main
 // the holder is.
 var failures = []mutant{
 	{
-		name: "a wait through an outage ends as behind a holder", rule: "33", file: "errors.go",
+		name: "a wait that ends in an outage reports a holder", rule: "33", file: "errors.go",
 		old:   `return []error{ErrUnavailable, e.ctx, e.last}`,
 		new:   `return []error{ErrNotAcquired, e.ctx, e.last}`,
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
-		name: "an unanswered first attempt passes for a holder", rule: "33", file: "wait.go",
+		name: "an unanswered first attempt counts as refused by a holder", rule: "33", file: "wait.go",
 		old:   `case r.last == nil, e.now()`,
 		new:   `case r.last != nil && e.now()`,
 		tests: "TestLastAttemptDecidesTheError",
 	},
 	{
-		name: "an attempt that met with silence passes for the refusal before it", rule: "33", file: "wait.go",
+		name: "an attempt without a reply counts as the refusal before it", rule: "33", file: "wait.go",
 		old:   `case r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:`,
 		new:   `case r.last == nil:`,
 		tests: "TestLastAttemptDecidesTheError",
 	},
 	{
-		name: "an attempt that has only just been sent passes for silence", rule: "33", file: "wait.go",
+		name: "an attempt that has only just been sent counts as unanswered", rule: "33", file: "wait.go",
 		old:   `e.now().Since(asked) > r.cfg.timeout()/4:`,
 		new:   `e.now().Since(asked) > 0:`,
 		tests: "TestLastAttemptDecidesTheError",
 	},
 	{
-		name: "an attempt that was not sent passes for silence", rule: "33", file: "wait.go",
+		name: "an attempt that was not sent counts as unanswered", rule: "33", file: "wait.go",
 		old:   `case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):`,
 		new:   `case false:`,
 		tests: "TestLastAttemptDecidesTheError",
@@ -72,13 +72,13 @@ var failures = []mutant{
 		tests: "TestUnavailable",
 	},
 	{
-		name: "what the caller may not do passes for an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		name: "a command that the caller may not run counts as an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
 		old:   `return retryable(err) || refusesWrites(err) || `,
 		new:   `return true || `,
 		tests: "TestUnavailable",
 	},
 	{
-		name: "the end of ctx passes for an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		name: "the end of ctx counts as an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
 		old: `case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false`,
 		new: `case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -92,7 +92,7 @@ var failures = []mutant{
 		tests: "TestUnavailable",
 	},
 	{
-		name: "each waiter knows but of its own looks", rule: "33", file: "queue.go",
+		name: "each waiter knows only of its own looks", rule: "33", file: "queue.go",
 		old:   `r.last = e.waitlist.Last(w)`,
 		new:   `r.last = err`,
 		tests: "TestOutageIsNoticedByAllWaiters",
@@ -111,19 +111,19 @@ var failures = []mutant{
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
-		name: "a broken subscription has nobody look", rule: "33", file: "internal/handoff/subscription.go",
+		name: "nobody looks when the subscription breaks", rule: "33", file: "internal/handoff/subscription.go",
 		old:   `if s.markDown() {`,
 		new:   `if s.markDown() && false {`,
 		tests: "TestOutageIsNoticedByAllWaiters",
 	},
 	{
-		name: "a wait for replicas goes on where Redis does not serve WAIT", rule: "Replicas", file: "errors.go",
+		name: "a wait for replicas goes on although Redis does not serve WAIT", rule: "Replicas", file: "errors.go",
 		old:   ` || errors.Is(err, errors.ErrUnsupported)`,
 		new:   ``,
 		tests: "TestForbiddenWaitIsSaidPlainly",
 	},
 	{
-		name: "a refused WAIT passes for trouble", rule: "33", file: "set_nx_px_replicas.go",
+		name: "a refused WAIT counts as trouble", rule: "33", file: "set_nx_px_replicas.go",
 		old:   `case node.Answered(r.Beside.Err):`,
 		new:   `case false:`,
 		tests: "TestForbiddenWaitIsSaidPlainly",
@@ -154,7 +154,7 @@ var failures = []mutant{
 		tests: "TestWaitThroughAnOutageIsReported/SetNXPX",
 	},
 	{
-		name: "joined hooks do not hear of trouble", rule: "34", file: "hooks.go",
+		name: "trouble is not reported to joined hooks", rule: "34", file: "hooks.go",
 		old:   `Trouble:     join(func(h *Hooks) func(Event) { return h.Trouble }),`,
 		new:   ``,
 		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
@@ -180,7 +180,7 @@ var failures = []mutant{
 		tests: "TestSilentMinorityIsReported",
 	},
 	{
-		name: "a node does not tell of its trouble", rule: "34", file: "internal/node/node.go",
+		name: "a node does not report its trouble", rule: "34", file: "internal/node/node.go",
 		old:   `if n.Trouble != nil {`,
 		new:   `if false {`,
 		tests: "TestSilentMinorityIsReported",
@@ -192,7 +192,7 @@ var failures = []mutant{
 		tests: "TestNodeThatRefusesIsReported",
 	},
 	{
-		name: "trouble of a node does not say which", rule: "34", file: "troubles.go",
+		name: "trouble of a node does not name the node", rule: "34", file: "troubles.go",
 		old:   `Node: name, Cause`,
 		new:   `Cause`,
 		tests: "TestSilentMinorityIsReported",
@@ -210,25 +210,25 @@ var failures = []mutant{
 		tests: "TestOwnerIsHandedOn",
 	},
 	{
-		name: "a holder with an owner passes for one that does not hand on", rule: "15", file: "token.go",
+		name: "a holder with an owner counts as one that does not hand on", rule: "15", file: "token.go",
 		old:   `return at >= 0 &&`,
 		new:   `return at == 0 &&`,
 		tests: "TestOwnerIsHandedOn",
 	},
 	{
-		name: "a refusal tells the token", rule: "35", file: "errors.go",
+		name: "a refusal shows the token", rule: "35", file: "errors.go",
 		old:   `Owner: ownerOf(got.Holder)`,
 		new:   `Owner: got.Holder`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
-		name: "a refusal does not tell who has the lock", rule: "35", file: "engine.go",
+		name: "a refusal does not say who has the lock", rule: "35", file: "engine.go",
 		old:   `return nil, got, heldBy(got, err)`,
 		new:   `return nil, got, err`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
-		name: "a log tells the token", rule: "35", file: "hooks.go",
+		name: "a log shows the token", rule: "35", file: "hooks.go",
 		old:   `slog.String("owner", e.Owner)`,
 		new:   `slog.String("owner", e.Token)`,
 		tests: "TestLogsHoldNoToken",
@@ -240,7 +240,7 @@ var failures = []mutant{
 		tests: "TestOwnerIsHandedOn",
 	},
 	{
-		name: "a legacy refusal tells the next look and not the lease", rule: "35", file: "legacy_setnx.go",
+		name: "a legacy refusal reports the next look and not the lease", rule: "35", file: "legacy_setnx.go",
 		old:   `got.Left = time.Duration(left) * time.Millisecond`,
 		new:   `got.Left = min(time.Duration(left)*time.Millisecond, longestBlind)`,
 		tests: "TestHolderIsNamed/LegacySetNX",
@@ -252,37 +252,37 @@ var failures = []mutant{
 		tests: "TestLegacyWaiterLooksOnceASecond/miniredis",
 	},
 	{
-		name: "a loss does not say the trouble", rule: "35", file: "lease.go",
+		name: "a loss does not report the trouble", rule: "35", file: "lease.go",
 		old:   `case l.trouble != nil:`,
 		new:   `case false:`,
 		tests: "TestTexts",
 	},
 	{
-		name: "a lease does not remember what its renewals met", rule: "35", file: "renewal.go",
+		name: "a lease does not remember the errors of its renewals", rule: "35", file: "renewal.go",
 		old:   `l.trouble = err`,
 		new:   ``,
 		tests: "TestLossSaysWhy/silence",
 	},
 	{
-		name: "a loss by an answer does not say which", rule: "35", file: "renewal.go",
+		name: "a loss by an answer does not report the answer", rule: "35", file: "renewal.go",
 		old:   `l.endLocked(err)`,
 		new:   `l.endLocked(ErrLost)`,
 		tests: "TestLossSaysWhy/deleted",
 	},
 	{
-		name: "another owner's key passes for one that is gone", rule: "35", file: "extend.lua",
+		name: "another owner's key counts as gone", rule: "35", file: "extend.lua",
 		old:   `return holder and -1 or 0`,
 		new:   `return 0`,
 		tests: "TestLossSaysWhy/taken",
 	},
 	{
-		name: "another owner's key on a node passes for one that is gone", rule: "35", file: "quorum_extend.lua",
+		name: "another owner's key on a node counts as gone", rule: "35", file: "quorum_extend.lua",
 		old:   `return holder and -1 or 0`,
 		new:   `return 0`,
 		tests: "TestLossSaysWhy/taken",
 	},
 	{
-		name: "a wait that ended does not say what it met", rule: "35", file: "errors.go",
+		name: "a wait that ended does not report its last error", rule: "35", file: "errors.go",
 		old:   `e.ctx.Error() + ": the last attempt: " + line(e.last)`,
 		new:   `e.ctx.Error()`,
 		tests: "TestTexts",
@@ -300,13 +300,13 @@ var failures = []mutant{
 		tests: "TestUnreachableRedisCostsOneOpTimeout/SetNXPX",
 	},
 	{
-		name: "hooks of a call take the place of the Locker's", rule: "Hooks", file: "options.go",
+		name: "hooks of a call replace the Locker's hooks", rule: "Hooks", file: "options.go",
 		old:   `cfg.hooks = JoinHooks(cfg.hooks, h)`,
 		new:   `cfg.hooks = h`,
 		tests: "TestHooksOfACallAreAddedToTheLockers",
 	},
 	{
-		name: "a silent quorum passes for a holder where ctx ends early", rule: "33", file: "wait.go",
+		name: "a silent quorum counts as a holder if ctx ends early", rule: "33", file: "wait.go",
 		old:   ` && !errors.Is(err, errUnanswered)`,
 		new:   ``,
 		tests: "TestSilenceUntilAnEarlyEndIsNoHolder",

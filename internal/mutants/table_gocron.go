@@ -3,13 +3,13 @@ package main
 // scheduling are mistakes of the module gocron.
 var scheduling = []mutant{
 	{
-		name: "a leader by what was true when it was elected", rule: "10", file: "gocron/elector.go",
+		name: "IsLeader returns what was true at the election", rule: "10", file: "gocron/elector.go",
 		old: `cause = lock.Err()`,
 		new: `cause = nil`,
 		in:  "gocron", tests: "TestIsLeaderJudgesTheLockAtEachCall",
 	},
 	{
-		name: "a closed Elector leads on", rule: "38", file: "gocron/elector.go",
+		name: "a closed Elector still leads", rule: "38", file: "gocron/elector.go",
 		old: `case e.closed:`,
 		new: `case false:`,
 		in:  "gocron", tests: "TestClosedElectorNeverLeads",

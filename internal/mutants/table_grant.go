@@ -87,7 +87,7 @@ var grants = []mutant{
 		tests: "TestFrozenWaiterKnowsThatItsTurnHasPassed",
 	},
 	{
-		name: "a slow grant not given back", rule: "2", file: "engine.go",
+		name: "a slow grant not released", rule: "2", file: "engine.go",
 		old:   `case knownNotDone(err), a.params.callerToken:`,
 		new:   `case knownNotDone(err), a.params.callerToken, errors.Is(err, ErrLost):`,
 		tests: "TestSlowGrantIsNoGrant",

@@ -1,6 +1,6 @@
 package main
 
-// lates are mistakes about acquires that land after their attempt has ended.
+// lates are mistakes about acquires that run after their attempt has ended.
 var lates = []mutant{
 	{
 		name: "a late acquire that its release overtook stays", rule: "4", file: "late.go",
@@ -15,7 +15,7 @@ var lates = []mutant{
 		tests: "TestLateAcquireIsReleased",
 	},
 	{
-		name: "an acquire that may land later is not looked for", rule: "4", file: "late.go",
+		name: "an acquire that may still run is not looked for", rule: "4", file: "late.go",
 		old:   `if node.MayStillRun(err) {`,
 		new:   `if false {`,
 		tests: "TestAcquireThatRunsLastIsReleased",

@@ -40,7 +40,7 @@ redis.call('GETSET', KEYS[1], stamp)`,
 		tests: "TestLegacyForeignLoserIsNoticed",
 	},
 	{
-		name: "the clock of this machine where that of Redis was asked for", rule: "LegacySetNX", file: "legacy_setnx.go",
+		name: "the clock of this machine although that of Redis was asked for", rule: "LegacySetNX", file: "legacy_setnx.go",
 		old:   `if t.serverTime {`,
 		new:   `if false {`,
 		tests: "TestLegacyServerTime",

@@ -3,7 +3,7 @@ package main
 // migrations are mistakes about NewMigration.
 var migrations = []mutant{
 	{
-		name: "a migration that takes from alone", rule: "Migration", file: "migration.go",
+		name: "a migration that locks only from", rule: "Migration", file: "migration.go",
 		old: `lock, err := m.to.Lock(old.Context(ctx), key, opts...)
 		if err == nil {`,
 		new: `lock, err := old, error(nil)
@@ -14,7 +14,7 @@ var migrations = []mutant{
 		tests: "TestMigrationHoldsUnderBoth",
 	},
 	{
-		name: "a migration that takes to alone", rule: "Migration", file: "migration.go",
+		name: "a migration that locks only to", rule: "Migration", file: "migration.go",
 		old: `old, err := m.from.Lock(ctx, key, opts...)
 		if err != nil {`,
 		new: `old, err := m.to.Lock(ctx, key, opts...)
@@ -99,7 +99,7 @@ var migrations = []mutant{
 		tests: "TestMigrationProbeHoldsFrom",
 	},
 	{
-		name: "a probe that goes by a lock that has ended", rule: "Migration", file: "migration.go",
+		name: "a probe that relies on a lock that has ended", rule: "Migration", file: "migration.go",
 		old:   `err = one.Err()`,
 		new:   `err = nil`,
 		tests: "TestMigrationProbeHoldsFrom",
@@ -111,7 +111,7 @@ var migrations = []mutant{
 		tests: "TestMigrationProbeTakesTroubleForNoRefusal",
 	},
 	{
-		name: "a probe one way round", rule: "Migration", file: "migration.go",
+		name: "a probe in one direction only", rule: "Migration", file: "migration.go",
 		old:   `held, err = probe(ctx, unknown, m.to, m.from)`,
 		new:   `err = trouble`,
 		tests: "TestMigrationOfOneKeyIsRefused/SetNXPX and LegacySetNX/miniredis",

@@ -30,7 +30,7 @@ var nodes = []mutant{
 		tests: "TestEndedCtxNeverSends",
 	},
 	{
-		name: "a call under way counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call in flight counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
 		old:   `c.place != travelling && !c.unclear`,
 		new:   `!c.unclear`,
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
@@ -42,7 +42,7 @@ var nodes = []mutant{
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
-		name: "a refusal makes an earlier send one that was not carried out", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		name: "after a refusal an earlier send counts as not carried out", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
 		old:   `c.unclear = c.unclear || possibly || failed != nil`,
 		new:   `c.unclear = possibly || failed != nil`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
@@ -119,7 +119,7 @@ var nodes = []mutant{
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
-		name: "a failed dial passes for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "a failed dial counts as a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
 		old:   `possibly && timedOut(err),`,
 		new:   `timedOut(err),`,
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
@@ -152,7 +152,7 @@ var nodes = []mutant{
 		tests: "TestOnceIsNotSentAgain",
 	},
 	{
-		name: "another call goes on for a release with a chosen token that is under way", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		name: "another call continues a release with a chosen token that is in flight", rule: "23", file: "internal/node/node.go", in: "internal/node",
 		old:   `(!c.Once || !c.unclear && c.place != travelling)`,
 		new:   `(!c.Once || !c.unclear)`,
 		tests: "TestOnceIsNotSentAgainWhileItIsUnderWay",
@@ -198,7 +198,7 @@ var nodes = []mutant{
 		tests: "TestHookSeesWordsThatStay",
 	},
 	{
-		name: "a pipeline that failed passes for nil replies", rule: "21", file: "internal/node/courier.go", in: "internal/node",
+		name: "a pipeline that failed counts as nil replies", rule: "21", file: "internal/node/courier.go", in: "internal/node",
 		old:   `if cmd.Err() != nil || cmd.Val() != nil {`,
 		new:   `if true {`,
 		tests: "TestHookThatFailsIsTriedAgain",
@@ -216,31 +216,31 @@ var nodes = []mutant{
 		tests: "TestOnlyCallOfABatchLendsItsCtx",
 	},
 	{
-		name: "a call with a second command travels in a batch", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		name: "a call with a second command is sent in a batch", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
 		old:   `&& (c.Beside == nil || len(t.passengers) == 0);`,
 		new:   `;`,
 		tests: "TestCallWithASecondCommandTravelsAlone",
 	},
 	{
-		name: "a timeout does not say what its call met", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "a timeout does not report the error of its call", rule: "16", file: "internal/node/node.go", in: "internal/node",
 		old:   `Last: c.trouble}`,
 		new:   `}`,
 		tests: "TestNoReplySaysWhy|TestPersistentCallGoesOn",
 	},
 	{
-		name: "a timeout does not say what others met", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "a timeout does not report the error of another call", rule: "16", file: "internal/node/node.go", in: "internal/node",
 		old:   `err.Last = n.trouble`,
 		new:   `_ = n.trouble`,
 		tests: "TestNoReplySaysWhy",
 	},
 	{
-		name: "a timeout says what others met before an answer", rule: "16", file: "internal/node/courier.go", in: "internal/node",
+		name: "a timeout reports the error of another call from before an answer", rule: "16", file: "internal/node/courier.go", in: "internal/node",
 		old:   `n.trouble = nil`,
 		new:   ``,
 		tests: "TestReplyOfTheServerEndsTheTrouble",
 	},
 	{
-		name: "the end of ctx does not say what its call met", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "the end of ctx does not report the error of its call", rule: "16", file: "internal/node/node.go", in: "internal/node",
 		old: `if c.trouble != nil {
 		err = &CutShort`,
 		new: `if false {
@@ -248,13 +248,13 @@ var nodes = []mutant{
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "the end of a dial from within passes for that of ctx", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "a dial that times out counts as the end of ctx", rule: "16", file: "internal/node/node.go", in: "internal/node",
 		old:   `if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {`,
 		new:   `if errors.Is(err, context.Canceled) || true {`,
 		tests: "TestDialThatTimesOutIsNotTheCallersEnd",
 	},
 	{
-		name: "a later call puts off the end of a release that goes on", rule: "8", file: "internal/node/node.go", in: "internal/node",
+		name: "a later call puts off the end of a continued release", rule: "8", file: "internal/node/node.go", in: "internal/node",
 		old:   `n.fireByLocked(max(next, now+tick))`,
 		new:   `n.fireAtLocked(max(next, now+tick))`,
 		tests: "TestContinuedReleaseEndsInTime",

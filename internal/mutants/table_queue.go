@@ -57,7 +57,7 @@ var queues = []mutant{
 		tests: "TestSleptOverItsTurn",
 	},
 	{
-		name: "a message whose entry is longer than it is", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		name: "a message whose entry is longer than the message", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
 		old:   `length > uint64(len(rest))`,
 		new:   `length > uint64(len(message))`,
 		tests: "TestHandoverIsReadStrictly",
@@ -94,7 +94,7 @@ var queues = []mutant{
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
-		name: "a token's next waiter has the place of its last", rule: "17", file: "internal/handoff/waitlist.go",
+		name: "the next waiter with a token has the place of the last one", rule: "17", file: "internal/handoff/waitlist.go",
 		old:   `l.numbers.Uint64(), token)`,
 		new:   `7, token)`,
 		tests: "TestNextWaiterWithAToken",

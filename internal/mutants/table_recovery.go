@@ -35,7 +35,7 @@ var recoveries = []mutant{
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "an entry that lost its lock passes for the first", rule: "25", file: "acquire.lua",
+		name: "an entry that lost its lock counts as the first", rule: "25", file: "acquire.lua",
 		old:   `local keeps = place and place ~= '0'`,
 		new:   `local keeps = place`,
 		tests: "TestEntryThatLostItsLock",
@@ -47,7 +47,7 @@ var recoveries = []mutant{
 		tests: "TestEntryThatLostItsLock",
 	},
 	{
-		name: "a lock that was deleted makes its process pass for frozen", rule: "25", file: "lease.go",
+		name: "a lock that was deleted makes its process count as frozen", rule: "25", file: "lease.go",
 		old:   "p := &releaseParams{target: l.params.target, entry: l.entry}\n\t\tif ended == nil {",
 		new:   "p := &releaseParams{target: l.params.target}\n\t\tif ended == nil {",
 		tests: "TestUnlockOfALostHandedLock",
@@ -167,13 +167,13 @@ var recoveries = []mutant{
 		tests: "TestSilentSubscription",
 	},
 	{
-		name: "a message that is there is missed", rule: "30", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		name: "a message that has arrived counts as missing", rule: "30", file: "internal/handoff/waitlist.go", in: "internal/handoff",
 		old:   `(w.told || len(w.handed) > 0)`,
 		new:   `w.told`,
 		tests: "TestMessageThatCameIsNotMissed",
 	},
 	{
-		name: "an expired handover passes for a message that came", rule: "25", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		name: "an expired handover counts as a message that came", rule: "25", file: "internal/handoff/waitlist.go", in: "internal/handoff",
 		old:   `if handed && (w.told || len(w.handed) > 0) {`,
 		new:   `if w.told || len(w.handed) > 0 {`,
 		tests: "TestNextWaiterLooksAfterAnExpiredHandover",
@@ -191,7 +191,7 @@ var recoveries = []mutant{
 		tests: "TestWantedKeyIsYielded",
 	},
 	{
-		name: "a key that others want is taken again at once", rule: "32", file: "wait.go",
+		name: "a key that others want is acquired again at once", rule: "32", file: "wait.go",
 		old:   `!e.turns.JustServed(r.place.key)`,
 		new:   `true`,
 		tests: "TestWantedKeyIsYielded",
@@ -209,7 +209,7 @@ var recoveries = []mutant{
 		tests: "TestKeyExpiresWhileAScriptRuns",
 	},
 	{
-		name: "a key that expired while a script ran never ends", rule: "18", file: "operations.go",
+		name: "a key that expired while a script ran counts as held forever", rule: "18", file: "operations.go",
 		old:   `if left != -1 {`,
 		new:   `if left >= 0 {`,
 		tests: "TestKeyExpiresWhileAScriptRuns",

@@ -22,7 +22,7 @@ var renewals = []mutant{
 		tests: "TestShortExtendsPutNoRenewalOff",
 	},
 	{
-		name: "a lock that WithMaxHold lets last no longer is not renewed", rule: "12", file: "renewal.go",
+		name: "a lock whose lease ends with WithMaxHold is not renewed", rule: "12", file: "renewal.go",
 		old:   `return l.r.cfg.renew && kept && !l.renewing`,
 		new:   `return l.r.cfg.renew && kept && !l.renewing && (l.r.cfg.maxHold == 0 || l.length < l.r.cfg.maxHold-l.start.Since(l.granted))`,
 		tests: "TestRenewalsGoOnWhileTheLeaseIsLong",
@@ -36,7 +36,7 @@ var renewals = []mutant{
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
 	{
-		name: "an unclear renewal that counts as one", rule: "12", file: "renewal.go",
+		name: "an unclear renewal that counts as a success", rule: "12", file: "renewal.go",
 		old:   `case err == nil:`,
 		new:   `case !errors.Is(err, ErrLost):`,
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",

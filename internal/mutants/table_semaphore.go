@@ -27,7 +27,7 @@ var semaphores = []mutant{
 		tests: "TestCrashedHoldersCostTheirTTL",
 	},
 	{
-		name: "a purge of permits that last", rule: "44", file: "semaphore.lua",
+		name: "a purge of permits that have not expired", rule: "44", file: "semaphore.lua",
 		old:   `call('ZREMRANGEBYSCORE', permits, 0, format('%.0f', now))`,
 		new:   `call('ZREMRANGEBYSCORE', permits, 0, '+inf')`,
 		tests: "TestCrashedHoldersCostTheirTTL",
@@ -57,7 +57,7 @@ var semaphores = []mutant{
 		tests: "TestExpiredPermitGoesToTheLongestWaiter",
 	},
 	{
-		name: "a permit that is sent again is a second one", rule: "3", file: "semaphore_acquire.lua",
+		name: "an acquire that is sent again acquires a second permit", rule: "3", file: "semaphore_acquire.lua",
 		old:   `local had = call('ZSCORE', permits, token)`,
 		new:   `local had = false`,
 		tests: "TestConformance/Semaphore",
@@ -100,13 +100,13 @@ var semaphores = []mutant{
 		tests: "TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept",
 	},
 	{
-		name: "somebody's sorted set for a semaphore", rule: "19", file: "semaphore.lua",
+		name: "somebody's sorted set taken for a semaphore", rule: "19", file: "semaphore.lua",
 		old:   `if low[1] and low[1] ~= '' then`,
 		new:   `if false then`,
 		tests: "TestSomebodysSortedSetIsLeftAlone",
 	},
 	{
-		name: "the look of another waiter finds nobody's permit", rule: "15", file: "semaphore_acquire.lua",
+		name: "a look does not find the permits of other waiters of its process", rule: "15", file: "semaphore_acquire.lua",
 		old:   `if process == mine then`,
 		new:   `if false then`,
 		tests: "TestLostMessageToALaterWaiterCostsASecond",

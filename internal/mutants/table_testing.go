@@ -22,7 +22,7 @@ var testings = []mutant{
 		in:  "redlatchtest", tests: "TestTheirLockIsRenewed",
 	},
 	{
-		name: "hooks of a test hear of somebody else", rule: "redlatchtest", file: "redlatchtest/redlatchtest.go",
+		name: "hooks of a test report the locks of somebody else", rule: "redlatchtest", file: "redlatchtest/redlatchtest.go",
 		old: `redlatch.WithOwner(somebody), `,
 		new: `redlatch.WithOwner(somebody), opts[len(opts)-1], `,
 		in:  "redlatchtest", tests: "TestPrefixAndHooks",

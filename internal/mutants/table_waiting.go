@@ -3,7 +3,7 @@ package main
 // waits are mistakes about waiting without a queue.
 var waits = []mutant{
 	{
-		name: "a pause that does not heed the holder's lease", rule: "15", file: "wait.go",
+		name: "a pause that ignores the holder's lease", rule: "15", file: "wait.go",
 		old:   `d = min(d, held+time.Millisecond)`,
 		new:   `d = max(d, time.Millisecond)`,
 		tests: "TestPauseEndsWithTheHoldersLease",
@@ -107,7 +107,7 @@ var waits = []mutant{
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
-		name: "a dead quorum is forgotten while it is given back", rule: "16", file: "engine.go",
+		name: "a dead quorum is forgotten while its attempt is released", rule: "16", file: "engine.go",
 		old:   `errors.Is(err, end) || errors.Is(err, ErrNotAcquired)`,
 		new:   `true`,
 		tests: "TestDeadQuorumIsTrouble",

@@ -21,7 +21,7 @@ func together(t *testing.T, n *Node, calls ...*Call) (all []*posted) {
 	t.Helper()
 	require.LessOrEqual(t, len(calls), longestBatch)
 	n.mu.Lock()
-	n.busy += couriers // so that nothing leaves before all is there
+	n.busy += couriers // so that nothing is sent before all calls are posted
 	n.mu.Unlock()
 	for _, c := range calls {
 		if c.Timeout == 0 {
@@ -42,8 +42,8 @@ var (
 	broken   = NewScript("return redis.call('NO SUCH COMMAND')")
 )
 
-// TestEachCallOfABatchHasItsOwnAnswer is rule 7: good ones, refusals and scripts that the server does not
-// have yet, mixed.
+// TestEachCallOfABatchHasItsOwnAnswer is rule 7: the batch has calls that succeed, refusals, and scripts
+// that the server does not have yet.
 func TestEachCallOfABatchHasItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
@@ -92,8 +92,8 @@ func TestEachCallOfABatchHasItsOwnAnswer(t *testing.T) {
 	requireIdle(t, n)
 }
 
-// TestBatchOnAReplicaWaitsForAPrimary is rule 8: writes are refused until the server takes them, and reads
-// beside them are not.
+// TestBatchOnAReplicaWaitsForAPrimary is rule 8: writes are refused until the server is a primary. Reads
+// in the same batch are not.
 func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 	t.Parallel()
 	replica := redistest.StartReplica(t, redistest.StartTCP(t))
@@ -105,7 +105,7 @@ func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 			within(Command("set", fmt.Sprint("k", i), i), time.Second))
 	}
 	all := together(t, n, calls...)
-	var notDone []string // the others may be under way
+	var notDone []string // the others may be in flight
 	for i := 0; i < len(all); i += 3 {
 		require.NoError(t, all[i].wait(t).Err)
 		r := all[i+2].wait(t)
@@ -129,8 +129,8 @@ func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 	}
 }
 
-// TestCutBatchIsSentAgain is rule 7: each call of it, and each knows that it may have been carried out. One
-// that must not be sent twice fails.
+// TestCutBatchIsSentAgain is rule 7: each call of the batch is sent again, and reports that it may have
+// been carried out. A call that must not be sent twice fails.
 func TestCutBatchIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -173,7 +173,7 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestReleaseOfABrokenBatchIsSentAgain is rule 8: its caller has left.
+// TestReleaseOfABrokenBatchIsSentAgain is rule 8: the releases are sent again although their callers have left.
 func TestReleaseOfABrokenBatchIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -198,8 +198,8 @@ func TestReleaseOfABrokenBatchIsSentAgain(t *testing.T) {
 	requireIdle(t, n)
 }
 
-// TestHookSeesWordsThatStay: the words of a command that a hook keeps are those that were sent, also where
-// the script was sent as a whole afterwards.
+// TestHookSeesWordsThatStay: the words of a command that a hook keeps do not change, even if the script is
+// sent as a whole afterwards.
 func TestHookSeesWordsThatStay(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
@@ -231,12 +231,12 @@ func TestHookSeesWordsThatStay(t *testing.T) {
 	require.Equal(t, 20, sources)
 }
 
-// A keeper is a hook that keeps what it sees, as one that logs from a goroutine of its own does.
+// A keeper is a hook that keeps the commands that it sees, like a hook that logs from a goroutine of its own.
 type keeper struct {
 	mu   sync.Mutex // guards the fields below
 	ctxs []context.Context
 	cmds []redis.Cmder
-	said [][]string // what the commands said then
+	said [][]string // the words of the commands at that time
 }
 
 func (k *keeper) hook() hook {
@@ -251,7 +251,7 @@ func (k *keeper) hook() hook {
 	}
 }
 
-// requireUnchanged checks that the commands say what they said, and that every ctx has ended.
+// requireUnchanged checks that the words of the commands have not changed, and that every ctx has ended.
 func (k *keeper) requireUnchanged(t *testing.T) {
 	t.Helper()
 	k.mu.Lock()
@@ -266,7 +266,7 @@ func (k *keeper) requireUnchanged(t *testing.T) {
 	}
 }
 
-// TestAnswerEndsACall is rule 7: what the server refuses for good is not sent again.
+// TestAnswerEndsACall is rule 7: a command that the server refuses for good is not sent again.
 func TestAnswerEndsACall(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -286,8 +286,8 @@ func TestAnswerEndsACall(t *testing.T) {
 	require.Equal(t, []string{"get", "get nothing"}, sent)
 }
 
-// TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut is rule 8: the server does not have the script of a release
-// whose caller left before that was known.
+// TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut is rule 8: the caller of a release leaves before the node
+// learns that the server does not have its script.
 func TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// carries checks that a node of client carries calls of all sorts, from many callers at once. Scripts are
-// new to the server, so both ways of sending them are taken.
+// carries checks that a node of client serves calls of all kinds, from many callers at once. Scripts are
+// new to the server, so they are sent in both ways.
 func carries(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	n := New(client)
@@ -69,7 +69,7 @@ func carries(t *testing.T, client redis.UniversalClient) {
 	requireIdle(t, n)
 }
 
-// carried is carries for a client with these options, which is closed afterwards.
+// carried calls carries for a client with these options, and closes it afterwards.
 func carried(t *testing.T, o *redis.Options, hooks ...redis.Hook) {
 	t.Helper()
 	client := redis.NewClient(o)
@@ -80,10 +80,10 @@ func carried(t *testing.T, o *redis.Options, hooks ...redis.Hook) {
 	carries(t, client)
 }
 
-// TestEveryClientCarriesCalls: whatever the settings of a client are.
+// TestEveryClientCarriesCalls: calls succeed whatever the settings of a client are.
 func TestEveryClientCarriesCalls(t *testing.T) {
 	t.Parallel()
-	for _, timeout := range []time.Duration{0, 2 * time.Second, -1} { // 2 s is short beside that of the calls
+	for _, timeout := range []time.Duration{0, 2 * time.Second, -1} { // 2 s is shorter than the timeout of the calls
 		for _, heeds := range []bool{false, true} {
 			for _, retries := range []int{0, -1} {
 				for _, size := range []int{0, 1} {
@@ -199,8 +199,8 @@ func (l *limiter) Allow() error {
 
 func (l *limiter) ReportResult(error) { l.results.Add(1) }
 
-// TestLimiterIsAsked: calls pass through the client's limiter. While it refuses they are tried again, until
-// their timeout.
+// TestLimiterIsAsked: calls pass through the client's limiter. While it refuses, they are retried until
+// they time out.
 func TestLimiterIsAsked(t *testing.T) {
 	t.Parallel()
 	o := redistest.Shared(t).Options()

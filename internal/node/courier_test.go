@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNothingWaitsForABatchToFill: a call leaves at once and alone while a courier is free. What comes while
-// all are busy leaves together, in order.
+// TestNothingWaitsForABatchToFill: a call is sent at once and alone while a courier is free. Calls that come
+// while all couriers are busy are sent together, in order.
 func TestNothingWaitsForABatchToFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -46,7 +46,8 @@ func TestNothingWaitsForABatchToFill(t *testing.T) {
 	})
 }
 
-// TestCallWithASecondCommandTravelsAlone: with that right behind it.
+// TestCallWithASecondCommandTravelsAlone: the call is sent alone, with its second command right behind its
+// first.
 func TestCallWithASecondCommandTravelsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -65,8 +66,9 @@ func TestCallWithASecondCommandTravelsAlone(t *testing.T) {
 	})
 }
 
-// TestOnlyCallOfABatchLendsItsCtx: its values are those of its caller, as traces need them. A batch of
-// several has none. Either ctx ends with its commands.
+// TestOnlyCallOfABatchLendsItsCtx: the ctx of a batch of one call has the values of its caller's ctx,
+// as traces need them. The ctx of a batch of several calls has no values. Both end with their
+// commands.
 func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -87,7 +89,7 @@ func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 		require.Equal(t, time.Minute, time.Until(deadline).Round(time.Millisecond))
 		cancel()
 		synctest.Wait()
-		require.NoError(t, ctx.Err(), "a call that was posted heeds its timeout alone")
+		require.NoError(t, ctx.Err(), "a call that was posted ends only with its timeout")
 
 		<-g.sent
 		for range couriers - 1 {
@@ -109,8 +111,9 @@ func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 	})
 }
 
-// TestCourierWhoseCallsEndedIsReplaced is rule 8: go-redis may wait for ever. So many couriers at most wait
-// for it, and what would need more of them ends in time and is never sent. Afterwards nothing is left.
+// TestCourierWhoseCallsEndedIsReplaced is rule 8: go-redis may wait forever. The number of couriers that
+// wait for it is limited. Calls that would need more couriers end in time and are never sent. Afterwards
+// nothing is left.
 func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -154,7 +157,7 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 		do := func(name string, timeout time.Duration) error {
 			return n.Do(t.Context(), within(Command(name), timeout)).Err
 		}
-		require.False(t, n.Silent(), "nobody knows yet")
+		require.False(t, n.Silent(), "nothing was sent yet")
 		require.NoError(t, do("set", time.Second))
 		require.False(t, n.Silent())
 
@@ -162,12 +165,12 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.Error(t, n.Do(ctx, within(Command("set"), time.Minute)).Err)
-		require.False(t, n.Silent(), "the caller was not patient")
+		require.False(t, n.Silent(), "ctx ended before the timeout")
 
 		slow := post(t.Context(), n, within(Command("set"), time.Second))
 		time.Sleep(500 * time.Millisecond)
 		require.NoError(t, do("get", time.Second))
-		time.Sleep(time.Millisecond) // else what follows begins at the instant of the answer
+		time.Sleep(time.Millisecond) // otherwise the next call begins at the instant of the answer
 		require.Error(t, slow.wait(t).Err)
 		require.False(t, n.Silent(), "it answered meanwhile")
 
@@ -188,8 +191,8 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	})
 }
 
-// TestSilentNodeTriesAnotherConnection: where the server was silent, calls travel alone, and the first send
-// gets a quarter of the time. A call that must not be sent twice has all of it.
+// TestSilentNodeTriesAnotherConnection: after silence each call is sent alone, and its first send gets a
+// quarter of the timeout. A call that must not be sent twice gets the whole timeout.
 func TestSilentNodeTriesAnotherConnection(t *testing.T) {
 	type send struct {
 		batch
@@ -197,7 +200,7 @@ func TestSilentNodeTriesAnotherConnection(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		calls []*Call
-		at    []time.Duration // when what is sent leaves
+		at    []time.Duration // when each send leaves
 		ok    bool
 	}{
 		"a call":                             {[]*Call{Command("set")}, []time.Duration{0, 250 * time.Millisecond}, true},
@@ -210,7 +213,7 @@ func TestSilentNodeTriesAnotherConnection(t *testing.T) {
 				n := answered(t, func(b batch) error {
 					s := send{b, time.Now()}
 					sent <- s
-					if len(sent) <= 1+len(c.calls) { // with the first silence
+					if len(sent) <= 1+len(c.calls) { // the ping below, and the first send of each call
 						time.Sleep(time.Minute)
 					}
 					return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUnavailable is rule 33: what Redis is the reason for, and what it is in a word. What the caller did, or has to
-// mend, is something else.
+// TestUnavailable is rule 33: Unavailable is true for errors that are due to Redis, and not for errors that the
+// caller caused or has to fix. Cause names the cause in a word.
 func TestUnavailable(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	loading := answer("LOADING Redis is loading the dataset in memory")

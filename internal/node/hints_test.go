@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestMessagesSayWhatToDo: what a new user gets wrong ends in a message that says what to do. A refusal that
-// may pass ends with the timeout.
+// TestMessagesSayWhatToDo: the error for a common mistake says what to do. A refusal that may pass is
+// retried until the timeout.
 func TestMessagesSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)
@@ -51,8 +51,8 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	require.Regexp(t, `NOAUTH .* \(give the client the password of its user\)$`, refusal(s.Options(), Command("get", "k")))
 }
 
-// TestAnswersAreReadAlikeFromEveryServer: Redis 6 and miniredis put what a script says behind where it says
-// it, later versions before.
+// TestAnswersAreReadAlikeFromEveryServer: Redis 6 and miniredis put the error of a script after its
+// position in the script. Later versions put it before.
 func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 	for said, want := range map[string]string{
 		"WRONGTYPE Operation": "WRONGTYPE Operation",
@@ -71,7 +71,7 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 	require.NoError(t, Explain(nil))
 }
 
-// TestRetryableRefusals: the server says itself that the command may succeed later.
+// TestRetryableRefusals: these are refusals by which the server says that the command may succeed later.
 func TestRetryableRefusals(t *testing.T) {
 	for said, want := range map[string]bool{
 		"LOADING Redis is loading the dataset in memory":            true,
@@ -107,7 +107,7 @@ func TestLongScriptOfAnotherClientPasses(t *testing.T) {
 	end := runForever(t, s)
 	c := within(Command("del", "k"), limit)
 	p := post(t.Context(), n, c)
-	eventually(t, "the call has met it", func() bool {
+	eventually(t, "the call was refused", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		return c.trouble != nil
@@ -119,7 +119,7 @@ func TestLongScriptOfAnotherClientPasses(t *testing.T) {
 	require.False(t, r.Resent)
 }
 
-// runForever has another client run a script without end, until it is killed.
+// runForever makes another client run an endless script. end kills the script.
 func runForever(t *testing.T, s *redistest.Server) (end func()) {
 	t.Helper()
 	direct := s.Client(t)
@@ -140,8 +140,8 @@ func runForever(t *testing.T, s *redistest.Server) (end func()) {
 	}
 }
 
-// TestAnswersSayWhatToDo: a hint stands behind what Redis says, wherever in a script and by whatever version of
-// Redis it is said. Other errors stay as they are.
+// TestAnswersSayWhatToDo: a hint follows the error text of Redis, whatever the version of Redis and the
+// position in a script. Other errors stay as they are.
 func TestAnswersSayWhatToDo(t *testing.T) {
 	for said, want := range map[string]string{
 		"CROSSSLOT Keys in request don't hash to the same slot": "CROSSSLOT Keys in request don't hash to the same slot " +

@@ -20,7 +20,8 @@ func ordered(key, name string, timeout time.Duration) *Call {
 	return c
 }
 
-// TestOrderedCallsAreSentOneAfterTheOther: each when the one before it has returned. Other keys do not wait.
+// TestOrderedCallsAreSentOneAfterTheOther: each call is sent once the one before it has returned. Calls on
+// other keys do not wait.
 func TestOrderedCallsAreSentOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steps := make(chan error)
@@ -58,15 +59,15 @@ func TestOrderedCallsAreSentOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout is rule 8: its command may hang for ever. What it brings
-// about later is late, and it knows that it was overtaken.
+// TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout is rule 8: the command of the ended call may hang
+// forever. Its reply is reported late, and says that the call was overtaken.
 func TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, next time.Duration // their timeouts
 		at          time.Duration // when the next is sent; the first ends at 100 ms
 	}{
-		"a patient one waits for the timeout of the first": {time.Second, 10 * time.Second, time.Second},
-		"another waits for half of its own":                {time.Minute, time.Second, 700 * time.Millisecond},
+		"a patient call waits for the timeout of the first": {time.Second, 10 * time.Second, time.Second},
+		"another call waits for half of its own timeout":    {time.Minute, time.Second, 700 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout(t *testing.T) {
 	}
 }
 
-// TestEndedCallThatReturnsFreesItsLane: at once, whatever timeouts are left.
+// TestEndedCallThatReturnsFreesItsLane: it frees the lane at once, whatever timeouts are left.
 func TestEndedCallThatReturnsFreesItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -116,7 +117,7 @@ func TestEndedCallThatReturnsFreesItsLane(t *testing.T) {
 	})
 }
 
-// TestCallThatEndsInItsLaneIsNeverSent: and those behind it take its place.
+// TestCallThatEndsInItsLaneIsNeverSent: the calls behind it take its place.
 func TestCallThatEndsInItsLaneIsNeverSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -138,8 +139,8 @@ func TestCallThatEndsInItsLaneIsNeverSent(t *testing.T) {
 	})
 }
 
-// TestLanesLoseNoCall: callers that stay or leave at any time, on few keys, over a client that is slow or
-// fails. Each call ends, and no two calls of a key that ended well were under way at once.
+// TestLanesLoseNoCall: callers stay or leave at any time, on few keys, with a client that is slow or
+// fails. Each call ends in time.
 func TestLanesLoseNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := answered(t, func(batch) error {

@@ -76,8 +76,8 @@ func TestCallWithoutAReplySaysThatItWasSent(t *testing.T) {
 	}
 }
 
-// TestPersistentCallThatWasNeverSentIsOpen is rule 22: another call goes on for it, so nobody knows what
-// becomes of it.
+// TestPersistentCallThatWasNeverSentIsOpen is rule 22: another call continues it, so its outcome is
+// unknown.
 func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
 	for name, once := range map[string]bool{"any": false, "one that must not be sent twice": true} {
 		t.Run(name, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
 	}
 }
 
-// TestContinuedReleaseEndsInTime is rule 8: it goes on for its timeout once more and no longer, also beside a call whose
-// time is up much later.
+// TestContinuedReleaseEndsInTime is rule 8: the release continues for its timeout once more and no longer, even
+// beside a call that times out much later.
 func TestContinuedReleaseEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -118,7 +118,7 @@ func TestContinuedReleaseEndsInTime(t *testing.T) {
 	})
 }
 
-// TestOnceIsNotSentAgainWhileItIsUnderWay is rule 23: its time is up, and it may be carried out yet.
+// TestOnceIsNotSentAgainWhileItIsUnderWay is rule 23: the call has timed out, but may still be carried out.
 func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -135,8 +135,8 @@ func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestDialThatTimesOutIsNotTheCallersEnd is rule 16: the end of a dial matches the error of a ctx, and no ctx
-// of the caller has ended.
+// TestDialThatTimesOutIsNotTheCallersEnd is rule 16: the error of a dial that timed out matches
+// context.DeadlineExceeded. The error of the call does not, since no ctx of the caller has ended.
 func TestDialThatTimesOutIsNotTheCallersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := *errDial
@@ -148,7 +148,8 @@ func TestDialThatTimesOutIsNotTheCallersEnd(t *testing.T) {
 	})
 }
 
-// TestCallBehindOneThatTimesOutIsSent is rule 24: also where it has taken the place of another one meanwhile.
+// TestCallBehindOneThatTimesOutIsSent is rule 24, even if the call has taken the place of another one in the
+// meantime.
 func TestCallBehindOneThatTimesOutIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -165,7 +166,8 @@ func TestCallBehindOneThatTimesOutIsSent(t *testing.T) {
 	})
 }
 
-// TestCallsInTheMailboxFollowAStuckCourier is rule 24: nothing needs to be posted for that.
+// TestCallsInTheMailboxFollowAStuckCourier is rule 24: they are sent once a stuck courier is replaced. No further
+// call has to be posted for that.
 func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -186,7 +188,8 @@ func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
 	})
 }
 
-// TestOnceWaitsForASlowReplyAfterSilence is rule 23: it is not sent again, so its only send has all the time.
+// TestOnceWaitsForASlowReplyAfterSilence is rule 23: the call is not sent again, so its only send gets the whole
+// timeout.
 func TestOnceWaitsForASlowReplyAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -207,7 +210,7 @@ func TestOnceWaitsForASlowReplyAfterSilence(t *testing.T) {
 	})
 }
 
-// TestEndedCtxNeverSends is rule 21: not even where a courier is about to look into the mailbox.
+// TestEndedCtxNeverSends is rule 21, even if a courier is about to read the mailbox.
 func TestEndedCtxNeverSends(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int64
@@ -232,8 +235,8 @@ func TestEndedCtxNeverSends(t *testing.T) {
 	require.Zero(t, sent.Load())
 }
 
-// A sick server does not answer the first command, so that its node is silent, and then answers each one with
-// what comes from its channel.
+// A sick server does not answer the first command, so its node is silent. It answers each later send with the
+// error from the channel of that send.
 type sickServer struct {
 	sent    chan batch
 	answers []chan error // by send, after the first command
@@ -261,8 +264,8 @@ func newSickServer(t *testing.T, answers int) (*Node, *sickServer) {
 	return n, s
 }
 
-// TestCallThatGoesOnWithoutItsFirstSend is rules 22 and 23: that one may have been carried out. How it ends is
-// late, and ends the call only where it is the reply.
+// TestCallThatGoesOnWithoutItsFirstSend is rules 22 and 23: the first send may have been carried out. Its
+// outcome is reported late, and ends the call only if it is the reply.
 func TestCallThatGoesOnWithoutItsFirstSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s := newSickServer(t, 2)
@@ -296,7 +299,7 @@ func TestCallThatGoesOnWithoutItsFirstSend(t *testing.T) {
 	})
 }
 
-// TestFirstReplyEndsACall is rule 23: whichever send it is the reply to.
+// TestFirstReplyEndsACall is rule 23, whichever send it answers.
 func TestFirstReplyEndsACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s := newSickServer(t, 2)
@@ -310,8 +313,8 @@ func TestFirstReplyEndsACall(t *testing.T) {
 	})
 }
 
-// TestSendThatWasLeftBehindFreesNoLane is rule 4: the call has ended, and another send of it may be carried out
-// yet.
+// TestSendThatWasLeftBehindFreesNoLane is rule 4: the call has ended, but another send of it may still be
+// carried out.
 func TestSendThatWasLeftBehindFreesNoLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s := newSickServer(t, 3)
@@ -331,7 +334,7 @@ func TestSendThatWasLeftBehindFreesNoLane(t *testing.T) {
 	})
 }
 
-// TestCallThatACourierStillHasIsNotReused: what returns later would change another call.
+// TestCallThatACourierStillHasIsNotReused: otherwise the outcome of its other send would change another call.
 func TestCallThatACourierStillHasIsNotReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s := newSickServer(t, 3)
@@ -340,7 +343,7 @@ func TestCallThatACourierStillHasIsNotReused(t *testing.T) {
 		next := post(t.Context(), n, within(Command("get"), 10*time.Second))
 		synctest.Wait()
 		s.answers[0] <- nil
-		require.ErrorAs(t, next.wait(t).Err, new(*NoReply), "its time ends")
+		require.ErrorAs(t, next.wait(t).Err, new(*NoReply), "it times out")
 		s.answers[2] <- nil
 		requireIdle(t, n)
 	})
@@ -368,6 +371,6 @@ func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
 	case r := <-reply:
 		require.ErrorContains(t, r.Err, "no reply within 100ms")
 	case <-time.After(limit / 4):
-		require.Fail(t, "it did not end")
+		require.Fail(t, "the call did not end")
 	}
 }

@@ -32,7 +32,7 @@ const limit = 20 * time.Second
 func eventually(t *testing.T, what string, event func() bool) {
 	t.Helper()
 	for begin := time.Now(); !event(); <-time.After(time.Millisecond) {
-		require.Less(t, time.Since(begin), limit, "waited in vain: %s", what)
+		require.Less(t, time.Since(begin), limit, "timed out waiting until %s", what)
 	}
 }
 
@@ -56,9 +56,9 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 // A batch is what a client sends at once: the words of each command.
 type batch [][]string
 
-// answered returns a node whose client has connections to nothing: answer is what becomes of a batch. Its
-// commands have the reply "OK" unless answer returns an error: an [answer] is the reply to all of them,
-// [answers] are one for each, and any other breaks the connection.
+// answered returns a node whose client has connections to nothing. answer gets each batch and decides its
+// outcome. The commands of a batch have the reply "OK" unless answer returns an error. An [answer] is the
+// reply to all of them, [answers] has one reply for each, and any other error breaks the connection.
 func answered(t *testing.T, answer func(sent batch) error) *Node {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
@@ -71,7 +71,7 @@ func answered(t *testing.T, answer func(sent batch) error) *Node {
 	return New(client)
 }
 
-// answeredBy returns a node whose client fails with each of errs, one a send, and then succeeds.
+// answeredBy returns a node whose client fails with each of errs, one for each send, and then succeeds.
 func answeredBy(t *testing.T, errs ...error) *Node {
 	t.Helper()
 	left := make(chan error, len(errs))
@@ -88,8 +88,8 @@ func answeredBy(t *testing.T, errs ...error) *Node {
 	})
 }
 
-// A fakeConn is a connection to nothing. It says so little in the handshake that the client goes on
-// without it.
+// A fakeConn is a connection to nothing. It refuses the commands of the handshake, so the client
+// continues without it.
 type fakeConn struct {
 	net.Conn
 	answer   func(batch) error
@@ -155,7 +155,7 @@ func (c *fakeConn) ask() error {
 	answered := make(chan error, 1)
 	sent := c.sent
 	c.sent = nil
-	go func() { answered <- c.answer(sent) }() // ends with the answer, which nobody may wait for
+	go func() { answered <- c.answer(sent) }() // ends with the answer, even if nobody waits for it
 	select {
 	case err := <-answered:
 		texts := slices.Repeat([]string{"+OK"}, len(sent))
@@ -188,7 +188,7 @@ func (c *fakeConn) Close() error                       { return nil }
 type gate struct {
 	sent   chan batch // as it came; it has room for all
 	opened chan struct{}
-	open   func() // any number of times
+	open   func() // may be called any number of times
 }
 
 func newGate() *gate {
@@ -214,7 +214,7 @@ func (g *gate) hook() hook {
 	}
 }
 
-// said returns the words of a command, also of those that it has pointers to.
+// said returns the words of a command. It follows pointers to words.
 func said(cmd redis.Cmder) (words []string) {
 	for _, word := range cmd.Args() {
 		words = append(words, fmt.Sprint(reflect.Indirect(reflect.ValueOf(word))))
@@ -233,7 +233,7 @@ func gated(t *testing.T) (*Node, *gate) {
 	}), g
 }
 
-// occupy has every courier wait at the gate, so that what is posted next waits in the mailbox.
+// occupy makes every courier wait at the gate, so that later calls wait in the mailbox.
 func (g *gate) occupy(t *testing.T, n *Node) {
 	t.Helper()
 	for range n.most {
@@ -261,7 +261,7 @@ func post(ctx context.Context, n *Node, c *Call) *posted {
 	return p
 }
 
-// wait returns the reply when it is there.
+// wait returns the reply once it was reported.
 func (p *posted) wait(t *testing.T) Reply {
 	t.Helper()
 	select {
@@ -289,7 +289,7 @@ func requireIdle(t *testing.T, n *Node) {
 	})
 }
 
-// requireOK checks the reply to a command that was carried out, for the first time if not resent.
+// requireOK checks that a call succeeded. resent says whether an earlier send may have been carried out.
 func requireOK(t *testing.T, resent bool, r Reply) {
 	t.Helper()
 	require.NoError(t, r.Err)
@@ -297,13 +297,13 @@ func requireOK(t *testing.T, resent bool, r Reply) {
 	require.Equal(t, resent, r.Resent)
 }
 
-// answer is an answer of Redis that is an error.
+// answer is an error reply of Redis.
 type answer string
 
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// answers are one for each command of a batch, as Redis writes them.
+// answers has a reply for each command of a batch, as Redis writes it.
 type answers []string
 
 func (a answers) Error() string { return strings.Join(a, ", ") }

@@ -18,9 +18,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestStoppedServerPilesUpNothing is rule 8, with 2,000 callers: each comes back in time, no matter how many
-// wait, a bounded number of goroutines works for them, and what was never sent is known not to be done. When
-// the server goes on, so do calls, and nothing is left.
+// TestStoppedServerPilesUpNothing is rule 8, with 2,000 callers. Each call ends in time, and a bounded
+// number of goroutines serves all of them. A call that was never sent is known not to be done. After the
+// server resumes, calls succeed again, and nothing is left.
 func TestStoppedServerPilesUpNothing(t *testing.T) { // not parallel: it counts goroutines
 	const callers, timeout, margin = 2000, 500 * time.Millisecond, 5 * time.Second
 	s := redistest.Start(t)
@@ -67,7 +67,7 @@ func TestStoppedServerPilesUpNothing(t *testing.T) { // not parallel: it counts 
 	requireIdle(t, n)
 	for i := range callers {
 		var late any
-		eventually(t, "each is late or was not done", func() (told bool) {
+		eventually(t, "the call was reported late or was not done", func() (told bool) {
 			late, told = done.Load(i)
 			return told
 		})
@@ -83,8 +83,8 @@ func TestStoppedServerPilesUpNothing(t *testing.T) { // not parallel: it counts 
 	})
 }
 
-// TestSilentConnectionsDoNotKeepNewOnesFromWorking is rule 12: the connections that are open go silent, as
-// behind a firewall that forgot them, and calls succeed again soon whatever the client's timeouts are.
+// TestSilentConnectionsDoNotKeepNewOnesFromWorking is rule 12: the open connections go silent, as behind a
+// firewall that forgot them. Calls succeed again soon, whatever the timeouts of the client are.
 func TestSilentConnectionsDoNotKeepNewOnesFromWorking(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{0, -1} { // go-redis' default of 5 s, and none
@@ -125,14 +125,14 @@ func TestSilentConnectionsDoNotKeepNewOnesFromWorking(t *testing.T) {
 				}
 				t.Log(time.Since(begin))
 				require.False(t, n.Silent())
-				p.Cut() // else the client would wait for what is under way when it is closed
+				p.Cut() // otherwise Close of the client would wait for the commands in flight
 			})
 		}
 	}
 }
 
-// TestClientThatHeedsDeadlinesIsNotCanceled: the end of a call from within is not what its caller would take
-// for an end of its own.
+// TestClientThatHeedsDeadlinesIsNotCanceled: the error of a call that timed out does not match the error of
+// a ctx. Otherwise its caller would mistake it for the end of its own ctx.
 func TestClientThatHeedsDeadlinesIsNotCanceled(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -165,13 +165,13 @@ func TestClientThatHeedsDeadlinesIsNotCanceled(t *testing.T) {
 	}
 }
 
-// TestRestartReportsWhatWasDone is rules 3 and 7, with full batches and a server that is killed in the middle
-// of them: what a call says of itself is true.
+// TestRestartReportsWhatWasDone is rules 3 and 7: the server is killed while full batches are in flight. The
+// outcome that each call reports is true.
 func TestRestartReportsWhatWasDone(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	o := s.Options()
-	o.DialerRetries = 1 // so that a restart is soon found
+	o.DialerRetries = 1 // so that the client soon notices a restart
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	n := New(client)
@@ -244,8 +244,9 @@ func TestRestartReportsWhatWasDone(t *testing.T) {
 	require.Positive(t, again)
 }
 
-// TestCtxEndsACallAtAnyInstant is rules 3, 4 and 17: calls that end at random instants under load end at
-// once. Those that are known not to be done never are, and the others that did not succeed are late.
+// TestCtxEndsACallAtAnyInstant is rules 3, 4 and 17: calls whose ctx ends at a random instant under load
+// end at once. A call that is known not to be done is never carried out. The outcome of each other call
+// that did not succeed is reported late.
 func TestCtxEndsACallAtAnyInstant(t *testing.T) {
 	t.Parallel()
 	const callers, each = 64, 300
@@ -259,7 +260,7 @@ func TestCtxEndsACallAtAnyInstant(t *testing.T) {
 		succeeded
 		notDone
 		returned
-		failed // the client gave it up
+		failed // late, with an error
 	)
 	var outcomes [callers * each]atomic.Int32
 	var wg sync.WaitGroup
@@ -275,12 +276,12 @@ func TestCtxEndsACallAtAnyInstant(t *testing.T) {
 						as = failed
 					}
 					if !told.CompareAndSwap(unknown, as) {
-						t.Errorf("late though the outcome was %d: %v", told.Load(), r.Err)
+						t.Errorf("reported late although the outcome was %d: %v", told.Load(), r.Err)
 					}
 				}
 				err := n.Do(ctx, c).Err
 				if deadline, _ := ctx.Deadline(); time.Since(deadline) > limit/4 {
-					t.Error("it did not end with its ctx")
+					t.Error("the call did not end with its ctx")
 				}
 				cancel()
 				was := int32(unknown)
@@ -293,7 +294,7 @@ func TestCtxEndsACallAtAnyInstant(t *testing.T) {
 					t.Error(err)
 				}
 				if was != unknown && !told.CompareAndSwap(unknown, was) {
-					t.Error("late though the outcome was known")
+					t.Error("reported late although the outcome was known")
 				}
 			}
 		})

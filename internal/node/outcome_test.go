@@ -21,14 +21,14 @@ var (
 	errTimeout = &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 )
 
-// ends are the ways in which a call of 1 s ends without a reply.
+// ends are the ways in which a call with a timeout of 1 s ends without a reply.
 var ends = map[string]func(c *Call, cancel func()){
 	"its ctx ends":   func(_ *Call, cancel func()) { cancel() },
 	"it is canceled": func(c *Call, _ func()) { c.Cancel(errors.New("not needed")) },
-	"its time is up": func(*Call, func()) { time.Sleep(time.Second) }, // of the bubble
+	"it times out":   func(*Call, func()) { time.Sleep(time.Second) }, // of the bubble
 }
 
-// TestCallThatWasNeverSentNeverIs is rule 3: it is known not to be done, and nothing is late.
+// TestCallThatWasNeverSentNeverIs is rule 3: it is known not to be done, and Late is not called.
 func TestCallThatWasNeverSentNeverIs(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestCallThatWasNeverSentNeverIs(t *testing.T) {
 	}
 }
 
-// TestOutcomeOfACallUnderWayIsOpen is rule 3: nobody knows whether it is carried out, and Late gets the
-// reply that comes after all. It is not sent again.
+// TestOutcomeOfACallUnderWayIsOpen is rule 3: the outcome is unknown, and Late gets the reply when it
+// comes. The call is not sent again.
 func TestOutcomeOfACallUnderWayIsOpen(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestOutcomeOfACallUnderWayIsOpen(t *testing.T) {
 	}
 }
 
-// TestEndedCtxSendsNothing: but a call that persists is sent.
+// TestEndedCtxSendsNothing: a call whose ctx has ended is sent only if it persists.
 func TestEndedCtxSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -108,9 +108,9 @@ func TestEndedCtxSendsNothing(t *testing.T) {
 	})
 }
 
-// TestPersistentCallGoesOnWithoutItsCaller is rule 8: for up to twice its timeout.
+// TestPersistentCallGoesOnWithoutItsCaller is rule 8: the call continues for up to twice its timeout.
 func TestPersistentCallGoesOnWithoutItsCaller(t *testing.T) {
-	for name, leaves := range map[string]bool{"its ctx ends": true, "its time is up": false} {
+	for name, leaves := range map[string]bool{"its ctx ends": true, "it times out": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
@@ -165,7 +165,7 @@ func TestPersistentCallGoesOnWithoutItsCaller(t *testing.T) {
 	}
 }
 
-// TestReplyToACallThatWasLeftIsLate: once, and only if it was not reported before.
+// TestReplyToACallThatWasLeftIsLate: Late gets the reply once, and only if it was not reported before.
 func TestReplyToACallThatWasLeftIsLate(t *testing.T) {
 	for name, before := range map[string]bool{"before the reply": true, "after the reply": false} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestReplyToACallThatWasLeftIsLate(t *testing.T) {
 	}
 }
 
-// TestCallThatWasLeftGoesOn: it is sent though nobody waits for it, and sent again.
+// TestCallThatWasLeftGoesOn: it is sent, and sent again after an error, although nobody waits for it.
 func TestCallThatWasLeftGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := answeredBy(t, io.EOF, errLoading)
@@ -203,7 +203,7 @@ func TestCallThatWasLeftGoesOn(t *testing.T) {
 	})
 }
 
-// TestCancelComesTooLateForAReply: what was reported stays.
+// TestCancelComesTooLateForAReply: a reply that was reported does not change.
 func TestCancelComesTooLateForAReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := answeredBy(t)
@@ -214,8 +214,8 @@ func TestCancelComesTooLateForAReply(t *testing.T) {
 	})
 }
 
-// TestCallKnowsWhatMayHaveBeenCarriedOut is rules 3 and 7: Resent and NotDone tell apart what surely did
-// not reach the server, what the server refused, and what nobody knows.
+// TestCallKnowsWhatMayHaveBeenCarriedOut is rules 3 and 7: Resent and NotDone distinguish a send that
+// surely did not reach the server, one that the server refused, and one whose outcome is unknown.
 func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		errs   []error
@@ -257,7 +257,7 @@ func TestDialThatTimesOutIsTriedAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	_, timeout := new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
-	require.ErrorIs(t, timeout, context.DeadlineExceeded, "as package net has it")
+	require.ErrorIs(t, timeout, context.DeadlineExceeded, "the error of package net")
 	synctest.Test(t, func(t *testing.T) {
 		r := answeredBy(t, timeout).Do(t.Context(), within(Command("set"), time.Second))
 		requireOK(t, false, r)
@@ -265,7 +265,7 @@ func TestDialThatTimesOutIsTriedAgain(t *testing.T) {
 }
 
 // TestLateKnowsOnceOfASendThatMayStillRun is rule 4: the client gave up a connection on which the command
-// may still travel. The caller has the reply of the next send.
+// may still be in flight. The caller gets the reply to the next send, and Late is called once.
 func TestLateKnowsOnceOfASendThatMayStillRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		errs []error
@@ -298,7 +298,8 @@ func TestLateKnowsOnceOfASendThatMayStillRun(t *testing.T) {
 	}
 }
 
-// TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut is rule 7. What surely was not is sent again.
+// TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut is rule 7. A call that surely was not carried out is
+// sent again.
 func TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		errs []error
@@ -325,7 +326,8 @@ func TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut(t *testing.T) {
 	}
 }
 
-// TestNoReplySaysWhy: the error names the timeout and what the call, or another one on its node, met.
+// TestNoReplySaysWhy: the error names the timeout and the last error of the call, or of another call on its
+// node.
 func TestNoReplySaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := gated(t)
@@ -340,7 +342,7 @@ func TestNoReplySaysWhy(t *testing.T) {
 		require.EqualError(t, r.Err, "no reply within 50ms: EOF")
 		require.ErrorIs(t, r.Err, io.EOF)
 
-		// An ordered call that waits for its turn meets nothing itself.
+		// An ordered call that waits for its turn has no error of its own.
 		left := make(chan error, 1)
 		left <- io.EOF
 		hang := make(chan struct{})
@@ -363,8 +365,8 @@ func TestNoReplySaysWhy(t *testing.T) {
 	})
 }
 
-// TestReplyOfTheServerEndsTheTrouble: a later call that meets nothing but silence does not name an error
-// of before.
+// TestReplyOfTheServerEndsTheTrouble: a later call that gets no reply at all does not name an error from
+// before the reply.
 func TestReplyOfTheServerEndsTheTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan error, 2)
@@ -378,8 +380,8 @@ func TestReplyOfTheServerEndsTheTrouble(t *testing.T) {
 	})
 }
 
-// TestSecondCommandIsPartOfItsCall: where the first command was carried out and the second was refused for a
-// passing reason, the call is sent again and is not known not to be done.
+// TestSecondCommandIsPartOfItsCall: if the first command was carried out and the second was refused for a
+// passing reason, the call is sent again, and does not count as not done.
 func TestSecondCommandIsPartOfItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy atomic.Bool

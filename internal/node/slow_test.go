@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestSlowCallsDoNotHoldUpOthers is rule 8: calls on a slow node of a client wait for replicas that do not
-// come, with many of them at once, and those on its other node go on.
+// TestSlowCallsDoNotHoldUpOthers is rule 8: many calls on a slow node of a client wait at once for
+// replicas that do not exist. Calls on the other node of that client succeed meanwhile.
 func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{0, 1, 4} { // 0 is go-redis' default
@@ -33,7 +33,7 @@ func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 				c.Beside = []any{"wait", 1, 1000}
 				calls = append(calls, post(t.Context(), slow, c))
 			}
-			eventually(t, "some of them wait", func() bool { return blocked(t, direct) > 0 })
+			eventually(t, "some of the calls wait", func() bool { return blocked(t, direct) > 0 })
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -45,7 +45,7 @@ func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			eventually(t, "others still wait, for several seconds in all", func() bool { return blocked(t, direct) > 0 })
+			eventually(t, "other calls still wait, for several seconds in all", func() bool { return blocked(t, direct) > 0 })
 			for _, p := range calls[1:] {
 				p.Cancel(errors.New("not needed"))
 			}
@@ -69,8 +69,8 @@ func blocked(t *testing.T, direct *redis.Client) (n int) {
 	return n
 }
 
-// TestSlowServerHoldsUpNobodyForLonger is rule 8: one command occupies the whole server, and callers end in
-// time or have their reply.
+// TestSlowServerHoldsUpNobodyForLonger is rule 8: one command occupies the whole server. Each caller gets
+// its reply or times out in time.
 func TestSlowServerHoldsUpNobodyForLonger(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

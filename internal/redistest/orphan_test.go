@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deathWish, when set, makes this test binary one that is about to die: it starts servers,
-// prints their directories, and panics when its stdin ends.
+// deathWish, if set, makes this test binary start servers, print their directories, and panic when
+// its stdin ends.
 const deathWish = "REDISTEST_DEATH_WISH"
 
 func TestDyingBinary(t *testing.T) {

@@ -51,8 +51,8 @@ func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
 	for range sentinelCount {
 		s := StartTCP(tb, "--sentinel")
 		sentinels = append(sentinels, s)
-		// They tell each other of themselves every 2 s, and ask the primary for its replicas every 10 s,
-		// unless they are told to hurry. Not every version can be.
+		// By default they announce themselves to each other every 2 s, and ask the primary for its
+		// replicas every 10 s. This shortens both. Not every version supports it.
 		_ = command(tb, s, "sentinel", "debug", "publish-period", 100, "info-period", 200)
 		for _, words := range [][]any{
 			{"sentinel", "monitor", name, host, port, sentinelVotes},
@@ -85,7 +85,7 @@ func until(tb testing.TB, what string, f func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(startLimit); !f(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("redistest: waited in vain: %s", what)
+			tb.Fatalf("redistest: waited without success: %s", what)
 		}
 	}
 }

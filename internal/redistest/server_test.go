@@ -236,7 +236,7 @@ func TestServerRunsTheProgramThatTheEnvironmentNames(t *testing.T) {
 	require.Contains(t, outcome(observe(t, func(tb testing.TB) { Start(tb) })).failed, "REDLATCH_REDIS_SERVER")
 }
 
-// observer is a testing.TB that keeps how a test would have ended.
+// observer is a testing.TB that records how a test would have ended.
 type observer struct {
 	testing.TB
 	skipped, failed string

@@ -37,7 +37,7 @@ func aclLines(t *testing.T) map[string][]string {
 
 // A grantee is a Redis user with certain rights, on servers of its own.
 type grantee struct {
-	redlatch.Locker // whose every command is that user's
+	redlatch.Locker // it sends every command as that user
 
 	nodes   []*redis.Client // with all rights
 	waiting chan redlatch.Event
@@ -85,14 +85,14 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	return g
 }
 
-// refused returns what the servers refused to the user, as in "command zadd" and "key k".
+// refused returns what the servers refused to the user, such as "command zadd" and "key k".
 func (g *grantee) refused(t *testing.T) (refusals []string) {
 	t.Helper()
 	for _, node := range g.nodes {
 		entries, err := node.ACLLog(t.Context(), 1000).Result()
 		require.NoError(t, err)
 		for _, e := range entries {
-			// What go-redis says about itself when it connects may be refused.
+			// The CLIENT commands by which go-redis introduces itself may be refused.
 			if e.Username == "locks" && !strings.HasPrefix(e.Object, "client") {
 				refusals = append(refusals, e.Reason+" "+e.Object)
 			}
@@ -101,20 +101,20 @@ func (g *grantee) refused(t *testing.T) (refusals []string) {
 	return refusals
 }
 
-// useLocks does everything that locks are good for, until ctx ends or something fails.
+// useLocks uses every operation of a lock, until ctx ends or one of them fails.
 func (g *grantee) useLocks(ctx context.Context) error {
 	if g.permits {
 		other, err := g.leaveOne(ctx)
 		if err != nil {
 			return err
 		}
-		defer other.Unlock(ctx) //nolint:errcheck // what it needs is needed below too
+		defer other.Unlock(ctx) //nolint:errcheck // the rights that it needs are needed below too
 	}
 	lock, err := g.TryLock(ctx, "k")
 	if err != nil {
 		return err
 	}
-	for had := int64(0); len(g.nodes) > 1 && had == 0; { // the slowest node may be yet to grant
+	for had := int64(0); len(g.nodes) > 1 && had == 0; { // the slowest node may not have granted yet
 		if had, err = g.nodes[0].Del(ctx, "lock:k").Result(); err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (g *grantee) useLocks(ctx context.Context) error {
 	return adopted.Unlock(ctx)
 }
 
-// leaveOne takes one permit of two. The other one expires first.
+// leaveOne acquires both permits. It returns one of them once the other has expired.
 func (g *grantee) leaveOne(ctx context.Context) (*redlatch.Lock, error) {
 	other, err := g.TryLock(ctx, "k", redlatch.WithTTL(time.Minute))
 	if err != nil {
@@ -187,7 +187,7 @@ type given struct {
 // wait starts a Lock call.
 func (g *grantee) wait(ctx context.Context) <-chan given {
 	returned := make(chan given, 1)
-	// It ends with ctx; who reads what it returned waits for it.
+	// It ends with ctx. The receiver of its result waits for it.
 	go func() {
 		lock, err := g.Lock(ctx, "k")
 		returned <- given{lock, err}
@@ -195,7 +195,7 @@ func (g *grantee) wait(ctx context.Context) <-chan given {
 	return returned
 }
 
-// queued returns once a Lock call waits, in Redis's queue where there is one.
+// queued returns once a Lock call waits, in the queue of Redis if there is one.
 func (g *grantee) queued(ctx context.Context) error {
 	select {
 	case e := <-g.waiting:
@@ -213,7 +213,7 @@ func (g *grantee) queued(ctx context.Context) error {
 	}
 }
 
-// lookedAgain returns once a waiter has looked whether it still is in Redis's queue, if there is one.
+// lookedAgain returns once a waiter has checked that it is still in the queue of Redis, if there is one.
 func (g *grantee) lookedAgain(ctx context.Context) error {
 	if st, err := g.Inspect(ctx, "k"); err != nil || st.Waiters == 0 {
 		return err
@@ -230,9 +230,9 @@ func (g *grantee) lookedAgain(ctx context.Context) error {
 	return err
 }
 
-// TestACLLinesAreEnough: with exactly the rights of SECURITY.md everything works, hand-over by message
-// included; nothing is refused, until the idle subscription has been asked for a sign of life and
-// closed; and other keys and channels stay out of reach.
+// TestACLLinesAreEnough: with exactly the rights of SECURITY.md everything works, including the
+// hand-over by message. Nothing is refused until the idle subscription is closed. Other keys and
+// channels stay out of reach.
 func TestACLLinesAreEnough(t *testing.T) {
 	t.Parallel()
 	for strategy, rights := range aclLines(t) {
@@ -267,7 +267,7 @@ func TestACLLinesAreEnough(t *testing.T) {
 	}
 }
 
-// TestACLLinesHaveNothingToSpare: without any one of the rights something is refused that a lock needs.
+// TestACLLinesHaveNothingToSpare: without any one of the rights, Redis refuses something that a lock needs.
 func TestACLLinesHaveNothingToSpare(t *testing.T) {
 	t.Parallel()
 	for strategy, rights := range aclLines(t) {
@@ -283,9 +283,9 @@ func TestACLLinesHaveNothingToSpare(t *testing.T) {
 				// The test owns this goroutine and waits for it below.
 				go func() {
 					defer close(ended)
-					_ = g.useLocks(ctx) // how it fails depends on what is missed
+					_ = g.useLocks(ctx) // how it fails depends on the missing right
 				}()
-				locktest.Eventually(t, "it is missed", func() bool {
+				locktest.Eventually(t, "a refusal names the missing right", func() bool {
 					return slices.ContainsFunc(g.refused(t), func(refusal string) bool { return missed(right, refusal) })
 				})
 				cancel()
@@ -295,8 +295,9 @@ func TestACLLinesHaveNothingToSpare(t *testing.T) {
 	}
 }
 
-// TestRefusedRegisterTakesNothing: without a right on the fence register, or where Redis is full, an acquire
-// leaves nothing, also of a token that nobody cleans up after, and the error says what to do.
+// TestRefusedRegisterTakesNothing: if Redis is full, or the user has no right on the fence register, an
+// acquire leaves nothing in Redis. That includes an acquire with a chosen token, which nobody cleans up. The
+// error says what to do.
 func TestRefusedRegisterTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -323,7 +324,7 @@ func TestRefusedRegisterTakesNothing(t *testing.T) {
 	}
 }
 
-// missed reports whether a refusal is for want of the right.
+// missed reports whether the lack of the right is the reason for a refusal.
 func missed(right, refusal string) bool {
 	reason, object, _ := strings.Cut(refusal, " ")
 	pattern := right[1:]

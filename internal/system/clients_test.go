@@ -37,8 +37,8 @@ func (connect connector) deferred() connector {
 	}
 }
 
-// TestDeferredPipelinesAreServed: a client may be one whose commands return before they are carried
-// out. The server knows no script yet.
+// TestDeferredPipelinesAreServed: every strategy works with a client whose commands return before
+// they are carried out, on a server that knows no script yet.
 func TestDeferredPipelinesAreServed(t *testing.T) {
 	s := redistest.Start(t)
 	connect := connector(func(t *testing.T) redis.UniversalClient { return s.Client(t) }).deferred()
@@ -130,7 +130,7 @@ func (connect connector) serves(t *testing.T, keys []string) {
 	}
 }
 
-// spread are keys of which every server of three, or of two, has some.
+// spread returns keys such that each of two or three servers has some of them.
 func spread() (keys []string) {
 	for i := range 6 {
 		keys = append(keys, fmt.Sprintf("{%d}k", i))

@@ -31,7 +31,7 @@ func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 		masters, addrs = append(masters, c), append(addrs, s.Addr())
 	}
 	for _, c := range masters {
-		locktest.Eventually(t, "the cluster stands", func() bool {
+		locktest.Eventually(t, "the cluster is ready", func() bool {
 			return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") && len(c.ClusterSlots(ctx).Val()) == 3 //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
 		})
 	}
@@ -47,7 +47,8 @@ func toCluster(addrs []string) connector {
 	}
 }
 
-// TestClusterServesEveryStrategy: three masters, with keys on each, also while a slot moves.
+// TestClusterServesEveryStrategy: every strategy works on three masters, with keys on each. A lock stays held
+// while its slot moves.
 func TestClusterServesEveryStrategy(t *testing.T) {
 	t.Parallel()
 	masters, addrs := startCluster(t)
@@ -55,7 +56,7 @@ func TestClusterServesEveryStrategy(t *testing.T) {
 	t.Run("a lock stays held while its slot moves", func(t *testing.T) { keepsAMovingLock(t, masters, addrs) })
 }
 
-// TestClusterKeyWithoutRoomForCompanionsIsRefused: by every strategy, before anything is sent.
+// TestClusterKeyWithoutRoomForCompanionsIsRefused: every strategy refuses it before anything is sent.
 func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
 	client := toCluster([]string{"127.0.0.1:1"})(t)
 	for _, strategy := range overOneClient {
@@ -68,10 +69,10 @@ func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
 	}
 }
 
-// wrapped is a client that a program put something around.
+// wrapped is a cluster client in a struct of the program's own.
 type wrapped struct{ *redis.ClusterClient }
 
-// TestClusterBehindAnotherTypeIsACluster: AutoPipeline of a cluster client, and one in a struct.
+// TestClusterBehindAnotherTypeIsACluster: it is recognized behind AutoPipeline and in a struct.
 func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
 	t.Parallel()
 	_, addrs := startCluster(t)
@@ -103,7 +104,7 @@ func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
 	}
 }
 
-// TestTwoClientsOfOneClusterAreRefused: INFO asks whatever node.
+// TestTwoClientsOfOneClusterAreRefused: they are recognized although INFO goes to any node.
 func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
 	t.Parallel()
 	_, addrs := startCluster(t)
@@ -116,13 +117,14 @@ func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
 }
 
 // TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in one key, in
-// another slot than the locks. The error says what to do, nothing is left, and a prefix with a hash tag helps.
+// another slot than the locks. The error says what to do, and nothing is left in Redis. With a prefix that has
+// a hash tag, the client works.
 func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
 	admin := s.Client(t)
 	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	locktest.Eventually(t, "the cluster stands", func() bool {
+	locktest.Eventually(t, "the cluster is ready", func() bool {
 		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
 	l := locktest.SetNXPX(t, s.Client(t))
@@ -143,7 +145,7 @@ func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
 }
 
 // keepsAMovingLock moves a lock to another master, with its queue and its fence. The holder can extend
-// it at every step, and the waiter is handed it at the new place.
+// it at every step, and the waiter is handed the lock on the new master.
 func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 	ctx := t.Context()
 	slot := masters[0].ClusterKeySlot(ctx, "k").Val()
@@ -164,7 +166,7 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 			require.NoError(t, target.Do(ctx, "cluster", "setslot", slot, "importing", sourceID).Err())
 			return source.Do(ctx, "cluster", "setslot", slot, "migrating", targetID).Err()
 		}},
-		{"its keys are there", func() error {
+		{"its keys have moved", func() error {
 			words := []any{"migrate", host, port, "", 0, 5000, "keys"}
 			keys := source.ClusterGetKeysInSlot(ctx, int(slot), 10).Val()
 			require.Len(t, keys, 3, "lock, fence register and queue")
@@ -173,7 +175,7 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 			}
 			return source.Do(ctx, words...).Err()
 		}},
-		{"it is there", func() error {
+		{"the slot has moved", func() error {
 			require.NoError(t, target.Do(ctx, "cluster", "setslot", slot, "node", targetID).Err())
 			return source.Do(ctx, "cluster", "setslot", slot, "node", targetID).Err()
 		}},
@@ -193,9 +195,9 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 	require.NoError(t, lock.Unlock(ctx))
 }
 
-// TestClusterKeepsALockInOneSlot runs the queue on three masters: all keys of a lock lie in one
-// slot, a message reaches its waiter on whatever node it listens, and a dead waiter costs its TTL,
-// since there the answer of PUBLISH tells nothing.
+// TestClusterKeepsALockInOneSlot runs the queue on three masters. All keys of a lock are in one
+// slot. A message reaches its waiter on any node on which the waiter listens. A dead waiter costs
+// its TTL, since the reply of PUBLISH says nothing in a cluster.
 func TestClusterKeepsALockInOneSlot(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -41,7 +41,7 @@ func (r *replicated) connect(t *testing.T) redis.UniversalClient {
 	return c
 }
 
-// connectRouted returns one that takes primary and replica for a cluster, and reads from either.
+// connectRouted returns a client that treats primary and replica as a cluster, and reads from either.
 func (r *replicated) connectRouted(t *testing.T) redis.UniversalClient {
 	o := r.options
 	o.RouteRandomly = true
@@ -66,7 +66,7 @@ func (r *replicated) catchesUp(t *testing.T) {
 	locktest.Eventually(t, "the replica has it", func() bool { return r.replica.Client(t).Get(t.Context(), "written").Val() == now })
 }
 
-// lockAfterTrouble returns key locked, as soon as the new primary grants it.
+// lockAfterTrouble locks key as soon as the new primary grants it.
 func lockAfterTrouble(t *testing.T, l redlatch.Locker, key string) (lock *redlatch.Lock) {
 	t.Helper()
 	locktest.Eventually(t, key+" is granted", func() bool {
@@ -85,8 +85,8 @@ func TestSentinelServesEveryStrategy(t *testing.T) {
 }
 
 // TestFailOverKeepsWhatWasReplicated: the primary dies while locks are held and waited for, and the
-// replica knows them. Their holders go on as before, nobody else gets in, and the waiters are served
-// by the new primary. A holder may lose its lock only because the fail-over took longer than its lease.
+// replica has their keys. The holders keep their locks, nobody else acquires them, and the new primary
+// serves the waiters. A holder loses its lock only if the failover took longer than its lease.
 func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -147,14 +147,14 @@ func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 }
 
 // TestFailOverForgetsWhatWasNotReplicated: replication is asynchronous, so a grant may never reach the
-// replica that is promoted. Then there are two owners until the first is told, by its next renewal or
-// by Unlock. The second has the higher fence and is left alone.
+// replica that is promoted. Then there are two owners until the first one notices, by its next renewal
+// or by Unlock. The second has the higher fence and is left alone.
 func TestFailOverForgetsWhatWasNotReplicated(t *testing.T) {
 	t.Parallel()
 	r := startReplicated(t)
 	l, other := locktest.SetNXPX(t, r.connect(t)), locktest.SetNXPX(t, r.connect(t))
 
-	r.replica.Pause() // and what it is sent from now on it is not sent again
+	r.replica.Pause() // what the primary writes from now on never reaches it
 	primary := r.primary.Client(t)
 	require.NoError(t, primary.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
 	fixed := locktest.MustLock(t, l, "fixed", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Minute))

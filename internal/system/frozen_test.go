@@ -20,9 +20,9 @@ const (
 	frozenTTL     = 1500 * time.Millisecond
 )
 
-// TestFrozenProcessCostsOneTTL is rule 25: a process with 20 waiters on a key is stopped, and PUBLISH counts it as
-// listening. It costs others one TTL where it is next in line, and one more where it holds the lock too,
-// whatever the number of its waiters. When it goes on, all of them are served.
+// TestFrozenProcessCostsOneTTL is rule 25: a process with 20 waiters on a key is stopped, and PUBLISH still counts
+// it as listening. It costs others one TTL if it is next in the queue, and two if it also holds the lock, whatever
+// the number of its waiters. When it continues, all its waiters are served.
 func TestFrozenProcessCostsOneTTL(t *testing.T) {
 	t.Parallel()
 	if part := locktest.Part(); part != "" {
@@ -132,7 +132,7 @@ func beFrozen(t *testing.T, addrs string, holds bool) {
 			locktest.Say("served", err)
 		})
 	}
-	locktest.Eventually(t, "it waits", func() bool {
+	locktest.Eventually(t, "a waiter of the other key queues", func() bool {
 		st, err := l.Inspect(t.Context(), "other")
 		return err == nil && st.Waiters == 1
 	})

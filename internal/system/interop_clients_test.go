@@ -13,8 +13,9 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestPlainClientsExcludeAndAreExcluded: SETNX with EXPIRE, and SET NX EX, on one key with SetNXPX.
-// What they hold is refused and stays as it is; what we hold they do not get.
+// TestPlainClientsExcludeAndAreExcluded: SETNX with EXPIRE, and SET NX EX, share a key with
+// SetNXPX. While they hold the key, SetNXPX is refused and leaves the key as it is. While SetNXPX
+// holds the key, they are refused.
 func TestPlainClientsExcludeAndAreExcluded(t *testing.T) {
 	withPlainClients(t, func(t *testing.T, s *locktest.Site, foreign *plain, l redlatch.Locker) {
 		require.True(t, foreign.tryLock(t))
@@ -35,8 +36,8 @@ func TestPlainClientsExcludeAndAreExcluded(t *testing.T) {
 	})
 }
 
-// TestWaitersFollowPlainClients: nobody tells us of their DEL or of their crash. A waiter finds out by
-// itself, of the first within about a second, of the second when the TTL has passed.
+// TestWaitersFollowPlainClients: no message announces their DEL or their crash. A waiter notices a DEL
+// by itself within about a second, and a crash when the TTL has passed.
 func TestWaitersFollowPlainClients(t *testing.T) {
 	withPlainClients(t, func(t *testing.T, s *locktest.Site, foreign *plain, l redlatch.Locker) {
 		for name, end := range map[string]func(){
@@ -55,8 +56,8 @@ func TestWaitersFollowPlainClients(t *testing.T) {
 	})
 }
 
-// TestQueueLeavesPlainClientsNoGap: a lock that is waited for is handed on and never free, so those who
-// poll get it only when nobody of ours queues.
+// TestQueueLeavesPlainClientsNoGap: a lock with a waiter is handed on and never free. So clients that
+// poll get it only when none of our waiters queues.
 func TestQueueLeavesPlainClientsNoGap(t *testing.T) {
 	withPlainClients(t, func(t *testing.T, _ *locktest.Site, foreign *plain, l redlatch.Locker) {
 		lock := locktest.MustLock(t, l, "k")
@@ -70,8 +71,8 @@ func TestQueueLeavesPlainClientsNoGap(t *testing.T) {
 	})
 }
 
-// TestPlainClientsTakeTurnsWithUs counts under one key, in which nobody may come between a look and a
-// write.
+// TestPlainClientsTakeTurnsWithUs counts in a critical section, which only one owner at a time may
+// enter.
 func TestPlainClientsTakeTurnsWithUs(t *testing.T) {
 	const each = 20
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -118,10 +119,10 @@ func TestPlainClientsTakeTurnsWithUs(t *testing.T) {
 	})
 }
 
-// TestPlainClientDeletesOurLock: one that was too slow deletes the lock of whoever came after it, with
-// a look before, too, since that and DEL are two commands. Then there are two owners until the first
-// is told: by its next renewal, or by Unlock where it is not renewed. The second has the higher
-// fence and is left alone.
+// TestPlainClientDeletesOurLock: a plain client that was too slow deletes the lock of the next owner.
+// A check does not prevent that, since the check and DEL are two commands. Then there are two owners
+// until the first one notices: by its next renewal, or by Unlock if it is not renewed. The second has
+// the higher fence and is left alone.
 func TestPlainClientDeletesOurLock(t *testing.T) {
 	for name, opts := range map[string][]redlatch.Option{
 		"renewed":     {redlatch.WithTTL(3 * time.Second)},
@@ -160,8 +161,8 @@ func TestPlainClientDeletesOurLock(t *testing.T) {
 	}
 }
 
-// TestPlainKeyWithoutATTLIsHeldForEver: what a client leaves that crashed between SETNX and EXPIRE,
-// when it sends them one by one. Inspect shows it, and only a DEL by hand frees it.
+// TestPlainKeyWithoutATTLIsHeldForEver: a client that sends SETNX and EXPIRE one by one leaves such
+// a key if it crashes in between. Inspect shows it, and only a DEL by hand frees it.
 func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		l := locktest.SetNXPX(t, s.Client(t))
@@ -192,7 +193,7 @@ func TestPlainLockCanBeAdopted(t *testing.T) {
 			redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed <- struct{}{} }}))
 		require.NoError(t, err)
 		require.Positive(t, lock.Fence())
-		for range 2 { // for longer than it was taken for
+		for range 2 { // for longer than its first TTL
 			<-renewed
 		}
 		require.NoError(t, lock.Err())

@@ -12,9 +12,9 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestLockersOfDifferentNodesDoNotExclude: a quorum can be put together without the one node, or
-// without a quorum of fewer nodes. So a fleet cannot be moved by adding nodes, one process after the
-// other.
+// TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another
+// Locker, or without a quorum of its fewer nodes. So a fleet cannot migrate by adding nodes, one
+// process after the other.
 func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	client := func(server *miniredis.Miniredis) redis.UniversalClient {
 		c := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -47,9 +47,9 @@ func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	})
 }
 
-// TestFencesOfDifferentLockersHaveNoOrder: one node mints from its microseconds, a quorum from whole
-// seconds, each by clocks of its own. So the later grant of another Locker may have the lower fence,
-// by a second and what the clocks differ.
+// TestFencesOfDifferentLockersHaveNoOrder: one node mints fences from its microseconds, a quorum
+// from whole seconds, each by its own clocks. So a later grant of another Locker may have a lower
+// fence. The difference is at most a second, plus the difference of the clocks.
 func TestFencesOfDifferentLockersHaveNoOrder(t *testing.T) {
 	client := func() redis.UniversalClient {
 		server := miniredis.RunT(t)

@@ -14,11 +14,11 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// These tests show what no client can prevent: two owners who both trust their lock, and the fence that
-// tells a resource which of them is the newer. Fail-overs are in failover_test.go.
+// No client can prevent the failures in these tests: two owners both trust their locks. The fence tells
+// a resource which of them is the newer one. Failovers are in failover_test.go.
 
-// twoOwners requires that both locks are trusted, that the fence knows better, and that the first
-// owner's Unlock leaves the second one alone.
+// twoOwners requires that both locks are trusted, and that the second has the higher fence if they
+// have fences. The first owner's Unlock must leave the second lock alone.
 func twoOwners(t *testing.T, first, second *redlatch.Lock) {
 	t.Helper()
 	require.NoError(t, first.Err())
@@ -48,8 +48,8 @@ func TestUnpersistedRestartMakesTwoOwners(t *testing.T) {
 	}
 }
 
-// TestForgetfulNodeVotesTwice: a node of a bare quorum is restarted without its data and comes back
-// at once.
+// TestForgetfulNodeVotesTwice: a lock is held on no more than a quorum of the nodes. One of them is
+// restarted without its data and comes back at once.
 func TestForgetfulNodeVotesTwice(t *testing.T) {
 	t.Parallel()
 	var servers []*redistest.Server
@@ -69,7 +69,8 @@ func TestForgetfulNodeVotesTwice(t *testing.T) {
 	require.NoError(t, last.Del(t.Context(), "k").Err())
 	servers[1].Kill()
 	servers[1].Restart(t)
-	// Fences of a quorum count from whole seconds: the node that came back counts on in the next one.
+	// Fences of a quorum start from whole seconds, so the restarted node votes for a higher fence in the
+	// next second.
 	<-time.After(time.Until(time.Now().Truncate(time.Second).Add(1010 * time.Millisecond)))
 	twoOwners(t, first, locktest.MustLock(t, l, "k"))
 }

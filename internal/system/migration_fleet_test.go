@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestMigrationNeighboursExclude: processes of two generations that are next to each other work on one
-// key at a time. Some take it by TryLock, and one crashes while it holds it.
+// TestMigrationNeighboursExclude: processes of two successive generations never hold one key at the
+// same time. Some acquire it by TryLock, and one crashes while it holds it.
 func TestMigrationNeighboursExclude(t *testing.T) {
 	t.Parallel()
 	for name, pair := range locktest.Pairs {
@@ -45,13 +45,13 @@ func TestMigrationNeighboursExclude(t *testing.T) {
 	}
 }
 
-// runFleet has processes work on one key until each of them has worked for ten times, and at least
-// for a second.
+// runFleet makes processes lock one key until each of them has done so ten times, and for at least
+// a second.
 func runFleet(t *testing.T, key string, processes ...redlatch.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	var owner atomic.Pointer[redlatch.Lock] // that of the last to enter, until it leaves
+	var owner atomic.Pointer[redlatch.Lock] // the lock of the last to enter, until it leaves
 	var overlaps, crashes atomic.Int64
 	entered := make([]atomic.Int64, len(processes))
 	done := func() bool {
@@ -96,7 +96,7 @@ func runFleet(t *testing.T, key string, processes ...redlatch.Locker) {
 						once.Do(func() { close(enough) })
 					}
 					if rand.N(20) == 0 && crashes.CompareAndSwap(0, 1) {
-						continue // it believes in its lock until that ends
+						continue // a crash: it trusts its lock until the lease ends
 					}
 					owner.CompareAndSwap(lock, nil)
 					if err := lock.Unlock(ctx); err != nil && !errors.Is(err, redlatch.ErrLost) {

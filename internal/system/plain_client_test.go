@@ -14,15 +14,15 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// plain is a lock client that others wrote, for keys that are free or taken and hold no times. It
-// sends what such clients send, command by command.
+// plain is a lock client that others wrote. Its key exists while the lock is held, and its value is
+// not a time. It sends what such clients send, command by command.
 type plain struct {
 	client *redis.Client
 	key    string
 	value  string // what the key holds while it has the lock
 	ttl    int    // what it asks Redis for, in seconds
 	take   func(ctx context.Context, p *plain) (bool, error)
-	// owns is the look before DEL, for those who look.
+	// owns is the check before DEL, in clients that have one.
 	owns func(ctx context.Context, p *plain) (bool, error)
 }
 
@@ -36,9 +36,9 @@ if redis.call('SETNX', KEYS[1], ARGV[1]) == 1 then
 end
 return 0`)
 
-// plainClients are the kinds that there are, by what they send.
+// plainClients are the kinds of such clients, by what they send.
 var plainClients = map[string]func(client *redis.Client, key string) *plain{
-	// All holders write one value, and release by a DEL without a look.
+	// All holders write one value, and release by a DEL without a check.
 	"SETNX and EXPIRE in a script, DEL": func(client *redis.Client, key string) *plain {
 		return &plain{
 			client: client, key: key, value: "locked", ttl: shortTTL,
@@ -48,7 +48,7 @@ var plainClients = map[string]func(client *redis.Client, key string) *plain{
 			owns: func(context.Context, *plain) (bool, error) { return true, nil },
 		}
 	},
-	// Each holder writes a value of its own, and looks for it before DEL, in two commands.
+	// Each holder writes a value of its own, and checks it before DEL, in two commands.
 	"SET NX EX, GET and DEL": func(client *redis.Client, key string) *plain {
 		return &plain{
 			client: client, key: key, value: uuid.NewString(), ttl: shortTTL,
@@ -72,7 +72,7 @@ func (p *plain) tryLock(t *testing.T) bool {
 	return ok
 }
 
-// looks returns whether it may delete the key, as far as it knows.
+// looks reports whether the client may delete the key, as far as it knows.
 func (p *plain) looks(t *testing.T) bool {
 	t.Helper()
 	ok, err := p.owns(t.Context(), p)

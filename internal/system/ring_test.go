@@ -21,14 +21,14 @@ func toRing(shards map[string]string, beat func(context.Context, *redis.Client) 
 	return func(t *testing.T) redis.UniversalClient {
 		c := redis.NewRing(&redis.RingOptions{
 			Addrs: shards, HeartbeatFn: beat, HeartbeatFrequency: 20 * time.Millisecond,
-			DialerRetries: 1, // a shard that is down is soon found to be
+			DialerRetries: 1, // so that the client soon notices a shard that is down
 		})
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
 }
 
-// alwaysUp keeps every key at its shard, whatever becomes of that.
+// alwaysUp keeps every key on its shard, even if the shard is down.
 func alwaysUp(context.Context, *redis.Client) bool { return true }
 
 // on returns a key that lies on a server.
@@ -47,7 +47,7 @@ func on(t *testing.T, s *redistest.Server, ring redis.UniversalClient) string {
 	return ""
 }
 
-// TestRingServesEveryStrategy: two shards, with keys on each. Its waiters poll.
+// TestRingServesEveryStrategy: every strategy works on two shards, with keys on each. Waiters on a Ring poll.
 func TestRingServesEveryStrategy(t *testing.T) {
 	t.Parallel()
 	connect := toRing(map[string]string{"a": redistest.StartTCP(t).Addr(), "b": redistest.StartTCP(t).Addr()}, nil)
@@ -56,8 +56,8 @@ func TestRingServesEveryStrategy(t *testing.T) {
 	require.ErrorIs(t, err, redis.ErrRingAutoPipelineUnsupported)
 }
 
-// TestRingShardThatIsDownFailsItsKeysOnly: where keys stay at their shard, its locks fail with its
-// error and within the op timeout, and those of the other go on.
+// TestRingShardThatIsDownFailsItsKeysOnly: if keys stay on their shard, calls for its keys soon
+// fail. The error is neither ErrNotAcquired nor ErrLost. Locks on the other shard work.
 func TestRingShardThatIsDownFailsItsKeysOnly(t *testing.T) {
 	t.Parallel()
 	const bound, soon = 100 * time.Millisecond, 2500 * time.Millisecond
@@ -93,9 +93,9 @@ func TestRingShardThatIsDownFailsItsKeysOnly(t *testing.T) {
 	}
 }
 
-// TestRingMovesKeysOfAShardItCannotReach: by itself, each client for itself, and nothing is forgotten
-// for that. So one that was cut off from a shard for three heartbeats locks on another what is held
-// there: there are two owners, until the first ends.
+// TestRingMovesKeysOfAShardItCannotReach: each client moves the keys by itself, and the shard forgets
+// nothing. So a client that was cut off from a shard for three heartbeats acquires, on another shard,
+// a lock that is still held on the first. There are two owners until one of the locks ends.
 func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.StartTCP(t), redistest.StartTCP(t)
@@ -113,7 +113,7 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 	second := lockAfterTrouble(t, moves, key)
 	require.NoError(t, second.Err())
 	require.NoError(t, lock.Err(), "two owners")
-	require.NoError(t, lock.Extend(t.Context(), time.Minute), "the first is never told")
+	require.NoError(t, lock.Extend(t.Context(), time.Minute), "the first owner never notices")
 	_, err := stays.TryLock(t.Context(), key)
 	require.Error(t, err, "a client that does not move keys is not granted")
 	require.NoError(t, second.Unlock(t.Context()))

@@ -26,8 +26,8 @@ func listen(t *testing.T, client *redis.Client) (channel string, heard <-chan *r
 	return channels[0], ps.Channel()
 }
 
-// TestReplayedMessagesGrantNothing: who listens on a channel and publishes what was said there once
-// more, at once and later, grants nothing to whoever waits then.
+// TestReplayedMessagesGrantNothing: an attacker listens on a channel and publishes an old message
+// there again. The message grants nothing to a waiter.
 func TestReplayedMessagesGrantNothing(t *testing.T) {
 	s := redistest.Start(t)
 	eve := s.Client(t)
@@ -46,7 +46,7 @@ func TestReplayedMessagesGrantNothing(t *testing.T) {
 		require.NoError(t, eve.Publish(t.Context(), channel, said).Err())
 	}
 	for range 20 {
-		<-heard // so the process that waits was sent them too
+		<-heard // so the waiting process was sent them too
 	}
 	require.NoError(t, lock.Err())
 	st, err := l.Inspect(t.Context(), "k")
@@ -78,8 +78,9 @@ func TestGuessedTokenIsNotBelieved(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestListenerCostsADeadWaitersTTL: who listens on the channel of a process that died has its waiters
-// pass for alive. That costs others the TTL of the first, and the others of that process leave with it.
+// TestListenerCostsADeadWaitersTTL: an attacker listens on the channel of a process that died, so its
+// waiters seem to be alive. That costs others the TTL of the first waiter. The other waiters of that
+// process leave the queue with it.
 func TestListenerCostsADeadWaitersTTL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -109,8 +110,8 @@ func TestListenerCostsADeadWaitersTTL(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestPrefixKeepsKeysApartFromCompanions: where others choose what a key is called, a prefix keeps them
-// from naming the counter or the queue of another lock.
+// TestPrefixKeepsKeysApartFromCompanions: if others choose the names of keys, a prefix keeps them from
+// naming the counter or the queue of another lock.
 func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 	for prefix, apart := range map[string]bool{"": false, "lock:": true} {
 		for _, companion := range []string{"{k}:fence:k", "{k}:queue:k", "{lock:k}:fence:lock:k", "{lock:k}:queue:lock:k"} {
@@ -136,8 +137,8 @@ func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 	}
 }
 
-// TestRegisterIsNoLock: nobody can lock the key of the fence register, with a prefix or without, and so keep
-// others from their fences.
+// TestRegisterIsNoLock: nobody can lock the key of the fence register, with or without a prefix. Such a lock
+// would keep others from their fences.
 func TestRegisterIsNoLock(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
 	t.Cleanup(func() { _ = client.Close() })

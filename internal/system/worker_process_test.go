@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestWorkerProcessCarriesOnUnderAnAdoptedLock: a lock whose token was handed to another process is
-// that one's. It outlives the handle that it came from, it has a higher fence, and its release
+// TestWorkerProcessCarriesOnUnderAnAdoptedLock: a process that was sent the token of a lock adopts
+// the lock. The adopted lock outlives the first handle, it has a higher fence, and its release
 // frees the key.
 func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 		return
 	}
 	s := redistest.Start(t)
-	l := locktest.SetNXPX(t, s.Client(t), redlatch.WithTTL(4*time.Second)) // there is time to start a process
+	l := locktest.SetNXPX(t, s.Client(t), redlatch.WithTTL(4*time.Second)) // long enough to start a process
 	worker := locktest.Start(t, s.Addr())
 
 	lock := locktest.MustLock(t, l, "k", redlatch.WithoutRenewal())
@@ -37,8 +37,8 @@ func TestWorkerProcessCarriesOnUnderAnAdoptedLock(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, adopted, lock.Fence())
 	<-lock.Done()
-	require.ErrorIs(t, lock.Err(), redlatch.ErrLost, "the lease of the handle that was handed on")
-	for range len(worker.Said) { // of before
+	require.ErrorIs(t, lock.Err(), redlatch.ErrLost, "the lease of the first handle has ended")
+	for range len(worker.Said) { // lines from before the loss
 		<-worker.Said
 	}
 	for range 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// patience is how long one key's history may take to judge: it takes milliseconds.
+// patience is how long it may take to judge the history of one key. Usually it takes milliseconds.
 const patience = 20 * time.Second
 
 // A Verdict is what [Check] found.
@@ -39,7 +39,7 @@ func Check(ops []Op, rules Rules) *Verdict {
 		for i, op := range history {
 			operations[i] = porcupine.Operation{ClientId: op.Worker, Input: op, Call: op.Call, Return: op.Return}
 		}
-		// What takes too long to judge is not known to be right.
+		// A history that takes too long to judge is not known to be right.
 		if porcupine.CheckOperationsTimeout(v.model, operations, patience) != porcupine.Ok {
 			v.Bad = append(v.Bad, key)
 			_, v.info[key] = porcupine.CheckOperationsVerbose(v.model, operations, patience)
@@ -48,7 +48,7 @@ func Check(ops []Op, rules Rules) *Verdict {
 	return v
 }
 
-// relevant returns what the rules say something about: without exclusion, grants that were had.
+// relevant returns the operations that the rules apply to: without exclusion, the known grants.
 func (r Rules) relevant(ops []Op) []Op {
 	if r.Exclusion {
 		return ops
@@ -56,7 +56,7 @@ func (r Rules) relevant(ops []Op) []Op {
 	return slices.DeleteFunc(ops, func(op Op) bool { return op.Kind != Grant || op.Unknown })
 }
 
-// Err says which keys are bad, or nothing.
+// Err returns an error that names the bad keys, or nil.
 func (v *Verdict) Err() error {
 	if len(v.Bad) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 
 var all = history.Rules{Exclusion: true, Fences: true}
 
-// grant is a lock of token that was asked for at call and had at ret, with its fence.
+// grant is a grant to token that was requested at call and returned at ret, with its fence.
 func grant(token string, call, ret, until int64, fence uint64) history.Op {
 	return history.Op{Kind: history.Grant, Key: "k", Token: token, Call: call, Return: ret, Until: until, Fence: fence}
 }
@@ -34,7 +34,7 @@ func loss(token string, call, ret, until int64) history.Op {
 	return did(history.Loss, token, call, ret, until)
 }
 
-// unknown is op with an outcome that nobody knows.
+// unknown is op with an unknown outcome.
 func unknown(op history.Op) history.Op {
 	op.Unknown = true
 	return op
@@ -62,25 +62,25 @@ func TestSoundHistoriesPass(t *testing.T) {
 		"a lease that was extended": {
 			grant("a", 0, 10, 100, 1), use("a", 150, 151, 200), grant("b", 20, 210, 300, 2), loss("a", 205, 206, 200),
 		},
-		"a process that stood still while it looked": {
+		"a process that was stopped while it looked": {
 			grant("a", 0, 10, 100, 1), use("a", 20, 500, 100), grant("b", 15, 120, 300, 2), use("b", 130, 131, 300),
 		},
-		"a release that perhaps was carried out at once": {
+		"a release that may have been carried out at once": {
 			grant("a", 0, 10, 100, 1), unknown(release("a", 20, history.Never, 100)), grant("b", 15, 30, 300, 2),
 		},
-		"a release that perhaps was never carried out": {
+		"a release that may never have been carried out": {
 			grant("a", 0, 10, 100, 1), unknown(release("a", 20, history.Never, 100)), grant("b", 15, 130, 300, 2),
 		},
 		"a release on its way when the lease ended": {
 			grant("a", 0, 10, 100, 1), grant("b", 15, 110, 300, 2), release("a", 90, 130, 100), use("b", 140, 141, 300),
 		},
-		"a lock that perhaps was granted": {
+		"a lock that may have been granted": {
 			unknown(grant("?", 0, history.Never, 0, 0)), grant("a", 0, 10, 100, 1), release("a", 20, 30, 100),
 		},
 		"an owner whose clock ran ahead": {
 			blurred(grant("a", 0, 10, 5000, 1)), blurred(loss("a", 20, 21, 5000)), grant("b", 15, 40, 100, 2),
 		},
-		"a process that stood still while it was granted a lock": {
+		"a process that was stopped while it was granted a lock": {
 			grant("a", 0, 500, 100, 1), loss("a", 501, 502, 100), grant("b", 20, 130, 300, 2), use("b", 140, 141, 300),
 		},
 		"other keys are other locks": {
@@ -113,7 +113,7 @@ func TestEachRuleIsChecked(t *testing.T) {
 		"use after the release": {exclusion, []history.Op{
 			grant("a", 0, 10, 100, 1), release("a", 20, 30, 100), use("a", 40, 41, 100),
 		}},
-		"use by nobody's grant": {exclusion, []history.Op{
+		"use without a grant": {exclusion, []history.Op{
 			use("a", 0, 10, 100),
 		}},
 		"use while another owns, by a blurred clock": {exclusion, []history.Op{
@@ -123,7 +123,7 @@ func TestEachRuleIsChecked(t *testing.T) {
 		"release by a stranger": {exclusion, []history.Op{
 			grant("a", 0, 10, 100, 1), release("b", 20, 30, 100),
 		}},
-		"release that was counted, of a lock that another had": {exclusion, []history.Op{
+		"second release, of a lock that another has": {exclusion, []history.Op{
 			grant("a", 0, 10, 200, 1), release("a", 20, 30, 200), grant("b", 40, 50, 300, 2), release("a", 60, 70, 200),
 		}},
 		"loss before the end": {exclusion, []history.Op{
@@ -147,7 +147,7 @@ func TestEachRuleIsChecked(t *testing.T) {
 			require.Error(t, verdict.Err())
 			require.Equal(t, []string{"k"}, verdict.Bad)
 			if bad.rule == exclusion {
-				require.NoError(t, history.Check(bad.ops, fences).Err(), "the other rule has nothing against it")
+				require.NoError(t, history.Check(bad.ops, fences).Err(), "the other rule allows it")
 			}
 		})
 	}
@@ -176,11 +176,11 @@ func TestSoundHistoriesOfSemaphoresPass(t *testing.T) {
 		"grants that return in another order": {
 			grant("b", 0, 10, 100, 2), grant("a", 0, 20, 100, 1), use("a", 30, 31, 100), use("b", 30, 31, 100),
 		},
-		"a permit that perhaps was granted": {
+		"a permit that may have been granted": {
 			unknown(grant("?", 0, history.Never, 0, 0)), grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2),
 			release("a", 20, 30, 100), grant("c", 40, 50, 100, 3),
 		},
-		"a release that perhaps was carried out": {
+		"a release that may have been carried out": {
 			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2), unknown(release("a", 20, history.Never, 100)),
 			grant("c", 5, 30, 200, 3), use("b", 31, 32, 100), release("b", 40, 50, 100), grant("d", 45, 60, 200, 4),
 		},

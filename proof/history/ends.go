@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// inTime returns the history with an earlier end of grants: what was had took effect before the lease
-// that it began was over, however late its owner, who may have been stopped, noted that.
+// inTime returns the history with an earlier Return of grants. A known grant took effect before its
+// lease was over, even if its owner, which may have been stopped, noted that later.
 func inTime(ops []Op) []Op {
 	all := slices.Clone(ops)
 	for i, op := range all {
@@ -37,21 +37,21 @@ func ordered(ops []Op) []Op {
 			all[i].turn = turn
 		}
 	}
-	// Maps have no order to repeat.
+	// The ends of leases come from a map, in no fixed order.
 	slices.SortStableFunc(all, func(a, b Op) int {
 		return cmp.Or(cmp.Compare(a.Call, b.Call), cmp.Compare(a.Return, b.Return), cmp.Compare(a.Token, b.Token))
 	})
 	return all
 }
 
-// withEnds returns the history of one key with the ends of its leases. Where nobody surely released
-// a lease, it ended at its until or later, but before the next grant:
+// withEnds returns the history of one key with the ends of its leases. If a lease was not surely
+// released, it ended at its until or later, but before the next grant:
 //
-//	[until, the return of the first grant that was asked for after this one was had]
+//	[until, the return of the first grant that was requested after this one returned]
 //
-// The second bound only saves porcupine from trying what does not help: where an end may come early, no
-// later one allows more. A lease on a blurred clock may end as soon as it is had, one that perhaps was
-// granted as soon as it was asked for; but none ends before it was used last.
+// The second bound only saves porcupine useless tries: if an end may come early, a later end allows
+// nothing more. A lease on a blurred clock may end as soon as its grant has returned. A lease whose
+// grant is unknown may end as soon as it was requested. But no lease ends before its last use.
 func withEnds(ops []Op) []Op {
 	leases := make(map[string]*lease)
 	var grants []Op

@@ -9,23 +9,23 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Rules say what a history has to keep to.
+// Rules are the rules that a history must obey.
 type Rules struct {
-	// Exclusion: up to Holders owners at a time. Each believes in its lock before its end and not after,
-	// and loses it for no other reason.
+	// Exclusion: there are up to Holders owners at a time. Each trusts its lock before its end and not
+	// after, and loses it for no other reason.
 	Exclusion bool
 	// Holders is the limit of a semaphore. 0 and 1: a lock.
 	Holders int
-	// Fences: each grant has a higher one than the grants before. Semaphores keep to it too, since the
-	// script that grants a permit mints its fence.
+	// Fences: each grant has a higher fence than the grants before it. Semaphores obey this rule too,
+	// since the script that grants a permit mints its fence.
 	Fences bool
 }
 
-// state is what there is of one key.
+// state is the state of one key.
 type state struct {
 	owners owners
 	fence  uint64 // the highest
-	grants int    // that were had
+	grants int    // known ones
 }
 
 // owners are the tokens of those who own a key, sorted and separated by spaces.
@@ -46,8 +46,8 @@ func (o owners) without(token string) owners {
 	return owners(strings.Join(others, " "))
 }
 
-// model returns the rules for one key, as a set of steps. A step that may have happened or not goes
-// both ways.
+// model returns the rules for one key, as a set of steps. A step that may or may not have happened
+// leads to both states.
 func (r Rules) model() porcupine.Model {
 	seed := maphash.MakeSeed()
 	m := porcupine.NondeterministicModel{
@@ -64,7 +64,7 @@ func (r Rules) model() porcupine.Model {
 	return m.ToModel()
 }
 
-// step returns what s may become by op; nothing where op cannot be.
+// step returns the states that s may become by op. There is none if op is impossible in s.
 func (r Rules) step(s state, op Op) (to []any) {
 	free := s
 	free.owners = s.owners.without(op.Token)
@@ -77,7 +77,7 @@ func (r Rules) step(s state, op Op) (to []any) {
 			to = append(to, granted)
 		}
 	case Use:
-		// Nobody uses what is not his, nor after the end that he knew.
+		// Nobody uses a lock without owning it, or after its end as the user knows it.
 		if !r.Exclusion || s.owners.has(op.Token) && (op.Blurred || op.Call < op.Until) {
 			to = append(to, s)
 		}
@@ -100,13 +100,13 @@ func (r Rules) step(s state, op Op) (to []any) {
 	return to
 }
 
-// grant returns s after a grant, if it can be. The rules leave one order of the grants alone, which
-// saves porcupine from trying others:
+// grant returns s after a grant, and whether the grant is possible in s. Each rule allows one order of
+// the grants only, which saves porcupine from trying others:
 //
-//   - That fences grow: each comes right after the one with the fence before its own.
-//   - That there is one owner: they come in the order of their returns. A lease that was had ends after
-//     its return. Had a grant taken effect before one that returned earlier, both would have lasted then.
-//     The grants of a semaphore may return in any order.
+//   - Fences grow: each grant comes right after the one with the fence before its own.
+//   - There is one owner: the grants come in the order of their returns. The lease of a known grant
+//     ends after the grant has returned. If a grant took effect before one that returned earlier, both
+//     leases would have lasted at that return. The grants of a semaphore may return in any order.
 func (r Rules) grant(s state, op Op) (state, bool) {
 	switch {
 	case r.Exclusion && len(s.owners.tokens()) >= max(r.Holders, 1):

@@ -14,13 +14,13 @@ import (
 type Kind string
 
 const (
-	// Grant makes Token the owner of Key, with Fence. An unknown one perhaps did.
+	// Grant makes Token the owner of Key, with Fence. An unknown Grant may have done so.
 	Grant Kind = "grant"
 	// Use says that the owner believed in its lock.
 	Use Kind = "use"
-	// Release ends the ownership. An unknown one perhaps did.
+	// Release ends the ownership. An unknown Release may have done so.
 	Release Kind = "release"
-	// Loss says that the owner was told, by its handle, that it is none any more.
+	// Loss says that the handle reported to the owner that it lost the lock.
 	Loss Kind = "loss"
 	// End is the end of a lease that nobody released. [Check] adds it: no client sees it happen.
 	End Kind = "end"
@@ -38,12 +38,12 @@ type Op struct {
 	Call, Return int64
 	// Until is the end of the lease as the owner knew it after the operation.
 	Until   int64
-	Unknown bool // the outcome is
-	// Blurred says that the owner's clock is not that of the times: Until tells nothing, and the
-	// lease may end at any time.
+	Unknown bool // the outcome is unknown
+	// Blurred says that the owner's clock is not that of the times: Until says nothing, and the lease
+	// may end at any time.
 	Blurred bool
 
-	after uint64 // of a Grant that was had: the fence that comes before its own
+	after uint64 // of a known Grant: the fence that comes before its own
 	turn  int    // likewise: its place in the order of the returns, from 1
 }
 

@@ -1,9 +1,9 @@
 // Compare measures redlatch beside other libraries, on Redis servers that it starts itself, and
-// writes down what it has found:
+// writes a report:
 //
 //	go -C benchmarks run ./cmd/compare [-run regexp] [-rounds n] [-d duration] [-out dir] [-readme file]
 //
-// With -from it measures nothing, and writes anew what an earlier run has found.
+// With -from it measures nothing, and writes the report of an earlier run again.
 package main
 
 import (
@@ -48,7 +48,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	redis.SetLogger(quiet{}) // it tells of every connection that a measurement breaks
+	redis.SetLogger(quiet{}) // it would log every connection that a measurement breaks
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, s)
 	stop()
@@ -71,7 +71,7 @@ func names() []string {
 	return all
 }
 
-// run measures, or reads what was measured, and writes it down.
+// run measures, or reads the results of an earlier run, and writes the report.
 func run(ctx context.Context, s settings) error {
 	r, err := obtain(ctx, s)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// quick is enough for every figure to be there, and for none to mean anything.
+// quick measures for long enough to have every figure, and too briefly for any to mean anything.
 var quick = sections.Plan{Rounds: 1, Duration: 50 * time.Millisecond, Held: 10_000}
 
 func TestEverySectionGivesEveryFigure(t *testing.T) {
@@ -60,9 +60,9 @@ func TestEverySectionGivesEveryFigure(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// granted reports whether a peer was granted what it asked for, more than once or twice.
-// rueidislock gives up on a Redis that takes longer than 20 ms and hands on slowly, and all fail on a
-// machine that stands still for a second.
+// granted reports whether a peer was granted its locks more than once or twice. rueidislock gives up
+// on a Redis that takes longer than 20 ms, and hands on slowly. All peers fail on a machine that
+// stalls for a second.
 func granted(row report.Row) bool {
 	rate, measured := row.Figures["rate"]
 	return row.Figures["failed"].Median == 0 && (!measured || rate.Median > 10)
@@ -90,7 +90,7 @@ func TestResultsAreWrittenAnewFromWhatWasMeasured(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(text), "# Title\n\n<!-- benchmarks:begin -->\n|"), "%s", text)
 	require.Contains(t, string(text), "10,000 locks renewed")
 
-	// Of the machine it says what matters, and neither its name nor a path.
+	// The results describe the machine, but have neither its name nor a path.
 	results, err := os.ReadFile(filepath.Join(first, "results.json"))
 	require.NoError(t, err)
 	var told struct{ Machine map[string]any }

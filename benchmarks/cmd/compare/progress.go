@@ -7,11 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// line shows how far a section is: on a terminal one line that changes, elsewhere one a tenth.
+// line shows the progress of a section: on a terminal one line that changes, elsewhere one line for
+// each tenth.
 type line struct {
 	to       *os.File
 	terminal bool
-	width    int // of what stands there
+	width    int // of the text that is shown
 	tenth    int
 }
 

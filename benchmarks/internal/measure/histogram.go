@@ -10,9 +10,9 @@ import (
 // wide at most, and its middle 0.8 % wrong.
 const precision = 6
 
-// Histogram counts durations in buckets of a constant relative width. It is of a fixed size and
-// allocates nothing, so that it does not show in what it helps to measure. It is for one
-// goroutine; the zero value is empty.
+// Histogram counts durations in buckets of a constant relative width. It has a fixed size and
+// allocates nothing, so that it does not affect the measurement. It is for one goroutine; the zero
+// value is empty.
 type Histogram struct {
 	buckets [(64 - precision) << precision]uint32
 	count   uint64
@@ -42,7 +42,7 @@ func (h *Histogram) Count() int { return int(h.count) }
 // Longest returns the longest duration, exactly.
 func (h *Histogram) Longest() time.Duration { return h.longest }
 
-// Quantile returns the duration that the share q of all does not exceed, in seconds; NaN where
+// Quantile returns the duration that the share q of all does not exceed, in seconds. It is NaN if
 // there are none.
 func (h *Histogram) Quantile(q float64) float64 {
 	if h.count == 0 {

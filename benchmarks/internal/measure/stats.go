@@ -21,12 +21,11 @@ func Median(values []float64) float64 {
 	return (sorted[half-1] + sorted[half]) / 2
 }
 
-// Jain returns Jain's index of fairness over what each was served:
+// Jain returns Jain's index of fairness over how often each was served:
 //
 //	(Σ n)² / (count × Σ n²)
 //
-// It is 1 where all were served alike, and 1/count where one was served alone. Where nobody was
-// served it is NaN.
+// It is 1 if all were served alike, 1/count if only one was served, and NaN if nobody was served.
 func Jain(served []int64) float64 {
 	var sum, squares float64
 	for _, n := range served {

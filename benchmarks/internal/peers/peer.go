@@ -1,5 +1,5 @@
 // Package peers has an adapter for each library that is compared. They add no work: a lock is
-// given back by the library's own handle, without a closure or an allocation.
+// released by the library's own handle, without a closure or an allocation.
 package peers
 
 import (
@@ -9,25 +9,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TTL is how long the locks of all peers last, where a measurement does not ask for another.
+// TTL is how long the locks of all peers last, if a measurement does not ask for another.
 const TTL = 10 * time.Second
 
 // Peer is a way to lock.
 type Peer struct {
 	Name string
 
-	// Direct has the commands that its clients send, as commandstats names them. Whatever else
-	// Redis runs is run by scripts. nil: that cannot be told.
+	// Direct has the commands that its clients send, as commandstats names them. All other commands
+	// are run by scripts. It is nil if the two cannot be told apart.
 	Direct []string
 
 	// Open connects a client of its own to one Redis.
 	Open func(target Target) (Locker, error)
 
-	// OpenQuorum connects to independent nodes, at those addresses; nil where it cannot.
+	// OpenQuorum connects to independent nodes, at those addresses. It is nil if the peer cannot do
+	// that.
 	OpenQuorum func(addrs []string) (Locker, error)
 
-	// OpenRenewing is like Open, for locks of that TTL that are renewed until they are given
-	// back. They are all Renewed; nil where nothing renews.
+	// OpenRenewing is like Open, for locks of that TTL that are renewed until they are released. They
+	// are all Renewed. It is nil if nothing renews.
 	OpenRenewing func(target Target, ttl time.Duration) (Locker, error)
 }
 
@@ -39,7 +40,7 @@ func All() []Peer {
 // Target is one Redis, and how to send to it.
 type Target struct {
 	Addr      string
-	Pipelined bool // through AutoPipeline, where the peer uses go-redis
+	Pipelined bool // through AutoPipeline, if the peer uses go-redis
 }
 
 // Locker grants locks.
@@ -58,11 +59,11 @@ type Lock interface {
 // Renewed is a lock that something renews.
 type Renewed interface {
 	Lock
-	// Held reports whether the peer takes it for held.
+	// Held reports whether the peer considers the lock held.
 	Held() bool
 }
 
-// scripts are the commands by which a go-redis client runs scripts, and what it sends beside them.
+// scripts are the commands by which a go-redis client runs scripts, and the others that it sends.
 var scripts = []string{
 	"evalsha", "eval", "script|load", "ping", "subscribe", "unsubscribe",
 	"hello", "client|setinfo", "client|tracking", "client|maint_notifications",
@@ -75,8 +76,8 @@ type client struct {
 }
 
 // pipelines are two at a time and short, so that a client writes one while Redis carries out the
-// other: with 256 goroutines everybody on go-redis gets through more than with its default, which is
-// one of up to 300 commands.
+// other. With 256 goroutines, all libraries on go-redis are faster with them than with its default,
+// one pipeline of up to 300 commands.
 func pipelines() *redis.AutoPipelineOptions {
 	return &redis.AutoPipelineOptions{NumShards: 2, MaxConcurrentBatches: 2, Unordered: true, MaxBatchSize: 50}
 }

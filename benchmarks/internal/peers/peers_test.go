@@ -66,7 +66,7 @@ func TestSemaphoreAdmitsItsLimit(t *testing.T) {
 func TestDirectCommandsAreWhatClientsSend(t *testing.T) {
 	eachPeer(t, false, func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context) {
 		if p.Direct == nil {
-			t.Skip("it cannot be told")
+			t.Skip("its own commands cannot be told from those in scripts")
 		}
 		meter := measure.NewMeter(server.Client(t), p.Direct)
 		before, err := meter.Read(ctx)

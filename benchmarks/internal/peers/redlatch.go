@@ -50,7 +50,7 @@ func Semaphore(limit int) Peer {
 	}
 }
 
-// openRedlatch connects to target, and has on make the Locker.
+// openRedlatch connects to target, and calls on to make the Locker.
 func openRedlatch(target Target, on func(redis.UniversalClient) (redlatch.Locker, error)) (Locker, error) {
 	c, err := connect(target)
 	if err != nil {

@@ -56,7 +56,7 @@ var errNotUnlocked = errors.New("redsync: not unlocked")
 
 func (k redsyncLock) Unlock(ctx context.Context) error {
 	ok, err := k.UnlockContext(ctx)
-	if ok { // err is what a minority of the nodes said
+	if ok { // err is that of a minority of the nodes
 		return nil
 	}
 	return cmp.Or(err, errNotUnlocked)

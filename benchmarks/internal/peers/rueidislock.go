@@ -8,12 +8,12 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// Rueidislock is the lock of rueidis. A majority of one makes it one key of one Redis, as the
-// others are; without loop tracking, which needs Redis 7.0.5, it is told of fewer changes. Its
-// client pipelines always.
+// Rueidislock is the lock of rueidis. With a majority of one it is one key of one Redis, like the
+// others. Loop tracking needs Redis 7.0.5 and is off, so rueidislock is notified of fewer changes.
+// Its client always pipelines.
 //
-// It gives a command 20 ms by default, and a lock on a free key that took longer may never be
-// granted. Only where renewal is measured, which that does not change, it is given a second.
+// By default it gives a command 20 ms, and a lock on a free key that took longer may never be
+// granted. Only for the measurement of renewal it is given a second, which does not affect renewal.
 func Rueidislock() Peer { return patientRueidislock(0) }
 
 // patientRueidislock is rueidislock that gives a command so long, or its default for 0.
@@ -72,7 +72,7 @@ func (release rueidisLock) Unlock(context.Context) error {
 
 type watchedLock struct {
 	rueidisLock
-	held context.Context //nolint:containedctx // what WithContext returned is how that package tells of a loss
+	held context.Context //nolint:containedctx // that package reports a loss by the end of this ctx
 }
 
 func (k watchedLock) Held() bool { return k.held.Err() == nil }

@@ -20,7 +20,7 @@ import (
 type chart struct {
 	file, title            string
 	section, group, metric string
-	log                    bool // on a scale where each step is a tenfold
+	log                    bool // on a logarithmic scale
 }
 
 var charts = []chart{
@@ -97,7 +97,7 @@ func arrange(canvas draw.Canvas, p *plot.Plot, legend plot.Legend) {
 	legend.Draw(draw.Crop(canvas, canvas.Size().X-legendWidth+margin, 0, 0, -10*vg.Millimeter))
 }
 
-// plot returns the chart of what t says, and its legend.
+// plot returns the chart of the figures in t, and its legend.
 func (c chart) plot(t *Table) (*plot.Plot, plot.Legend, error) {
 	legend := plot.NewLegend()
 	legend.Top, legend.Left, legend.YPosition = true, true, draw.PosCenter
@@ -166,7 +166,7 @@ type scale struct {
 	bottom, top float64 // the values at the ends
 }
 
-// scale returns one that has room for all that the chart shows. A logarithmic one begins at the
+// scale returns a scale with room for all that the chart shows. A logarithmic scale begins at the
 // power of ten below the least value.
 func (c chart) scale(t *Table) scale {
 	s := scale{log: c.log, bottom: math.Inf(1)}

@@ -12,14 +12,14 @@ type Unit string
 // The units of all figures.
 const (
 	Seconds Unit = "s"     // a duration
-	Rate    Unit = "1/s"   // so many a second
+	Rate    Unit = "1/s"   // per second
 	Count   Unit = "1"     // how many
 	Bytes   Unit = "B"     // memory
 	Index   Unit = "index" // between 0 and 1
 	Cores   Unit = "cores" // CPU seconds a second
 )
 
-// format returns value with three digits that count, as far as its unit makes sense of them.
+// format returns value with three significant digits, as far as its unit makes sense of them.
 func (u Unit) format(value float64) string {
 	switch u {
 	case Seconds:
@@ -45,7 +45,7 @@ func (u Unit) format(value float64) string {
 	return digits(value)
 }
 
-// digits returns value with three digits that count, and thousands set apart.
+// digits returns value with three significant digits, and with separators of thousands.
 func digits(value float64) string {
 	if value < 0 {
 		return "−" + digits(-value)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Machine says what was measured on, and neither whose it is nor where.
+// Machine describes the machine of a run, without its name and its place.
 type Machine struct {
 	CPU   string `json:"cpu"`
 	Cores int    `json:"cores"`
@@ -22,7 +22,7 @@ func ThisMachine() Machine {
 	return Machine{CPU: cpuModel("/proc/cpuinfo"), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 }
 
-// cpuModel returns the model that Linux tells in file.
+// cpuModel returns the model that Linux names in file.
 func cpuModel(file string) string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -37,7 +37,7 @@ func cpuModel(file string) string {
 	return "unknown CPU"
 }
 
-// Version is what was measured.
+// Version is the version of something that was measured.
 type Version struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

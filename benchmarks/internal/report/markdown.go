@@ -26,7 +26,7 @@ func (r *Report) markdown(drawn map[string][]chart) string {
 	return b.String()
 }
 
-// circumstances says on what, with what, how often and when it was measured.
+// circumstances returns the machine, the versions, the number of rounds and the date.
 func (r *Report) circumstances() string {
 	var versions []string
 	for _, v := range r.Versions {

@@ -34,8 +34,8 @@ var highlights = []highlight{
 	{"10,000 locks renewed: memory a lock", "renewal", "", "10,000 locks", "heap"},
 }
 
-// Summary returns the README's table. It has the rows that the report knows of, and fails where
-// it knows of none.
+// Summary returns the README's table. It has the rows whose sections were run, and fails if there
+// are none.
 func (r *Report) Summary() (string, error) {
 	var rows [][]string
 	for _, h := range highlights {

@@ -1,4 +1,4 @@
-// Package report keeps what a comparison has found and writes it down: as JSON, as Markdown, as
+// Package report keeps the results of a comparison and writes them: as JSON, as Markdown, as
 // charts, and as the short table of the README.
 package report
 
@@ -54,8 +54,8 @@ type Figure struct {
 	Rounds []float64 `json:"rounds"`
 }
 
-// Sample is what one measurement gave, by key of the metric. NaN says that there is nothing to
-// tell, as the latency of what never succeeded.
+// Sample is the result of one measurement, by key of the metric. NaN says that there is no value,
+// such as the latency of a call that never succeeded.
 type Sample map[string]float64
 
 // Add adds the sample of another round, to six digits.
@@ -108,7 +108,7 @@ func (t *Table) figure(group, name, peer, key string) (Figure, bool) {
 	return Figure{}, false
 }
 
-// distinct returns what pick says of the rows, each once and in their order.
+// distinct returns the results of pick for the rows, each once and in their order.
 func (t *Table) distinct(pick func(Row) string, rows func(Row) bool) []string {
 	var all []string
 	for _, row := range t.Rows {

@@ -53,7 +53,7 @@ func sample() *Report {
 	return r
 }
 
-// row returns the row of t for that peer and case, a new one where there is none.
+// row returns the row of t for that peer and case. It adds the row if there is none.
 func row(t *Table, group, name, peer string) *Row {
 	for i := range t.Rows {
 		if r := &t.Rows[i]; r.Group == group && r.Case == name && r.Peer == peer {

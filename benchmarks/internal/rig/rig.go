@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Run calls f with a testing.TB that serves redistest and faultproxy: what they start with it ends
-// when f returns, and their failures end f and are returned.
+// Run calls f with a testing.TB for redistest and faultproxy. What they start with it ends when f
+// returns. Their failures end f, and Run returns them.
 func Run(f func(tb testing.TB) error) (err error) {
 	s := new(stage)
 	defer func() {

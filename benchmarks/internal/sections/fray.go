@@ -26,7 +26,8 @@ type fray struct {
 	released atomic.Int64 // when Unlock was called last, since the start; 0: never
 }
 
-// fighter is one goroutine that wants the key. All but since is its own until it has ended.
+// fighter is one goroutine that wants the key. Until it has ended, nobody else may use its fields,
+// except since.
 type fighter struct {
 	waits, gaps measure.Histogram
 	served      int64
@@ -39,7 +40,7 @@ func newFray(c crowd) *fray {
 }
 
 // warmUp opens the connections and loads the scripts, one client after the other: rueidislock
-// waits for ever if its first command on a free key takes more than 20 ms.
+// waits forever if its first command on a free key takes more than 20 ms.
 func (f *fray) warmUp(ctx context.Context) {
 	for _, locker := range f.lockers {
 		loop{locker: locker, goroutines: f.goroutines}.warmUp(ctx)
@@ -48,7 +49,7 @@ func (f *fray) warmUp(ctx context.Context) {
 
 func (f *fray) locker(i int) peers.Locker { return f.lockers[i/f.goroutines] }
 
-// fight starts the fighters, which end some time after end, and when ctx does.
+// fight starts the fighters. They end when ctx ends, or some time after a call of end.
 func (f *fray) fight(ctx context.Context) {
 	begin := make(chan struct{})
 	for i := range f.fighters {

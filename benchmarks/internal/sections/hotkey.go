@@ -11,7 +11,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
 )
 
-// hotKey is what many get who all want one lock.
+// hotKey measures many goroutines that all want one lock.
 func hotKey() Section {
 	return Section{
 		Name:  "hotkey",
@@ -72,8 +72,8 @@ func (c crowd) entries(n node, plan Plan, measured ...peers.Peer) []entry {
 	return entries
 }
 
-// turns returns how long to measure: four times d, or longer where a queue needs that to serve
-// everybody and a quarter of them again, up to sixteen times d.
+// turns returns how long to measure: four times d, or up to sixteen times d if a queue needs that
+// to serve everybody and a quarter of them again.
 func (c crowd) turns(d time.Duration) time.Duration {
 	const handOff = time.Millisecond // with what time.Sleep oversleeps
 	everybody := time.Duration(c.clients*c.goroutines) * (c.hold + handOff)
@@ -117,7 +117,7 @@ func (c crowd) measure(ctx context.Context, n node, p peers.Peer, d time.Duratio
 	return f.sample(waiting, after.Since(before)), nil
 }
 
-// sample returns what the fray has shown. waiting is the longest wait that was still going on.
+// sample returns the figures of the fray. waiting is the longest wait that was still going on.
 func (f *fray) sample(waiting time.Duration, used measure.Usage) report.Sample {
 	var waits, gaps measure.Histogram
 	var served []int64

@@ -37,8 +37,8 @@ type timings struct {
 // than the TTL.
 const hour = time.Hour
 
-// run measures. A pair that has begun is finished, also where it takes longer than the duration:
-// there is at least one a goroutine, or one failure.
+// run measures. A pair that has begun is finished, even if it takes longer than the duration. So
+// there is at least one pair, or one failure, for each goroutine.
 func (l loop) run(ctx context.Context) (*timings, error) {
 	ctx, cancel := context.WithTimeout(ctx, hour)
 	defer cancel()
@@ -57,7 +57,7 @@ func (l loop) run(ctx context.Context) (*timings, error) {
 	begin := make(chan struct{})
 	each := make([]timings, l.goroutines)
 	for g := range each {
-		// Ends when stopped, or when the patience with its Lock has; run waits for it.
+		// Ends when stopped, or when the patience with its Lock has run out; run waits for it.
 		wg.Go(func() {
 			<-begin
 			l.work(ctx, key(g), &each[g], &stopped)
@@ -113,7 +113,7 @@ func (l loop) read(ctx context.Context, u *measure.Usage) (err error) {
 
 // work measures pairs until stopped. A failure ends it only if ctx has ended.
 func (l loop) work(ctx context.Context, key string, t *timings, stopped *atomic.Bool) {
-	unlocking := context.WithoutCancel(ctx) // a lock is given back also at the end
+	unlocking := context.WithoutCancel(ctx) // a lock is released also at the end
 	for !stopped.Load() {
 		begun := time.Now()
 		lock, err := l.locker.Lock(ctx, key)

@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
 )
 
-// pairs is the price of a lock that nobody else wants.
+// pairs measures the cost of a lock that nobody else wants.
 func pairs() Section {
 	return Section{
 		Name:  "pairs",

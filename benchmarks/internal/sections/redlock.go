@@ -11,7 +11,7 @@ import (
 	"github.com/redlatch/redlatch/internal/faultproxy"
 )
 
-// quorum is the price of a free lock on five nodes, in health and in trouble.
+// quorum measures the cost of a free lock on five nodes, with and without faults.
 func quorum() Section {
 	return Section{
 		Name:  "redlock",
@@ -44,14 +44,14 @@ func quorum() Section {
 	}
 }
 
-// trouble is what the nodes have.
+// trouble is a fault of the nodes.
 type trouble struct {
 	name   string
 	behind func(node int) bool               // whether clients reach that node through its proxy
 	inject func(proxies []*faultproxy.Proxy) // once the connections are open
 }
 
-const last = 4 // the node that has the trouble of one node
+const last = 4 // the node with the fault, if one node has it
 
 var troubles = []trouble{
 	{"healthy", none, func([]*faultproxy.Proxy) {}},
@@ -105,7 +105,7 @@ func (f five) measure(ctx context.Context, p peers.Peer, what trouble, d time.Du
 		return nil, err
 	}
 	defer func() {
-		_ = locker.Close() // first, so that nothing that was held back reaches the next
+		_ = locker.Close() // first, so that no held request reaches the next measurement
 		for _, proxy := range f.proxies {
 			proxy.HealDropping()
 		}

@@ -16,7 +16,7 @@ import (
 // renewedTTL is that of the locks that are renewed.
 const renewedTTL = 10 * time.Second
 
-// renewal is what locks cost that are merely held.
+// renewal measures the cost of locks that are merely held.
 func renewal() Section {
 	return Section{
 		Name:  "renewal",
@@ -98,7 +98,7 @@ func measureRenewal(ctx context.Context, n node, p peers.Peer, plan Plan) (repor
 	}, nil
 }
 
-// parallel is how many locks are taken, and given back, at a time.
+// parallel is how many locks are acquired, and released, at a time.
 const parallel = 16
 
 // holdMany takes n locks. After an error it returns those that it has.
@@ -129,7 +129,7 @@ func holdMany(ctx context.Context, locker peers.Locker, n int) ([]peers.Lock, er
 	return held, nil
 }
 
-// release gives all locks back. One that was lost meanwhile was counted.
+// release unlocks all locks. A lock that was lost was counted before.
 func release(locks []peers.Lock) {
 	var wg sync.WaitGroup
 	for g := range parallel {
@@ -142,9 +142,9 @@ func release(locks []peers.Lock) {
 	wg.Wait()
 }
 
-// heapInUse returns the bytes of what is reachable.
+// heapInUse returns the bytes of the reachable heap.
 func heapInUse() float64 {
-	// What a finalizer or a pool held for one cycle is gone after the second.
+	// Memory that a finalizer or a pool keeps for one cycle is free after the second.
 	runtime.GC()
 	runtime.GC()
 	var memory runtime.MemStats

@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/faultproxy"
 )
 
-// roundTrip is the price of a free lock where Redis is not next door.
+// roundTrip measures the cost of a free lock with a longer way to Redis.
 func roundTrip() Section {
 	return Section{
 		Name:  "roundtrip",

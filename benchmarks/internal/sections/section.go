@@ -52,11 +52,11 @@ func All() []Section {
 	return []Section{pairs(), hotKey(), semaphore(), quorum(), renewal(), roundTrip()}
 }
 
-// Progress hears what is about to be measured, as the done-th of total measurements.
+// Progress is called before each measurement. done of total are complete, and what names the next.
 type Progress func(done, total int, what string)
 
-// Run measures. In each round every case has its turn, and in each case every peer, in an order
-// of chance: what the machine does meanwhile hits all alike, and nobody profits from a place.
+// Run measures. In each round every case has its turn, and in each case every peer, in a random
+// order. So other work of the machine affects all peers alike, and no peer profits from its place.
 func (s Section) Run(ctx context.Context, tb testing.TB, plan Plan, progress Progress) (report.Table, error) {
 	table := report.Table{Section: s.Name, Title: s.Title, About: s.About, Metrics: s.Metrics}
 	cases := s.prepare(tb, plan)
@@ -75,7 +75,7 @@ func (s Section) Run(ctx context.Context, tb testing.TB, plan Plan, progress Pro
 				what := fmt.Sprintf("%s, round %d: %s %s, %s", s.Name, round+1, c.group, c.name, e.peer)
 				progress(done, total, what)
 				done++
-				runtime.GC() // what others left is not for this one to clean up
+				runtime.GC() // so that this peer does not clean up after others
 				sample, err := e.measure(ctx)
 				if err != nil {
 					return table, fmt.Errorf("%s: %w", what, err)

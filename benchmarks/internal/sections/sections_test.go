@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 )
 
-// fake grants at once, each time after a pause, until it has granted so often; then never.
+// fake grants limit locks, each after a pause. Then it never grants again.
 type fake struct {
 	pause time.Duration
 	limit int64

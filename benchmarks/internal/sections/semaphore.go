@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
 )
 
-// semaphore is what many get who all want one of the permits of a key.
+// semaphore measures many clients that all want one of the permits of a key.
 func semaphore() Section {
 	return Section{
 		Name:  "semaphore",
