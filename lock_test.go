@@ -160,6 +160,16 @@ func (w *world) grant(t *testing.T, key, token string) {
 	})
 }
 
+// lose deletes the key on every node until ctx, which is that of a lock, has ended. A renewal between two deletions
+// may heal a node of a quorum.
+func (w *world) lose(t *testing.T, ctx context.Context) {
+	t.Helper()
+	eventually(t, "the loss is noticed", func() bool {
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
+		return ctx.Err() != nil
+	})
+}
+
 // gone waits until no node has key: a release may still be in flight to a minority of nodes.
 func (w *world) gone(t *testing.T, key string) {
 	t.Helper()

@@ -311,7 +311,7 @@ func TestLostMessagesCostASecond(t *testing.T) {
 		require.NotNil(t, lock)
 		require.NoError(t, lock.Err())
 	}
-	require.Less(t, time.Since(begin), 3500*time.Millisecond, "the waiters looked for their permits one after the other")
+	require.Less(t, time.Since(begin), 8*time.Second, "the waiters looked for their permits one after the other")
 }
 
 // TestLostMessageToALaterWaiterCostsASecond is rule 15: the message to a later waiter of a process is lost, and the
