@@ -379,7 +379,7 @@ var conformance = []conformanceCase{
 	{"a deleted key is a lost lock", func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(briefTTL))
 		ctx := lock.Context(t.Context())
-		w.lose(t, ctx)
+		w.lose(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrLost)
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Second), redlatch.ErrLost)
 	}},
@@ -532,7 +532,7 @@ var conformance = []conformanceCase{
 
 	{"Do ends its function's ctx when the lock is lost, and returns ErrLost", func(t *testing.T, w *world) {
 		err := redlatch.Do(t.Context(), w.locker(t), w.key, func(ctx context.Context, _ *redlatch.Lock) error {
-			w.lose(t, ctx)
+			w.lose(t, ctx.Done())
 			return ctx.Err()
 		}, redlatch.WithTTL(briefTTL))
 		require.ErrorIs(t, err, redlatch.ErrLost)

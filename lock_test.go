@@ -160,13 +160,17 @@ func (w *world) grant(t *testing.T, key, token string) {
 	})
 }
 
-// lose deletes the key on every node until ctx, which is that of a lock, has ended. A renewal between two deletions
-// may heal a node of a quorum.
-func (w *world) lose(t *testing.T, ctx context.Context) {
+// lose deletes the key on every node until ended is closed. A renewal between two deletions may heal a node of a quorum.
+func (w *world) lose(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	eventually(t, "the loss is noticed", func() bool {
 		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
-		return ctx.Err() != nil
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
 	})
 }
 
