@@ -215,7 +215,7 @@ func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 			p.Silence()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // less than a quarter of the op timeout
 			defer cancel()
 			_, err = l.Lock(ctx, "k")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -323,7 +323,7 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 			require.NoError(t, err)
 			lock := mustLock(t, holder, "k")
 			var h heard
-			l, err := strategy(client, redlatch.WithOpTimeout(time.Second), redlatch.WithHooks(redlatch.Hooks{
+			l, err := strategy(client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
 				Trouble: func(e redlatch.Event) {
 					if e.Node == "" { // other tests check the errors of nodes
 						h.add(e)
@@ -335,9 +335,12 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 			var once sync.Once
 			got := make(chan error, 1)
 			go func() { // ends with its lock
-				_, err := l.Lock(context.Background(), "k", redlatch.WithHooks(redlatch.Hooks{
-					Waiting: func(redlatch.Event) { once.Do(func() { close(waiting) }) },
-				}))
+				err := redlatch.ErrUnavailable
+				for errors.Is(err, redlatch.ErrUnavailable) { // the first attempt may be late on a busy machine
+					_, err = l.Lock(context.Background(), "k", redlatch.WithHooks(redlatch.Hooks{
+						Waiting: func(redlatch.Event) { once.Do(func() { close(waiting) }) },
+					}))
+				}
 				got <- err
 			}()
 			<-waiting
