@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/internal/handoff"
 )
 
-// TestKeyExpiresWhileAScriptRuns is rule 18: miniredis expires keys also between two commands of a script, unlike Redis. The
-// attempt counts as refused, and a waiter looks again at once.
+// TestKeyExpiresWhileAScriptRuns is rule 18: unlike Redis, miniredis may expire a key between two commands of a
+// script. The attempt counts as refused, and a waiter looks again at once.
 func TestKeyExpiresWhileAScriptRuns(t *testing.T) {
 	t.Parallel()
 	for before, newLocker := range map[string]func(redis.UniversalClient) (Locker, error){

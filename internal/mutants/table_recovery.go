@@ -215,6 +215,18 @@ var recoveries = []mutant{
 		tests: "TestKeyExpiresWhileAScriptRuns",
 	},
 	{
+		name: "Inspect reports a key that expired while a script ran as held forever", rule: "18", file: "operations.go",
+		old:   `; ok && left != -2 {`,
+		new:   `; ok {`,
+		tests: "TestKeyExpiresWhileAScriptRuns",
+	},
+	{
+		name: "a semaphore whose key expired while a script ran is an error", rule: "18", file: "semaphore_acquire.lua",
+		old:   `ends and math.ceil((ends - now) / 1000) or 0`,
+		new:   `math.ceil((ends - now) / 1000)`,
+		tests: "TestKeyExpiresWhileAScriptRuns",
+	},
+	{
 		name: "every holder counts as one that hands on", rule: "27", file: "operations.go",
 		old:   `a.Foreign = !minted(a.Holder)`,
 		new:   `a.Foreign = false`,
