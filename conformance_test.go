@@ -151,6 +151,21 @@ var conformance = []conformanceCase{
 		w.gone(t, w.key)
 	}},
 
+	{"Unlock of a lost lock leaves the lock of an adopter alone", func(t *testing.T, w *world) {
+		lost := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(briefTTL))
+		adopted, err := w.locker(t).Adopt(t.Context(), w.key, lost.Token(), redlatch.WithTTL(time.Hour))
+		if want := w.unadopted(nil); want != nil {
+			require.ErrorIs(t, err, want)
+			return
+		}
+		require.NoError(t, err)
+		<-lost.Done()
+		require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost)
+		require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrReleased)
+		require.NoError(t, adopted.Extend(t.Context(), time.Hour))
+		require.NoError(t, adopted.Unlock(t.Context()))
+	}},
+
 	{"an acquire that comes again never shortens the lease", func(t *testing.T, w *world) {
 		mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal())
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))

@@ -105,14 +105,7 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 // cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or WRONGTYPE. [NewRedlock] reports WRONGTYPE as ErrNoQuorum,
 // so there Lead retries. [WithToken] is refused, since each term needs a token of its own.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
-	err := checkCall(l, fn == nil)
-	if err == nil {
-		var cfg config
-		if cfg, err = cfg.with(opts); err == nil && cfg.token != "" {
-			err = invalid("WithToken: a late release of one term would end the next")
-		}
-	}
-	if err != nil {
+	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)
 	}
 	opts = slices.Concat(opts, []Option{retried})

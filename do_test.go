@@ -376,19 +376,6 @@ func TestDoAllReportsEveryFailedUnlock(t *testing.T) {
 	})
 }
 
-// TestOneTokenHoldsSeveralKeys: a token that the caller chose holds each key of DoAll on its own.
-func TestOneTokenHoldsSeveralKeys(t *testing.T) {
-	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
-		require.NoError(t, redlatch.DoAll(bounded(t), locker(), []string{"a", "b"}, func(_ context.Context, locks []*redlatch.Lock) error {
-			require.Equal(t, "job-7", locks[0].Token())
-			require.Equal(t, "job-7", locks[1].Token())
-			return nil
-		}, redlatch.WithToken("job-7")))
-		gone(t, direct, "a")
-		gone(t, direct, "b")
-	})
-}
-
 // TestInvalidCallsSendNothing is rule 20.
 func TestInvalidCallsSendNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)
@@ -397,7 +384,8 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 	l := newLocker(t, client)
 	ctx := bounded(t)
 	one, all := never[*redlatch.Lock](t), never[[]*redlatch.Lock](t)
-	bad := redlatch.WithTTL(0)
+	bad, token := redlatch.WithTTL(0), redlatch.WithToken("job-7")
+	lockErr := func(_ *redlatch.Lock, err error) error { return err }
 	for what, err := range map[string]error{
 		"TryDo without a Locker":         redlatch.TryDo(ctx, nil, "k", one),
 		"TryDo without fn":               redlatch.TryDo(ctx, l, "k", nil),
@@ -416,7 +404,12 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"Lead without ctx":               redlatch.Lead(nil, l, "k", one), //nolint:staticcheck // what a caller may do
 		"Lead with a bad option":         redlatch.Lead(ctx, l, "k", one, bad),
 		"Lead with a nil option":         redlatch.Lead(ctx, l, "k", one, nil),
-		"Lead with a token":              redlatch.Lead(ctx, l, "k", one, redlatch.WithToken("job-7")),
+		"Lead with a token":              redlatch.Lead(ctx, l, "k", one, token),
+		"Do with a token":                redlatch.Do(ctx, l, "k", one, token),
+		"DoAll with a token":             redlatch.DoAll(ctx, l, []string{"k"}, all, token),
+		"Lock with a token":              lockErr(l.Lock(ctx, "k", token)),
+		"TryLock with a kept value":      lockErr(l.TryLock(ctx, "k", redlatch.WithToken("redlatch:kept:1"))),
+		"a token and a minimum hold":     lockErr(l.TryLock(ctx, "k", token, redlatch.WithMinHold(time.Second))),
 		"Lead with LegacySetNX's option": redlatch.Lead(ctx, l, "k", one, redlatch.WithServerTime()),
 	} {
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption, what)

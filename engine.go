@@ -29,7 +29,7 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	attempt.leaveQueue       give up a place in the queue       with the op timeout              Lock, until ctx ends
 //	sleep                    pause (timer)                      with the pause or ctx            Lock or Lead
 //	lease.reportLoss         drop a handed lock's entry (timer) with the op timeout              nobody
-//	lease.release            hand on after WithMinHold (timer)  min hold and op timeout          nobody
+//	lease.giveBack           hand on after WithMinHold (timer)  min hold and op timeout          nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
 //	redlock.heal             heal nodes that answer later       with the extension's timeout     nobody
@@ -124,6 +124,9 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
+	if err == nil {
+		err = waits(r.cfg)
+	}
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
@@ -252,12 +255,10 @@ func (a *attempt) giveUp(ctx context.Context, err error) {
 	}
 }
 
-// undo releases the token of an attempt and takes its entry out of the queue. With a token that the caller chose,
-// only a lock that was handed to the entry is released. The caller waits while ctx lasts; the release continues
-// without it. If Redis cannot be reached, the key ends with its TTL.
+// undo releases the token of an attempt and takes its entry out of the queue. The caller waits while ctx lasts; the
+// release continues without it. If Redis cannot be reached, the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, entry string) error {
-	p := &releaseParams{target: a.params.target, entry: entry, onlyHanded: a.params.callerToken}
-	_, err := a.engine.strategy.release(ctx, p)
+	_, err := a.engine.strategy.release(ctx, &releaseParams{target: a.params.target, entry: entry})
 	return err
 }
 
@@ -270,6 +271,8 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 		err = invalid("token is empty")
 	case r.cfg.token != "" && r.cfg.token != token:
 		err = invalid("WithToken: Adopt was given another token")
+	case isKeeper(token):
+		err = errNotOurs // nobody holds the key
 	}
 	if err != nil {
 		return nil, wrap("adopt", key, err)
@@ -299,6 +302,9 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	p := r.target("")
 	st, err := e.strategy.inspect(ctx, &p)
 	st.Owner = ownerOf(st.Token)
+	if isKeeper(st.Token) {
+		st.Token = ""
+	}
 	if st.Held {
 		st.Holders = max(st.Holders, 1)
 	}

@@ -109,6 +109,6 @@ func Example_forcedUnlock() {
 	// held by host-7
 	// again: redlatch: adopt "import": lock lost: another owner has the key
 	// the holder believes in its lock: true
-	// the holder: redlatch: unlock "import": lock lost: another owner has the key
+	// the holder: redlatch: unlock "import": lock lost: the key is gone, or another owner has it
 	// a higher fence: true
 }

@@ -228,7 +228,7 @@ func ExampleWithToken() {
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
 
 	token := uuid.NewString() // stored with the job before the call, and used for this job only
-	crashed := granted(locker.Lock(ctx, "import:7", redlatch.WithToken(token), redlatch.WithoutRenewal()))
+	crashed := granted(locker.TryLock(ctx, "import:7", redlatch.WithToken(token), redlatch.WithoutRenewal()))
 	_, err := locker.TryLock(ctx, "import:7")
 	fmt.Println(err)
 	again := granted(locker.TryLock(ctx, "import:7", redlatch.WithToken(token)))

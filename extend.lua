@@ -1,11 +1,10 @@
--- Extends a lock if the token still holds it. It does not shorten a lease unless ARGV[3] is set.
+-- Extends a lock if the token still holds it. It never shortens a lease.
 --
 -- KEYS[1] the lock
 -- KEYS[2] to adopt: the fence register; absent: to renew
 -- KEYS[3] to adopt: the queue of the lock
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
--- ARGV[3] set: the lock lasts for exactly the TTL
 --
 -- Returns 0 if nobody holds the lock, -1 if another token does. Otherwise the new fence to adopt, or 1 to renew.
 
@@ -32,7 +31,7 @@ if KEYS[2] then -- as in acquire.lua
   end
   redis.pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)
 end
-if ARGV[3] or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 return fence

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -36,14 +37,14 @@ func (s *lockState) settled() bool { return s.is(refused) || s.is(over) }
 
 // unwanted reports whether a late acquire must be released. err is nil if its outcome, got, is known. After the end
 // of an attempt or of a lease a release is under way; the acquire needs another only if that release overtook it. A
-// lost lease may have been adopted. So a key is released after a loss only if the acquire is known to have taken it
-// anew.
+// lost lease may have been adopted, and a kept key must stay. So a key is then released only if the acquire is known to
+// have taken it anew, or to have queued.
 func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 	switch s.now.Load() {
 	case refused, releasing, over:
 		return overtaken
-	case lost:
-		return err == nil && !got.alreadyHeld
+	case lost, kept:
+		return err == nil && !got.alreadyHeld || errors.Is(err, errQueued)
 	}
 	return false
 }

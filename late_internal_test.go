@@ -15,8 +15,8 @@ import (
 )
 
 // TestLateAcquireIsReleasedWhereNobodyWantsIt is rule 4. A release follows the end of an attempt or a lease. So a
-// late acquire needs another release only if that one overtook it. After a loss, the key is released only if the
-// acquire is known to have taken it anew.
+// late acquire needs another release only if that one overtook it. After a loss, or while the token may keep the key, it
+// is released only if the acquire is known to have taken the key anew, or to have queued.
 func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		states                       []int32
@@ -27,9 +27,10 @@ func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 		"ended, and overtaken":              {states: []int32{refused, releasing, over}, overtaken: true, want: true},
 		"ended, overtaken, outcome unknown": {states: []int32{refused, releasing, over}, overtaken: true, err: io.EOF, want: true},
 		"ended, and a release follows":      {states: []int32{refused, releasing, over}},
-		"lost, and new":                     {states: []int32{lost}, want: true},
-		"lost, and held before":             {states: []int32{lost}, alreadyHeld: true, overtaken: true},
-		"lost, outcome unknown":             {states: []int32{lost}, err: io.EOF, overtaken: true},
+		"lost or kept, and new":             {states: []int32{lost, kept}, want: true},
+		"lost or kept, and held before":     {states: []int32{lost, kept}, alreadyHeld: true, overtaken: true},
+		"lost or kept, outcome unknown":     {states: []int32{lost, kept}, err: io.EOF, overtaken: true},
+		"lost or kept, and queued":          {states: []int32{lost, kept}, err: errQueued, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, state := range c.states {
@@ -176,6 +177,33 @@ func TestReleaseIsSentThoughItsCtxHasEnded(t *testing.T) {
 				time.Sleep(time.Second)
 				require.Empty(t, scripts)
 				require.False(t, m.Exists("k"))
+			})
+		})
+	}
+}
+
+// TestKeptLockIsLeftByALateAcquire is rules 4 and 37: while the token may keep the key, a late acquire that held it
+// before is not released. That ends with the reply to the release, or with the minimum hold if no reply comes.
+func TestKeptLockIsLeftByALateAcquire(t *testing.T) {
+	for name, reply := range map[string]error{"kept": nil, "lost": errNotOurs, "no reply": io.EOF} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lock *Lock
+				s := &scripted{onRelease: func(_ context.Context, p *releaseParams) error {
+					require.Equal(t, p.keep > 0, lock.lease.state.is(kept))
+					return reply
+				}}
+				lock = granted(t, scriptedLocker(t, s), WithMinHold(time.Second))
+				require.ErrorIs(t, lock.Unlock(t.Context()), reply)
+				require.Equal(t, reply == io.EOF, lock.lease.state.is(kept))
+				require.Equal(t, reply != io.EOF, lock.lease.state.is(over))
+				time.Sleep(2 * time.Second) // the bubble's time
+				require.True(t, lock.lease.state.is(over))
+				want := int64(2)
+				if reply == errNotOurs {
+					want = 1
+				}
+				require.Equal(t, want, s.releases.Load(), "the lock is handed on")
 			})
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -15,17 +16,16 @@ import (
 // Lock of the caller, so that a dropped one ends. Its states, and those of the attempt before it:
 //
 //	asking ── granted ──> held ── expired, deleted, taken, WithMaxHold ──> lost
-//	  │                    │                                                │
-//	given up             Unlock                                           Unlock
-//	  ↓                    └───────────────> releasing <────────────────────┘
-//	refused                                   │     │
-//	                               WithMinHold│     │the release has ended, or was not needed
-//	                                          ↓     ↓
-//	                                        kept ─> over
+//	  │                    │  │                                             │
+//	given up          Unlock  Unlock within WithMinHold                   Unlock
+//	  ↓                    │  └──> kept ── replaced or time passed ─┐       │
+//	refused                └─────> releasing <──────────────────────┼───────┘
+//	                                   └── the release has ended ─> over
 //
 // refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter may
-// rely on the token. kept: the key stays until WithMinHold has passed, though nobody holds the lock. err is nil in
-// held, and set from lost and releasing on.
+// rely on the token. If others may know it, the lock stays lost after Unlock. kept: the token may still keep the key,
+// until a keeper has replaced it or WithMinHold has passed. err is nil in held, and set from lost, kept and releasing
+// on.
 type lease struct {
 	*attempt
 	fence uint64
@@ -34,6 +34,7 @@ type lease struct {
 	granted clock.Instant  // when the acquire was sent
 	replied clock.Instant  // when its reply came
 	running sync.WaitGroup // extensions in flight; none starts once err is set
+	shared  atomic.Bool    // others may know the token
 
 	mu        sync.Mutex         // guards the fields below
 	start     clock.Instant      // when the request was sent that set the end
@@ -47,6 +48,7 @@ type lease struct {
 	held      weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
 	trouble   error              // of the last extension; nil if it succeeded
 	err       error              // why the lease ended, nil before
+	unlocked  bool               // Unlock was called
 	done      chan struct{}      // nil until the first call of Done
 	contexts  map[context.Context]context.CancelCauseFunc
 }
@@ -86,7 +88,7 @@ func (l *lease) renewedLocked(start clock.Instant) {
 // judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.
 func (l *lease) judgeLocked() error {
 	if l.err == nil && l.engine.now().Since(l.start) >= l.length {
-		l.endLocked(l.expiredLocked())
+		l.endLocked(l.expiredLocked(), lost)
 	}
 	return l.err
 }
@@ -110,14 +112,10 @@ var errExpired = fmt.Errorf("%w: expired", ErrLost)
 
 const clockTime = "15:04:05.000"
 
-// endLocked ends the lease. It is called once.
-func (l *lease) endLocked(err error) {
+// endLocked ends the lease with err, in the given state. It is called once.
+func (l *lease) endLocked(err error, state int32) {
 	l.err = err
-	if errors.Is(err, ErrReleased) {
-		l.state.become(releasing)
-	} else {
-		l.state.become(lost)
-	}
+	l.state.become(state)
 	l.fresh = nil
 	l.timer.Stop()
 	if l.done != nil {
@@ -154,7 +152,7 @@ func (l *lease) end(err error) {
 	l.mu.Lock()
 	before := l.err
 	if before == nil {
-		l.endLocked(err)
+		l.endLocked(err, lost)
 	}
 	after := l.err
 	l.mu.Unlock()
@@ -180,45 +178,40 @@ func (l *lease) dropEntry() {
 }
 
 // release ends the lease and gives the key back, whatever has become of the lease and of ctx. It waits for the
-// release and for an extension in flight, which fails if it reaches Redis after the release. A key of a lost lease
-// with a token that the caller chose is left alone: another handle may hold it.
+// release and for an extension in flight, which fails if it reaches Redis after the release. If the lease was lost and
+// others may know the token, the key is left alone: another handle may hold it.
 func (l *lease) release(ctx context.Context) error {
 	l.mu.Lock()
-	if l.state.is(releasing) || l.state.is(kept) || l.state.is(over) {
+	if l.unlocked {
 		l.mu.Unlock()
 		return ErrReleased
 	}
+	l.unlocked = true
+	p := &releaseParams{target: l.params.target, entry: l.entry}
 	before := l.err
 	ended := l.judgeLocked()
-	if ended == nil {
-		l.endLocked(ErrReleased)
+	switch {
+	case ended != nil && l.sharesToken():
+		p = nil
+	case ended != nil:
+		l.state.become(releasing)
+	default:
+		if p.keep = l.toKeep(); p.keep > 0 {
+			p.keeper = newKeeper()
+			l.endLocked(ErrReleased, kept)
+		} else {
+			l.endLocked(ErrReleased, releasing)
+		}
 	}
-	l.state.become(releasing)
 	l.mu.Unlock()
 	l.reportLoss(before, ended)
 
 	begin := l.engine.now()
-	var keep time.Duration
 	var err error
-	if ended == nil || !l.params.callerToken {
-		p := &releaseParams{target: l.params.target, entry: l.entry}
-		if ended == nil {
-			p.keep = l.toKeep()
-		}
-		keep = p.keep
-		var wanted bool
-		wanted, err = l.engine.strategy.release(detached(ctx), p)
-		if wanted {
-			l.engine.turns.Released(l.r.place.key, longestPause)
-		}
+	if p != nil {
+		err = l.giveBack(ctx, p)
 	}
 	took := l.engine.now().Since(begin)
-	if keep > 0 && err == nil {
-		l.state.become(kept)
-		time.AfterFunc(keep, l.handOnLater)
-	} else {
-		l.state.become(over)
-	}
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {
 		err = nil // the release that followed a late acquire has done it
 	}
@@ -235,22 +228,43 @@ func (l *lease) release(ctx context.Context) error {
 	return err
 }
 
-// toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from the
-// reply, which came after the grant.
-func (l *lease) toKeep() time.Duration {
-	left := l.r.cfg.minHold - l.engine.now().Since(l.replied)
-	if left <= 0 {
-		return 0
+// giveBack sends the release p. If that keeps the key, it is handed on when the time to keep it has passed.
+func (l *lease) giveBack(ctx context.Context, p *releaseParams) error {
+	wanted, err := l.engine.strategy.release(detached(ctx), p)
+	if wanted {
+		l.engine.turns.Released(l.r.place.key, longestPause)
 	}
-	return max(left.Truncate(time.Millisecond), time.Millisecond)
+	unknown := err != nil && !errors.Is(err, ErrLost)
+	if p.keep > 0 && (err == nil || unknown) {
+		time.AfterFunc(p.keep, func() { l.handOnLater(p) })
+	}
+	if p.keep == 0 || !unknown {
+		l.state.become(over)
+	}
+	return err
 }
 
-// handOnLater hands on a lock whose key was kept. The key may have just expired.
-func (l *lease) handOnLater() {
-	l.state.become(over)
-	p := &releaseParams{target: l.params.target, entry: l.entry, ended: true}
-	_, _ = l.engine.strategy.release(context.Background(), p)
+// toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from the
+// reply, which came after the grant, on the slower clock, and rounded up.
+func (l *lease) toKeep() time.Duration {
+	left := l.r.cfg.minHold - l.engine.now().AtLeast(l.replied)
+	return max(left+time.Millisecond-1, 0).Truncate(time.Millisecond)
 }
+
+// handOnLater hands on what the release p has kept. The keeper may have just expired. If the outcome of p was unknown,
+// the token may still keep the key; one that others may know is left to its TTL.
+func (l *lease) handOnLater(p *releaseParams) {
+	l.state.become(over)
+	later := *p
+	later.keep = 0
+	if l.sharesToken() {
+		later.token = ""
+	}
+	_, _ = l.engine.strategy.release(context.Background(), &later)
+}
+
+// sharesToken reports whether others may know the token, so that another handle may hold the lock by it.
+func (l *lease) sharesToken() bool { return l.params.callerToken || l.shared.Load() }
 
 func (l *lease) doneChan() <-chan struct{} {
 	l.mu.Lock()

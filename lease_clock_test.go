@@ -127,3 +127,30 @@ func TestLongestTimesStayTheLongest(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }
+
+// TestMinHoldCountsOnTheSlowerClock is rule 37: a clock that is set forward does not shorten the minimum hold, and its
+// rest is rounded up to whole milliseconds.
+func TestMinHoldCountsOnTheSlowerClock(t *testing.T) {
+	for name, c := range map[string]struct{ mono, wall, want time.Duration }{
+		"at once":                           {want: time.Second},
+		"later":                             {mono: 300100 * time.Microsecond, wall: 300100 * time.Microsecond, want: 700 * time.Millisecond},
+		"the wall clock was set forward":    {mono: 300 * time.Millisecond, wall: time.Hour, want: 700 * time.Millisecond},
+		"the monotonic clock is ahead":      {mono: time.Hour, wall: 300 * time.Millisecond, want: 700 * time.Millisecond},
+		"the wall clock was set back":       {mono: 300 * time.Millisecond, wall: -time.Hour, want: time.Second},
+		"a rest of less than a millisecond": {mono: time.Second - 1, wall: time.Second - 1, want: time.Millisecond},
+		"nothing is left":                   {mono: time.Second, wall: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keep := time.Duration(-1)
+			s := &scripted{onRelease: func(_ context.Context, p *releaseParams) error { keep = p.keep; return errNotOurs }}
+			l := scriptedLocker(t, s, WithTTL(24*time.Hour), WithMinHold(time.Second))
+			start := clock.Now()
+			now := start
+			l.now = func() clock.Instant { return now }
+			lock := granted(t, l)
+			now = clock.Instant{Mono: start.Mono.Add(c.mono), Wall: start.Wall + c.wall}
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+			require.Equal(t, c.want, keep)
+		})
+	}
+}

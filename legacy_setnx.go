@@ -112,7 +112,7 @@ func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireRep
 			got, err := readLegacyAcquire(r)
 			p.state.late(s.node, r, got, err, func() {
 				p.state.undone.Store(true)
-				s.node.Post(detached(ctx), legacyReleaseCall(&p.target))
+				s.node.Post(detached(ctx), legacyReleaseCall(&releaseParams{target: p.target}))
 			})
 		}
 	}
@@ -158,15 +158,15 @@ func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration
 }
 
 func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
-	answer, err := readRelease(s.node.Do(ctx, legacyReleaseCall(&p.target)))
+	answer, err := readRelease(s.node.Do(ctx, legacyReleaseCall(p)))
 	if answer < 0 {
 		err = ErrLost // no earlier send has released it
 	}
 	return false, err
 }
 
-func legacyReleaseCall(t *target) *node.Call {
-	return t.persist(legacyCall(legacyReleaseScript, t, t.token, judgedAt(t)), t.callerToken)
+func legacyReleaseCall(p *releaseParams) *node.Call {
+	return p.released(legacyCall(legacyReleaseScript, &p.target, p.token, judgedAt(&p.target)))
 }
 
 func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {

@@ -127,8 +127,12 @@ type Lock struct {
 func (k *Lock) Key() string { return k.lease.r.key }
 
 // Token returns the proof of ownership that Redis keeps: a UUID, after the name of [WithOwner] if there is one, or the
-// token of [WithToken]. It is a secret: whoever knows it can [Locker.Adopt] the lock.
-func (k *Lock) Token() string { return k.lease.params.token }
+// token of [WithToken]. It is a secret: whoever knows it can [Locker.Adopt] the lock. If Token was called and the lock is
+// lost, Unlock leaves the key alone, since another handle may hold it by the token.
+func (k *Lock) Token() string {
+	k.lease.shared.Store(true)
+	return k.lease.params.token
+}
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected resource refuse
 // numbers below the highest it has seen. Compare the fences of one key only. The Fence of a handle never changes;

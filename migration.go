@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"sync/atomic"
 
 	"github.com/google/uuid"
@@ -68,7 +69,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 
 // Lock waits for from, and then for to while from is held.
 func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
-	if err := m.check(ctx, key, opts); err != nil {
+	if err := m.check(ctx, key, slices.Concat(opts, []Option{waits})); err != nil {
 		if ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.As(err, new(*node.CutShort)) {
 			err = &gaveUp{ctx: node.CtxError(ctx)}
 		}

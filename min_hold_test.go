@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -20,36 +23,34 @@ var holding = map[string]func(c redis.UniversalClient, opts ...redlatch.Option) 
 }
 
 // TestMinHoldKeepsOthersOut is rule 37: nobody else gets the lock before the minimum hold has passed since the grant.
-// A release after that deletes the key at once. A fresh token and a chosen one behave alike.
+// A release after that deletes the key at once.
 func TestMinHoldKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	const hold = 700 * time.Millisecond
 	for name, strategy := range holding {
-		for token, opts := range map[string][]redlatch.Option{"": nil, ", a chosen token": {redlatch.WithToken("job-7")}} {
-			t.Run(name+token, func(t *testing.T) {
-				t.Parallel()
-				s := redistest.Start(t)
-				l, err := strategy(s.Client(t), patience, redlatch.WithMinHold(hold))
-				require.NoError(t, err)
-				others, err := strategy(s.Client(t), patience)
-				require.NoError(t, err)
-				begin := time.Now()
-				lock := mustLock(t, l, "k", opts...)
-				require.NoError(t, lock.Unlock(t.Context()))
-				require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
-				require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
-				next, err := others.Lock(t.Context(), "k")
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, time.Since(begin), hold)
-				require.NoError(t, next.Unlock(t.Context()))
-				gone(t, s.Client(t), "k")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			l, err := strategy(s.Client(t), patience, redlatch.WithMinHold(hold))
+			require.NoError(t, err)
+			others, err := strategy(s.Client(t), patience)
+			require.NoError(t, err)
+			begin := time.Now()
+			lock := mustLock(t, l, "k")
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
+			next, err := others.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, time.Since(begin), hold)
+			require.NoError(t, next.Unlock(t.Context()))
+			gone(t, s.Client(t), "k")
 
-				lock = mustLock(t, l, "late", opts...)
-				<-time.After(hold)
-				require.NoError(t, lock.Unlock(t.Context()))
-				require.Zero(t, s.Client(t).Exists(t.Context(), "late").Val(), "released at once")
-			})
-		}
+			lock = mustLock(t, l, "late")
+			<-time.After(hold)
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.Zero(t, s.Client(t).Exists(t.Context(), "late").Val(), "released at once")
+		})
 	}
 }
 
@@ -75,7 +76,7 @@ func TestMinHoldHandsOnWhenItEnds(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		kept := st.Token == lock.Token()
+		kept := st.Held && st.Token == ""
 		second := <-next
 		require.NotNil(t, second)
 		looked := sent.Load() > before
@@ -195,4 +196,120 @@ func TestMinHoldFitsItsLock(t *testing.T) {
 	require.ErrorContains(t, err, "WithMinHold(1m0s): longer than WithMaxHold(1s)")
 	_, err = redlatch.NewLegacySetNX(client, redlatch.WithMinHold(time.Second))
 	require.ErrorContains(t, err, "WithMinHold(1s): legacysetnx counts whole seconds")
+}
+
+// TestKeptKeyIsNobodysLock is rules 7 and 37: after Unlock, nobody can acquire, adopt or extend what the minimum hold
+// keeps, by the token or by the value of the key.
+func TestKeptKeyIsNobodysLock(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range holding {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			keeping, err := strategy(s.Client(t), patience, redlatch.WithMinHold(time.Minute))
+			require.NoError(t, err)
+			l, err := strategy(s.Client(t), patience)
+			require.NoError(t, err)
+			lock := mustLock(t, keeping, "k", redlatch.WithOwner("api-7"))
+			other, err := l.Adopt(t.Context(), "k", lock.Token())
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(t.Context()))
+
+			value := s.Client(t).Get(t.Context(), "k").Val()
+			if name == "Semaphore" {
+				value = s.Client(t).ZRange(t.Context(), "k", 1, 1).Val()[0]
+			}
+			require.NotEqual(t, lock.Token(), value)
+			require.ErrorIs(t, other.Extend(t.Context(), time.Minute), redlatch.ErrLost)
+			for _, token := range []string{lock.Token(), value} {
+				_, err = l.Adopt(t.Context(), "k", token)
+				require.ErrorIs(t, err, redlatch.ErrLost)
+			}
+			_, err = l.TryLock(t.Context(), "k", redlatch.WithToken(lock.Token()))
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			_, err = l.TryLock(t.Context(), "k", redlatch.WithToken(value))
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.NotContains(t, err.Error(), value)
+			st, err := l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Greater(t, st.TTL, 50*time.Second)
+			st.TTL = 0
+			require.Equal(t, redlatch.Status{Held: true, Holders: 1}, st)
+		})
+	}
+}
+
+// TestKeptLocksKeepTheOrder is rules 25 and 37: the entry of a lock that was handed over leaves the queue when the lock
+// is kept. So its process is not taken for frozen, and its other waiters keep their places, even if that process hands
+// the lock on after the key has expired.
+func TestKeptLocksKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	for name, queue := range map[string]string{"SetNXPX": "{k}:queue:k", "Semaphore": "{k}:permits:k"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			admin := s.Client(t)
+			p := faultproxy.New(t, s.Network(), s.Addr())
+			slow := redis.NewClient(p.Options())
+			t.Cleanup(func() { _ = slow.Close() })
+			one, err := everyStrategy[name](slow, patience, redlatch.WithMinHold(50*time.Millisecond))
+			require.NoError(t, err)
+			two, err := everyStrategy[name](s.Client(t), patience, redlatch.WithMinHold(50*time.Millisecond))
+			require.NoError(t, err)
+			holder := mustLock(t, two, "k")
+			order := make(chan int)
+			for i := range 6 {
+				waiter := waitInLine(t, []redlatch.Locker{one, two}[i%2], "k")
+				go func() { // ends when it was served
+					lock := <-waiter
+					order <- i
+					_ = lock.Unlock(context.Background())
+				}()
+			}
+			p.Delay(8 * time.Millisecond)
+			require.NoError(t, holder.Unlock(t.Context()))
+			for i := range 6 {
+				require.Equal(t, i, <-order)
+			}
+			eventually(t, "the last lock is kept", func() bool { return admin.ZCard(t.Context(), queue).Val() == 0 })
+			require.Equal(t, int64(1), admin.Exists(t.Context(), "k").Val())
+		})
+	}
+}
+
+// TestMinHoldOutlastsAnOutage is rules 4 and 37: the first send of the acquire gets no reply, a resend is granted, and
+// the release gets no reply. What releases a late acquire then does not cut the minimum hold short.
+func TestMinHoldOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range holding {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const hold, timeout = 3 * time.Second, 500 * time.Millisecond
+			direct, p, _ := behindProxy(t)
+			o := p.Options()
+			o.ReadTimeout = timeout / 5 // then the acquire is sent again
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			l, err := strategy(client, redlatch.WithOpTimeout(timeout), redlatch.WithMinHold(hold), redlatch.WithTTL(time.Minute))
+			require.NoError(t, err)
+			var begin time.Time
+			var lock *redlatch.Lock
+			for tries := 0; lock == nil; tries++ {
+				locktest.LockSoon(t, l, fmt.Sprint("warm", tries))
+				p.SilenceOpen()
+				begin = time.Now()
+				if lock, err = l.TryLock(t.Context(), "k"); err != nil {
+					require.Less(t, tries, 10, err)
+					p.HealDropping()
+					gone(t, direct, "k")
+				}
+			}
+			p.Silence()
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
+			<-time.After(timeout + timeout/2) // the release continues for as long again
+			p.HealDropping()
+			gone(t, direct, "k")
+			require.GreaterOrEqual(t, time.Since(begin), hold)
+		})
+	}
 }

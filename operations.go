@@ -10,7 +10,7 @@ import (
 )
 
 // The operations on one node: a call, and how its reply is read. SetNXPX and Semaphore send them to their only node.
-// Redlock sends inspectCall and keepCall, with these scripts, to each of its nodes.
+// Redlock sends inspectCall to each of its nodes.
 
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }
@@ -66,7 +66,8 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 		}
 	}
 	a.Fresh, a.First = numbers[0] == 1, numbers[1] == 1
-	a.Foreign = !minted(a.Holder)
+	a.Kept = isKeeper(a.Holder)
+	a.Foreign = !a.Kept && !minted(a.Holder)
 	a.At = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
 	if len(fields) > 6 {
 		a.Shared = true
@@ -87,13 +88,6 @@ func extendCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
 	return c
 }
 
-// keepCall sets the TTL of the lock, even to a shorter one.
-func keepCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
-	c := extendCall(script, t, ttl)
-	c.Append("exactly")
-	return t.persist(c, t.callerToken)
-}
-
 // readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
 func readExtend(r node.Reply) (fence uint64, err error) {
 	answer, err := compared(r)
@@ -106,10 +100,16 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 	return uint64(answer), err
 }
 
-// persist makes c continue without its caller. once forbids a resend if an earlier send may have been carried out: a
-// late release would delete the next lock with the same token.
-func (t *target) persist(c *node.Call, once bool) *node.Call {
-	c.Timeout, c.Persist, c.Once = t.timeout, true, once
+// released makes c a release: it continues without its caller. If the caller chose the token, it is not resent if an
+// earlier send may have been carried out: a late copy would release the next lock with that token.
+func (p *releaseParams) released(c *node.Call) *node.Call {
+	if p.keeper != "" {
+		c.Append(p.keeper)
+	}
+	if p.keep > 0 {
+		c.Append(p.keep.Milliseconds())
+	}
+	c.Timeout, c.Persist, c.Once = p.timeout, true, p.callerToken
 	return c
 }
 
@@ -117,14 +117,6 @@ func readRelease(r node.Reply) (answer int64, err error) {
 	answer, err = compared(r)
 	if r.Resent && errors.Is(err, ErrLost) {
 		err = nil // an earlier send, whose reply was lost, may have released it
-	}
-	return answer, err
-}
-
-// readKept reads the reply to keepCall.
-func readKept(r node.Reply) (answer int64, err error) {
-	if answer, err = readRelease(r); answer < 0 {
-		return 0, errTaken
 	}
 	return answer, err
 }

@@ -50,7 +50,18 @@ func (cfg config) with(opts []Option) (config, error) {
 	if cfg.maxHold > 0 && cfg.minHold > cfg.maxHold {
 		return cfg, invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
 	}
+	if cfg.minHold > 0 && cfg.token != "" {
+		return cfg, invalid("WithToken: not with WithMinHold(%v)", cfg.minHold)
+	}
 	return cfg, nil
+}
+
+// waits is the Option of a call that waits. It refuses WithToken.
+func waits(cfg *config) error {
+	if cfg.token != "" {
+		return invalid("WithToken: for TryLock and TryDo only, not for a call that waits")
+	}
+	return nil
 }
 
 // refuseServerTime returns the error of a strategy that does not support WithServerTime.
@@ -179,7 +190,8 @@ func WithKeyPrefix(prefix string) Option {
 }
 
 // WithToken makes token the proof of ownership of one lock, instead of a fresh UUID. A process that restarts can
-// acquire the lock it already holds by passing the token again. The option is for a call, not for a constructor.
+// acquire the lock it already holds by passing the token again. The option is for TryLock, [TryDo] and Adopt: calls that
+// wait refuse it, and so does [WithMinHold].
 //
 // Never share a token between contenders: two owners with one token are one owner to Redis. Do not use a token again
 // after an Unlock that failed: Redis may carry that out later and delete the token's next lock.
@@ -189,8 +201,11 @@ func WithKeyPrefix(prefix string) Option {
 // Neither does Unlock of a lost lock. The key then expires with its TTL.
 func WithToken(token string) Option {
 	return func(cfg *config) error {
-		if token == "" {
+		switch {
+		case token == "":
 			return invalid("WithToken(%q): empty", token)
+		case isKeeper(token):
+			return invalid("WithToken: no token begins with %q", keeperPrefix)
 		}
 		cfg.token = token
 		return nil

@@ -25,7 +25,7 @@ func (e *engine) queue(ctx context.Context, r *request) (*Lock, error) {
 		s.Await(ctx)
 	}
 	for {
-		a, err := e.newAttempt(r, r.cfg.token)
+		a, err := e.newAttempt(r, "")
 		if err != nil {
 			return nil, err
 		}
@@ -110,9 +110,8 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 	}
 }
 
-// leaveQueue takes the entry of a waiter out of the queue, and gives back a lock that was handed to it. With a token
-// that the caller chose, nothing else is released: the token may hold an earlier lock, or a new attempt with it may
-// be under way. What is handed to it later is given back too. The caller waits for that while ctx lasts.
+// leaveQueue takes the entry of a waiter out of the queue, and gives back a lock that was handed to it, also if that
+// happens later. The caller waits for that while ctx lasts.
 func (a *attempt) leaveQueue(ctx context.Context, place string) {
 	a.state.become(refused)
 	confirmed := a.engine.waitlist.Depart(place, func() { a.leaveQueue(context.Background(), place) })

@@ -76,7 +76,7 @@ func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *handoff.Waiter) 
 	e := l.(*engine)
 	r, err := e.request(t.Context(), "k", opts)
 	require.NoError(t, err)
-	a, err := e.newAttempt(r, r.cfg.token)
+	a, err := e.newAttempt(r, "")
 	require.NoError(t, err)
 	return a, e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, e.now())
 }
@@ -117,13 +117,13 @@ func TestGrantTakesItsPlaceOut(t *testing.T) {
 			l, err := NewSetNXPX(client)
 			require.NoError(t, err)
 			require.NoError(t, m.Set("k", "another's"))
-			a, w := seated(t, l, WithToken("job-7"))
+			a, w := seated(t, l)
 			_, _, err = a.ask(t.Context(), w.Entry, false)
 			require.ErrorIs(t, err, ErrNotAcquired)
 			require.True(t, m.Exists("{k}:queue:k"))
 			m.Del("k")
 			if had {
-				require.NoError(t, m.Set("k", "job-7"))
+				require.NoError(t, m.Set("k", a.params.token))
 			}
 			lock, got, err := a.ask(t.Context(), w.Entry, true)
 			require.NoError(t, err)
@@ -277,7 +277,7 @@ func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
 	_, err = s.release(t.Context(), p)
 	require.ErrorIs(t, err, ErrLost)
 	require.False(t, m.Exists("k"))
-	p.ended = true
+	p.keeper = newKeeper()
 	_, err = s.release(t.Context(), p)
 	require.NoError(t, err)
 	value, err := m.Get("k")

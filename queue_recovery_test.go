@@ -445,3 +445,38 @@ func testShortPatienceDoesNotCollapse(t *testing.T, newLocker newLockerFunc) {
 		}
 	}
 }
+
+// TestHandedLockThatIsTakenAgainLeavesTheQueue is rule 25: a waiter was handed a lock, and another call acquires or adopts
+// it by the same token. The entry of the waiter is removed, so its process is not taken for frozen if that call lets the
+// lock expire.
+func TestHandedLockThatIsTakenAgainLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	for name, queue := range map[string]string{"SetNXPX": "{k}:queue:k", "Semaphore": "{k}:permits:k"} {
+		for how, again := range map[string]func(l redlatch.Locker) (*redlatch.Lock, error){
+			"acquired": func(l redlatch.Locker) (*redlatch.Lock, error) {
+				return l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+			},
+			"adopted": func(l redlatch.Locker) (*redlatch.Lock, error) { return l.Adopt(t.Context(), "k", "job-7") },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				s := redistest.Start(t)
+				direct := s.Client(t)
+				l, err := everyStrategy[name](s.Client(t), patience)
+				require.NoError(t, err)
+				holder := mustLock(t, l, "k")
+				entry := "60000 redlatch:deaf 7 job-7"
+				deaf := direct.Subscribe(t.Context(), "redlatch:deaf") // listens, and does nothing
+				t.Cleanup(func() { _ = deaf.Close() })
+				_, err = deaf.Receive(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, direct.ZAdd(t.Context(), queue, redis.Z{Score: 1, Member: entry}).Err())
+				require.NoError(t, holder.Unlock(t.Context()))
+				require.Equal(t, []string{entry}, direct.ZRange(t.Context(), queue, 0, -1).Val(), "handed on")
+				lock, err := again(l)
+				require.NoError(t, err)
+				require.Empty(t, direct.ZRange(t.Context(), queue, 0, -1).Val(), "the lock is no longer the waiter's alone")
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		}
+	}
+}

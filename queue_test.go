@@ -184,15 +184,15 @@ func testGivingUpInTheQueueLeavesNothing(t *testing.T, newLocker newLockerFunc) 
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// TestLocksDoNotShareAQueue: k and {k} are two locks with one hash tag, and one chosen token may
-// wait on two keys. Each waiter is granted only the lock that was released.
+// TestLocksDoNotShareAQueue: k and {k} are two locks with one hash tag. Each waiter is granted only the lock that was
+// released.
 func TestLocksDoNotShareAQueue(t *testing.T) {
 	s := redistest.Start(t)
 	l, waiting := newLocker(t, s.Client(t)), newLocker(t, s.Client(t))
 	for _, keys := range [][2]string{{"k", "{k}"}, {"a", "b"}} {
 		one, two := mustLock(t, l, keys[0]), mustLock(t, l, keys[1])
-		gotOne := waitInLine(t, waiting, keys[0], redlatch.WithToken("the same"))
-		gotTwo := waitInLine(t, waiting, keys[1], redlatch.WithToken("the same"))
+		gotOne := waitInLine(t, waiting, keys[0])
+		gotTwo := waitInLine(t, waiting, keys[1])
 		require.NoError(t, two.Unlock(t.Context()))
 		second := <-gotTwo
 		require.NotNil(t, second)
@@ -226,7 +226,7 @@ func TestGivingUpTouchesNoStrangersKey(t *testing.T) {
 	require.NoError(t, direct.Set(t.Context(), "k", "", 0).Err())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := newLocker(t, s.Client(t)).Lock(ctx, "k", redlatch.WithToken("job-7"))
+	_, err := newLocker(t, s.Client(t)).Lock(ctx, "k")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	eventually(t, "the waiter left the queue", func() bool { return direct.Exists(t.Context(), "{k}:queue:k").Val() == 0 })
 	require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())

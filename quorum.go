@@ -8,7 +8,7 @@ import (
 )
 
 // The operations on one node of a quorum. A node votes for a fence by a counter for each key, since a quorum must
-// agree on one number. To inspect a lock, or to keep it after its release, a node runs the scripts of SetNXPX.
+// agree on one number. To inspect a lock, a node runs the script of SetNXPX.
 
 var (
 	//go:embed quorum_acquire.lua
@@ -46,7 +46,7 @@ func quorumExtendCall(lock *target, ttl time.Duration, mint bool) *node.Call {
 	return c
 }
 
-// quorumReleaseCall deletes the lock.
-func quorumReleaseCall(t *target) *node.Call {
-	return t.persist(node.Eval(quorumReleaseScript, 2, &t.key, &t.wanted, &t.token), t.callerToken)
+// quorumReleaseCall deletes the lock, or keeps it for some time.
+func quorumReleaseCall(p *releaseParams) *node.Call {
+	return p.released(node.Eval(quorumReleaseScript, 2, &p.key, &p.wanted, &p.token))
 }

@@ -228,7 +228,7 @@ func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acqui
 
 // releaseOn returns the call that releases a lock on one node, ordered behind earlier calls for its key.
 func releaseOn(t *target) *node.Call {
-	c := quorumReleaseCall(t)
+	c := quorumReleaseCall(&releaseParams{target: *t})
 	c.Key, c.Ordered = t.key, true
 	return c
 }
@@ -287,17 +287,8 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 
 func (r *redlock) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
 	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call {
-		if p.keep > 0 {
-			return keepCall(lockScripts.extend, &p.target, p.keep)
-		}
-		return quorumReleaseCall(&p.target)
-	},
-		func(_ int, reply node.Reply) (int64, error) {
-			if p.keep > 0 {
-				return readKept(reply)
-			}
-			return readRelease(reply)
-		})
+		return quorumReleaseCall(p)
+	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
 	case t.count(yes) >= r.quorum:

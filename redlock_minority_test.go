@@ -36,7 +36,7 @@ func TestChosenTokensDoNotKeepEachOtherOutWithADeadNode(t *testing.T) {
 			opts = nil
 		}
 		wg.Go(func() {
-			lock, err := l.Lock(ctx, "k", opts...)
+			lock, err := tryUntilGranted(ctx, l, opts...)
 			if err == nil {
 				err = lock.Unlock(ctx)
 			}

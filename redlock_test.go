@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -264,8 +265,8 @@ func TestContendersAreServedOneByOne(t *testing.T) {
 	require.Equal(t, int64(90), grants.Load())
 }
 
-// TestChosenTokensDoNotKeepEachOtherOut is rule 15: five waiters with chosen tokens have one node each.
-// Votes of a minority are no earlier lock, so a refused attempt releases them.
+// TestChosenTokensDoNotKeepEachOtherOut is rule 15: five callers with chosen tokens have one node each, and try again
+// and again. Votes of a minority are no earlier lock, so a refused attempt releases them.
 func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	n := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -277,7 +278,7 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	for i := range n.servers {
 		l := n.locker(t, true, redlatch.WithTTL(5*time.Second))
 		wg.Go(func() {
-			lock, err := l.Lock(ctx, "k", redlatch.WithToken(fmt.Sprint("worker-", i)))
+			lock, err := tryUntilGranted(ctx, l, redlatch.WithToken(fmt.Sprint("worker-", i)))
 			if err == nil {
 				err = lock.Unlock(ctx)
 			}
@@ -289,9 +290,24 @@ func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLockOfBeforeThatEndsMeanwhileIsWaitedFor is rule 15: a chosen token has the key, and loses it while it acquires
-// the key again. TryLock is refused, and Lock continues to wait.
-func TestLockOfBeforeThatEndsMeanwhileIsWaitedFor(t *testing.T) {
+// tryUntilGranted tries to lock k until that is granted or fails for another reason than another owner.
+func tryUntilGranted(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error) {
+	for {
+		lock, err := l.TryLock(ctx, "k", opts...)
+		if !errors.Is(err, redlatch.ErrNotAcquired) {
+			return lock, err
+		}
+		select {
+		case <-time.After(5*time.Millisecond + rand.N(20*time.Millisecond)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// TestEarlierLockThatEndsMeanwhileIsRefused is rule 3: a chosen token has the key, and loses it while it acquires the
+// key again. That attempt is refused, and the next one is granted.
+func TestEarlierLockThatEndsMeanwhileIsRefused(t *testing.T) {
 	t.Parallel()
 	var clients []redis.UniversalClient
 	var direct []*redis.Client
@@ -322,10 +338,7 @@ func TestLockOfBeforeThatEndsMeanwhileIsWaitedFor(t *testing.T) {
 	hold()
 	_, err = l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-	hold()
-	lock, err := l.Lock(t.Context(), "k", redlatch.WithToken("job-7"))
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, mustLock(t, l, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
 }
 
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted.

@@ -1,17 +1,20 @@
 -- Releases a lock if the token still holds it. If somebody queues, the key is not deleted but set to the token of the
 -- next waiter, and its process gets a message. So the lock is never free in between.
 --
+-- With WithMinHold there are two releases. The first replaces the token by a keeper, a value that nobody can hold a
+-- lock with. The second hands on what the keeper, or still the token, keeps.
+--
 -- KEYS[1] the lock
 -- KEYS[2] the fence register; absent with the queue
 -- KEYS[3] the queue of the lock; absent: nobody queues
--- ARGV[1] token; empty: release nothing
+-- ARGV[1] token; empty: none
 -- ARGV[2] "cluster" if the reply to PUBLISH does not say whether the process listens; else absent or empty
 -- ARGV[3] the entry of the token, to remove it from the queue; absent or empty: it has none
--- ARGV[4] "handed": release only a lock that was handed to this entry and not acquired by the token since;
---         "free": hand the lock on even if nobody holds it
+-- ARGV[4] the keeper; absent: none
+-- ARGV[5] how long the keeper keeps the key, in ms; absent: hand the lock on, even if nobody holds it
 --
--- Returns 1 if the lock was released. Returns 0, and leaves the lock alone, if the token does not hold it. Returns
--- -1 if it was released but PUBLISH is forbidden, so that no waiter got it.
+-- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it.
+-- Returns -1 if it was released but PUBLISH is forbidden, so that no waiter got it.
 --
 -- The message: "<seconds of TIME> <µs of TIME> <fence> <length of the entry> <entry><key>".
 --
@@ -23,19 +26,24 @@ local queueMemory = 60000 -- as in acquire.lua
 
 local call, pcall = redis.call, redis.pcall
 local queue, cluster = KEYS[3], ARGV[2] == 'cluster'
+local keeper, keep = ARGV[4], ARGV[5]
 
 -- A key of another type counts as no queue, so that it does not keep a lock from being released.
 local queued = queue and (ARGV[3] or '') ~= ''
 if queued then
-  local handed = ARGV[4] == 'handed'
-  local score = handed and pcall('ZSCORE', queue, ARGV[3])
   pcall('ZREM', queue, ARGV[3])
-  if handed and score ~= '0' then
-    return 0
-  end
 end
-local holder = ARGV[1] ~= '' and call('GET', KEYS[1])
-if holder ~= ARGV[1] and (holder or ARGV[1] == '' or ARGV[4] ~= 'free') then
+local holder = call('GET', KEYS[1])
+local ours = holder == ARGV[1] and holder ~= ''
+if keep then
+  if ours then
+    call('PEXPIRE', KEYS[1], keep) -- when Redis is full, it accepts SET only after another write
+    call('SET', KEYS[1], keeper, 'PX', keep)
+    return 1
+  end
+  return holder == keeper and 1 or 0 -- 1: this is a resend
+end
+if not ours and (not keeper or holder and holder ~= keeper) then
   return 0
 end
 local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}

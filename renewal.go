@@ -109,7 +109,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 				l.recheckAt = 0
 			}
 		case errors.Is(err, ErrLost):
-			l.endLocked(err)
+			l.endLocked(err, lost)
 		case renewal:
 			pause := p.timeout/4 + rand.N(p.timeout/2+1)
 			l.renewAt = l.engine.now().Since(l.renewed) + pause

@@ -1,9 +1,8 @@
--- Extends a permit if the token still holds it. It does not shorten a lease unless ARGV[3] is set.
+-- Extends a permit if the token still holds it. It never shortens a lease.
 --
 -- KEYS    as in semaphore.lua; to renew, only the first
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
--- ARGV[3] set: the permit lasts for exactly the TTL
 --
 -- Returns 0 if the token holds none. Otherwise the new fence to adopt, or 1 to renew.
 
@@ -19,9 +18,6 @@ if register then
     return wrong
   end
   adopted(token)
-end
-if ARGV[3] then
-  call('ZADD', permits, format('%.0f', now + ttl * 1000), token)
 end
 hold(token, ttl)
 return fence

@@ -1,31 +1,39 @@
--- Releases the permit of a token, if it holds one, and grants all free permits to the longest waiters.
+-- Releases the permit of a token, if it holds one, and grants all free permits to the longest waiters. With WithMinHold
+-- there are two releases, as in release.lua.
 --
 -- KEYS    as in semaphore.lua
--- ARGV[1] token; empty: release nothing
+-- ARGV[1] token; empty: none
 -- ARGV[2] limit
 -- ARGV[3] "cluster" if the reply to PUBLISH does not say whether the process listens; else empty
 -- ARGV[4] the entry of the token, to remove it from the queue; absent or empty: it has none
--- ARGV[5] "handed": release only a permit that was handed to this entry and not acquired by the token since.
---         "free" has no effect: free permits are granted in any case
+-- ARGV[5] the keeper, as in release.lua; absent: none
+-- ARGV[6] how long the keeper keeps the permit, in ms; absent: release it
 --
--- Returns 1 if the permit was released, 0 if the token held none. Returns -1 if it was released but PUBLISH is
--- forbidden, so that no waiter got it.
+-- Returns 1 if the permit was released, or is kept; 0 if the token held none. Returns -1 if it was released but PUBLISH
+-- is forbidden, so that no waiter got it.
 
-local token, entry = ARGV[1], ARGV[4] or ''
+local token, entry, keeper, keep = ARGV[1], ARGV[4] or '', ARGV[5], tonumber(ARGV[6])
 if entry ~= '' then
-  local handed = ARGV[5] == 'handed'
-  local score = handed and pcall('ZSCORE', queue, entry)
   pcall('ZREM', queue, entry)
-  if handed and score ~= '0' then
-    return 0
-  end
 end
-if token == '' then
+if token == '' and not keeper then
   return 0
 end
 
 look() -- an expired permit cannot be released
-local released = call('ZREM', permits, token)
+if keep and call('ZSCORE', permits, keeper) then
+  return 1 -- this is a resend
+end
+local released = token ~= '' and call('ZREM', permits, token) or 0
+if keep then
+  if released == 1 then
+    hold(keeper, keep)
+  end
+  return released
+end
+if keeper then
+  released = math.max(released, call('ZREM', permits, keeper))
+end
 local limit, held = look()
 limit = limit or tonumber(ARGV[2])
 local _, untold = handOn(limit - held, limit, ARGV[3] == 'cluster')

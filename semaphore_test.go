@@ -476,24 +476,3 @@ func TestExpiredPermitIsNotExtended(t *testing.T) {
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
 	})
 }
-
-// TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept is rule 26: a waiter was handed a permit, and another call
-// acquires it by the same token. The entry of the waiter is removed, so the waiter cannot release the permit when it
-// leaves.
-func TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	l := newSemaphore(t, s.Client(t), 1)
-	holder := mustLock(t, l, "k")
-	entry := "60000 redlatch:deaf 7 job-7"
-	deaf := s.Client(t).Subscribe(t.Context(), "redlatch:deaf") // listens, and does nothing
-	t.Cleanup(func() { _ = deaf.Close() })
-	_, err := deaf.Receive(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:permits:k", redis.Z{Score: 1, Member: entry}).Err())
-	require.NoError(t, holder.Unlock(t.Context()))
-	require.Equal(t, []string{entry}, s.Client(t).ZRange(t.Context(), "{k}:permits:k", 0, -1).Val(), "handed on")
-	lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
-	require.Empty(t, s.Client(t).ZRange(t.Context(), "{k}:permits:k", 0, -1).Val(), "the permit is no longer the waiter's alone")
-	require.NoError(t, lock.Unlock(t.Context()))
-}

@@ -118,10 +118,9 @@ func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acq
 }
 
 // late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
-// handed on. A key with a token that the caller chose may have been held before. Then only the place in the queue and
-// a lock handed to it are given up.
+// handed on. A token that the caller chose may have held the key before, so its lock stays.
 func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
-	if p.callerToken && p.entry == "" {
+	if p.callerToken {
 		return
 	}
 	got, err := readAcquire(r)
@@ -129,10 +128,8 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 		err = errQueued
 	}
 	p.state.late(s.node, r, got, err, func() {
-		if !p.callerToken {
-			p.state.undone.Store(true)
-		}
-		s.node.Post(detached(ctx), s.passOnCall(&releaseParams{target: p.target, entry: p.entry, onlyHanded: p.callerToken}))
+		p.state.undone.Store(true)
+		s.node.Post(detached(ctx), s.passOnCall(&releaseParams{target: p.target, entry: p.entry}))
 	})
 }
 
@@ -154,10 +151,6 @@ func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 }
 
 func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
-	if p.keep > 0 {
-		_, err := readKept(s.node.Do(ctx, keepCall(s.scripts.extend, &p.target, p.keep)))
-		return false, err
-	}
 	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(p)))
 	if answer < 0 {
 		s.channel.RefusePublish(errNoPublish)
@@ -165,19 +158,14 @@ func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, e
 	return false, err
 }
 
-// passOnCall hands the lock to the next waiter, or deletes it.
+// passOnCall hands the lock to the next waiter, or deletes it, or keeps it for some time.
 func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
 	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
 	c.Append(s.settings...)
-	switch {
-	case p.onlyHanded:
-		c.Append(p.entry, "handed")
-	case p.ended:
-		c.Append(p.entry, "free")
-	case p.entry != "":
+	if p.entry != "" || p.keeper != "" {
 		c.Append(p.entry)
 	}
-	return p.persist(c, p.callerToken && !p.onlyHanded)
+	return p.released(c)
 }
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")

@@ -74,7 +74,7 @@ type ofNodes interface {
 type target struct {
 	place
 	token       string        // what proves ownership; empty to inspect
-	callerToken bool          // by WithToken: the token may hold an earlier lock
+	callerToken bool          // the caller knew the token before, so it may hold an earlier lock
 	timeout     time.Duration // of one command on one node
 	serverTime  bool          // see WithServerTime
 }
@@ -92,13 +92,12 @@ type acquireParams struct {
 	state *lockState
 }
 
+// With WithMinHold there are two releases: one that keeps the key, and later one that hands it on.
 type releaseParams struct {
 	target
-	entry      string // the entry to take out of the queue; empty: none
-	onlyHanded bool   // release only a lock that was handed to entry: the token may hold the key for another handle
-
-	keep  time.Duration // let the key expire after this time; 0: release it
-	ended bool          // the key was kept and may have expired: hand the lock on even so
+	entry  string        // the entry to take out of the queue; empty: none
+	keeper string        // the value that keeps the key after its release, see newKeeper; empty: none
+	keep   time.Duration // put the keeper in the token's place for this time; 0: hand on, even if nobody holds the key
 }
 
 // acquireReply is the reply to an acquire. A refusal sets the fields from Refusal on.

@@ -1,6 +1,8 @@
 package redlatch
 
 import (
+	"crypto/rand"
+	"strings"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -35,6 +37,15 @@ func ownerOf(token string) string {
 	}
 	return token[:max(len(token)-idLength-1, 0)]
 }
+
+// keeperPrefix begins each value of newKeeper. No token begins with it.
+const keeperPrefix = "redlatch:kept:"
+
+// newKeeper returns a fresh value for a key that is kept after its Unlock, see WithMinHold. The key is nobody's lock
+// then: no token equals the value, so nobody can acquire, adopt, extend or release it.
+func newKeeper() string { return keeperPrefix + rand.Text() }
+
+func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
 
 // checkOwner refuses a name that is empty, too long or not printable.
 func checkOwner(name string) error {

@@ -451,7 +451,7 @@ func TestTokenIsRecordedNowhere(t *testing.T) {
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(500*time.Millisecond))
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
 	secret := redlatch.WithToken("sesame")
-	released, err := l.Lock(ctx, "released", secret)
+	released, err := l.TryLock(ctx, "released", secret)
 	require.NoError(t, err)
 	b.server.SetError("NOPERM for sesame")
 	_, err = l.TryLock(ctx, "k", secret)
@@ -459,7 +459,7 @@ func TestTokenIsRecordedNowhere(t *testing.T) {
 	require.ErrorContains(t, released.Extend(ctx, time.Minute), "sesame", "an error that names the token")
 	require.ErrorContains(t, released.Unlock(ctx), "sesame", "an error that names the token")
 	b.server.SetError("")
-	lock, err := l.Lock(ctx, "k", secret, redlatch.WithMaxHold(500*time.Millisecond))
+	lock, err := l.TryLock(ctx, "k", secret, redlatch.WithMaxHold(500*time.Millisecond))
 	require.NoError(t, err)
 	_, err = l.Adopt(ctx, "k", "another", secret)
 	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
@@ -512,7 +512,7 @@ func TestCallsPassThrough(t *testing.T) {
 	}}, b.opts...)
 	require.NoError(t, err)
 
-	lock, err := l.Lock(t.Context(), "a", redlatch.WithToken("one"))
+	lock, err := l.TryLock(t.Context(), "a", redlatch.WithToken("one"))
 	require.NoError(t, err)
 	require.Equal(t, "one", lock.Token())
 	require.Equal(t, b.span(t, "lock acquire").SpanContext().SpanID(), trace.SpanContextFromContext(last).SpanID())
@@ -524,7 +524,7 @@ func TestCallsPassThrough(t *testing.T) {
 	status, err := l.Inspect(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, "one", status.Token)
-	require.Equal(t, []string{"lock a 2", "try lock a 3", "adopt a one1", "inspect a 0"}, calls)
+	require.Equal(t, []string{"try lock a 2", "try lock a 3", "adopt a one1", "inspect a 0"}, calls)
 	require.NoError(t, lock.Unlock(t.Context()))
 
 	var none context.Context

@@ -147,7 +147,7 @@ func TestOutage(t *testing.T) {
 			Renewed:     func(redlatch.Event) { signal(renewed) },
 		}))
 		require.NoError(t, err)
-		chosen, err := l.Lock(t.Context(), "chosen", redlatch.WithToken("mine"))
+		chosen, err := l.TryLock(t.Context(), "chosen", redlatch.WithToken("mine"))
 		require.NoError(t, err)
 		l.Hold("theirs")
 		got := waiting(t, l, "theirs")

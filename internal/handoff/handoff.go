@@ -44,6 +44,7 @@ type Refusal struct {
 	Fresh   bool          // the entry is new
 	First   bool          // the entry is the first
 	Foreign bool          // the holder may be a client that does not hand the lock on
+	Kept    bool          // nobody holds the key: it was released, and is kept for some time
 	At      time.Duration // the clock of Redis; 0: unknown
 
 	// Of an acquire with an entry for the queue of a semaphore.

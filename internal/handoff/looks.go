@@ -106,7 +106,7 @@ func (l *Waitlist) OnRefusal(w *Waiter, asked clock.Instant, got Refusal, err er
 }
 
 // firstLocked notes whether w is the first of the queue. If the key has changed hands past it, its holders do not
-// hand it on, and w polls from then on.
+// hand it on, and w polls from then on. A key that is kept after its release has not changed hands.
 func (l *Waitlist) firstLocked(w *Waiter, got Refusal) {
 	switch {
 	case !got.First:
@@ -114,7 +114,7 @@ func (l *Waitlist) firstLocked(w *Waiter, got Refusal) {
 		return
 	case w.seen == "" && w.pauses > 0: // it has just become the first
 		w.pauses = 1
-	case w.seen != "" && w.seen != got.Holder && w.pauses == 0 && !got.Shared:
+	case w.seen != "" && w.seen != got.Holder && w.pauses == 0 && !got.Shared && !got.Kept:
 		w.pauses = 1
 	}
 	w.seen = got.Holder

@@ -89,9 +89,9 @@ func TestLooksComeAtIntervals(t *testing.T) {
 	l := listening(t)
 	pause := func(polls int, _ time.Duration) time.Duration { return time.Duration(polls) * time.Millisecond }
 	w := enter(l, "k", "1")
-	const ours, others, theirs = "ours", "another of ours", "theirs"
+	const ours, others, theirs, kept = "ours", "another of ours", "theirs", "kept"
 	look := func(holder string, first bool) time.Duration {
-		got := Refusal{At: 1, Holder: holder, First: first, Foreign: holder == theirs, Left: time.Minute}
+		got := Refusal{At: 1, Holder: holder, First: first, Foreign: holder == theirs, Kept: holder == kept, Left: time.Minute}
 		l.OnRefusal(w, clock.Now(), got, errHeld)
 		return l.interval(w, pause, got)
 	}
@@ -107,6 +107,7 @@ func TestLooksComeAtIntervals(t *testing.T) {
 	between(time.Second, look(others, false))
 	between(time.Second, look(others, true))
 	between(time.Second, look(others, true))
+	between(time.Second, look(kept, true))
 	require.Equal(t, time.Millisecond, look(ours, true))
 	require.Equal(t, 2*time.Millisecond, look(ours, true))
 

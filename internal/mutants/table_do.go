@@ -105,9 +105,9 @@ var doing = []mutant{
 		tests: "TestLeadIsStoppedByItsFn",
 	},
 	{
-		name: "the terms of a leader share a token", rule: "40", file: "do.go",
-		old:   `err == nil && cfg.token != ""`,
-		new:   `err == nil && false`,
+		name: "a call that waits takes a token", rule: "20", file: "options.go",
+		old:   `if cfg.token != "" {`,
+		new:   `if false {`,
 		tests: "TestInvalidCallsSendNothing",
 	},
 	{

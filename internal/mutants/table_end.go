@@ -12,7 +12,7 @@ var ends = []mutant{
 	},
 	{
 		name: "release without compare", rule: "7", file: "release.lua",
-		old:   `if holder ~= ARGV[1] and (holder or ARGV[1] == '' or ARGV[4] ~= 'free') then`,
+		old:   `if not ours and (not keeper or holder and holder ~= keeper) then`,
 		new:   `if false then`,
 		tests: conformance + "after expiry",
 	},
@@ -48,8 +48,8 @@ var ends = []mutant{
 	},
 	{
 		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "lease.go",
-		old:   `if ended == nil || !l.params.callerToken {`,
-		new:   `if ended == nil {`,
+		old:   `case ended != nil && l.sharesToken():`,
+		new:   `case ended != nil:`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
@@ -60,8 +60,8 @@ var ends = []mutant{
 	},
 	{
 		name: "a release that ends with the caller's ctx", rule: "8", file: "operations.go",
-		old:   `c.Timeout, c.Persist, c.Once = t.timeout, true,`,
-		new:   `c.Timeout, c.Persist, c.Once = t.timeout, false,`,
+		old:   `c.Timeout, c.Persist, c.Once = p.timeout, true,`,
+		new:   `c.Timeout, c.Persist, c.Once = p.timeout, false,`,
 		tests: "TestReleaseIsSentThoughItsCtx",
 	},
 	{
@@ -144,10 +144,10 @@ var ends = []mutant{
 	},
 	{
 		name: "a renewal that starts after Unlock began", rule: "11", file: "lease.go",
-		old: `l.endLocked(ErrReleased)`,
+		old: `l.endLocked(ErrReleased, releasing)`,
 		new: `defer func() {
 			l.mu.Lock()
-			l.endLocked(ErrReleased)
+			l.endLocked(ErrReleased, releasing)
 			l.mu.Unlock()
 		}()`,
 		tests: "TestUnlockWaitsForARenewalInFlight",
@@ -160,9 +160,15 @@ var ends = []mutant{
 	},
 	{
 		name: "Unlock of a lost lock with a chosen token deletes the token's next lock", rule: "7", file: "lease.go",
-		old:   `if ended == nil || !l.params.callerToken {`,
-		new:   `if true {`,
+		old:   `return l.params.callerToken || l.shared.Load()`,
+		new:   `return l.shared.Load()`,
 		tests: "TestUnlockOfALostChosenToken",
+	},
+	{
+		name: "Unlock of a lost lock deletes the lock of whoever adopted it", rule: "7", file: "lease.go",
+		old:   `return l.params.callerToken || l.shared.Load()`,
+		new:   `return l.params.callerToken`,
+		tests: conformance + "Unlock of a lost lock leaves",
 	},
 	{
 		name: "a late acquire of a lost lock deletes an adopter's lock", rule: "4", file: "late.go",

@@ -265,8 +265,8 @@ var failures = []mutant{
 	},
 	{
 		name: "a loss by an answer does not report the answer", rule: "35", file: "renewal.go",
-		old:   `l.endLocked(err)`,
-		new:   `l.endLocked(ErrLost)`,
+		old:   `l.endLocked(err, lost)`,
+		new:   `l.endLocked(ErrLost, lost)`,
 		tests: "TestLossSaysWhy/deleted",
 	},
 	{

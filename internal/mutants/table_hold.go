@@ -10,20 +10,20 @@ var minHolds = []mutant{
 	},
 	{
 		name: "nobody is handed the lock when its minimum hold has passed", rule: "37", file: "lease.go",
-		old:   `time.AfterFunc(keep, l.handOnLater)`,
+		old:   `time.AfterFunc(p.keep, func() { l.handOnLater(p) })`,
 		new:   `_ = l.handOnLater`,
 		tests: "TestMinHoldHandsOnWhenItEnds",
 	},
 	{
 		name: "a key that has expired is not handed on", rule: "37", file: "release.lua",
-		old:   `(holder or ARGV[1] == '' or ARGV[4] ~= 'free')`,
-		new:   `true`,
+		old:   `(not keeper or holder and holder ~= keeper)`,
+		new:   `holder ~= keeper`,
 		tests: "TestKeptLockIsHandedOnThoughItHasExpired",
 	},
 	{
 		name: "the end of a minimum hold takes the lock from its next owner", rule: "37", file: "release.lua",
-		old:   `(holder or ARGV[1] == '' or ARGV[4] ~= 'free')`,
-		new:   `(ARGV[1] == '' or ARGV[4] ~= 'free')`,
+		old:   `(not keeper or holder and holder ~= keeper)`,
+		new:   `not keeper`,
 		tests: "TestMinHoldLeavesTheNextOwnerAlone",
 	},
 	{
@@ -33,23 +33,89 @@ var minHolds = []mutant{
 		tests: "TestMinHoldOutlastsACrash",
 	},
 	{
-		name: "a kept lock lasts for its TTL", rule: "37", file: "extend.lua",
-		old:   `if ARGV[3] or redis.call('PTTL'`,
-		new:   `if redis.call('PTTL'`,
+		name: "a kept lock lasts for its TTL", rule: "37", file: "release.lua",
+		old:   `call('SET', KEYS[1], keeper, 'PX', keep)`,
+		new:   `call('SET', KEYS[1], keeper, 'PX', 60 * keep)`,
 		tests: "TestMinHoldSurvivesLostReplies",
 	},
 	{
-		name: "a lock that another took is released without an error", rule: "7, 37", file: "operations.go",
-		old: `answer < 0 {
-		return 0, errTaken
-	}
-	return answer, err
-}`,
-		new: `answer < 0 {
-		return 0, nil
-	}
-	return answer, err
-}`,
-		tests: "TestMinHoldLeavesTheNextOwnerAlone",
+		name: "a token keeps the key until the minimum hold has passed", rule: "37", file: "release.lua",
+		old:   `call('SET', KEYS[1], keeper, 'PX', keep)`,
+		new:   `keeper = ARGV[1]`,
+		tests: "TestKeptKeyIsNobodysLock/SetNXPX",
+	},
+	{
+		name: "a token keeps the nodes until the minimum hold has passed", rule: "37", file: "quorum_release.lua",
+		old:   `redis.call('SET', KEYS[1], keeper, 'PX', keep)`,
+		new:   `keeper = ARGV[1]`,
+		tests: "TestKeptKeyIsNobodysLock/Redlock",
+	},
+	{
+		name: "a token keeps the permit until the minimum hold has passed", rule: "37", file: "semaphore_release.lua",
+		old:   `hold(keeper, keep)`,
+		new:   `hold(token, keep)`,
+		tests: "TestKeptKeyIsNobodysLock/Semaphore",
+	},
+	{
+		name: "what keeps a key can be adopted", rule: "7, 37", file: "engine.go",
+		old:   `case isKeeper(token):`,
+		new:   `case false:`,
+		tests: "TestKeptKeyIsNobodysLock",
+	},
+	{
+		name: "what keeps a key can be acquired", rule: "20, 37", file: "options.go",
+		old:   `case isKeeper(token):`,
+		new:   `case false:`,
+		tests: "TestKeptKeyIsNobodysLock",
+	},
+	{
+		name: "the value that keeps a key is reported", rule: "37", file: "engine.go",
+		old:   `if isKeeper(st.Token) {`,
+		new:   `if false {`,
+		tests: "TestKeptKeyIsNobodysLock",
+	},
+	{
+		name: "a kept lock leaves its entry in the queue", rule: "25, 37", file: "release.lua",
+		old: `if queued then
+  pcall`,
+		new: `if queued and not keep then
+  pcall`,
+		tests: "TestKeptLocksKeepTheOrder/SetNXPX",
+	},
+	{
+		name: "a kept permit leaves its entry in the queue", rule: "25, 37", file: "semaphore_release.lua",
+		old:   `if entry ~= '' then`,
+		new:   `if entry ~= '' and not keep then`,
+		tests: "TestKeptLocksKeepTheOrder/Semaphore",
+	},
+	{
+		name: "a kept key counts as one that changed hands", rule: "27, 37", file: "internal/handoff/looks.go", in: "internal/handoff",
+		old:   `&& !got.Shared && !got.Kept:`,
+		new:   `&& !got.Shared:`,
+		tests: "TestLooksComeAtIntervals",
+	},
+	{
+		name: "an outage cuts the minimum hold short", rule: "4, 37", file: "lease.go",
+		old:   `l.endLocked(ErrReleased, kept)`,
+		new:   `l.endLocked(ErrReleased, releasing)`,
+		tests: "TestKeptLockIsLeftByALateAcquire",
+	},
+	{
+		name: "a release without a reply ends the minimum hold", rule: "4, 37", file: "lease.go",
+		old:   `if p.keep == 0 || !unknown {`,
+		new:   `if true {`,
+		tests: "TestMinHoldOutlastsAnOutage",
+	},
+	{
+		name: "a clock that is set forward shortens the minimum hold", rule: "37", file: "lease.go",
+		old:   `l.engine.now().AtLeast(l.replied)`,
+		new:   `l.engine.now().Since(l.replied)`,
+		tests: "TestMinHoldCountsOnTheSlowerClock",
+	},
+	{
+		name: "a minimum hold is rounded down", rule: "37", file: "lease.go",
+		old:   `max(left+time.Millisecond-1, 0)`,
+		new:   `max(left, 0)`,
+		tests: "TestMinHoldCountsOnTheSlowerClock",
 	},
 }

@@ -3,6 +3,18 @@ package main
 // queues are mistakes about the queue and the hand-off.
 var queues = []mutant{
 	{
+		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `if w.Entry == h.entry {`,
+		new:   `if h.entry[max(0, len(h.entry)-len(w.token)):] == w.token {`,
+		tests: "TestHandoverNamesItsKeyAndItsPlace",
+	},
+	{
+		name: "two waiters with one token have one entry", rule: "17", file: "internal/handoff/waitlist.go", in: "internal/handoff",
+		old:   `l.numbers.Uint64(), token)`,
+		new:   `7, token)`,
+		tests: "TestHandoverNamesItsKeyAndItsPlace",
+	},
+	{
 		name: "a release that frees a key that is waited for", rule: "Hand-off", file: "release.lua",
 		old:   `if not heads[1] then`,
 		new:   `if true then`,
@@ -69,12 +81,6 @@ var queues = []mutant{
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
-		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/system",
-		old:   `if w.Entry == h.entry {`,
-		new:   `if h.entry[max(0, len(h.entry)-len(w.token)):] == w.token {`,
-		tests: "TestGuessedToken",
-	},
-	{
 		name: "a hand-off found by its place only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
 		old: `q := l.keys[h.key]
 	if q == nil {
@@ -94,24 +100,12 @@ var queues = []mutant{
 		tests: "TestHandoverNamesItsKey",
 	},
 	{
-		name: "the next waiter with a token has the place of the last one", rule: "17", file: "internal/handoff/waitlist.go",
-		old:   `l.numbers.Uint64(), token)`,
-		new:   `7, token)`,
-		tests: "TestNextWaiterWithAToken",
-	},
-	{
 		name: "a grant leaves its place in the queue", rule: "17", file: "acquire.lua",
 		old: `if entry then
   pcall(`,
 		new: `if false then
   pcall(`,
 		tests: "TestGrantTakesItsPlaceOut",
-	},
-	{
-		name: "a waiter that leaves deletes a lock handed to a chosen token", rule: "4", file: "engine.go",
-		old:   `entry: entry, onlyHanded: a.params.callerToken}`,
-		new:   `entry: entry}`,
-		tests: "TestWaiterWithAChosenToken",
 	},
 	{
 		name: "a grant that no replica confirmed keeps others out", rule: "15", file: "queue.go",

@@ -189,10 +189,10 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestLostReplyIsNoRecovery",
 	},
 	{
-		name: "an earlier lock that ends while it is acquired again ends the wait", rule: "15", file: "redlock.go",
+		name: "an earlier lock that ends while it is acquired again is no refusal", rule: "3", file: "redlock.go",
 		old:   `q.err = ErrNotAcquired`,
 		new:   `q.err = ErrLost`,
-		tests: "TestLockOfBeforeThatEndsMeanwhileIsWaitedFor",
+		tests: "TestEarlierLockThatEndsMeanwhileIsRefused",
 	},
 	{
 		name: "a lock that ends while nodes agree on its fence has no quorum", rule: "2", file: "quorum_agree.go",

@@ -30,9 +30,9 @@ var renewals = []mutant{
 	{
 		name: "an unclear renewal that loses the lock", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
-			l.endLocked(err)`,
+			l.endLocked(err, lost)`,
 		new: `case err != nil || errors.Is(err, ErrLost):
-			l.endLocked(ErrLost)`,
+			l.endLocked(ErrLost, lost)`,
 		tests: "TestUnclearRenewalIsRetriedUntilTheEnd",
 	},
 	{
@@ -50,9 +50,9 @@ var renewals = []mutant{
 	{
 		name: "a definite loss counts as an unknown outcome", rule: "12", file: "renewal.go",
 		old: `case errors.Is(err, ErrLost):
-			l.endLocked(err)`,
+			l.endLocked(err, lost)`,
 		new: `case false && errors.Is(err, ErrLost):
-			l.endLocked(err)`,
+			l.endLocked(err, lost)`,
 		tests: "TestDefiniteAnswerEndsTheLeaseAtOnce",
 	},
 	{

@@ -97,7 +97,7 @@ var semaphores = []mutant{
 		name: "an adopted permit in the queue", rule: "26", file: "semaphore_acquire.lua",
 		old:   `  adopted(token)`,
 		new:   ``,
-		tests: "TestWhatWasHandedToAChosenTokenAndTakenAgainIsKept",
+		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue",
 	},
 	{
 		name: "somebody's sorted set taken for a semaphore", rule: "19", file: "semaphore.lua",

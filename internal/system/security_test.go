@@ -61,12 +61,12 @@ func TestReplayedMessagesGrantNothing(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// TestGuessedTokenIsNotBelieved: a message has to name the place of a waiter, and a place has a random number.
-func TestGuessedTokenIsNotBelieved(t *testing.T) {
+// TestForgedMessageIsNotBelieved: a message has to name the entry of a waiter, which has a random number and token.
+func TestForgedMessageIsNotBelieved(t *testing.T) {
 	s := redistest.Start(t)
 	eve := s.Client(t)
 	holder := locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k", redlatch.WithTTL(time.Minute))
-	got := locktest.WaitInLine(t, locktest.SetNXPX(t, s.Client(t)), "k", redlatch.WithToken("job-7"))
+	got := locktest.WaitInLine(t, locktest.SetNXPX(t, s.Client(t)), "k")
 	channel, _ := listen(t, eve)
 	entry := "10000 " + channel + " 1 job-7"
 	forged := fmt.Sprintf("%d 0 7 %d %sk", time.Now().Unix()+1, len(entry), entry)
