@@ -265,13 +265,11 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	for _, forbidden := range []string{"subscribe", "publish"} {
 		t.Run(forbidden, func(t *testing.T) {
 			s := redistest.Start(t)
-			require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-"+forbidden).Err())
+			user := s.User(t, "~*", "&*", "+@all", "-"+forbidden)
 			var degraded atomic.Int64
 			var lockers []redlatch.Locker
 			for range 6 {
-				o := s.Options()
-				o.Username, o.Password = "u", "p"
-				client := redis.NewClient(o)
+				client := redis.NewClient(user)
 				t.Cleanup(func() { _ = client.Close() })
 				lockers = append(lockers, newLocker(t, client, redlatch.WithHooks(redlatch.Hooks{
 					Degraded: func(e redlatch.Event) {

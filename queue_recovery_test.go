@@ -213,10 +213,7 @@ func TestProcessWithoutAChannelIsServed(t *testing.T) {
 func testProcessWithoutAChannelIsServed(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()
 	s := redistest.Start(t)
-	require.NoError(t, s.Client(t).Do(t.Context(), "acl", "setuser", "u", "on", ">p", "~*", "&*", "+@all", "-subscribe").Err())
-	o := s.Options()
-	o.Username, o.Password = "u", "p"
-	client := redis.NewClient(o)
+	client := redis.NewClient(s.User(t, "~*", "&*", "+@all", "-subscribe"))
 	t.Cleanup(func() { _ = client.Close() })
 	var lockers []redlatch.Locker
 	for range 4 {

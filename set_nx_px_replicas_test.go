@@ -208,10 +208,7 @@ func TestWaiterWithoutReplicasGivesUpAndLeavesNothing(t *testing.T) {
 func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	s := redistest.Start(t)
 	admin := s.Client(t)
-	require.NoError(t, admin.ACLSetUser(t.Context(), "plain", "on", "nopass", "~*", "&*", "+@all", "-wait").Err())
-	o := s.Options()
-	o.Username, o.Password = "plain", "x"
-	client := redis.NewClient(o)
+	client := redis.NewClient(s.User(t, "~*", "&*", "+@all", "-wait"))
 	t.Cleanup(func() { _ = client.Close() })
 	l := newLocker(t, client, longTTL, redlatch.WithReplicas(1, 50*time.Millisecond))
 	_, err := l.TryLock(t.Context(), "k")

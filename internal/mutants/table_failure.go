@@ -294,6 +294,30 @@ var failures = []mutant{
 		tests: "TestTexts",
 	},
 	{
+		name: "a right that a script lacks on Redis 7.2 has no hint", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		old:   `{"ERR ACL failure in script",`,
+		new:   `{"ERR no such text",`,
+		tests: "TestAnswersSayWhatToDo",
+	},
+	{
+		name: "a refusal in a script of Redis 6 lacks ERR", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		old:   `return "ERR " + text`,
+		new:   `return text`,
+		tests: "TestAnswersSayWhatToDo",
+	},
+	{
+		name: "an answer ends where it says script", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		old:   `strings.LastIndex(said, " script: ")`,
+		new:   `strings.Index(said, " script: ")`,
+		tests: "TestAnswersSayWhatToDo",
+	},
+	{
+		name: "a text of Redis 5 with a space at its end", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		old:   `strings.TrimSpace(answer.Error())`,
+		new:   `answer.Error()`,
+		tests: "TestAnswersAreReadAlikeFromEveryServer",
+	},
+	{
 		name: "an unreachable Redis is waited for twice", rule: "36", file: "engine.go",
 		old:   `case node.Unreachable(err):`,
 		new:   `case false && node.Unreachable(err):`,

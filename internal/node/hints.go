@@ -16,7 +16,8 @@ var hints = []struct{ word, hint string }{
 	{"NOAUTH", "give the client the password of its user"},
 	{"WRONGPASS", "the client's Username or Password is wrong"},
 	{"NOPERM", "SECURITY.md has the rights that a lock needs"},
-	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs"}, // Redis 7.0
+	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs"}, // until Redis 7.0
+	{"ERR ACL failure in script", "SECURITY.md has the rights that a lock needs"},         // Redis 7.2, Valkey
 	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:"},
 }
 
@@ -52,17 +53,21 @@ func Explain(err error) error {
 }
 
 // answerText returns the text of an answer of Redis, or "". It removes the place in a script, which Redis 6 and
-// miniredis put before the text and later versions behind it.
+// miniredis put before the text and later versions behind it. It adds the ERR that Redis 6 omits after a space and
+// the line.
 func answerText(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""
 	}
-	said := answer.Error()
+	said := strings.TrimSpace(answer.Error()) // Redis 5 ends that of a script with a space
 	if strings.HasPrefix(said, "ERR Error running script") || strings.HasPrefix(said, "@user_script:") {
 		if at := strings.LastIndex(said, "@user_script:"); at >= 0 {
-			_, said, _ = strings.Cut(said[at+len("@user_script:"):], ": ")
-			return strings.TrimPrefix(said, "-")
+			line, text, _ := strings.Cut(said[at+len("@user_script:"):], ": ")
+			if answer, coded := strings.CutPrefix(text, "-"); coded || !strings.HasPrefix(line, " ") {
+				return answer
+			}
+			return "ERR " + text // the server refused a command
 		}
 	}
 	if trace, found := strings.CutPrefix(said, "ERR Error compiling script (new function): :"); found {
@@ -70,6 +75,8 @@ func answerText(err error) string {
 		said, _, _ = strings.Cut(said, "\n")
 		return said
 	}
-	said, _, _ = strings.Cut(said, " script: ")
+	if at := strings.LastIndex(said, " script: "); at >= 0 && strings.Contains(said[at:], ", on @user_script:") {
+		said = said[:at]
+	}
 	return said
 }

@@ -41,14 +41,37 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 		refusal(s.Options(), Command("set", "k", "v")))
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 
-	require.NoError(t, client.ACLSetUser(t.Context(), "reader", "on", ">right", "~*", "+@read").Err())
-	o := s.Options()
-	o.Username, o.Password = "reader", "right"
-	require.Regexp(t, `NOPERM .* \(SECURITY.md has the rights that a lock needs\)$`, refusal(o, Command("set", "k", "v")))
-	o.Password = "wrong"
-	require.Regexp(t, `WRONGPASS .* \(the client's Username or Password is wrong\)$`, refusal(o, Command("get", "k")))
 	require.NoError(t, client.ConfigSet(t.Context(), "requirepass", "secret").Err())
 	require.Regexp(t, `NOAUTH .* \(give the client the password of its user\)$`, refusal(s.Options(), Command("get", "k")))
+}
+
+// TestMissingRightsSayWhatToDo is rule 35: the error for a command, a key or a password that Redis refuses says what to do. That
+// includes a command of a script, alone or in a batch.
+func TestMissingRightsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	o := redistest.Start(t).User(t, "~mine", "+@read", "+@scripting", "+incr")
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	n := New(client)
+	for _, c := range []func() *Call{
+		func() *Call { return Command("set", "mine", "v") },
+		func() *Call { return Command("get", "other") },
+		func() *Call { return Eval(NewScript("return redis.call('SET', KEYS[1], 'v')"), 1, "mine") },
+		func() *Call { return Eval(NewScript("return redis.pcall('SET', KEYS[1], 'v')"), 1, "mine") },
+		func() *Call { return Eval(NewScript("return redis.call('INCR', 'other')"), 0) },
+		func() *Call { return Eval(NewScript("return redis.pcall('INCR', 'other')"), 0) },
+	} {
+		for _, p := range append(together(t, n, c(), c()), post(t.Context(), n, within(c(), limit))) {
+			err := p.wait(t).Err
+			require.Regexp(t, `^(NOPERM|ERR) .* \(SECURITY.md has the rights that a lock needs\)$`, err)
+			require.Contains(t, []string{"NOPERM", "ERR"}, Cause(err))
+		}
+	}
+	o.Password = "wrong"
+	stranger := redis.NewClient(o)
+	t.Cleanup(func() { _ = stranger.Close() })
+	require.Regexp(t, `WRONGPASS .* \(the client's Username or Password is wrong\)$`,
+		New(stranger).Do(t.Context(), within(Command("get", "mine"), time.Second)).Err)
 }
 
 // TestAnswersAreReadAlikeFromEveryServer: Redis 6 and miniredis put the error of a script after its
@@ -60,6 +83,7 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation":                "WRONGTYPE Operation",
 		"ERR Error running script (call to f_ba3d4e): @user_script:1: @user_script: 1: -READONLY":         "READONLY",
 		"ERR Error compiling script (new function): :10: WRONGTYPE Operation\nstack traceback:\n\t[G]: ?": "WRONGTYPE Operation",
+		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation ":               "WRONGTYPE Operation",
 		"ERR Error running script": "ERR Error running script",
 	} {
 		require.Equal(t, want, answerText(answer(said)), said)
@@ -140,7 +164,7 @@ func runForever(t *testing.T, s *redistest.Server) (end func()) {
 	}
 }
 
-// TestAnswersSayWhatToDo: a hint follows the error text of Redis, whatever the version of Redis and the
+// TestAnswersSayWhatToDo is rule 35: a hint follows the error text of Redis, whatever the version of Redis and the
 // position in a script. Other errors stay as they are.
 func TestAnswersSayWhatToDo(t *testing.T) {
 	for said, want := range map[string]string{
@@ -148,7 +172,9 @@ func TestAnswersSayWhatToDo(t *testing.T) {
 			"(a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:)",
 		"NOPERM no rights script: f_1, on @user_script:57.":                                    "NOPERM no rights (SECURITY.md has the rights that a lock needs)",
 		"ERR Error running script (call to f_1): @user_script:57: @user_script: 57: -OOM full": "OOM full (Redis is full: raise its maxmemory)",
-		"ERR The user executing the script can't run this":                                     "ERR The user executing the script can't run this (SECURITY.md has the rights that a lock needs)",
+		"@user_script: 62: The user executing the script can't run this":                       "ERR The user executing the script can't run this (SECURITY.md has the rights that a lock needs)",
+		"ERR The user executing the script can't run this script: f_1, on @user_script:62.":    "ERR The user executing the script can't run this (SECURITY.md has the rights that a lock needs)",
+		"ERR ACL failure in script: User u has no permissions script: f_1, on @user_script:9.": "ERR ACL failure in script: User u has no permissions (SECURITY.md has the rights that a lock needs)",
 		"@user_script: 46: -NOPERM no rights":                                                  "NOPERM no rights (SECURITY.md has the rights that a lock needs)",
 		"ERR the fence register x holds something else":                                        "ERR the fence register x holds something else",
 	} {

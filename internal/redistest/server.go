@@ -158,6 +158,26 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return client
 }
 
+// User returns [Server.Options] of the user locks, who has the given rights, in the words of ACL SETUSER. Redis 5
+// has no ACL: there the test is skipped.
+func (s *Server) User(tb testing.TB, rights ...string) *redis.Options {
+	tb.Helper()
+	o := s.Options()
+	o.Username, o.Password = "locks", "secret"
+	line := []any{"acl", "setuser", o.Username, "reset", "on", ">" + o.Password}
+	for _, right := range rights {
+		line = append(line, right)
+	}
+	err := command(tb, s, line...)
+	if redis.HasErrorPrefix(err, "unknown command") {
+		tb.Skip("this server has no ACL: test skipped")
+	}
+	if err != nil {
+		tb.Fatalf("redistest: %v: %v", rights, err)
+	}
+	return o
+}
+
 // Kill ends the process like kill -9 and returns once it has exited. Connections are refused until Restart. If the
 // server does not run, Kill does nothing.
 func (s *Server) Kill() {

@@ -37,6 +37,13 @@ func TestEveryKindOfServerAnswersAtItsAddress(t *testing.T) {
 	}
 }
 
+func TestUserHasItsRightsOnly(t *testing.T) {
+	user := redis.NewClient(Start(t).User(t, "~*", "+get"))
+	defer user.Close()
+	require.ErrorIs(t, user.Get(t.Context(), "k").Err(), redis.Nil)
+	require.ErrorContains(t, user.Set(t.Context(), "k", "v", 0).Err(), "NOPERM")
+}
+
 func TestServerKeepsNothingUnlessItsArgsSaySo(t *testing.T) {
 	config := Start(t).Client(t).ConfigGet(t.Context(), "*").Val()
 	require.Empty(t, config["save"])

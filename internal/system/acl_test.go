@@ -52,18 +52,10 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	require.NotZero(t, nodes, strategy)
 	var clients []redis.UniversalClient
 	for range nodes {
-		s := redistest.Start(t, "--acl-pubsub-default", "allchannels") // as Redis 6.2 has it
-		admin := s.Client(t)
-		line := []any{"acl", "setuser", "locks", "reset", "on", ">secret"}
-		for _, right := range rights {
-			line = append(line, right)
-		}
-		require.NoError(t, admin.Do(t.Context(), line...).Err())
-		o := s.Options()
-		o.Username, o.Password = "locks", "secret"
-		client := redis.NewClient(o)
+		s := redistest.Start(t)
+		client := redis.NewClient(s.User(t, append([]string{"allchannels"}, rights...)...)) // the default of Redis 6.2
 		t.Cleanup(func() { _ = client.Close() })
-		g.nodes, clients = append(g.nodes, admin), append(clients, client)
+		g.nodes, clients = append(g.nodes, s.Client(t)), append(clients, client)
 	}
 	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), locktest.Patience, redlatch.WithHooks(redlatch.Hooks{
 		Waiting:  func(e redlatch.Event) { g.waiting <- e },
