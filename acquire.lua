@@ -60,6 +60,10 @@ end
 
 -- The register orders the grants. It never lags far behind the clock, so fences grow even if it was lost.
 local fence = pcall('INCR', KEYS[2])
+if type(fence) == 'number' and fence >= 2^53 then -- Lua rounds integers above that
+  pcall('DECR', KEYS[2])
+  fence = {err = 'overflow'}
+end
 if type(fence) == 'table' then
   if new then
     call('DEL', KEYS[1])

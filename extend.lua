@@ -16,6 +16,10 @@ end
 local fence = 1
 if KEYS[2] then -- as in acquire.lua
   fence = redis.pcall('INCR', KEYS[2])
+  if type(fence) == 'number' and fence >= 2^53 then
+    redis.pcall('DECR', KEYS[2])
+    fence = {err = 'overflow'}
+  end
   if type(fence) == 'table' then
     if string.find(fence.err, 'WRONGTYPE') or string.find(fence.err, 'integer') or string.find(fence.err, 'overflow') then
       return redis.error_reply('ERR the fence register ' .. KEYS[2]

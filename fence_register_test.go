@@ -362,3 +362,80 @@ func TestMigrationFencesGrow(t *testing.T) {
 		})
 	}
 }
+
+// TestNoFenceIsRounded is rule 19: fences are exact up to the highest one, 2^53 - 1. Then the register, or the counter
+// of a quorum, counts as other data. No fence is issued twice.
+func TestNoFenceIsRounded(t *testing.T) {
+	t.Parallel()
+	const highest = 1<<53 - 1
+	for _, strategy := range []string{"SetNXPX", "Semaphore", "Redlock"} {
+		for op, ask := range map[string]func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error){
+			"acquire again": func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error) {
+				return l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+			},
+			"adopt": func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error) {
+				return l.Adopt(t.Context(), "k", "job-7")
+			},
+		} {
+			t.Run(strategy+"/"+op, func(t *testing.T) {
+				locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+					l, err := everyStrategy[strategy](s.Client(t), patience, longTTL, redlatch.WithoutRenewal())
+					require.NoError(t, err)
+					mustLock(t, l, "k", redlatch.WithToken("job-7"))
+					register := locktest.RegisterKey
+					if strategy == "Redlock" {
+						register = "{k}:fence:k"
+					}
+					require.NoError(t, s.Direct.Set(t.Context(), register, highest-2, time.Hour).Err())
+					for _, fence := range []uint64{highest - 1, highest} {
+						lock, err := ask(t, l)
+						require.NoError(t, err)
+						require.Equal(t, fence, lock.Fence())
+					}
+					for range 3 {
+						_, err := ask(t, l)
+						require.ErrorContains(t, err, "holds something else")
+						require.Equal(t, strconv.Itoa(highest), s.Direct.Get(t.Context(), register).Val())
+						require.Greater(t, s.Direct.PTTL(t.Context(), register).Val(), time.Minute)
+					}
+					require.NoError(t, s.Direct.Del(t.Context(), register).Err())
+					_, err = ask(t, l)
+					require.NoError(t, err)
+				})
+			})
+		}
+	}
+}
+
+// TestHandOverWithoutAFenceLocksNothing is rule 19: a release that cannot mint a fence for the next waiter deletes the
+// key. The waiter reports why it is not served, and is served once the register is deleted.
+func TestHandOverWithoutAFenceLocksNothing(t *testing.T) {
+	t.Parallel()
+	onQueues(t, func(t *testing.T, newLocker newLockerFunc) {
+		for _, register := range []string{"a shopping list", "9007199254740992", "9223372036854775807"} {
+			t.Run(register, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t)
+				direct := s.Client(t)
+				var troubles heard
+				l := newLocker(t, s.Client(t), longTTL)
+				holder := mustLock(t, l, "k")
+				got := waitInLine(t, l, "k", redlatch.WithHooks(redlatch.Hooks{Trouble: troubles.add}))
+				require.NoError(t, direct.Set(t.Context(), locktest.RegisterKey, register, time.Hour).Err())
+				require.NoError(t, holder.Unlock(t.Context()))
+				eventually(t, "the waiter reports it", func() bool { return len(troubles.all()) > 0 })
+				require.ErrorContains(t, troubles.all()[0].Err, "redlatch:fence holds something else")
+				require.Zero(t, direct.Exists(t.Context(), "k").Val())
+				require.Empty(t, got)
+				require.Equal(t, register, direct.Get(t.Context(), locktest.RegisterKey).Val())
+
+				require.NoError(t, direct.Del(t.Context(), locktest.RegisterKey).Err())
+				lock := <-got
+				require.NotNil(t, lock)
+				require.Greater(t, lock.Fence(), holder.Fence())
+				require.NoError(t, lock.Unlock(t.Context()))
+				onlyFences(t, direct)
+			})
+		}
+	})
+}

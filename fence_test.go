@@ -184,3 +184,29 @@ func TestAdoptedQuorumLockHasAFence(t *testing.T) {
 	require.Greater(t, next.Fence(), adopted.Fence())
 	require.NoError(t, next.Unlock(t.Context()))
 }
+
+// TestOtherDataOnOneNodeRaiseNoFence is rule 19: the counter of one node is a number that scripts cannot count exactly.
+// The other nodes disagree, and a higher number has to be tried. It is not that of the one node.
+func TestOtherDataOnOneNodeRaiseNoFence(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, false, redlatch.WithoutRenewal())
+	lock := mustLock(t, l, "k")
+	eventually(t, "all nodes have the key", func() bool { return n.have(t, "k") == 5 })
+	for range 20 {
+		last := lock.Fence()
+		for i, c := range n.direct {
+			counter := last + uint64(i)
+			if i == 0 {
+				counter = 1 << 60
+			}
+			require.NoError(t, c.Set(t.Context(), "{k}:fence:k", counter, time.Hour).Err())
+		}
+		adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+		require.NoError(t, err)
+		require.Greater(t, adopted.Fence(), last)
+		require.Less(t, adopted.Fence(), uint64(1<<53))
+		require.Equal(t, "1152921504606846976", n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
+		lock = adopted
+	}
+	require.NoError(t, lock.Unlock(t.Context()))
+}

@@ -19,9 +19,10 @@ if holder and holder ~= ARGV[1] then
   redis.pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)
   return {redis.call('PTTL', KEYS[1]), holder}
 end
--- The counter is read before any write: one of another type stops the script before it changes anything.
+-- The counter is read before any write: other data stop the script before it changes anything. Lua rounds integers
+-- above 2^53, so fences stay below.
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
-if not counter then
+if not (counter and counter < 2^53 - 1) then
   return redis.error_reply('ERR the fence counter holds something else')
 end
 -- A resend never shortens the lease.

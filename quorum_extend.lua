@@ -20,7 +20,7 @@ if ARGV[3] then
     return counter
   end
   counter = type(counter) ~= 'table' and tonumber(counter or '0')
-  if not counter then
+  if not (counter and counter < 2^53 - 1) then
     return redis.error_reply('ERR the fence counter holds something else')
   end
 end

@@ -12,7 +12,7 @@
 -- quorum of healed nodes could issue an older fence.
 
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
-if not counter then
+if not (counter and counter < 2^53 - 1) then
   return redis.error_reply('ERR the fence counter holds something else')
 end
 if redis.call('EXISTS', KEYS[1]) == 1 then

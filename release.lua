@@ -85,6 +85,10 @@ while entry do
   local listeners = 0
   if token then
     local fence = pcall('INCR', KEYS[2])
+    if type(fence) == 'number' and fence >= 2^53 then -- as in acquire.lua
+      pcall('DECR', KEYS[2])
+      break
+    end
     if type(fence) == 'table' then
       break -- the next acquire reports the error
     end

@@ -71,6 +71,10 @@ end
 -- mint returns the next fence, or nil and the error of the register.
 local function mint()
   local fence = pcall('INCR', register)
+  if type(fence) == 'number' and fence >= 2^53 then -- as in acquire.lua
+    pcall('DECR', register)
+    fence = {err = 'overflow'}
+  end
   if type(fence) == 'table' then
     if string.find(fence.err, 'WRONGTYPE') or string.find(fence.err, 'integer') or string.find(fence.err, 'overflow') then
       fence = redis.error_reply('ERR the fence register ' .. register

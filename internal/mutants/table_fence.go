@@ -44,4 +44,52 @@ var fences = []mutant{
 		new:   `redis.HasErrorPrefix(err, "NO SCRIPT")`,
 		tests: conformance + "SCRIPT FLUSH",
 	},
+	{
+		name: "an acquire with a fence that is rounded", rule: "19", file: "acquire.lua",
+		old:   `fence >= 2^53`,
+		new:   `fence >= 2^63`,
+		tests: "TestNoFenceIsRounded/SetNXPX/acquire",
+	},
+	{
+		name: "a number that is too large for a fence is changed", rule: "19", file: "acquire.lua",
+		old:   `pcall('DECR', KEYS[2])`,
+		new:   ``,
+		tests: "TestNoFenceIsRounded/SetNXPX/acquire",
+	},
+	{
+		name: "an adoption with a fence that is rounded", rule: "19", file: "extend.lua",
+		old:   `fence >= 2^53`,
+		new:   `fence >= 2^63`,
+		tests: "TestNoFenceIsRounded/SetNXPX/adopt",
+	},
+	{
+		name: "a hand-over with a fence that is rounded", rule: "19", file: "release.lua",
+		old:   `fence >= 2^53`,
+		new:   `fence >= 2^63`,
+		tests: "TestHandOverWithoutAFenceLocksNothing/SetNXPX",
+	},
+	{
+		name: "a permit with a fence that is rounded", rule: "19", file: "semaphore.lua",
+		old:   `fence >= 2^53`,
+		new:   `fence >= 2^63`,
+		tests: "TestNoFenceIsRounded/Semaphore",
+	},
+	{
+		name: "a vote that is rounded", rule: "19", file: "quorum_acquire.lua",
+		old:   `counter < 2^53 - 1`,
+		new:   `counter < 2^63`,
+		tests: "TestNoFenceIsRounded/Redlock/acquire",
+	},
+	{
+		name: "a vote of an adoption that is rounded", rule: "19", file: "quorum_extend.lua",
+		old:   `counter < 2^53 - 1`,
+		new:   `counter < 2^63`,
+		tests: "TestNoFenceIsRounded/Redlock/adopt",
+	},
+	{
+		name: "other data of one node taken for a fence", rule: "19", file: "quorum_raise.lua",
+		old:   `counter < 2^53 - 1`,
+		new:   `counter < 2^63`,
+		tests: "TestOtherDataOnOneNodeRaiseNoFence",
+	},
 }

@@ -43,6 +43,7 @@ type grantee struct {
 	waiting chan redlatch.Event
 	polling chan error // why its waiters had to poll
 	permits bool       // it is a semaphore of two
+	mints   bool       // its fences come from a register
 }
 
 func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
@@ -74,6 +75,7 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 		g.Locker, err = redlatch.NewRedlock(clients, opts...)
 	}
 	require.NoError(t, err)
+	g.mints = strategy == "SetNXPX" || g.permits
 	return g
 }
 
@@ -149,7 +151,26 @@ func (g *grantee) useLocks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return adopted.Unlock(ctx)
+	if err := adopted.Unlock(ctx); err != nil || !g.mints {
+		return err
+	}
+	return g.spoilRegister(ctx)
+}
+
+// spoilRegister attempts to lock a key while the fence register holds a number that is too large, which stays.
+func (g *grantee) spoilRegister(ctx context.Context) error {
+	const register, large = "lock:redlatch:fence", "9007199254740993"
+	if err := g.nodes[0].Set(ctx, register, large, time.Minute).Err(); err != nil {
+		return err
+	}
+	_, err := g.TryLock(ctx, "k")
+	if err == nil || !strings.Contains(err.Error(), "holds something else") {
+		return fmt.Errorf("with a register of %s: %w", large, err)
+	}
+	if now, err := g.nodes[0].Get(ctx, register).Result(); err != nil || now != large {
+		return fmt.Errorf("the register was changed to %s: %w", now, err)
+	}
+	return nil
 }
 
 // leaveOne acquires both permits. It returns one of them once the other has expired.
