@@ -81,9 +81,10 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 	return a, true
 }
 
-func extendCall(script *node.Script, t *target, ttl time.Duration) *node.Call {
+func extendCall(script *node.Script, t *target, ttl time.Duration, settings ...any) *node.Call {
 	ms := ttl.Milliseconds()
 	c := node.Eval(script, 1, &t.key, &t.token, &ms)
+	c.Append(settings...)
 	c.Timeout = t.timeout
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the scripts
 	"errors"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -23,9 +24,10 @@ import (
 // a waiter, and a permit whose holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is
 // a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
 //
-// All users of a key must name the same limit. While anybody holds the key, a call with another limit fails with
-// ErrInvalidOption, which names both limits. To change the limit, stop using the key until all permits are released,
-// or use another key.
+// All users of a key must name the same limit. While anybody holds the key or waits for it, every operation with another
+// limit fails with ErrInvalidOption, which names both limits, and changes nothing. To change the limit, stop using the
+// key until nobody holds it or waits for it, or use another key. A waiter whose process has crashed counts for up to a
+// minute.
 //
 // A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over, it may grant all
 // permits again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older
@@ -46,17 +48,14 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	if err != nil {
 		return nil, wrap("new semaphore", "", err)
 	}
-	s := &semaphore{setNXPX: newSetNXPX(client), limit: limit}
-	s.scripts = semaphoreScripts
-	s.settings = append([]any{limit}, s.settings...)
+	s := &semaphore{newSetNXPX(client)}
+	s.scripts, s.limit = semaphoreScripts, []any{limit}
+	s.settings = slices.Concat(s.limit, s.settings)
 	return newEngine(s, opts)
 }
 
 // semaphore keeps permits as setNXPX keeps locks, with other scripts.
-type semaphore struct {
-	*setNXPX
-	limit int
-}
+type semaphore struct{ *setNXPX }
 
 var (
 	//go:embed semaphore.lua
@@ -74,7 +73,7 @@ var (
 		acquire: node.NewScript(semaphoreSource + semaphoreAcquireSource),
 		extend:  node.NewScript(semaphoreSource + semaphoreExtendSource),
 		release: node.NewScript(semaphoreSource + semaphoreReleaseSource),
-		inspect: node.NewScript(semaphoreInspectSource),
+		inspect: node.NewScript(semaphoreSource + semaphoreInspectSource),
 	}
 )
 
@@ -99,11 +98,37 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 
 func (s *semaphore) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
 	got, err := s.take(ctx, p, acquireCall(s.scripts.acquire, p, s.settings...))
-	var refusal redis.Error
-	if errors.As(err, &refusal) {
-		if theirs, other := strings.CutPrefix(refusal.Error(), "LIMIT "); other {
-			return got, invalid("limit %d: the holders of %q have limit %s", s.limit, p.key, theirs)
+	return got, s.refused(&p.target, err)
+}
+
+func (s *semaphore) extend(ctx context.Context, p *extendParams) error {
+	return s.refused(&p.target, s.setNXPX.extend(ctx, p))
+}
+
+func (s *semaphore) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
+	fence, err := s.setNXPX.adopt(ctx, p)
+	return fence, s.refused(&p.target, err)
+}
+
+func (s *semaphore) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+	wanted, err = s.setNXPX.release(ctx, p)
+	return wanted, s.refused(&p.target, err)
+}
+
+func (s *semaphore) inspect(ctx context.Context, t *target) (Status, error) {
+	c := node.Eval(s.scripts.inspect, 3, &t.key, &t.fences, &t.queue, s.limit[0])
+	c.Timeout = t.timeout
+	st, err := readInspect(s.node.Do(ctx, c))
+	return st, s.refused(t, err)
+}
+
+// refused returns ErrInvalidOption if err is the answer that others use the key with another limit.
+func (s *semaphore) refused(t *target, err error) error {
+	var answer redis.Error
+	if errors.As(err, &answer) {
+		if theirs, other := strings.CutPrefix(answer.Error(), "LIMIT "); other {
+			return invalid("limit %d: the holders of %q have limit %s", s.limit[0], t.key, theirs)
 		}
 	}
-	return got, err
+	return err
 }

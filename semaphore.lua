@@ -3,9 +3,9 @@
 -- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases, and of the empty member,
 --         whose score is the negated limit
 -- KEYS[2] the fence register, one for all locks
--- KEYS[3] the queue, with entries and places as in acquire.lua. An entry that was handed a permit has a score of 0
---         until its token is released. If its token holds none, the permit has expired unreleased, and all entries of
---         the process leave the queue, as in release.lua.
+-- KEYS[3] the queue, with entries and places as in acquire.lua. The limit of the waiter and a space are before each
+--         entry. An entry that was handed a permit has a score of 0 until its token is released. If its token holds
+--         none, the permit has expired unreleased, and all entries of the process leave the queue, as in release.lua.
 --
 -- Times are µs of the clock of Redis.
 
@@ -18,9 +18,11 @@ local permits, register, queue = KEYS[1], KEYS[2], KEYS[3]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- parse returns the TTL of an entry, a dash if its process polls, the channel of the process, and the token.
+-- parse returns the TTL of an entry, a dash if its process polls, the channel of the process, the token, the limit, and
+-- the entry without its limit.
 local function parse(entry)
-  return string.match(entry, '^(%d+) (%-?)(%S+) %d+ (.*)$')
+  local limit, rest, ttl, polls, process, token = string.match(entry, '^(%d+) ((%d+) (%-?)(%S+) %d+ (.*))$')
+  return ttl, polls, process, token, limit, rest
 end
 
 -- members returns the entries with scores from low to high. A key of another type counts as an empty queue.
@@ -39,33 +41,58 @@ local function forget(process)
   end
 end
 
--- look removes permits that have expired. It returns the limit, nil if nobody holds a permit; the number of
--- holders; and the holder whose lease ends first, with its end.
-local function look()
+-- leaseEnd returns the end of the token's lease, or nil if it holds no permit.
+local function leaseEnd(token)
+  local ends = tonumber(call('ZSCORE', permits, token) or 0)
+  return ends > now and ends or nil
+end
+
+-- check returns an error if the key is not a semaphore or has a limit other than the caller's: the limit of the holders,
+-- or of the waiters if nobody holds a permit. Otherwise it returns nil, whether a permit has expired, and whether
+-- nobody holds one. It changes nothing.
+local function check(limit)
   local low = call('ZRANGE', permits, 0, 1, 'WITHSCORES')
-  if low[1] and low[1] ~= '' then
-    error('WRONGTYPE ' .. permits .. ' is not a semaphore')
+  if low[1] and (low[1] ~= '' or tonumber(low[2]) >= 0) then
+    return redis.error_reply('WRONGTYPE ' .. permits .. ' is not a semaphore')
   end
+  local theirs = low[2] and -low[2]
   local expired = low[4] and tonumber(low[4]) <= now
+  local idle = not low[4] or expired and tonumber(call('ZRANGE', permits, -1, -1, 'WITHSCORES')[2] or 0) <= now
+  if idle then
+    local _, _, _, _, waits = parse(members('(0', '+inf', 'LIMIT', 0, 1)[1] or '')
+    theirs = tonumber(waits)
+  end
+  if theirs and theirs ~= limit then
+    return redis.error_reply('LIMIT ' .. format('%.0f', theirs))
+  end
+  return nil, expired, idle
+end
+
+-- count returns the number of permits in the set. miniredis expires keys while a script runs.
+local function count()
+  return math.max(call('ZCARD', permits) - 1, 0)
+end
+
+-- look removes permits that have expired, and returns the number of holders. If check fails, it changes nothing, and
+-- returns nil and the error.
+local function look(limit)
+  local wrong, expired, idle = check(limit)
+  if wrong then
+    return nil, wrong
+  end
   if expired then
     call('ZREMRANGEBYSCORE', permits, 0, format('%.0f', now))
   end
-  if expired or not low[4] then
+  if expired or idle then
     for _, entry in ipairs(members(0, 0)) do
       local _, _, process, token = parse(entry)
-      if not token or not call('ZSCORE', permits, token) then
+      if not token or not leaseEnd(token) then
         call('ZREM', queue, entry)
         forget(process)
       end
     end
   end
-  if expired then
-    low = call('ZRANGE', permits, 0, 1, 'WITHSCORES')
-  end
-  if not low[4] then
-    return nil, 0
-  end
-  return -low[2], call('ZCARD', permits) - 1, low[3], tonumber(low[4])
+  return idle and 0 or count()
 end
 
 -- mint returns the next fence, or nil and the error of the register.
@@ -89,20 +116,22 @@ local function mint()
   return fence
 end
 
--- hold lets the token hold its permit for ttl ms from now on, and never shortens that. limit is set for the first
--- holder. hold reports whether the token is a new holder.
-local function hold(token, ttl, limit)
-  local ends, before = now + ttl * 1000, call('ZSCORE', permits, token)
+-- hold lets the token hold its permit for ttl ms from now on, and never shortens that. before is the end of the lease
+-- that it already has, or nil. limit is set for the first holder.
+local function hold(token, ttl, before, limit)
+  local ends = now + ttl * 1000
   if limit then
     call('ZADD', permits, -limit, '')
   end
-  if not before or tonumber(before) < ends then
+  if before and before < ends then
+    call('ZREM', permits, token) -- a full Redis refuses ZADD, but not behind another write of the script
+  end
+  if not before or before < ends then
     call('ZADD', permits, format('%.0f', ends), token)
   end
   if call('PTTL', permits) <= ttl then
     call('PEXPIRE', permits, format('%.0f', ttl + 1)) -- the set outlives the longest lease
   end
-  return not before
 end
 
 -- adopted removes the token's entry from the queue: its permit is from now on also held by another handle.
@@ -123,7 +152,7 @@ local function handOn(free, limit, cluster, mine)
     if not entry or entry == mine then
       break
     end
-    local ttl, polls, process, token = parse(entry)
+    local ttl, polls, process, token, _, rest = parse(entry)
     local listeners = 0
     if token then
       local fence = mint()
@@ -132,14 +161,16 @@ local function handOn(free, limit, cluster, mine)
       end
       if polls == '' then
         listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' '
-          .. #entry .. ' ' .. entry .. permits)
+          .. #rest .. ' ' .. rest .. permits)
         if type(listeners) == 'table' then
           return free, true
         end
       end
     end
     if token and (listeners > 0 or cluster or polls ~= '') then
-      if hold(token, tonumber(ttl), free == limit and limit) then
+      local before = leaseEnd(token)
+      hold(token, tonumber(ttl), before, free == limit and limit)
+      if not before then
         free = free - 1
       end
       call('ZADD', queue, 0, entry)

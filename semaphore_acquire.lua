@@ -12,24 +12,25 @@
 -- Granted: the fence as an integer, negative if the token already held a permit.
 -- Refused: {what is left in ms of the lease that ends first; its holder}. With an entry also: 1 if the entry is new;
 -- 1 if it is the first; seconds and µs of TIME; the tokens of the entry's process that were handed permits.
--- Refused because the holders have another limit: the error "LIMIT <their limit>".
+-- Refused because the holders, or the waiters if nobody holds a permit, have another limit: the error
+-- "LIMIT <their limit>".
 
-local token, ttl, entry = ARGV[1], tonumber(ARGV[2]), ARGV[5]
-local limit, held = look()
-if limit and limit ~= tonumber(ARGV[3]) then
-  return redis.error_reply('LIMIT ' .. format('%.0f', limit))
+local token, ttl, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local entry = ARGV[5] and ARGV[3] .. ' ' .. ARGV[5]
+local held, wrong = look(limit)
+if wrong then
+  return wrong
 end
-limit = tonumber(ARGV[3])
-local had = call('ZSCORE', permits, token)
+local had = leaseEnd(token)
 local free = limit - held
 if not had and free > 0 then
   local left = handOn(free, limit, ARGV[4] == 'cluster', entry)
-  had = left < free and call('ZSCORE', permits, token) -- the token may have queued before
+  had = left < free and leaseEnd(token) -- the token may have queued before
   free = left
 end
 
 if not had and free <= 0 then
-  local _, _, holder, ends = look()
+  local holder, ends = unpack(call('ZRANGE', permits, 1, 1, 'WITHSCORES'))
   local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
   if not entry then
     return {left, holder}
@@ -62,15 +63,16 @@ if not had and free <= 0 then
   return {(keeps or first) and left or -1, holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2]), handed}
 end
 
-local fence, wrong = mint()
+if had then
+  adopted(token) -- a full Redis refuses INCR, but not behind another write of the script
+end
+local fence
+fence, wrong = mint()
 if not fence then
   return wrong
 end
-hold(token, ttl, free == limit and limit)
+hold(token, ttl, had, free == limit and limit)
 if entry then
   pcall('ZREM', queue, entry)
-end
-if had then
-  adopted(token)
 end
 return had and -fence or fence

@@ -3,15 +3,21 @@
 -- KEYS    as in semaphore.lua; to renew, only the first
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
+-- ARGV[3] limit
 --
--- Returns 0 if the token holds none. Otherwise the new fence to adopt, or 1 to renew.
+-- Returns 0 if the token holds none. Otherwise the new fence to adopt, or 1 to renew. Refused because of another limit:
+-- the error of semaphore_acquire.lua.
 
 local token, ttl = ARGV[1], tonumber(ARGV[2])
-local ends = call('ZSCORE', permits, token)
-if not ends or tonumber(ends) <= now then
-  return 0
+local ends = leaseEnd(token)
+local wrong = check(tonumber(ARGV[3]))
+if not ends then
+  return register and wrong or 0
 end
-local fence, wrong = 1, nil
+if wrong then
+  return wrong
+end
+local fence = 1
 if register then
   fence, wrong = mint()
   if not fence then
@@ -19,5 +25,5 @@ if register then
   end
   adopted(token)
 end
-hold(token, ttl)
+hold(token, ttl, ends)
 return fence

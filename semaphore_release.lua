@@ -10,18 +10,23 @@
 -- ARGV[6] how long the keeper keeps the permit, in ms; absent: release it
 --
 -- Returns 1 if the permit was released, or is kept; 0 if the token held none. Returns -1 if it was released but PUBLISH
--- is forbidden, so that no waiter got it.
+-- is forbidden, so that no waiter got it. Refused because of another limit: the error of semaphore_acquire.lua. The entry
+-- leaves the queue even so.
 
-local token, entry, keeper, keep = ARGV[1], ARGV[4] or '', ARGV[5], tonumber(ARGV[6])
+local token, limit, entry, keeper, keep = ARGV[1], tonumber(ARGV[2]), ARGV[4] or '', ARGV[5], tonumber(ARGV[6])
 if entry ~= '' then
+  entry = ARGV[2] .. ' ' .. entry
   pcall('ZREM', queue, entry)
 end
 if token == '' and not keeper then
   return 0
 end
 
-look() -- an expired permit cannot be released
-if keep and call('ZSCORE', permits, keeper) then
+local _, wrong = look(limit) -- an expired permit cannot be released
+if wrong then
+  return (leaseEnd(token) or keeper and leaseEnd(keeper)) and wrong or 0
+end
+if keep and leaseEnd(keeper) then
   return 1 -- this is a resend
 end
 local released = token ~= '' and call('ZREM', permits, token) or 0
@@ -34,9 +39,7 @@ end
 if keeper then
   released = math.max(released, call('ZREM', permits, keeper))
 end
-local limit, held = look()
-limit = limit or tonumber(ARGV[2])
-local _, untold = handOn(limit - held, limit, ARGV[3] == 'cluster')
+local _, untold = handOn(limit - count(), limit, ARGV[3] == 'cluster')
 if call('ZCARD', permits) == 1 then
   call('DEL', permits)
 end

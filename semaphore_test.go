@@ -15,6 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -211,13 +212,13 @@ func TestLimitIsTheSameForAll(t *testing.T) {
 			"TryLock": func() error { _, err := three.TryLock(t.Context(), "k"); return err },
 			"Lock":    func() error { _, err := three.Lock(t.Context(), "k"); return err },
 			"one":     func() error { _, err := newSemaphore(t, s.Client(t), 1).Lock(t.Context(), "k"); return err },
+			"Inspect": func() error { _, err := three.Inspect(t.Context(), "k"); return err },
 		} {
 			err := ask()
 			require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
 			require.Regexp(t, `limit [13]: .*"k".* limit 2$`, err.Error(), name)
 		}
-		require.Equal(t, 1, holders(t, three, "k"), "Inspect knows no limit")
 		require.Equal(t, 1, holders(t, two, "k"), "nobody else got in")
 
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -360,7 +361,7 @@ func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
 	require.NoError(t, err)
 	for i := range 10 {
 		require.NoError(t, direct.ZAdd(t.Context(), "{k}:permits:k", redis.Z{
-			Score: float64(i + 1), Member: fmt.Sprintf("1000 redlatch:frozen %d a-token-%d", i, i),
+			Score: float64(i + 1), Member: fmt.Sprintf("2 1000 redlatch:frozen %d a-token-%d", i, i),
 		}).Err())
 	}
 	first, second := waitInLine(t, l, "k"), waitInLine(t, l, "k")
@@ -385,7 +386,7 @@ func TestReleaseSkipsThoseWhoCannotHear(t *testing.T) {
 	s := redistest.Start(t)
 	l := newSemaphore(t, s.Client(t), 2)
 	held := fill(t, l, "k", 2)
-	for i, entry := range []string{"nonsense", "10000 redlatch:gone 1 a", "10000 redlatch:gone 2 b"} {
+	for i, entry := range []string{"nonsense", "2 10000 redlatch:gone 1 a", "2 10000 redlatch:gone 2 b"} {
 		require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:permits:k", redis.Z{Score: float64(i+1) / 100, Member: entry}).Err())
 	}
 	got := waitInLine(t, l, "k")
@@ -425,20 +426,40 @@ func TestEndedPermitsOfALiveProcessKeepItsPlaces(t *testing.T) {
 	require.NoError(t, (<-last).Unlock(t.Context()))
 }
 
-// TestSomebodysSortedSetIsLeftAlone is rule 19.
+// TestSomebodysSortedSetIsLeftAlone is rules 19 and 40: a sorted set that is no semaphore stays as it is. It is an error
+// that retrying cannot fix, also for Lead. To the holder of a permit it is a lost lock.
 func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
-	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
-		theirs := []redis.Z{{Score: 1, Member: "alice"}, {Score: 1e18, Member: "bob"}}
-		require.NoError(t, s.Direct.ZAdd(t.Context(), "k", theirs...).Err())
-		l := newSemaphore(t, s.Client(t), 3)
-		_, err := l.Lock(t.Context(), "k")
-		require.ErrorContains(t, err, "WRONGTYPE")
-		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
-		_, err = l.Inspect(t.Context(), "k")
-		require.ErrorContains(t, err, "WRONGTYPE")
-		require.Equal(t, theirs, s.Direct.ZRangeWithScores(t.Context(), "k", 0, -1).Val())
-		require.Equal(t, time.Duration(-1), s.Direct.PTTL(t.Context(), "k").Val())
-	})
+	for name, theirs := range map[string][]redis.Z{
+		"names":           {{Score: 1, Member: "alice"}, {Score: 1e18, Member: "bob"}},
+		"an empty member": {{Score: 0, Member: ""}, {Score: 1, Member: "bob"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+				l := newSemaphore(t, s.Client(t), 3, redlatch.WithoutRenewal())
+				lock, other := mustLock(t, l, "k"), mustLock(t, l, "k")
+				require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+				require.NoError(t, s.Direct.ZAdd(t.Context(), "k", theirs...).Err())
+
+				for op, ask := range map[string]func() error{
+					"TryLock": func() error { _, err := l.TryLock(t.Context(), "k"); return err },
+					"Lock":    func() error { _, err := l.Lock(t.Context(), "k"); return err },
+					"Inspect": func() error { _, err := l.Inspect(t.Context(), "k"); return err },
+					"Lead":    func() error { return redlatch.Lead(bounded(t), l, "k", never[*redlatch.Lock](t)) },
+				} {
+					err := ask()
+					require.ErrorIs(t, err, node.ErrOtherData, op)
+					require.NotErrorIs(t, err, redlatch.ErrNotAcquired, op)
+					require.NotErrorIs(t, err, context.DeadlineExceeded, op)
+				}
+				_, err := l.Adopt(t.Context(), "k", lock.Token())
+				require.ErrorIs(t, err, redlatch.ErrLost)
+				require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+				require.ErrorIs(t, other.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+				require.Equal(t, theirs, s.Direct.ZRangeWithScores(t.Context(), "k", 0, -1).Val())
+				require.Equal(t, time.Duration(-1), s.Direct.PTTL(t.Context(), "k").Val())
+			})
+		})
+	}
 }
 
 // TestLockAndSemaphoreDoNotShareAKey is rule 19, both ways.

@@ -74,6 +74,7 @@ type setNXPX struct {
 	kind       kind
 	channel    *handoff.Subscription
 	scripts    scripts
+	limit      []any // of a semaphore: a further argument of the script that extends
 	settings   []any // further arguments of the scripts that hand locks on
 }
 
@@ -137,12 +138,12 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 var errQueued = errors.New("queued")
 
 func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
-	_, err := readExtend(s.node.Do(ctx, extendCall(s.scripts.extend, &p.target, p.ttl)))
+	_, err := readExtend(s.node.Do(ctx, extendCall(s.scripts.extend, &p.target, p.ttl, s.limit...)))
 	return err
 }
 
 func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	r, err := s.confirmed(ctx, acquireCall(s.scripts.extend, p), p.place, p.replicas, p.replicaTimeout)
+	r, err := s.confirmed(ctx, acquireCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)
 	fence, readErr := readExtend(r)
 	if readErr != nil {
 		err = readErr

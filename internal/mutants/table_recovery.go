@@ -80,13 +80,13 @@ var recoveries = []mutant{
 		name: "a handed lock that is acquired again keeps its entry", rule: "25", file: "acquire.lua",
 		old:   `pcall('ZREMRANGEBYSCORE', queue, 0, 0)`,
 		new:   ``,
-		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue/SetNXPX,_acquired",
+		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue/SetNXPX/acquired",
 	},
 	{
 		name: "a handed lock that is adopted keeps its entry", rule: "25", file: "extend.lua",
 		old:   `redis.pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)`,
 		new:   ``,
-		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue/SetNXPX,_adopted",
+		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue/SetNXPX/adopted",
 	},
 	{
 		name: "the first of the queue does not poll where others poll", rule: "27", file: "internal/handoff/looks.go", in: "internal/handoff",

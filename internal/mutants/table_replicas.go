@@ -24,8 +24,8 @@ var replicas = []mutant{
 	},
 	{
 		name: "Adopt does not wait for replicas", rule: "Replicas", file: "set_nx_px.go",
-		old:   `s.confirmed(ctx, acquireCall(s.scripts.extend, p), p.place, p.replicas, p.replicaTimeout)`,
-		new:   `s.confirmed(ctx, acquireCall(s.scripts.extend, p), p.place, 0, p.replicaTimeout)`,
+		old:   `s.confirmed(ctx, acquireCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)`,
+		new:   `s.confirmed(ctx, acquireCall(s.scripts.extend, p, s.limit...), p.place, 0, p.replicaTimeout)`,
 		tests: "TestAdoptedLockIsOnReplicas",
 	},
 }

@@ -39,15 +39,73 @@ var semaphores = []mutant{
 		tests: "TestCrashedHoldersCostTheirTTL",
 	},
 	{
-		name: "two limits on one key", rule: "44", file: "semaphore_acquire.lua",
-		old:   `if limit and limit ~= tonumber(ARGV[3]) then`,
+		name: "two limits on one key", rule: "44", file: "semaphore.lua",
+		old:   `if theirs and theirs ~= limit then`,
 		new:   `if false then`,
 		tests: "TestLimitIsTheSameForAll",
 	},
 	{
+		name: "the limit of waiters does not count", rule: "44", file: "semaphore.lua",
+		old:   `theirs = tonumber(waits)`,
+		new:   `theirs = nil`,
+		tests: "TestAnotherLimitChangesNothing/expired",
+	},
+	{
+		name: "a permit adopted under another limit", rule: "44", file: "semaphore_extend.lua",
+		old:   `if wrong then`,
+		new:   `if false then`,
+		tests: "TestAnotherLimitChangesNothing/held",
+	},
+	{
+		name: "a permit that is gone is refused for its limit, and not lost", rule: "12", file: "semaphore_extend.lua",
+		old:   `return register and wrong or 0`,
+		new:   `return wrong or 0`,
+		tests: "TestHandleOfAnotherLimitLetsNobodyIn",
+	},
+	{
+		name: "a release under another limit hands permits on", rule: "44", file: "semaphore_release.lua",
+		old:   `if wrong then`,
+		new:   `if false then`,
+		tests: "TestHandleOfAnotherLimitLetsNobodyIn",
+	},
+	{
+		name: "Inspect under another limit", rule: "44", file: "semaphore_inspect.lua",
+		old:   `if wrong then`,
+		new:   `if false then`,
+		tests: "TestLimitIsTheSameForAll",
+	},
+	{
+		name: "a waiter of another limit stays in the queue", rule: "17", file: "semaphore_release.lua",
+		old:   `  pcall('ZREM', queue, entry)`,
+		new:   ``,
+		tests: "TestWaiterOfAnotherLimitLeavesTheQueue",
+	},
+	{
+		name: "a full Redis extends no permit", rule: "29", file: "semaphore.lua",
+		old:   `    call('ZREM', permits, token) -- a full`,
+		new:   `    -- a full`,
+		tests: "TestPermitsSurviveAFullRedis",
+	},
+	{
+		name: "a full Redis keeps a waiter from the permit that it was handed", rule: "29", file: "semaphore_acquire.lua",
+		old: `if had then
+  adopted(token) -- a full Redis refuses INCR, but not behind another write of the script
+end
+local fence
+fence, wrong = mint()
+`,
+		new: `local fence
+fence, wrong = mint()
+if had then
+  adopted(token)
+end
+`,
+		tests: "TestLostMessageOnAFullRedisCostsASecond",
+	},
+	{
 		name: "a limit for ever", rule: "44", file: "semaphore.lua",
-		old:   `if not low[4] then`,
-		new:   `if not low[2] then`,
+		old:   `local idle = not low[4] or`,
+		new:   `local idle = not low[2] or low[2] == '' and`,
 		tests: "TestLimitIsTheSameForAll",
 	},
 	{
@@ -58,26 +116,26 @@ var semaphores = []mutant{
 	},
 	{
 		name: "an acquire that is sent again acquires a second permit", rule: "3", file: "semaphore_acquire.lua",
-		old:   `local had = call('ZSCORE', permits, token)`,
+		old:   `local had = leaseEnd(token)`,
 		new:   `local had = false`,
 		tests: "TestConformance/Semaphore",
 	},
 	{
 		name: "an acquire that comes again shortens the permit", rule: "4", file: "semaphore.lua",
-		old:   `if not before or tonumber(before) < ends then`,
+		old:   `if not before or before < ends then`,
 		new:   `if true then`,
 		tests: "TestConformance/Semaphore",
 	},
 	{
 		name: "an expired permit that is extended", rule: "7", file: "semaphore_extend.lua",
-		old:   `if not ends or tonumber(ends) <= now then`,
-		new:   `if not ends then`,
+		old:   `local ends = leaseEnd(token)`,
+		new:   `local ends = call('ZSCORE', permits, token) and now`,
 		tests: "TestExpiredPermitIsNotExtended",
 	},
 	{
 		name: "an expired permit that is released", rule: "7", file: "semaphore_release.lua",
-		old:   `look() -- an expired permit cannot be released`,
-		new:   ``,
+		old:   `local _, wrong = look(limit) -- an`,
+		new:   `local wrong = check(limit) -- an`,
 		tests: "TestExpiredPermitIsNotExtended",
 	},
 	{
@@ -101,8 +159,20 @@ var semaphores = []mutant{
 	},
 	{
 		name: "somebody's sorted set taken for a semaphore", rule: "19", file: "semaphore.lua",
-		old:   `if low[1] and low[1] ~= '' then`,
+		old:   `if low[1] and (low[1] ~= '' or tonumber(low[2]) >= 0) then`,
 		new:   `if false then`,
+		tests: "TestSomebodysSortedSetIsLeftAlone",
+	},
+	{
+		name: "an empty member of somebody's sorted set taken for a limit", rule: "19", file: "semaphore.lua",
+		old:   ` or tonumber(low[2]) >= 0)`,
+		new:   `)`,
+		tests: "TestSomebodysSortedSetIsLeftAlone",
+	},
+	{
+		name: "somebody's sorted set is an error of the script", rule: "19", file: "semaphore.lua",
+		old:   `return redis.error_reply('WRONGTYPE ' .. permits .. ' is not a semaphore')`,
+		new:   `error('WRONGTYPE ' .. permits .. ' is not a semaphore')`,
 		tests: "TestSomebodysSortedSetIsLeftAlone",
 	},
 	{
@@ -137,8 +207,8 @@ var semaphores = []mutant{
 	},
 	{
 		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",
-		old:   `if hold(token, tonumber(ttl), free == limit and limit) then`,
-		new:   `if hold(token, tonumber(ttl) / 2, free == limit and limit) then`,
+		old:   `hold(token, tonumber(ttl), before, free == limit and limit)`,
+		new:   `hold(token, tonumber(ttl) / 2, before, free == limit and limit)`,
 		tests: "TestHandedLockHasItsFullTTL/Semaphore",
 	},
 	{
