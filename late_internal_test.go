@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -86,6 +87,46 @@ func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, ErrLost)
 		}
+	}
+}
+
+// TestUnlockBehindACleanUpIsNoLoss is rule 7: a late acquire is released when Unlock has begun and has not sent its
+// release yet.
+func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
+	for name, c := range map[string]struct {
+		made func(client *redis.Client) (Locker, error)
+		late func(s strategy, p *acquireParams, r node.Reply)
+	}{
+		"SetNXPX": {
+			func(c *redis.Client) (Locker, error) { return NewSetNXPX(c) },
+			func(s strategy, p *acquireParams, r node.Reply) { s.(*setNXPX).late(context.Background(), p, r) },
+		},
+		"Redlock": {
+			func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}) },
+			func(s strategy, p *acquireParams, r node.Reply) {
+				s.(*redlock).late(context.Background(), 0, &p.target, p.state, readAcquire)(r)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				made, err := c.made(client)
+				require.NoError(t, err)
+				l := made.(*engine)
+				lock := granted(t, l, WithoutRenewal())
+				p := &lock.lease.params
+				l.now = func() clock.Instant {
+					if p.state.is(releasing) && m.Exists("k") {
+						c.late(l.strategy, p, node.Reply{Value: int64(7), Overtaken: true})
+						synctest.Wait()
+						require.False(t, m.Exists("k"))
+					}
+					return clock.Now()
+				}
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		})
 	}
 }
 

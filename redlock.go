@@ -239,7 +239,10 @@ func (r *redlock) late(
 ) func(node.Reply) {
 	return func(reply node.Reply) {
 		got, err := read(reply)
-		state.late(r.nodes[i], reply, got, err, func() { r.nodes[i].Post(detached(ctx), releaseOn(t)) })
+		state.late(r.nodes[i], reply, got, err, func() {
+			state.undone.Store(true)
+			r.nodes[i].Post(detached(ctx), releaseOn(t))
+		})
 	}
 }
 

@@ -134,6 +134,12 @@ var couriers = []mutant{
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
+		name: "a send that its call has left behind counts as one in its turn", rule: "4, 22", file: "internal/node/courier.go", in: "internal/node",
+		old:   ` || c.overtaken || !aboard`,
+		new:   ` || c.overtaken`,
+		tests: "TestSendThatWasLeftBehindIsOvertaken",
+	},
+	{
 		name: "the reply to a send that its call has left behind is ignored", rule: "23", file: "internal/node/courier.go", in: "internal/node",
 		old:   `case o.reply.Err == nil:`,
 		new:   `case aboard && o.reply.Err == nil:`,

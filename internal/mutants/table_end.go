@@ -194,4 +194,10 @@ var ends = []mutant{
 		new:   `if false {`,
 		tests: "TestUnlockAfterACleanUp",
 	},
+	{
+		name: "Unlock reports a loss when a clean-up on a quorum was faster", rule: "7", file: "redlock.go",
+		old:   `state.undone.Store(true)`,
+		new:   ``,
+		tests: "TestUnlockBehindACleanUp",
+	},
 }

@@ -96,8 +96,8 @@ type Reply struct {
 	Beside *Reply // the reply to the second command
 	Resent bool   // an earlier send may also have been carried out
 
-	// Overtaken says that other calls for the key may have been sent before this one returned. It is false only for
-	// an Ordered call that returned in its turn.
+	// Overtaken says that other calls for the key may have been sent before this send returned. It is false only for
+	// the last send of an Ordered call that returned in its turn.
 	Overtaken bool
 }
 

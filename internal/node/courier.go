@@ -222,8 +222,8 @@ func (n *Node) unloadLocked(t *trip) (lateReplies []late) {
 	for i := range t.passengers {
 		c := t.passengers[i].call
 		o := n.readLocked(&t.passengers[i])
-		o.reply.Overtaken = !c.Ordered || c.overtaken
 		aboard := c.trip == t // else it has left this trip
+		o.reply.Overtaken = !c.Ordered || c.overtaken || !aboard
 		first := o.mayStillRun && !c.lateReported
 		c.lateReported = c.lateReported || first
 		if c.Late != nil && (c.over || first || !aboard && o.reply.Err != nil || c.left && !o.again) {

@@ -334,6 +334,27 @@ func TestSendThatWasLeftBehindFreesNoLane(t *testing.T) {
 	})
 }
 
+// TestSendThatWasLeftBehindIsOvertaken is rule 22: the next call for the key may be carried out before the send that
+// its call has left behind.
+func TestSendThatWasLeftBehindIsOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s := newSickServer(t, 2)
+		late := make(chan Reply, 10)
+		c := ordered("k", "first", time.Second)
+		c.Late = func(r Reply) { late <- r }
+		p := post(t.Context(), n, c)
+		<-s.sent
+		<-s.sent
+		s.answers[1] <- nil
+		r := p.wait(t)
+		requireOK(t, true, r)
+		require.False(t, r.Overtaken, "it returned in its turn")
+		s.answers[0] <- nil
+		requireIdle(t, n)
+		require.True(t, (<-late).Overtaken)
+	})
+}
+
 // TestCallThatACourierStillHasIsNotReused: otherwise the outcome of its other send would change another call.
 func TestCallThatACourierStillHasIsNotReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
