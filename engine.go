@@ -18,8 +18,8 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
-// Each mutex guards the fields below it. No command runs under one. None is nested, but that Node.Trouble locks
-// troubles.mu under the mutex of its node.
+// Each mutex guards the fields below it. No command runs under one. Two are nested: Node.Trouble locks troubles.mu under
+// the mutex of its node, and lease.whileHeld posts a call, which locks that of the node, under lease.mu.
 //
 // Goroutines and timers of this package, besides those of internal/handoff and the couriers of internal/node:
 //

@@ -137,14 +137,14 @@ func (l *lease) status() error {
 	return after
 }
 
-// left returns how long the lease still lasts. It neither ends the lease nor calls hooks.
-func (l *lease) left() time.Duration {
+// whileHeld calls post with what is left of the lease, unless it has ended. What post gives to a node goes before the
+// release of Unlock. whileHeld neither ends the lease nor calls hooks.
+func (l *lease) whileHeld(post func(left time.Duration)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
-		return 0
+	if left := l.length - l.engine.now().Since(l.start); l.err == nil && left > 0 {
+		post(left)
 	}
-	return max(l.length-l.engine.now().Since(l.start), 0)
 }
 
 // end ends the lease with the err of the other side of a migration, unless it has ended.

@@ -35,18 +35,19 @@ func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 	}
 }
 
-// healOn gives the lock back to node i, while the lease lasts and for as long.
+// healOn gives the lock back to node i, while the lease lasts and for as long. The release of Unlock follows it. If that
+// release overtakes it, the late reply has it released again.
 func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
-	left := p.left()
-	if left <= 0 {
-		return
-	}
-	c := healCall(p, max(p.ttl, clock.TTLFor(left, p.drift)))
-	c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
-	if !p.callerToken {
-		c.Late = r.late(ctx, i, &p.target, p.state, readHeal)
-	}
-	r.nodes[i].Post(detached(ctx), c)
+	ctx = detached(ctx)
+	p.whileHeld(func(left time.Duration) {
+		c := healCall(p, max(p.ttl, clock.TTLFor(left, p.drift)))
+		c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
+		if !p.callerToken {
+			c.Late = r.late(ctx, i, &p.target, p.state, readHeal)
+		}
+		r.nodes[i].Post(ctx, c)
+		c.Leave()
+	})
 }
 
 func healCall(p *extendParams, ttl time.Duration) *node.Call {

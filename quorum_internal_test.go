@@ -60,7 +60,8 @@ func TestHealEndsWithTheLease(t *testing.T) {
 	e := scriptedLocker(t, &scripted{})
 	lock := granted(t, e, WithTTL(time.Minute))
 	r := &redlock{} // without a node
-	p := &extendParams{target: mine(), ttl: time.Minute, fence: 70, state: &lock.lease.state, left: lock.lease.left}
+	p := healOf(lock)
+	p.target, p.fence = mine(), 70
 	require.NoError(t, m.Set("k", "another"))
 	_, err := readHeal(n.Do(t.Context(), timed(healCall(p, p.ttl))))
 	require.ErrorIs(t, err, ErrNotAcquired)
@@ -74,6 +75,63 @@ func TestHealEndsWithTheLease(t *testing.T) {
 	require.Panics(t, func() { r.healOn(t.Context(), 0, p) })
 	require.NoError(t, lock.Unlock(t.Context()))
 	require.NotPanics(t, func() { r.healOn(t.Context(), 0, p) }, "nothing is sent to a node")
+}
+
+// TestNoHealFollowsTheReleaseOfUnlock is rule 11 on a quorum: Unlock begins while a node is being healed.
+func TestNoHealFollowsTheReleaseOfUnlock(t *testing.T) {
+	t.Parallel()
+	m, client, _ := oneNode(t)
+	l, err := NewRedlock([]redis.UniversalClient{client}, WithTTL(time.Hour))
+	require.NoError(t, err)
+	require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+	require.NoError(t, client.ScriptLoad(t.Context(), healSource).Err())
+	lock := granted(t, l)
+	m.Del("k")
+	unlocked := make(chan error, 1)
+	p := healOf(lock)
+	p.whileHeld = func(post func(left time.Duration)) {
+		lock.lease.whileHeld(func(left time.Duration) {
+			go func() { unlocked <- lock.Unlock(context.Background()) }()
+			select {
+			case err := <-unlocked:
+				unlocked <- err
+			case <-time.After(200 * time.Millisecond): // Unlock waits for the heal to be posted
+			}
+			post(left)
+		})
+	}
+	l.(*engine).strategy.(*redlock).healOn(t.Context(), 0, p)
+	require.NoError(t, <-unlocked, "it has released what was healed")
+	require.False(t, m.Exists("k"))
+}
+
+// TestHealThatIsOvertakenIsReleased is rule 4 on a quorum: Unlock waits no longer than half of its timeout for a
+// heal, which is carried out after its release, and in time.
+func TestHealThatIsOvertakenIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewRedlock([]redis.UniversalClient{client}, WithTTL(time.Hour), WithOpTimeout(4*time.Second))
+		require.NoError(t, err)
+		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+		require.NoError(t, client.ScriptLoad(t.Context(), healSource).Err())
+		lock := granted(t, l)
+		m.Del("k")
+		var scripts atomic.Int64
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if scripts.Add(1) == 1 {
+					time.Sleep(3 * time.Second) // of the bubble
+				}
+				return next(ctx, cmd)
+			}
+		}))
+		l.(*engine).strategy.(*redlock).healOn(t.Context(), 0, healOf(lock))
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+		require.Equal(t, int64(2), scripts.Load())
+		time.Sleep(2 * time.Second)
+		require.False(t, m.Exists("k"))
+		require.Equal(t, int64(3), scripts.Load(), "the heal was carried out, and released")
+	})
 }
 
 // timed returns c with a timeout.

@@ -250,7 +250,7 @@ func (r *redlock) late(
 // not count.
 func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 	t, err := r.lengthen(ctx, &p.target, p.ttl, false)
-	if err == nil && p.left != nil {
+	if err == nil && p.whileHeld != nil {
 		r.heal(ctx, p, t)
 	}
 	return err

@@ -85,7 +85,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	start := l.engine.now()
 	p := &extendParams{
 		target: l.params.target, ttl: l.affordable(start, ttl),
-		fence: l.fence, drift: l.r.cfg.drift, state: &l.state, left: l.left,
+		fence: l.fence, drift: l.r.cfg.drift, state: &l.state, whileHeld: l.whileHeld,
 	}
 	p.timeout = l.renewTimeout(start, l.until())
 	err := l.engine.strategy.extend(ctx, p)

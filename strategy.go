@@ -117,10 +117,10 @@ type extendParams struct {
 	ttl time.Duration
 
 	// To heal nodes that lost the lock.
-	fence uint64
-	drift float64
-	state *lockState
-	left  func() time.Duration // what is left of the lease; nil: no node is healed
+	fence     uint64
+	drift     float64
+	state     *lockState
+	whileHeld func(post func(left time.Duration)) // see lease; nil: no node is healed
 }
 
 // detached returns ctx with its values and without its end.

@@ -93,10 +93,26 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 		tests: "TestExtendHealsEmptiedNodes",
 	},
 	{
-		name: "a heal once the lease has ended", rule: "11", file: "quorum_heal.go",
-		old:   `left := p.left()`,
-		new:   `left := max(p.left(), p.timeout)`,
+		name: "a heal once the lease has ended", rule: "11", file: "lease.go",
+		old:   `l.err == nil && left > 0 {`,
+		new:   `left > 0 {`,
 		tests: "TestHealEndsWithTheLease",
+	},
+	{
+		name: "a heal that is decided on before Unlock and posted behind its release", rule: "11", file: "lease.go",
+		old: `post(left)
+`,
+		new: `l.mu.Unlock()
+		post(left)
+		l.mu.Lock()
+`,
+		tests: "TestNoHealFollowsTheReleaseOfUnlock",
+	},
+	{
+		name: "a heal that the release of Unlock overtook is left", rule: "4", file: "quorum_heal.go",
+		old:   `c.Leave()`,
+		new:   ``,
+		tests: "TestHealThatIsOvertakenIsReleased",
 	},
 	{
 		name: "a healed node has the lock for the TTL of a renewal", rule: "4", file: "quorum_heal.go",
