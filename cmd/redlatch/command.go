@@ -61,18 +61,21 @@ func (c *command) start(lock *redlatch.Lock) error {
 	return nil
 }
 
-// wait reports every stop of the process, and its end. It returns at the end of the process, and watch waits for that.
+// wait reports every stop of the process, and its end, for which watch waits. It also reaps orphans of the process, which
+// redlatch inherits as PID 1 of a container. It returns when redlatch has no child left.
 func (c *command) wait() {
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(c.group, &status, syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
-		case err == nil && status.Stopped():
+		case err != nil:
+			return
+		case pid != c.group:
+		case status.Stopped():
 			c.stopped <- status.StopSignal()
 		default:
 			c.exited <- status
-			return
 		}
 	}
 }
@@ -82,7 +85,7 @@ func (c *command) signal(s syscall.Signal) {
 	_ = syscall.Kill(-c.group, s) // fails if no process is left
 }
 
-// empty reports whether no process of the group is left.
+// empty reports whether no process of the group is left. Zombies count: their parent may never reap them.
 func (c *command) empty() bool { return syscall.Kill(-c.group, 0) != nil }
 
 // codeOf returns the exit status of a process, as shells do.

@@ -33,7 +33,8 @@ type watch struct {
 // left returns the time until the end of the lease, minus the reserve.
 func (w *watch) left() time.Duration { return max(time.Until(w.lock.Until())-w.reserve, 0) }
 
-// wait waits for the command and returns its exit status. If the lock is lost, it waits until the whole group has ended.
+// wait waits for the command and returns its exit status. If the lock is lost, it waits until the whole group has ended
+// or was sent SIGKILL.
 func (w *watch) wait() int {
 	w.terminal = openTerminal()
 	defer w.terminal.reclaim(w.command.group)
@@ -48,12 +49,12 @@ func (w *watch) wait() int {
 	look.Stop()
 	defer look.Stop()
 	var kill <-chan time.Time
-	exited, code := false, 0
+	exited, killed, code := false, false, 0
 	for {
 		select {
 		case status := <-w.command.exited:
 			exited, code = true, codeOf(status)
-			if !w.ending || w.command.empty() {
+			if !w.ending || killed || w.command.empty() {
 				return code
 			}
 			look.Reset(10 * time.Millisecond)
@@ -80,6 +81,7 @@ func (w *watch) wait() int {
 			}
 		case <-kill:
 			w.command.signal(syscall.SIGKILL)
+			killed = true
 			if exited {
 				return code
 			}
