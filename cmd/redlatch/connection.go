@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,8 +17,8 @@ import (
 // connection is a Locker on the Redis that the flags name.
 type connection struct {
 	redlatch.Locker
-	quorum  bool
-	traffic *traffic
+	quorum bool
+	nodes  []*traffic
 }
 
 // connect returns a connection for a command. It sends nothing.
@@ -30,16 +31,16 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 	if len(urls) == 0 {
 		return nil, misuse(command, "no Redis server is given: use -redis or set REDIS_URL")
 	}
-	c := &connection{quorum: len(urls) > 1, traffic: &traffic{}}
+	c := &connection{quorum: len(urls) > 1}
 	var clients []redis.UniversalClient
-	for i, url := range urls {
-		o, err := redis.ParseURL(url)
-		if err != nil { // the text of err may contain the password
-			return nil, misuse(command, fmt.Sprintf("URL %d of %s is not valid", i+1, source))
+	for i, text := range urls {
+		client, err := newClient(text)
+		if err != nil { // its text may contain the password
+			return nil, refusal(command, fmt.Sprintf("URL %d of %s is not valid: it must have the form %s", i+1, source, forms))
 		}
-		client := redis.NewClient(o)
-		client.AddHook(c.traffic)
-		clients = append(clients, client)
+		node := &traffic{}
+		client.AddHook(node)
+		c.nodes, clients = append(c.nodes, node), append(clients, client)
 	}
 	opts = append(opts, redlatch.WithKeyPrefix(f.prefix))
 	var err error
@@ -56,66 +57,51 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 	return c, err
 }
 
+// forms are the forms of a URL.
+const forms = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB for TLS, unix:///PATH?db=DB or redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB. " +
+	"Redis Cluster is not supported"
+
+// newClient returns a client of the server that a URL names.
+func newClient(text string) (*redis.Client, error) {
+	if rest, found := strings.CutPrefix(text, "redis+sentinel://"); found {
+		o, err := sentinels(rest)
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewFailoverClient(o), nil
+	}
+	o, err := redis.ParseURL(text)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewClient(o), nil
+}
+
+// sentinels parses user:password@host:port,host:port/NAME/db. The user and the password are those of the Redis servers.
+func sentinels(text string) (*redis.FailoverOptions, error) {
+	text, query, _ := strings.Cut(text, "?")
+	authority, path, _ := strings.Cut(text, "/")
+	name, db, _ := strings.Cut(path, "/")
+	at := strings.LastIndex(authority, "@") + 1
+	addrs := strings.Split(authority[at:], ",")
+	if _, _, err := net.SplitHostPort(addrs[0]); err != nil || name == "" {
+		return nil, errors.New("the first port or NAME is missing")
+	}
+	settings, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	settings.Set("master_name", name)
+	settings["addr"] = addrs[1:]
+	o, err := redis.ParseFailoverURL("redis://" + authority[:at] + addrs[0] + "/" + db + "?" + settings.Encode())
+	if err != nil {
+		return nil, err
+	}
+	o.Username, o.Password, o.SentinelUsername, o.SentinelPassword = o.SentinelUsername, o.SentinelPassword, "", ""
+	return o, nil
+}
+
 // silence keeps go-redis from writing to the stderr of COMMAND: redlatch reports errors itself.
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
-
-const (
-	// quiet is the time without a command in flight after which the clean-up counts as done.
-	quiet = 100 * time.Millisecond
-
-	// longestSettling limits settle. It is enough for a release that gets no reply, and for its second send.
-	longestSettling = 2*time.Second + quiet
-)
-
-// settle waits for the clean-up that a Locker does in the background. The end of the process would interrupt it. The
-// first command of the clean-up may not have begun yet, so the time before settle does not count as quiet.
-func (c *connection) settle() {
-	c.traffic.add(0)
-	for end := time.Now().Add(longestSettling); time.Now().Before(end) && !c.traffic.quietFor(quiet); {
-		time.Sleep(quiet / 20)
-	}
-}
-
-// traffic is a hook of clients that counts the commands in flight.
-type traffic struct {
-	mu       sync.Mutex // guards the fields below
-	underway int
-	last     time.Time // when one began or ended
-}
-
-func (t *traffic) add(n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.underway += n
-	t.last = time.Now()
-}
-
-// quietFor reports whether no command has been in flight for d.
-func (t *traffic) quietFor(d time.Duration) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.underway == 0 && time.Since(t.last) >= d
-}
-
-// DialHook changes nothing.
-func (t *traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook counts a command.
-func (t *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		t.add(1)
-		defer t.add(-1)
-		return next(ctx, cmd)
-	}
-}
-
-// ProcessPipelineHook counts a pipeline.
-func (t *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		t.add(1)
-		defer t.add(-1)
-		return next(ctx, cmds)
-	}
-}

@@ -3,11 +3,15 @@
 //	redlatch run [flags] KEY -- COMMAND [ARG...]
 //	redlatch status [flags] KEY...
 //	redlatch unlock [flags] KEY
+//	redlatch version
 //
 // For example, several hosts have this crontab, and one of them makes the report:
 //
 //	REDIS_URL=redis://redis.internal:6379
-//	0 3 * * * redlatch run -try -min-hold 1m nightly-report -- make-report
+//	0 3 * * * redlatch run -try -q -min-hold 1m nightly-report -- make-report
+//
+// With -q, cron sends no mail from the other hosts. To make the report also if Redis is down for a while, use
+// "-timeout 5m -q -min-hold 10m" instead. The min hold is longer than the timeout, so that no other host makes it again.
 //
 // The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX with one Redis
 // server, NewRedlock with several, NewSemaphore with -limit.
@@ -27,6 +31,10 @@
 //	redis://user:password@host:port/db
 //	rediss://user:password@host:port/db
 //	unix://user:password@/path/to/socket?db=0
+//	redis+sentinel://user:password@host:port,host:port/NAME/db
+//
+// The last form names Sentinels, and NAME is the primary that they watch. The user, the password and the database are
+// those of the Redis servers. Sentinels that require a password or TLS are not supported, and neither is Redis Cluster.
 //
 // With rediss the connection uses TLS. Special characters in a password must be percent-encoded. Redlatch never prints
 // a URL. If a URL has a password, put it in REDIS_URL: other users can see the arguments of a process.
@@ -37,14 +45,17 @@
 //
 //	-try            do not wait: exit with 75 if KEY is held
 //	-timeout D      wait for at most D, such as 30s or 5m. The default is no limit
+//	-q              print nothing if the status is 75: another owner holds KEY
 //	-ttl D          how long the lock lasts if nothing renews it. The default is 10s
-//	-grace D        the time between SIGTERM and SIGKILL when the lock is lost, at most a third of -ttl. The default
-//	                is a third of -ttl, up to 5s. With 0, run sends SIGKILL at once
+//	-grace D        the time between SIGTERM and SIGKILL when the lock is lost, at most a third of -ttl and of
+//	                -max-hold. The default is that third, up to 5s. With 0, run sends SIGKILL at once
 //	-min-hold D     keep others out for D after the lock was acquired, even if COMMAND ends sooner
+//	-max-hold D     end COMMAND, as if the lock was lost, before it has held the lock for D. The default is no limit
 //	-owner NAME     the name of the holder, for status and for those who wait. The default has the host and the pid
 //
-// If Redis is unavailable at the first attempt, run exits with 69. Once it waits, it retries through outages and
-// reports them on stderr. On one Redis server, waiters are served first come, first served.
+// While Redis is unavailable, run says so once on stderr and retries. It exits with 69 when -timeout ends, with -try
+// after one attempt, or at once after an error that retrying cannot fix. On one Redis server, waiters are served first
+// come, first served.
 //
 // COMMAND has the stdin, stdout and stderr of redlatch, and these variables in its environment:
 //
@@ -54,18 +65,25 @@
 //	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
 //	                With -limit this does not work, since several holders are valid
 //
-// The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue without the lock.
+// The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue without the lock. As
+// PID 1 of a container, run reaps them. If Redis does not confirm the release, run says so on stderr and still exits with
+// the status of COMMAND, which ran under the lock. KEY is free after its TTL then, or after its min hold if that is
+// longer. If COMMAND cannot be executed, -min-hold does not apply.
 //
 // # Loss
 //
 // The lock is renewed every third of its TTL. It is lost if KEY is deleted or taken, or if Redis is out of reach for too
 // long. Then COMMAND must end. It runs in a process group of its own. Run sends SIGTERM to the whole group, and SIGKILL
-// after the time of -grace if a process of the group is left. Run then exits with 70, whatever COMMAND returned.
+// after the time of -grace if a process of the group is left. Run then exits with 70, whatever COMMAND returned. A zombie
+// counts as left, so if nobody reaps it, run ends with the grace.
 //
 // In an outage, run sends SIGTERM before the lock ends. So SIGKILL comes before Redis can give KEY to another owner:
 //
 //	SIGTERM = end of the lease − grace − TTL/20
 //	SIGKILL = end of the lease − TTL/20
+//
+// The lease ends -max-hold after the lock was acquired at the latest. If -max-hold is shorter than -ttl, it counts as the
+// TTL here.
 //
 // With the defaults, COMMAND survives any outage of up to about 2.5 s. With a longer -ttl it survives longer ones. If
 // the lock was deleted or taken, run notices at the next renewal, and another owner may hold KEY already. Processes
@@ -88,20 +106,25 @@
 //
 // Status prints a line for each KEY, with tabs between the columns:
 //
-//	KEY	held or free	OWNER	time left	number of waiters
+//	KEY	state	OWNER	time left	number of waiters
 //
-// A dash means that there is no value or that it is unknown. The time left is "never" for a key without a TTL. With
-// -json each line is a JSON object with the fields key, held, owner, ttl_ns, waiters and holders. ttl_ns is negative if
-// the key has no TTL. With -limit the second column reads, for example, "2 of 3", and the owner and the time left are
-// those of the holder whose lease ends first. The state can change before you read it. The exit status is 0, whether a
-// KEY is held or free. Status prints no token.
+// The state is held, free, or kept: nobody holds KEY, but its min hold keeps others out for the time left. A dash means
+// that there is no value or that it is unknown. The time left is "never" for a key without a TTL.
+//
+// With -json each line is a JSON object with the fields key, held, kept, owner, ttl_ns, waiters and holders. held is true
+// also if kept is. ttl_ns is negative if the key has no TTL.
+//
+// With -limit the second column reads, for example, "2 of 3", and the owner and the time left are those of the holder
+// whose lease ends first. A permit in its min hold counts, and has no owner.
+//
+// The state can change before you read it. The exit status is 0, whatever the state is. Status prints no token.
 //
 // # Unlock
 //
 // Unlock releases a lock that another process holds. It shows who holds KEY and asks whether to release it. With -f it
 // does not ask. -f is required if stdin is not a terminal. Unlock releases only the lock that it has shown, and no newer
 // one: if another owner has acquired KEY in the meantime, it releases nothing and exits with 75. It leaves a key without
-// a TTL alone, since this command acquires none like that.
+// a TTL alone, since this command acquires none like that. It does not end a min hold: it exits with 75 then.
 //
 // The owner notices only at its next renewal, and may continue to work until then. The next waiter gets the lock at
 // once. So use unlock only if you know that the owner no longer works. With -limit, unlock releases the holder whose
@@ -113,8 +136,8 @@
 //	1       for unlock: the answer was no
 //	64      the arguments or REDIS_URL are invalid
 //	69      Redis is unavailable or answers with an error, or KEY is not a lock
-//	70      for run: the lock was lost while COMMAND ran
-//	75      another owner holds KEY
+//	70      for run: the lock was lost while COMMAND ran, or -max-hold ended COMMAND
+//	75      another owner holds KEY, or its min hold keeps others out
 //	126     COMMAND cannot be run
 //	127     COMMAND was not found. Run checks this before it acquires the lock
 //	128+n   signal n ended COMMAND or the wait

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -58,10 +59,30 @@ func parse(set *flag.FlagSet, usage string, args []string) ([]string, error) {
 	return set.Args(), nil
 }
 
-// misuse returns the error for invalid arguments.
-func misuse(command, what string) error {
-	return fmt.Errorf("%s: %s: see redlatch %s -h", command, withoutURL(what), command)
+// misuse returns the error for invalid arguments, which what may contain.
+func misuse(command, what string) error { return refusal(command, withoutURL(what)) }
+
+func refusal(command, what string) error {
+	return fmt.Errorf("%s: %s: see redlatch %s -h", command, what, command)
 }
+
+// inFlags replaces what a text of the library tells Go programs to do.
+func inFlags(text string) string {
+	return advice.Replace(optionOwner.ReplaceAllString(text, "-owner $1: "))
+}
+
+var (
+	optionOwner = regexp.MustCompile(`WithOwner\((".*")\): `)
+
+	advice = strings.NewReplacer(
+		"as WithMaxHold allows", "as -max-hold allows",
+		"use another key or WithKeyPrefix", "a semaphore needs -limit, a lock must not have it; or use another KEY or -prefix",
+		"use a cluster client, or a WithKeyPrefix with", "Redis Cluster is not supported, and a proxy needs a -prefix with",
+		"give the client the password of its user", "put the password into the URL",
+		"the client's Username or Password is wrong", "the user or the password in the URL is wrong",
+		"invalid option: limit ", "invalid option: -limit ",
+	)
+)
 
 // withoutURL cuts text off after the scheme of a URL, since the rest may contain a password.
 func withoutURL(text string) string {

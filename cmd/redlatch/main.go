@@ -1,10 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
 )
@@ -24,6 +30,7 @@ const (
 const usage = `usage: redlatch run [flags] KEY -- COMMAND [ARG...]
        redlatch status [flags] KEY...
        redlatch unlock [flags] KEY
+       redlatch version
 
 run holds a lock in Redis while COMMAND runs. status shows who holds locks.
 unlock releases a lock. "redlatch run -h" shows the flags of run, and so on.
@@ -39,7 +46,7 @@ func main() {
 
 // dispatch runs the command that args name. It returns the exit status and the error to print, if any.
 func dispatch(args []string) (int, error) {
-	commands := map[string]func(args []string) (int, error){"run": run, "status": status, "unlock": unlock}
+	commands := map[string]func(args []string) (int, error){"run": run, "status": status, "unlock": unlock, "version": version}
 	name := ""
 	if len(args) > 0 {
 		name = args[0]
@@ -64,10 +71,37 @@ func dispatch(args []string) (int, error) {
 	return code, err
 }
 
+const versionUsage = `usage: redlatch version
+
+Prints the version of redlatch, of Go and of the platform.
+`
+
+// version prints what the build recorded.
+func version(args []string) (int, error) {
+	rest, err := parse(flag.NewFlagSet("version", flag.ContinueOnError), versionUsage, args)
+	if err == nil && len(rest) > 0 {
+		err = misuse("version", "it has no arguments")
+	}
+	if err != nil {
+		return exitUsage, err
+	}
+	number := ""
+	if build, ok := debug.ReadBuildInfo(); ok {
+		number = build.Main.Version
+	}
+	fmt.Println("redlatch", cmp.Or(number, "(unknown)"), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
+	return 0, nil
+}
+
 // complain prints err on stderr. The prefix "redlatch: " appears only once.
 func complain(err error) {
 	text := strings.TrimPrefix(err.Error(), "redlatch: ")
-	fmt.Fprintln(os.Stderr, "redlatch: "+strings.ReplaceAll(text, ": redlatch: ", ": "))
+	text = inFlags(strings.ReplaceAll(text, ": redlatch: ", ": "))
+	var answer redis.Error
+	if errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "MOVED ") {
+		text += " (Redis Cluster is not supported)"
+	}
+	fmt.Fprintln(os.Stderr, "redlatch: "+text)
 }
 
 // exitOf returns the exit status for an error of a Locker.

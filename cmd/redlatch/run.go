@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -25,10 +24,12 @@ REDLATCH_FENCE in its environment.
 
   -try           do not wait
   -timeout D     wait for at most D, such as 30s; the default is no limit
+  -q             print nothing if KEY is held
   -ttl D         how long the lock lasts if nothing renews it; the default is 10s
   -grace D       the time between SIGTERM and SIGKILL when the lock is lost, at
-                 most a third of -ttl; the default is a third, up to 5s
+                 most a third of -ttl; the default is that, up to 5s
   -min-hold D    keep others out for D, even if COMMAND ends sooner
+  -max-hold D    end COMMAND before it has run for D; the default is no limit
   -owner NAME    the name of the holder; the default has the host and the pid
 ` + redisUsage
 
@@ -40,9 +41,9 @@ const (
 // runFlags are the flags and arguments of run.
 type runFlags struct {
 	redisFlags
-	try                          bool
-	timeout, ttl, grace, minHold time.Duration
-	owner                        string
+	try, quiet                            bool
+	timeout, ttl, grace, minHold, maxHold time.Duration
+	owner                                 string
 
 	key  string
 	argv []string
@@ -54,10 +55,12 @@ func parseRun(args []string) (*runFlags, error) {
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.addTo(set)
 	set.BoolVar(&f.try, "try", false, "")
+	set.BoolVar(&f.quiet, "q", false, "")
 	set.DurationVar(&f.timeout, "timeout", 0, "")
 	set.DurationVar(&f.ttl, "ttl", defaultTTL, "")
 	set.DurationVar(&f.grace, "grace", 0, "")
 	set.DurationVar(&f.minHold, "min-hold", 0, "")
+	set.DurationVar(&f.maxHold, "max-hold", 0, "")
 	set.StringVar(&f.owner, "owner", hostAndPid(), "")
 	rest, err := parse(set, runUsage, args)
 	if err != nil {
@@ -66,7 +69,7 @@ func parseRun(args []string) (*runFlags, error) {
 	given := make(map[string]bool)
 	set.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
 	if !given["grace"] {
-		f.grace = min(f.ttl/3, longestGrace)
+		f.grace = min(f.lease()/3, longestGrace)
 	}
 	switch {
 	case len(rest) < 3 || rest[1] != "--":
@@ -75,8 +78,16 @@ func parseRun(args []string) (*runFlags, error) {
 		return nil, misuse("run", "-try and -timeout cannot be combined")
 	case f.timeout < 0, given["timeout"] && f.timeout == 0:
 		return nil, misuse("run", "-timeout must be positive")
-	case f.grace < 0 || f.grace > f.ttl/3:
-		return nil, misuse("run", fmt.Sprintf("-grace %v must be between 0 and a third of -ttl %v", f.grace, f.ttl))
+	case f.ttl < time.Millisecond:
+		return nil, misuse("run", fmt.Sprintf("-ttl %v is below 1ms", f.ttl))
+	case f.minHold != 0 && f.minHold < time.Millisecond:
+		return nil, misuse("run", fmt.Sprintf("-min-hold %v is below 1ms", f.minHold))
+	case given["max-hold"] && f.maxHold < time.Millisecond:
+		return nil, misuse("run", fmt.Sprintf("-max-hold %v is below 1ms", f.maxHold))
+	case f.maxHold > 0 && f.minHold > f.maxHold:
+		return nil, misuse("run", fmt.Sprintf("-min-hold %v is longer than -max-hold %v", f.minHold, f.maxHold))
+	case f.grace < 0 || f.grace > f.lease()/3:
+		return nil, misuse("run", fmt.Sprintf("-grace %v must be between 0 and a third of -ttl and of -max-hold", f.grace))
 	}
 	f.key, f.argv = rest[0], rest[2:]
 	return f, nil
@@ -91,11 +102,19 @@ func hostAndPid() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
+// lease returns how long the lock lasts at most if nothing renews it.
+func (f *runFlags) lease() time.Duration {
+	if f.maxHold > 0 {
+		return min(f.ttl, f.maxHold)
+	}
+	return f.ttl
+}
+
 // options returns the options of the Locker that the flags ask for.
 func (f *runFlags) options(hooks redlatch.Hooks) []redlatch.Option {
 	opts := []redlatch.Option{redlatch.WithTTL(f.ttl), redlatch.WithOwner(f.owner), redlatch.WithHooks(hooks)}
-	if f.minHold != 0 {
-		opts = append(opts, redlatch.WithMinHold(f.minHold))
+	if f.maxHold > 0 {
+		opts = append(opts, redlatch.WithMaxHold(f.maxHold))
 	}
 	return opts
 }
@@ -120,107 +139,39 @@ func run(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	lock, sig, err := f.acquire(c, signals)
-	if c.quorum || sig != 0 || errors.Is(err, context.DeadlineExceeded) {
-		defer c.settle() // clean-up on slow nodes of a quorum, or after a wait that was cut short
+	lock, sig, err := f.acquire(c, signals, &r)
+	if sig != 0 || errors.Is(err, context.DeadlineExceeded) || c.quorum && err != nil {
+		defer c.settle() // clean-up after a wait that was cut short, or on slow nodes of a quorum
 	}
-	switch {
+	switch code := exitOf(err); {
 	case sig != 0:
 		return exitSignal + int(sig), nil
+	case f.quiet && code == exitBusy:
+		return code, nil
 	case err != nil:
-		return exitOf(err), err
+		return code, err
 	}
-	return f.hold(lock, cmd, signals, &r)
-}
-
-// acquire waits until the lock is granted, the timeout has passed or a signal arrives. It returns the signal.
-func (f *runFlags) acquire(c *connection, signals <-chan os.Signal) (*redlatch.Lock, syscall.Signal, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	if f.timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-	}
-	defer cancel()
-	var lock *redlatch.Lock
-	var err error
-	over := make(chan struct{})
-	go func() { // ends with ctx; acquire waits for it
-		defer close(over)
-		if f.try {
-			lock, err = c.TryLock(ctx, f.key)
-		} else {
-			lock, err = c.Lock(ctx, f.key)
-		}
-	}()
-	select {
-	case <-over:
-		return lock, 0, err
-	case s := <-signals:
-		cancel()
-		<-over
-		if lock != nil {
-			err = lock.Unlock(context.Background())
-		}
-		return nil, s.(syscall.Signal), err
-	}
+	return f.hold(c, lock, cmd, signals, &r)
 }
 
 // hold runs cmd under lock and releases the lock, whatever happens.
-func (f *runFlags) hold(lock *redlatch.Lock, cmd *command, signals chan os.Signal, r *reporter) (int, error) {
+func (f *runFlags) hold(c *connection, lock *redlatch.Lock, cmd *command, signals chan os.Signal, r *reporter) (int, error) {
 	err := cmd.start(lock)
 	if err != nil {
-		_ = lock.Unlock(context.Background()) // if this fails, the lock ends with its TTL
+		_ = f.drop(c, lock)
 		return exitOfStart(err), err
 	}
-	w := &watch{lock: lock, command: cmd, signals: signals, reporter: r, grace: f.grace, reserve: f.ttl / 20}
+	w := &watch{lock: lock, command: cmd, signals: signals, reporter: r, grace: f.grace, reserve: f.lease() / 20, maxHold: f.maxHold}
 	code := w.wait()
 	lost := lock.Err()
-	err = lock.Unlock(context.Background())
+	err = c.release(lock)
 	switch {
 	case w.ending:
 		return exitLost, nil // it was reported
 	case lost != nil:
-		return exitLost, lost
+		return exitLost, fmt.Errorf("run %q: %w", f.key, lost)
 	case errors.Is(err, redlatch.ErrLost):
 		return exitLost, err
 	}
 	return code, err // if the release failed, the lock ends with its TTL
-}
-
-// reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the last renewal.
-type reporter struct {
-	mu     sync.Mutex // guards the fields below
-	causes map[string]bool
-	failed error // why the last renewal failed; nil if it succeeded
-}
-
-// hooks returns the hooks of the lock. Each cause on each node is reported once.
-func (r *reporter) hooks() redlatch.Hooks {
-	return redlatch.Hooks{
-		Trouble: func(e redlatch.Event) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if r.causes == nil {
-				r.causes = make(map[string]bool)
-			}
-			if at := e.Node + " " + e.Cause; !r.causes[at] {
-				r.causes[at] = true
-				complain(fmt.Errorf("continuing despite an error: %w", e.Err))
-			}
-		},
-		RenewFailed: func(e redlatch.Event) { r.renewed(e.Err) },
-		Renewed:     func(redlatch.Event) { r.renewed(nil) },
-	}
-}
-
-func (r *reporter) renewed(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed = err
-}
-
-// renewal returns why the last renewal failed. It is nil if the renewal succeeded.
-func (r *reporter) renewal() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
 }

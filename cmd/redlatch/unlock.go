@@ -58,6 +58,8 @@ func unlock(args []string) (int, error) {
 		return 0, nil
 	case seen.TTL < 0:
 		return exitUnavailable, fmt.Errorf("unlock %q: it has no TTL, so it is not a lock of this command", key)
+	case isKept(seen):
+		return exitBusy, &keptError{key, seen}
 	case !*force && !confirmed(os.Stdin, os.Stderr, key, seen):
 		return exitDeclined, nil
 	}
@@ -101,8 +103,24 @@ func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.S
 		return err == nil, err
 	}
 	now, err := l.Inspect(ctx, key)
-	if err == nil && now.Held {
+	switch {
+	case err != nil:
+	case isKept(now):
+		err = &keptError{key, now}
+	case now.Held:
 		err = fmt.Errorf("unlock %q: nothing was released: %w: %s", key, redlatch.ErrNotAcquired, holder(now))
 	}
 	return false, err
 }
+
+// keptError says that unlock does not end a min hold. It matches ErrNotAcquired.
+type keptError struct {
+	key  string
+	seen redlatch.Status
+}
+
+func (e *keptError) Error() string {
+	return fmt.Sprintf("unlock %q: nothing was released: its min hold lasts for another %s", e.key, timeLeft(e.seen))
+}
+
+func (e *keptError) Is(target error) bool { return target == redlatch.ErrNotAcquired }

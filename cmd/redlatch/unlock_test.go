@@ -143,3 +143,26 @@ func TestUnlockAsks(t *testing.T) {
 		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nrelease it? [y/N] ", out.String())
 	}
 }
+
+// TestUnlockEndsNoMinHold is rule 43. The status is 75, also if the min hold began after the status was shown.
+func TestUnlockEndsNoMinHold(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		ctx := t.Context()
+		l := s.locker(t, locktest.LongTTL)
+		lock := locktest.MustLock(t, l, "k", redlatch.WithMinHold(time.Hour))
+		seen, err := l.Inspect(ctx, "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+		before := s.holds(t)
+
+		_, err = release(ctx, l, "k", seen)
+		require.Equal(t, exitBusy, exitOf(err))
+		require.ErrorContains(t, err, `unlock "k": nothing was released: its min hold lasts for another `)
+		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
+		require.Equal(t, exitBusy, p.code())
+		require.Contains(t, p.errors(), err.Error()[:len(`unlock "k": nothing was released: its min hold`)])
+		p = start(t, redlatchCmd(t, s.url, "status", "k"))
+		require.Regexp(t, `^k\tkept\t-\t(1h0m0s|59m[\d.]+s)\t0$`, p.line())
+		require.Equal(t, before, s.holds(t))
+	})
+}

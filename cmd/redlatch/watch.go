@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -25,6 +26,7 @@ type watch struct {
 	signals        chan os.Signal
 	reporter       *reporter
 	grace, reserve time.Duration
+	maxHold        time.Duration // 0: no limit
 
 	terminal *terminal
 	ending   bool // the group must end
@@ -95,16 +97,25 @@ func (w *watch) end() <-chan time.Time {
 	grace, why := w.grace, w.lock.Err()
 	if why == nil {
 		grace = min(grace, w.left())
-		why = fmt.Errorf("the lock of %q is about to be lost: it could not be renewed", w.lock.Key())
-		if err := w.reporter.renewal(); err != nil {
-			why = fmt.Errorf("%w: %w", why, err)
-		}
+		why = w.approaching()
 	}
 	if grace > 0 {
 		w.command.signal(syscall.SIGTERM)
 	}
-	complain(fmt.Errorf("%w: ending COMMAND, with SIGKILL after %v", why, grace.Round(time.Millisecond)))
+	complain(fmt.Errorf("run %q: %w: ending COMMAND, with SIGKILL after %v", w.lock.Key(), why, grace.Round(time.Millisecond)))
 	return time.After(grace)
+}
+
+// approaching returns why a lock that is still held is about to end.
+func (w *watch) approaching() error {
+	failed := w.reporter.renewal()
+	switch {
+	case failed != nil:
+		return fmt.Errorf("the lock is about to be lost: it could not be renewed: %w", failed)
+	case w.maxHold > 0:
+		return fmt.Errorf("the lock is about to end: -max-hold is %v", w.maxHold)
+	}
+	return errors.New("the lock is about to be lost: it could not be renewed")
 }
 
 // follow does what job control requires when the command was stopped.

@@ -16,9 +16,27 @@ var commands = []mutant{
 	},
 	{
 		name: "the end of the command ends the grace of its children", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
-		old:   `if !w.ending || w.command.empty() {`,
-		new:   `if true {`,
+		old:   `if !w.ending || killed || w.command.empty() {`,
+		new:   `if killed || true {`,
 		tests: "TestGroupIsKilledAfterTheGrace",
+	},
+	{
+		name: "zombies keep a run", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
+		old:   `if !w.ending || killed || w.command.empty() {`,
+		new:   `if !w.ending || killed && false || w.command.empty() {`,
+		tests: "TestLossEndsARunBesideZombies",
+	},
+	{
+		name: "orphans of the command stay zombies", rule: "42", file: "cmd/redlatch/command.go", in: "cmd/redlatch",
+		old:   `syscall.Wait4(-1,`,
+		new:   `syscall.Wait4(c.group,`,
+		tests: "TestOrphansAreReaped",
+	},
+	{
+		name: "a run forgets its longest hold", rule: "42", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		old:   `opts = append(opts, redlatch.WithMaxHold(f.maxHold))`,
+		new:   ``,
+		tests: "TestMaxHoldEndsAJobThatHangs",
 	},
 	{
 		name: "a command is killed without a grace", rule: "42", file: "cmd/redlatch/watch.go", in: "cmd/redlatch",
@@ -79,7 +97,7 @@ var commands = []mutant{
 		tests: "TestCommandThatCannotRunTakesNoLock",
 	},
 	{
-		name: "-try waits", rule: "41", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		name: "-try waits", rule: "41", file: "cmd/redlatch/acquire.go", in: "cmd/redlatch",
 		old:   `if f.try {`,
 		new:   `if false {`,
 		tests: "TestBusyKeyIsNotWaitedForForever",
@@ -91,10 +109,36 @@ var commands = []mutant{
 		tests: "TestSignalEndsTheWait",
 	},
 	{
-		name: "a clean-up that has not begun counts as done", rule: "41", file: "cmd/redlatch/connection.go", in: "cmd/redlatch",
-		old:   `c.traffic.add(0)`,
-		new:   `_ = c.traffic`,
+		name: "a clean-up that has not begun counts as done", rule: "41", file: "cmd/redlatch/settle.go", in: "cmd/redlatch",
+		old:   `for last := time.Now();`,
+		new:   `for last := time.Now().Add(-quiet);`,
 		tests: "TestCleanUpHasTimeToBegin",
+	},
+	{
+		name: "the end of a run leaves the lock on a slow node", rule: "41", file: "cmd/redlatch/settle.go", in: "cmd/redlatch",
+		old:   `if !c.quorum || errors.Is(err, redlatch.ErrLost) {`,
+		new:   `if true {`,
+		tests: "TestSlowNodeOfAQuorumIsReleasedToo",
+	},
+	{
+		name: "a run waits for a dead node of its quorum", rule: "41", file: "cmd/redlatch/settle.go", in: "cmd/redlatch",
+		old:   `return !t.answers || t.sent`,
+		new:   `return t.sent`,
+		tests: "TestDeadNodeOfAQuorumCostsNoTime",
+	},
+	{
+		name: "an outage ends a wait that has just begun", rule: "41", file: "cmd/redlatch/acquire.go", in: "cmd/redlatch",
+		old:   `if ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) {`,
+		new:   `if ctx.Err() != nil || true {`,
+		tests: "TestRunRidesOutAnOutage",
+	},
+	{
+		name: "a min hold keeps a key under which nothing ran", rule: "41", file: "cmd/redlatch/acquire.go", in: "cmd/redlatch",
+		old: `if f.minHold > 0 {
+		var err`,
+		new: `if false {
+		var err`,
+		tests: "TestMinHoldIsForCommandsThatRan",
 	},
 	{
 		name: "unlock releases what is newer than what it has shown", rule: "43", file: "cmd/redlatch/unlock.go", in: "cmd/redlatch",

@@ -1,0 +1,220 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// TestArgumentsThatCannotWork: the status is 64, and no password is printed.
+func TestArgumentsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for _, c := range []struct {
+		env  string
+		args []string
+	}{
+		{"", nil},
+		{"", []string{"frobnicate"}},
+		{"", []string{"redis://:" + secret + "@host"}},
+		{"", []string{"run", "k", "--", "true"}},
+		{nowhere, []string{"run"}},
+		{nowhere, []string{"run", "k"}},
+		{nowhere, []string{"run", "k", "--"}},
+		{nowhere, []string{"run", "k", "true", "--"}},
+		{nowhere, []string{"run", "-try", "-timeout", "1s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-timeout", "-1s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-timeout", "0", "k", "--", "true"}},
+		{nowhere, []string{"run", "-timeout", "soon", "k", "--", "true"}},
+		{nowhere, []string{"run", "-ttl", "0", "k", "--", "true"}},
+		{nowhere, []string{"run", "-ttl", "-1s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-grace", "4s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-min-hold", "-1s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-min-hold", "2h", "-max-hold", "1h", "k", "--", "true"}},
+		{nowhere, []string{"run", "-max-hold", "0", "k", "--", "true"}},
+		{nowhere, []string{"run", "-max-hold", "3s", "-grace", "2s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-owner", "", "k", "--", "true"}},
+		{nowhere, []string{"run", "", "--", "true"}},
+		{nowhere, []string{"run", "-frobnicate", "k", "--", "true"}},
+		{nowhere, []string{"run", "-limit", "0", "k", "--", "true"}},
+		{nowhere, []string{"status", "-limit", "several", "k"}},
+		{nowhere + " " + nowhere, []string{"run", "-limit", "2", "k", "--", "true"}},
+		{nowhere, []string{"status"}},
+		{nowhere, []string{"version", "k"}},
+		{nowhere, []string{"unlock", "-f"}},
+		{nowhere, []string{"unlock", "k", "-f"}},
+		{nowhere, []string{"unlock", "k"}},
+		{"http://:" + secret + "@host", []string{"status", "k"}},
+		{"redis://:" + secret + "@host:port", []string{"status", "k"}},
+		{"redis://:" + secret + "/x@host:1", []string{"status", "k"}},
+		{"redis://user:1/" + secret + "@host", []string{"status", "k"}},
+		{"redis://:%zz" + secret + "@host", []string{"status", "k"}},
+		{"redis://:" + secret + "@host/db", []string{"status", "k"}},
+		{"redis://:" + secret + "@host?db=" + secret, []string{"status", "k"}},
+		{"redis+sentinel://:" + secret + "@host:1,host:2", []string{"status", "k"}},
+		{"redis+sentinel://:" + secret + "@host/NAME", []string{"status", "k"}},
+		{"redis+sentinel://:" + secret + "@host:1,host/NAME", []string{"status", "k"}},
+		{"redis+sentinel://:" + secret + "@host:1/NAME/db", []string{"status", "k"}},
+		{"redis+sentinel://:" + secret + "@host:1/NAME/0?db=%zz", []string{"status", "k"}},
+		{"redis+cluster://:" + secret + "@host:1", []string{"status", "k"}},
+		{secret + "@host:6379", []string{"status", "k"}},
+		{nowhere, []string{"status", "-redis", "redis://:" + secret + "@host:port", "k"}},
+		{nowhere, []string{"status", "---redis=redis://:" + secret + "@host", "k"}},
+		{nowhere, []string{"status", "-json=redis://:" + secret + "@host", "k"}},
+	} {
+		p := start(t, redlatchCmd(t, c.env, c.args...))
+		require.Equal(t, exitUsage, p.code(), "%q %q", c.env, c.args)
+		require.NotEmpty(t, p.errors())
+		require.NotContains(t, p.errors(), secret)
+		require.NotRegexp(t, `With[A-Z]`, p.errors(), "flags have other names than options")
+		p.gone()
+	}
+}
+
+// TestPasswordIsNotPrinted: not even if Redis refuses the password, or if there is no server.
+func TestPasswordIsNotPrinted(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	s := onRedis(t)
+	require.NoError(t, s.client.ConfigSet(t.Context(), "requirepass", "another").Err())
+	for _, url := range []string{
+		"unix://:" + secret + "@" + s.addr, "unix://root:" + secret + "@" + s.addr,
+		"redis://:" + secret + "@127.0.0.1:1", "rediss://u:" + secret + "@127.0.0.1:1",
+	} {
+		p := start(t, redlatchCmd(t, url, "status", "k"))
+		require.Equal(t, exitUnavailable, p.code())
+		require.NotEmpty(t, p.errors())
+		require.NotContains(t, p.errors(), secret)
+	}
+	require.Zero(t, start(t, redlatchCmd(t, "unix://:another@"+s.addr, "status", "k")).code())
+}
+
+// TestFlagsWinOverTheEnvironment: -redis is used, and REDIS_URL is not.
+func TestFlagsWinOverTheEnvironment(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, start(t, redlatchCmd(t, nowhere, "status", "-redis", onMiniredis(t).url, "k")).code())
+}
+
+// TestUsageIsOnStderr: the manual in doc.go has the same flags.
+func TestUsageIsOnStderr(t *testing.T) {
+	t.Parallel()
+	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`)
+	manual, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	for name, usage := range map[string]string{"run": runUsage, "status": statusUsage, "unlock": unlockUsage, "version": versionUsage} {
+		for _, args := range [][]string{{name, "-h"}, {"help", name}} {
+			p := start(t, redlatchCmd(t, "", args...))
+			require.Zero(t, p.code())
+			require.Equal(t, usage, p.errors())
+			p.gone()
+		}
+		for _, found := range flags.FindAllStringSubmatch(usage, -1) {
+			require.Contains(t, string(manual), found[1])
+		}
+	}
+	for _, args := range [][]string{{"-h"}, {"help"}} {
+		p := start(t, redlatchCmd(t, "", args...))
+		require.Zero(t, p.code())
+		require.Equal(t, usage, p.errors())
+	}
+}
+
+// TestInvalidURLIsAnsweredByTheFormsThereAre: for example, if the scheme is missing.
+func TestInvalidURLIsAnsweredByTheFormsThereAre(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"localhost:6379", "redis+cluster://localhost:6379", "redis+sentinel://localhost:26379"} {
+		p := start(t, redlatchCmd(t, nowhere+" "+url, "status", "k"))
+		require.Equal(t, exitUsage, p.code())
+		require.Contains(t, p.errors(), "URL 2 of REDIS_URL is not valid")
+		for _, form := range []string{"redis://HOST:PORT/DB", "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB", "Redis Cluster is not supported"} {
+			require.Contains(t, p.errors(), form)
+		}
+	}
+}
+
+// TestSentinelsFindThePrimary: the user, the password and the database are those of the Redis servers.
+func TestSentinelsFindThePrimary(t *testing.T) {
+	t.Parallel()
+	primary := redistest.StartTCP(t)
+	redistest.StartReplica(t, primary)
+	var addrs []string
+	for _, s := range redistest.StartSentinels(t, "main", primary) {
+		addrs = append(addrs, s.Addr())
+	}
+	url := "redis+sentinel://" + strings.Join(addrs, ",") + "/main/2"
+	cmd := redlatchCmd(t, url, "run", "-ttl", "1m", "k", "--", "sh", "-c", `echo "$REDLATCH_TOKEN"; read -r x; exit 3`)
+	in := pipe(t, cmd)
+	p := start(t, cmd)
+	client := redis.NewClient(&redis.Options{Addr: primary.Addr(), DB: 2})
+	defer client.Close()
+	token := p.line()
+	require.Equal(t, token, client.Get(t.Context(), "k").Val())
+	require.NoError(t, in.Close())
+	require.Equal(t, 3, p.code())
+
+	o, err := sentinels("user:p%40ss@a:1,b:2/main/3?read_timeout=7s")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a:1", "b:2"}, o.SentinelAddrs)
+	require.Equal(t, []any{"main", "user", "p@ss", 3, "", ""}, []any{o.MasterName, o.Username, o.Password, o.DB, o.SentinelUsername, o.SentinelPassword})
+	require.Equal(t, 7*time.Second, o.ReadTimeout)
+}
+
+// TestErrorsNameFlags: they do not name options of the library, which its hints advise.
+func TestErrorsNameFlags(t *testing.T) {
+	t.Parallel()
+	s := onRedis(t)
+	require.NoError(t, s.client.ZAdd(t.Context(), "k", redis.Z{Score: 1, Member: "x"}).Err())
+	for _, args := range [][]string{{"status", "k"}, {"unlock", "-f", "k"}, {"run", "k", "--", "true"}} {
+		p := start(t, redlatchCmd(t, s.url, args...))
+		require.Equal(t, exitUnavailable, p.code())
+		require.Contains(t, p.errors(), "a semaphore needs -limit")
+		require.Contains(t, p.errors(), "-prefix")
+		require.NotRegexp(t, `With[A-Z]`, p.errors())
+	}
+	p := start(t, redlatchCmd(t, s.url, "run", "-owner", "a\nb", "k", "--", "true"))
+	require.Equal(t, exitUsage, p.code())
+	require.Equal(t, `redlatch: new setnxpx: invalid option: -owner "a\nb": '\n' cannot be printed`+"\n", p.errors())
+}
+
+// TestNodeOfAClusterIsRefused: the error says that the command does not support Redis Cluster, also if another node has
+// the slot of KEY.
+func TestNodeOfAClusterIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	here, there := redistest.StartTCP(t, "--cluster-enabled", "yes"), redistest.StartTCP(t, "--cluster-enabled", "yes")
+	host, port, err := net.SplitHostPort(there.Addr())
+	require.NoError(t, err)
+	c := here.Client(t)
+	require.NoError(t, c.ClusterAddSlotsRange(ctx, 0, 8191).Err())
+	require.NoError(t, there.Client(t).ClusterAddSlotsRange(ctx, 8192, 16383).Err())
+	require.NoError(t, c.ClusterMeet(ctx, host, port).Err())
+	locktest.Eventually(t, "the cluster is ready", func() bool { return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") })
+	elsewhere := "k"
+	for c.ClusterKeySlot(ctx, elsewhere).Val() < 8192 {
+		elsewhere += "k"
+	}
+	for _, args := range [][]string{{"run", "k", "--", "true"}, {"status", elsewhere}, {"unlock", "-f", elsewhere}} {
+		p := start(t, redlatchCmd(t, "redis://"+here.Addr(), args...))
+		require.Equal(t, exitUnavailable, p.code(), args)
+		require.Contains(t, p.errors(), "Redis Cluster is not supported")
+	}
+}
+
+// TestVersionIsPrinted: on stdout.
+func TestVersionIsPrinted(t *testing.T) {
+	t.Parallel()
+	p := start(t, redlatchCmd(t, "", "version"))
+	require.Regexp(t, `^redlatch \S+ go1\.\S+ \w+/\w+$`, p.line())
+	require.Zero(t, p.code())
+}

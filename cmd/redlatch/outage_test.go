@@ -1,0 +1,115 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
+)
+
+const riding = "redlatch: continuing despite an error: "
+
+// TestRunRidesOutAnOutage is rule 41. Redis is unavailable from the first attempt on. stderr says so once.
+func TestRunRidesOutAnOutage(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		for name, fail := range map[string]func(*faultproxy.Proxy){"refuses": (*faultproxy.Proxy).Refuse, "is silent": (*faultproxy.Proxy).Silence} {
+			t.Run(name, func(t *testing.T) {
+				proxy := faultproxy.New(t, s.network, s.addr)
+				fail(proxy)
+				p := redlatchRun(t, "redis://"+proxy.Addr(), patient, "exit 3")
+				locktest.Eventually(t, "reported", func() bool { return p.errors() != "" })
+				proxy.Heal()
+				require.Equal(t, 3, p.code())
+				require.Equal(t, 1, strings.Count(p.errors(), riding), p.errors())
+				require.Equal(t, 1, strings.Count(p.errors(), "\n"), p.errors())
+				s.isClean(t)
+			})
+		}
+	})
+}
+
+// TestOutageEndsAWaitOnlyWithItsTimeout is rule 41. The status is 69 then, and that of a signal if one ends the wait.
+func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	p := redlatchRun(t, nowhere, []string{"-timeout", "3s"}, "echo no")
+	require.Equal(t, exitUnavailable, p.code())
+	require.GreaterOrEqual(t, time.Since(begun), 3*time.Second)
+	require.Equal(t, 1, strings.Count(p.errors(), riding), p.errors())
+	require.Contains(t, p.errors(), "\nredlatch: ")
+	require.Contains(t, p.errors(), "connection refused")
+	p.gone()
+
+	p = redlatchRun(t, nowhere, nil, "echo no")
+	locktest.Eventually(t, "reported", func() bool { return p.errors() != "" })
+	p.signal(syscall.SIGTERM)
+	require.Equal(t, exitSignal+int(syscall.SIGTERM), p.code())
+}
+
+// TestErrorThatRetryingCannotFixEndsTheWait is rule 41: the status is 69 at once.
+func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
+	t.Parallel()
+	s := onRedis(t)
+	require.NoError(t, s.client.RPush(t.Context(), "k", "x").Err())
+	require.Equal(t, exitUnavailable, redlatchRun(t, s.url, nil, "echo no").code())
+	require.NoError(t, s.client.ConfigSet(t.Context(), "requirepass", "secret").Err())
+	p := redlatchRun(t, s.url, nil, "echo no")
+	require.Equal(t, exitUnavailable, p.code())
+	require.Contains(t, p.errors(), "put the password into the URL")
+}
+
+// TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it has ended.
+func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		begun := time.Now()
+		p := redlatchRun(t, s.url, []string{"-max-hold", "6s"}, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
+		p.group()
+		p.expect("ready", "told")
+		require.Equal(t, exitLost, p.code())
+		require.Greater(t, time.Since(begun), time.Second) // the default of the grace is a third
+		require.Regexp(t, `^redlatch: run "k": the lock is about to end: -max-hold is 6s: ending COMMAND, with SIGKILL after [\d.ms]+\n$`, p.errors())
+		s.isClean(t)
+	})
+}
+
+// TestQuietRunSaysNothingOfAnotherOwner: so cron sends no mail. The status is 75 all the same.
+func TestQuietRunSaysNothingOfAnotherOwner(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
+	for _, flags := range [][]string{{"-q", "-try"}, {"-q", "-timeout", "1s"}} {
+		p := redlatchRun(t, s.url, flags, "echo no")
+		require.Equal(t, exitBusy, p.code())
+		require.Empty(t, p.errors())
+		p.gone()
+	}
+	p := redlatchRun(t, nowhere, []string{"-q", "-try"}, "echo no")
+	require.Equal(t, exitUnavailable, p.code())
+	require.NotEmpty(t, p.errors())
+}
+
+// TestMinHoldIsForCommandsThatRan is rule 41. A command that cannot be executed leaves no key behind.
+func TestMinHoldIsForCommandsThatRan(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		odd := notExecutable(t)
+		for _, args := range [][]string{{"run", "-min-hold", "1h", "k"}, {"run", "-min-hold", "1h", "-limit", "2", "sem"}} {
+			p := start(t, redlatchCmd(t, s.url, append(args, "--", odd)...))
+			require.Equal(t, exitCannotRun, p.code())
+			s.isClean(t)
+		}
+		lock := locktest.MustLock(t, s.locker(t, redlatch.WithTTL(time.Minute)), "k") // a lock that is handed over
+		p := start(t, redlatchCmd(t, s.url, "run", "-min-hold", "1h", "k", "--", odd))
+		s.awaitWaiters(t, 1)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, exitCannotRun, p.code())
+		s.isClean(t)
+	})
+}
