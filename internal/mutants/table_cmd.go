@@ -150,6 +150,18 @@ var commands = []mutant{
 		tests: "TestUnlockReleasesNothingNewer",
 	},
 	{
+		name: "unlock tries to end a min hold", rule: "43", file: "cmd/redlatch/unlock.go", in: "cmd/redlatch",
+		old:   `case isKept(seen):`,
+		new:   `case false:`,
+		tests: "TestUnlockEndsNoMinHold",
+	},
+	{
+		name: "-q reports another owner", rule: "41", file: "cmd/redlatch/run.go", in: "cmd/redlatch",
+		old:   `case f.quiet && code == exitBusy:`,
+		new:   `case false:`,
+		tests: "TestQuietRunSaysNothingOfAnotherOwner",
+	},
+	{
 		name: "unlock asks nobody", rule: "43", file: "cmd/redlatch/unlock.go", in: "cmd/redlatch",
 		old:   `case !*force && !confirmed(`,
 		new:   `case false && !confirmed(`,
