@@ -129,7 +129,7 @@ var commands = []mutant{
 	{
 		name: "an outage ends a wait that has just begun", rule: "41", file: "cmd/redlatch/acquire.go", in: "cmd/redlatch",
 		old:   `if ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) {`,
-		new:   `if ctx.Err() != nil || true {`,
+		new:   `if ctx.Err() != nil || !errors.Is(err, context.Canceled) {`,
 		tests: "TestRunRidesOutAnOutage",
 	},
 	{
