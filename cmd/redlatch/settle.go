@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,9 +35,9 @@ func (c *connection) settle() {
 
 // release releases lock. On a quorum, Unlock does not wait for slow nodes, so release does.
 func (c *connection) release(lock *redlatch.Lock) error {
-	sent := make([]int, len(c.nodes))
+	before := make([]int, len(c.nodes))
 	for i, node := range c.nodes {
-		sent[i] = node.commands()
+		before[i] = node.done()
 	}
 	err := lock.Unlock(context.Background())
 	if !c.quorum || errors.Is(err, redlatch.ErrLost) {
@@ -44,55 +45,60 @@ func (c *connection) release(lock *redlatch.Lock) error {
 	}
 	end := time.Now().Add(longestSettling)
 	for i, node := range c.nodes {
-		for !node.hasDone(sent[i]+1) && time.Now().Before(end) {
+		for node.alive() && (node.busy() || node.done() == before[i]) && time.Now().Before(end) {
 			time.Sleep(time.Millisecond)
 		}
 	}
 	return err
 }
 
-// traffic is a hook of the client of one node. It counts commands and pipelines.
+// traffic is a hook of the client of one node. It sees the commands that the node is sent.
 type traffic struct {
 	mu      sync.Mutex // guards the fields below
-	sent    int
-	pending int  // in flight
-	answers bool // the node has answered since a connection to it failed
+	pending int        // commands and pipelines in flight
+	scripts int        // that the node has run
+	answers bool       // the node has answered since a connection to it failed
 }
 
 func (t *traffic) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sent++
 	t.pending++
 }
 
-func (t *traffic) end(err error) {
+func (t *traffic) end(cmds ...redis.Cmder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pending--
-	t.answers = t.answers || err == nil || errors.As(err, new(redis.Error))
+	for _, cmd := range cmds {
+		err := cmd.Err()
+		t.answers = t.answers || err == nil || errors.As(err, new(redis.Error))
+		if err == nil && strings.HasPrefix(cmd.Name(), "eval") { // NOSCRIPT is followed by another attempt
+			t.scripts++
+		}
+	}
 }
 
-// busy reports whether the node has something to carry out. The first command on a connection is a greeting. Until a
-// node answers one, it gets no other command, so there is nothing to clean up.
+// alive reports whether the node may have been sent a script. The first command on a connection is a greeting, and
+// until the node answers it, no other command is sent.
+func (t *traffic) alive() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.answers
+}
+
+// busy reports whether the node has something to carry out.
 func (t *traffic) busy() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.answers && t.pending > 0
 }
 
-// hasDone reports whether the node has carried out the n-th command and those before it, or will get none.
-func (t *traffic) hasDone(n int) bool {
+// done returns how many scripts the node has run.
+func (t *traffic) done() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.answers || t.sent >= n && t.pending == 0
-}
-
-// commands returns how many commands the node was sent.
-func (t *traffic) commands() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.sent
+	return t.scripts
 }
 
 // DialHook notices that a connection fails.
@@ -110,18 +116,20 @@ func (t *traffic) DialHook(next redis.DialHook) redis.DialHook {
 
 // ProcessHook counts a command.
 func (t *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) (err error) {
+	return func(ctx context.Context, cmd redis.Cmder) error {
 		t.begin()
-		defer func() { t.end(err) }()
-		return next(ctx, cmd)
+		err := next(ctx, cmd)
+		cmd.SetErr(err) // as the client does after its hooks
+		t.end(cmd)
+		return err
 	}
 }
 
 // ProcessPipelineHook counts a pipeline.
 func (t *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) (err error) {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
 		t.begin()
-		defer func() { t.end(err) }()
+		defer t.end(cmds...)
 		return next(ctx, cmds)
 	}
 }

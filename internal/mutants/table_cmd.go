@@ -121,9 +121,15 @@ var commands = []mutant{
 		tests: "TestSlowNodeOfAQuorumIsReleasedToo",
 	},
 	{
+		name: "a release that a node has no script for counts as done", rule: "41", file: "cmd/redlatch/settle.go", in: "cmd/redlatch",
+		old:   `if err == nil && strings.HasPrefix(`,
+		new:   `if strings.HasPrefix(`,
+		tests: "TestNodeWithoutTheScriptHasNotRunIt",
+	},
+	{
 		name: "a run waits for a dead node of its quorum", rule: "41", file: "cmd/redlatch/settle.go", in: "cmd/redlatch",
-		old:   `return !t.answers || t.sent`,
-		new:   `return t.sent`,
+		old:   `for node.alive() && (`,
+		new:   `for (`,
 		tests: "TestDeadNodeOfAQuorumCostsNoTime",
 	},
 	{
