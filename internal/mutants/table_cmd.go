@@ -175,8 +175,8 @@ var commands = []mutant{
 	},
 	{
 		name: "a URL that cannot be parsed is printed", rule: "43", file: "cmd/redlatch/connection.go", in: "cmd/redlatch",
-		old:   `is not valid", i+1, source))`,
-		new:   `is not valid %v", i+1, source, err))`,
+		old:   `i+1, source, forms))`,
+		new:   `i+1, source, text))`,
 		tests: "TestArgumentsThatCannotWork",
 	},
 	{
