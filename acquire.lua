@@ -10,8 +10,8 @@
 -- ARGV[4] set if the entry should already be in the queue
 --
 -- Granted: the fence as an integer, negative if the token already held the lock.
--- Held by another: {what is left of the holder's TTL in ms, -1 if it has none or for a new entry that is not the first;
--- the holder}. With an entry also: 1 if the entry is new; 1 if it is the first; seconds and µs of TIME.
+-- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}. With an entry also: 1 if the
+-- entry is new; 1 if it is the first; seconds and µs of TIME.
 
 local registerMemory = 86400000 -- TTL of the register after the clock has set it, ms
 local slack = 10000 -- how far the register may lag behind the clock, µs
@@ -44,7 +44,7 @@ if not new then
       call('PEXPIRE', queue, queueMemory)
     end
     local time = call('TIME')
-    return {(keeps or first) and call('PTTL', KEYS[1]) or -1, holder, fresh, first and 1 or 0,
+    return {call('PTTL', KEYS[1]), holder, fresh, first and 1 or 0,
       tonumber(time[1]), tonumber(time[2])}
   end
   -- A resend never shortens the lease.

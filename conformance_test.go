@@ -201,12 +201,14 @@ var conformance = []conformanceCase{
 		why := errors.New("closing time")
 		cancelled, stop := context.WithCancelCause(t.Context())
 		stop(why)
-		_, err = l.Lock(cancelled, w.key)
-		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, why)
-		_, err = l.TryLock(cancelled, w.key)
-		require.ErrorIs(t, err, context.Canceled)
+		_, try := l.TryLock(cancelled, w.key)
+		_, wait := l.Lock(cancelled, w.key)
+		for _, err := range []error{try, wait} {
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, why)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, "ctx had ended before the call")
+			require.NotErrorIs(t, err, redlatch.ErrUnavailable, "ctx had ended before the call")
+		}
 
 		require.NoError(t, lock.Unlock(t.Context()))
 		w.gone(t, w.key)

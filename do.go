@@ -16,8 +16,9 @@ import (
 // may unlock the lock itself; the cause is ErrReleased then.
 //
 // If l or fn is nil, the error is ErrInvalidOption. If Lock fails, Do returns its error. In both cases fn was not
-// called. Otherwise Do returns the error of fn, joined with that of Unlock unless that is ErrReleased. If fn was called
-// and the error matches ErrLost, another owner may have held the lock while fn ran.
+// called. Otherwise Do returns the error of fn. If the lock ended before fn did, the error also matches ErrLost, and
+// another owner may have held the lock while fn ran. Do returns no other error of the release: the work was done under
+// the lock. If Redis did not confirm the release, the key ends with its TTL, and Hooks.Released reports the error.
 func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("do", key, err)
@@ -51,8 +52,8 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 //
 // If l or fn is nil, if keys is empty, or if a key is empty, the error is ErrInvalidOption. If a key cannot be
 // acquired, the error is Lock's. If a lock ends before all are acquired, the error matches ErrLost. In these cases fn
-// was not called, and the locks that were acquired are released. Otherwise the error is fn's. Errors of Unlock are
-// joined, as in [Do]. [WithMinHold] also applies to locks that are released because another could not be acquired.
+// was not called, and the locks that were acquired are released. Otherwise the error is fn's. If any lock ended before fn
+// did, it also matches ErrLost, as in [Do]. [WithMinHold] also applies to locks that are released because another could not be acquired.
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	switch {
@@ -101,7 +102,8 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 // Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock. After a
 // term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
-// When ctx ends, the error matches ctx's error and its cause. Lead also returns at once with an error that retrying
+// When ctx ends, the error matches ctx's error and its cause. If Lead waited for the lock, it also matches what the error
+// of [Locker.Lock] matches. Lead also returns at once with an error that retrying
 // cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or WRONGTYPE. [NewRedlock] reports WRONGTYPE as ErrNoQuorum,
 // so there Lead retries. [WithToken] is refused, since each term needs a token of its own.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
@@ -117,9 +119,15 @@ func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context
 			pause = shortestRecess
 		case permanent(err):
 			return err
+		case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // Lock says why it did not acquire
+			return err
 		}
 		if !sleep(ctx, pause/2+rand.N(pause/2)) {
-			return wrap("lead", key, node.CtxError(ctx))
+			end := node.CtxError(ctx)
+			if err != nil {
+				end = &gaveUp{end, err}
+			}
+			return wrap("lead", key, end)
 		}
 		if err != nil {
 			pause = min(2*pause, longestRecess)
@@ -150,15 +158,19 @@ func checkCall(l Locker, withoutFn bool) error {
 	return nil
 }
 
-// hold runs fn under lock, and releases it when fn returns or panics.
+// hold runs fn under lock, and releases it when fn returns or panics. It returns the errors of fn and of a lock that
+// ended before fn did. Other errors of the release are for Hooks.Released: the work was done under the lock.
 func hold(ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lock) error) (err error) {
 	defer func() {
-		switch unlockErr := lock.Unlock(ctx); {
-		case unlockErr == nil, errors.Is(unlockErr, ErrReleased): // fn may have unlocked
+		trusted, until := lock.Err() == nil, lock.Until()
+		lost := lock.Unlock(ctx)
+		switch {
+		case !errors.Is(lost, ErrLost):
+		case trusted && !time.Now().Before(until): // the lease may have ended after fn
 		case err == nil:
-			err = unlockErr
+			err = lost
 		default:
-			err = fmt.Errorf("%w: %w", err, unlockErr)
+			err = fmt.Errorf("%w: %w", err, lost)
 		}
 	}()
 	return fn(lock.Context(ctx), lock)

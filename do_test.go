@@ -24,9 +24,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// onEveryLocker runs f on every strategy and on a migration, each on a server of its own. locker makes Lockers.
-func onEveryLocker(t *testing.T, f func(t *testing.T, direct *redis.Client, locker func(opts ...redlatch.Option) redlatch.Locker)) {
-	t.Parallel()
+// everyLocker has everyStrategy and a migration.
+func everyLocker() map[string]func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 	lockers := map[string]func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
 		"Migration": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 			from, err := redlatch.NewSetNXPX(c, opts...)
@@ -41,7 +40,13 @@ func onEveryLocker(t *testing.T, f func(t *testing.T, direct *redis.Client, lock
 		},
 	}
 	maps.Copy(lockers, everyStrategy)
-	for name, made := range lockers {
+	return lockers
+}
+
+// onEveryLocker runs f on every strategy and on a migration, each on a server of its own. locker makes Lockers.
+func onEveryLocker(t *testing.T, f func(t *testing.T, direct *redis.Client, locker func(opts ...redlatch.Option) redlatch.Locker)) {
+	t.Parallel()
+	for name, made := range everyLocker() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
@@ -204,7 +209,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 }
 
 // TestDoAllEndsWithAnOutage is rule 38: Redis becomes unavailable before the second key is acquired. The error
-// reports that, and that Unlock of the first key failed.
+// reports that, and nothing of the release of the first key.
 func TestDoAllEndsWithAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -218,13 +223,92 @@ func TestDoAllEndsWithAnOutage(t *testing.T) {
 			require.ErrorIs(t, err, redlatch.ErrUnavailable)
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 			require.ErrorContains(t, err, `lock "b"`)
-			require.ErrorContains(t, err, `unlock "a"`)
+			require.NotContains(t, err.Error(), "unlock")
 			p.Heal()
 			l, err = strategy(client, patience)
 			require.NoError(t, err)
 			require.NoError(t, redlatch.DoAll(bounded(t), l, []string{"a", "b"}, func(context.Context, []*redlatch.Lock) error { return nil }))
 		})
 	}
+}
+
+// TestFinishedWorkIsNoFailure is rule 38, on every Locker: fn returns while its locks are trusted, and Redis cannot be
+// reached any more. The release gets no reply, which Hooks.Released reports. Do, TryDo and DoAll return fn's error and
+// nothing of the release. Unlock returns its own.
+func TestFinishedWorkIsNoFailure(t *testing.T) {
+	t.Parallel()
+	for name, made := range everyLocker() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p, client := behindProxy(t)
+			var released heard
+			l, err := made(client, longTTL, redlatch.WithOpTimeout(300*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{Released: released.add}))
+			require.NoError(t, err)
+			for i, result := range []error{nil, errors.New("no paper")} {
+				fn := func(context.Context, *redlatch.Lock) error {
+					p.Refuse()
+					return result
+				}
+				for call, do := range map[string]func(key string) error{
+					"Do":    func(key string) error { return redlatch.Do(t.Context(), l, key, fn) },
+					"TryDo": func(key string) error { return redlatch.TryDo(t.Context(), l, key, fn) },
+					"DoAll": func(key string) error {
+						return redlatch.DoAll(t.Context(), l, []string{key, key + "b"}, func(ctx context.Context, locks []*redlatch.Lock) error { return fn(ctx, locks[0]) })
+					},
+				} {
+					p.Heal()
+					require.NoError(t, locktest.LockSoon(t, l, "warm").Unlock(t.Context()))
+					before := len(released.all())
+					if err := do(fmt.Sprint(call, i)); err != result { //nolint:errorlint // it is the same error, not one that wraps it
+						t.Errorf("%s: %v", call, err)
+					}
+					events := released.all()[before:]
+					require.NotEmpty(t, events)
+					for _, e := range events {
+						require.ErrorIs(t, e.Err, redlatch.ErrUnavailable)
+					}
+				}
+			}
+			p.Heal()
+			lock := locktest.LockSoon(t, l, "k")
+			p.Refuse()
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
+		})
+	}
+}
+
+// TestDoReportsALockThatEndedBeforeFn is rule 38, on every Locker: the error matches ErrLost, and ErrMaxHold if that
+// ended the lock. It also matches fn's error.
+func TestDoReportsALockThatEndedBeforeFn(t *testing.T) {
+	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
+		failure := errors.New("no paper")
+		for _, result := range []error{nil, failure} {
+			for why, c := range map[string]struct {
+				opt redlatch.Option
+				end func(ctx context.Context, key string)
+				max bool
+			}{
+				"it was deleted": {longTTL, func(ctx context.Context, key string) { require.NoError(t, direct.Del(ctx, key).Err()) }, false},
+				"max hold":       {redlatch.WithMaxHold(time.Second), func(ctx context.Context, _ string) { <-ctx.Done() }, true},
+			} {
+				fn := func(ctx context.Context, lock *redlatch.Lock) error {
+					c.end(ctx, lock.Key())
+					return result
+				}
+				for call, err := range map[string]error{
+					"Do":    redlatch.Do(t.Context(), locker(), "k", fn, c.opt),
+					"TryDo": redlatch.TryDo(t.Context(), locker(), "k2", fn, c.opt),
+					"DoAll": redlatch.DoAll(t.Context(), locker(), []string{"a", "b"}, func(ctx context.Context, locks []*redlatch.Lock) error {
+						return fn(ctx, locks[0])
+					}, c.opt),
+				} {
+					require.ErrorIs(t, err, redlatch.ErrLost, "%s, %s", call, why)
+					require.Equal(t, c.max, errors.Is(err, redlatch.ErrMaxHold), "%s, %s", call, why)
+					require.Equal(t, result != nil, errors.Is(err, failure), "%s, %s", call, why)
+				}
+			}
+		}
+	})
 }
 
 // TestDoAllNoticesALossBeforeFn is rule 38: if a lock ends while DoAll waits for a later one, the wait ends. A lock
@@ -356,9 +440,9 @@ func TestPanicReleasesAll(t *testing.T) {
 	})
 }
 
-// TestDoAllReportsEveryFailedUnlock is rule 38: errors of Unlock are joined to fn's error. It is no failure if fn
-// has unlocked a lock itself.
-func TestDoAllReportsEveryFailedUnlock(t *testing.T) {
+// TestDoAllReportsEveryLostLock is rule 38: the losses are joined to fn's error. It is no failure if fn has unlocked a
+// lock itself.
+func TestDoAllReportsEveryLostLock(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		failure := errors.New("no paper")
 		err := redlatch.DoAll(t.Context(), locker(longTTL), []string{"a", "b", "c"}, func(ctx context.Context, locks []*redlatch.Lock) error {
@@ -656,5 +740,18 @@ func TestPanicOfALeaderReleases(t *testing.T) {
 			_ = redlatch.Lead(bounded(t), locker(longTTL), "k", func(context.Context, *redlatch.Lock) error { panic("jam") })
 		})
 		gone(t, direct, "k")
+	})
+}
+
+// TestStoppedLeadSaysWhyItDidNotLead is rule 33: Lock has failed because of Redis, and ctx ends during the pause.
+func TestStoppedLeadSaysWhyItDidNotLead(t *testing.T) {
+	inBubble(t, func(t *testing.T, client *redis.Client) {
+		l := &moody{Locker: newLocker(t, client), errs: []error{fmt.Errorf("proxy: %w", redlatch.ErrUnavailable)}}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := redlatch.Lead(ctx, l, "k", never[*redlatch.Lock](t))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.ErrorContains(t, err, "proxy")
 	})
 }

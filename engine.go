@@ -94,6 +94,9 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 		r.cfg = &cfg
 	}
 	r.place, err = e.strategy.place(r.cfg.prefix, key)
+	if err == nil && ctx.Err() != nil {
+		err = &node.NotDone{Err: node.CtxError(ctx)}
+	}
 	return r, err
 }
 
@@ -142,8 +145,8 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	if queues && e.waitlist.Subscription.IsReady() {
 		return e.queue(ctx, r)
 	}
-	if e.waitlist == nil && !e.yield(ctx, r) {
-		return nil, &gaveUp{ctx: node.CtxError(ctx)}
+	if e.waitlist == nil {
+		e.yield(ctx, r)
 	}
 	asked := e.now()
 	lock, refusal, err := e.once(ctx, r)

@@ -12,9 +12,9 @@ import (
 // Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]: the errors that
 // are returned add the operation, the key and the cause, on one line.
 var (
-	// ErrNotAcquired says that another owner has the key, or that concurrent attempts on a quorum split the nodes and
-	// none was granted. Wait, or do something else. A [HeldError] describes the owner if it is known. If ctx ended a
-	// wait, the error also matches ctx.Err().
+	// ErrNotAcquired says that Redis has answered that another owner has the key, or that concurrent attempts on a quorum
+	// split the nodes and none was granted. Wait, or do something else. A [HeldError] describes the owner if it is known.
+	// If ctx ended a wait, the error also matches ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
 	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be
@@ -107,13 +107,13 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
-// gaveUp is the error of a wait that ctx ended. last is the outcome of the last attempt; nil: nothing was sent.
-// gaveUp matches ctx's error, last, and either ErrNotAcquired or ErrUnavailable.
+// gaveUp is the error of a wait that ctx ended. last is the outcome of the last attempt; nil: nothing was sent. gaveUp
+// matches ctx's error and last. It matches ErrNotAcquired if last does, and ErrUnavailable otherwise.
 type gaveUp struct{ ctx, last error }
 
 func (e *gaveUp) Error() string {
 	if e.last == nil {
-		return "gave up waiting: " + e.ctx.Error()
+		return "gave up waiting: " + e.ctx.Error() + ": nothing was sent"
 	}
 	return "gave up waiting: " + e.ctx.Error() + ": the last attempt: " + line(e.last)
 }
@@ -121,17 +121,14 @@ func (e *gaveUp) Error() string {
 func (e *gaveUp) Unwrap() []error {
 	switch {
 	case e.last == nil:
-		return []error{ErrNotAcquired, e.ctx}
+		return []error{ErrUnavailable, e.ctx}
 	case errors.Is(e.last, ErrNotAcquired):
 		return []error{e.last, e.ctx}
 	}
 	return []error{ErrUnavailable, e.ctx, e.last}
 }
 
-// errUnanswered is the outcome of an attempt that got no answer before ctx ended.
-var errUnanswered = errors.New("no reply")
-
-// A HeldError describes the owner of a key. It matches [ErrNotAcquired]. Find it with [errors.As].
+// A HeldError describes the owner of a key when this process last asked. It matches [ErrNotAcquired]. Find it with [errors.As].
 type HeldError struct {
 	Owner string        // the name that the holder gave to WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown

@@ -82,7 +82,7 @@ func Example_errors() {
 	// Output:
 	// redlatch: try lock "k": held by another owner
 	// => somebody else is at it
-	// redlatch: lock "k": gave up waiting: context canceled
+	// redlatch: lock "k": context canceled
 	// => time is up
 	// redlatch: unlock "k": lock lost: the key is gone, or another owner has it
 	// => not alone: check the work

@@ -31,11 +31,12 @@ func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	cancel() // turn limits the wait, not the work
 	var holder *redlatch.HeldError
 	switch {
-	case errors.As(err, &holder):
-		w.Header().Set("Retry-After", fmt.Sprint(math.Ceil(holder.TTL.Seconds())))
-		http.Error(w, "this cart is being paid for", http.StatusConflict)
-		return
 	case errors.Is(err, redlatch.ErrNotAcquired):
+		seconds := 1.0
+		if errors.As(err, &holder) {
+			seconds = min(max(math.Ceil(holder.TTL.Seconds()), 1), 30) // the holder may release it much sooner
+		}
+		w.Header().Set("Retry-After", fmt.Sprint(seconds))
 		http.Error(w, "this cart is being paid for", http.StatusConflict)
 		return
 	case errors.Is(err, redlatch.ErrUnavailable):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -59,6 +61,79 @@ func TestHolderIsNamed(t *testing.T) {
 			require.Empty(t, st.Owner)
 		})
 	}
+}
+
+// TestRefusedWaiterKnowsTheLease is rule 35, on every strategy: each of several waiters in two processes knows what is
+// left of the lease, wherever it is in the queue. When the key changes hands, the owner and the TTL are those of the last
+// look. The text names the owner once.
+func TestRefusedWaiterKnowsTheLease(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			direct := s.Client(t)
+			holder, err := strategy(s.Client(t), longTTL, patience, redlatch.WithOwner("a"), redlatch.WithoutRenewal())
+			require.NoError(t, err)
+			token := mustLock(t, holder, "k").Token()
+			refused := func(timeout time.Duration, owner string, ttl time.Duration, meanwhile func()) {
+				var wg, waiting sync.WaitGroup
+				for range 2 {
+					l, err := strategy(s.Client(t), patience)
+					require.NoError(t, err)
+					for range 3 {
+						waiting.Add(1)
+						wg.Go(func() {
+							ctx, cancel := context.WithTimeout(t.Context(), timeout)
+							defer cancel()
+							_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { waiting.Done() }}))
+							held, ok := errors.AsType[*redlatch.HeldError](err)
+							switch {
+							case !ok || !errors.Is(err, redlatch.ErrNotAcquired):
+								t.Error(err)
+							case held.TTL <= 0 || held.TTL > ttl+2*time.Second: // LegacySetNX counts whole seconds
+								t.Errorf("%v is left", held.TTL)
+							case name != "LegacySetNX" && (held.Owner != owner || strings.Count(err.Error(), fmt.Sprintf("held by %q", owner)) != 1):
+								t.Errorf("the owner is %q: %v", held.Owner, err)
+							}
+						})
+					}
+				}
+				waiting.Wait()
+				meanwhile()
+				wg.Wait()
+			}
+			refused(time.Second, "a", time.Hour, func() {})
+			refused(3*time.Second, "b", 30*time.Minute, func() {
+				next := "b/" + uuid.NewString()
+				_, err := direct.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+					switch ends := time.Now().Add(20 * time.Minute); name {
+					case "Semaphore":
+						p.ZRem(t.Context(), "k", token)
+						p.ZAdd(t.Context(), "k", redis.Z{Score: float64(ends.UnixMicro()), Member: next})
+					case "LegacySetNX":
+						p.Set(t.Context(), "k", ends.Unix(), 0)
+					default:
+						p.Set(t.Context(), "k", next, 20*time.Minute)
+					}
+					return nil
+				})
+				require.NoError(t, err)
+			})
+		})
+	}
+}
+
+// TestQuorumNamesTheOwnerOfMostNodes is rule 35: another owner has the key on one node, which is left from a crash.
+func TestQuorumNamesTheOwnerOfMostNodes(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	require.NoError(t, n.direct[0].Set(t.Context(), "k", "crashed/"+uuid.NewString(), time.Hour).Err())
+	mustLock(t, n.locker(t, true, redlatch.WithOwner("b")), "k")
+	_, err := n.locker(t, true).TryLock(t.Context(), "k")
+	held, ok := errors.AsType[*redlatch.HeldError](err)
+	require.True(t, ok)
+	require.Equal(t, "b", held.Owner)
 }
 
 // everyStrategy makes a Locker on one server.
@@ -131,6 +206,90 @@ func TestUnavailableIsNoHolder(t *testing.T) {
 			p.Refuse()
 			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
 		})
+	}
+}
+
+// everyCall makes each call that acquires a lock.
+var everyCall = map[string]func(ctx context.Context, l redlatch.Locker, key string) error{
+	"TryLock": func(ctx context.Context, l redlatch.Locker, key string) error {
+		_, err := l.TryLock(ctx, key)
+		return err
+	},
+	"Lock": func(ctx context.Context, l redlatch.Locker, key string) error {
+		_, err := l.Lock(ctx, key)
+		return err
+	},
+	"Do": func(ctx context.Context, l redlatch.Locker, key string) error {
+		return redlatch.Do(ctx, l, key, func(context.Context, *redlatch.Lock) error { return nil })
+	},
+	"TryDo": func(ctx context.Context, l redlatch.Locker, key string) error {
+		return redlatch.TryDo(ctx, l, key, func(context.Context, *redlatch.Lock) error { return nil })
+	},
+	"DoAll": func(ctx context.Context, l redlatch.Locker, key string) error {
+		return redlatch.DoAll(ctx, l, []string{key + "b", key}, func(context.Context, []*redlatch.Lock) error { return nil })
+	},
+	"Lead": func(ctx context.Context, l redlatch.Locker, key string) error {
+		return redlatch.Lead(ctx, l, key, func(context.Context, *redlatch.Lock) error { return nil })
+	},
+}
+
+// TestShortCallInAnOutageIsNoConflict is rule 33, on every Locker: calls on keys that nobody ever held end with their ctx,
+// before the op timeout. Most are still in the mailbox then, behind others. The error matches ErrUnavailable and not
+// ErrNotAcquired, and its text has the last trouble of the node. If ctx had ended before the call, it matches neither.
+func TestShortCallInAnOutageIsNoConflict(t *testing.T) {
+	t.Parallel()
+	for fault, c := range map[string]struct {
+		warm   bool
+		inject func(s *redistest.Server)
+		text   string
+	}{
+		"no server": {false, (*redistest.Server).Kill, "connect: connection refused"},
+		"killed":    {true, (*redistest.Server).Kill, "connect: connection refused"},
+		"hung":      {true, (*redistest.Server).Pause, "no reply"},
+	} {
+		for name, made := range everyLocker() {
+			t.Run(fault+", "+name, func(t *testing.T) {
+				t.Parallel()
+				s := redistest.Start(t)
+				l, err := made(s.Client(t), redlatch.WithOpTimeout(2*time.Second))
+				require.NoError(t, err)
+				if c.warm {
+					require.NoError(t, locktest.LockSoon(t, l, "warm").Unlock(t.Context()))
+				}
+				ended, end := context.WithCancel(t.Context())
+				end()
+				c.inject(s)
+				try := func(call, key string) error {
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					defer cancel()
+					return everyCall[call](ctx, l, key)
+				}
+				for _, known := range []bool{false, true} {
+					var wg sync.WaitGroup
+					for call, do := range everyCall {
+						for i := range 12 {
+							wg.Go(func() {
+								key := fmt.Sprint(call, known, i)
+								if err := try(call, key); !errors.Is(err, context.DeadlineExceeded) ||
+									!errors.Is(err, redlatch.ErrUnavailable) || errors.Is(err, redlatch.ErrNotAcquired) {
+									t.Errorf("%s: %v", call, err)
+								} else if known && !strings.Contains(err.Error(), c.text) {
+									t.Errorf("%s: does not say %q: %v", call, c.text, err)
+								}
+								if err := do(ended, l, key); !errors.Is(err, context.Canceled) ||
+									errors.Is(err, redlatch.ErrUnavailable) || errors.Is(err, redlatch.ErrNotAcquired) {
+									t.Errorf("%s after the end of ctx: %v", call, err)
+								}
+							})
+						}
+					}
+					wg.Wait()
+					eventually(t, "a dial has failed", func() bool { // go-redis tries for longer than one call lasts
+						return strings.Contains(try("TryLock", "k").Error(), c.text)
+					})
+				}
+			})
+		}
 	}
 }
 

@@ -320,3 +320,21 @@ func TestHooksMayUseTheLock(t *testing.T) {
 		require.ErrorIs(t, <-unlocked, ErrLost)
 	})
 }
+
+// TestReleaseThatOutlastsTheLeaseIsNoLoss is rule 38: fn returns while the lock is trusted, and the release reaches Redis
+// only when the lease has ended. Do returns no error. If the lease lasts longer, the key was taken while fn ran.
+func TestReleaseThatOutlastsTheLeaseIsNoLoss(t *testing.T) {
+	for work, loss := range map[time.Duration]error{900 * time.Millisecond: nil, 100 * time.Millisecond: ErrLost} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &scripted{onRelease: func(context.Context, *releaseParams) error {
+				time.Sleep(200 * time.Millisecond)
+				return errNotOurs
+			}}
+			err := Do(t.Context(), scriptedLocker(t, s), "k", func(context.Context, *Lock) error {
+				time.Sleep(work)
+				return nil
+			}, WithTTL(time.Second), WithoutRenewal())
+			require.ErrorIs(t, err, loss)
+		})
+	}
+}

@@ -19,8 +19,8 @@
 // If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches ErrNotAcquired, ErrLost,
 // ErrReleased, ErrNotReplicated or ErrInvalidOption, the operation had no effect, unless the documentation of that
 // variable says otherwise. After any other error, such as ErrUnavailable for a broken connection or a timeout, the
-// outcome is unknown. The functions [Do], [TryDo], [DoAll] and [Lead] can return any of these errors after they have
-// called fn.
+// outcome is unknown. After [Do], [TryDo] and [DoAll] have called fn, the only error of these that they add to that of fn
+// is ErrLost.
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. Attempts with [WithToken] are left
 // alone. No error leaves a key held for longer than its TTL.
@@ -56,7 +56,7 @@ type Locker interface {
 	// call Unlock.
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
-	// owner or if no command was sent, and ErrUnavailable otherwise. When the commands in flight have completed, the
+	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in flight have completed, the
 	// call leaves nothing in Redis. With [WithToken], a lock that the token already held is kept, and a lock that was
 	// granted by a command without a reply may stay.
 	//
@@ -78,7 +78,10 @@ type Locker interface {
 	//  - ErrNotReplicated, with [WithReplicas].
 	//  - ErrInvalidOption.
 	//
-	// After any other error, such as ErrUnavailable or ctx.Err(), the outcome is unknown. TryLock then sends a release,
+	// If ctx ends before Redis has answered, the error matches ctx.Err() and ErrUnavailable. If ctx had ended before the
+	// call, it matches only ctx.Err().
+	//
+	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release,
 	// unless [WithToken] was given, and waits for its reply until ctx ends, or for [WithOpTimeout] at most. So an
 	// attempt on a Redis that hangs takes up to twice that time. If Redis cannot be reached at all, TryLock does not
 	// wait for the release.

@@ -70,9 +70,6 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 // Lock waits for from, and then for to while from is held.
 func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, slices.Concat(opts, []Option{waits})); err != nil {
-		if ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.As(err, new(*node.CutShort)) {
-			err = &gaveUp{ctx: node.CtxError(ctx)}
-		}
 		return nil, wrap("lock", key, err)
 	}
 	for {
@@ -94,7 +91,11 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 		case !lost:
 			return nil, err
 		case ctx.Err() != nil: // err may match the loss
-			return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx)})
+			var wait *gaveUp
+			if !errors.As(err, &wait) {
+				wait = &gaveUp{}
+			}
+			return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx), last: wait.last})
 		}
 	}
 }

@@ -426,21 +426,24 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 // TestMigrationWaitSaysHowItEnded: if ctx ends a wait, the error says so. This also holds if from was lost just
 // before, or if ctx had ended before the call.
 func TestMigrationWaitSaysHowItEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t)
-		p.from.onExtend = func(context.Context, *extendParams) error { return ErrLost }
-		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
-			time.Sleep(5 * time.Second)
-			return acquireReply{}, ErrNotAcquired
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-		defer cancel()
-		_, err := p.Lock(ctx, "k")
-		require.ErrorIs(t, err, ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, ErrLost)
-		require.Equal(t, p.from.acquires.Load(), p.from.releases.Load())
-	})
+	for _, answer := range []error{ErrNotAcquired, ErrUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t)
+			p.from.onExtend = func(context.Context, *extendParams) error { return ErrLost }
+			p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+				time.Sleep(5 * time.Second)
+				return acquireReply{}, answer
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			_, err := p.Lock(ctx, "k")
+			require.Equal(t, answer == ErrNotAcquired, errors.Is(err, ErrNotAcquired))
+			require.Equal(t, answer == ErrUnavailable, errors.Is(err, ErrUnavailable))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, ErrLost)
+			require.Equal(t, p.from.acquires.Load(), p.from.releases.Load())
+		})
+	}
 	why := errors.New("closing time")
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(why)
@@ -450,11 +453,12 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 		require.NoError(t, err)
 		return m
 	}
-	_, err := first().Lock(ctx, "k")
-	require.ErrorIs(t, err, ErrNotAcquired)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, why)
-	_, err = first().TryLock(ctx, "k")
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, ErrNotAcquired)
+	_, wait := first().Lock(ctx, "k")
+	_, try := first().TryLock(ctx, "k")
+	for _, err := range []error{wait, try} {
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, why)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+		require.NotErrorIs(t, err, ErrUnavailable)
+	}
 }

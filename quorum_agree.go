@@ -59,7 +59,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 		case agreed >= r.quorum: // 3.
 			return fence, nil
 		case ctx.Err() != nil:
-			return 0, &node.NotDone{Err: node.CtxError(ctx)}
+			return 0, &node.NotDone{Err: t.cut(ctx)}
 		case t.count(notHeld) > len(r.nodes)-r.quorum: // the lock has ended
 			return 0, t.fail(ErrLost)
 		case higher == fence, time.Since(begin) > within:

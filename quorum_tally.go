@@ -135,7 +135,7 @@ func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
 }
 
 // fail returns a QuorumError that matches err and has the answer of each node.
-func (t *tally[T]) fail(err error) error {
+func (t *tally[T]) fail(err error) *QuorumError {
 	e := &QuorumError{Op: t.op, Key: t.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), names: t.names, err: err}
 	for i := range t.answers {
 		if e.Nodes[i] = t.answers[i].err; !t.answers[i].there {
@@ -143,6 +143,20 @@ func (t *tally[T]) fail(err error) error {
 		}
 	}
 	return e
+}
+
+// cut returns the error of an operation that ctx ended. It is silent unless so many nodes failed that no quorum is left.
+func (t *tally[T]) cut(ctx context.Context) error {
+	failed, e := t.count(noAnswer), t.fail(ErrNoQuorum)
+	for i, c := range t.calls {
+		if !t.answers[i].there {
+			var silent bool
+			if e.Nodes[i], silent = c.Trouble(); !silent {
+				failed++
+			}
+		}
+	}
+	return &node.CutShort{Ctx: node.CtxError(ctx), Trouble: e, Silent: failed <= len(t.answers)-t.quorum}
 }
 
 var errNotWaitedFor = errors.New("not waited for")
@@ -165,14 +179,17 @@ func soonest(t *tally[acquireReply]) time.Duration {
 	return free[t.quorum-1]
 }
 
-// holderIn returns the first holder that a node named, or "".
-func holderIn(t *tally[acquireReply]) string {
+// holderIn returns the holder that most nodes named, or "".
+func holderIn(t *tally[acquireReply]) (most string) {
+	named := make(map[string]int)
 	for i := range t.answers {
-		if a := &t.answers[i]; a.there && a.value.Holder != "" {
-			return a.value.Holder
+		if holder := t.answers[i].value.Holder; holder != "" {
+			if named[holder]++; named[holder] > named[most] {
+				most = holder
+			}
 		}
 	}
-	return ""
+	return most
 }
 
 // votes returns the votes for the fence of the nodes that were successful.

@@ -120,7 +120,6 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	if err := r.ready(ctx); err != nil {
 		return acquireReply{}, err
 	}
-	begin := time.Now()
 	// 2. All nodes at once.
 	t := ask(ctx, r, "acquire", p.key, func(i int) *node.Call {
 		c := quorumAcquireCall(p)
@@ -134,7 +133,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 			t.certainly(heldByAnother) || // or it is certain that none can and why,
 			t.refusedBesideSilence(r.nodes) // or only silent nodes are left.
 	})
-	err := r.refused(ctx, p, t, begin)
+	err := r.refused(ctx, t)
 	var fence uint64
 	if err == nil {
 		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
@@ -170,18 +169,15 @@ func lostIsRefused(err error) error {
 	return err
 }
 
-// refused returns why an acquire that began at begin was not granted, or nil. If ctx ended early, the error reports
-// the failures of nodes only if they had the time to answer.
-func (r *redlock) refused(ctx context.Context, p *acquireParams, t *tally[acquireReply], begin time.Time) error {
+// refused returns why an acquire was not granted, or nil.
+func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 	switch {
 	case r.servers.check() != nil:
 		return r.servers.check()
 	case t.count(yes) >= r.quorum:
 		return nil
-	case ctx.Err() != nil && time.Since(begin) > p.timeout/4:
-		return &node.NotDone{Err: &node.CutShort{Ctx: node.CtxError(ctx), Trouble: t.fail(ErrNoQuorum)}}
-	case ctx.Err() != nil:
-		return &node.NotDone{Err: fmt.Errorf("%w: %w", node.CtxError(ctx), errUnanswered)}
+	case ctx.Err() != nil && !t.certainly(heldByAnother):
+		return &node.NotDone{Err: t.cut(ctx)}
 	case t.count(yes)+t.count(heldByAnother) >= r.quorum:
 		return t.fail(ErrNotAcquired)
 	}
@@ -283,7 +279,7 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 	case t.count(notHeld) > len(r.nodes)-r.quorum:
 		return t, t.fail(ErrLost)
 	case ctx.Err() != nil:
-		return t, node.CtxError(ctx)
+		return t, t.cut(ctx)
 	}
 	return t, t.fail(ErrNoQuorum)
 }
@@ -319,7 +315,7 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 	case r.servers.check() != nil:
 		return Status{}, r.servers.check()
 	case ctx.Err() != nil:
-		return Status{}, node.CtxError(ctx)
+		return Status{}, t.cut(ctx)
 	case t.count(yes) < r.quorum:
 		return Status{}, t.fail(ErrNoQuorum)
 	}

@@ -60,7 +60,7 @@ if not had and free <= 0 then
       end
     end
   end
-  return {(keeps or first) and left or -1, holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2]), handed}
+  return {left, holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2]), handed}
 end
 
 if had then

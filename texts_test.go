@@ -83,7 +83,7 @@ func TestTexts(t *testing.T) {
 		{"refused by a quorum", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Left: time.Second}}, refused))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
 		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7", [16]byte{1})}}, ErrNotAcquired)})},
-		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errUnanswered})},
+		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},
 		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &node.NoReply{Within: time.Second}})},
 		{"no reply", unavailable(&node.NoReply{Within: time.Second})},
 		{"no reply after trouble", unavailable(&node.NoReply{Within: time.Second, Last: errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")})},

@@ -13,7 +13,8 @@ import (
 // poll waits for the turn of the key in this process and then polls until the lock is granted. It retries through all
 // errors except permanent ones. refusal is the reply to the first attempt.
 func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
-	if !e.turns.Take(ctx, r.place.key) {
+	var ok bool
+	if r.last, ok = e.turns.Take(ctx, r.place.key, r.last); !ok {
 		return nil, &gaveUp{node.CtxError(ctx), r.last}
 	}
 	defer e.turns.Give(r.place.key)
@@ -36,6 +37,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 			e.reportTrouble(r, err)
 		}
 		r.last, refusal = err, g
+		e.turns.Note(r.place.key, err)
 	}
 }
 
@@ -93,16 +95,16 @@ func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration 
 }
 
 // yield pauses if this process has just released the key and others want it. They poll, and would never find it free
-// otherwise. It reports false if ctx ended.
-func (e *engine) yield(ctx context.Context, r *request) bool {
+// otherwise.
+func (e *engine) yield(ctx context.Context, r *request) {
 	if r.cfg.backoff != nil || !e.turns.JustServed(r.place.key) {
-		return true
+		return
 	}
 	d := longestPause/2 + rand.N(longestPause/2)
 	if end, ok := ctx.Deadline(); ok {
 		d = min(d, time.Until(end)/4) // leave time for its own attempts
 	}
-	return sleep(ctx, d)
+	sleep(ctx, d)
 }
 
 // gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err. If
@@ -110,13 +112,12 @@ func (e *engine) yield(ctx context.Context, r *request) bool {
 func (e *engine) gaveUp(ctx context.Context, r *request, asked clock.Instant, err error) error {
 	var cut *node.CutShort
 	switch {
-	case errors.As(err, &cut):
+	case !errors.As(err, &cut):
+		if !errors.As(err, new(*node.NotDone)) { // else ctx had ended before
+			r.last = err
+		}
+	case !cut.Silent, r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:
 		r.last = cut.Trouble
-	case errors.Is(err, ErrNotAcquired):
-		r.last = err
-	case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):
-	case r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:
-		r.last = errUnanswered
 	}
 	return &gaveUp{node.CtxError(ctx), r.last}
 }

@@ -50,15 +50,24 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 	})
 }
 
-// TestLastAttemptDecidesTheError is rule 33: if the last attempt got no reply for more than a quarter of the op
-// timeout, the error matches ErrUnavailable. If it had less time or was not sent, the attempt before it decides.
+// TestLastAttemptDecidesTheError is rule 33: if the last attempt failed, or got no reply for more than a quarter of the op
+// timeout, the error matches ErrUnavailable. If it had less time, the attempt before it decides. If there is none, the
+// error matches ErrUnavailable.
 func TestLastAttemptDecidesTheError(t *testing.T) {
 	refuse := func(context.Context) (acquireReply, error) {
 		return acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}, ErrNotAcquired
 	}
 	silent := func(ctx context.Context) (acquireReply, error) {
 		<-ctx.Done()
-		return acquireReply{}, ctx.Err()
+		return acquireReply{}, &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no reply"), Silent: true}
+	}
+	behind := func(ctx context.Context) (acquireReply, error) { // others that hang
+		got, err := silent(ctx)
+		return got, &node.NotDone{Err: err}
+	}
+	dead := func(ctx context.Context) (acquireReply, error) {
+		<-ctx.Done()
+		return acquireReply{}, &node.NotDone{Err: &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no route")}}
 	}
 	unsent := func(ctx context.Context) (acquireReply, error) {
 		<-ctx.Done()
@@ -77,6 +86,11 @@ func TestLastAttemptDecidesTheError(t *testing.T) {
 		"not sent":                               {[]attempt{refuse, unsent}, 900 * time.Millisecond, true},
 		"between attempts":                       {[]attempt{refuse, refuse}, 900 * time.Millisecond, true},
 		"trouble, and then a moment of silence":  {[]attempt{refuse, trouble, silent}, 10 * time.Millisecond, false},
+		"behind others at first":                 {[]attempt{behind}, 10 * time.Millisecond, false},
+		"behind others for long":                 {[]attempt{refuse, behind}, 260 * time.Millisecond, false},
+		"behind others for a moment":             {[]attempt{refuse, behind}, 240 * time.Millisecond, true},
+		"a dead node":                            {[]attempt{refuse, dead}, 10 * time.Millisecond, false},
+		"nothing is ever sent":                   {[]attempt{unsent}, 10 * time.Millisecond, false},
 		"trouble that is over":                   {[]attempt{refuse, trouble, refuse}, 10 * time.Millisecond, true},
 		"trouble, and then nothing that is sent": {[]attempt{refuse, trouble, unsent}, 10 * time.Millisecond, false},
 	} {
@@ -100,6 +114,50 @@ func TestLastAttemptDecidesTheError(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOutageIsNoticedByAllWhoPoll is rule 33: three waiters of a process were refused, and the one whose turn it is finds
+// that Redis is gone. When ctx ends, the error of each of them matches ErrUnavailable.
+func TestOutageIsNoticedByAllWhoPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			if s.acquires.Load() <= 3 {
+				return acquireReply{}, ErrNotAcquired
+			}
+			return acquireReply{}, errors.New("no route")
+		}
+		l := scriptedLocker(t, s)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := l.Lock(ctx, "k")
+				require.ErrorIs(t, err, ErrUnavailable)
+				require.NotErrorIs(t, err, ErrNotAcquired)
+				require.ErrorContains(t, err, "no route")
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestLocalWaiterWhoYieldsWasRefusedByNobody is rule 33: this process has released a key that others want, and ctx ends
+// before it asks again. Nobody has shown it another owner.
+func TestLocalWaiterWhoYieldsWasRefusedByNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := scriptedLocker(t, &scripted{onAcquire: func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+			return acquireReply{}, &node.NotDone{Err: ctx.Err()}
+		}})
+		l.turns.Released("k", longestPause)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(longestPause/4, cancel)
+		_, err := l.Lock(ctx, "k")
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, ErrUnavailable)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+	})
 }
 
 // TestTroubleIsNotForgottenWhileItIsUndone is rule 16: if ctx ends while a failed attempt is released,

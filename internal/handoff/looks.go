@@ -84,7 +84,11 @@ func (l *Waitlist) OnRefusal(w *Waiter, asked clock.Instant, got Refusal, err er
 		q.holder, q.same = got.Holder, 0
 	}
 	l.firstLocked(w, got)
-	if !got.First && got.Left > 0 { // the first of the queue looks before the others
+	switch { // the first of the queue looks before the others
+	case got.First, got.Left == 0:
+	case got.Fresh:
+		q.ends = time.Time{}
+	default:
 		q.ends = q.looked.Add(max(got.Left+messageDelay, lookOften))
 	}
 	for _, other := range q.waiters {

@@ -17,11 +17,12 @@ type Turns struct {
 type turn struct {
 	taken chan struct{} // holds one value while somebody has the turn; its senders queue in order
 	users int
+	last  error // the outcome of the newest attempt of a user
 }
 
-// Take waits for the turn of the key. It reports false if ctx ended first. Otherwise the caller must give the turn
-// back.
-func (t *Turns) Take(ctx context.Context, key string) bool {
+// Take waits for the turn of the key, after an attempt with the outcome last. It returns the outcome of the newest
+// attempt of this process, and false if ctx ended first. Otherwise the caller must give the turn back.
+func (t *Turns) Take(ctx context.Context, key string, last error) (newest error, ok bool) {
 	t.mu.Lock()
 	if t.keys == nil {
 		t.keys = make(map[string]*turn)
@@ -32,14 +33,24 @@ func (t *Turns) Take(ctx context.Context, key string) bool {
 		t.keys[key] = mine
 	}
 	mine.users++
+	mine.last = last
 	t.mu.Unlock()
 	select {
 	case mine.taken <- struct{}{}:
-		return true
+		ok = true
 	case <-ctx.Done():
-		t.leave(key, mine)
-		return false
+		defer t.leave(key, mine) // after the unlock below
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return mine.last, ok
+}
+
+// Note notes the outcome of an attempt of whoever has the turn.
+func (t *Turns) Note(key string, last error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.keys[key].last = last
 }
 
 // Give passes the turn to the next goroutine.

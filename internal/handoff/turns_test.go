@@ -14,13 +14,20 @@ import (
 func TestTurnsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
-		require.True(t, turns.Take(t.Context(), "k"))
+		_, ok := turns.Take(t.Context(), "k", nil)
+		require.True(t, ok)
 		ctx, cancel := context.WithCancel(t.Context())
-		gaveUp := make(chan bool)
-		go func() { gaveUp <- !turns.Take(ctx, "k") }() // ends with ctx
+		gaveUp := make(chan error)
+		go func() { // ends with ctx
+			last, ok := turns.Take(ctx, "k", errHeld)
+			if ok {
+				last = nil
+			}
+			gaveUp <- last
+		}()
 		synctest.Wait()
 		cancel()
-		require.True(t, <-gaveUp)
+		require.Same(t, errHeld, <-gaveUp)
 		require.Len(t, turns.keys, 1)
 		turns.Give("k")
 		require.Empty(t, turns.keys)

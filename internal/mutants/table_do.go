@@ -28,6 +28,18 @@ var doing = []mutant{
 		tests: "TestDoAllAcquiresEachKeyOnceInOneOrder",
 	},
 	{
+		name: "Lead forgets that Redis was unavailable when ctx ended", rule: "33", file: "do.go",
+		old:   `end = &gaveUp{end, err}`,
+		new:   `_ = err`,
+		tests: "TestStoppedLeadSaysWhyItDidNotLead",
+	},
+	{
+		name: "Lead with a ctx that had ended reports an outage", rule: "33", file: "do.go",
+		old:   `case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):`,
+		new:   `case false:`,
+		tests: "TestShortCallInAnOutageIsNoConflict",
+	},
+	{
 		name: "a lost lock is not noticed before fn", rule: "38", file: "do.go",
 		old:   `if err := firstEnd(locks); err != nil {`,
 		new:   `if err := firstEnd(nil); err != nil {`,
@@ -46,14 +58,32 @@ var doing = []mutant{
 		tests: "TestDoAllNoticesALossBeforeFn",
 	},
 	{
+		name: "a release without a reply is an error of Do", rule: "38", file: "do.go",
+		old:   `case !errors.Is(lost, ErrLost):`,
+		new:   `case lost == nil, errors.Is(lost, ErrReleased):`,
+		tests: "TestFinishedWorkIsNoFailure",
+	},
+	{
+		name: "a lock that ended before fn is no error of Do", rule: "38", file: "do.go",
+		old:   `case !errors.Is(lost, ErrLost):`,
+		new:   `case true:`,
+		tests: "TestDoReportsALockThatEndedBeforeFn",
+	},
+	{
+		name: "a lease that ended after fn is an error of Do", rule: "38", file: "do.go",
+		old:   `case trusted && !time.Now().Before(until):`,
+		new:   `case false && trusted && until.IsZero():`,
+		tests: "TestReleaseThatOutlastsTheLeaseIsNoLoss",
+	},
+	{
 		name: "a panic releases nothing", rule: "38", file: "do.go",
 		old: `defer func() {
-		switch unlockErr`,
+		trusted`,
 		new: `defer func() {
 		if p := recover(); p != nil {
 			panic(p)
 		}
-		switch unlockErr`,
+		trusted`,
 		tests: "TestPanicReleasesAll|TestPanicOfALeaderReleases",
 	},
 	{
@@ -100,8 +130,8 @@ var doing = []mutant{
 	},
 	{
 		name: "Lead forgets why ctx ended", rule: "40", file: "do.go",
-		old:   `node.CtxError(ctx)`,
-		new:   `error(&node.NotDone{Err: ctx.Err()})`,
+		old:   `end := node.CtxError(ctx)`,
+		new:   `end := error(&node.NotDone{Err: ctx.Err()})`,
 		tests: "TestLeadIsStoppedByItsFn",
 	},
 	{

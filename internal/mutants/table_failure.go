@@ -10,15 +10,15 @@ var failures = []mutant{
 		tests: "TestPollingRidesTroubleOut",
 	},
 	{
-		name: "an unanswered first attempt counts as refused by a holder", rule: "33", file: "wait.go",
-		old:   `case r.last == nil, e.now()`,
-		new:   `case r.last != nil && e.now()`,
-		tests: "TestLastAttemptDecidesTheError",
+		name: "an unanswered first attempt counts as refused by a holder", rule: "33", file: "errors.go",
+		old:   `return []error{ErrUnavailable, e.ctx}`,
+		new:   `return []error{ErrNotAcquired, e.ctx}`,
+		tests: "TestLastAttemptDecidesTheError|TestLocalWaiterWhoYieldsWasRefusedByNobody",
 	},
 	{
 		name: "an attempt without a reply counts as the refusal before it", rule: "33", file: "wait.go",
-		old:   `case r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:`,
-		new:   `case r.last == nil:`,
+		old:   `case !cut.Silent, r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:`,
+		new:   `case !cut.Silent, r.last == nil:`,
 		tests: "TestLastAttemptDecidesTheError",
 	},
 	{
@@ -29,8 +29,8 @@ var failures = []mutant{
 	},
 	{
 		name: "an attempt that was not sent counts as unanswered", rule: "33", file: "wait.go",
-		old:   `case errors.As(err, new(*node.NotDone)) && !errors.Is(err, errUnanswered):`,
-		new:   `case false:`,
+		old:   `if !errors.As(err, new(*node.NotDone)) {`,
+		new:   `if true {`,
 		tests: "TestLastAttemptDecidesTheError",
 	},
 	{
@@ -40,10 +40,58 @@ var failures = []mutant{
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
-		name: "a quorum that ctx cut short forgets its trouble", rule: "33", file: "redlock.go",
-		old:   `case ctx.Err() != nil && time.Since(begin) > p.timeout/4:`,
-		new:   `case false && time.Since(begin) > p.timeout/4:`,
+		name: "a quorum that ctx cut short forgets its trouble", rule: "33", file: "quorum_tally.go",
+		old:   `Trouble: e, Silent`,
+		new:   `Trouble: ErrUnavailable, Silent`,
 		tests: "TestSilentQuorumIsNoHolder",
+	},
+	{
+		name: "a call that ended in the mailbox is no outage", rule: "33", file: "internal/node/node.go",
+		old:   `c.reply.Err = cut`,
+		new:   `c.reply.Err = cut.Ctx`,
+		tests: "TestShortCallInAnOutageIsNoConflict",
+	},
+	{
+		name: "a call that ctx ended does not say what is wrong with its node", rule: "33", file: "internal/node/node.go",
+		old:   `case c.node.trouble != nil:`,
+		new:   `case false:`,
+		tests: "TestShortCallInAnOutageIsNoConflict",
+	},
+	{
+		name: "a ctx that had ended before counts as an outage", rule: "33", file: "engine.go",
+		old:   `if err == nil && ctx.Err() != nil {`,
+		new:   `if false {`,
+		tests: "TestShortCallInAnOutageIsNoConflict|TestConformance",
+	},
+	{
+		name: "who waits for a turn knows only of its own attempt", rule: "33", file: "wait.go",
+		old:   `e.turns.Note(r.place.key, err)`,
+		new:   ``,
+		tests: "TestOutageIsNoticedByAllWhoPoll",
+	},
+	{
+		name: "a quorum that may still grant counts as held when ctx ends", rule: "33", file: "redlock.go",
+		old:   `case ctx.Err() != nil && !t.certainly(heldByAnother):`,
+		new:   `case false:`,
+		tests: "TestSilentNodesAreNotWaitedFor",
+	},
+	{
+		name: "a waiter that is not the first does not learn the lease", rule: "35", file: "acquire.lua",
+		old:   `return {call('PTTL', KEYS[1]), holder, fresh`,
+		new:   `return {(keeps or first) and call('PTTL', KEYS[1]) or -1, holder, fresh`,
+		tests: "TestRefusedWaiterKnowsTheLease/SetNXPX",
+	},
+	{
+		name: "a waiter for a permit that is not the first does not learn the lease", rule: "35", file: "semaphore_acquire.lua",
+		old:   `return {left, holder, fresh`,
+		new:   `return {(keeps or first) and left or -1, holder, fresh`,
+		tests: "TestRefusedWaiterKnowsTheLease/Semaphore",
+	},
+	{
+		name: "the first node names the owner of a quorum's key", rule: "35", file: "quorum_tally.go",
+		old:   `named[holder] > named[most]`,
+		new:   `most == ""`,
+		tests: "TestQuorumNamesTheOwnerOfMostNodes",
 	},
 	{
 		name: "the error of a call does not say that Redis is the reason", rule: "33", file: "errors.go",
@@ -330,9 +378,9 @@ var failures = []mutant{
 		tests: "TestHooksOfACallAreAddedToTheLockers",
 	},
 	{
-		name: "a silent quorum counts as a holder if ctx ends early", rule: "33", file: "wait.go",
-		old:   ` && !errors.Is(err, errUnanswered)`,
-		new:   ``,
-		tests: "TestSilenceUntilAnEarlyEndIsNoHolder",
+		name: "a silent quorum counts as a holder if ctx ends early", rule: "33", file: "redlock.go",
+		old:   `return &node.NotDone{Err: t.cut(ctx)}`,
+		new:   `return t.fail(ErrNotAcquired)`,
+		tests: "TestSilenceUntilAnEarlyEndIsNoHolder/Redlock",
 	},
 }

@@ -134,9 +134,9 @@ var nodes = []mutant{
 	{
 		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/node.go", in: "internal/node",
 		old: `if c.Persist {
-		return Reply{Err: err}`,
+		return Reply{Err: cut}`,
 		new: `if false {
-		return Reply{Err: err}`,
+		return Reply{Err: cut}`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
@@ -223,14 +223,14 @@ var nodes = []mutant{
 	},
 	{
 		name: "a timeout does not report the error of its call", rule: "16", file: "internal/node/node.go", in: "internal/node",
-		old:   `Last: c.trouble}`,
-		new:   `}`,
+		old:   `case c.trouble != nil:`,
+		new:   `case false:`,
 		tests: "TestNoReplySaysWhy|TestPersistentCallGoesOn",
 	},
 	{
 		name: "a timeout does not report the error of another call", rule: "16", file: "internal/node/node.go", in: "internal/node",
-		old:   `err.Last = n.trouble`,
-		new:   `_ = n.trouble`,
+		old:   `case c.node.trouble != nil:`,
+		new:   `case false:`,
 		tests: "TestNoReplySaysWhy",
 	},
 	{
@@ -241,10 +241,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "the end of ctx does not report the error of its call", rule: "16", file: "internal/node/node.go", in: "internal/node",
-		old: `if c.trouble != nil {
-		err = &CutShort`,
-		new: `if false {
-		err = &CutShort`,
+		old:   `cut.Trouble, cut.Silent = c.lastTroubleLocked()`,
+		new:   `cut.Trouble, cut.Silent = errSilent, true`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{

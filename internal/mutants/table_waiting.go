@@ -81,8 +81,8 @@ var waits = []mutant{
 	},
 	{
 		name: "a waiter that gave up is remembered", rule: "17", file: "internal/handoff/turns.go", in: "internal/handoff",
-		old:   `t.leave(key, mine)` + "\n\t\treturn false",
-		new:   `return false`,
+		old:   `defer t.leave(key, mine)`,
+		new:   ``,
 		tests: "TestTurnsAreForgotten",
 	},
 	{

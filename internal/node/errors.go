@@ -53,12 +53,18 @@ func (e *NoReply) Timeout() bool { return true }
 // Temporary returns true.
 func (e *NoReply) Temporary() bool { return true }
 
-// CutShort is the error of a call whose context ended after a send of it had failed.
-type CutShort struct{ Ctx, Trouble error }
+// CutShort is the error of a call that its context ended. Trouble is why the call, or another one on its node, was last
+// resent. If there is no such error, Silent is set, and Trouble only says that there was no reply.
+type CutShort struct {
+	Ctx, Trouble error
+	Silent       bool
+}
 
 func (e *CutShort) Error() string { return e.Ctx.Error() + ": " + e.Trouble.Error() }
 
 func (e *CutShort) Unwrap() []error { return []error{e.Ctx, e.Trouble} }
+
+var errSilent = errors.New("no reply")
 
 // CtxError returns the error of ctx, with its cause if that differs.
 func CtxError(ctx context.Context) error {

@@ -198,14 +198,32 @@ func (c *Call) leave(err error) Reply {
 	if c.over {
 		return c.reply
 	}
-	if c.trouble != nil {
-		err = &CutShort{err, c.trouble}
-	}
+	cut := &CutShort{Ctx: err}
+	cut.Trouble, cut.Silent = c.lastTroubleLocked()
 	if c.Persist {
-		return Reply{Err: err}
+		return Reply{Err: cut}
 	}
 	n.endLocked(c, Reply{Err: err})
+	cut.Ctx = c.reply.Err // it is marked if c was not carried out
+	c.reply.Err = cut
 	return c.reply
+}
+
+// Trouble returns what [CutShort] says of a call without a reply.
+func (c *Call) Trouble() (trouble error, silent bool) {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	return c.lastTroubleLocked()
+}
+
+func (c *Call) lastTroubleLocked() (trouble error, silent bool) {
+	switch {
+	case c.trouble != nil:
+		return c.trouble, false
+	case c.node.trouble != nil:
+		return c.node.trouble, false
+	}
+	return errSilent, true
 }
 
 // sendLocked puts c into the mailbox.
@@ -353,9 +371,9 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 			n.silent = true
 		}
 		n.passLaneLocked(c)
-		err := &NoReply{Within: c.Timeout, Last: c.trouble}
-		if c.trouble == nil {
-			err.Last = n.trouble
+		err := &NoReply{Within: c.Timeout}
+		if trouble, silent := c.lastTroubleLocked(); !silent {
+			err.Last = trouble
 		}
 		n.troubleLocked(err)
 		if c.Persist && (!c.Once || !c.unclear && c.place != travelling) {
