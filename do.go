@@ -53,7 +53,8 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 // If l or fn is nil, if keys is empty, or if a key is empty, the error is ErrInvalidOption. If a key cannot be
 // acquired, the error is Lock's. If a lock ends before all are acquired, the error matches ErrLost. In these cases fn
 // was not called, and the locks that were acquired are released. Otherwise the error is fn's. If any lock ended before fn
-// did, it also matches ErrLost, as in [Do]. [WithMinHold] also applies to locks that are released because another could not be acquired.
+// did, it also matches ErrLost, as in [Do]. [WithMinHold] also applies to locks that are released because another could
+// not be acquired.
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	err := checkCall(l, fn == nil)
 	switch {
@@ -103,9 +104,8 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 // term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
 // When ctx ends, the error matches ctx's error and its cause. If Lead waited for the lock, it also matches what the error
-// of [Locker.Lock] matches. Lead also returns at once with an error that retrying
-// cannot fix: ErrInvalidOption, [errors.ErrUnsupported], or WRONGTYPE. [NewRedlock] reports WRONGTYPE as ErrNoQuorum,
-// so there Lead retries. [WithToken] is refused, since each term needs a token of its own.
+// of [Locker.Lock] matches. Lead also returns at once with an error that retrying cannot fix: ErrInvalidOption,
+// [errors.ErrUnsupported], or WRONGTYPE. [NewRedlock] reports WRONGTYPE as ErrNoQuorum, so there Lead retries.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)

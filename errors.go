@@ -128,7 +128,8 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrUnavailable, e.ctx, e.last}
 }
 
-// A HeldError describes the owner of a key when this process last asked. It matches [ErrNotAcquired]. Find it with [errors.As].
+// A HeldError describes the owner of a key when this process last asked. It matches [ErrNotAcquired]. Find it with
+// [errors.As].
 type HeldError struct {
 	Owner string        // the name that the holder gave to WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown

@@ -56,9 +56,8 @@ type Locker interface {
 	// call Unlock.
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
-	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in flight have completed, the
-	// call leaves nothing in Redis. With [WithToken], a lock that the token already held is kept, and a lock that was
-	// granted by a command without a reply may stay.
+	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in
+	// flight have completed, the call leaves nothing in Redis. [WithToken] is refused.
 	//
 	// If the first attempt fails with ErrNotAcquired, Lock waits. It returns any other error of the first attempt, as
 	// TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. The exceptions are
@@ -81,10 +80,10 @@ type Locker interface {
 	// If ctx ends before Redis has answered, the error matches ctx.Err() and ErrUnavailable. If ctx had ended before the
 	// call, it matches only ctx.Err().
 	//
-	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release,
-	// unless [WithToken] was given, and waits for its reply until ctx ends, or for [WithOpTimeout] at most. So an
-	// attempt on a Redis that hangs takes up to twice that time. If Redis cannot be reached at all, TryLock does not
-	// wait for the release.
+	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release, unless
+	// [WithToken] was given, and waits for its reply until ctx ends, or for [WithOpTimeout] at most. So an attempt on a
+	// Redis that hangs takes up to twice that time. If Redis cannot be reached at all, TryLock does not wait for the
+	// release.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last
