@@ -25,9 +25,10 @@ local function parse(entry)
   return ttl, polls, process, token, limit, rest
 end
 
--- members returns the entries with scores from low to high. A key of another type counts as an empty queue.
+-- members returns the entries with scores from low to high. A key of another type counts as an empty queue, and so does
+-- none: on miniredis, pcall fails without a key.
 local function members(low, high, ...)
-  local found = pcall('ZRANGEBYSCORE', queue, low, high, ...)
+  local found = queue and pcall('ZRANGEBYSCORE', queue, low, high, ...) or {}
   return found.err and {} or found
 end
 

@@ -497,3 +497,12 @@ func TestExpiredPermitIsNotExtended(t *testing.T) {
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
 	})
 }
+
+// TestDeletedPermitIsLostAtOnce (rule 12): also for an extension that knows neither register nor queue.
+func TestDeletedPermitIsLostAtOnce(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		lock := mustLock(t, newSemaphore(t, s.Client(t), 2, longTTL), "k")
+		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+	})
+}

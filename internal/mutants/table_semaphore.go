@@ -223,4 +223,10 @@ end
 		new:   `limit < 0 ||`,
 		tests: "TestLimitIsChecked",
 	},
+	{
+		name: "a renewal that looks for a queue without its key", rule: "12", file: "semaphore.lua",
+		old:   `queue and pcall('ZRANGEBYSCORE', queue, low, high, ...) or {}`,
+		new:   `pcall('ZRANGEBYSCORE', queue, low, high, ...)`,
+		tests: "TestDeletedPermitIsLostAtOnce",
+	},
 }
