@@ -18,7 +18,7 @@ const patience = 20 * time.Second
 // A Verdict is what [Check] found.
 type Verdict struct {
 	Ops int // that were judged, ends of leases included
-	// Bad are the keys whose history breaks the rules, sorted.
+	// Bad are the keys whose history breaks the rules. Check stops at the first, since such a history takes long.
 	Bad []string
 
 	model porcupine.Model
@@ -43,17 +43,18 @@ func Check(ops []Op, rules Rules) *Verdict {
 		if porcupine.CheckOperationsTimeout(v.model, operations, patience) != porcupine.Ok {
 			v.Bad = append(v.Bad, key)
 			_, v.info[key] = porcupine.CheckOperationsVerbose(v.model, operations, patience)
+			break
 		}
 	}
 	return v
 }
 
-// relevant returns the operations that the rules apply to: without exclusion, the known grants.
+// relevant returns the operations that the rules apply to: without exclusion, those with a fence.
 func (r Rules) relevant(ops []Op) []Op {
 	if r.Exclusion {
 		return ops
 	}
-	return slices.DeleteFunc(ops, func(op Op) bool { return op.Kind != Grant || op.Unknown })
+	return slices.DeleteFunc(ops, func(op Op) bool { return !op.mints() })
 }
 
 // Err returns an error that names the bad keys, or nil.

@@ -30,6 +30,19 @@ func release(token string, call, ret, until int64) history.Op {
 	return did(history.Release, token, call, ret, until)
 }
 
+func adopt(token string, call, ret, until int64, fence uint64) history.Op {
+	op := grant(token, call, ret, until, fence)
+	op.Kind = history.Adopt
+	return op
+}
+
+// keeping is a release with a min hold.
+func keeping(token string, call, ret, until, kept int64) history.Op {
+	op := release(token, call, ret, until)
+	op.Kept = kept
+	return op
+}
+
 func loss(token string, call, ret, until int64) history.Op {
 	return did(history.Loss, token, call, ret, until)
 }
@@ -83,6 +96,26 @@ func TestSoundHistoriesPass(t *testing.T) {
 		"a process that was stopped while it was granted a lock": {
 			grant("a", 0, 500, 100, 1), loss("a", 501, 502, 100), grant("b", 20, 130, 300, 2), use("b", 140, 141, 300),
 		},
+		"a lock that was adopted": {
+			grant("a", 0, 10, 100, 1), adopt("a", 20, 30, 300, 2), loss("a", 101, 102, 100), use("a", 200, 201, 300),
+			release("a", 210, 220, 300), grant("b", 15, 230, 400, 3),
+		},
+		"a loss, since another handle has released the lock": {
+			grant("a", 0, 10, 100, 1), adopt("a", 20, 30, 300, 2), release("a", 40, 50, 300), loss("a", 60, 61, 100),
+		},
+		"an adopter whose clock runs ahead": {
+			grant("a", 0, 10, 100, 1), blurred(adopt("a", 20, 30, 9000, 2)), blurred(use("a", 150, 151, 9000)),
+			grant("b", 15, 230, 400, 3),
+		},
+		"a grant after a min hold": {
+			grant("a", 0, 10, 300, 1), keeping("a", 20, 30, 300, 90), grant("b", 15, 91, 200, 2), use("b", 100, 101, 200),
+		},
+		"a release after the min hold": {
+			grant("a", 0, 10, 300, 1), keeping("a", 20, 30, 300, 15), grant("b", 12, 31, 200, 2), use("b", 100, 101, 200),
+		},
+		"a min hold that may have begun": {
+			grant("a", 0, 10, 100, 1), unknown(keeping("a", 20, history.Never, 100, 90)), grant("b", 15, 95, 200, 2),
+		},
 		"other keys are other locks": {
 			grant("a", 0, 10, 100, 5), {Kind: history.Grant, Key: "l", Token: "b", Call: 20, Return: 30, Until: 100, Fence: 1},
 		},
@@ -131,6 +164,28 @@ func TestEachRuleIsChecked(t *testing.T) {
 		}},
 		"grant before the end of an extended lease": {exclusion, []history.Op{
 			grant("a", 0, 10, 100, 1), use("a", 20, 21, 200), grant("b", 25, 150, 300, 2),
+		}},
+		"a lock that an adopter still has": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), adopt("a", 20, 30, 300, 2), loss("a", 101, 102, 100), grant("b", 15, 120, 400, 3),
+			use("a", 130, 131, 300),
+		}},
+		"a loss of an adopter that nobody released": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), adopt("a", 20, 30, 300, 2), loss("a", 101, 102, 100), loss("a", 120, 121, 300),
+		}},
+		"a lock that was adopted after its release": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), release("a", 20, 30, 100), adopt("a", 40, 50, 140, 2),
+		}},
+		"a grant within a min hold": {exclusion, []history.Op{
+			grant("a", 0, 10, 300, 1), keeping("a", 20, 30, 300, 90), grant("b", 15, 89, 200, 2),
+		}},
+		"a grant within a min hold that may have begun": {exclusion, []history.Op{
+			grant("a", 0, 10, 100, 1), unknown(keeping("a", 20, history.Never, 100, 90)), grant("b", 15, 80, 200, 2),
+		}},
+		"a lock that was adopted within its min hold": {exclusion, []history.Op{
+			grant("a", 0, 10, 300, 1), keeping("a", 20, 30, 300, 90), adopt("a", 40, 50, 200, 2),
+		}},
+		"an adopter with the fence of its parent": {fences, []history.Op{
+			grant("a", 0, 10, 100, 7), adopt("a", 40, 50, 140, 7),
 		}},
 		"one fence twice": {fences, []history.Op{
 			grant("a", 0, 10, 100, 7), release("a", 20, 30, 100), grant("b", 40, 50, 140, 7),
@@ -209,6 +264,9 @@ func TestEachRuleOfASemaphoreIsChecked(t *testing.T) {
 		},
 		"a fence that is older": {
 			grant("a", 0, 10, 100, 7), grant("b", 20, 30, 100, 6),
+		},
+		"one holder too many within a min hold": {
+			grant("a", 0, 10, 300, 1), grant("b", 0, 12, 300, 2), keeping("a", 20, 30, 300, 90), grant("c", 40, 50, 300, 3),
 		},
 		"use after the release": {
 			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 100, 2), release("a", 20, 30, 100), use("a", 40, 41, 100),

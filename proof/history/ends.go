@@ -25,7 +25,7 @@ func ordered(ops []Op) []Op {
 	slices.SortStableFunc(all, func(a, b Op) int { return cmp.Compare(a.Fence, b.Fence) })
 	var after uint64
 	for i := range all {
-		if had(all[i]) {
+		if all[i].mints() {
 			all[i].after, after = after, all[i].Fence
 		}
 	}
@@ -51,7 +51,8 @@ func ordered(ops []Op) []Op {
 //
 // The second bound only saves porcupine useless tries: if an end may come early, a later end allows
 // nothing more. A lease on a blurred clock may end as soon as its grant has returned. A lease whose
-// grant is unknown may end as soon as it was requested. But no lease ends before its last use.
+// grant is unknown may end as soon as it was requested. But no lease ends before its last use. What a
+// release keeps ends at its Kept or later.
 func withEnds(ops []Op) []Op {
 	leases := make(map[string]*lease)
 	var grants []Op
@@ -67,9 +68,14 @@ func withEnds(ops []Op) []Op {
 	}
 	for _, op := range ops {
 		if l := leases[op.Token]; l != nil {
-			l.until = max(l.until, op.Until)
+			if !op.Blurred {
+				l.until = max(l.until, op.Until)
+			}
 			if op.Kind == Use {
 				l.used = max(l.used, op.Call)
+			}
+			if op.keeps() {
+				l.kept = max(l.kept, op.Kept)
 			}
 			l.released = l.released || op.Kind == Release && !op.Unknown && !op.late()
 		}
@@ -77,18 +83,8 @@ func withEnds(ops []Op) []Op {
 	slices.SortFunc(grants, func(a, b Op) int { return cmp.Compare(a.Return, b.Return) })
 
 	all := slices.Clone(ops)
-	for _, l := range leases {
-		if l.released {
-			continue
-		}
-		end := Op{Kind: End, Worker: worker, Key: l.grant.Key, Token: l.grant.Token, Call: l.until, Return: Never}
-		switch {
-		case l.grant.Unknown:
-			end.Call = l.grant.Call + 1
-		case l.grant.Blurred:
-			end.Call = l.grant.Return
-		}
-		end.Call = max(end.Call, l.used)
+	add := func(l *lease, token string, from int64) {
+		end := Op{Kind: End, Worker: worker, Key: l.grant.Key, Token: token, Call: from, Return: Never}
 		first, _ := slices.BinarySearchFunc(grants, end.Call, func(g Op, t int64) int { return cmp.Compare(g.Return, t) })
 		for _, g := range grants[first:] {
 			if g.Call > l.grant.Return {
@@ -98,6 +94,22 @@ func withEnds(ops []Op) []Op {
 		}
 		all = append(all, end)
 	}
+	for token, l := range leases {
+		if l.kept > 0 {
+			add(l, token+nobody, l.kept)
+		}
+		if l.released {
+			continue
+		}
+		from := l.until
+		switch {
+		case l.grant.Unknown:
+			from = l.grant.Call + 1
+		case l.grant.Blurred:
+			from = l.grant.Return
+		}
+		add(l, token, max(from, l.used))
+	}
 	return all
 }
 
@@ -106,5 +118,6 @@ type lease struct {
 	grant    Op
 	until    int64 // the latest
 	used     int64 // when it was used last
+	kept     int64 // how long a release keeps the key; 0: not at all
 	released bool  // for sure, while it lasted
 }

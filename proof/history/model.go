@@ -12,7 +12,8 @@ import (
 // Rules are the rules that a history must obey.
 type Rules struct {
 	// Exclusion: there are up to Holders owners at a time. Each trusts its lock before its end and not
-	// after, and loses it for no other reason.
+	// after, and loses it for no other reason. All handles of a token are one owner. A key that a
+	// release has kept counts as owned, and it is nobody's.
 	Exclusion bool
 	// Holders is the limit of a semaphore. 0 and 1: a lock.
 	Holders int
@@ -30,6 +31,9 @@ type state struct {
 
 // owners are the tokens of those who own a key, sorted and separated by spaces.
 type owners string
+
+// nobody marks the token of a release that has kept the key.
+const nobody = "!"
 
 func (o owners) tokens() []string { return strings.Fields(string(o)) }
 
@@ -68,6 +72,9 @@ func (r Rules) model() porcupine.Model {
 func (r Rules) step(s state, op Op) (to []any) {
 	free := s
 	free.owners = s.owners.without(op.Token)
+	if op.keeps() && s.owners.has(op.Token) {
+		free.owners = free.owners.with(op.Token + nobody)
+	}
 	switch op.Kind {
 	case Grant:
 		if op.Unknown {
@@ -75,6 +82,12 @@ func (r Rules) step(s state, op Op) (to []any) {
 		}
 		if granted, ok := r.grant(s, op); ok {
 			to = append(to, granted)
+		}
+	case Adopt:
+		// Only the token of an owner can be adopted.
+		if (!r.Exclusion || s.owners.has(op.Token)) && (!r.Fences || s.next(op)) {
+			s.fence = op.Fence
+			to = append(to, s)
 		}
 	case Use:
 		// Nobody uses a lock without owning it, or after its end as the user knows it.
@@ -90,8 +103,8 @@ func (r Rules) step(s state, op Op) (to []any) {
 			to = append(to, free)
 		}
 	case Loss:
-		// Before the end of the lease there is no reason for a loss.
-		if !r.Exclusion || op.late() {
+		// Before the end of the lease the only reason for a loss is that another handle has released the lock.
+		if !r.Exclusion || op.late() || !s.owners.has(op.Token) {
 			to = append(to, s)
 		}
 	case End:
@@ -104,7 +117,7 @@ func (r Rules) step(s state, op Op) (to []any) {
 // the grants only, which saves porcupine from trying others:
 //
 //   - Fences grow: each grant comes right after the one with the fence before its own.
-//   - There is one owner: the grants come in the order of their returns. The lease of a known grant
+//   - There are no fences, and one owner: the grants come in the order of their returns. The lease of a known grant
 //     ends after the grant has returned. If a grant took effect before one that returned earlier, both
 //     leases would have lasted at that return. The grants of a semaphore may return in any order.
 func (r Rules) grant(s state, op Op) (state, bool) {
@@ -114,10 +127,13 @@ func (r Rules) grant(s state, op Op) (state, bool) {
 	case op.Unknown:
 		s.owners = s.owners.with(op.Token)
 		return s, true
-	case r.Exclusion && r.Holders <= 1 && s.grants+1 != op.turn:
+	case r.Exclusion && r.Holders <= 1 && !r.Fences && s.grants+1 != op.turn:
 		return s, false
-	case r.Fences && (op.Fence <= op.after || s.fence != op.after):
+	case r.Fences && !s.next(op):
 		return s, false
 	}
 	return state{owners: s.owners.with(op.Token), fence: op.Fence, grants: s.grants + 1}, true
 }
+
+// next reports whether the fence of op is the next one.
+func (s state) next(op Op) bool { return op.Fence > op.after && s.fence == op.after }

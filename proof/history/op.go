@@ -16,6 +16,8 @@ type Kind string
 const (
 	// Grant makes Token the owner of Key, with Fence. An unknown Grant may have done so.
 	Grant Kind = "grant"
+	// Adopt gives the owner another handle on Key, with Fence and with a lease of its own.
+	Adopt Kind = "adopt"
 	// Use says that the owner believed in its lock.
 	Use Kind = "use"
 	// Release ends the ownership. An unknown Release may have done so.
@@ -34,26 +36,34 @@ type Op struct {
 	Kind         Kind
 	Worker       int // who did it; only the picture shows it
 	Key, Token   string
-	Fence        uint64 // of a Grant
+	Fence        uint64 // of a Grant or an Adopt
 	Call, Return int64
 	// Until is the end of the lease as the owner knew it after the operation.
-	Until   int64
+	Until int64
+	// Kept is when others may own the key again after a Release. Until then nobody owns it. 0: at once.
+	Kept    int64
 	Unknown bool // the outcome is unknown
 	// Blurred says that the owner's clock is not that of the times: Until says nothing, and the lease
 	// may end at any time.
 	Blurred bool
 
-	after uint64 // of a known Grant: the fence that comes before its own
-	turn  int    // likewise: its place in the order of the returns, from 1
+	after uint64 // of a known Grant or Adopt: the fence that comes before its own
+	turn  int    // of a known Grant: its place in the order of the returns, from 1
 }
 
 // late reports whether the operation may have taken effect only after the lease had ended.
 func (op Op) late() bool { return op.Blurred || op.Return >= op.Until }
 
+// mints reports whether the operation got a fence.
+func (op Op) mints() bool { return (op.Kind == Grant || op.Kind == Adopt) && !op.Unknown }
+
+// keeps reports whether the operation keeps others out after a release.
+func (op Op) keeps() bool { return op.Kind == Release && op.Kept > op.Call }
+
 // describe is what the picture shows.
 func (op Op) describe() string {
 	text := fmt.Sprintf("%s %.8s", op.Kind, op.Token)
-	if op.Kind == Grant && op.Fence != 0 {
+	if op.Fence != 0 && op.mints() {
 		text += fmt.Sprintf(" fence %d", op.Fence)
 	}
 	if op.Unknown {
