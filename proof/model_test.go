@@ -3,6 +3,7 @@ package proof
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -19,8 +20,9 @@ type rulebook struct {
 	// freeAt returns when a key is free that is set at a time for ttl.
 	freeAt func(at time.Time, ttl time.Duration) time.Time
 	least  time.Duration // of the TTLs that are tried
-	limit  int           // of the holders of a key; 0: 1
+	limits []int         // of the Lockers of a semaphore, two of which differ; nil: of locks
 	fenced bool
+	keeps  bool // WithMinHold is supported
 	// wholeSeconds: the TTL of an acquire is rounded up to whole seconds. That of Extend is rounded up
 	// only in Redis. A lock that was taken over is looked at once more.
 	wholeSeconds bool
@@ -43,27 +45,31 @@ func ceil(d time.Duration) time.Duration {
 // trusted is how long an owner trusts a lease of ttl.
 func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }
 
-// A keyModel is one key in Redis.
+// A keyModel is one key in Redis. It knows a token by its name, which is the owner that the token begins with: the
+// token itself is asked for only when it is given to another handle.
 type keyModel struct {
-	limit   int                  // of its holders
-	freeAt  map[string]time.Time // by token: it counts until then
-	removed map[string]time.Time // by token: when it last lost the key, other than by expiry
+	limit   int                  // of its holders: that of the first of them
+	freeAt  map[string]time.Time // by name: it counts until then
+	removed map[string]time.Time // by name: when it last lost the key, other than by expiry
 	fence   uint64               // the highest of its grants; an attempt that was released may have skipped some
 }
 
-func newKeyModel(limit int) *keyModel {
-	return &keyModel{limit: limit, freeAt: make(map[string]time.Time), removed: make(map[string]time.Time)}
+func newKeyModel() *keyModel {
+	return &keyModel{limit: 1, freeAt: make(map[string]time.Time), removed: make(map[string]time.Time)}
 }
 
-// has reports whether a token holds the key.
-func (k *keyModel) has(token string) bool { return time.Now().Before(k.freeAt[token]) }
+// nobody begins the names of keys that are kept after a release.
+const nobody = "nobody, since "
 
-// holders returns the tokens that hold the key, in the order in which their leases end.
+// has reports whether a token holds the key.
+func (k *keyModel) has(name string) bool { return time.Now().Before(k.freeAt[name]) }
+
+// holders returns who holds the key, in the order in which the leases end.
 func (k *keyModel) holders() []string {
 	return slices.SortedFunc(
 		func(yield func(string) bool) {
-			for token := range k.freeAt {
-				if k.has(token) && !yield(token) {
+			for name := range k.freeAt {
+				if k.has(name) && !yield(name) {
 					return
 				}
 			}
@@ -72,35 +78,50 @@ func (k *keyModel) holders() []string {
 	)
 }
 
+// isHeld reports whether anybody holds the key, or a release has kept it.
+func (k *keyModel) isHeld() bool { return len(k.holders()) > 0 }
+
 // isFull reports whether the key admits no further holder.
-func (k *keyModel) isFull() bool { return len(k.holders()) >= k.limit }
+func (k *keyModel) isFull() bool { return k.isHeld() && len(k.holders()) >= k.limit }
+
+// refuses reports whether the holders of the key have another limit.
+func (k *keyModel) refuses(limit int) bool { return k.isHeld() && k.limit != limit }
 
 // keep makes a token hold the key for longer, and never shorter.
-func (k *keyModel) keep(token string, at time.Time) {
-	if at.After(k.freeAt[token]) {
-		k.freeAt[token] = at
+func (k *keyModel) keep(name string, at time.Time) {
+	if at.After(k.freeAt[name]) {
+		k.freeAt[name] = at
 	}
 }
 
 // drop takes the key away from a token.
-func (k *keyModel) drop(token string) {
-	delete(k.freeAt, token)
-	k.removed[token] = time.Now()
+func (k *keyModel) drop(name string) {
+	delete(k.freeAt, name)
+	k.removed[name] = time.Now()
 }
 
 // A handleModel is the model of a handle.
 type handleModel struct {
 	lock     *redlatch.Lock
 	key      *keyModel
-	name     string
-	token    string
+	on       string // the name of the key
+	name     string // of the token
+	limit    int    // of its Locker
 	ttl      time.Duration
 	until    time.Time
+	minHold  time.Duration
+	kept     time.Time // when the min hold ends
 	renewed  bool
 	looks    bool // it may find out by a look that the key is gone
 	released bool
-	chosen   bool  // the caller chose the token
+	shared   bool  // the token was asked for, or came from the caller: another handle may have it
 	end      error // what Err returns from then on; nil before
+}
+
+// token asks for the token, which another handle gets.
+func (h *handleModel) token() string {
+	h.shared = true
+	return h.lock.Token()
 }
 
 // err returns what Err must return now. It is unsure if a renewal may have found that the key is gone.
@@ -110,14 +131,14 @@ func (h *handleModel) err() (err error, unsure bool) {
 	switch {
 	case h.end != nil:
 		return h.end, false
-	case h.renewed && h.key.has(h.token):
+	case h.renewed && h.key.has(h.name):
 		return nil, false
 	case h.renewed:
 		// The next renewal reports the loss, or the end of the lease does.
-		return redlatch.ErrLost, time.Since(h.key.removed[h.token]) < h.ttl || time.Now().Before(h.until)
+		return redlatch.ErrLost, time.Since(h.key.removed[h.name]) < h.ttl || time.Now().Before(h.until)
 	case !time.Now().Before(h.until):
 		return redlatch.ErrLost, false
-	case h.looks && !h.key.has(h.token):
+	case h.looks && !h.key.has(h.name):
 		return redlatch.ErrLost, true
 	}
 	return nil, false
@@ -133,21 +154,25 @@ func (h *handleModel) alive() bool {
 
 // extends notes that a command extended the lease now.
 func (h *handleModel) extends(ttl time.Duration, rules rulebook) {
-	h.key.keep(h.token, rules.freeAt(time.Now(), ttl))
+	h.key.keep(h.name, rules.freeAt(time.Now(), ttl))
 	if until := time.Now().Add(trusted(ttl)); until.After(h.until) {
 		h.until = until
 	}
 }
 
-// unlock does what Unlock does, and returns what Unlock must return.
+// unlock does what Unlock does, and returns what Unlock must return. A lost handle leaves the key alone if another
+// handle may have it. A min hold keeps the key, and then it is nobody's.
 func (h *handleModel) unlock() error {
 	if h.released {
 		return redlatch.ErrReleased
 	}
-	alive, mine := h.alive(), h.key.has(h.token)
+	alive, mine := h.alive(), h.key.has(h.name)
 	h.released = true
-	if mine && (alive || !h.chosen) {
-		h.key.drop(h.token) // even for a lost handle, unless the token may be granted again
+	if mine && (alive || !h.shared) {
+		h.key.drop(h.name)
+		if alive && time.Now().Before(h.kept) {
+			h.key.keep(fmt.Sprint(nobody, time.Now()), h.kept)
+		}
 	}
 	if alive {
 		h.end = redlatch.ErrReleased
@@ -163,7 +188,7 @@ func (h *handleModel) extend(ttl time.Duration, rules rulebook) error {
 	switch {
 	case !h.alive():
 		return h.end
-	case !h.key.has(h.token):
+	case !h.key.has(h.name):
 		h.end = redlatch.ErrLost
 		return h.end
 	}

@@ -2,6 +2,9 @@ package proof
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,60 +18,103 @@ const forever = 1000 * time.Hour
 
 // tryLock makes one attempt, with a new token or with that of a handle on any key.
 func (s *sequence) tryLock(t *rapid.T) {
-	name, key := s.someKey(t)
-	ttl, renewed := s.someTTL(t), rapid.Bool().Draw(t, "renewed")
-	opts := []redlatch.Option{redlatch.WithTTL(ttl)}
-	if !renewed {
-		opts = append(opts, redlatch.WithoutRenewal())
-	}
-	token := ""
+	on, key := s.someKey(t)
+	l, limit := s.someLocker(t)
+	h := s.newHandle(t, on, limit)
+	h.renewed = rapid.Bool().Draw(t, "renewed")
+	var again *handleModel
 	if len(s.handles) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
-		token = s.someHandle(t).token
-		for _, h := range s.handles {
-			if _, unsure := h.err(); unsure && h.token == token && h.key == key {
+		again = s.someHandle(t)
+		for _, other := range s.handles {
+			if other.name != again.name || other.key != key {
+				continue
+			}
+			if _, unsure := other.err(); unsure {
 				t.Skip("whether its renewal or the new end comes first is not modelled")
 			}
+			if other.limit != limit {
+				t.Skip("a token with two limits is not modelled")
+			}
 		}
-		opts = append(opts, redlatch.WithToken(token))
+		h.name, h.shared = again.name, true
 	}
-	lock, err := s.someLocker(t).TryLock(context.Background(), name, opts...)
-	if !key.has(token) && key.isFull() {
-		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "%q is held by %s", name, key.holders())
-		return
+	opts := h.options()
+	if again != nil {
+		opts = append(opts, redlatch.WithToken(again.token()))
+	} else {
+		opts = append(opts, s.someMinHold(t, h)...)
 	}
-	require.NoError(t, err)
-	s.granted(t, lock, name, ttl, renewed)
+	var err error
+	h.lock, err = l.TryLock(context.Background(), on, opts...)
+	switch {
+	case key.refuses(limit):
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "the limit is %d", key.limit)
+	case !key.has(h.name) && key.isFull():
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "%q is held by %q", on, key.holders())
+	default:
+		require.NoError(t, err)
+		s.granted(t, h)
+	}
+}
+
+// newHandle returns the model of a handle that is to be acquired, with a name of its own.
+func (s *sequence) newHandle(t *rapid.T, on string, limit int) *handleModel {
+	s.named++
+	return &handleModel{
+		key: s.keys[on], on: on, name: fmt.Sprintf("h%d", s.named), limit: limit, ttl: s.someTTL(t), looks: s.rules.wholeSeconds,
+	}
+}
+
+// options returns the options that acquire or adopt a handle.
+func (h *handleModel) options() []redlatch.Option {
+	opts := []redlatch.Option{redlatch.WithTTL(h.ttl)}
+	if !h.renewed {
+		opts = append(opts, redlatch.WithoutRenewal())
+	}
+	if !h.shared {
+		opts = append(opts, redlatch.WithOwner(h.name))
+	}
+	return opts
+}
+
+// someMinHold gives some handles a min hold.
+func (s *sequence) someMinHold(t *rapid.T, h *handleModel) []redlatch.Option {
+	if !s.rules.keeps || rapid.IntRange(0, 2).Draw(t, "keeps") != 0 {
+		return nil
+	}
+	h.minHold = time.Duration(rapid.Int64Range(1, 6000).Draw(t, "min hold, ms")) * time.Millisecond
+	return []redlatch.Option{redlatch.WithMinHold(h.minHold)}
 }
 
 // granted notes the handle of a new grant.
-func (s *sequence) granted(t *rapid.T, lock *redlatch.Lock, name string, ttl time.Duration, renewed bool) {
-	key := s.keys[name]
+func (s *sequence) granted(t *rapid.T, h *handleModel) {
+	key := h.key
 	if s.rules.fenced {
-		require.Greater(t, lock.Fence(), key.fence)
+		require.Greater(t, h.lock.Fence(), key.fence)
 	} else {
-		require.Zero(t, lock.Fence())
+		require.Zero(t, h.lock.Fence())
 	}
-	if !key.has(lock.Token()) {
-		delete(key.freeAt, lock.Token())
+	if !key.isHeld() {
+		key.limit = h.limit
 	}
-	key.fence = lock.Fence()
-	s.took(lock, name, ttl, renewed)
+	if !key.has(h.name) {
+		delete(key.freeAt, h.name)
+	}
+	h.ttl, h.kept = max(h.ttl, h.minHold), time.Now().Add(h.minHold)
+	s.took(h)
 }
 
 // took notes a new handle.
-func (s *sequence) took(lock *redlatch.Lock, name string, ttl time.Duration, renewed bool) {
+func (s *sequence) took(h *handleModel) {
+	h.key.fence = h.lock.Fence()
 	if s.rules.wholeSeconds {
-		ttl = ceil(ttl)
+		h.ttl = ceil(h.ttl)
 	}
-	h := &handleModel{lock: lock, key: s.keys[name], name: name, token: lock.Token(), ttl: ttl, renewed: renewed, looks: s.rules.wholeSeconds}
-	for _, other := range s.handles {
-		h.chosen = h.chosen || other.token == h.token
-	}
-	h.extends(ttl, s.rules)
+	h.extends(h.ttl, s.rules)
 	s.handles = append(s.handles, h)
 	for _, other := range s.handles {
-		if other.token == h.token && other.key == h.key && other.renewed && other.alive() {
-			h.key.keep(h.token, time.Now().Add(forever))
+		if other.name == h.name && other.key == h.key && other.renewed && other.alive() {
+			h.key.keep(h.name, time.Now().Add(forever))
 		}
 	}
 	s.settle()
@@ -76,23 +122,36 @@ func (s *sequence) took(lock *redlatch.Lock, name string, ttl time.Duration, ren
 
 // lock waits, and is served when the key is free.
 func (s *sequence) lock(t *rapid.T) {
-	name, key := s.someKey(t)
-	ttl, patience := s.someTTL(t), time.Duration(rapid.Int64Range(1, 6000).Draw(t, "patience, ms"))*time.Millisecond
+	on, key := s.someKey(t)
+	l, limit := s.someLocker(t)
+	h := s.newHandle(t, on, limit)
+	patience := time.Duration(rapid.Int64Range(1, 6000).Draw(t, "patience, ms")) * time.Millisecond
+	refused := key.refuses(limit)
 	mayBeGranted, mayGiveUp := key.waits(patience)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	begin := time.Now()
-	lock, err := s.someLocker(t).Lock(ctx, name, redlatch.WithTTL(ttl), redlatch.WithoutRenewal())
-	if err != nil {
+	var err error
+	h.lock, err = l.Lock(ctx, on, append(h.options(), s.someMinHold(t, h)...)...)
+	switch {
+	case refused:
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "the limit is %d", key.limit)
+	case err != nil:
 		require.True(t, gaveUp(err), err)
-		require.True(t, mayGiveUp, "%q was free before the wait ended", name)
+		require.True(t, mayGiveUp, "%q was free before the wait ended", on)
 		require.Equal(t, patience, time.Since(begin))
 		s.settle()
-		return
+	default:
+		require.True(t, mayBeGranted, "%q was not free", on)
+		require.False(t, key.isFull(), "%q was granted before it was free, to %q beside %q", on, h.name, key.holders())
+		waited := time.Since(begin)
+		s.granted(t, h)
+		// A lock that was handed over begins when Redis did that. By how much the clocks have drifted meanwhile is unknown.
+		early := h.until.Sub(h.lock.Until())
+		require.True(t, 0 <= early && early <= waited/50, "until is %v, not %v", h.lock.Until(), h.until)
+		h.until = h.lock.Until()
+		s.settle()
 	}
-	require.True(t, mayBeGranted, "%q was not free", name)
-	require.False(t, key.isFull(), "%q was granted before it was free", name)
-	s.granted(t, lock, name, ttl, false)
 }
 
 func (s *sequence) unlock(t *rapid.T) {
@@ -110,40 +169,57 @@ func (s *sequence) extend(t *rapid.T) {
 
 // adopt takes over a lock by the token of one of its handles.
 func (s *sequence) adopt(t *rapid.T) {
-	h, ttl := s.someHandle(t), s.someTTL(t)
-	lock, err := s.someLocker(t).Adopt(context.Background(), h.name, h.token, redlatch.WithTTL(ttl), redlatch.WithoutRenewal())
-	if !h.key.has(h.token) {
-		require.ErrorIs(t, err, redlatch.ErrLost)
-		return
+	from := s.someHandle(t)
+	key := from.key
+	l, limit := s.someLocker(t)
+	h := &handleModel{key: key, on: from.on, name: from.name, limit: limit, ttl: s.someTTL(t), shared: true, looks: from.looks}
+	var err error
+	h.lock, err = l.Adopt(context.Background(), h.on, from.token(), h.options()...)
+	switch {
+	case key.refuses(limit):
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "the limit is %d", key.limit)
+	case !key.has(h.name):
+		require.ErrorIs(t, err, redlatch.ErrLost, "%q is held by %q", h.on, key.holders())
+	default:
+		require.NoError(t, err)
+		if s.rules.fenced {
+			require.Greater(t, h.lock.Fence(), key.fence)
+		} else {
+			require.Zero(t, h.lock.Fence())
+		}
+		s.took(h)
 	}
-	require.NoError(t, err)
-	if s.rules.fenced {
-		require.Greater(t, lock.Fence(), h.key.fence)
-	} else {
-		require.Zero(t, lock.Fence())
-	}
-	h.key.fence = lock.Fence()
-	s.took(lock, h.name, ttl, false)
 }
 
 func (s *sequence) inspect(t *rapid.T) {
-	name, key := s.someKey(t)
-	st, err := s.someLocker(t).Inspect(context.Background(), name)
+	on, key := s.someKey(t)
+	l, limit := s.someLocker(t)
+	st, err := l.Inspect(context.Background(), on)
+	if err != nil && key.refuses(limit) {
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		return
+	}
 	require.NoError(t, err)
 	holders := key.holders()
 	require.Len(t, holders, st.Holders)
 	require.Equal(t, len(holders) > 0, st.Held)
 	require.Zero(t, st.Waiters)
-	if !st.Held {
-		require.Empty(t, st.Token)
-		return
+	name := st.Owner
+	if st.Token == "" {
+		require.Empty(t, st.Owner)
+		if !st.Held {
+			return
+		}
+		kept := slices.IndexFunc(holders, func(name string) bool { return strings.HasPrefix(name, nobody) })
+		require.GreaterOrEqual(t, kept, 0, "%q is held by %q", on, holders)
+		name = holders[kept]
 	}
-	require.Contains(t, holders, st.Token)
-	if time.Until(key.freeAt[st.Token]) > forever/2 {
+	require.Contains(t, holders, name)
+	if time.Until(key.freeAt[name]) > forever/2 {
 		return // when its lease ends is not modelled
 	}
 	first := key.freeAt[holders[0]]
-	require.Equal(t, first, key.freeAt[st.Token], "its lease does not end first")
+	require.Equal(t, first, key.freeAt[name], "its lease does not end first")
 	require.InDelta(t, time.Until(first), st.TTL, float64(2*time.Millisecond))
 }
 
@@ -155,11 +231,11 @@ func (s *sequence) pass(t *rapid.T) {
 
 // remove has somebody delete a lock.
 func (s *sequence) remove(t *rapid.T) {
-	name, key := s.someKey(t)
+	on, key := s.someKey(t)
 	for _, m := range s.stores {
-		m.Del(name)
+		m.Del(on)
 	}
-	for _, token := range key.holders() {
-		key.drop(token)
+	for _, name := range key.holders() {
+		key.drop(name)
 	}
 }

@@ -26,6 +26,7 @@ type sequence struct {
 	keys    map[string]*keyModel
 	names   []string
 	handles []*handleModel
+	named   int // how many tokens have a name
 }
 
 // TestModelSaysWhatLocksDo: in any sequence of operations, each call returns what the model says, each
@@ -34,21 +35,27 @@ func TestModelSaysWhatLocksDo(t *testing.T) {
 	if s := *seedFlag; s != 0 {
 		require.NoError(t, flag.Set("rapid.seed", fmt.Sprint(s)))
 	}
+	if !testing.Short() {
+		require.NoError(t, flag.Set("rapid.checks", "500"))
+	}
+	onRedis := rulebook{freeAt: byTTL, least: 100 * time.Millisecond, fenced: true, keeps: true}
+	permits := onRedis
+	permits.limits = []int{2, 2, 5}
 	for name, kind := range map[string]struct {
 		rules  rulebook
 		stores int
-		make   func(clients []redis.UniversalClient) (redlatch.Locker, error)
+		make   func(clients []redis.UniversalClient, limit int) (redlatch.Locker, error)
 	}{
-		"setnxpx": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, fenced: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+		"setnxpx": {onRedis, 1, func(c []redis.UniversalClient, _ int) (redlatch.Locker, error) {
 			return redlatch.NewSetNXPX(c[0])
 		}},
-		"legacysetnx": {rulebook{freeAt: byTimestamp, least: 2 * time.Second, wholeSeconds: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+		"legacysetnx": {rulebook{freeAt: byTimestamp, least: 2 * time.Second, wholeSeconds: true}, 1, func(c []redis.UniversalClient, _ int) (redlatch.Locker, error) {
 			return redlatch.NewLegacySetNX(c[0])
 		}},
-		"semaphore": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, limit: 2, fenced: true}, 1, func(c []redis.UniversalClient) (redlatch.Locker, error) {
-			return redlatch.NewSemaphore(c[0], 2)
+		"semaphore": {permits, 1, func(c []redis.UniversalClient, limit int) (redlatch.Locker, error) {
+			return redlatch.NewSemaphore(c[0], limit)
 		}},
-		"redlock": {rulebook{freeAt: byTTL, least: 100 * time.Millisecond, fenced: true}, 3, func(c []redis.UniversalClient) (redlatch.Locker, error) {
+		"redlock": {onRedis, 3, func(c []redis.UniversalClient, _ int) (redlatch.Locker, error) {
 			return redlatch.NewRedlock(c)
 		}},
 	} {
@@ -57,7 +64,7 @@ func TestModelSaysWhatLocksDo(t *testing.T) {
 				rapid.SyncTest(t, func(t *rapid.T) {
 					s := &sequence{rules: kind.rules, names: []string{"k", "{k}", "k\x00}"}, keys: make(map[string]*keyModel)}
 					for _, name := range s.names {
-						s.keys[name] = newKeyModel(max(kind.rules.limit, 1))
+						s.keys[name] = newKeyModel()
 					}
 					for range kind.stores {
 						m := miniredis.NewMiniRedis()
@@ -65,8 +72,11 @@ func TestModelSaysWhatLocksDo(t *testing.T) {
 						t.Cleanup(m.Close)
 						s.stores = append(s.stores, m)
 					}
-					for range 2 {
-						l, err := kind.make(s.clients(t))
+					if s.rules.limits == nil {
+						s.rules.limits = []int{1, 1}
+					}
+					for _, limit := range s.rules.limits {
+						l, err := kind.make(s.clients(t), limit)
 						require.NoError(t, err)
 						s.lockers = append(s.lockers, l)
 					}
@@ -105,14 +115,14 @@ func (s *sequence) agrees(t *rapid.T) {
 		want, unsure := h.err()
 		got := h.lock.Err()
 		if !unsure || got != nil {
-			require.ErrorIs(t, got, want, "%q by %s", h.name, h.token)
+			require.ErrorIs(t, got, want, "%q by %s", h.on, h.name)
 		}
-		if got == nil && h.key.has(h.token) {
-			if trusted[h.name] == nil {
-				trusted[h.name] = make(map[string]bool)
+		if got == nil && h.key.has(h.name) {
+			if trusted[h.on] == nil {
+				trusted[h.on] = make(map[string]bool)
 			}
-			trusted[h.name][h.token] = true
-			require.LessOrEqual(t, len(trusted[h.name]), h.key.limit, "an owner too many")
+			trusted[h.on][h.name] = true
+			require.LessOrEqual(t, len(trusted[h.on]), h.key.limit, "an owner too many")
 		}
 		if !h.renewed && h.end == nil {
 			require.True(t, h.until.Equal(h.lock.Until()), "until is %v, not %v", h.lock.Until(), h.until)
@@ -126,11 +136,13 @@ func (s *sequence) settle() {
 	const edge = 3 * time.Millisecond
 	for again := true; again; {
 		again = false
+		near := func(at time.Time) bool { d := time.Until(at); return -edge < d && d < edge }
 		for _, h := range s.handles {
-			for _, at := range []time.Time{h.until, h.key.freeAt[h.token]} {
-				if d := time.Until(at); -edge < d && d < edge {
-					again = true
-				}
+			again = again || near(h.until) || near(h.kept)
+		}
+		for _, key := range s.keys {
+			for _, at := range key.freeAt {
+				again = again || near(at)
 			}
 		}
 		if again {
@@ -140,12 +152,13 @@ func (s *sequence) settle() {
 }
 
 func (s *sequence) someKey(t *rapid.T) (string, *keyModel) {
-	name := rapid.SampledFrom(s.names).Draw(t, "key")
-	return name, s.keys[name]
+	on := rapid.SampledFrom(s.names).Draw(t, "key")
+	return on, s.keys[on]
 }
 
-func (s *sequence) someLocker(t *rapid.T) redlatch.Locker {
-	return s.lockers[rapid.IntRange(0, len(s.lockers)-1).Draw(t, "locker")]
+func (s *sequence) someLocker(t *rapid.T) (l redlatch.Locker, limit int) {
+	i := rapid.IntRange(0, len(s.lockers)-1).Draw(t, "locker")
+	return s.lockers[i], s.rules.limits[i]
 }
 
 func (s *sequence) someHandle(t *rapid.T) *handleModel {
