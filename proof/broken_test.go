@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +21,9 @@ import (
 type broken struct {
 	client redis.UniversalClient
 	flaws  flaws
-	limit  int // of a semaphore; 0: it is a lock
+	limit  int  // of a semaphore; 0: it is a lock
+	other  bool // the limit is not that of the keys
+	renews bool
 }
 
 type flaws struct {
@@ -29,11 +32,15 @@ type flaws struct {
 	neverLost    bool // the holder does not notice the end
 	plainCounter bool // the fence is a counter that FLUSHALL sets back
 	noTTL        bool // a lock that was not released stays
+	lostDeletes  bool // Unlock of a lost handle deletes the lock of its adopter
+	keepsToken   bool // a min hold is kept by the token
 
 	// Of a semaphore:
 	tooMany    bool // it admits one more
 	earlyPurge bool // a permit counts as expired before its end
 	noPurge    bool // a permit that was not released stays
+	anyLimit   bool // whoever has another limit may adopt
+	growing    bool // a command that needs memory renews permits
 }
 
 func (b broken) lock(ctx context.Context, key string, w wish) (handle, error) {
@@ -51,8 +58,13 @@ func (b broken) lock(ctx context.Context, key string, w wish) (handle, error) {
 }
 
 func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error) {
-	h := &brokenLock{broken: b, key: key, token: uuid.NewString()}
+	h := &brokenLock{broken: b, key: key, token: w.token}
+	if h.token == "" {
+		h.token = uuid.NewString()
+	}
+	w.ttl = max(w.ttl, w.minHold)
 	asked, ttl := time.Now(), w.ttl
+	h.kept = asked.Add(w.minHold)
 	if b.flaws.noTTL {
 		ttl = 0
 	}
@@ -73,12 +85,64 @@ func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error)
 	if b.flaws.countsLate {
 		asked = time.Now()
 	}
-	h.until = asked.Add(w.ttl - w.ttl/50)
-	if !time.Now().Before(h.until) {
+	h.lasts(asked, w.ttl)
+	if h.Err() != nil {
 		_ = b.remove(ctx, h) // if this fails, it ends with its TTL
 		return nil, redlatch.ErrNotAcquired
 	}
+	if b.renews && w.renew {
+		h.renew(w.ttl)
+	}
 	return h, nil
+}
+
+// adopt extends a lock for another handle.
+func (b broken) adopt(ctx context.Context, key, token string, w wish) (handle, error) {
+	if b.other && !b.flaws.anyLimit {
+		return nil, redlatch.ErrInvalidOption
+	}
+	h := &brokenLock{broken: b, key: key, token: token}
+	asked := time.Now()
+	var err error
+	if h.fence, err = b.prolong(ctx, h, w.ttl); err != nil {
+		return nil, err
+	}
+	h.lasts(asked, w.ttl)
+	if b.renews && w.renew {
+		h.renew(w.ttl)
+	}
+	return h, nil
+}
+
+// prolong lets a lock last for ttl, and mints a fence of a semaphore.
+func (b broken) prolong(ctx context.Context, h *brokenLock, ttl time.Duration) (fence uint64, err error) {
+	source := `
+		if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+			return false
+		end
+		if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+			redis.call('PEXPIRE', KEYS[1], ARGV[2])
+		end
+		return 0`
+	if b.limit > 0 {
+		source = `
+			local time = redis.call('TIME')
+			local now = time[1] * 1000 + time[2] / 1000
+			local ends = redis.call('ZSCORE', KEYS[1], ARGV[1])
+			if not ends or tonumber(ends) <= now then
+				return false
+			end
+			if ARGV[3] == '0' then
+				redis.call('PEXPIRE', KEYS[1], 3600000) -- behind a write, Redis refuses nothing
+			end
+			redis.call('ZADD', KEYS[1], math.max(ends, now + ARGV[2]), ARGV[1])
+			return redis.call('INCR', KEYS[2])`
+	}
+	growing := 0
+	if b.flaws.growing {
+		growing = 1
+	}
+	return b.client.Eval(ctx, source, []string{h.key, h.key + ":fence"}, h.token, ttl.Milliseconds(), growing).Uint64()
 }
 
 // permit acquires a permit and its fence.
@@ -109,16 +173,22 @@ func (b broken) permit(ctx context.Context, h *brokenLock, ttl time.Duration) (e
 	return err
 }
 
-// remove deletes the lock. If it finds nothing, it does not know why.
+// remove deletes the lock, or keeps the key for what is left of the min hold. If it finds nothing, it does not know
+// why.
 func (b broken) remove(ctx context.Context, h *brokenLock) error {
 	source := `return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`
-	if b.flaws.blindDelete {
+	left := time.Until(h.kept)
+	switch {
+	case b.flaws.blindDelete:
 		source = `return redis.call('DEL', KEYS[1])`
-	}
-	if b.limit > 0 {
+	case b.limit > 0:
 		source = `return redis.call('ZREM', KEYS[1], ARGV[1])`
+	case left > 0 && b.flaws.keepsToken:
+		source = `return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0`
+	case left > 0:
+		source = `return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('SET', KEYS[1], 'kept', 'PX', ARGV[2]) and 1 or 0`
 	}
-	n, err := b.client.Eval(ctx, source, []string{h.key}, h.token).Int()
+	n, err := b.client.Eval(ctx, source, []string{h.key}, h.token, left.Milliseconds()+1).Int()
 	if err == nil && n == 0 {
 		return errors.New("not there")
 	}
@@ -130,30 +200,66 @@ type brokenLock struct {
 	broken
 	key, token string
 	fence      uint64
-	until      time.Time
+	kept       time.Time // when the min hold ends
 	released   atomic.Bool
+
+	mu    sync.Mutex // guards the fields below
+	until time.Time
 }
 
-func (h *brokenLock) Token() string         { return h.token }
-func (h *brokenLock) Fence() uint64         { return h.fence }
-func (h *brokenLock) Until() time.Time      { return h.until }
-func (h *brokenLock) Done() <-chan struct{} { return nil }
+func (h *brokenLock) Token() string { return h.token }
+func (h *brokenLock) Fence() uint64 { return h.fence }
+
+func (h *brokenLock) Until() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.until
+}
+
+// lasts lets the lease last for ttl since it was asked for, and never shortens it.
+func (h *brokenLock) lasts(asked time.Time, ttl time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if until := asked.Add(trusted(ttl)); until.After(h.until) {
+		h.until = until
+	}
+}
+
+// renew extends the lock in the background, until it has ended.
+func (h *brokenLock) renew(ttl time.Duration) {
+	time.AfterFunc(ttl/3, func() {
+		if h.Err() == nil {
+			_ = h.Extend(context.Background(), ttl) // the next one may succeed
+			h.renew(ttl)
+		}
+	})
+}
 
 func (h *brokenLock) Err() error {
 	switch {
 	case h.released.Load():
 		return redlatch.ErrReleased
-	case !h.flaws.neverLost && !time.Now().Before(h.until):
+	case !h.flaws.neverLost && !time.Now().Before(h.Until()):
 		return redlatch.ErrLost
 	}
 	return nil
 }
 
-func (h *brokenLock) Extend(context.Context, time.Duration) error { return errors.ErrUnsupported }
+func (h *brokenLock) Extend(ctx context.Context, ttl time.Duration) error {
+	asked := time.Now()
+	_, err := h.prolong(ctx, h, ttl)
+	if err == nil {
+		h.lasts(asked, ttl)
+	}
+	return err
+}
 
 func (h *brokenLock) Unlock(ctx context.Context) error {
 	lost := h.Err()
 	h.released.Store(true)
+	if lost != nil && !h.flaws.lostDeletes && !h.flaws.blindDelete {
+		return lost
+	}
 	if err := h.remove(ctx, h); lost == nil {
 		return err
 	}
@@ -176,6 +282,8 @@ func TestBrokenLockersAreCaught(t *testing.T) {
 		"a holder that does not notice the end": {flaws{neverLost: true}, false, []string{"breaks the rules"}},
 		"a fence that is only a counter":        {flaws{plainCounter: true}, true, []string{"breaks the rules"}},
 		"a lock that has no TTL":                {flaws{noTTL: true}, false, []string{"without a TTL", "waited for"}},
+		"a lost handle that deletes":            {flaws{lostDeletes: true}, false, []string{"breaks the rules"}},
+		"a min hold that keeps the token":       {flaws{keepsToken: true}, false, []string{"breaks the rules"}},
 		"nothing":                               {},
 	})
 }
@@ -186,28 +294,20 @@ func TestBrokenSemaphoresAreCaught(t *testing.T) {
 		"one permit too many":               {flaws{tooMany: true}, false, []string{"breaks the rules", "more than 2 times at the end"}},
 		"a purge that removes live permits": {flaws{earlyPurge: true}, false, []string{"breaks the rules"}},
 		"permits that are not purged":       {flaws{noPurge: true}, false, []string{"of 2 times at the end"}},
+		"an adopter with another limit":     {flaws{anyLimit: true}, false, []string{"was adopted with another limit"}},
 		"nothing":                           {},
 	})
 }
 
 // catch plays histories of broken lockers until one shows the mistake. limit is that of a semaphore.
 func catch(t *testing.T, limit int, mistakes map[string]mistake) {
-	const rounds = 15 // enough for a flaw that one history in two exposes
 	for name, mistake := range mistakes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := strategy{
-				name: name, servers: 1, ttl: 50 * time.Millisecond, keys: 8, overstays: 10,
-				fenced: mistake.forget || limit > 0, holders: limit,
-			}
-			if limit > 0 {
-				s.keys = 1 // for more workers than permits
-			}
-			s.make = func(clients []redis.UniversalClient) (locker, error) {
-				return broken{clients[0], mistake.flaws, limit}, nil
-			}
+			s := brokenStrategy(name, mistake.flaws, limit)
+			s.fenced = s.fenced || mistake.forget
 			w, from := newWorld(t, s), seed(t)
-			for round := range rounds {
+			caught(t, mistake.shown, func(round int) error {
 				e := w.newEpisode(from+uint64(round), !mistake.forget, round)
 				e.pictures = t.TempDir()
 				if mistake.flaws.noTTL || mistake.flaws.noPurge {
@@ -215,15 +315,43 @@ func catch(t *testing.T, limit int, mistakes map[string]mistake) {
 				}
 				err := e.run()
 				t.Log(e.summary())
-				if mistake.shown == nil {
-					require.NoError(t, err)
-					return
-				}
-				if err != nil && !slices.ContainsFunc(mistake.shown, func(text string) bool { return !strings.Contains(err.Error(), text) }) {
-					return
-				}
-			}
-			t.Errorf("%d histories did not show it", rounds)
+				return err
+			})
 		})
 	}
+}
+
+// brokenStrategy is a strategy of broken lockers.
+func brokenStrategy(name string, f flaws, limit int) strategy {
+	s := strategy{
+		name: name, servers: 1, ttl: 50 * time.Millisecond, keys: 8, overstays: 10,
+		fenced: limit > 0, holders: limit, keeps: limit == 0,
+		make: func(clients []redis.UniversalClient) (locker, error) {
+			return broken{client: clients[0], flaws: f, limit: limit}, nil
+		},
+	}
+	if limit > 0 {
+		s.keys = 1 // for more workers than permits
+		s.other = func(clients []redis.UniversalClient) (locker, error) {
+			return broken{client: clients[0], flaws: f, limit: limit, other: true}, nil
+		}
+	}
+	return s
+}
+
+// caught plays rounds until one fails with all of the texts. If there are none, the first round must pass.
+func caught(t *testing.T, shown []string, play func(round int) error) {
+	t.Helper()
+	const rounds = 15 // enough for a flaw that one history in two exposes
+	for round := range rounds {
+		err := play(round)
+		if shown == nil {
+			require.NoError(t, err)
+			return
+		}
+		if err != nil && !slices.ContainsFunc(shown, func(text string) bool { return !strings.Contains(err.Error(), text) }) {
+			return
+		}
+	}
+	t.Errorf("%d histories did not show it", rounds)
 }

@@ -31,6 +31,7 @@ type episode struct {
 	length  time.Duration // at least so long
 	limit   time.Duration // at most so long
 	faults  []fault
+	steady  bool   // no fault may cost a lock
 	prefix  string // of the keys
 
 	bound    time.Duration // how long a wait may last once the faults have ended
@@ -126,7 +127,8 @@ func (e *episode) hire(keys []string, working, bound context.Context) (crew *syn
 		}
 		for j := range siteCrew {
 			w := &worker{
-				id: i*siteCrew + j, locker: s.locker, keys: keys, ttl: e.world.strategy.ttl,
+				id: i*siteCrew + j, locker: s.locker, peers: e.world.peers(), keys: keys,
+				ttl: e.world.strategy.ttl, keeps: e.world.strategy.keeps, steady: e.steady,
 				rng:     rand.New(rand.NewPCG(e.seed, uint64(100+i*siteCrew+j))),
 				blurred: s.parted != nil, overstays: e.world.strategy.overstays,
 				record: func(op history.Op) { e.hear(news{Op: &op}) }, stuck: e.complain,

@@ -32,12 +32,14 @@ func (w *world) faults(keeping bool) []fault {
 		{"delayed replies", onRoad((*gremlin).delay)},
 		{"delayed replies of a server", onServer((*gremlin).delayAll)},
 		{"silence", onRoad((*gremlin).silence)},
+		{"silence of open connections", onRoad((*gremlin).silenceOpen)},
 		{"cut connections", onRoad(func(_ *gremlin, r *road) { r.Cut() })},
 		{"refused connections", onRoad(func(g *gremlin, r *road) { r.Refuse(); g.span(); r.Heal() })},
 		{"kill -9 of a server", onServer((*gremlin).kill)},
 		{"SIGSTOP of a server", onServer(func(g *gremlin, s *server) { s.Pause(); g.span(); s.Resume() })},
 		{"CLIENT PAUSE", onServer(func(g *gremlin, s *server) { g.admin(s, "CLIENT", "PAUSE", g.draw().Milliseconds(), "ALL") })},
 		{"CLIENT KILL", onServer(func(g *gremlin, s *server) { g.admin(s, "CLIENT", "KILL", "TYPE", "normal") })},
+		{"full Redis", onServer((*gremlin).fill)},
 		{"SCRIPT FLUSH", onServer(func(g *gremlin, s *server) { g.admin(s, "SCRIPT", "FLUSH") })},
 	}
 	if w.odd {
@@ -111,8 +113,11 @@ func (g *gremlin) draw() time.Duration {
 }
 
 // span waits for as long as a fault lasts, or until it is calm.
-func (g *gremlin) span() {
-	timer := time.NewTimer(g.draw())
+func (g *gremlin) span() { g.wait(g.draw()) }
+
+// wait waits for d, or until it is calm.
+func (g *gremlin) wait(d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -156,6 +161,35 @@ func (g *gremlin) silence(r *road) {
 	}
 }
 
+// silenceOpen holds back what is on the open connections. New ones work, and what is sent again on these comes first.
+func (g *gremlin) silenceOpen(r *road) {
+	r.SilenceOpen()
+	g.span()
+	r.Heal()
+}
+
+// fill makes a server refuse commands that need memory for a while.
+func (g *gremlin) fill(s *server) {
+	g.setMemory(s, "1")
+	g.span()
+	g.setMemory(s, "0")
+}
+
+// setMemory sets the limit of the memory of a server, whose policy is noeviction. The first connections may have been
+// killed.
+func (g *gremlin) setMemory(s *server, bytes string) {
+	for end := time.Now().Add(10 * time.Second); ; {
+		err := s.admin.ConfigSet(context.Background(), "maxmemory", bytes).Err()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			g.tb.Errorf("CONFIG SET maxmemory: %v", err)
+			return
+		}
+	}
+}
+
 // admin sends a command past the proxies. Its reply is of no use: the connection may be the one that
 // is killed.
 func (g *gremlin) admin(s *server, words ...any) {
@@ -182,7 +216,7 @@ func (g *gremlin) killForgetting(s *server) {
 }
 
 // flush empties a server. A server of a quorum then does not answer for a second, so that its clock
-// is ahead of its counters.
+// is ahead of its counters. No other fault ends that sooner.
 func (g *gremlin) flush(s *server) {
 	_, _ = s.admin.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // its reply is of no use
 		p.FlushAll(context.Background())
@@ -191,6 +225,9 @@ func (g *gremlin) flush(s *server) {
 		}
 		return nil
 	})
+	if g.strategy.quorum {
+		time.Sleep(1100 * time.Millisecond)
+	}
 }
 
 // stopClient stops a process of clients for a while.

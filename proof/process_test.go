@@ -127,8 +127,9 @@ func beClients(text string) {
 	var crew sync.WaitGroup
 	for i := range siteCrew {
 		w := &worker{
-			id: p.FirstID + i, locker: l, keys: p.Keys, ttl: s.ttl, overstays: s.overstays,
-			rng:    rand.New(rand.NewPCG(p.Seed, uint64(i))),
+			id: p.FirstID + i, locker: l, peers: s.peers(clients, l), keys: p.Keys,
+			ttl: s.ttl, keeps: s.keeps, overstays: s.overstays,
+			rng: rand.New(rand.NewPCG(p.Seed, uint64(i))), born: p.Seed,
 			record: func(op history.Op) { tell(news{Op: &op}) },
 			stuck:  func(complaint string) { tell(news{Stuck: complaint}) },
 		}

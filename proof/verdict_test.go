@@ -133,10 +133,11 @@ func (e *episode) autopsy(keys []string) {
 
 // known is the history of a token so far.
 func (e *episode) known(token string) (ops []history.Op) {
+	name, _, _ := strings.Cut(token, "/")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, op := range e.history {
-		if op.Token == token {
+		if op.Token == name {
 			ops = append(ops, op)
 		}
 	}

@@ -7,17 +7,18 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/proof/history"
 )
 
 // A wish says how to acquire a lock.
 type wish struct {
-	ttl   time.Duration
-	renew bool
-	token string // empty: a fresh one
+	ttl       time.Duration
+	renew     bool
+	minHold   time.Duration // 0: none
+	opTimeout time.Duration // 0: the default
+	owner     string        // begins the token; empty: nothing does
+	token     string        // empty: a fresh one
 }
 
 // handle is what a worker needs of a lock; *redlatch.Lock is one.
@@ -25,7 +26,6 @@ type handle interface {
 	Token() string
 	Fence() uint64
 	Until() time.Time
-	Done() <-chan struct{}
 	Err() error
 	Extend(ctx context.Context, ttl time.Duration) error
 	Unlock(ctx context.Context) error
@@ -35,6 +35,7 @@ type handle interface {
 type locker interface {
 	lock(ctx context.Context, key string, w wish) (handle, error)
 	tryLock(ctx context.Context, key string, w wish) (handle, error)
+	adopt(ctx context.Context, key, token string, w wish) (handle, error)
 }
 
 // sound is redlatch.
@@ -48,10 +49,23 @@ func (s sound) tryLock(ctx context.Context, key string, w wish) (handle, error) 
 	return s.TryLock(ctx, key, w.options()...)
 }
 
+func (s sound) adopt(ctx context.Context, key, token string, w wish) (handle, error) {
+	return s.Adopt(ctx, key, token, w.options()...)
+}
+
 func (w wish) options() []redlatch.Option {
 	opts := []redlatch.Option{redlatch.WithTTL(w.ttl)}
 	if !w.renew {
 		opts = append(opts, redlatch.WithoutRenewal())
+	}
+	if w.minHold > 0 {
+		opts = append(opts, redlatch.WithMinHold(w.minHold))
+	}
+	if w.opTimeout > 0 {
+		opts = append(opts, redlatch.WithOpTimeout(w.opTimeout))
+	}
+	if w.owner != "" {
+		opts = append(opts, redlatch.WithOwner(w.owner))
 	}
 	if w.token != "" {
 		opts = append(opts, redlatch.WithToken(w.token))
@@ -59,18 +73,47 @@ func (w wish) options() []redlatch.Option {
 	return opts
 }
 
+// A peer is a Locker that may adopt the locks of others.
+type peer struct {
+	locker  locker
+	blurred bool // its clocks are parted
+	other   bool // its limit is not that of the key
+}
+
 // A worker locks, works and unlocks, again and again, and records what it saw.
 type worker struct {
 	id      int
 	locker  locker
+	peers   []peer
 	keys    []string
 	ttl     time.Duration
+	keeps   bool // some locks have a min hold
 	rng     *rand.Rand
 	blurred bool // the locker's clocks are parted
 	// overstays is how many in a hundred locks are held for longer than their TTL.
 	overstays int
-	record    func(history.Op)
-	stuck     func(complaint string)
+	// steady: nothing but a full Redis happens, so no lock is lost and every Unlock succeeds.
+	steady bool
+	record func(history.Op)
+	stuck  func(complaint string)
+	born   uint64 // differs between the processes that have had this worker
+	named  int    // how many tokens have a name
+}
+
+// A hold is a lock of a worker. In the history its token has the name that the token begins with: a handle whose
+// Token was called may behave in another way.
+type hold struct {
+	handle
+	key, name string
+	renewed   bool
+	blurred   bool
+	kept      int64 // when the min hold ends; 0: there is none
+}
+
+// name returns the name of a fresh token.
+func (w *worker) name() string {
+	w.named++
+	return fmt.Sprintf("w%d.%d.%d", w.id, w.born, w.named)
 }
 
 // run works until working ends. A wait that bound ends is reported as stuck, since the faults ended
@@ -78,11 +121,19 @@ type worker struct {
 func (w *worker) run(working, bound context.Context) {
 	for working.Err() == nil {
 		key := w.keys[w.rng.IntN(len(w.keys))]
-		if lock := w.acquire(bound, key); lock != nil {
-			w.hold(bound, key, lock)
+		if h := w.acquire(bound, key); h != nil {
+			w.work(bound, h)
 		}
 		w.rest(3 * time.Millisecond)
 	}
+}
+
+// opTimeout returns the timeout of commands. If nothing else may cost a lock, a busy machine may not either.
+func (w *worker) opTimeout() time.Duration {
+	if w.steady {
+		return w.ttl
+	}
+	return 0
 }
 
 // chance is true in percent of the cases.
@@ -92,30 +143,34 @@ func (w *worker) chance(percent int) bool { return w.rng.IntN(100) < percent }
 func (w *worker) rest(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(most)))) }
 
 // acquire asks for a lock: mostly with patience, sometimes without, or only once.
-func (w *worker) acquire(bound context.Context, key string) handle {
-	ask := wish{ttl: w.ttl, renew: w.chance(60)}
+func (w *worker) acquire(bound context.Context, key string) *hold {
+	ask := wish{ttl: w.ttl, renew: w.chance(60), opTimeout: w.opTimeout(), owner: w.name()}
+	h := &hold{key: key, name: ask.owner, renewed: ask.renew, blurred: w.blurred}
 	get, ctx, patient := w.locker.lock, bound, true
-	if w.chance(10) {
-		ask.token = uuid.NewString()
-	}
 	switch {
 	case w.chance(15):
 		get, patient = w.locker.tryLock, false
 		if w.chance(30) {
-			ask.token = uuid.NewString()
+			ask.token, ask.owner = ask.owner, ""
 		}
 	case w.chance(15): //nolint:gocritic // a chance of its own
 		short, cancel := context.WithTimeout(bound, time.Duration(w.rng.Int64N(int64(60*time.Millisecond))))
 		defer cancel()
 		ctx, patient = short, false
 	}
+	if w.keeps && ask.token == "" && w.chance(15) {
+		ask.minHold = w.ttl/2 + time.Duration(w.rng.Int64N(int64(w.ttl)))
+	}
 
 	call, doubt := now(), false
 	for tries := 0; ; tries++ {
-		lock, err := get(ctx, key, ask)
-		if err == nil {
-			w.record(w.op(history.Grant, key, lock, call))
-			return lock
+		var err error
+		if h.handle, err = get(ctx, key, ask); err == nil {
+			if ask.minHold > 0 {
+				h.kept = w.keptUntil(h, ask, call)
+			}
+			w.record(h.op(w, history.Grant, call))
+			return h
 		}
 		if patient && bound.Err() != nil {
 			w.stuck(fmt.Sprintf("worker %d waited for %q for %v: %v", w.id, key, time.Duration(now()-call), err))
@@ -127,53 +182,142 @@ func (w *worker) acquire(bound context.Context, key string) handle {
 		}
 	}
 	if doubt {
-		token := ask.token
-		if token == "" {
-			token = "?" + uuid.NewString()
-		}
-		w.record(history.Op{
-			Kind: history.Grant, Worker: w.id, Key: key, Token: token,
-			Call: call, Return: history.Never, Unknown: true, Blurred: w.blurred,
-		})
+		w.record(h.unknownGrant(w, call))
+		w.rest(w.ttl / 2) // many unknown grants take long to judge
 	}
 	w.rest(20 * time.Millisecond)
 	return nil
 }
 
-// surelyNot reports whether an attempt that failed with err surely acquired nothing.
-func surelyNot(err error) bool {
-	return errors.Is(err, redlatch.ErrNotAcquired) || errors.Is(err, redlatch.ErrNoQuorum)
+// keptUntil returns until when nobody else gets a lock that was requested at call: for the min hold since the grant,
+// which came when the lease began or later.
+func (w *worker) keptUntil(h *hold, ask wish, call int64) int64 {
+	if !h.blurred {
+		call = stamp(h.Until().Add(-trusted(max(ask.ttl, ask.minHold))))
+	}
+	return call + int64(ask.minHold)
 }
 
-// op returns the operation on lock that began at call and ends now.
-func (w *worker) op(kind history.Kind, key string, lock handle, call int64) history.Op {
-	until := stamp(lock.Until())
+// surelyNot reports whether an attempt that failed with err surely acquired nothing.
+func surelyNot(err error) bool {
+	return errors.Is(err, redlatch.ErrNotAcquired) || errors.Is(err, redlatch.ErrNoQuorum) ||
+		errors.Is(err, redlatch.ErrInvalidOption)
+}
+
+// op returns the operation of w that began at call and ends now.
+func (h *hold) op(w *worker, kind history.Kind, call int64) history.Op {
+	until := stamp(h.Until())
 	return history.Op{
-		Kind: kind, Worker: w.id, Key: key, Token: lock.Token(), Fence: lock.Fence(),
-		Call: call, Return: now(), Until: until, Blurred: w.blurred,
+		Kind: kind, Worker: w.id, Key: h.key, Token: h.name, Fence: h.Fence(),
+		Call: call, Return: now(), Until: until, Kept: h.kept, Blurred: h.blurred,
 	}
 }
 
-// hold uses the lock and releases it. Some holders overstay, so that their lease ends or has to be
-// renewed.
-func (w *worker) hold(ctx context.Context, key string, lock handle) {
+// unknownGrant returns a grant that may have happened.
+func (h *hold) unknownGrant(w *worker, call int64) history.Op {
+	return history.Op{
+		Kind: history.Grant, Worker: w.id, Key: h.key, Token: h.name,
+		Call: call, Return: history.Never, Unknown: true, Blurred: h.blurred,
+	}
+}
+
+// work uses the lock and releases it. Some holders overstay, so that their lease ends or has to be
+// renewed, and some give their token away.
+func (w *worker) work(ctx context.Context, h *hold) {
 	for range 1 + w.rng.IntN(3) {
-		w.look(key, lock)
+		w.look(h)
 		w.rest(4 * time.Millisecond)
 	}
 	switch {
 	case w.chance(8):
 		// An Extend whose outcome is unclear leaves Until as it was.
-		_ = lock.Extend(ctx, w.ttl+time.Duration(w.rng.Int64N(int64(w.ttl))))
-		w.look(key, lock)
-	case w.chance(w.overstays):
-		for end := time.Now().Add(w.ttl + w.ttl/2); time.Now().Before(end) && ctx.Err() == nil && w.look(key, lock); {
+		err := h.Extend(ctx, w.ttl+time.Duration(w.rng.Int64N(int64(w.ttl))))
+		if w.steady && err != nil {
+			w.stuck(fmt.Sprintf("Extend of %q: %v", h.key, err))
+		}
+		w.look(h)
+	case !h.renewed && w.chance(w.overstays):
+		if heir := w.adopt(ctx, h); heir != nil {
+			w.give(ctx, h, heir)
+			return
+		}
+	case w.chance(w.overstays): //nolint:gocritic // a chance of its own
+		for end := time.Now().Add(w.ttl + w.ttl/2); time.Now().Before(end) && ctx.Err() == nil && w.look(h); {
 			w.rest(w.ttl / 4)
 		}
 	}
+	if w.unlock(ctx, h) && h.kept > 0 {
+		w.revive(ctx, h)
+	}
+}
+
+// give holds an adopted lock until some time after the first handle was lost and unlocked. Nobody uses the first handle
+// meanwhile, since the adopter may release the lock.
+func (w *worker) give(ctx context.Context, h, heir *hold) {
+	for end := h.Until().Add(w.ttl); h.Err() == nil && time.Now().Before(end) && ctx.Err() == nil && w.look(heir); {
+		w.rest(w.ttl / 8)
+	}
+	if h.Err() == nil {
+		w.unlock(ctx, heir)
+		w.unlock(ctx, h)
+		return
+	}
+	w.unlock(ctx, h)
+	for end := time.Now().Add(w.ttl / 2); time.Now().Before(end) && ctx.Err() == nil && w.look(heir); {
+		w.rest(w.ttl / 8)
+	}
+	w.unlock(ctx, heir)
+}
+
+// adopt has some peer adopt the lock, and returns its handle, or nil.
+func (w *worker) adopt(ctx context.Context, h *hold) *hold {
+	p := w.peers[w.rng.IntN(len(w.peers))]
+	heir := &hold{key: h.key, name: h.name, renewed: true, blurred: p.blurred}
 	call := now()
-	err := lock.Unlock(ctx)
-	op := w.op(history.Release, key, lock, call)
+	lock, err := p.locker.adopt(ctx, h.key, h.Token(), wish{ttl: w.ttl, renew: true, opTimeout: w.opTimeout()})
+	if err != nil {
+		return nil
+	}
+	if p.other {
+		w.stuck(fmt.Sprintf("%q was adopted with another limit", h.key))
+	}
+	heir.handle = lock
+	w.record(heir.op(w, history.Adopt, call))
+	return heir
+}
+
+// revive uses the token of a lock that was released, while a min hold keeps the key. It gets another lock at most: if
+// the key was kept for less time than that took, or if a semaphore has a free permit.
+func (w *worker) revive(ctx context.Context, h *hold) {
+	if w.chance(50) {
+		if heir := w.adopt(ctx, h); heir != nil {
+			w.unlock(ctx, heir)
+		}
+		return
+	}
+	again := &hold{key: h.key, name: h.name + "-again", blurred: h.blurred}
+	call, err := now(), error(nil)
+	again.handle, err = w.locker.tryLock(ctx, h.key, wish{ttl: w.ttl, token: h.Token()})
+	switch {
+	case err != nil && surelyNot(err):
+	case err != nil:
+		w.record(again.unknownGrant(w, call))
+	default:
+		w.record(again.op(w, history.Grant, call))
+		// If the min hold was over, a late copy of the first release can end this lock too.
+		call = now()
+		_ = again.Unlock(ctx)
+		op := again.op(w, history.Release, call)
+		op.Unknown, op.Return = true, history.Never
+		w.record(op)
+	}
+}
+
+// unlock releases the lock, and reports whether that is known.
+func (w *worker) unlock(ctx context.Context, h *hold) bool {
+	call := now()
+	err := h.Unlock(ctx)
+	op := h.op(w, history.Release, call)
 	switch {
 	case errors.Is(err, redlatch.ErrLost):
 		op.Kind = history.Loss
@@ -181,16 +325,23 @@ func (w *worker) hold(ctx context.Context, key string, lock handle) {
 		op.Unknown, op.Return = true, history.Never
 	}
 	w.record(op)
+	if w.steady && err != nil && h.renewed {
+		w.stuck(fmt.Sprintf("Unlock of %q: %v", h.key, err))
+	}
+	return err == nil
 }
 
 // look records a use of the lock if its handle is trusted, and its loss otherwise.
-func (w *worker) look(key string, lock handle) bool {
+func (w *worker) look(h *hold) bool {
 	call := now()
-	err := lock.Err()
+	err := h.Err()
 	kind := history.Use
 	if err != nil {
 		kind = history.Loss
 	}
-	w.record(w.op(kind, key, lock, call))
+	w.record(h.op(w, kind, call))
+	if w.steady && err != nil && h.renewed {
+		w.stuck(fmt.Sprintf("%q was lost: %v", h.key, err))
+	}
 	return err == nil
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
@@ -32,12 +31,15 @@ type strategy struct {
 	quorum bool
 	// untimed: its locks have no TTL in Redis.
 	untimed bool
+	keeps   bool // some locks have a min hold
 	make    func(clients []redis.UniversalClient) (locker, error)
+	tune    func(*redis.Options)                                  // of the clients; nil: as they are
+	other   func(clients []redis.UniversalClient) (locker, error) // of a semaphore: with another limit
 }
 
 var (
 	setNXPX = strategy{
-		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, queues: true,
+		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, queues: true, keeps: true,
 		make: func(clients []redis.UniversalClient) (locker, error) {
 			l, err := redlatch.NewSetNXPX(clients[0])
 			return sound{l}, err
@@ -51,7 +53,7 @@ var (
 		},
 	}
 	redlock = strategy{
-		name: "redlock", servers: 3, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, quorum: true,
+		name: "redlock", servers: 3, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, quorum: true, keeps: true,
 		make: func(clients []redis.UniversalClient) (locker, error) {
 			l, err := redlatch.NewRedlock(clients)
 			return sound{l}, err
@@ -67,10 +69,13 @@ var (
 func semaphoreOf(name string, limit, keys int) strategy {
 	s := setNXPX
 	s.name, s.holders, s.keys = name, limit, keys
-	s.make = func(clients []redis.UniversalClient) (locker, error) {
-		l, err := redlatch.NewSemaphore(clients[0], limit)
-		return sound{l}, err
+	withLimit := func(limit int) func(clients []redis.UniversalClient) (locker, error) {
+		return func(clients []redis.UniversalClient) (locker, error) {
+			l, err := redlatch.NewSemaphore(clients[0], limit)
+			return sound{l}, err
+		}
 	}
+	s.make, s.other = withLimit(limit), withLimit(limit+4)
 	return s
 }
 
@@ -104,6 +109,7 @@ type road struct {
 type site struct {
 	roads   []*road // by server
 	locker  locker  // nil: a process of its own
+	peers   []peer  // that adopt its locks or others', if it has a locker
 	parted  *parted // its clocks, if they are parted
 	stepped bool    // its wall clock is set; otherwise its monotonic clock stops at times
 	process *process
@@ -171,14 +177,36 @@ func (w *world) newSite() *site {
 	for i, r := range at.roads {
 		o := r.Options()
 		o.MaxRetries = []int{0, -1}[(len(w.sites)+i)%2] // go-redis' default, and none
+		if w.strategy.tune != nil {
+			w.strategy.tune(o)
+		}
 		client := redis.NewClient(o)
 		w.tb.Cleanup(func() { _ = client.Close() }) // the world is over
 		clients = append(clients, client)
 	}
-	var err error
-	at.locker, err = w.strategy.make(clients)
-	require.NoError(w.tb, err)
+	at.locker = must1(w.strategy.make(clients))
+	at.peers = w.strategy.peers(clients, at.locker)
 	return at
+}
+
+// peers returns the Lockers of a site that adopt locks.
+func (s strategy) peers(clients []redis.UniversalClient, l locker) []peer {
+	all := []peer{{locker: l}}
+	if s.other != nil {
+		all = append(all, peer{locker: must1(s.other(clients)), other: true})
+	}
+	return all
+}
+
+// peers returns the Lockers of all sites in this process that adopt locks.
+func (w *world) peers() (all []peer) {
+	for _, s := range w.sites {
+		for _, p := range s.peers {
+			p.blurred = s.parted != nil
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // roads returns all proxies.
