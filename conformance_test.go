@@ -87,9 +87,9 @@ var conformance = []conformanceCase{
 			select {
 			case e := <-renewals:
 				if !w.pair {
-					require.Equal(t, lock.Token(), e.Token)
+					require.Equal(t, lock.Fence(), e.Fence)
 				}
-				if e.Token == lock.Token() {
+				if e.Fence == lock.Fence() {
 					n++
 				}
 			case <-lock.Done():

@@ -240,7 +240,7 @@ func (l *lease) grant(start clock.Instant) (*Lock, error) {
 	}
 	lock := l.begin(start, length)
 	if hook := l.r.cfg.hooks.Acquired; hook != nil {
-		hook(l.r.event(l.engine, l.params.token, l.fence))
+		hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))
 	}
 	return lock, nil
 }
@@ -317,13 +317,13 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 // fire calls a hook for a request that has no lock yet.
 func (r *request) fire(e *engine, hook func(Event)) {
 	if hook != nil {
-		hook(r.event(e, r.cfg.token, 0))
+		hook(r.event(e, r.cfg.owner, 0))
 	}
 }
 
-func (r *request) event(e *engine, token string, fence uint64) Event {
+func (r *request) event(e *engine, owner string, fence uint64) Event {
 	return Event{
-		Strategy: e.strategy.name(), Key: r.key, Token: token, Owner: ownerOf(token), Fence: fence,
+		Strategy: e.strategy.name(), Key: r.key, Owner: owner, Fence: fence,
 		Attempts: r.attempts, Elapsed: e.now().Since(r.started),
 	}
 }

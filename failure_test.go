@@ -582,10 +582,12 @@ func TestNodeThatRefusesIsReported(t *testing.T) {
 	}
 }
 
-// TestLogsHoldNoToken is rule 35.
-func TestLogsHoldNoToken(t *testing.T) {
+// TestHooksAndLogsHoldNoToken is rule 35. A token leaves a handle only by Lock.Token.
+func TestHooksAndLogsHoldNoToken(t *testing.T) {
 	var log bytes.Buffer
-	hooks := redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	var h heard
+	hooks := redlatch.JoinHooks(redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+		redlatch.Hooks{Acquired: h.add, Renewed: h.add, Released: h.add, Lost: h.add})
 	client := redistest.Start(t).Client(t)
 	l := newLocker(t, client, redlatch.WithOwner("api-7"), redlatch.WithHooks(hooks))
 	released, lost := mustLock(t, l, "k"), mustLock(t, l, "k2")
@@ -597,8 +599,14 @@ func TestLogsHoldNoToken(t *testing.T) {
 		require.Contains(t, log.String(), message)
 	}
 	require.Contains(t, log.String(), "owner=api-7")
-	require.NotContains(t, log.String(), strings.TrimPrefix(released.Token(), "api-7/"))
-	require.NotContains(t, log.String(), strings.TrimPrefix(lost.Token(), "api-7/"))
+	for _, e := range h.all() {
+		require.Equal(t, "api-7", e.Owner)
+	}
+	for _, lock := range []*redlatch.Lock{released, lost} {
+		secret := strings.TrimPrefix(lock.Token(), "api-7/")
+		require.NotContains(t, log.String(), secret)
+		require.NotContains(t, fmt.Sprintf("%+v", h.all()), secret)
+	}
 }
 
 // TestHooksOfACallAreAddedToTheLockers: a call with its own hooks also runs those of the Locker, such as metrics.

@@ -36,11 +36,10 @@ type Hooks struct {
 	Trouble func(Event)
 }
 
-// Event describes an event of a lock. Token, Owner, Fence and Elapsed are zero if they are not known yet.
+// Event describes an event of a lock. Fence and Elapsed are zero if they are not known yet. No event has the token.
 type Event struct {
 	Strategy string // "setnxpx", "redlock", "legacysetnx" or "semaphore"
 	Key      string // as the caller named it
-	Token    string // a secret: whoever knows it can release the lock
 	Owner    string // the name that WithOwner gave
 	Fence    uint64
 	Attempts int           // acquisition attempts so far, in Acquired, Waiting and Trouble; 0 for Adopt

@@ -311,7 +311,7 @@ func (l *lease) until() time.Time {
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
 		e.Strategy, e.Key, e.Fence = l.engine.strategy.name(), l.r.key, l.fence
-		e.Token, e.Owner, e.Err = l.params.token, ownerOf(l.params.token), marked(e.Err)
+		e.Owner, e.Err = ownerOf(l.params.token), marked(e.Err)
 		hook(e)
 	}
 }

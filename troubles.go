@@ -38,7 +38,7 @@ func (t *troubles) due(c cause) bool {
 func (e *engine) reportTrouble(r *request, err error) {
 	c := cause{kind: kindOfTrouble(err)}
 	if hook := r.cfg.hooks.Trouble; hook != nil && e.troubles.due(c) {
-		event := r.event(e, r.cfg.token, 0)
+		event := r.event(e, r.cfg.owner, 0)
 		event.Cause, event.Err = c.kind, marked(err)
 		hook(event)
 	}

@@ -196,7 +196,7 @@ func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
 		{Strategy: "redlock", Node: "one:6379", Cause: "connection", Err: why},
 		{Strategy: "redlock", Node: "one:6379", Cause: "LOADING", Err: why},
 		{Strategy: "redlock", Node: "two:6379", Cause: "connection", Err: why},
-		{Strategy: "redlock", Key: "orders:42", Token: "secret", Cause: "quorum", Err: why},
+		{Strategy: "redlock", Key: "orders:42", Cause: "quorum", Err: why},
 	} {
 		hooks.Trouble(e)
 	}

@@ -276,10 +276,16 @@ var failures = []mutant{
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
-		name: "a log shows the token", rule: "35", file: "hooks.go",
-		old:   `slog.String("owner", e.Owner)`,
-		new:   `slog.String("owner", e.Token)`,
-		tests: "TestLogsHoldNoToken",
+		name: "the hook of a grant shows the token", rule: "35", file: "engine.go",
+		old:   `hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))`,
+		new:   `hook(l.r.event(l.engine, l.params.token, l.fence))`,
+		tests: "TestHooksAndLogsHoldNoToken",
+	},
+	{
+		name: "the hook of a loss or release shows the token", rule: "35", file: "lease.go",
+		old:   `e.Owner, e.Err = ownerOf(l.params.token), marked(e.Err)`,
+		new:   `e.Owner, e.Err = l.params.token, marked(e.Err)`,
+		tests: "TestHooksAndLogsHoldNoToken",
 	},
 	{
 		name: "a status without the owner", rule: "35", file: "engine.go",
