@@ -618,3 +618,55 @@ func TestHooksOfACallAreAddedToTheLockers(t *testing.T) {
 	require.Len(t, lockers.all(), 2)
 	require.Len(t, call.all(), 1)
 }
+
+// TestUnknownCommandShowsNoToken is rule 35, on every strategy: a server without EVALSHA answers with the arguments of the
+// command. Neither errors nor hooks have the token then.
+func TestUnknownCommandShowsNoToken(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Start(t, "--rename-command", "EVALSHA", "").Client(t)
+			var h heard
+			l, err := strategy(client, redlatch.WithHooks(redlatch.Hooks{Trouble: h.add, Degraded: h.add}))
+			require.NoError(t, err)
+			const token = "e6d1f9c2"
+			_, try := l.TryLock(t.Context(), "k", redlatch.WithToken(token))
+			_, adopt := l.Adopt(t.Context(), "k", token)
+			for _, err := range []error{try, adopt} {
+				require.ErrorContains(t, err, "unknown command")
+				for _, text := range everyText(err) {
+					require.NotContains(t, text, token)
+				}
+			}
+			if name == "Redlock" {
+				eventually(t, "the node is reported", func() bool { return len(h.all()) > 0 })
+			}
+			for _, e := range h.all() {
+				for _, text := range everyText(e.Err) {
+					require.NotContains(t, text, token)
+				}
+			}
+		})
+	}
+}
+
+// everyText returns the texts of err and of all errors that it wraps or has.
+func everyText(err error) []string {
+	texts := []string{err.Error()}
+	var inside []error
+	switch err := err.(type) { //nolint:errorlint // each error of the chain in turn
+	case *redlatch.QuorumError:
+		inside = append(err.Nodes, err.Unwrap())
+	case interface{ Unwrap() []error }:
+		inside = err.Unwrap()
+	case interface{ Unwrap() error }:
+		inside = []error{err.Unwrap()}
+	}
+	for _, err := range inside {
+		if err != nil {
+			texts = append(texts, everyText(err)...)
+		}
+	}
+	return texts
+}

@@ -188,7 +188,7 @@ func integer(fields []any, i int) (int64, bool) {
 	return n, ok
 }
 
-// oddReply returns the error for a reply that no script of this package sends.
+// oddReply returns the error for a reply that no script of this package sends. The reply may hold a token.
 func oddReply(reply any) error {
-	return fmt.Errorf("unexpected reply: %v", reply)
+	return fmt.Errorf("unexpected reply of type %T", reply)
 }

@@ -276,6 +276,24 @@ var failures = []mutant{
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
+		name: "the answer to an unknown command shows the token", rule: "35", file: "internal/node/hints.go",
+		old:   `said, err = name, cut(name)`,
+		new:   ``,
+		tests: "TestUnknownCommandShowsNoToken",
+	},
+	{
+		name: "an error wraps the answer that shows the token", rule: "35", file: "internal/node/hints.go",
+		old:   `said, err = name, cut(name)`,
+		new:   `err = &explained{err, name}`,
+		tests: "TestUnknownCommandShowsNoToken",
+	},
+	{
+		name: "answers of Redis 5 and 6 show the token", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		old:   "['\"`][^'\"`]*['\"`]",
+		new:   "'[^'\"`]*'",
+		tests: "TestAnswersAreCutBeforeTheArguments",
+	},
+	{
 		name: "the hook of a grant shows the token", rule: "35", file: "engine.go",
 		old:   `hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))`,
 		new:   `hook(l.r.event(l.engine, l.params.token, l.fence))`,

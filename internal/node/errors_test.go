@@ -56,3 +56,29 @@ func TestUnavailable(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersAreCutBeforeTheArguments is rule 35: to an unknown command servers answer with its arguments, of which one is
+// a token. Neither the error nor one that it wraps has them.
+func TestAnswersAreCutBeforeTheArguments(t *testing.T) {
+	for said, want := range map[string]string{
+		"ERR unknown command 'EVALSHA', with args beginning with: 'f6a1' '1' 'k' 'sesame' ": "ERR unknown command 'EVALSHA'", // Redis 7, Valkey
+		"ERR unknown command `evalsha`, with args beginning with: `f6a1`, `1`, `sesame`, ":  "ERR unknown command `evalsha`", // Redis 5 and 6
+		"ERR unknown command: 'evalsha' sesame":                                             "ERR unknown command: 'evalsha'",
+		"ERR Unknown Command 'evalsha' with args: script: sesame":                           "ERR Unknown Command 'evalsha'",
+		"ERR unknown command 'eval', with args beginning with: 'two\nlines' 'sesame'":       "ERR unknown command 'eval'",
+		"ERR unknown command 'EVALSHA'":                                                     "ERR unknown command 'EVALSHA'", // Redis 4
+	} {
+		err := Explain(answer(said))
+		require.EqualError(t, err, want)
+		require.True(t, Answered(err))
+		require.Equal(t, "ERR", Cause(err))
+		for ; err != nil; err = errors.Unwrap(err) {
+			require.NotContains(t, err.Error(), "sesame")
+		}
+	}
+	for _, said := range []string{
+		"ERR Unknown Redis command called from script", "ERR Unknown command called from script", "ERR unknown subcommand 'X'. Try SCRIPT HELP.",
+	} {
+		require.EqualError(t, Explain(answer(said)), said)
+	}
+}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -38,12 +39,27 @@ func (e *explained) Is(target error) bool {
 	return target == ErrOtherData && strings.HasPrefix(e.text, "WRONGTYPE")
 }
 
-// Explain adds a hint to an answer of Redis, if there is one for it. It returns other errors unchanged.
+// unknownCommand matches the answer to a command that the server does not have, up to its name. The arguments follow, and
+// a token is one of them.
+var unknownCommand = regexp.MustCompile("(?i)^.*?unknown command:? ['\"`][^'\"`]*['\"`]")
+
+// cut is an answer of Redis without the arguments of the command. It does not wrap the whole answer.
+type cut string
+
+func (e cut) Error() string { return string(e) }
+
+func (cut) RedisError() {}
+
+// Explain adds a hint to an answer of Redis, if there is one for it, and cuts an answer before the arguments of its
+// command. It returns other errors unchanged.
 func Explain(err error) error {
 	if err == nil {
 		return nil
 	}
 	said := answerText(err)
+	if name := unknownCommand.FindString(said); name != "" {
+		said, err = name, cut(name)
+	}
 	for _, h := range hints {
 		if strings.HasPrefix(said, h.word) {
 			return &explained{err, strings.TrimSuffix(said, ".") + " (" + h.hint + ")"}
