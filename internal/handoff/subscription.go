@@ -242,7 +242,6 @@ func (s *Subscription) stop() bool {
 		return false
 	}
 	s.running, s.current = false, nil
-	s.refused, s.mute = nil, time.Time{}
 	select {
 	case <-s.ready:
 		s.ready = make(chan struct{})

@@ -182,6 +182,29 @@ func TestDegradationIsReportedOnce(t *testing.T) {
 	require.True(t, s.IsDegraded())
 }
 
+// TestClosedSubscriptionKeepsWhatWasRefused is rule 34: the subscription is closed between two waits. What Redis refused before
+// is not reported again, unless Redis has allowed it meanwhile.
+func TestClosedSubscriptionKeepsWhatWasRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, refuse := range map[string]func(*Subscription, error){
+			"SUBSCRIBE": (*Subscription).refuse, "PUBLISH": (*Subscription).RefusePublish,
+		} {
+			var told int
+			s := NewSubscription(nil, false)
+			NewWaitlist(s, clock.Now, func(error) { told++ })
+			refuse(s, errors.New("NOPERM"))
+			require.True(t, s.stop())
+			require.True(t, s.IsDegraded(), name)
+			refuse(s, errors.New("NOPERM"))
+			require.Equal(t, 1, told, name)
+			s.received(&redis.Subscription{})
+			time.Sleep(muteFor)
+			refuse(s, errors.New("NOPERM"))
+			require.Equal(t, 2, told, name)
+		}
+	})
+}
+
 // TestPublishIsTriedAgain is rule 28: a minute after Redis refused PUBLISH, a process relies on messages again, even
 // if it always has waiters. If Redis still refuses PUBLISH, that is reported once more.
 func TestPublishIsTriedAgain(t *testing.T) {

@@ -54,6 +54,18 @@ var inputs = []mutant{
 		tests: "TestDegradationIsReportedOnce",
 	},
 	{
+		name: "a closed subscription forgets that SUBSCRIBE was refused", rule: "34", file: "internal/handoff/subscription.go", in: "internal/handoff",
+		old:   `s.running, s.current = false, nil`,
+		new:   `s.running, s.current, s.refused = false, nil, nil`,
+		tests: "TestClosedSubscriptionKeepsWhatWasRefused",
+	},
+	{
+		name: "a closed subscription forgets that PUBLISH was refused", rule: "34", file: "internal/handoff/subscription.go", in: "internal/handoff",
+		old:   `s.running, s.current = false, nil`,
+		new:   `s.running, s.current, s.mute = false, nil, time.Time{}`,
+		tests: "TestClosedSubscriptionKeepsWhatWasRefused",
+	},
+	{
 		name: "an extension that overflows", rule: "20", file: "lock.go",
 		old:   `min(ttl, clock.Longest).Truncate(`,
 		new:   `(ttl + 0*clock.Longest).Truncate(`,
