@@ -47,7 +47,7 @@ type recorder struct {
 
 // Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire locks and the time that
 // they were held, and the number of locks that are held now. Counters count grants, refusals, renewals, losses, degraded
-// waiting, and errors that were retried or tolerated. The README of this package lists them. Pass the result to a
+// waiting, and failures of Redis, retried or returned. The README of this package lists them. Pass the result to a
 // constructor of redlatch with [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
 //
 // A hook has no context, so metrics have no exemplars. The error matches [redlatch.ErrInvalidOption] if an option is
@@ -76,7 +76,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	r.renewals = counter("redlatch.lock.renewals", "{renewal}", "Renewals of locks, including calls of Extend.")
 	r.losses = counter("redlatch.lock.losses", "{loss}", "Locks that ended before they were released.")
 	r.degrading = counter("redlatch.lock.degraded", "{event}", "Times that waiters began to poll because Redis refused SUBSCRIBE or PUBLISH.")
-	r.troubles = counter("redlatch.trouble", "{event}", "Errors that were retried or tolerated, at most one a second for one cause on one node.")
+	r.troubles = counter("redlatch.trouble", "{event}", "Failures of Redis, retried or returned, at most one a second for one cause on one node.")
 	held, e := meter.Int64UpDownCounter("redlatch.lock.held", metric.WithUnit("{lock}"), metric.WithDescription("Locks that are held."))
 	if err = errors.Join(err, e); err != nil {
 		return redlatch.Hooks{}, err

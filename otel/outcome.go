@@ -37,16 +37,19 @@ func outcome(err error, done string) string {
 			return o.name
 		}
 	}
-	return "error"
+	return other
 }
 
-// callOutcome is outcome for a call with ctx. If ctx ended the call, it returns how ctx ended, unless Redis was the reason
-// of the error. It checks ctx itself, since the timeout of a dial also matches context.DeadlineExceeded.
+// other is the name of an error that is not in outcomes.
+const other = "error"
+
+// callOutcome is outcome for a call with ctx. If only the end of ctx is known of the error, it returns how ctx ended. It
+// checks ctx itself, since the timeout of a dial also matches context.DeadlineExceeded.
 func callOutcome(ctx context.Context, err error) string {
-	end := ctx.Err()
+	name, end := outcome(err, "granted"), ctx.Err()
 	switch {
-	case end == nil || !errors.Is(err, end) || errors.Is(err, redlatch.ErrUnavailable):
-		return outcome(err, "granted")
+	case name != other || end == nil || !errors.Is(err, end):
+		return name
 	case errors.Is(end, context.DeadlineExceeded):
 		return "deadline_exceeded"
 	default:
