@@ -110,7 +110,6 @@ func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)
 	}
-	opts = slices.Concat(opts, []Option{retried})
 	for pause := shortestRecess; ; {
 		lock, err := l.Lock(ctx, key, opts...)
 		switch {
@@ -140,12 +139,6 @@ const (
 	shortestRecess = time.Second
 	longestRecess  = 16 * time.Second
 )
-
-// retried is the option of a caller that retries after each error of Lock.
-func retried(cfg *config) error {
-	cfg.retried = true
-	return nil
-}
 
 // checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {

@@ -122,6 +122,7 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 		return nil, wrap("try lock", key, err)
 	}
 	lock, _, err := e.once(ctx, r)
+	e.reportFailure(ctx, r, err)
 	return lock, wrap("try lock", key, err)
 }
 
@@ -134,9 +135,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 		return nil, wrap("lock", key, err)
 	}
 	lock, err := e.lock(ctx, r)
-	if err != nil && r.cfg.retried && !endedBy(ctx, err) && !permanent(err) {
-		e.reportTrouble(r, err)
-	}
+	e.reportFailure(ctx, r, err)
 	return lock, wrap("lock", key, err)
 }
 
@@ -159,7 +158,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		return nil, err
 	}
 	r.last = err
-	r.fire(e, r.cfg.hooks.Waiting)
+	r.waiting(e, err)
 	if queues {
 		return e.queue(ctx, r)
 	}
@@ -281,6 +280,7 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 		return nil, wrap("adopt", key, err)
 	}
 	lock, err := e.adopt(ctx, r, token)
+	e.reportFailure(ctx, r, err)
 	return lock, wrap("adopt", key, err)
 }
 
@@ -314,10 +314,12 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	return st, wrap("inspect", key, err)
 }
 
-// fire calls a hook for a request that has no lock yet.
-func (r *request) fire(e *engine, hook func(Event)) {
-	if hook != nil {
-		hook(r.event(e, r.cfg.owner, 0))
+// waiting calls Hooks.Waiting after the refusal err.
+func (r *request) waiting(e *engine, err error) {
+	if hook := r.cfg.hooks.Waiting; hook != nil {
+		event := r.event(e, r.cfg.owner, 0)
+		event.Err = err
+		hook(event)
 	}
 }
 

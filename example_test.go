@@ -261,7 +261,7 @@ func ExampleSlogHooks() {
 	_ = lock.Unlock(ctx) // the log below is complete
 	// Output:
 	// level=DEBUG msg="lock acquired" strategy=setnxpx key=export owner=api-7 attempts=1
-	// level=ERROR msg="lock lost" strategy=setnxpx key=export owner=api-7 attempts=0 error="redlatch: lock lost: the key is gone, or another owner has it"
+	// level=ERROR msg="lock lost" strategy=setnxpx key=export owner=api-7 error="redlatch: lock lost: the key is gone, or another owner has it"
 }
 
 // Hooks feed metrics. Each hook is optional, and JoinHooks combines several Hooks into one.

@@ -524,6 +524,136 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 	}
 }
 
+// TestReturnedTroubleIsReported is rule 34, on every strategy: Hooks.Trouble reports a call that fails because of Redis
+// although the call returns the error. One cause is reported once a second.
+func TestReturnedTroubleIsReported(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		for call, make := range map[string]func(l redlatch.Locker) error{
+			"TryLock": func(l redlatch.Locker) error { _, err := l.TryLock(t.Context(), "k"); return err },
+			"Lock":    func(l redlatch.Locker) error { _, err := l.Lock(t.Context(), "k"); return err },
+			"Adopt":   func(l redlatch.Locker) error { _, err := l.Adopt(t.Context(), "k", "token"); return err },
+		} {
+			t.Run(name+"/"+call, func(t *testing.T) {
+				t.Parallel()
+				_, p, client := behindProxy(t)
+				var h heard
+				l, err := strategy(client, redlatch.WithOwner("api-7"), redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
+					Trouble: func(e redlatch.Event) {
+						if e.Node == "" {
+							h.add(e)
+						}
+					},
+				}))
+				require.NoError(t, err)
+				causes := []string{"timeout", "connection"} // go-redis dials for longer than the op timeout
+				if name == "Redlock" {
+					causes = []string{"quorum"}
+				}
+				p.Refuse()
+				begin := time.Now()
+				for range 3 {
+					require.ErrorIs(t, make(l), redlatch.ErrUnavailable)
+				}
+				reported := h.all()
+				require.NotEmpty(t, reported)
+				require.LessOrEqual(t, len(reported), len(causes)*(1+int(time.Since(begin)/time.Second)))
+				for _, e := range reported {
+					require.ErrorIs(t, e.Err, redlatch.ErrUnavailable)
+					require.Contains(t, causes, e.Cause)
+					require.Equal(t, "k", e.Key)
+					require.Equal(t, "api-7", e.Owner)
+				}
+			})
+		}
+	}
+}
+
+// waitBriefly returns the error of a wait that ends once it was refused.
+func waitBriefly(t *testing.T, l redlatch.Locker, key string) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := l.Lock(ctx, key, redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { cancel() }}))
+	require.ErrorIs(t, err, context.Canceled)
+	return err
+}
+
+// TestOtherErrorsAreNoTrouble is rule 34, on every strategy: a refusal, a token that does not hold the key, a ctx that has
+// ended and an invalid option are not failures of Redis.
+func TestOtherErrorsAreNoTrouble(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var h heard
+			l, err := strategy(redistest.Start(t).Client(t), patience, redlatch.WithHooks(redlatch.Hooks{Trouble: h.add}))
+			require.NoError(t, err)
+			mustLock(t, l, "k")
+			_, err = l.TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.ErrorIs(t, waitBriefly(t, l, "k"), redlatch.ErrNotAcquired)
+			_, err = l.Adopt(t.Context(), "k", "token")
+			require.ErrorIs(t, err, redlatch.ErrLost)
+			_, err = l.TryLock(t.Context(), "")
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			ended, end := context.WithCancel(t.Context())
+			end()
+			_, err = l.TryLock(ended, "k2")
+			require.ErrorIs(t, err, context.Canceled)
+			require.Empty(t, h.all())
+		})
+	}
+}
+
+// TestLogsSayHowALockWasReleased is rule 34: a release that Redis did not confirm is logged at Warn, and one that it
+// confirmed at Debug.
+func TestLogsSayHowALockWasReleased(t *testing.T) {
+	var log bytes.Buffer
+	_, p, client := behindProxy(t)
+	l := newLocker(t, client, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithoutRenewal(),
+		redlatch.WithHooks(redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))))
+	confirmed, unconfirmed := mustLock(t, l, "a"), mustLock(t, l, "b")
+	require.NoError(t, confirmed.Unlock(t.Context()))
+	p.Refuse()
+	require.ErrorIs(t, unconfirmed.Unlock(t.Context()), redlatch.ErrUnavailable)
+	require.Regexp(t, `level=DEBUG msg="lock released" strategy=setnxpx key=a `, log.String())
+	require.Regexp(t, `level=WARN msg="lock release not confirmed" strategy=setnxpx key=b .*error=".+"`, log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "lock released"))
+}
+
+// TestLogsNameTheHolder is rule 35, on every strategy: the line of a call that starts to wait has the holder's name, if it
+// is known. No line has an attribute without a value.
+func TestLogsNameTheHolder(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Start(t).Client(t)
+			theirs, err := strategy(client, redlatch.WithOwner("api-7"))
+			require.NoError(t, err)
+			lock := mustLock(t, theirs, "k")
+			defer func() { require.NoError(t, lock.Unlock(t.Context())) }()
+			for _, owner := range [][]redlatch.Option{nil, {redlatch.WithOwner("api-8")}} {
+				var log bytes.Buffer
+				ours, err := strategy(client, append(owner, patience, redlatch.WithHooks(redlatch.SlogHooks(
+					slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))))...)
+				require.NoError(t, err)
+				require.ErrorIs(t, waitBriefly(t, ours, "k"), redlatch.ErrNotAcquired)
+				want := ` key=k `
+				if owner != nil {
+					want += `owner=api-8 `
+				}
+				want += `attempts=1 elapsed=\S+`
+				if name != "LegacySetNX" { // its key holds only a time
+					want += ` holder=api-7`
+				}
+				require.Regexp(t, `^\S+ level=DEBUG msg="waiting for lock" strategy=[a-z]+`+want+`\n$`, log.String())
+			}
+		})
+	}
+}
+
 // TestSilentMinorityIsReported is rule 34: two of five nodes are dead, and locks are still granted. Hooks.Trouble
 // names both nodes. If a third node is dead, the error of an attempt names the first two as well.
 func TestSilentMinorityIsReported(t *testing.T) {

@@ -2,7 +2,9 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -13,7 +15,8 @@ import (
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted. Elapsed is how long the call took.
 	Acquired func(Event)
-	// Waiting reports that the first attempt of a Lock call was refused and that the call starts to wait.
+	// Waiting reports that the first attempt of a Lock call was refused and that the call starts to wait. Err is the
+	// refusal. It has a [HeldError] if the owner is known.
 	Waiting func(Event)
 	// Renewed reports that a renewal or Extend succeeded. Elapsed is its round trip.
 	Renewed func(Event)
@@ -30,9 +33,10 @@ type Hooks struct {
 	// Redis goes on refusing PUBLISH, that is reported once a minute at most. Degraded is not reported for Lockers whose
 	// waiters always poll.
 	Degraded func(Event)
-	// Trouble reports an error, Err, that redlatch retries or tolerates: a failed attempt of a Lock call that waits
-	// or of [Lead], or a failed node of [NewRedlock]. For each Cause and Node of a Locker it is called at most once a
-	// second. Node errors are reported only to the Locker's own hooks, with an empty Key.
+	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried
+	// or Err is returned. It also reports a failed node of [NewRedlock], even if the operation succeeds. For each Cause
+	// and Node of a Locker it is called at most once a second. Node errors are reported only to the Locker's own hooks,
+	// with an empty Key.
 	Trouble func(Event)
 }
 
@@ -46,7 +50,7 @@ type Event struct {
 	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks
 	Took     time.Duration // the round trip: in Renewed, RenewFailed, Released, and in Lost if Unlock noticed it
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
-	Err      error         // in Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
+	Err      error         // in Waiting, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few
 	// confirmed, "slow" if the grant took longer than the lease lasts, or the first word of the error that Redis
@@ -87,40 +91,55 @@ func JoinHooks(hooks ...Hooks) Hooks {
 	}
 }
 
+var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0)}
+
 // SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost is logged at Error;
-// RenewFailed, Degraded and Trouble at Warn; all others at Debug. Logs contain the owner and no token, since tokens
-// are secret.
+// RenewFailed, Degraded, Trouble and a release that Redis did not confirm at Warn; all others at Debug. Attributes
+// without a value are left out. Logs contain the owner and no token, since tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	if logger == nil {
 		logger = slog.Default()
 	}
 	at := func(level slog.Level, message string) func(Event) {
 		return func(e Event) {
-			attrs := []slog.Attr{
+			var holder, text string
+			var held *HeldError
+			switch {
+			case errors.As(e.Err, &held):
+				holder = held.Owner
+			case e.Err != nil && !errors.Is(e.Err, ErrNotAcquired):
+				text = e.Err.Error()
+			}
+			attrs := slices.DeleteFunc([]slog.Attr{
 				slog.String("strategy", e.Strategy),
 				slog.String("key", e.Key),
 				slog.String("owner", e.Owner),
 				slog.Uint64("fence", e.Fence),
 				slog.Int("attempts", e.Attempts),
 				slog.Duration("elapsed", e.Elapsed),
-			}
-			if e.Cause != "" {
-				attrs = append(attrs, slog.String("node", e.Node), slog.String("cause", e.Cause))
-			}
-			if e.Err != nil {
-				attrs = append(attrs, slog.String("error", e.Err.Error()))
-			}
+				slog.String("holder", holder),
+				slog.String("node", e.Node),
+				slog.String("cause", e.Cause),
+				slog.String("error", text),
+			}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })
 			logger.LogAttrs(context.Background(), level, message, attrs...)
 		}
 	}
+	released, unconfirmed := at(slog.LevelDebug, "lock released"), at(slog.LevelWarn, "lock release not confirmed")
 	return Hooks{
 		Acquired:    at(slog.LevelDebug, "lock acquired"),
 		Waiting:     at(slog.LevelDebug, "waiting for lock"),
 		Renewed:     at(slog.LevelDebug, "lock renewed"),
 		RenewFailed: at(slog.LevelWarn, "lock renewal failed"),
 		Lost:        at(slog.LevelError, "lock lost"),
-		Released:    at(slog.LevelDebug, "lock released"),
-		Degraded:    at(slog.LevelWarn, "lock waiting degraded"),
-		Trouble:     at(slog.LevelWarn, "lock service in trouble"),
+		Released: func(e Event) {
+			if e.Err != nil {
+				unconfirmed(e)
+			} else {
+				released(e)
+			}
+		},
+		Degraded: at(slog.LevelWarn, "lock waiting degraded"),
+		Trouble:  at(slog.LevelWarn, "lock service in trouble"),
 	}
 }

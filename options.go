@@ -27,7 +27,6 @@ type config struct {
 	hooks     Hooks
 
 	serverTime bool
-	retried    bool // the caller retries after each error of Lock, so Hooks.Trouble reports it
 
 	replicas       int // 0: do not WAIT for any
 	replicaTimeout time.Duration

@@ -82,7 +82,7 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 			return nil, err
 		case errors.Is(err, ErrNotAcquired):
 			if first {
-				r.fire(e, r.cfg.hooks.Waiting)
+				r.waiting(e, err)
 			}
 			queued = place != ""
 			e.waitlist.OnRefusal(w, asked, got.Refusal, err)

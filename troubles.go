@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -34,7 +35,18 @@ func (t *troubles) due(c cause) bool {
 	return true
 }
 
-// reportTrouble calls Hooks.Trouble for a failed attempt of a waiter, if it is due.
+// reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it is due.
+func (e *engine) reportFailure(ctx context.Context, r *request, err error) {
+	switch {
+	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired):
+	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
+	case ctx.Err() != nil && !errors.Is(marked(err), ErrUnavailable):
+	default:
+		e.reportTrouble(r, err)
+	}
+}
+
+// reportTrouble calls Hooks.Trouble for a failed attempt, if it is due.
 func (e *engine) reportTrouble(r *request, err error) {
 	c := cause{kind: kindOfTrouble(err)}
 	if hook := r.cfg.hooks.Trouble; hook != nil && e.troubles.due(c) {

@@ -140,10 +140,4 @@ var doing = []mutant{
 		new:   `if false {`,
 		tests: "TestInvalidCallsSendNothing",
 	},
-	{
-		name: "Lead does not report the errors that it retries", rule: "34", file: "engine.go",
-		old:   `err != nil && r.cfg.retried &&`,
-		new:   `false &&`,
-		tests: "TestLeadOutlastsAnOutage",
-	},
 }

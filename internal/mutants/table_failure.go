@@ -189,6 +189,69 @@ var failures = []mutant{
 		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
 	},
 	{
+		name: "trouble that TryLock returns is not reported", rule: "34", file: "engine.go",
+		old: `e.reportFailure(ctx, r, err)
+	return lock, wrap("try lock"`,
+		new:   `return lock, wrap("try lock"`,
+		tests: "TestReturnedTroubleIsReported/SetNXPX/TryLock",
+	},
+	{
+		name: "trouble that Lock returns is not reported", rule: "34", file: "engine.go",
+		old: `e.reportFailure(ctx, r, err)
+	return lock, wrap("lock"`,
+		new:   `return lock, wrap("lock"`,
+		tests: "TestReturnedTroubleIsReported/SetNXPX/Lock|TestLeadOutlastsAnOutage",
+	},
+	{
+		name: "trouble that Adopt returns is not reported", rule: "34", file: "engine.go",
+		old: `e.reportFailure(ctx, r, err)
+	return lock, wrap("adopt"`,
+		new:   `return lock, wrap("adopt"`,
+		tests: "TestReturnedTroubleIsReported/SetNXPX/Adopt",
+	},
+	{
+		name: "a token that does not hold the key is trouble", rule: "34", file: "troubles.go",
+		old:   `case errors.Is(err, ErrLost) && !errors.Is(err, errSlow):`,
+		new:   `case false:`,
+		tests: "TestOtherErrorsAreNoTrouble/SetNXPX",
+	},
+	{
+		name: "the end of a ctx is trouble", rule: "34", file: "troubles.go",
+		old:   `case ctx.Err() != nil && !errors.Is(marked(err), ErrUnavailable):`,
+		new:   `case false && ctx == nil:`,
+		tests: "TestOtherErrorsAreNoTrouble/SetNXPX",
+	},
+	{
+		name: "a release that Redis did not confirm is logged as one that it did", rule: "34", file: "hooks.go",
+		old:   `unconfirmed(e)`,
+		new:   `released(e)`,
+		tests: "TestLogsSayHowALockWasReleased",
+	},
+	{
+		name: "a wait in the queue does not say who has the key", rule: "35", file: "queue.go",
+		old:   `r.waiting(e, err)`,
+		new:   `r.waiting(e, nil)`,
+		tests: "TestLogsNameTheHolder/SetNXPX",
+	},
+	{
+		name: "a wait that polls does not say who has the key", rule: "35", file: "engine.go",
+		old:   `r.waiting(e, err)`,
+		new:   `r.waiting(e, nil)`,
+		tests: "TestLogsNameTheHolder/Redlock",
+	},
+	{
+		name: "a log has attributes without a value", rule: "35", file: "hooks.go",
+		old:   `return slices.ContainsFunc(zeros, a.Value.Equal)`,
+		new:   `return a.Value.Equal(slog.StringValue(""))`,
+		tests: "TestLogsNameTheHolder/Redlock",
+	},
+	{
+		name: "a wait behind a holder counts as a deadline", rule: "33", file: "otel/outcome.go",
+		old: `case name != other || end == nil`,
+		new: `case end == nil`,
+		in:  "otel", tests: "TestWaitThatEndedBehindAHolderIsNoFailure",
+	},
+	{
 		name: "trouble of polling is not reported", rule: "34", file: "wait.go",
 		old:   `e.reportTrouble(r, err)`,
 		new:   ``,
