@@ -70,6 +70,29 @@ func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
 	}
 }
 
+// TestWaitInTheQueueNamesTheHolder is rule 35: Waiting has the refusal also if the process has a subscription already, so
+// that the first attempt queues.
+func TestWaitInTheQueueNamesTheHolder(t *testing.T) {
+	_, client, _ := oneNode(t)
+	l, err := NewSetNXPX(client, WithOwner("api-7"))
+	require.NoError(t, err)
+	granted(t, l)
+	s := l.(*engine).waitlist.Subscription
+	s.Join()
+	defer s.Leave()
+	for !s.IsReady() {
+		s.Await(t.Context())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var refusal error
+	_, err = l.Lock(ctx, "k", WithHooks(Hooks{Waiting: func(e Event) { refusal = e.Err; cancel() }}))
+	require.ErrorIs(t, err, context.Canceled)
+	var held *HeldError
+	require.ErrorAs(t, refusal, &held)
+	require.Equal(t, "api-7", held.Owner)
+}
+
 // seated returns an attempt of l on k, and its waiter.
 func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *handoff.Waiter) {
 	t.Helper()

@@ -223,15 +223,16 @@ var failures = []mutant{
 	},
 	{
 		name: "a release that Redis did not confirm is logged as one that it did", rule: "34", file: "hooks.go",
-		old:   `unconfirmed(e)`,
-		new:   `released(e)`,
+		old: `unconfirmed(e)`,
+		new: `_ = unconfirmed
+				released(e)`,
 		tests: "TestLogsSayHowALockWasReleased",
 	},
 	{
 		name: "a wait in the queue does not say who has the key", rule: "35", file: "queue.go",
 		old:   `r.waiting(e, err)`,
 		new:   `r.waiting(e, nil)`,
-		tests: "TestLogsNameTheHolder/SetNXPX",
+		tests: "TestWaitInTheQueueNamesTheHolder",
 	},
 	{
 		name: "a wait that polls does not say who has the key", rule: "35", file: "engine.go",
