@@ -104,7 +104,7 @@ func TestRefusedWaiterKnowsTheLease(t *testing.T) {
 				wg.Wait()
 			}
 			refused(time.Second, "a", time.Hour, func() {})
-			refused(3*time.Second, "b", 30*time.Minute, func() {
+			refused(7*time.Second, "b", 30*time.Minute, func() { // waiters that are not first look every five seconds
 				next := "b/" + uuid.NewString()
 				_, err := direct.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 					switch ends := time.Now().Add(20 * time.Minute); name {

@@ -16,7 +16,7 @@ import (
 )
 
 // acquire waits until the lock is granted, the timeout has passed or a signal arrives. It returns the signal.
-func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter) (*redlatch.Lock, syscall.Signal, error) {
+func (f *runFlags) acquire(c *connection, signals <-chan os.Signal) (*redlatch.Lock, syscall.Signal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	if f.timeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
@@ -34,7 +34,7 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter)
 		if f.try {
 			lock, err = c.TryLock(ctx, f.key, opts...)
 		} else {
-			lock, err = lockThroughOutages(ctx, c, f.key, opts, r)
+			lock, err = lockThroughOutages(ctx, c, f.key, opts)
 		}
 	}()
 	select {
@@ -50,14 +50,14 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter)
 	}
 }
 
-// lockThroughOutages waits for the lock, also if Redis is unavailable at the first attempt.
-func lockThroughOutages(ctx context.Context, l redlatch.Locker, key string, opts []redlatch.Option, r *reporter) (*redlatch.Lock, error) {
+// lockThroughOutages waits for the lock, also if Redis is unavailable at the first attempt. The hooks of the reporter
+// report that.
+func lockThroughOutages(ctx context.Context, l redlatch.Locker, key string, opts []redlatch.Option) (*redlatch.Lock, error) {
 	for {
 		lock, err := l.Lock(ctx, key, opts...)
 		if ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) {
 			return lock, err
 		}
-		r.report("", err)
 		select {
 		case <-time.After(outagePause/2 + rand.N(outagePause/2)):
 		case <-ctx.Done():
@@ -83,6 +83,8 @@ func (f *runFlags) drop(c *connection, lock *redlatch.Lock) error {
 
 // reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the last renewal.
 type reporter struct {
+	try bool // run makes one attempt
+
 	mu     sync.Mutex // guards the fields below
 	told   map[string]bool
 	failed error // why the last renewal failed; nil if it succeeded
@@ -92,10 +94,10 @@ type reporter struct {
 func (r *reporter) hooks() redlatch.Hooks {
 	return redlatch.Hooks{
 		Trouble: func(e redlatch.Event) {
-			if e.Node == "" {
-				r.report("", e.Err)
-			} else {
+			if e.Node != "" {
 				r.report(e.Node+" "+e.Cause, e.Err)
+			} else if !r.try { // else run ends with this error
+				r.report("", e.Err)
 			}
 		},
 		RenewFailed: func(e redlatch.Event) { r.renewed(e.Err) },

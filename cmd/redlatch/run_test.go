@@ -72,12 +72,13 @@ func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
 	})
 }
 
-// TestUnavailableRedisEndsATry: the status is 69.
+// TestUnavailableRedisEndsATry: the status is 69, and the one error is not one that run continues after.
 func TestUnavailableRedisEndsATry(t *testing.T) {
 	t.Parallel()
 	p := redlatchRun(t, nowhere, []string{"-try"}, "echo no")
 	require.Equal(t, exitUnavailable, p.code())
 	require.Contains(t, p.errors(), "connection refused")
+	require.NotContains(t, p.errors(), "continuing")
 	p.gone()
 }
 
