@@ -216,6 +216,12 @@ var failures = []mutant{
 		tests: "TestOtherErrorsAreNoTrouble/SetNXPX",
 	},
 	{
+		name: "silence until a ctx was canceled counts as a broken connection", rule: "34", file: "internal/node/errors.go", in: "internal/node",
+		old:   `errors.As(err, &no), errors.Is(err, errSilent), timedOut(err)`,
+		new:   `errors.As(err, &no), timedOut(err)`,
+		tests: "TestUnavailable",
+	},
+	{
 		name: "the end of a ctx is trouble", rule: "34", file: "troubles.go",
 		old:   `case ctx.Err() != nil && !errors.Is(marked(err), ErrUnavailable):`,
 		new:   `case false && ctx == nil:`,

@@ -144,7 +144,7 @@ func Cause(err error) string {
 		return word
 	case Unreachable(err):
 		return "connection"
-	case errors.As(err, &no), timedOut(err):
+	case errors.As(err, &no), errors.Is(err, errSilent), timedOut(err):
 		return "timeout"
 	}
 	return "connection"

@@ -29,6 +29,7 @@ func TestUnavailable(t *testing.T) {
 		{&NoReply{Within: time.Second, Last: loading}, true, "LOADING"},
 		{&NotDone{&NoReply{Within: time.Second, Last: refused}}, true, "connection"},
 		{&CutShort{Ctx: context.Canceled, Trouble: refused}, true, "connection"},
+		{&CutShort{Ctx: context.Canceled, Trouble: errSilent, Silent: true}, true, "timeout"},
 		{&CutShort{Ctx: context.Canceled, Trouble: errors.New("reset")}, true, "connection"},
 		{refused, true, "connection"},
 		{&net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}, true, "connection"},
