@@ -122,7 +122,7 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 		return nil, wrap("try lock", key, err)
 	}
 	lock, _, err := e.once(ctx, r)
-	e.reportFailure(ctx, r, err)
+	e.reportFailure(r, err)
 	return lock, wrap("try lock", key, err)
 }
 
@@ -135,7 +135,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 		return nil, wrap("lock", key, err)
 	}
 	lock, err := e.lock(ctx, r)
-	e.reportFailure(ctx, r, err)
+	e.reportFailure(r, err)
 	return lock, wrap("lock", key, err)
 }
 
@@ -280,7 +280,7 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 		return nil, wrap("adopt", key, err)
 	}
 	lock, err := e.adopt(ctx, r, token)
-	e.reportFailure(ctx, r, err)
+	e.reportFailure(r, err)
 	return lock, wrap("adopt", key, err)
 }
 

@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
@@ -36,11 +35,10 @@ func (t *troubles) due(c cause) bool {
 }
 
 // reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it is due.
-func (e *engine) reportFailure(ctx context.Context, r *request, err error) {
+func (e *engine) reportFailure(r *request, err error) {
 	switch {
 	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired):
 	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
-	case ctx.Err() != nil && !errors.Is(marked(err), ErrUnavailable):
 	default:
 		e.reportTrouble(r, err)
 	}

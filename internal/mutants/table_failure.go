@@ -190,21 +190,21 @@ var failures = []mutant{
 	},
 	{
 		name: "trouble that TryLock returns is not reported", rule: "34", file: "engine.go",
-		old: `e.reportFailure(ctx, r, err)
+		old: `e.reportFailure(r, err)
 	return lock, wrap("try lock"`,
 		new:   `return lock, wrap("try lock"`,
 		tests: "TestReturnedTroubleIsReported/SetNXPX/TryLock",
 	},
 	{
 		name: "trouble that Lock returns is not reported", rule: "34", file: "engine.go",
-		old: `e.reportFailure(ctx, r, err)
+		old: `e.reportFailure(r, err)
 	return lock, wrap("lock"`,
 		new:   `return lock, wrap("lock"`,
 		tests: "TestReturnedTroubleIsReported/SetNXPX/Lock|TestLeadOutlastsAnOutage",
 	},
 	{
 		name: "trouble that Adopt returns is not reported", rule: "34", file: "engine.go",
-		old: `e.reportFailure(ctx, r, err)
+		old: `e.reportFailure(r, err)
 	return lock, wrap("adopt"`,
 		new:   `return lock, wrap("adopt"`,
 		tests: "TestReturnedTroubleIsReported/SetNXPX/Adopt",
@@ -220,12 +220,6 @@ var failures = []mutant{
 		old:   `errors.As(err, &no), errors.Is(err, errSilent), timedOut(err)`,
 		new:   `errors.As(err, &no), timedOut(err)`,
 		tests: "TestUnavailable",
-	},
-	{
-		name: "the end of a ctx is trouble", rule: "34", file: "troubles.go",
-		old:   `case ctx.Err() != nil && !errors.Is(marked(err), ErrUnavailable):`,
-		new:   `case false && ctx == nil:`,
-		tests: "TestOtherErrorsAreNoTrouble/SetNXPX",
 	},
 	{
 		name: "a release that Redis did not confirm is logged as one that it did", rule: "34", file: "hooks.go",
