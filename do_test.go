@@ -467,6 +467,8 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 	client.AddHook(counter{&sent})
 	l := newLocker(t, client)
 	ctx := bounded(t)
+	ended, end := context.WithCancel(ctx)
+	end()
 	one, all := never[*redlatch.Lock](t), never[[]*redlatch.Lock](t)
 	bad, token := redlatch.WithTTL(0), redlatch.WithToken("job-7")
 	lockErr := func(_ *redlatch.Lock, err error) error { return err }
@@ -494,6 +496,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"Lock with a token":              lockErr(l.Lock(ctx, "k", token)),
 		"TryLock with a kept value":      lockErr(l.TryLock(ctx, "k", redlatch.WithToken("redlatch:kept:1"))),
 		"a token and a minimum hold":     lockErr(l.TryLock(ctx, "k", token, redlatch.WithMinHold(time.Second))),
+		"Lead with a token, after ctx":   redlatch.Lead(ended, l, "k", one, token),
 		"Lead with LegacySetNX's option": redlatch.Lead(ctx, l, "k", one, redlatch.WithServerTime()),
 	} {
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption, what)

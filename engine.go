@@ -128,8 +128,8 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
-	if err == nil {
-		err = waits(r.cfg)
+	if refused := waits(r.cfg); refused != nil { // also if ctx has ended
+		err = refused
 	}
 	if err != nil {
 		return nil, wrap("lock", key, err)
