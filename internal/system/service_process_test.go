@@ -112,7 +112,7 @@ func beService(t *testing.T, addr string) {
 		var number atomic.Int64
 		post := func() int {
 			answer := httptest.NewRecorder()
-			s.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, fmt.Sprintf("/%d/%d", os.Getpid(), number.Add(1)), nil))
+			s.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, fmt.Sprintf("/%s/%d/%d", name, os.Getpid(), number.Add(1)), nil))
 			return answer.Code
 		}
 		before, first, then := tally{status: map[int]int{}}, tally{status: map[int]int{}}, tally{status: map[int]int{}}
