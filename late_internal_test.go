@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -128,6 +129,36 @@ func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCleanUpOfOneNodeHidesNoLoss is rule 7: the lock was deleted on two nodes of three, and the third is cleaned up when
+// Unlock has begun.
+func TestCleanUpOfOneNodeHidesNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var servers []*miniredis.Miniredis
+		var clients []redis.UniversalClient
+		for range 3 {
+			m, client := bubbleRedis(t)
+			servers, clients = append(servers, m), append(clients, client)
+		}
+		made, err := NewRedlock(clients)
+		require.NoError(t, err)
+		l := made.(*engine)
+		lock := granted(t, l, WithoutRenewal())
+		synctest.Wait()
+		servers[0].Del("k")
+		servers[1].Del("k")
+		p := &lock.lease.params
+		l.now = func() clock.Instant {
+			if p.state.is(releasing) && servers[2].Exists("k") {
+				l.strategy.(*redlock).late(context.Background(), 2, &p.target, p.state, readAcquire)(node.Reply{Value: int64(7), Overtaken: true})
+				synctest.Wait()
+				require.False(t, servers[2].Exists("k"))
+			}
+			return clock.Now()
+		}
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+	})
 }
 
 // TestLateAcquireIsLookedForWhileTheServerIsSilent is rule 4: the acquire may be carried out when the server

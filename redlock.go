@@ -236,7 +236,9 @@ func (r *redlock) late(
 	return func(reply node.Reply) {
 		got, err := read(reply)
 		state.late(r.nodes[i], reply, got, err, func() {
-			state.undone.Store(true)
+			if r.quorum == 1 { // on more nodes, a release that finds nothing on a quorum has another reason
+				state.undone.Store(true)
+			}
 			r.nodes[i].Post(detached(ctx), releaseOn(t))
 		})
 	}

@@ -200,4 +200,10 @@ var ends = []mutant{
 		new:   ``,
 		tests: "TestUnlockBehindACleanUp",
 	},
+	{
+		name: "a clean-up of one node hides that a quorum has lost the lock", rule: "7", file: "redlock.go",
+		old:   `if r.quorum == 1 {`,
+		new:   `if true {`,
+		tests: "TestCleanUpOfOneNodeHidesNoLoss",
+	},
 }
