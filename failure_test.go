@@ -529,7 +529,7 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 func TestReturnedTroubleIsReported(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
-		for call, make := range map[string]func(l redlatch.Locker) error{
+		for call, attempt := range map[string]func(l redlatch.Locker) error{
 			"TryLock": func(l redlatch.Locker) error { _, err := l.TryLock(t.Context(), "k"); return err },
 			"Lock":    func(l redlatch.Locker) error { _, err := l.Lock(t.Context(), "k"); return err },
 			"Adopt":   func(l redlatch.Locker) error { _, err := l.Adopt(t.Context(), "k", "token"); return err },
@@ -553,7 +553,7 @@ func TestReturnedTroubleIsReported(t *testing.T) {
 				p.Refuse()
 				begin := time.Now()
 				for range 3 {
-					require.ErrorIs(t, make(l), redlatch.ErrUnavailable)
+					require.ErrorIs(t, attempt(l), redlatch.ErrUnavailable)
 				}
 				reported := h.all()
 				require.NotEmpty(t, reported)
@@ -787,7 +787,7 @@ func everyText(err error) []string {
 	var inside []error
 	switch err := err.(type) { //nolint:errorlint // each error of the chain in turn
 	case *redlatch.QuorumError:
-		inside = append(err.Nodes, err.Unwrap())
+		inside = append([]error{err.Unwrap()}, err.Nodes...)
 	case interface{ Unwrap() []error }:
 		inside = err.Unwrap()
 	case interface{ Unwrap() error }:

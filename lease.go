@@ -236,7 +236,7 @@ func (l *lease) giveBack(ctx context.Context, p *releaseParams) error {
 	}
 	unknown := err != nil && !errors.Is(err, ErrLost)
 	if p.keep > 0 && (err == nil || unknown) {
-		time.AfterFunc(p.keep, func() { l.handOnLater(p) })
+		time.AfterFunc(p.keep, func() { l.handOnLater(p) }) //nolint:contextcheck // the caller's ctx is over by then
 	}
 	if p.keep == 0 || !unknown {
 		l.state.become(over)

@@ -151,7 +151,7 @@ func (t *tally[T]) cut(ctx context.Context) error {
 	for i, c := range t.calls {
 		if !t.answers[i].there {
 			var silent bool
-			if e.Nodes[i], silent = c.Trouble(); !silent {
+			if silent, e.Nodes[i] = c.Trouble(); !silent {
 				failed++
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // errors except permanent ones. refusal is the reply to the first attempt.
 func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
 	var ok bool
-	if r.last, ok = e.turns.Take(ctx, r.place.key, r.last); !ok {
+	if ok, r.last = e.turns.Take(ctx, r.place.key, r.last); !ok {
 		return nil, &gaveUp{node.CtxError(ctx), r.last}
 	}
 	defer e.turns.Give(r.place.key)

@@ -153,7 +153,7 @@ func (w *worker) acquire(bound context.Context, key string) *hold {
 		if w.chance(30) {
 			ask.token, ask.owner = ask.owner, ""
 		}
-	case w.chance(15): //nolint:gocritic // a chance of its own
+	case w.chance(18): // of the rest
 		short, cancel := context.WithTimeout(bound, time.Duration(w.rng.Int64N(int64(60*time.Millisecond))))
 		defer cancel()
 		ctx, patient = short, false
@@ -241,7 +241,7 @@ func (w *worker) work(ctx context.Context, h *hold) {
 			w.give(ctx, h, heir)
 			return
 		}
-	case w.chance(w.overstays): //nolint:gocritic // a chance of its own
+	case w.chance(w.overstays):
 		for end := time.Now().Add(w.ttl + w.ttl/2); time.Now().Before(end) && ctx.Err() == nil && w.look(h); {
 			w.rest(w.ttl / 4)
 		}

@@ -20,9 +20,9 @@ type turn struct {
 	last  error // the outcome of the newest attempt of a user
 }
 
-// Take waits for the turn of the key, after an attempt with the outcome last. It returns the outcome of the newest
-// attempt of this process, and false if ctx ended first. Otherwise the caller must give the turn back.
-func (t *Turns) Take(ctx context.Context, key string, last error) (newest error, ok bool) {
+// Take waits for the turn of the key, after an attempt with the outcome last. It reports false if ctx ended first, and
+// returns the outcome of the newest attempt of this process. Otherwise the caller must give the turn back.
+func (t *Turns) Take(ctx context.Context, key string, last error) (ok bool, newest error) {
 	t.mu.Lock()
 	if t.keys == nil {
 		t.keys = make(map[string]*turn)
@@ -43,7 +43,7 @@ func (t *Turns) Take(ctx context.Context, key string, last error) (newest error,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return mine.last, ok
+	return ok, mine.last
 }
 
 // Note notes the outcome of an attempt of whoever has the turn.

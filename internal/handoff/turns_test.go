@@ -14,12 +14,12 @@ import (
 func TestTurnsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
-		_, ok := turns.Take(t.Context(), "k", nil)
+		ok, _ := turns.Take(t.Context(), "k", nil)
 		require.True(t, ok)
 		ctx, cancel := context.WithCancel(t.Context())
 		gaveUp := make(chan error)
 		go func() { // ends with ctx
-			last, ok := turns.Take(ctx, "k", errHeld)
+			ok, last := turns.Take(ctx, "k", errHeld)
 			if ok {
 				last = nil
 			}

@@ -241,7 +241,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "the end of ctx does not report the error of its call", rule: "16", file: "internal/node/node.go", in: "internal/node",
-		old:   `cut.Trouble, cut.Silent = c.lastTroubleLocked()`,
+		old:   `cut.Silent, cut.Trouble = c.lastTroubleLocked()`,
 		new:   `cut.Trouble, cut.Silent = errSilent, true`,
 		tests: "TestPersistentCallGoesOn",
 	},

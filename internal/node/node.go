@@ -199,7 +199,7 @@ func (c *Call) leave(err error) Reply {
 		return c.reply
 	}
 	cut := &CutShort{Ctx: err}
-	cut.Trouble, cut.Silent = c.lastTroubleLocked()
+	cut.Silent, cut.Trouble = c.lastTroubleLocked()
 	if c.Persist {
 		return Reply{Err: cut}
 	}
@@ -210,20 +210,20 @@ func (c *Call) leave(err error) Reply {
 }
 
 // Trouble returns what [CutShort] says of a call without a reply.
-func (c *Call) Trouble() (trouble error, silent bool) {
+func (c *Call) Trouble() (silent bool, trouble error) {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
 	return c.lastTroubleLocked()
 }
 
-func (c *Call) lastTroubleLocked() (trouble error, silent bool) {
+func (c *Call) lastTroubleLocked() (silent bool, trouble error) {
 	switch {
 	case c.trouble != nil:
-		return c.trouble, false
+		return false, c.trouble
 	case c.node.trouble != nil:
-		return c.node.trouble, false
+		return false, c.node.trouble
 	}
-	return errSilent, true
+	return true, errSilent
 }
 
 // sendLocked puts c into the mailbox.
@@ -372,7 +372,7 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		}
 		n.passLaneLocked(c)
 		err := &NoReply{Within: c.Timeout}
-		if trouble, silent := c.lastTroubleLocked(); !silent {
+		if silent, trouble := c.lastTroubleLocked(); !silent {
 			err.Last = trouble
 		}
 		n.troubleLocked(err)
