@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,8 +40,10 @@ type engine struct {
 	cfg      *config
 	now      func() clock.Instant // clock.Now, except in tests
 	turns    handoff.Turns
-	waitlist *handoff.Waitlist // nil if waiters always poll
-	troubles troubles
+	// commandTime is about how long an attempt of a waiter takes at the moment, in ns.
+	commandTime atomic.Int64
+	waitlist    *handoff.Waitlist // nil if waiters always poll
+	troubles    troubles
 }
 
 func newEngine(s strategy, opts []Option) (Locker, error) {

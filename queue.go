@@ -12,6 +12,25 @@ import (
 // stays unused until the next poll.
 const patience = time.Second
 
+// hurry is how many times longer than a command the wait must be able to last, for the waiter to queue.
+const hurry = 10
+
+// hurried reports whether ctx ends too soon for the queue: by the time that the lock is handed over, the waiter is likely
+// to have left. When commands get slow under load, waiters with short timeouts then poll, instead of queueing and leaving.
+func (e *engine) hurried(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ok && time.Until(end) < hurry*time.Duration(e.commandTime.Load())
+}
+
+// observe adds the duration of an attempt of a waiter to the moving average. An attempt that got no answer would have
+// taken longer.
+func (e *engine) observe(took time.Duration, err error) {
+	before := e.commandTime.Load()
+	if int64(took) > before || err == nil || errors.Is(err, ErrNotAcquired) {
+		e.commandTime.Store(before + (int64(took)-before)/8)
+	}
+}
+
 // errAgain says that the wait must start again: the subscription was refused, or works again.
 var errAgain = errors.New("redlatch: the subscription has changed")
 
@@ -67,11 +86,17 @@ func (e *engine) waitFor(ctx context.Context, r *request, a *attempt) (lock *Loc
 		first := r.attempts == 0
 		asked := e.now()
 		place := w.Entry
-		if w.Degraded && asked.Since(r.started) < patience {
+		switch {
+		case queued:
+		case e.hurried(ctx):
+			place = ""
+			e.waitlist.Poll(w)
+		case w.Degraded && asked.Since(r.started) < patience:
 			place = ""
 		}
 		lock, got, err := a.ask(ctx, place, queued)
-		sent = sent || !errors.As(err, new(*node.NotDone))
+		e.observe(e.now().Since(asked), err)
+		sent = sent || place != "" && !errors.As(err, new(*node.NotDone)) || !knownNotDone(err)
 		switch {
 		case err == nil:
 			e.waitlist.Found(w, got.alreadyHeld)

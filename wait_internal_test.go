@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // TestKeyExpiresWhileAScriptRuns is rule 18: unlike Redis, miniredis may expire a key between two commands of a
@@ -166,4 +168,85 @@ func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
 	require.Greater(t, longest("z"), longestPause/2)
 	cfg.backoff = func(int) time.Duration { return time.Hour }
 	require.Equal(t, time.Hour, longest("z"))
+}
+
+// TestShortWaitsDoNotQueueWhenCommandsAreSlow is rule 31: a waiter whose ctx leaves less than ten times what a command
+// takes at the moment polls, without an entry in the queue. So it has nothing to remove when it leaves. A waiter with
+// more time queues.
+func TestShortWaitsDoNotQueueWhenCommandsAreSlow(t *testing.T) {
+	for name, c := range map[string]struct {
+		command time.Duration
+		entries int64
+	}{"quick": {time.Millisecond, 1}, "slow": {20 * time.Millisecond, 0}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				var sent atomic.Int64
+				client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+					return func(ctx context.Context, cmd redis.Cmder) error {
+						sent.Add(1)
+						time.Sleep(c.command) // the bubble's time
+						return next(ctx, cmd)
+					}
+				}))
+				made, err := NewSetNXPX(client, WithBackoff(func(int) time.Duration { return 25 * time.Millisecond }))
+				require.NoError(t, err)
+				l := made.(*engine)
+				subscription := l.waitlist.Subscription
+				subscription.Join()
+				defer time.Sleep(10 * time.Second) // the subscription ends
+				defer subscription.Leave()
+				for !subscription.IsReady() {
+					subscription.Await(t.Context())
+				}
+				l.observe(8*c.command, nil) // the first of a moving average over eight
+				holder := granted(t, l)
+				var most int64
+				wait := func(patience time.Duration) (leaving int64) {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					time.AfterFunc(patience-time.Millisecond, func() {
+						members, _ := m.ZMembers("{k}:queue:k")
+						most = max(most, int64(len(members)))
+					})
+					_, err := l.Lock(ctx, "k")
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.ErrorIs(t, err, ErrNotAcquired)
+					leaving = -sent.Load()
+					time.Sleep(time.Second) // its entry leaves the queue
+					return leaving + sent.Load()
+				}
+				before := sent.Load()
+				require.Zero(t, wait(130*time.Millisecond)*(1-c.entries), "there is no entry to remove")
+				require.Equal(t, c.entries, most)
+				require.LessOrEqual(t, sent.Load()-before, int64(3), "it pauses between its attempts")
+				most = 0
+				wait(2 * time.Second)
+				require.Equal(t, int64(1), most)
+				go func() { // ends with its sleep
+					time.Sleep(20 * time.Millisecond)
+					_ = holder.Unlock(context.Background())
+				}()
+				ctx, cancel := context.WithTimeout(t.Context(), 190*time.Millisecond)
+				defer cancel()
+				lock, err := l.Lock(ctx, "k")
+				require.NoError(t, err, "it is served")
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// TestUnansweredAttemptsDoNotLookQuick is rule 31: an attempt that its ctx cut short would have taken longer. It does not
+// lower the average of what commands take, and may raise it.
+func TestUnansweredAttemptsDoNotLookQuick(t *testing.T) {
+	e := &engine{}
+	e.observe(80*time.Millisecond, nil)
+	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
+	e.observe(2*time.Millisecond, context.DeadlineExceeded)
+	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
+	e.observe(18*time.Millisecond, context.DeadlineExceeded)
+	require.Equal(t, int64(11*time.Millisecond), e.commandTime.Load())
+	e.observe(3*time.Millisecond, ErrNotAcquired)
+	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
 }

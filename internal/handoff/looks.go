@@ -39,6 +39,13 @@ func (l *Waitlist) interval(w *Waiter, pause func(looks int, left time.Duration)
 	return d + rand.N(d/4)
 }
 
+// Poll has w look at the intervals of WithBackoff.
+func (l *Waitlist) Poll(w *Waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.pauses = max(w.pauses, 1)
+}
+
 // look has the first waiter of every key look now, and those whose entries were lost: messages may have been lost, or
 // the data of Redis.
 func (l *Waitlist) look() {

@@ -3,6 +3,30 @@ package main
 // queues are mistakes about the queue and the hand-off.
 var queues = []mutant{
 	{
+		name: "a waiter queues however soon it leaves", rule: "31", file: "queue.go",
+		old:   `return ok && time.Until(end) < hurry`,
+		new:   `return ok && time.Until(end) < 0`,
+		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
+	},
+	{
+		name: "a waiter without an entry in the queue sends a release when it leaves", rule: "31", file: "queue.go",
+		old:   `place != "" && !errors.As(err, new(*node.NotDone)) || !knownNotDone(err)`,
+		new:   `!errors.As(err, new(*node.NotDone))`,
+		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
+	},
+	{
+		name: "a waiter that does not queue makes one attempt", rule: "31", file: "queue.go",
+		old:   `e.waitlist.Poll(w)`,
+		new:   ``,
+		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
+	},
+	{
+		name: "attempts that got no answer make commands look quick", rule: "31", file: "queue.go",
+		old:   `if int64(took) > before || err == nil || errors.Is(err, ErrNotAcquired) {`,
+		new:   `if true {`,
+		tests: "TestUnansweredAttemptsDoNotLookQuick",
+	},
+	{
 		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
 		old:   `if w.Entry == h.entry {`,
 		new:   `if h.entry[max(0, len(h.entry)-len(w.token)):] == w.token {`,

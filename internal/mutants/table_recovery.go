@@ -120,8 +120,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "waiters without a channel never queue", rule: "28", file: "queue.go",
-		old:   `if w.Degraded && asked.Since(r.started) < patience {`,
-		new:   `if w.Degraded {`,
+		old:   `case w.Degraded && asked.Since(r.started) < patience:`,
+		new:   `case w.Degraded:`,
 		tests: "TestProcessWithoutAChannel",
 	},
 	{
