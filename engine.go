@@ -229,6 +229,7 @@ func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, ac
 	if err != nil {
 		return nil, got, heldBy(got, err)
 	}
+	a.state.again.Store(got.alreadyHeld)
 	lock, err := (&lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}).grant(start)
 	return lock, got, err
 }

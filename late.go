@@ -13,6 +13,10 @@ import (
 type lockState struct {
 	now atomic.Int32
 
+	// again reports that the grant found the key held by the token: an earlier send had taken it, and its reply may come
+	// late.
+	again atomic.Bool
+
 	// undone reports that a late acquire was released after the lease ended. Then Unlock does not report a loss if
 	// its own release found no lock.
 	undone atomic.Bool
@@ -35,16 +39,18 @@ func (s *lockState) become(state int32) { s.now.Store(state) }
 // settled reports whether nobody owns the token any more.
 func (s *lockState) settled() bool { return s.is(refused) || s.is(over) }
 
-// unwanted reports whether a late acquire must be released. err is nil if its outcome, got, is known. After the end
+// unwanted reports whether a late acquire must be undone. err is nil if it was granted, with the reply got. After the end
 // of an attempt or of a lease a release is under way; the acquire needs another only if that release overtook it. A
-// lost lease may have been adopted, and a kept key must stay. So a key is then released only if the acquire is known to
-// have taken it anew, or to have queued.
+// lost lock may have been adopted, so it is released only if the acquire is known to have taken the key anew. A kept key
+// must stay. An entry that the acquire has queued leaves the queue in both states.
 func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 	switch s.now.Load() {
 	case refused, releasing, over:
 		return overtaken
-	case lost, kept:
-		return err == nil && !got.alreadyHeld || errors.Is(err, errQueued)
+	case lost:
+		return err == nil && !got.alreadyHeld && !s.again.Load() || errors.Is(err, errQueued)
+	case kept:
+		return errors.Is(err, errQueued)
 	}
 	return false
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // TestLateAcquireIsReleasedWhereNobodyWantsIt is rule 4. A release follows the end of an attempt or a lease. So a
-// late acquire needs another release only if that one overtook it. After a loss, or while the token may keep the key, it
-// is released only if the acquire is known to have taken the key anew, or to have queued.
+// late acquire needs another release only if that one overtook it. After a loss, the key is
+// released only if the acquire is known to have taken it anew. A kept key stays. What was queued is undone in any case.
 func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		states                       []int32
@@ -29,7 +29,8 @@ func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 		"ended, and overtaken":              {states: []int32{refused, releasing, over}, overtaken: true, want: true},
 		"ended, overtaken, outcome unknown": {states: []int32{refused, releasing, over}, overtaken: true, err: io.EOF, want: true},
 		"ended, and a release follows":      {states: []int32{refused, releasing, over}},
-		"lost or kept, and new":             {states: []int32{lost, kept}, want: true},
+		"lost, and new":                     {states: []int32{lost}, want: true},
+		"kept, and new":                     {states: []int32{kept}, overtaken: true},
 		"lost or kept, and held before":     {states: []int32{lost, kept}, alreadyHeld: true, overtaken: true},
 		"lost or kept, outcome unknown":     {states: []int32{lost, kept}, err: io.EOF, overtaken: true},
 		"lost or kept, and queued":          {states: []int32{lost, kept}, err: errQueued, want: true},
@@ -87,6 +88,59 @@ func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 			require.NoError(t, err)
 		} else {
 			require.ErrorIs(t, err, ErrLost)
+		}
+	}
+}
+
+// TestLateAcquireLeavesWhoeverHasItsToken is rules 4 and 37: a lock is lost and may have been adopted, or Redis has not
+// confirmed that its minimum hold is kept. A late reply may say that the acquire was queued: then its entry leaves the
+// queue. It may also be the reply to the send that was granted, if a resend found the key held by the token. The key
+// stays.
+func TestLateAcquireLeavesWhoeverHasItsToken(t *testing.T) {
+	for name, state := range map[string]int32{"lost": lost, "kept": kept} {
+		for strategy, newLocker := range map[string]func(redis.UniversalClient) (Locker, error){
+			"SetNXPX":   func(c redis.UniversalClient) (Locker, error) { return NewSetNXPX(c) },
+			"Semaphore": func(c redis.UniversalClient) (Locker, error) { return NewSemaphore(c, 1) },
+		} {
+			t.Run(name+", "+strategy, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, client := bubbleRedis(t)
+					l, err := newLocker(client)
+					require.NoError(t, err)
+					e := l.(*engine)
+					r, err := e.request(t.Context(), "k", nil)
+					require.NoError(t, err)
+					a, err := e.newAttempt(r, "")
+					require.NoError(t, err)
+					holder := granted(t, l)
+					a.params.entry = "60000 redlatch:x 7 " + a.params.token
+					_, err = e.strategy.acquire(t.Context(), &a.params)
+					require.ErrorIs(t, err, ErrNotAcquired)
+					st, err := l.Inspect(t.Context(), "k")
+					require.NoError(t, err)
+					require.Equal(t, 1, st.Waiters)
+					require.NoError(t, client.Del(t.Context(), "k").Err())
+					a.params.entry, a.params.callerToken = "", true
+					_, err = e.strategy.acquire(t.Context(), &a.params) // the token has the key
+					require.NoError(t, err)
+					a.params.entry, a.params.callerToken = "60000 redlatch:x 7 "+a.params.token, false
+
+					a.state.become(state)
+					a.state.again.Store(true)
+					late := e.strategy.(interface {
+						late(context.Context, *acquireParams, node.Reply)
+					}).late
+					late(t.Context(), &a.params, node.Reply{Value: []any{int64(5), "other", int64(1), int64(1), int64(1), int64(1)}, Overtaken: true})
+					late(t.Context(), &a.params, node.Reply{Value: int64(7), Overtaken: true})
+					synctest.Wait()
+					st, err = l.Inspect(t.Context(), "k")
+					require.NoError(t, err)
+					require.Zero(t, st.Waiters)
+					require.Equal(t, a.params.token, st.Token)
+					require.False(t, a.state.undone.Load())
+					require.ErrorIs(t, holder.Unlock(t.Context()), ErrLost)
+				})
+			})
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 				c.Leave()
 			}
 		}
-		return acquireReply{fence: fence}, nil
+		return acquireReply{fence: fence, alreadyHeld: alreadyHeld(t)}, nil
 	}
 	// 5. Not granted: release it.
 	r.takeBack(ctx, p, t)
@@ -160,7 +160,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 }
 
 // lostIsRefused turns an ErrLost into an ErrNotAcquired: an earlier lock of the token ended while it was acquired
-// again. The caller was not granted it, and a wait continues.
+// again. The caller was not granted it, and may try again.
 func lostIsRefused(err error) error {
 	var q *QuorumError
 	if errors.As(err, &q) && errors.Is(q.err, ErrLost) {

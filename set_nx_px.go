@@ -119,7 +119,8 @@ func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acq
 }
 
 // late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
-// handed on. A token that the caller chose may have held the key before, so its lock stays.
+// handed on, or whether only its entry leaves the queue. A token that the caller chose may have held the key before, so
+// its lock stays.
 func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 	if p.callerToken {
 		return
@@ -129,8 +130,13 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 		err = errQueued
 	}
 	p.state.late(s.node, r, got, err, func() {
-		p.state.undone.Store(true)
-		s.node.Post(detached(ctx), s.passOnCall(&releaseParams{target: p.target, entry: p.entry}))
+		release := &releaseParams{target: p.target, entry: p.entry}
+		if errors.Is(err, errQueued) && (p.state.is(lost) || p.state.is(kept)) {
+			release.token = "" // it may have been adopted, or keep the key: only the entry goes
+		} else {
+			p.state.undone.Store(true)
+		}
+		s.node.Post(detached(ctx), s.passOnCall(release))
 	})
 }
 

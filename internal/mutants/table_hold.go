@@ -3,6 +3,26 @@ package main
 // minHolds are mistakes about WithMinHold.
 var minHolds = []mutant{
 	{
+		name: "a late reply that says queued releases the lock of an adopter", rule: "4, 7", file: "set_nx_px.go",
+		old:   `release.token = ""`,
+		new:   `_ = release.token`,
+		tests: "TestLateAcquireLeavesWhoeverHasItsToken",
+	},
+	{
+		name: "the late reply to a grant releases the lock of an adopter", rule: "4, 7", file: "late.go",
+		old:   `&& !s.again.Load()`,
+		new:   ``,
+		tests: "TestLateAcquireLeavesWhoeverHasItsToken/lost",
+	},
+	{
+		name: "the late reply to a grant ends the minimum hold", rule: "4, 37", file: "late.go",
+		old: `case kept:
+		return errors`,
+		new: `case kept:
+		return err == nil || errors`,
+		tests: "TestLateAcquireLeavesWhoeverHasItsToken/kept",
+	},
+	{
 		name: "a lock is not kept until its minimum hold has passed", rule: "37", file: "lease.go",
 		old:   `p.keep = l.toKeep()`,
 		new:   `_ = l.toKeep()`,
