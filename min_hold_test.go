@@ -313,3 +313,17 @@ func TestMinHoldOutlastsAnOutage(t *testing.T) {
 		})
 	}
 }
+
+// TestKeptPermitHidesNoHolder is rule 44: Inspect names a holder, though the min hold of another permit ends sooner.
+func TestKeptPermitHidesNoHolder(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		l := newSemaphore(t, s.Client(t), 2)
+		require.NoError(t, mustLock(t, l, "k", redlatch.WithMinHold(time.Minute)).Unlock(t.Context()))
+		holder := mustLock(t, l, "k", redlatch.WithTTL(time.Hour))
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, holder.Token(), st.Token)
+		require.Equal(t, 2, st.Holders)
+		require.Greater(t, st.TTL, 50*time.Minute)
+	})
+}
