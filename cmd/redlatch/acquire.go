@@ -16,12 +16,15 @@ import (
 )
 
 // acquire waits until the lock is granted, the timeout has passed or a signal arrives. It returns the signal.
-func (f *runFlags) acquire(c *connection, signals <-chan os.Signal) (*redlatch.Lock, syscall.Signal, error) {
+func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter) (*redlatch.Lock, syscall.Signal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	if f.timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-	}
 	defer cancel()
+	if f.timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, f.timeout)
+		defer stop()
+	}
+	r.ends = func() bool { return f.try || ctx.Err() != nil }
 	var opts []redlatch.Option
 	if f.minHold > 0 { // not an option of the Locker: drop needs a handle without it
 		opts = append(opts, redlatch.WithMinHold(f.minHold))
@@ -83,7 +86,7 @@ func (f *runFlags) drop(c *connection, lock *redlatch.Lock) error {
 
 // reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the last renewal.
 type reporter struct {
-	try bool // run makes one attempt
+	ends func() bool // reports that run ends with the error of an attempt that fails now
 
 	mu     sync.Mutex // guards the fields below
 	told   map[string]bool
@@ -96,7 +99,7 @@ func (r *reporter) hooks() redlatch.Hooks {
 		Trouble: func(e redlatch.Event) {
 			if e.Node != "" {
 				r.report(e.Node+" "+e.Cause, e.Err)
-			} else if !r.try { // else run ends with this error
+			} else if !r.ends() {
 				r.report("", e.Err)
 			}
 		},

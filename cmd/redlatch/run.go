@@ -134,12 +134,12 @@ func run(args []string) (int, error) {
 	// A stderr that nobody reads must not end redlatch. COMMAND is not affected.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	r := reporter{try: f.try}
+	var r reporter
 	c, err := f.connect("run", f.options(r.hooks())...)
 	if err != nil {
 		return exitUsage, err
 	}
-	lock, sig, err := f.acquire(c, signals)
+	lock, sig, err := f.acquire(c, signals, &r)
 	if sig != 0 || errors.Is(err, context.DeadlineExceeded) || c.quorum && err != nil {
 		defer c.settle() // clean-up after a wait that was cut short, or on slow nodes of a quorum
 	}

@@ -80,6 +80,14 @@ func TestUnavailableRedisEndsATry(t *testing.T) {
 	require.Contains(t, p.errors(), "connection refused")
 	require.NotContains(t, p.errors(), "continuing")
 	p.gone()
+
+	s := onMiniredis(t)
+	silent := faultproxy.New(t, "tcp", strings.TrimPrefix(s.url, "redis://"))
+	silent.Silence()
+	p = redlatchRun(t, "redis://"+silent.Addr(), []string{"-timeout", "400ms"}, "echo no")
+	require.Equal(t, exitUnavailable, p.code())
+	require.NotContains(t, p.errors(), "continuing")
+	p.gone()
 }
 
 // TestCommandThatCannotRunTakesNoLock is rule 41. If run finds out only at the start of the command, it releases the
