@@ -495,6 +495,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"DoAll with a token":             redlatch.DoAll(ctx, l, []string{"k"}, all, token),
 		"Lock with a token":              lockErr(l.Lock(ctx, "k", token)),
 		"TryLock with a kept value":      lockErr(l.TryLock(ctx, "k", redlatch.WithToken("redlatch:kept:1"))),
+		"an owner like a kept value":     lockErr(l.TryLock(ctx, "k", redlatch.WithOwner("redlatch:kept:1"))),
 		"a token and a minimum hold":     lockErr(l.TryLock(ctx, "k", token, redlatch.WithMinHold(time.Second))),
 		"Lead with a token, after ctx":   redlatch.Lead(ended, l, "k", one, token),
 		"Lead with LegacySetNX's option": redlatch.Lead(ctx, l, "k", one, redlatch.WithServerTime()),

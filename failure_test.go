@@ -800,3 +800,28 @@ func everyText(err error) []string {
 	}
 	return texts
 }
+
+// TestCallerThatLeavesEarlyIsNoTrouble is rule 34: a ctx that ends before Redis had time to answer says nothing of Redis.
+func TestCallerThatLeavesEarlyIsNoTrouble(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p, client := behindProxy(t)
+			var h heard
+			l, err := strategy(client, redlatch.WithOpTimeout(time.Minute), redlatch.WithHooks(redlatch.Hooks{Trouble: h.add}))
+			require.NoError(t, err)
+			p.Silence()
+			for range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				_, err = l.TryLock(ctx, "k")
+				require.ErrorIs(t, err, redlatch.ErrUnavailable)
+				_, err = l.Lock(ctx, "k")
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				cancel()
+			}
+			require.Empty(t, h.all())
+			p.Heal()
+		})
+	}
+}

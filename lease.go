@@ -18,14 +18,14 @@ import (
 //	asking ── granted ──> held ── expired, deleted, taken, WithMaxHold ──> lost
 //	  │                    │  │                                             │
 //	given up          Unlock  Unlock within WithMinHold                   Unlock
-//	  ↓                    │  └──> kept ── replaced or time passed ─┐       │
+//	  ↓                    │  └──> kept ── confirmed, or it passed ─┐       │
 //	refused                └─────> releasing <──────────────────────┼───────┘
 //	                                   └── the release has ended ─> over
 //
 // refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter may
-// rely on the token. If others may know it, the lock stays lost after Unlock. kept: the token may still keep the key,
-// until a keeper has replaced it or WithMinHold has passed. err is nil in held, and set from lost, kept and releasing
-// on.
+// rely on the token. If others may know it, the lock stays lost after Unlock. kept: Unlock was called within WithMinHold,
+// and Redis has not confirmed that the keeper has replaced the token. err is nil in held, and set from lost, kept and
+// releasing on.
 type lease struct {
 	*attempt
 	fence uint64
@@ -137,7 +137,7 @@ func (l *lease) status() error {
 	return after
 }
 
-// whileHeld calls post with what is left of the lease, unless it has ended. What post gives to a node goes before the
+// whileHeld calls post with what is left of the lease, unless it has ended. The calls that post sends go before the
 // release of Unlock. whileHeld neither ends the lease nor calls hooks.
 func (l *lease) whileHeld(post func(left time.Duration)) {
 	l.mu.Lock()

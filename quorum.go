@@ -24,7 +24,7 @@ var (
 )
 
 // quorumAcquireCall takes the lock. With a token that the caller chose, it does not extend an earlier vote, so that
-// waiters with such tokens cannot keep each other out for ever.
+// callers that try again and again with such tokens cannot keep each other out for ever.
 func quorumAcquireCall(p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(quorumAcquireScript, 3, &p.key, &p.fences, &p.wanted, &p.token, &ttl)

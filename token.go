@@ -54,6 +54,8 @@ func checkOwner(name string) error {
 		return invalid("WithOwner(%q): empty", name)
 	case len(name) > longestOwner:
 		return invalid("WithOwner(%q): longer than %d bytes", name, longestOwner)
+	case isKeeper(name):
+		return invalid("WithOwner(%q): no name begins with %q", name, keeperPrefix)
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) {

@@ -37,11 +37,24 @@ func (t *troubles) due(c cause) bool {
 // reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it is due.
 func (e *engine) reportFailure(r *request, err error) {
 	switch {
-	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired):
+	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):
 	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
 	default:
 		e.reportTrouble(r, err)
 	}
+}
+
+// leftEarly reports whether ctx ended the call before Redis had time to answer. That says nothing of Redis.
+func (e *engine) leftEarly(r *request, err error) bool {
+	var wait *gaveUp
+	switch {
+	case errors.As(err, &wait) && wait.last == nil: // nothing was sent
+		return true
+	case wait == nil && !errors.As(err, new(*node.CutShort)), r.attempts > 1:
+		return false
+	}
+	kind := kindOfTrouble(err)
+	return (kind == "timeout" || kind == "quorum") && e.now().Since(r.started) < r.cfg.timeout()/4
 }
 
 // reportTrouble calls Hooks.Trouble for a failed attempt, if it is due.

@@ -28,6 +28,7 @@ func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*L
 		lock, g, err := e.once(ctx, r)
 		switch {
 		case err == nil:
+			e.turns.Note(r.place.key, ErrNotAcquired) // for the others, this process is the owner
 			return lock, nil
 		case endedBy(ctx, err):
 			return nil, e.gaveUp(ctx, r, asked, err)

@@ -50,7 +50,7 @@ func (i Instant) Since(earlier Instant) time.Duration {
 	return max(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall)
 }
 
-// AtLeast returns the time from earlier to i on the clock that is less far on, or 0 if that was set back.
+// AtLeast returns the time from earlier to i on the clock that advanced less, or 0 if that was set back.
 func (i Instant) AtLeast(earlier Instant) time.Duration {
 	return max(min(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall), 0)
 }

@@ -4,6 +4,18 @@ package main
 // the holder is.
 var failures = []mutant{
 	{
+		name: "a caller that leaves early is trouble of Redis", rule: "34", file: "troubles.go",
+		old:   `errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):`,
+		new:   `errors.Is(err, ErrNotAcquired):`,
+		tests: "TestCallerThatLeavesEarlyIsNoTrouble",
+	},
+	{
+		name: "a kept permit hides the holder of another", rule: "44", file: "semaphore_inspect.lua",
+		old:   `if first[1] and kept(first[1]) then`,
+		new:   `if false then`,
+		tests: "TestKeptPermitHidesNoHolder",
+	},
+	{
 		name: "a wait that ends in an outage reports a holder", rule: "33", file: "errors.go",
 		old:   `return []error{ErrUnavailable, e.ctx, e.last}`,
 		new:   `return []error{ErrNotAcquired, e.ctx, e.last}`,
