@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -19,15 +19,22 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
-// Each mutex guards the fields below it. No command runs under one. Two are nested: Node.Trouble locks troubles.mu under
-// the mutex of its node, and lease.whileHeld posts a call, which locks that of the node, under lease.mu.
+// Each mutex guards the fields below it. No command runs under one. They are nested in this order: lease.mu, lines.mu, that
+// of the subscription. Node.Trouble locks troubles.mu under the mutex of its node, and lease.whileHeld posts a call, which
+// locks that of the node, under lease.mu. granted locks the mutex of a lease that nobody has yet under lines.mu.
 //
 // Goroutines and timers of this package, besides those of internal/handoff and the couriers of internal/node:
 //
 //	started by               to                                 ends                             awaited by
 //	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
-//	attempt.giveUp           release, if Redis is unreachable   with the op timeout              nobody
-//	attempt.leaveQueue       give up a place in the queue       with the op timeout              Lock, until ctx ends
+//	attempt.undoAfter        release, if Redis is unreachable   with the op timeout              nobody
+//	attempt.undo             give up a place in the queue       with the op timeout              its caller, until ctx ends
+//	waiters.dropLocked       undo what nobody wants             with the op timeout              nobody
+//	waiters.planLocked       ask (timer)                        with the attempt                 those in line
+//	waiters.foundLocked      check for a lost message (timer)   after MessageDelay               nobody
+//	engine.deliver           give back what nobody wants        with the op timeout              nobody
+//	succession.ended         undo what came too late            with the op timeout              nobody
+//	lines.rest               forget a rest (timer)              with the rest                    nobody
 //	sleep                    pause (timer)                      with the pause or ctx            Lock or Lead
 //	lease.reportLoss         drop a handed lock's entry (timer) with the op timeout              nobody
 //	lease.giveBack           hand on after WithMinHold (timer)  min hold and op timeout          nobody
@@ -39,10 +46,10 @@ type engine struct {
 	strategy strategy
 	cfg      *config
 	now      func() clock.Instant // clock.Now, except in tests
-	turns    handoff.Turns
-	// commandTime is about how long an attempt of a waiter takes at the moment, in ns.
+	lines    lines
+	// commandTime is about how long an attempt of a line takes at the moment, in ns.
 	commandTime atomic.Int64
-	waitlist    *handoff.Waitlist // nil if waiters always poll
+	channel     *handoff.Subscription // nil if lines always poll
 	troubles    troubles
 }
 
@@ -58,23 +65,34 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		return nil, wrap("new "+s.name(), "", err)
 	}
 	e := &engine{strategy: s, cfg: &cfg, now: clock.Now}
+	e.lines.byKey = make(map[string]*waiters)
 	if s, ok := s.(ofNodes); ok {
 		s.onTrouble(e.reportNode)
 	}
 	if s, ok := s.(handsOn); ok {
-		e.waitlist = handoff.NewWaitlist(s.subscription(), func() clock.Instant { return e.now() }, e.reportDegraded)
+		e.channel = s.subscription()
+		e.channel.Deliver, e.channel.Changed, e.channel.Degraded = e.deliver, e.lines.look, e.reportDegraded
 	}
 	return e, nil
 }
 
-// request is a call of a Locker. All its attempts share it.
+// request is a call of a Locker.
 type request struct {
 	key      string // as the caller named it
 	place    place
 	cfg      *config
 	started  clock.Instant
-	attempts int
-	last     error // of the last attempt of a wait
+	attempts int // while the call lasts, by this process
+
+	// Of a call that waits in line. lines.mu guards them.
+	spot     line.Place[*request]
+	deadline time.Time     // of ctx; zero: none
+	joined   int           // attempts of the line before the call
+	refused  bool          // an attempt since then, or a holder in this process, has shown another owner
+	told     bool          // Hooks.Waiting was called
+	served   chan struct{} // closed when lock or err is set; nil while the call itself asks
+	lock     *Lock
+	err      error
 }
 
 // request checks the arguments of a call before anything is sent.
@@ -124,7 +142,7 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 	if err != nil {
 		return nil, wrap("try lock", key, err)
 	}
-	lock, _, err := e.once(ctx, r)
+	lock, err := e.once(ctx, r)
 	e.reportFailure(r, err)
 	return lock, wrap("try lock", key, err)
 }
@@ -142,49 +160,25 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	return lock, wrap("lock", key, err)
 }
 
-func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
-	queues := e.waitlist != nil && !r.cfg.noQueue
-	if queues && e.waitlist.Subscription.IsReady() {
-		return e.queue(ctx, r)
-	}
-	if e.waitlist == nil {
-		e.yield(ctx, r)
-	}
-	asked := e.now()
-	lock, refusal, err := e.once(ctx, r)
-	switch {
-	case err == nil:
-		return lock, nil
-	case endedBy(ctx, err):
-		return nil, e.gaveUp(ctx, r, asked, err)
-	case !errors.Is(err, ErrNotAcquired):
-		return nil, err
-	}
-	r.last = err
-	r.waiting(e, err)
-	if queues {
-		return e.queue(ctx, r)
-	}
-	return e.poll(ctx, r, refusal)
-}
-
-// endedBy reports whether an attempt failed with err because ctx ended, or was refused when ctx had ended.
-func endedBy(ctx context.Context, err error) bool {
-	end := ctx.Err()
-	return end != nil && (errors.Is(err, end) || errors.Is(err, ErrNotAcquired))
-}
-
 // once makes a single attempt, and gives it up if it fails.
-func (e *engine) once(ctx context.Context, r *request) (*Lock, acquireReply, error) {
+func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
 	a, err := e.newAttempt(r, r.cfg.token)
 	if err != nil {
-		return nil, acquireReply{}, err
+		return nil, err
 	}
-	lock, got, err := a.ask(ctx, "", false)
+	r.attempts++
+	start := e.now()
+	got, err := e.strategy.acquire(ctx, &a.params)
+	err = heldBy(got, err)
+	var lock *Lock
+	if err == nil {
+		a.state.again.Store(got.alreadyHeld)
+		lock, err = (&lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}).grant(start)
+	}
 	if err != nil {
 		a.giveUp(ctx, err)
 	}
-	return lock, got, err
+	return lock, err
 }
 
 // An attempt is a token that may come to own the key. It becomes a lease when it is granted.
@@ -193,6 +187,15 @@ type attempt struct {
 	r      *request
 	params acquireParams
 	state  lockState
+
+	// Of the token of a line. lines.mu guards them.
+	line    *waiters
+	entry   string        // that may be in the queue of Redis; empty: none
+	made    handoff.State // of the subscription when the entry was made
+	asked   bool          // an acquire was sent
+	sent    bool          // Redis may have the token or the entry
+	carried int           // releases that queue the entry, under way or of unknown outcome
+	ended   time.Time     // when it was given up; zero: it was not
 }
 
 // newAttempt returns an attempt with a token, or with a fresh one if token is empty.
@@ -200,7 +203,7 @@ func (e *engine) newAttempt(r *request, token string) (*attempt, error) {
 	a := &attempt{engine: e, r: r}
 	a.params = acquireParams{
 		target: r.target(token), ttl: r.ttl(),
-		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+		want: 1, replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
 		state: &a.state,
 	}
 	if token == "" {
@@ -213,36 +216,16 @@ func (e *engine) newAttempt(r *request, token string) (*attempt, error) {
 	return a, nil
 }
 
-// ask sends one acquire. If entry is set, a refused acquire puts it into the queue; queued says that it should be
-// there already. A grant that comes when nothing is left of its lease is an error. After an error that is not
-// knownNotDone the lock may have been taken: ask again, or give up.
-func (a *attempt) ask(ctx context.Context, entry string, queued bool) (*Lock, acquireReply, error) {
-	a.r.attempts++
-	p := &a.params
-	if entry != "" {
-		queueing := a.params
-		queueing.entry, queueing.queued = entry, queued
-		p = &queueing
-	}
-	start := a.engine.now()
-	got, err := a.engine.strategy.acquire(ctx, p)
-	if err != nil {
-		return nil, got, heldBy(got, err)
-	}
-	a.state.again.Store(got.alreadyHeld)
-	lock, err := (&lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}).grant(start)
-	return lock, got, err
-}
-
 // grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with
 // errSlow if nothing of the lease is left.
 func (l *lease) grant(start clock.Instant) (*Lock, error) {
 	length := clock.Validity(l.params.ttl, l.r.cfg.drift)
-	if l.engine.now().Since(start) >= length {
+	now := l.engine.now()
+	if now.Since(start) >= length {
 		return nil, errSlow
 	}
-	lock := l.begin(start, length)
-	if hook := l.r.cfg.hooks.Acquired; hook != nil {
+	lock := l.begin(start, now, length)
+	if hook := l.hooks.Acquired; hook != nil {
 		hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))
 	}
 	return lock, nil
@@ -252,20 +235,9 @@ func (l *lease) grant(start clock.Instant) (*Lock, error) {
 // unknown, the token is released, unless the caller chose it.
 func (a *attempt) giveUp(ctx context.Context, err error) {
 	a.state.become(refused)
-	switch {
-	case knownNotDone(err), a.params.callerToken:
-	case node.Unreachable(err): // most likely neither the acquire nor the release can be sent
-		go a.undo(detached(ctx), "") //nolint:errcheck // it ends with its timeout
-	default:
-		_ = a.undo(ctx, "")
+	if !knownNotDone(err) && !a.params.callerToken {
+		a.undoAfter(ctx, err)
 	}
-}
-
-// undo releases the token of an attempt and takes its entry out of the queue. The caller waits while ctx lasts; the
-// release continues without it. If Redis cannot be reached, the key ends with its TTL.
-func (a *attempt) undo(ctx context.Context, entry string) error {
-	_, err := a.engine.strategy.release(ctx, &releaseParams{target: a.params.target, entry: entry})
-	return err
 }
 
 // Adopt proves the token by extending the lock.
@@ -292,6 +264,9 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	a, err := e.newAttempt(r, token)
 	if err != nil {
 		return nil, err
+	}
+	if holder := e.lines.holder(r.place.key); holder != nil {
+		holder.pin(token)
 	}
 	start := e.now()
 	fence, err := e.strategy.adopt(ctx, &a.params)

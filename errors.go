@@ -67,9 +67,9 @@ type opError struct {
 
 func (e *opError) Error() string {
 	if e.key == "" {
-		return prefix + e.op + ": " + line(e.err)
+		return prefix + e.op + ": " + oneLine(e.err)
 	}
-	return fmt.Sprintf("%s%s %q: %s", prefix, e.op, e.key, line(e.err))
+	return fmt.Sprintf("%s%s %q: %s", prefix, e.op, e.key, oneLine(e.err))
 }
 
 func (e *opError) Unwrap() error { return e.err }
@@ -98,7 +98,7 @@ func marked(err error) error {
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ")
 
 // line prints err without the package's name and without line breaks.
-func line(err error) string {
+func oneLine(err error) string {
 	return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))
 }
 
@@ -115,7 +115,7 @@ func (e *gaveUp) Error() string {
 	if e.last == nil {
 		return "gave up waiting: " + e.ctx.Error() + ": nothing was sent"
 	}
-	return "gave up waiting: " + e.ctx.Error() + ": the last attempt: " + line(e.last)
+	return "gave up waiting: " + e.ctx.Error() + ": the last attempt: " + oneLine(e.last)
 }
 
 func (e *gaveUp) Unwrap() []error {
@@ -128,8 +128,8 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrUnavailable, e.ctx, e.last}
 }
 
-// A HeldError describes the owner of a key when this process last asked. It matches [ErrNotAcquired]. Find it with
-// [errors.As].
+// A HeldError describes the owner of a key when this process last asked, or if the owner is this process, at the call. It
+// matches [ErrNotAcquired]. Find it with [errors.As].
 type HeldError struct {
 	Owner string        // the name that the holder gave to WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
@@ -178,7 +178,7 @@ type QuorumError struct {
 	err   error
 }
 
-func (e *QuorumError) Error() string { return line(e.err) + ": " + e.answers() }
+func (e *QuorumError) Error() string { return oneLine(e.err) + ": " + e.answers() }
 
 func (e *QuorumError) answers() string {
 	var b strings.Builder
@@ -186,7 +186,7 @@ func (e *QuorumError) answers() string {
 	for i, err := range e.Nodes {
 		answer := "done"
 		if err != nil {
-			answer = line(err)
+			answer = oneLine(err)
 		}
 		fmt.Fprintf(&b, "; %s: %s", e.names[i], answer)
 	}

@@ -9,9 +9,7 @@
 -- Returns 0 if nobody holds the lock, -1 if another token does. Otherwise the new fence to adopt, or 1 to renew.
 
 local holder = redis.call('GET', KEYS[1])
-if holder ~= ARGV[1] then
-  return holder and -1 or 0
-end
+if holder ~= ARGV[1] then return holder and -1 or 0 end
 
 local fence = 1
 if KEYS[2] then -- as in acquire.lua

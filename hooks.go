@@ -13,10 +13,11 @@ import (
 // return quickly. A hook may run after Done was closed. If a timer noticed the loss, Lost may run even after Unlock
 // has returned.
 type Hooks struct {
-	// Acquired reports that a lock was granted or adopted. Elapsed is how long the call took.
+	// Acquired reports that a lock was granted or adopted, or was passed on to this call. Elapsed is how long the call
+	// took.
 	Acquired func(Event)
-	// Waiting reports that the first attempt of a Lock call was refused and that the call starts to wait. Err is the
-	// refusal. It has a [HeldError] if the owner is known.
+	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the Locker knows that the
+	// key is held. Err is the refusal. It has a [HeldError] if the owner is known.
 	Waiting func(Event)
 	// Renewed reports that a renewal or Extend succeeded. Elapsed is its round trip.
 	Renewed func(Event)
@@ -26,7 +27,8 @@ type Hooks struct {
 	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left to
 	// expire on purpose. Elapsed is how long the lock was held.
 	Lost func(Event)
-	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it.
+	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock was passed on within
+	// the process.
 	Released func(Event)
 	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key is
 	// empty. Only the Locker's own hooks run, not those of a call. After a recovery, a new refusal is reported again. If
@@ -34,7 +36,7 @@ type Hooks struct {
 	// waiters always poll.
 	Degraded func(Event)
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried
-	// or Err is returned. It also reports a failed node of [NewRedlock], even if the operation succeeds. For each Cause
+	// or Err is returned. An attempt for several callers is reported as one. It also reports a failed node of [NewRedlock], even if the operation succeeds. For each Cause
 	// and Node of a Locker it is called at most once a second. Node errors are reported only to the Locker's own hooks,
 	// with an empty Key.
 	Trouble func(Event)
@@ -46,9 +48,9 @@ type Event struct {
 	Key      string // as the caller named it
 	Owner    string // the name that WithOwner gave
 	Fence    uint64
-	Attempts int           // acquisition attempts so far, in Acquired, Waiting and Trouble; 0 for Adopt
+	Attempts int           // acquisition attempts since the call, by its line, in Acquired, Waiting and Trouble; 0 for Adopt
 	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks
-	Took     time.Duration // the round trip: in Renewed, RenewFailed, Released, and in Lost if Unlock noticed it
+	Took     time.Duration // the round trip: in Renewed, RenewFailed, Released, and in Lost if Unlock noticed it; 0: none
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
 	Err      error         // in Waiting, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node

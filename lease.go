@@ -4,16 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 	"weak"
 
+	"github.com/google/uuid"
+
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/line"
 )
 
-// A lease is a granted lock: how long it is trusted, when it is renewed, and why it ended. It does not refer to the
-// Lock of the caller, so that a dropped one ends. Its states, and those of the attempt before it:
+// A lease is a granted lock: how long it is trusted, when it is renewed, and why it ended. It belongs to the process. A
+// [Lock] is a handle on it. Unlock may pass the lock on within the process: that ends one handle and begins another. The
+// lease does not refer to the handle of a caller, so that a dropped one ends. Its states, and those of the attempt before it:
 //
 //	asking ── granted ──> held ── expired, deleted, taken, WithMaxHold ──> lost
 //	  │                    │  │                                             │
@@ -28,15 +32,22 @@ import (
 // releasing on.
 type lease struct {
 	*attempt
-	fence uint64
-	entry string // in the queue, if the lock was handed over; else empty
+	entry string   // in the queue, if the lock was handed over; else empty
+	line  *waiters // that was granted the key; nil: the lock is not passed on
 
 	granted clock.Instant  // when the acquire was sent
 	replied clock.Instant  // when its reply came
+	taken   time.Time      // when this process learned of the grant
 	running sync.WaitGroup // extensions in flight; none starts once err is set
-	shared  atomic.Bool    // others may know the token
 
-	mu        sync.Mutex         // guards the fields below
+	mu        sync.Mutex         // guards the fields below; locked before lines.mu
+	turn      line.Turn          // whom the lock may be passed on to
+	handle    int                // the number of the handle that holds the lock
+	fence     uint64             // of that handle
+	since     clock.Instant      // when that handle was granted the lock
+	hooks     *Hooks             // of the call that was granted it
+	pinned    bool               // the lock is not passed on any more: others may rely on the token or on its end
+	shared    bool               // others may know the token
 	start     clock.Instant      // when the request was sent that set the end
 	length    time.Duration      // trusted from start until start + length
 	renewed   clock.Instant      // when the newest request was sent that extended the key by the TTL or more
@@ -44,21 +55,24 @@ type lease struct {
 	recheckAt time.Duration      // when to check that the key is still ours, counted from granted; 0: never
 	renewing  bool               // a renewal or a check is in flight
 	timer     *time.Timer        // runs tick; stopped when the lease ends
-	fresh     *Lock              // the caller's handle until the first tick, which saves short locks the weak pointer
+	fresh     *Lock              // the handle until the first tick, which saves short locks the weak pointer
 	held      weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
 	trouble   error              // of the last extension; nil if it succeeded
 	err       error              // why the lease ended, nil before
 	unlocked  bool               // Unlock was called
-	done      chan struct{}      // nil until the first call of Done
+	done      chan struct{}      // of the handle; nil until the first call of Done
 	contexts  map[context.Context]context.CancelCauseFunc
 }
 
-// begin starts the lease of a request that was sent at start, and returns its handle.
-func (l *lease) begin(start clock.Instant, length time.Duration) *Lock {
+// begin starts the lease of a request that was sent at start and answered before now, and returns its handle.
+func (l *lease) begin(start, now clock.Instant, length time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fresh = &Lock{lease: l}
-	l.granted, l.start, l.replied = start, start, l.engine.now()
+	l.fresh = &Lock{lease: l, fence: l.fence}
+	if l.hooks == nil {
+		l.hooks = &l.r.cfg.hooks
+	}
+	l.granted, l.since, l.start, l.replied = start, start, start, now
 	l.state.become(held)
 	l.prolongLocked(start, length)
 	l.renewedLocked(start)
@@ -86,8 +100,11 @@ func (l *lease) renewedLocked(start clock.Instant) {
 }
 
 // judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.
-func (l *lease) judgeLocked() error {
-	if l.err == nil && l.engine.now().Since(l.start) >= l.length {
+func (l *lease) judgeLocked() error { return l.judgeAtLocked(l.engine.now()) }
+
+// judgeAtLocked judges the lease by an instant that was just read.
+func (l *lease) judgeAtLocked(now clock.Instant) error {
+	if l.err == nil && now.Since(l.start) >= l.length {
 		l.endLocked(l.expiredLocked(), lost)
 	}
 	return l.err
@@ -101,7 +118,7 @@ func (l *lease) expiredLocked() error {
 	case !l.r.cfg.renew:
 		return errExpired
 	case l.trouble != nil:
-		return fmt.Errorf("%w: not extended since %s: %s", errExpired, l.start.Mono.Format(clockTime), line(l.trouble))
+		return fmt.Errorf("%w: not extended since %s: %s", errExpired, l.start.Mono.Format(clockTime), oneLine(l.trouble))
 	case l.renewing:
 		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, l.start.Mono.Format(clockTime))
 	}
@@ -118,18 +135,27 @@ func (l *lease) endLocked(err error, state int32) {
 	l.state.become(state)
 	l.fresh = nil
 	l.timer.Stop()
+	l.endHandleLocked(err)
+}
+
+// endHandleLocked ends what the handle has given out.
+func (l *lease) endHandleLocked(err error) {
 	if l.done != nil {
 		close(l.done)
 	}
 	for _, cancel := range l.contexts {
 		cancel(err)
 	}
-	l.contexts = nil
+	l.done, l.contexts = nil, nil
 }
 
-// status judges the lease and returns why it ended. The caller that notices the end reports it.
-func (l *lease) status() error {
+// status judges the lease and returns why a handle ended. The caller that notices the end reports it.
+func (l *lease) status(handle int) error {
 	l.mu.Lock()
+	if handle != l.handle {
+		l.mu.Unlock()
+		return ErrReleased
+	}
 	before := l.err
 	after := l.judgeLocked()
 	l.mu.Unlock()
@@ -147,9 +173,24 @@ func (l *lease) whileHeld(post func(left time.Duration)) {
 	}
 }
 
-// end ends the lease with the err of the other side of a migration, unless it has ended.
-func (l *lease) end(err error) {
+// end ends the lease with the err of the other side of a migration, unless it or the handle has ended.
+func (l *lease) end(handle int, err error) {
 	l.mu.Lock()
+	if handle != l.handle {
+		l.mu.Unlock()
+		return
+	}
+	l.loseLocked(err)
+}
+
+// lose ends the lease with err, unless it has ended.
+func (l *lease) lose(err error) {
+	l.mu.Lock()
+	l.loseLocked(err)
+}
+
+// loseLocked ends the lease with err, unless it has ended, and unlocks it.
+func (l *lease) loseLocked(err error) {
 	before := l.err
 	if before == nil {
 		l.endLocked(err, lost)
@@ -159,15 +200,28 @@ func (l *lease) end(err error) {
 	l.reportLoss(before, after)
 }
 
-// reportLoss calls Hooks.Lost if the lease was lost between before and after. The entry of a lock that was handed
-// over leaves the queue, so that the process is not taken for frozen.
+// reportLoss ends the turn and calls Hooks.Lost if the lease was lost between before and after. The entry of a lock that
+// was handed over leaves the queue, so that the process is not taken for frozen.
 func (l *lease) reportLoss(before, after error) {
-	if before == nil && after != nil && !errors.Is(after, ErrReleased) && l.entry != "" {
+	if before != nil || after == nil || errors.Is(after, ErrReleased) {
+		return
+	}
+	if l.entry != "" {
 		time.AfterFunc(0, l.dropEntry) // a goroutine; with go, linters would ask the callers of Err for a ctx
 	}
-	if before == nil && errors.Is(after, ErrLost) {
-		l.fire(l.r.cfg.hooks.Lost, Event{Elapsed: l.engine.now().Since(l.granted), Err: after})
+	if l.line != nil {
+		l.line.over(l)
 	}
+	if errors.Is(after, ErrLost) {
+		l.fire(l.hooks.Lost, l.event(after))
+	}
+}
+
+// event returns an event of the end of the handle that holds the lock, or held it last.
+func (l *lease) event(err error) Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Event{Elapsed: l.engine.now().Since(l.since), Fence: l.fence, Err: err}
 }
 
 // dropEntry takes the entry of a lock that was handed over out of the queue, and releases nothing.
@@ -177,21 +231,30 @@ func (l *lease) dropEntry() {
 	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
-// release ends the lease and gives the key back, whatever has become of the lease and of ctx. It waits for the
-// release and for an extension in flight, which fails if it reaches Redis after the release. If the lease was lost and
-// others may know the token, the key is left alone: another handle may hold it.
-func (l *lease) release(ctx context.Context) error {
+// release ends a handle. It passes the lock on within the process, or ends the lease and gives the key back, whatever has
+// become of the lease and of ctx. It waits for the release and for an extension in flight, which fails if it reaches Redis
+// after the release. If the lease was lost and others may know the token, the key is left alone: another handle may hold
+// it.
+func (l *lease) release(ctx context.Context, handle int) error {
 	l.mu.Lock()
-	if l.unlocked {
+	if l.unlocked || handle != l.handle {
 		l.mu.Unlock()
 		return ErrReleased
 	}
+	before := l.err
+	now := l.engine.now()
+	ended := l.judgeAtLocked(now)
+	since, fence, hooks := l.since, l.fence, l.hooks
+	if ended == nil && l.passLocked(now) {
+		l.mu.Unlock()
+		l.fire(hooks.Released, Event{Elapsed: now.Since(since), Fence: fence})
+		return nil
+	}
 	l.unlocked = true
 	p := &releaseParams{target: l.params.target, entry: l.entry}
-	before := l.err
-	ended := l.judgeLocked()
+	var next *succession // nil: nobody waits
 	switch {
-	case ended != nil && l.sharesToken():
+	case ended != nil && l.sharesTokenLocked():
 		p = nil
 	case ended != nil:
 		l.state.become(releasing)
@@ -202,37 +265,60 @@ func (l *lease) release(ctx context.Context) error {
 		} else {
 			l.endLocked(ErrReleased, releasing)
 		}
+		if l.line != nil {
+			next = l.line.ending(l, p.keep > 0)
+		}
 	}
 	l.mu.Unlock()
 	l.reportLoss(before, ended)
 
-	begin := l.engine.now()
 	var err error
 	if p != nil {
-		err = l.giveBack(ctx, p)
+		err = l.giveBack(ctx, p, next)
 	}
-	took := l.engine.now().Since(begin)
+	replied := l.engine.now()
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {
 		err = nil // the release that followed a late acquire has done it
 	}
 	l.running.Wait()
-	e := Event{Elapsed: l.engine.now().Since(l.granted), Took: took, Err: err}
+	e := Event{Elapsed: replied.Since(l.since), Took: replied.Since(now), Fence: l.fence, Err: err}
 	switch {
 	case ended != nil:
 		return ended
 	case errors.Is(err, ErrLost):
-		l.fire(l.r.cfg.hooks.Lost, e)
+		l.fire(l.hooks.Lost, e)
 	default:
-		l.fire(l.r.cfg.hooks.Released, e)
+		l.fire(l.hooks.Released, e)
 	}
 	return err
 }
 
-// giveBack sends the release p. If that keeps the key, it is handed on when the time to keep it has passed.
-func (l *lease) giveBack(ctx context.Context, p *releaseParams) error {
-	wanted, err := l.engine.strategy.release(detached(ctx), p)
-	if wanted {
-		l.engine.turns.Released(l.r.place.key, longestPause)
+// passLocked passes the lock on to the next in line, if the turn and the lease let it:
+//
+//	age of the turn < 5 ms, and < TTL / 100
+//
+// The first tick comes half-way to the renewal. From then on the lock is not passed on, nor once others may rely on the
+// token or on a lease that Extend has lengthened.
+func (l *lease) passLocked(now clock.Instant) bool {
+	if l.line == nil || l.pinned || l.fresh == nil || now.Mono.Sub(l.taken) >= min(turnLasts, l.params.ttl/turnShare) {
+		return false
+	}
+	if !l.line.pass(l, now) {
+		return false
+	}
+	l.endHandleLocked(ErrReleased)
+	return true
+}
+
+// giveBack sends the release p, and tells the line of the outcome. If that keeps the key, it is handed on when the time to
+// keep it has passed.
+func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession) error {
+	if next != nil && next.attempt != nil {
+		p.next, p.waited = next.attempt.entry, next.waited
+	}
+	got, err := l.engine.strategy.release(detached(ctx), p)
+	if got.wanted && l.r.cfg.backoff == nil {
+		l.engine.lines.rest(l.r.place.key)
 	}
 	unknown := err != nil && !errors.Is(err, ErrLost)
 	if p.keep > 0 && (err == nil || unknown) {
@@ -241,12 +327,18 @@ func (l *lease) giveBack(ctx context.Context, p *releaseParams) error {
 	if p.keep == 0 || !unknown {
 		l.state.become(over)
 	}
+	if next != nil {
+		next.ended(got, err) //nolint:contextcheck // the next turn is not the caller's
+	}
 	return err
 }
 
 // toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from the
 // reply, which came after the grant, on the slower clock, and rounded up.
 func (l *lease) toKeep() time.Duration {
+	if l.r.cfg.minHold == 0 {
+		return 0
+	}
 	left := l.r.cfg.minHold - l.engine.now().AtLeast(l.replied)
 	return max(left+time.Millisecond-1, 0).Truncate(time.Millisecond)
 }
@@ -257,32 +349,70 @@ func (l *lease) handOnLater(p *releaseParams) {
 	l.state.become(over)
 	later := *p
 	later.keep = 0
-	if l.sharesToken() {
+	l.mu.Lock()
+	if l.sharesTokenLocked() {
 		later.token = ""
 	}
+	l.mu.Unlock()
 	_, _ = l.engine.strategy.release(context.Background(), &later)
 }
 
-// sharesToken reports whether others may know the token, so that another handle may hold the lock by it.
-func (l *lease) sharesToken() bool { return l.params.callerToken || l.shared.Load() }
+// sharesTokenLocked reports whether others may know the token, so that another handle may hold the lock by it.
+func (l *lease) sharesTokenLocked() bool { return l.params.callerToken || l.shared }
 
-func (l *lease) doneChan() <-chan struct{} {
+// share returns the token for others, which pins the lease. That of a handle that was passed on owns nothing.
+func (l *lease) share(handle int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if handle != l.handle {
+		id := uuid.NewSHA1(uuid.Nil, []byte(strconv.Itoa(handle)+l.params.token))
+		return tokenOf(ownerOf(l.params.token), id)
+	}
+	l.pinned, l.shared = true, true
+	return l.params.token
+}
+
+// pin ends the turn if the lease has the token, which another handle is about to adopt.
+func (l *lease) pin(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pinned = l.pinned || l.params.token == token
+}
+
+// refusal returns what this process knows of the lock that it holds.
+func (l *lease) refusal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := max(l.length-l.engine.now().Since(l.start), 0)
+	return &HeldError{Owner: ownerOf(l.params.token), TTL: left, err: ErrNotAcquired}
+}
+
+// closed is the Done channel of handles that have ended.
+var closed = make(chan struct{})
+
+func init() { close(closed) }
+
+func (l *lease) doneChan(handle int) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if handle != l.handle || l.err != nil {
+		return closed
+	}
 	if l.done == nil {
 		l.done = make(chan struct{})
-		if l.err != nil {
-			close(l.done)
-		}
 	}
 	return l.done
 }
 
-// context returns a child of parent that ends with the lease. It does not judge the lease.
-func (l *lease) context(parent context.Context) context.Context {
+// context returns a child of parent that ends with a handle. It does not judge the lease.
+func (l *lease) context(parent context.Context, handle int) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if handle != l.handle {
+		cancel(ErrReleased)
+		return ctx
+	}
 	if l.err != nil {
 		cancel(l.err)
 		return ctx
@@ -291,7 +421,7 @@ func (l *lease) context(parent context.Context) context.Context {
 		l.contexts = make(map[context.Context]context.CancelCauseFunc)
 	}
 	l.contexts[ctx] = cancel
-	// It runs when ctx ends, at the latest with the lease.
+	// It runs when ctx ends, at the latest with the handle.
 	context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -307,10 +437,10 @@ func (l *lease) until() time.Time {
 	return l.start.Mono.Add(l.length)
 }
 
-// fire adds the lock to an event and calls a hook with it.
+// fire adds the lock to an event, which has the fence, and calls a hook with it.
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
-		e.Strategy, e.Key, e.Fence = l.engine.strategy.name(), l.r.key, l.fence
+		e.Strategy, e.Key = l.engine.strategy.name(), l.r.key
 		e.Owner, e.Err = ownerOf(l.params.token), marked(e.Err)
 		hook(e)
 	}

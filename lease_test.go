@@ -26,6 +26,8 @@ type scripted struct {
 
 func (s *scripted) name() string { return "scripted" }
 
+func (s *scripted) habits() habits { return habits{freshTokens: true} }
+
 func (s *scripted) check(*config) error { return nil }
 
 func (s *scripted) place(prefix, key string) (place, error) { return place{key: prefix + key}, nil }
@@ -50,12 +52,12 @@ func (s *scripted) adopt(ctx context.Context, p *acquireParams) (uint64, error) 
 	return 2, s.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
 }
 
-func (s *scripted) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+func (s *scripted) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
 	s.releases.Add(1)
 	if s.onRelease != nil {
-		return false, s.onRelease(ctx, p)
+		return releaseReply{}, s.onRelease(ctx, p)
 	}
-	return false, nil
+	return releaseReply{}, nil
 }
 
 func (s *scripted) inspect(_ context.Context, p *target) (Status, error) {

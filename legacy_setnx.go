@@ -68,7 +68,8 @@ const (
 // It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is free
 // a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences:
 // [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch client, and [HeldError] has no Owner.
-// Waiters poll at the intervals of [WithBackoff], at least once a second, so [WithoutQueue] changes nothing.
+// A process that waits polls at the intervals of [WithBackoff], at least once a second, so [WithoutQueue] changes
+// nothing.
 // [WithMinHold] and [WithReplicas] are refused.
 //
 // client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. opts are
@@ -88,6 +89,8 @@ type legacySetNX struct {
 }
 
 func (s *legacySetNX) name() string { return "legacysetnx" }
+
+func (s *legacySetNX) habits() habits { return habits{} }
 
 func (s *legacySetNX) check(cfg *config) error {
 	if cfg.minHold > 0 {
@@ -127,11 +130,11 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 	case int64:
 		switch reply {
 		case 1:
-			return acquireReply{}, nil
+			return acquireReply{more: mostPasses}, nil
 		case 2:
-			return acquireReply{recheckAfter: takeoverLook}, nil
+			return acquireReply{more: mostPasses, recheckAfter: takeoverLook}, nil
 		case 3: // an earlier send, whose reply was lost, may have taken it over
-			return acquireReply{recheckAfter: takeoverLook, alreadyHeld: true}, nil
+			return acquireReply{more: mostPasses, recheckAfter: takeoverLook, alreadyHeld: true}, nil
 		}
 	case []any:
 		if left, ok := integer(reply, 0); ok {
@@ -157,12 +160,12 @@ func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration
 	return err
 }
 
-func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
 	answer, err := readRelease(s.node.Do(ctx, legacyReleaseCall(p)))
 	if answer < 0 {
 		err = ErrLost // no earlier send has released it
 	}
-	return false, err
+	return releaseReply{}, err
 }
 
 func legacyReleaseCall(p *releaseParams) *node.Call {

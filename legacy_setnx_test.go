@@ -392,7 +392,13 @@ func TestLegacyWaiterLooksOnceASecond(t *testing.T) {
 			redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
 		setIn(t, s, "k", time.Now().Unix()+3600)
 		got := make(chan error, 1)
-		go func() { _, err := l.Lock(t.Context(), "k"); got <- err }()
+		go func() { // ends with the lock
+			lock, err := l.Lock(t.Context(), "k")
+			if err == nil {
+				err = lock.Unlock(t.Context())
+			}
+			got <- err
+		}()
 		<-waiting
 		deleted := time.Now()
 		s.Direct.Del(t.Context(), "k")

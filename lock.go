@@ -59,13 +59,18 @@ type Locker interface {
 	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in
 	// flight have completed, the call leaves nothing in Redis. [WithToken] is refused.
 	//
-	// If the first attempt fails with ErrNotAcquired, Lock waits. It returns any other error of the first attempt, as
-	// TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. The exceptions are
-	// errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE; with [NewRedlock] it
-	// retries), a command that Redis does not support, and ErrInvalidOption. Give ctx a deadline.
+	// Callers that wait for one key stand in a line, and the Locker asks Redis once for all of them. A call with
+	// options stands in a line of its own, and so costs Redis as much as another process. Prefer options of the
+	// constructor for keys that many goroutines lock.
 	//
-	// With [NewSetNXPX], Unlock hands the lock to the waiter that has waited longest, of any process. A key that is
-	// free goes to the first caller that asks.
+	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It returns any other error
+	// of the first attempt, as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble.
+	// The exceptions are errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE; with
+	// [NewRedlock] it retries), a command that Redis does not support, and ErrInvalidOption. Give ctx a deadline.
+	//
+	// With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited longest, of any process. For up
+	// to 5 ms, that process then passes it on to those who were in line, each once, without asking Redis. A key that
+	// is free goes to the first caller that asks.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error matches
@@ -90,7 +95,9 @@ type Locker interface {
 	// for at least the TTL from now, and never shortens the lease. The new handle is renewed like any other.
 	//
 	// Earlier Lock values for the same grant keep working, and each of them can release the lock. The new one has a
-	// higher fence: after it has written with that fence, a resource that checks fences refuses the earlier ones.
+	// higher fence: after it has written with that fence, a resource that checks fences refuses the earlier ones. If the
+	// process that holds the lock has never called [Lock.Token] on it, it may also pass the lock on, with fences lower
+	// than the new one.
 	//
 	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or
 	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum, ErrNotReplicated, or an error
@@ -111,7 +118,7 @@ type Status struct {
 	Token   string        `json:"token,omitempty"`   // of the holder
 	Owner   string        `json:"owner,omitempty"`   // the name that the holder gave to WithOwner
 	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of the lease; 0 if free, negative if it never ends
-	Waiters int           `json:"waiters,omitempty"` // waiters in the queue
+	Waiters int           `json:"waiters,omitempty"` // lines in the queue: about one for each process that waits
 	Holders int           `json:"holders,omitempty"` // with a semaphore up to its limit, else 0 or 1
 }
 
@@ -121,8 +128,10 @@ type Status struct {
 // garbage collector has noticed, and the lock ends with its TTL. Neither a copy of the struct, nor its Context, nor its
 // Done channel keeps it alive.
 type Lock struct {
-	lease *lease
-	from  *Lock // the lock on the other side of a migration; nil without one
+	lease  *lease
+	number int // among the handles on the lease
+	fence  uint64
+	from   *Lock // the lock on the other side of a migration; nil without one
 }
 
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
@@ -131,18 +140,19 @@ func (k *Lock) Key() string { return k.lease.r.key }
 // Token returns the proof of ownership that Redis keeps: a UUID, after the name of [WithOwner] if there is one, or the
 // token of [WithToken]. It is a secret: whoever knows it can [Locker.Adopt] the lock. If Token was called and the lock is
 // lost, Unlock leaves the key alone, since another handle may hold it by the token.
-func (k *Lock) Token() string {
-	k.lease.shared.Store(true)
-	return k.lease.params.token
-}
+//
+// Unlock passes a lock on to another caller of the process only if Token was not called before. If it has passed the lock
+// on, Token returns a token that owns nothing.
+func (k *Lock) Token() string { return k.lease.share(k.number) }
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected resource refuse
 // numbers below the highest it has seen. Compare the fences of one key only. The Fence of a handle never changes;
 // [Locker.Adopt] returns a handle with a higher one. It is 0 if the strategy issues none.
-func (k *Lock) Fence() uint64 { return k.lease.fence }
+func (k *Lock) Fence() uint64 { return k.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend move
-// it. If the Unlock of the previous owner handed the lock over to this one, the lease begins when Redis did that.
+// it. If the Unlock of the previous owner handed the lock over to this one, the lease begins when Redis did that. If it
+// passed the lock on within this process, the lease continues, so it may be shorter by up to a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {
@@ -156,7 +166,7 @@ func (k *Lock) Until() time.Time {
 // Done returns a channel that is closed when the lock has ended, for whatever reason.
 func (k *Lock) Done() <-chan struct{} {
 	_ = k.Err() // a timer may be late on a busy machine
-	return k.lease.doneChan()
+	return k.lease.doneChan(k.number)
 }
 
 // Err returns nil while the lock is trusted. Afterwards it always returns the same error, which matches ErrReleased,
@@ -164,17 +174,17 @@ func (k *Lock) Done() <-chan struct{} {
 func (k *Lock) Err() error {
 	if k.from != nil {
 		if err := k.from.Err(); err != nil {
-			k.lease.end(err)
+			k.lease.end(k.number, err)
 		}
 	}
-	return k.lease.status()
+	return k.lease.status(k.number)
 }
 
 // Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err. parent must not
 // be nil. No cancel function is needed: the resources are freed when parent or the lock ends.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
-	return k.lease.context(parent)
+	return k.lease.context(parent, k.number)
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens
@@ -195,7 +205,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, min(ttl, clock.Longest).Truncate(time.Millisecond)))
+	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, k.number, min(ttl, clock.Longest).Truncate(time.Millisecond)))
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used, and [WithOpTimeout] bounds the call.
@@ -204,13 +214,16 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 //
 // The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is untouched. A second call
 // returns ErrReleased. After any other error, such as ErrUnavailable, the outcome is unknown, and the key ends with its
-// TTL at the latest.
+// TTL at the latest. An Unlock that passes the lock on to another caller of this process sends nothing, so it does not
+// notice if the key was deleted.
 func (k *Lock) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	_ = k.Err()
-	err := wrap("unlock", k.lease.r.key, k.lease.release(ctx))
+	if k.from != nil {
+		_ = k.Err() // the other side may have ended
+	}
+	err := wrap("unlock", k.lease.r.key, k.lease.release(ctx, k.number))
 	if k.from != nil {
 		if old := k.from.Unlock(ctx); err == nil {
 			err = old

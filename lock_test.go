@@ -28,6 +28,9 @@ var (
 	waitInLine   = locktest.WaitInLine
 	lastFence    = locktest.Register
 
+	// alone has a call stand in a line of its own, as each call does whose options differ from those of the Locker.
+	alone = redlatch.WithTTL(11 * time.Second)
+
 	patience = locktest.Patience
 	briefly  = locktest.Briefly
 	longTTL  = locktest.LongTTL

@@ -136,7 +136,7 @@ func (m *migration) check(ctx context.Context, key string, opts []Option) error 
 // vet has both sides check opts before anything is sent.
 func (m *migration) vet(ctx context.Context, key string, opts []Option) error {
 	const unset = "\x00"
-	cfg, err := config{prefix: unset}.with(opts)
+	cfg, err := config{settings: settings{prefix: unset}}.with(opts)
 	switch {
 	case err != nil:
 		return err
@@ -208,18 +208,18 @@ func (k *Lock) joinTo(old *Lock) error {
 		last = last.from
 	}
 	last.from = old
-	link(k.lease, old.lease)
-	link(old.lease, k.lease)
+	link(k, old)
+	link(old, k)
 	return k.Err()
 }
 
-// link ends l when other is lost.
-func link(other, l *lease) {
-	ended := other.context(context.Background())
-	// It runs once, when other ends. It refers to no Lock, so that a dropped one ends.
-	context.AfterFunc(ended, func() {
+// link ends k when other is lost.
+func link(other, k *Lock) {
+	ended := other.lease.context(context.Background(), other.number)
+	l, number := k.lease, k.number    // without k, so that a dropped one ends
+	context.AfterFunc(ended, func() { // it runs once, when other ends
 		if err := context.Cause(ended); !errors.Is(err, ErrReleased) {
-			l.end(err)
+			l.end(number, err)
 		}
 	})
 }

@@ -259,7 +259,7 @@ func TestKeptLocksKeepTheOrder(t *testing.T) {
 			holder := mustLock(t, two, "k")
 			order := make(chan int)
 			for i := range 6 {
-				waiter := waitInLine(t, []redlatch.Locker{one, two}[i%2], "k")
+				waiter := waitInLine(t, []redlatch.Locker{one, two}[i%2], "k", alone)
 				go func() { // ends when it was served
 					lock := <-waiter
 					order <- i

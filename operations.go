@@ -15,19 +15,27 @@ import (
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }
 
-// acquireCall takes the lock, or a place in its queue. With the script of extensions and without an entry, it adopts the
-// lock. settings are further arguments of the script.
-func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
+// adoptCall extends the lock and issues a fence. settings are further arguments of the script.
+func adoptCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
 	c.Append(settings...)
+	c.Timeout = p.timeout
+	return c
+}
+
+// acquireCall takes the lock, or a place in its queue.
+func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
+	c := adoptCall(script, p, settings...)
+	if p.want > 1 || p.entry != "" {
+		c.Append(p.want)
+	}
 	if p.entry != "" {
-		c.Append(&p.entry)
+		c.Append(&p.entry, p.waited.Microseconds())
 	}
 	if p.queued {
 		c.Append("again")
 	}
-	c.Timeout = p.timeout
 	return c
 }
 
@@ -40,6 +48,13 @@ func readAcquire(r node.Reply) (acquireReply, error) {
 	case int64:
 		return acquireReply{fence: uint64(max(reply, -reply)), alreadyHeld: reply < 0}, nil
 	case []any:
+		if more, ok := integer(reply, 1); ok && len(reply) == 2 {
+			fence, ok := integer(reply, 0)
+			if !ok || more < 0 {
+				break
+			}
+			return acquireReply{fence: uint64(max(fence, -fence)), more: int(more), alreadyHeld: fence < 0}, nil
+		}
 		if refusal, ok := readRefusal(reply); ok {
 			return refusal, ErrNotAcquired
 		}
@@ -69,15 +84,8 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 	a.Kept = isKeeper(a.Holder)
 	a.Foreign = !a.Kept && !minted(a.Holder)
 	a.At = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
-	if len(fields) > 6 {
-		a.Shared = true
-		handed, _ := fields[6].([]any)
-		for _, token := range handed {
-			if token, ok := token.(string); ok {
-				a.Handed = append(a.Handed, token)
-			}
-		}
-	}
+	handed, _ := integer(fields, 6)
+	a.Handed = handed == 1
 	return a, true
 }
 
@@ -112,6 +120,43 @@ func (p *releaseParams) released(c *node.Call) *node.Call {
 	}
 	c.Timeout, c.Persist, c.Once = p.timeout, true, p.callerToken
 	return c
+}
+
+// passOnCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
+func passOnCall(script *node.Script, p *releaseParams, settings ...any) *node.Call {
+	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token)
+	c.Append(settings...)
+	if p.entry != "" || p.next != "" || p.keeper != "" {
+		c.Append(p.entry)
+	}
+	if p.next != "" || p.keeper != "" {
+		c.Append(p.next, p.waited.Microseconds())
+	}
+	return p.released(c)
+}
+
+// readPassOn reads the replies of release.lua and semaphore_release.lua. published is false if the lock was released, but
+// nobody got it since PUBLISH is forbidden.
+func readPassOn(r node.Reply) (got releaseReply, published bool, err error) {
+	fields, _ := r.Value.([]any)
+	if len(fields) == 0 || r.Err != nil {
+		answer, err := readRelease(r)
+		return got, answer >= 0, err
+	}
+	var numbers [5]int64
+	for i := range fields {
+		n, ok := integer(fields, i)
+		if !ok || i >= len(numbers) || n < 0 && i > 0 {
+			return got, true, oddReply(r.Value)
+		}
+		numbers[i] = n
+	}
+	if len(fields) < 3 {
+		return got, true, oddReply(r.Value)
+	}
+	got.at = time.Duration(numbers[1])*time.Second + time.Duration(numbers[2])*time.Microsecond
+	got.handed, got.fence, got.more = len(fields) == 5, uint64(numbers[3]), int(numbers[4])
+	return got, numbers[0] >= 0, nil
 }
 
 func readRelease(r node.Reply) (answer int64, err error) {

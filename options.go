@@ -7,24 +7,30 @@ import (
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the Locker. An
-// option of a call overrides that default, but WithHooks adds to it. For an invalid option, the error matches
-// ErrInvalidOption and names the option and its value.
+// option of a call overrides that default, but WithHooks adds to it. Calls of Lock with options wait in lines of their
+// own, see [Locker]. For an invalid option, the error matches ErrInvalidOption and names the option and its value.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
 type config struct {
+	settings
+	backoff func(attempt int) time.Duration
+	hooks   Hooks
+}
+
+// settings are the part of a config that can be compared. Calls with equal settings may share a line.
+type settings struct {
 	ttl       time.Duration
 	renew     bool
 	maxHold   time.Duration // 0: no limit
 	minHold   time.Duration // 0: none
 	opTimeout time.Duration // 0: from the TTL
-	backoff   func(attempt int) time.Duration
+	backoffs  int           // how often WithBackoff was given
 	noQueue   bool
 	prefix    string
 	token     string // empty: use a fresh one
 	owner     string // see WithOwner
 	drift     float64
-	hooks     Hooks
 
 	serverTime bool
 
@@ -33,7 +39,7 @@ type config struct {
 }
 
 func defaults() config {
-	return config{ttl: 10 * time.Second, renew: true, drift: 0.01}
+	return config{settings: settings{ttl: 10 * time.Second, renew: true, drift: 0.01}}
 }
 
 // with returns cfg changed by opts.
@@ -108,7 +114,7 @@ func WithoutRenewal() Option {
 }
 
 // WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and Extend. By default
-// there is no limit. The minimum is 1 ms.
+// there is no limit. The minimum is 1 ms. Such a lock is not passed on within the process.
 func WithMaxHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -123,7 +129,7 @@ func WithMaxHold(d time.Duration) Option {
 // it for a job that several processes start at the same time: if the job ends at once, the next process does not run it
 // again. If the TTL is shorter than d, the first lease lasts for d. Unlock returns at once: the key stays until d has
 // passed, and then a waiter gets the lock. For the caller the lock has ended when Unlock returns. If the lock is lost,
-// others may get the key sooner. The default is 0, the minimum 1 ms.
+// others may get the key sooner. The default is 0, the minimum 1 ms. Such a lock is not passed on within the process.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -147,31 +153,34 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithBackoff sets the pause after each failed attempt of a waiter. f gets the number of that attempt, from 1. The
-// pause applies where waiters poll: with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis
-// refuses SUBSCRIBE or PUBLISH, and after an error. If a client that does not queue takes the key, the first waiter in
-// the queue also polls. For that waiter, the number that f gets starts at 1 again. Other waiters in a queue call f only
-// after an error. A pause is at least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from
-// many goroutines.
+// WithBackoff sets the pause after each failed attempt of the callers that wait for a key. f gets the number of that
+// attempt since their Locker last had the key, from 1. The pause applies where they poll: with [NewRedlock],
+// [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very
+// little time left, and after an error. If a client that does not queue takes the key, the first in the queue also
+// polls. For it, the number that f gets starts at 1 again. Others in a queue call f only after an error. A pause is at
+// least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
 //
-// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock], the more often a waiter
-// has seen the key change hands, the sooner it polls. If a Locker of NewRedlock releases a key that others wait for,
-// and locks it again within 128 ms, that Lock call first pauses for 64 to 128 ms. That first pause is at most a quarter
-// of the time left until the deadline of ctx.
+// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock], the more often a Locker
+// has seen the key change hands, the sooner it polls. If it releases a key that others wait for, it asks for that key
+// again after 64 to 128 ms, or after a quarter of the time left until the deadline of the call. With NewLegacySetNX
+// and WithoutQueue, a Locker with more callers in line pauses after a release for 2 to 4 ms, or for longer, up to 64 to
+// 128 ms, if it finds the key held after such pauses. With WithBackoff, a Locker of NewRedlock does not pause after a
+// release, and others do for f(1).
 func WithBackoff(f func(attempt int) time.Duration) Option {
 	return func(cfg *config) error {
 		if f == nil {
 			return invalid("WithBackoff(nil)")
 		}
 		cfg.backoff = f
+		cfg.backoffs++
 		return nil
 	}
 }
 
-// WithoutQueue makes waiters poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that clients
-// of other libraries lock too. A lock with a queue is handed from waiter to waiter and is never free in between, so
-// clients that poll get it late. Waiters that poll are served in no particular order. If other callers queue for the
-// key, Unlock still hands it to the first of those. [NewSemaphore] refuses this option. [NewRedlock] never queues.
+// WithoutQueue makes a Locker poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that clients
+// of other libraries lock too. A lock with a queue is handed from one process to the next and is never free in between,
+// so clients that poll get it late. Processes that poll are served in no particular order. If others queue for the key,
+// Unlock still hands it to the first of those. [NewSemaphore] refuses this option. [NewRedlock] never queues.
 func WithoutQueue() Option {
 	return func(cfg *config) error {
 		cfg.noQueue = true
@@ -250,7 +259,8 @@ func WithServerTime() Option {
 //
 // If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already
 // waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and
-// [NewSemaphore] on a *[redis.Client] or a *[redis.ClusterClient]. Other clients and strategies refuse it.
+// [NewSemaphore] on a *[redis.Client] or a *[redis.ClusterClient]. Other clients and strategies refuse it. Such a lock is
+// not passed on within the process.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {

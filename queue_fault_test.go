@@ -63,7 +63,7 @@ func TestCrashedWaitersAreSkipped(t *testing.T) {
 	holder := mustLock(t, l, "k")
 	for i := range 5 {
 		require.NoError(t, s.Client(t).ZAdd(t.Context(), "{k}:queue:k", redis.Z{
-			Score: float64(i+1) / 100, Member: fmt.Sprintf("10000 redlatch:gone-%d 1 a-token-%d", i, i),
+			Score: float64(i+1) / 100, Member: fmt.Sprintf("10000 redlatch:gone-%d a-token-%d", i, i),
 		}).Err())
 	}
 	got := waitInLine(t, l, "k")
@@ -133,7 +133,7 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	require.NotNil(t, lock)
 	require.Less(t, time.Since(begin), 3*time.Second)
 
-	next := waitInLine(t, l, "k")
+	next := waitInLine(t, l, "k", alone)
 	deaf.Store(false) // lost messages stay lost
 	require.NoError(t, lock.Unlock(t.Context()))
 	lock = <-next
@@ -141,8 +141,8 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestLostQueueCostsASecond is rule 15: Redis loses its data while twenty waiters of one process queue. The first to
-// look finds the key free and the queue empty. Each waiter releases the lock at once.
+// TestLostQueueCostsASecond is rule 15: Redis loses its data while twenty waiters of one process stand in line. A look
+// finds the key free and the queue empty. Each waiter releases the lock at once.
 func TestLostQueueCostsASecond(t *testing.T) { onQueues(t, testLostQueueCostsASecond) }
 
 func testLostQueueCostsASecond(t *testing.T, newLocker newLockerFunc) {
@@ -153,9 +153,9 @@ func testLostQueueCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	const waiters = 20
 	var got [waiters]<-chan *redlatch.Lock
 	for i := range got {
-		got[i] = waitInLine(t, l, "k")
-		queued(t, l, "k", i+1)
+		got[i] = joinLine(t, l, "k")
 	}
+	queued(t, l, "k", 1)
 	require.NoError(t, s.Client(t).FlushAll(t.Context()).Err())
 	begin := time.Now()
 	var wg sync.WaitGroup
@@ -306,13 +306,13 @@ func testForgedMessagesGrantNothing(t *testing.T, newLocker newLockerFunc) {
 	channels := direct.PubSubChannels(t.Context(), "redlatch:*").Val()
 	require.Len(t, channels, 1)
 	now := time.Now().Unix()
-	guessed := "10000 " + channels[0] + " 1 " + holder.Token()
+	guessed := "10000 " + channels[0] + " " + holder.Token()
 	for _, message := range []string{
-		"", " ", "x", "1000", "1000 1 2 3 4 5", "-1 1 2 3 1 ak",
-		fmt.Sprintf("%d 0 7 %d %sk", now, len(guessed), guessed),
-		fmt.Sprintf("%d 0 7 99999 %sk", now, guessed),
-		fmt.Sprintf("%d 0 7 0 %sk", now, guessed),
-		fmt.Sprintf("%d 0 99999999999999999999 %d %sk", now, len(guessed), guessed),
+		"", " ", "x", "1000", "1000 1 2 3 4 5", "-1 1 2 0 3 1 ak",
+		fmt.Sprintf("%d 0 7 0 %d %sk", now, len(guessed), guessed),
+		fmt.Sprintf("%d 0 7 0 99999 %sk", now, guessed),
+		fmt.Sprintf("%d 0 7 0 0 %sk", now, guessed),
+		fmt.Sprintf("%d 0 99999999999999999999 0 %d %sk", now, len(guessed), guessed),
 	} {
 		require.NoError(t, direct.Publish(t.Context(), channels[0], message).Err())
 	}
@@ -374,4 +374,50 @@ func testFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T, newLocker newLocker
 	require.Equal(t, "granted <nil>", <-child.Said)
 	require.Equal(t, "unlocked <nil>", <-child.Said)
 	child.Wait(t)
+}
+
+// TestLostReplyOfTheReleaseCostsASecond is rule 15: the reply to the release that queues the line and hands it the lock is
+// lost, and perhaps the message too. The line is served even so, and nothing is left.
+func TestLostReplyOfTheReleaseCostsASecond(t *testing.T) {
+	t.Parallel()
+	for name, loses := range map[string]bool{"the message comes": false, "the message is lost too": true} {
+		t.Run(name, func(t *testing.T) {
+			onQueues(t, func(t *testing.T, newLocker newLockerFunc) {
+				t.Parallel()
+				direct, p, _ := behindProxy(t)
+				var deaf atomic.Bool
+				o := p.Options()
+				dial := o.Dialer
+				if dial == nil {
+					dial = new(net.Dialer).DialContext
+				}
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					c, err := dial(ctx, network, addr)
+					return &deafConn{Conn: c, deaf: &deaf}, err
+				}
+				client := redis.NewClient(o)
+				t.Cleanup(func() { _ = client.Close() })
+				l := newLocker(t, client)
+				require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+				lock, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				got := joinLine(t, l, "k")
+				eventually(t, "the process listens", func() bool {
+					return len(direct.PubSubChannels(t.Context(), "redlatch:*").Val()) == 1
+				})
+				deaf.Store(loses)
+				p.LoseReplies(1, "evalsha")
+				begin := time.Now()
+				require.NoError(t, lock.Unlock(t.Context()))
+				next := <-got
+				require.NotNil(t, next)
+				require.Less(t, time.Since(begin), 4*time.Second)
+				require.Equal(t, 1, p.Lost())
+				require.Greater(t, next.Fence(), lock.Fence())
+				deaf.Store(false)
+				require.NoError(t, next.Unlock(t.Context()))
+				onlyFences(t, direct)
+			})
+		})
+	}
 }

@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,14 +47,14 @@ func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[strin
 	return holder, queue, heard
 }
 
-// TestReleaseForgetsAFrozenProcess is rule 25: a process was handed a lock that has expired unreleased. All its
-// entries leave the queue, though it still listens.
+// TestReleaseForgetsAFrozenProcess is rule 25: a line was handed a lock that has expired unreleased. Its entry leaves the
+// queue, though its process still listens. Other lines of that process keep their places.
 func TestReleaseForgetsAFrozenProcess(t *testing.T) {
-	next := "3000 redlatch:polls 4 d"
-	holder, queue, heard := handOnFrom(t, "1000 redlatch:there 1 a", "1000 redlatch:there 2 b", "1000 -redlatch:there 3 c", next)
-	require.Equal(t, "d", holder)
-	require.Equal(t, map[string]float64{next: 0}, queue)
-	require.Equal(t, []string{"redlatch:polls"}, heard)
+	next, last := "3000 redlatch:there b", "3000 redlatch:polls c"
+	holder, queue, heard := handOnFrom(t, "1000 redlatch:there a", next, last)
+	require.Equal(t, "b", holder)
+	require.Equal(t, map[string]float64{next: 0, last: 2}, queue)
+	require.Equal(t, []string{"redlatch:there"}, heard)
 }
 
 // TestReleaseHandsOnToAProcessThatPolls is rule 28: a process that polls is handed the lock, whether it listens or
@@ -61,8 +62,8 @@ func TestReleaseForgetsAFrozenProcess(t *testing.T) {
 func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
 	for name, listens := range map[string]string{"it listens": "redlatch:polls", "it does not": "redlatch:silent"} {
 		t.Run(name, func(t *testing.T) {
-			first, second := "3000 -"+listens+" 2 b", "3000 redlatch:there 3 c"
-			holder, queue, heard := handOnFrom(t, "1000 redlatch:gone 1 a", first, second)
+			first, second := "3000 -"+listens+" b", "3000 redlatch:there c"
+			holder, queue, heard := handOnFrom(t, "1000 redlatch:gone a", first, second)
 			require.Equal(t, "b", holder)
 			require.Equal(t, map[string]float64{first: 0, second: 2}, queue)
 			require.Empty(t, heard)
@@ -77,12 +78,7 @@ func TestWaitInTheQueueNamesTheHolder(t *testing.T) {
 	l, err := NewSetNXPX(client, WithOwner("api-7"))
 	require.NoError(t, err)
 	granted(t, l)
-	s := l.(*engine).waitlist.Subscription
-	s.Join()
-	defer s.Leave()
-	for !s.IsReady() {
-		s.Await(t.Context())
-	}
+	listen(t, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var refusal error
@@ -93,31 +89,36 @@ func TestWaitInTheQueueNamesTheHolder(t *testing.T) {
 	require.Equal(t, "api-7", held.Owner)
 }
 
-// seated returns an attempt of l on k, and its waiter.
-func seated(t *testing.T, l Locker, opts ...Option) (*attempt, *handoff.Waiter) {
+// listen waits until the process of l is told of what it is handed. That lasts until the test ends.
+func listen(t *testing.T, l Locker) {
+	t.Helper()
+	c := l.(*engine).channel
+	c.Join()
+	t.Cleanup(c.Leave)
+	soon(t, "it listens", func() bool { return c.State().Ready })
+}
+
+// queueOf is where the line of a key waits.
+func queueOf(key string) string { return "{" + key + "}:queue:" + key }
+
+// newEntry returns an attempt of l on k with an entry for the queue.
+func newEntry(t *testing.T, l Locker) *attempt {
 	t.Helper()
 	e := l.(*engine)
-	r, err := e.request(t.Context(), "k", opts)
+	r, err := e.request(t.Context(), "k", nil)
 	require.NoError(t, err)
 	a, err := e.newAttempt(r, "")
 	require.NoError(t, err)
-	return a, e.waitlist.Enter(a.params.key, a.params.token, a.params.ttl, e.now())
+	a.entry = handoff.Entry(a.params.ttl, false, e.channel.Channel, a.params.token)
+	a.params.entry = a.entry
+	return a
 }
 
-// queueing returns the holder of k, and an attempt that queues behind it, with its waiter. The process listens.
-func queueing(t *testing.T, l Locker, opts ...Option) (holder *Lock, a *attempt, w *handoff.Waiter) {
-	t.Helper()
-	s := l.(*engine).waitlist.Subscription
-	s.Join()
-	t.Cleanup(s.Leave)
-	for !s.IsReady() {
-		s.Await(t.Context())
-	}
-	holder = granted(t, l)
-	a, w = seated(t, l, opts...)
-	_, _, err := a.ask(t.Context(), w.Entry, false)
-	require.ErrorIs(t, err, ErrNotAcquired)
-	return holder, a, w
+// send sends the acquire of a, which is in the queue already if queued is set.
+func (a *attempt) send(t *testing.T, queued bool) (acquireReply, error) {
+	p := a.params
+	p.queued = queued
+	return a.engine.strategy.acquire(t.Context(), &p)
 }
 
 // TestHolderThatHandsOnIsKnownByItsToken is rule 27: the token of such a holder is a UUID, alone or after an owner.
@@ -140,20 +141,18 @@ func TestGrantTakesItsPlaceOut(t *testing.T) {
 			l, err := NewSetNXPX(client)
 			require.NoError(t, err)
 			require.NoError(t, m.Set("k", "another's"))
-			a, w := seated(t, l)
-			_, _, err = a.ask(t.Context(), w.Entry, false)
+			a := newEntry(t, l)
+			_, err = a.send(t, false)
 			require.ErrorIs(t, err, ErrNotAcquired)
 			require.True(t, m.Exists("{k}:queue:k"))
 			m.Del("k")
 			if had {
 				require.NoError(t, m.Set("k", a.params.token))
 			}
-			lock, got, err := a.ask(t.Context(), w.Entry, true)
+			got, err := a.send(t, true)
 			require.NoError(t, err)
 			require.Equal(t, had, got.alreadyHeld)
 			require.False(t, m.Exists("{k}:queue:k"))
-			require.NoError(t, lock.Unlock(t.Context()))
-			require.False(t, m.Exists("k"))
 		})
 	}
 }
@@ -165,18 +164,19 @@ func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	granted(t, made)
-	a, w := seated(t, made)
-	for entry, score := range map[string]float64{w.Entry: 0, "another's": 7} {
+	a := newEntry(t, made)
+	ahead := float64(time.Now().Add(time.Hour).UnixMicro()) // the clock was set back
+	for entry, score := range map[string]float64{a.entry: 0, "another's": ahead} {
 		_, err := m.ZAdd("{k}:queue:k", score, entry)
 		require.NoError(t, err)
 	}
-	_, got, err := a.ask(t.Context(), w.Entry, true)
+	got, err := a.send(t, true)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	require.True(t, got.Fresh)
 	require.False(t, got.First)
-	score, err := m.ZScore("{k}:queue:k", w.Entry)
+	score, err := m.ZScore("{k}:queue:k", a.entry)
 	require.NoError(t, err)
-	require.Equal(t, 8.0, score)
+	require.Equal(t, ahead+1, score)
 }
 
 // TestUnlockOfALostHandedLockLeavesNoPlace is rule 25: Unlock removes the entry of a handed lock even if its key was
@@ -194,7 +194,7 @@ func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
 			got <- lock
 		}()
 		time.Sleep(100 * time.Millisecond)
-		_, err = m.ZAdd("{k}:queue:k", 7, "another")
+		_, err = m.ZAdd("{k}:queue:k", 1e16, "another")
 		require.NoError(t, err)
 		require.NoError(t, holder.Unlock(t.Context()))
 		lock := <-got
@@ -235,12 +235,12 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 		m, client := bubbleRedis(t)
 		l, err := NewSetNXPX(client)
 		require.NoError(t, err)
-		subscription := l.(*engine).waitlist.Subscription
+		subscription := l.(*engine).channel
 		subscription.Join()
 		defer time.Sleep(10 * time.Second) // the subscription ends
 		defer subscription.Leave()
 		synctest.Wait()
-		require.True(t, subscription.IsReady())
+		require.True(t, subscription.State().Ready)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := m.CommandCount()
@@ -270,21 +270,37 @@ func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
 	})
 }
 
-// TestPlaceThatWasNotGivenUpIsReleased is rule 26: a waiter left while Redis refused all commands, so its entry
+// TestPlaceThatWasNotGivenUpIsReleased is rule 26: everybody left a line while Redis refused all commands, so its entry
 // stayed in the queue. A lock that is handed to the entry later is released.
 func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
-	m, client, _ := oneNode(t)
-	made, err := NewSetNXPX(client)
-	require.NoError(t, err)
-	holder, a, w := queueing(t, made)
-	m.SetError("ERR away")
-	made.(*engine).waitlist.Leave(w)
-	a.leaveQueue(context.Background(), w.Entry)
-	m.SetError("")
-	require.True(t, m.Exists("{k}:queue:k"))
-	require.NoError(t, holder.Unlock(t.Context()))
-	require.Eventually(t, func() bool { return !m.Exists("k") }, 5*time.Second, time.Millisecond)
-	require.False(t, m.Exists("{k}:queue:k"))
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		defer time.Sleep(time.Minute) // the subscription ends
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		ctx, cancel := context.WithCancel(t.Context())
+		var left sync.WaitGroup
+		for range 3 {
+			left.Go(func() {
+				_, err := l.Lock(ctx, "k")
+				require.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		time.Sleep(time.Second)
+		require.True(t, m.Exists(queueOf("k")))
+		m.SetError("ERR away")
+		cancel()
+		left.Wait()
+		time.Sleep(1500 * time.Millisecond) // releases are not tried again any more, and the process still listens
+		m.SetError("")
+		require.True(t, m.Exists(queueOf("k")))
+		require.Len(t, m.PubSubChannels("redlatch:*"), 1)
+		require.NoError(t, holder.Unlock(t.Context()))
+		synctest.Wait()
+		require.Equal(t, []string{"redlatch:fence"}, m.Keys())
+		require.Empty(t, l.(*engine).lines.tokens)
+	})
 }
 
 // TestKeptLockIsHandedOnThoughItHasExpired is rule 37: the key may expire just before the minimum hold ends. The
@@ -293,7 +309,10 @@ func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
 	m, client, _ := oneNode(t)
 	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
-	holder, a, _ := queueing(t, made)
+	listen(t, made)
+	holder, a := granted(t, made), newEntry(t, made)
+	_, err = a.send(t, false)
+	require.ErrorIs(t, err, ErrNotAcquired)
 	m.Del("k")
 	p := &releaseParams{target: holder.lease.params.target}
 	s := made.(*engine).strategy

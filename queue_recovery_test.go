@@ -51,7 +51,7 @@ func testEntriesOfWaitersThatLeftAreGivenBack(t *testing.T, newLocker newLockerF
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if _, err := l.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
+			if _, err := l.Lock(ctx, "k", alone); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
@@ -348,7 +348,7 @@ func testSilentSubscriptionIsReplacedSoon(t *testing.T, newLocker newLockerFunc)
 	l := newLocker(t, client)
 	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
 	got := waitInLine(t, l, "k")
-	next := waitInLine(t, l, "k")
+	next := waitInLine(t, l, "k", alone)
 	channel := s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val()[0]
 	few.Store(number.Load())
 	begin := time.Now()
@@ -461,7 +461,7 @@ func TestHandedLockThatIsTakenAgainLeavesTheQueue(t *testing.T) {
 				l, err := everyStrategy[name](s.Client(t), patience)
 				require.NoError(t, err)
 				holder := mustLock(t, l, "k")
-				entry := "60000 redlatch:deaf 7 job-7"
+				entry := "60000 redlatch:deaf job-7"
 				if name == "Semaphore" {
 					entry = "1 " + entry // its limit
 				}

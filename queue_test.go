@@ -33,8 +33,8 @@ func onlyFences(t *testing.T, direct *redis.Client) {
 	})
 }
 
-// TestFirstComeFirstServed: waiters of different processes are served in the order of their arrival,
-// and each has a higher fence than the one before.
+// TestFirstComeFirstServed is rule 18: lines are served in the order of their arrival, whatever their processes are. Each
+// grant has a higher fence than the one before.
 func TestFirstComeFirstServed(t *testing.T) { onQueues(t, testFirstComeFirstServed) }
 
 func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
@@ -43,11 +43,11 @@ func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
 	var line []<-chan *redlatch.Lock
 	shared := newLocker(t, s.Client(t))
 	for i := range 20 {
-		l := shared // every other waiter is of one process
+		l := shared // every other line is of one process
 		if i%2 == 0 {
 			l = newLocker(t, s.Client(t))
 		}
-		line = append(line, waitInLine(t, l, "k"))
+		line = append(line, waitInLine(t, l, "k", alone))
 	}
 	locktest.RequireSoundFences(t, s.Client(t))
 	fence := holder.Fence()
@@ -102,11 +102,12 @@ func TestIdleWaitersAreQuiet(t *testing.T) {
 	}))
 	require.Equal(t, 0.0, calls(t, admin, "publish"), "no publish without a waiter")
 	var line []<-chan *redlatch.Lock
-	for range 10 {
+	for i := range 10 {
 		l := newLocker(t, s.Client(t))
 		for range 10 {
-			line = append(line, waitInLine(t, l, "k"))
+			line = append(line, joinLine(t, l, "k"))
 		}
+		queued(t, l, "k", i+1)
 	}
 	began, before := time.Now(), clientCommands(t, admin)
 	for range 5 { // renewals, one a second
@@ -117,11 +118,30 @@ func TestIdleWaitersAreQuiet(t *testing.T) {
 	require.Less(t, rate, 15.0)
 	require.Equal(t, 0.0, calls(t, admin, "publish"), "renewals wake nobody")
 	require.NoError(t, holder.Unlock(t.Context()))
+	var served sync.WaitGroup
 	for _, got := range line {
-		lock := <-got
-		require.NotNil(t, lock)
-		require.NoError(t, lock.Unlock(t.Context()))
+		served.Go(func() {
+			if lock := <-got; lock == nil || lock.Unlock(t.Context()) != nil {
+				t.Error("not served")
+			}
+		})
 	}
+	served.Wait()
+}
+
+// joinLine starts a Lock call and returns once it stands in the line of l.
+func joinLine(t *testing.T, l redlatch.Locker, key string) <-chan *redlatch.Lock {
+	t.Helper()
+	before := redlatch.InLine(l, key)
+	got := make(chan *redlatch.Lock, 1)
+	go func() { // the caller owns it; it ends with the lock or with the test, and closes got
+		defer close(got)
+		if lock, err := l.Lock(t.Context(), key); err == nil {
+			got <- lock
+		}
+	}()
+	eventually(t, "it stands in line", func() bool { return redlatch.InLine(l, key) == before+1 })
+	return got
 }
 
 // calls returns how often Redis ran a command.

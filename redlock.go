@@ -40,7 +40,8 @@ import (
 //
 // It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses data, fails over
 // or has its clock stepped forward: a node that restarts without its data must stay away for the longest TTL. One
-// slow, hung or dead node of five costs no time. A quorum also issues the fences, which grow with every grant.
+// slow, hung or dead node of five costs no time. A quorum also issues the fences, which grow with every grant. There is
+// no queue: processes that wait poll, at the intervals of [WithBackoff].
 //
 // The nodes must be independent: not replicas of each other, and no server twice. Each client may be of any kind, but
 // one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data. opts are the defaults of
@@ -81,6 +82,8 @@ type redlock struct {
 }
 
 func (r *redlock) name() string { return "redlock" }
+
+func (r *redlock) habits() habits { return habits{freshTokens: true, tells: true} }
 
 func (r *redlock) check(cfg *config) error {
 	if cfg.serverTime {
@@ -286,18 +289,19 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration,
 	return t, t.fail(ErrNoQuorum)
 }
 
-func (r *redlock) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
+func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseReply, err error) {
 	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call {
 		return quorumReleaseCall(p)
 	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
 	switch {
 	case t.count(yes) >= r.quorum:
-		return slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.done() && a.value == 2 }), nil
+		got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.done() && a.value == 2 })
+		return got, nil
 	case t.count(notHeld) > len(r.nodes)-r.quorum:
-		return false, t.fail(ErrLost)
+		return got, t.fail(ErrLost)
 	}
-	return false, t.fail(ErrNoQuorum)
+	return got, t.fail(ErrNoQuorum)
 }
 
 func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {

@@ -1,5 +1,5 @@
 -- Releases a lock if the token still holds it. If somebody queues, the key is not deleted but set to the token of the
--- next waiter, and its process gets a message. So the lock is never free in between.
+-- first waiter, and its process gets a message. So the lock is never free in between.
 --
 -- With WithMinHold there are two releases. The first replaces the token by a keeper, a value that nobody can hold a
 -- lock with. The second hands on what the keeper, or still the token, keeps.
@@ -9,109 +9,107 @@
 -- KEYS[3] the queue of the lock; absent: nobody queues
 -- ARGV[1] token; empty: none
 -- ARGV[2] "cluster" if the reply to PUBLISH does not say whether the process listens; else absent or empty
--- ARGV[3] the entry of the token, to remove it from the queue; absent or empty: it has none
--- ARGV[4] the keeper; absent: none
--- ARGV[5] how long the keeper keeps the key, in ms; absent: hand the lock on, even if nobody holds it
+-- ARGV[3] the entry of the token, to remove it from the queue; absent or empty: none
+-- ARGV[4] the entry to queue for the next caller in line; absent or empty: none
+-- ARGV[5] how long that caller has waited, in µs
+-- ARGV[6] the keeper; absent or empty: none
+-- ARGV[7] how long the keeper keeps the key, in ms; absent or empty: hand the lock on, even if nobody holds it
 --
 -- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it.
--- Returns -1 if it was released but PUBLISH is forbidden, so that no waiter got it.
+-- Returns -1 if it was released but PUBLISH is forbidden, so that no waiter got it. If the lock is not kept and there is
+-- an entry to queue, it returns {1 or -1, seconds, µs of TIME}, and if that entry was handed the lock, also the fence
+-- and how many more fences follow directly behind it.
 --
--- The message: "<seconds of TIME> <µs of TIME> <fence> <length of the entry> <entry><key>".
+-- The message: "<seconds of TIME> <µs of TIME> <fence> <how many more> <length of the entry> <entry><key>".
 --
 -- The entry that was handed the lock stays in the queue, with a score of 0, until its token is released. If another
--- token is released first, the lock has expired unreleased: the process of the entry is frozen or cut off, though
--- PUBLISH counts it as listening. Then all its entries leave the queue. It queues them again when it continues.
+-- token is released first, the lock has expired unreleased, and the entry leaves the queue.
 
-local queueMemory = 60000 -- as in acquire.lua
+local call, pcall, format = redis.call, redis.pcall, string.format
+local function given(i) return ARGV[i] ~= '' and ARGV[i] or nil end
+local queue, cluster, keeper, keep = KEYS[3], ARGV[2] == 'cluster', given(6), given(7)
+local own, nextEntry = queue and given(3), queue and given(4)
 
-local call, pcall = redis.call, redis.pcall
-local queue, cluster = KEYS[3], ARGV[2] == 'cluster'
-local keeper, keep = ARGV[4], ARGV[5]
-
--- A key of another type counts as no queue, so that it does not keep a lock from being released.
-local queued = queue and (ARGV[3] or '') ~= ''
-if queued then
-  pcall('ZREM', queue, ARGV[3])
-end
+-- A key of another type counts as no queue, so that it does not keep a lock from being released. A ZREM that removes
+-- nothing is a write too: behind it, a full Redis accepts the others.
+if own or nextEntry then pcall('ZREM', queue, own or '') end
 local holder = call('GET', KEYS[1])
 local ours = holder == ARGV[1] and holder ~= ''
 if keep then
   if ours then
     call('PEXPIRE', KEYS[1], keep) -- when Redis is full, it accepts SET only after another write
     call('SET', KEYS[1], keeper, 'PX', keep)
-    return 1
   end
-  return holder == keeper and 1 or 0 -- 1: this is a resend
+  return (ours or holder == keeper) and 1 or 0 -- held by the keeper: this is a resend
 end
-if not ours and (not keeper or holder and holder ~= keeper) then
-  return 0
+if not ours and (not keeper or holder and holder ~= keeper) then return 0 end
+
+local queueMemory = 60000 -- as in acquire.lua
+local time = nextEntry and call('TIME')
+if nextEntry then
+  local last = pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
+  local score = math.max(math.max(time[1] * 1000000 + time[2], last + 1) - ARGV[5], 1) -- as in acquire.lua
+  local added = pcall('ZADD', queue, 'NX', format('%.0f', score), nextEntry)
+  if added == 1 and (last == 0 or last == '0' or time[2] % 16 == 0) then call('PEXPIRE', queue, queueMemory) end
 end
+
+local function reply(answer, ...)
+  return nextEntry and answer ~= 0 and {answer, tonumber(time[1]), tonumber(time[2]), ...} or answer
+end
+
 local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}
-if not heads[1] then
-  return call('DEL', KEYS[1])
-end
-
--- parse returns the TTL of an entry, a dash if its process polls, the channel of the process, and the token.
-local function parse(entry)
-  return string.match(entry, '^(%d+) (%-?)(%S+) %d+ (.*)$')
-end
-
--- forget removes the entries of a process from the queue, and returns the first entry that is left.
-local function forget(process)
-  for _, entry in ipairs(call('ZRANGE', queue, 0, -1)) do
-    local _, _, channel = parse(entry)
-    if not channel or channel == process then
-      call('ZREM', queue, entry)
-    end
-  end
-  return call('ZRANGE', queue, 0, 0)[1]
-end
-
 local entry = heads[1]
+if not entry then return reply(call('DEL', KEYS[1])) end
 if heads[2] == '0' then
-  local _, _, process, token = parse(entry)
-  if token == ARGV[1] then
-    call('ZREM', queue, entry)
-    entry = heads[3]
-  else
-    entry = forget(process)
-  end
-elseif not queued then -- a queue that hands on is kept by the looks of its waiters
+  call('ZREM', queue, entry)
+  entry = heads[3]
+elseif not own and not nextEntry then -- a queue that hands on is kept by the looks of its waiters
   call('PEXPIRE', queue, queueMemory)
 end
 
+local block, more = 64, 63
+local fence = entry and pcall('INCRBY', KEYS[2], block)
+if entry and type(fence) ~= 'number' then
+  block, more, fence = 1, 0, pcall('INCR', KEYS[2])
+end
+if type(fence) ~= 'number' then
+  entry = nil -- the next acquire reports the error
+elseif fence >= 2^53 then -- as in acquire.lua
+  pcall('INCRBY', KEYS[2], -block)
+  entry = nil
+else
+  time = time or call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if fence - more < now - 10000 then -- as in acquire.lua
+    if fence == block then more = 0 end
+    fence = now
+    call('SET', KEYS[2], format('%.0f', fence), 'PX', 86400000)
+  elseif more > 0 and fence > now then
+    local excess = math.min(fence - now, more)
+    call('INCRBY', KEYS[2], -excess)
+    fence, more = fence - excess, more - excess
+  end
+  fence = fence - more
+end
+
 while entry do
-  local ttl, polls, process, token = parse(entry)
+  local ttl, polls, process, token = string.match(entry, '^(%d+) (%-?)(%S+) (.*)$')
   local listeners = 0
-  if token then
-    local fence = pcall('INCR', KEYS[2])
-    if type(fence) == 'number' and fence >= 2^53 then -- as in acquire.lua
-      pcall('DECR', KEYS[2])
-      break
-    end
-    if type(fence) == 'table' then
-      break -- the next acquire reports the error
-    end
-    local time = call('TIME')
-    local now = time[1] * 1000000 + time[2]
-    if fence < now - 10000 then -- as in acquire.lua
-      fence = now
-      call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)
-    end
-    if polls == '' then
-      listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', fence) .. ' '
-        .. #entry .. ' ' .. entry .. KEYS[1])
-      if type(listeners) == 'table' then
-        call('DEL', KEYS[1])
-        return -1
-      end
-    end
-    if listeners > 0 or cluster or polls ~= '' then
-      call('SET', KEYS[1], token, 'PX', ttl)
-      call('ZADD', queue, 0, entry)
-      return 1
+  if polls == '' then
+    listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' ' .. more
+      .. ' ' .. #entry .. ' ' .. entry .. KEYS[1])
+    if type(listeners) == 'table' then
+      call('DEL', KEYS[1])
+      return reply(-1)
     end
   end
-  entry = forget(process) -- it does not listen
+  if token and (listeners > 0 or cluster or polls ~= '') then
+    call('SET', KEYS[1], token, 'PX', ttl)
+    call('ZADD', queue, 0, entry)
+    if entry ~= nextEntry then return reply(1) end
+    return reply(1, fence, more)
+  end
+  call('ZREM', queue, entry) -- it does not listen
+  entry = call('ZRANGE', queue, 0, 0)[1]
 end
-return call('DEL', KEYS[1])
+return reply(call('DEL', KEYS[1]))

@@ -64,8 +64,13 @@ func (l *lease) tick() {
 }
 
 // extend makes the lease last for ttl from now, for Lock.Extend.
-func (l *lease) extend(ctx context.Context, ttl time.Duration) error {
+func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error {
 	l.mu.Lock()
+	if handle != l.handle {
+		l.mu.Unlock()
+		return ErrReleased
+	}
+	l.pinned = true
 	before := l.err
 	after := l.judgeLocked()
 	if after == nil {
@@ -125,14 +130,14 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	l.running.Done() // before the hooks, which may call Unlock
 
 	l.reportLoss(before, after)
-	e := Event{Elapsed: trip, Took: trip, Renewal: renewal, Err: err}
+	e := Event{Elapsed: trip, Took: trip, Renewal: renewal, Fence: p.fence, Err: err}
 	switch {
 	case after != nil:
 		return after
 	case err != nil:
-		l.fire(l.r.cfg.hooks.RenewFailed, e)
+		l.fire(l.hooks.RenewFailed, e)
 	default:
-		l.fire(l.r.cfg.hooks.Renewed, e)
+		l.fire(l.hooks.Renewed, e)
 	}
 	return err
 }

@@ -43,12 +43,18 @@ func bubbleRedis(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	t.Cleanup(m.Close)
+	return m, bubbleClient(t, m)
+}
+
+// bubbleClient returns a client of m, as another process would have.
+func bubbleClient(t *testing.T, m *miniredis.Miniredis) *redis.Client {
+	t.Helper()
 	client := redis.NewClient(&redis.Options{
 		Addr:   "127.0.0.1:6379",
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	return m, client
+	return client
 }
 
 // TestRenewalComesBeforeTheEnd: a lock is renewed before its lease ends, even if the drift leaves less than a third

@@ -16,12 +16,12 @@ import (
 // NewSemaphore returns a Locker whose keys have up to limit holders at a time, on one Redis:
 //
 //	acquire  remove expired permits, then ZADD key expiry token if fewer than limit are held
-//	release  ZREM key token, and hand the free permit to the longest waiter
+//	release  ZREM key token, and hand the free permit to the first of the queue
 //
 // Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is that of section 6.3 of
 // Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by expiry. Here it runs in Lua scripts and uses
-// the clock of Redis instead of the clients' clocks. Free permits are granted in the order of arrival: nobody overtakes
-// a waiter, and a permit whose holder crashed goes to the first waiter when its TTL has passed. With a limit of 1 it is
+// the clock of Redis instead of the clients' clocks. Free permits are granted in the order of arrival, as locks are: see
+// [Locker]. A permit whose holder crashed goes to the first of the queue when its TTL has passed. With a limit of 1 it is
 // a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
 //
 // All users of a key must name the same limit. While anybody holds the key or waits for it, every operation with another
@@ -79,6 +79,8 @@ var (
 
 func (s *semaphore) name() string { return "semaphore" }
 
+func (s *semaphore) habits() habits { return habits{shares: true} }
+
 func (s *semaphore) check(cfg *config) error {
 	switch {
 	case cfg.serverTime:
@@ -98,6 +100,7 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 
 func (s *semaphore) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
 	got, err := s.take(ctx, p, acquireCall(s.scripts.acquire, p, s.settings...))
+	got.Shared = true
 	return got, s.refused(&p.target, err)
 }
 
@@ -110,9 +113,9 @@ func (s *semaphore) adopt(ctx context.Context, p *acquireParams) (uint64, error)
 	return fence, s.refused(&p.target, err)
 }
 
-func (s *semaphore) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
-	wanted, err = s.setNXPX.release(ctx, p)
-	return wanted, s.refused(&p.target, err)
+func (s *semaphore) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
+	got, err := s.setNXPX.release(ctx, p)
+	return got, s.refused(&p.target, err)
 }
 
 func (s *semaphore) inspect(ctx context.Context, t *target) (Status, error) {

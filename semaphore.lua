@@ -3,9 +3,9 @@
 -- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases, and of the empty member,
 --         whose score is the negated limit
 -- KEYS[2] the fence register, one for all locks
--- KEYS[3] the queue, with entries and places as in acquire.lua. The limit of the waiter and a space are before each
+-- KEYS[3] the queue, with entries and scores as in acquire.lua. The limit of the waiter and a space are before each
 --         entry. An entry that was handed a permit has a score of 0 until its token is released. If its token holds
---         none, the permit has expired unreleased, and all entries of the process leave the queue, as in release.lua.
+--         none, the permit has expired unreleased, and the entry leaves the queue.
 --
 -- Times are µs of the clock of Redis.
 
@@ -17,11 +17,12 @@ local call, pcall, format = redis.call, redis.pcall, string.format
 local permits, register, queue = KEYS[1], KEYS[2], KEYS[3]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local function given(i) return ARGV[i] ~= '' and ARGV[i] or nil end
 
 -- parse returns the TTL of an entry, a dash if its process polls, the channel of the process, the token, the limit, and
 -- the entry without its limit.
 local function parse(entry)
-  local limit, rest, ttl, polls, process, token = string.match(entry, '^(%d+) ((%d+) (%-?)(%S+) %d+ (.*))$')
+  local limit, rest, ttl, polls, process, token = string.match(entry, '^(%d+) ((%d+) (%-?)(%S+) (.*))$')
   return ttl, polls, process, token, limit, rest
 end
 
@@ -32,19 +33,33 @@ local function members(low, high, ...)
   return found.err and {} or found
 end
 
--- forget removes the waiting entries of a process from the queue.
-local function forget(process)
-  for _, entry in ipairs(members('(0', '+inf')) do
-    local _, _, channel = parse(entry)
-    if not channel or channel == process then
-      call('ZREM', queue, entry)
-    end
+-- first returns the waiting entry that is the first of the queue, or nil.
+local function first() return members('(0', '+inf', 'LIMIT', 0, 1)[1] end
+
+-- forget removes the entries that were handed permits, if gone says so of their tokens.
+local function forget(gone)
+  for _, entry in ipairs(members(0, 0)) do
+    local _, _, _, token = parse(entry)
+    if gone(token) then call('ZREM', queue, entry) end
   end
+end
+
+-- enqueue adds an entry to the queue, and keeps its place if it has one. It returns 1 if the entry is new, else 0. try
+-- is call, or pcall to ignore errors.
+local function enqueue(try, entry, waited, again)
+  local place, fresh = again and try('ZSCORE', queue, entry), 0
+  if not place or place == '0' then -- as in acquire.lua
+    local last = try('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
+    local score = math.max(math.max(now, last + 1) - waited, 1)
+    fresh = try('ZADD', queue, place and 'CH' or 'NX', format('%.0f', score), entry)
+  end
+  if type(fresh) == 'number' then call('PEXPIRE', queue, queueMemory) end
+  return fresh
 end
 
 -- leaseEnd returns the end of the token's lease, or nil if it holds no permit.
 local function leaseEnd(token)
-  local ends = tonumber(call('ZSCORE', permits, token) or 0)
+  local ends = tonumber(token and call('ZSCORE', permits, token) or 0)
   return ends > now and ends or nil
 end
 
@@ -60,47 +75,35 @@ local function check(limit)
   local expired = low[4] and tonumber(low[4]) <= now
   local idle = not low[4] or expired and tonumber(call('ZRANGE', permits, -1, -1, 'WITHSCORES')[2] or 0) <= now
   if idle then
-    local _, _, _, _, waits = parse(members('(0', '+inf', 'LIMIT', 0, 1)[1] or '')
+    local _, _, _, _, waits = parse(first() or '')
     theirs = tonumber(waits)
   end
-  if theirs and theirs ~= limit then
-    return redis.error_reply('LIMIT ' .. format('%.0f', theirs))
-  end
+  if theirs and theirs ~= limit then return redis.error_reply('LIMIT ' .. format('%.0f', theirs)) end
   return nil, expired, idle
 end
 
 -- count returns the number of permits in the set. miniredis expires keys while a script runs.
-local function count()
-  return math.max(call('ZCARD', permits) - 1, 0)
-end
+local function count() return math.max(call('ZCARD', permits) - 1, 0) end
 
 -- look removes permits that have expired, and returns the number of holders. If check fails, it changes nothing, and
 -- returns nil and the error.
 local function look(limit)
   local wrong, expired, idle = check(limit)
-  if wrong then
-    return nil, wrong
-  end
-  if expired then
-    call('ZREMRANGEBYSCORE', permits, 0, format('%.0f', now))
-  end
-  if expired or idle then
-    for _, entry in ipairs(members(0, 0)) do
-      local _, _, process, token = parse(entry)
-      if not token or not leaseEnd(token) then
-        call('ZREM', queue, entry)
-        forget(process)
-      end
-    end
-  end
+  if wrong then return nil, wrong end
+  if expired then call('ZREMRANGEBYSCORE', permits, 0, format('%.0f', now)) end
+  if expired or idle then forget(function(token) return not leaseEnd(token) end) end
   return idle and 0 or count()
 end
 
--- mint returns the next fence, or nil and the error of the register.
-local function mint()
-  local fence = pcall('INCR', register)
+-- mint returns the next fence, and how many more it has minted directly behind that fence, up to want in all. With
+-- several permits want is 1: a block that one of them uses up late would not grow with the grants of the others. If the
+-- register fails, it returns nil and the error.
+local function mint(want)
+  local fence = want > 1 and pcall('INCRBY', register, want)
+  local block = type(fence) == 'number' and want or 1
+  if block == 1 then fence = pcall('INCR', register) end
   if type(fence) == 'number' and fence >= 2^53 then -- as in acquire.lua
-    pcall('DECR', register)
+    pcall('INCRBY', register, -block)
     fence = {err = 'overflow'}
   end
   if type(fence) == 'table' then
@@ -110,26 +113,28 @@ local function mint()
     end
     return nil, fence
   end
-  if fence < now - slack then
+  local more = block - 1
+  if fence - more < now - slack then -- as in acquire.lua
+    if fence == block then more = 0 end
     fence = now
     call('SET', register, format('%.0f', fence), 'PX', registerMemory)
+  elseif more > 0 and fence > now then
+    local excess = math.min(fence - now, more)
+    call('INCRBY', register, -excess)
+    fence, more = fence - excess, more - excess
   end
-  return fence
+  return fence - more, more
 end
 
 -- hold lets the token hold its permit for ttl ms from now on, and never shortens that. before is the end of the lease
 -- that it already has, or nil. limit is set for the first holder.
 local function hold(token, ttl, before, limit)
   local ends = now + ttl * 1000
-  if limit then
-    call('ZADD', permits, -limit, '')
-  end
+  if limit then call('ZADD', permits, -limit, '') end
   if before and before < ends then
     call('ZREM', permits, token) -- a full Redis refuses ZADD, but not behind another write of the script
   end
-  if not before or before < ends then
-    call('ZADD', permits, format('%.0f', ends), token)
-  end
+  if not before or before < ends then call('ZADD', permits, format('%.0f', ends), token) end
   if call('PTTL', permits) <= ttl then
     call('PEXPIRE', permits, format('%.0f', ttl + 1)) -- the set outlives the longest lease
   end
@@ -137,49 +142,37 @@ end
 
 -- adopted removes the token's entry from the queue: its permit is from now on also held by another handle.
 local function adopted(token)
-  for _, entry in ipairs(members(0, 0)) do
-    local _, _, _, owner = parse(entry)
-    if owner == token then
-      call('ZREM', queue, entry)
-    end
-  end
+  forget(function(owner) return owner == token end)
 end
 
 -- handOn grants free permits to the longest waiters, and sends messages to their processes. It stops before the
--- entry mine. It returns how many permits are left, and whether PUBLISH is forbidden.
+-- entry mine. It returns how many permits are left, whether PUBLISH is forbidden, and by entry what it has granted:
+-- {the fence, how many more}.
 local function handOn(free, limit, cluster, mine)
+  local granted, fence, more = {}, nil, nil
   while free > 0 do
-    local entry = members('(0', '+inf', 'LIMIT', 0, 1)[1]
-    if not entry or entry == mine then
-      break
-    end
+    local entry = first()
+    if not entry or entry == mine then break end
     local ttl, polls, process, token, _, rest = parse(entry)
     local listeners = 0
-    if token then
-      local fence = mint()
-      if not fence then
-        break -- the next acquire reports the error
-      end
-      if polls == '' then
-        listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' '
-          .. #rest .. ' ' .. rest .. permits)
-        if type(listeners) == 'table' then
-          return free, true
-        end
-      end
+    if not fence then fence, more = mint(limit == 1 and 64 or 1) end
+    if not fence then break end -- the next acquire reports the error
+    if polls == '' then
+      listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' ' .. more
+        .. ' ' .. #rest .. ' ' .. rest .. permits)
+      if type(listeners) == 'table' then return free, true, granted end
     end
     if token and (listeners > 0 or cluster or polls ~= '') then
       local before = leaseEnd(token)
       hold(token, tonumber(ttl), before, free == limit and limit)
-      if not before then
-        free = free - 1
-      end
+      if not before then free = free - 1 end
       call('ZADD', queue, 0, entry)
       call('PEXPIRE', queue, queueMemory)
+      granted[entry], fence = {fence, more}, nil
     else
-      forget(process or '') -- it does not listen
+      call('ZREM', queue, entry) -- it does not listen
     end
   end
-  return free, false
+  return free, false, granted
 end
 

@@ -19,7 +19,7 @@ if wrong then
 end
 local fence = 1
 if register then
-  fence, wrong = mint()
+  fence, wrong = mint(1)
   if not fence then
     return wrong
   end

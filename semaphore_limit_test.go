@@ -103,7 +103,7 @@ func TestHandleOfAnotherLimitLetsNobodyIn(t *testing.T) {
 		extended, unlocked := mustLock(t, five, "k"), mustLock(t, five, "k")
 		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
 		holder := mustLock(t, one, "k")
-		next, last := waitInLine(t, one, "k"), waitInLine(t, one, "k")
+		next, last := waitInLine(t, one, "k"), waitInLine(t, one, "k", alone)
 		before = contents(t, s)
 		require.ErrorIs(t, extended.Extend(t.Context(), 2*time.Hour), redlatch.ErrLost)
 		require.ErrorIs(t, unlocked.Unlock(t.Context()), redlatch.ErrLost)

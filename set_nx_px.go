@@ -34,6 +34,8 @@ var (
 //	acquire  SET key token NX PX ttl, in a script that issues a fence
 //	release  DEL key, if it still holds the token
 //
+// If others wait, the release sets the key to the token of the next owner instead, so the lock is never free in between.
+//
 // This is the pattern that the documentation of SET describes. It excludes other owners while that Redis loses no data
 // and does not fail over, and its clock does not jump forward. [Lock.Fence] lets a resource reject the older of two
 // owners.
@@ -79,6 +81,8 @@ type setNXPX struct {
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
+
+func (s *setNXPX) habits() habits { return habits{} }
 
 func (s *setNXPX) subscription() *handoff.Subscription { return s.channel }
 
@@ -136,7 +140,7 @@ func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
 		} else {
 			p.state.undone.Store(true)
 		}
-		s.node.Post(detached(ctx), s.passOnCall(release))
+		s.node.Post(detached(ctx), passOnCall(s.scripts.release, release, s.settings...))
 	})
 }
 
@@ -149,7 +153,7 @@ func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
 }
 
 func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	r, err := s.confirmed(ctx, acquireCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)
+	r, err := s.confirmed(ctx, adoptCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)
 	fence, readErr := readExtend(r)
 	if readErr != nil {
 		err = readErr
@@ -157,22 +161,13 @@ func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 	return fence, err
 }
 
-func (s *setNXPX) release(ctx context.Context, p *releaseParams) (wanted bool, err error) {
-	answer, err := readRelease(s.node.Do(ctx, s.passOnCall(p)))
-	if answer < 0 {
+func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
+	got, published, err := readPassOn(s.node.Do(ctx, passOnCall(s.scripts.release, p, s.settings...)))
+	if !published {
+		got.wanted = true
 		s.channel.RefusePublish(errNoPublish)
 	}
-	return false, err
-}
-
-// passOnCall hands the lock to the next waiter, or deletes it, or keeps it for some time.
-func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
-	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
-	c.Append(s.settings...)
-	if p.entry != "" || p.keeper != "" {
-		c.Append(p.entry)
-	}
-	return p.released(c)
+	return got, err
 }
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")

@@ -38,12 +38,21 @@ type strategy interface {
 	adopt(ctx context.Context, p *acquireParams) (fence uint64, err error)
 
 	// release gives the key back if the token holds it, else it fails with ErrLost. ctx bounds the waiting only: the
-	// release continues without the caller, within its timeout. wanted reports that others asked for the lock
-	// meanwhile and were not handed it.
-	release(ctx context.Context, p *releaseParams) (wanted bool, err error)
+	// release continues without the caller, within its timeout.
+	release(ctx context.Context, p *releaseParams) (releaseReply, error)
 
 	// inspect reads who holds the key.
 	inspect(ctx context.Context, t *target) (Status, error)
+
+	// habits says what lines must know of the strategy.
+	habits() habits
+}
+
+// habits are what lines must know of a strategy.
+type habits struct {
+	shares      bool // a key may have several holders
+	freshTokens bool // each attempt needs a token of its own, since it may be undone late
+	tells       bool // releaseReply.wanted is known
 }
 
 // knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing
@@ -82,8 +91,10 @@ type target struct {
 type acquireParams struct {
 	target
 	ttl    time.Duration
-	entry  string // what to put into the queue if the key is held; empty: nothing
-	queued bool   // the entry should be in the queue already
+	want   int           // how many fences to issue, if the strategy can; at least 1
+	entry  string        // what to put into the queue if the key is held; empty: nothing
+	queued bool          // the entry should be in the queue already
+	waited time.Duration // how long the line has waited
 
 	replicas       int // see WithReplicas; 0: none
 	replicaTimeout time.Duration
@@ -96,13 +107,26 @@ type acquireParams struct {
 type releaseParams struct {
 	target
 	entry  string        // the entry to take out of the queue; empty: none
+	next   string        // the entry of the line of the releaser, to put into the queue; empty: none
+	waited time.Duration // how long that line has waited
 	keeper string        // the value that keeps the key after its release, see newKeeper; empty: none
 	keep   time.Duration // put the keeper in the token's place for this time; 0: hand on, even if nobody holds the key
+}
+
+type releaseReply struct {
+	wanted bool // others asked for the lock meanwhile and were not handed it
+
+	// With releaseParams.next.
+	at     time.Duration // the clock of Redis
+	handed bool          // that entry was handed the lock, with the fences below
+	fence  uint64
+	more   int
 }
 
 // acquireReply is the reply to an acquire. A refusal sets the fields from Refusal on.
 type acquireReply struct {
 	fence        uint64        // 0: the strategy issues none
+	more         int           // how many fences follow, and so how often the lock may be passed on
 	alreadyHeld  bool          // the token had the key before
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 

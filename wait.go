@@ -3,134 +3,351 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"sync"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// poll waits for the turn of the key in this process and then polls until the lock is granted. It retries through all
-// errors except permanent ones. refusal is the reply to the first attempt.
-func (e *engine) poll(ctx context.Context, r *request, refusal acquireReply) (*Lock, error) {
-	var ok bool
-	if ok, r.last = e.turns.Take(ctx, r.place.key, r.last); !ok {
-		return nil, &gaveUp{node.CtxError(ctx), r.last}
-	}
-	defer e.turns.Give(r.place.key)
-	var pace pace
-	for {
-		if !sleep(ctx, e.pause(&pace, r, refusal)) {
-			return nil, &gaveUp{node.CtxError(ctx), r.last}
-		}
-		asked := e.now()
-		// Every attempt has its own token, so that the late release of one cannot end the next.
-		lock, g, err := e.once(ctx, r)
-		switch {
-		case err == nil:
-			e.turns.Note(r.place.key, ErrNotAcquired) // for the others, this process is the owner
-			return lock, nil
-		case endedBy(ctx, err):
-			return nil, e.gaveUp(ctx, r, asked, err)
-		case permanent(err):
-			return nil, err
-		case !errors.Is(err, ErrNotAcquired):
-			e.reportTrouble(r, err)
-		}
-		r.last, refusal = err, g
-		e.turns.Note(r.place.key, err)
-	}
-}
-
-// The default pause doubles from shortestPause to longestPause, and half of it is random.
 const (
-	shortestPause = 8 * time.Millisecond
-	longestPause  = 128 * time.Millisecond
+	// turnLasts and turnShare bound the age at which a turn may still pass the lock on: a time, and a part of the TTL.
+	turnLasts = 5 * time.Millisecond
+	turnShare = 100
+
+	// mostPasses is how often a turn may pass the lock on. The scripts mint that many fences more than one.
+	mostPasses = 63
+
+	// longHold is how long a process may hold a key before its line queues for the next turn.
+	longHold = 50 * time.Millisecond
+
+	// patience is how long a line polls before it queues if its process gets no messages: a lock that is handed to it
+	// stays unused until the next poll.
+	patience = time.Second
+
+	// hurry is how many times longer than a command somebody in line must be able to wait, for the line to queue.
+	hurry = 10
+
+	// mostSpare is how many lines are kept to be used again.
+	mostSpare = 256
+
+	// rememberFor is how long a token is remembered that was given up, and that Redis may still hand the lock to.
+	rememberFor = 10 * time.Minute
 )
 
-// pause returns how long to wait after the attempt-th attempt. held is what is left of the holder's lease; the pause
-// ends when it does.
-func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
-	var d time.Duration
-	if cfg.backoff != nil {
-		d = max(cfg.backoff(attempt), time.Millisecond)
-	} else {
-		d = min(shortestPause<<min(attempt-1, 10), longestPause)
-		d = d/2 + rand.N(d/2)
-	}
-	if held > 0 {
-		d = min(d, held+time.Millisecond)
-	}
-	return d
+// lines has the lines of one Locker.
+type lines struct {
+	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
+	byKey   map[string]*waiters   // of callers with the options of the Locker
+	waiting map[*waiters]struct{} // those that use the subscription
+	tokens  map[string]*attempt   // that Redis may hand a lock to: of lines that queue, and given up
+	swept   time.Time             // when old ones were last removed from tokens
+	missing string                // the token of a lock that a look found before its message came
+	spare   []*waiters            // lines that can be used again, so that a free key does not need a new one
+	resting map[string]time.Time  // keys that others want, and that this process does not ask for until then
 }
 
-// A pace is how often one waiter polls. A waiter that has seen the key change hands more often polls sooner, so that
-// everybody is served in the end. While a key stays with one holder, the pauses grow:
+// waiters is a line: the callers of one Locker that wait for one key. A call whose options, other than hooks, differ from
+// those of the Locker is a line of its own. A line asks Redis with one token, and has at most one acquire under way. They belong to the line and end with no
+// caller's ctx. The first caller of an idle line sends the first acquire. Later ones are sent by a timer.
 //
-//	longest pause = longestPause / (1 + changes/4) · 2^(looks at this holder / 16), at most longestPause
-type pace struct {
-	holder         string
-	changes, looks int
+// When Redis grants the key to the line, a turn begins. Unlock then passes the lock on to the next in line. The release
+// that ends the turn puts the entry of the line into the queue of Redis, if somebody is left.
+type waiters struct {
+	line.Line[*request]
+	engine *engine
+	r      *request // of the first caller. All have its key, its place in Redis and its options
+	shared bool     // others may join
+	alone  bool     // nobody else may, and a refused caller goes on in the shared line
+
+	attempt  *attempt           // the token that asks; nil: none yet
+	handed   *handoff.Grant     // of that token, came while an acquire was under way
+	watch    handoff.Watch      // of the entry of that token
+	filled   time.Time          // since when somebody is in line
+	tries    int                // attempts since the last grant
+	asked    int                // attempts in all
+	last     error              // the outcome of the newest one
+	asking   bool               // an acquire is under way, or an outcome is being handled
+	since    time.Time          // when the newest acquire was sent
+	cancel   context.CancelFunc // ends it; nil if it has the ctx of a caller
+	heard    chan struct{}      // closed when its outcome was handled; nil if it has the ctx of a caller
+	pace     pace               // of a line that polls
+	releases int                // under way that end a turn
+	lease    *lease             // that the process holds; nil with a semaphore
+	joined   time.Time          // when the line began to use the subscription; zero: it does not
+	next     time.Time          // when to ask; zero: at once
+	hasten   bool               // ask at once when the acquire or the release under way has ended
+	timer    *time.Timer        // fires when due; nil: not used yet
+	due      time.Time
 }
 
-// pause returns how long to wait after refusal. If the caller set WithBackoff, that alone decides. So does the
-// default for waiters that could queue: they poll because clients of other libraries do.
-func (e *engine) pause(p *pace, r *request, refusal acquireReply) time.Duration {
-	p.looks++
-	if refusal.Holder != "" && refusal.Holder != p.holder {
-		if p.holder != "" {
-			p.changes++
+// lock waits in line for the key of r.
+func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
+	w, refusal, asks := e.lines.join(ctx, e, r)
+	waiting := true
+	defer func() { //nolint:contextcheck // the ctx of the caller may last
+		if waiting { // a hook has panicked
+			e.abandon(w, r)
 		}
-		p.holder, p.looks = refusal.Holder, 0
+	}()
+	if refusal != nil {
+		r.waiting(e, refusal())
 	}
-	left := refusal.Left
-	if refusal.lookWithin > 0 {
-		left = min(left, refusal.lookWithin)
+	if asks {
+		if err := w.ask(ctx); err != nil {
+			waiting = false
+			return e.leave(ctx, w, r)
+		}
 	}
-	d := r.cfg.pause(r.attempts, left)
-	if r.cfg.backoff != nil || e.waitlist != nil {
-		return d
+	e.lines.mu.Lock()
+	over := r.done()
+	if !over && w.alone {
+		w = e.lines.transferLocked(w, r) //nolint:contextcheck // the subscription outlives its callers
 	}
-	most := max(4*longestPause/(4+time.Duration(p.changes)), shortestPause) << min(p.looks/16, 10)
-	return min(d, most/2+rand.N(most/2))
+	if !over && r.served == nil {
+		r.served = make(chan struct{})
+	}
+	e.lines.mu.Unlock()
+	if !over {
+		select {
+		case <-r.served:
+		case <-ctx.Done():
+			waiting = false
+			return e.leave(ctx, w, r)
+		}
+	}
+	waiting = false
+	return r.result(e)
 }
 
-// yield pauses if this process has just released the key and others want it. They poll, and would never find it free
-// otherwise.
-func (e *engine) yield(ctx context.Context, r *request) {
-	if r.cfg.backoff != nil || !e.turns.JustServed(r.place.key) {
+// done reports whether r was served. The caller holds lines.mu.
+func (r *request) done() bool { return r.lock != nil || r.err != nil }
+
+// result returns what r was served with. The request must not keep the lock alive.
+func (r *request) result(e *engine) (*Lock, error) {
+	lock := r.lock
+	r.lock = nil
+	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
+		hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))
+	}
+	return lock, r.err
+}
+
+// serveLocked ends the wait of r, which has left the line.
+func (r *request) serveLocked(w *waiters, lock *Lock, err error) {
+	r.lock, r.err = lock, err
+	r.attempts = w.asked - r.joined
+	if r.served != nil {
+		close(r.served)
+	}
+}
+
+// join adds r to the line of its key. If the line was idle, the caller must ask. If the key is known to be held, refusal
+// returns the error that says so.
+func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, refusal func() error, asks bool) {
+	key, shared := r.place.key, r.cfg.settings == e.cfg.settings
+	r.spot.Of = r
+	r.deadline, _ = ctx.Deadline()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if shared {
+		w = l.byKey[key]
+	}
+	if w == nil {
+		// Several holders may be granted a key at once, so callers need not wait for each other's first attempt.
+		alone := shared && e.strategy.habits().shares
+		if n := len(l.spare); n > 0 && shared && !alone {
+			w, l.spare = l.spare[n-1], l.spare[:n-1]
+		} else {
+			w = new(waiters)
+		}
+		*w = waiters{engine: e, r: r, shared: shared && !alone, alone: alone}
+		if w.shared {
+			l.byKey[key] = w
+		}
+	}
+	if w.Len() == 0 {
+		w.filled = r.started.Mono
+	}
+	r.joined = w.asked
+	w.Join(&r.spot)
+	if w.Len() == 1 && !w.asking && w.releases == 0 && w.lease == nil && (len(l.resting) == 0 || l.resting[key].IsZero()) {
+		w.asking, w.since = true, r.started.Mono
+		return w, nil, true
+	}
+	r.served = make(chan struct{})
+	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
+	w.planLocked()
+	last := w.last
+	switch {
+	case w.lease != nil:
+		r.refused, r.told = true, true
+		w.last = &HeldError{Owner: w.r.cfg.owner, err: ErrNotAcquired}
+		return w, w.lease.refusal, false
+	case errors.Is(last, ErrNotAcquired):
+		r.told = true
+		return w, func() error { return last }, false
+	}
+	return w, nil, false
+}
+
+// transferLocked moves r, which was refused, from a line of its own to the shared one.
+func (l *lines) transferLocked(from *waiters, r *request) *waiters {
+	from.Leave(&r.spot)
+	from.dropLocked()
+	key := r.place.key
+	w := l.byKey[key]
+	if w == nil {
+		w = &waiters{engine: from.engine, r: r, shared: true, last: from.last, filled: time.Now()}
+		l.byKey[key] = w
+		w.subscribeLocked()
+		if w.queues() && !w.engine.channel.State().Ready {
+			w.next = w.joined.Add(handoff.Confirmation)
+		}
+	}
+	r.joined = w.asked - 1
+	w.Join(&r.spot)
+	w.planLocked()
+	return w
+}
+
+// leave ends the wait of r, whose ctx has ended, unless it was served just now.
+func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, error) {
+	l := &e.lines
+	l.mu.Lock()
+	if !w.Leave(&r.spot) {
+		l.mu.Unlock()
+		return r.result(e)
+	}
+	r.attempts = w.asked - r.joined
+	if w.asking && w.cancel != nil && w.Len() == 0 {
+		heard := w.heard
+		w.cancel() // the reason is what its node says
+		l.mu.Unlock()
+		<-heard
+		l.mu.Lock()
+	}
+	last := w.last
+	slow := time.Since(w.since) > r.cfg.timeout()/4
+	if w.asking && (last == nil || slow && errors.Is(last, ErrNotAcquired)) {
+		last = &node.NoReply{Within: time.Since(w.since).Round(time.Millisecond)}
+	}
+	undo := w.settleLocked()
+	l.mu.Unlock()
+	if undo != nil {
+		undo.undo(ctx)
+	}
+	return nil, &gaveUp{node.CtxError(ctx), last}
+}
+
+// abandon takes r, whose caller is gone, out of the line, and gives back a lock that it was served with.
+func (e *engine) abandon(w *waiters, r *request) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if lock, _ := e.leave(ctx, w, r); lock != nil {
+		_ = lock.Unlock(ctx)
+	}
+}
+
+// settleLocked plans the next acquire. If everybody has left, it gives the token up, and returns it if it must be undone.
+func (w *waiters) settleLocked() (undo *attempt) {
+	if w.Len() > 0 {
+		w.planLocked()
+		return nil
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+		w.due = time.Time{}
+	}
+	if w.asking || w.releases > 0 {
+		if w.cancel != nil {
+			w.cancel()
+		}
+		return nil
+	}
+	l := &w.engine.lines
+	undo = w.giveUpLocked()
+	if !w.joined.IsZero() {
+		w.joined = time.Time{}
+		delete(l.waiting, w)
+		w.engine.channel.Leave()
+	}
+	if w.shared && w.lease == nil && l.byKey[w.r.place.key] == w {
+		delete(l.byKey, w.r.place.key)
+		if w.timer == nil && len(l.spare) < mostSpare && !w.engine.strategy.habits().shares { // nothing refers to it
+			w.r, w.last, w.shared = nil, nil, false
+			l.spare = append(l.spare, w)
+		}
+	}
+	return undo
+}
+
+// dropLocked settles, and gives the token up in the background.
+func (w *waiters) dropLocked() {
+	if undo := w.settleLocked(); undo != nil {
+		time.AfterFunc(0, undo.undoAlone) // a goroutine that ends with the op timeout
+	}
+}
+
+// planLocked sets the timer for the next acquire.
+func (w *waiters) planLocked() {
+	if w.asking || w.releases > 0 || w.Len() == 0 || w.alone {
+		return // whoever ends that plans again, or moves the caller
+	}
+	due := w.next
+	if w.lease != nil && (w.attempt == nil || w.attempt.entry == "") {
+		at := w.lease.taken.Add(longHold)
+		if !w.queues() { // only a lost lock is found by that
+			at = w.lease.taken
+			if w.since.After(at) {
+				at = w.since
+			}
+			at = at.Add(handoff.LookEvery)
+		}
+		if at.After(due) {
+			due = at
+		}
+	}
+	if rest := w.engine.lines.resting[w.r.place.key]; rest.After(due) {
+		due = rest
+		if end := w.Head().Of.deadline; !end.IsZero() { // leave time for its own attempts
+			if at := time.Now().Add(time.Until(end) / 4); at.Before(due) {
+				due = at
+			}
+		}
+	}
+	if w.tries > 0 && w.lease == nil && w.overBy(due.Add(min(time.Duration(w.engine.commandTime.Load()), longestPause/4))) {
+		return // nobody would still be there for the answer
+	}
+	switch {
+	case w.timer == nil:
+		w.timer = time.AfterFunc(time.Until(due), w.fire)
+	case !due.Equal(w.due) || w.due.IsZero():
+		w.timer.Reset(time.Until(due))
+	default:
 		return
 	}
-	d := longestPause/2 + rand.N(longestPause/2)
-	if end, ok := ctx.Deadline(); ok {
-		d = min(d, time.Until(end)/4) // leave time for its own attempts
-	}
-	sleep(ctx, d)
+	w.due = due
 }
 
-// gaveUp returns the error of a wait whose ctx ended during an attempt that was made at asked and failed with err. If
-// that attempt had little time to get an answer, the outcome of the one before is reported instead.
-func (e *engine) gaveUp(ctx context.Context, r *request, asked clock.Instant, err error) error {
-	var cut *node.CutShort
-	switch {
-	case !errors.As(err, &cut):
-		if !errors.As(err, new(*node.NotDone)) { // else ctx had ended before
-			r.last = err
-		}
-	case !cut.Silent, r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:
-		r.last = cut.Trouble
+// fire runs when the timer fires. It asks if that is due.
+func (w *waiters) fire() {
+	l := &w.engine.lines
+	l.mu.Lock()
+	if w.asking || w.releases > 0 || w.Len() == 0 {
+		w.due = time.Time{}
+		l.mu.Unlock()
+		return
 	}
-	return &gaveUp{node.CtxError(ctx), r.last}
-}
-
-// sleep waits for d. It reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+	if d := time.Until(w.due); d > 0 {
+		w.timer.Reset(d)
+		l.mu.Unlock()
+		return
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.asking, w.since, w.cancel, w.heard, w.due = true, time.Now(), cancel, make(chan struct{}), time.Time{}
+	l.mu.Unlock()
+	_ = w.ask(ctx) // its callers leave by themselves
+	cancel()
 }

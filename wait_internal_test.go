@@ -148,11 +148,10 @@ func TestWantedKeyIsYielded(t *testing.T) {
 // while the key stays with one holder.
 func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
 	e, cfg := &engine{}, defaults()
-	r := &request{cfg: &cfg, attempts: 10}
 	var p pace
 	longest := func(holder string) (d time.Duration) {
 		for range 10 {
-			d = max(d, e.pause(&p, r, acquireReply{Refusal: handoff.Refusal{Holder: holder}}))
+			d = max(d, e.pause(&p, &cfg, 10, acquireReply{Refusal: handoff.Refusal{Holder: holder}}))
 		}
 		return d
 	}
@@ -192,13 +191,11 @@ func TestShortWaitsDoNotQueueWhenCommandsAreSlow(t *testing.T) {
 				made, err := NewSetNXPX(client, WithBackoff(func(int) time.Duration { return 25 * time.Millisecond }))
 				require.NoError(t, err)
 				l := made.(*engine)
-				subscription := l.waitlist.Subscription
-				subscription.Join()
+				l.channel.Join()
 				defer time.Sleep(10 * time.Second) // the subscription ends
-				defer subscription.Leave()
-				for !subscription.IsReady() {
-					subscription.Await(t.Context())
-				}
+				defer l.channel.Leave()
+				time.Sleep(time.Second)
+				require.True(t, l.channel.State().Ready)
 				l.observe(8*c.command, nil) // the first of a moving average over eight
 				holder := granted(t, l)
 				var most atomic.Int64 // entries in the queue

@@ -1,30 +1,18 @@
-// Package handoff knows who in this process waits for which key, and which locks Redis hands to this process.
+// Package handoff knows the entry of a line in the queue of Redis, and the locks that Redis hands to this process.
 //
-// A process here is one Locker of it: two Lockers share neither queue nor turns.
+// A line has the callers of one process that wait for one key. It queues by the same script that tries to acquire the
+// lock, or that releases it. A release grants the lock to the first entry in the queue, for the TTL in that entry, and
+// publishes the grant to the [Subscription] of its process.
 //
-// A [Waitlist] has the waiters that queue in Redis. A waiter queues by the same script that tries to acquire the lock. A
-// release grants the lock to the first waiter in the queue, for the TTL in its entry, and publishes that to the
-// [Subscription] of its process.
+// No line depends on a message. A [Watch] says when to look at Redis: from time to time, and when the holder's lease may
+// have ended. A look is the acquire again. It finds a free lock, keeps the place in the queue, and detects lost messages
+// and a lost queue. A line whose process gets no messages polls.
 //
-// No waiter depends on a message. The first waiter of a process for a key looks at Redis from time to time, for all of
-// them, and when the holder's lease may have ended. A look is the acquire again. It finds a free lock, keeps the place
-// in the queue, and detects lost messages and a lost queue.
+// The caller sends all commands but SUBSCRIBE and PING, and guards a Watch by a mutex of its own. Of commands the package
+// sees only the [Refusal] of an acquire. No command runs under the mutex of a Subscription.
 //
-// A process without a subscription gets no messages, so its waiters poll. After a while they queue too, and their polls
-// find the lock that was handed to them. [Turns] has waiters that poll and never queue, one at a time.
-//
-// The caller sends all commands but SUBSCRIBE and PING. Of commands the package sees only the [Refusal] of an acquire.
-//
-// Mutexes: Waitlist.mu before those of Subscription and departures. No command runs under one.
-//
-// Goroutines and timers:
-//
-//	started by         to                                ends                             awaited by
-//	Subscription.Join  receive handovers                 seconds after the last waiter    nobody
-//	Waitlist.deliver   give back a lock nobody wants     with the giving back             nobody
-//	Waitlist.Found     check for a lost message (timer)  after messageDelay               nobody
-//	Waitlist.Sleep     pause (timer)                     with the pause or ctx            its caller
-//	Turns.Released     forget a key (timer)              after the pause                  nobody
+// The only goroutine is that of Subscription.Join. It receives grants, and ends seconds after the last user. Nobody waits
+// for it.
 package handoff
 
 import (
@@ -43,60 +31,61 @@ type Refusal struct {
 	// Of an acquire with an entry for the queue.
 	Fresh   bool          // the entry is new
 	First   bool          // the entry is the first
+	Handed  bool          // the holder was handed the lock by the queue
 	Foreign bool          // the holder may be a client that does not hand the lock on
 	Kept    bool          // nobody holds the key: it was released, and is kept for some time
+	Shared  bool          // Holder is one of several, and nobody can overtake the queue
 	At      time.Duration // the clock of Redis; 0: unknown
-
-	// Of an acquire with an entry for the queue of a semaphore.
-	Shared bool     // Holder is one of several, and nobody can overtake waiters
-	Handed []string // tokens of this process that were handed permits
 }
 
-// entry returns the queue entry of a waiter: the TTL it wants, its process, a random number, and its token. A dash
-// before the process says that it polls. The number distinguishes waiters with the same token, and keeps clients that
-// cannot read the queue from forging a handover.
-func entry(ttl time.Duration, polls bool, channel string, number uint64, token string) string {
+// Entry returns the queue entry of a line: the TTL that it wants, its process, and its token. A dash before the process
+// says that it polls.
+func Entry(ttl time.Duration, polls bool, channel, token string) string {
 	if polls {
 		channel = "-" + channel
 	}
-	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + strconv.FormatUint(number, 10) + " " + token
+	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + token
 }
 
-// A Handover is the message of a release to the process of the waiter that was handed the lock.
-type Handover struct {
+// A Grant is a lock that a release has handed to a line of this process.
+type Grant struct {
+	Token string
 	Fence uint64
+	More  int           // how many fences follow
+	At    time.Duration // of the release, by the clock of Redis
 
-	key     string
-	entry   string        // of the waiter in the queue
-	at      time.Duration // of the release, by the clock of Redis
-	arrived clock.Instant // of the message
+	Arrived clock.Instant // when this process learned of it
 }
 
-// parseHandover reads a message of a release. ok is false for any other message.
-func parseHandover(message string) (h Handover, ok bool) {
-	fields := strings.SplitN(message, " ", 5)
-	if len(fields) != 5 {
-		return h, false
+// parseGrant reads a message of a release. ok is false for any other message.
+func parseGrant(message string) (g Grant, ok bool) {
+	fields := strings.SplitN(message, " ", 6)
+	if len(fields) != 6 {
+		return g, false
 	}
-	var numbers [4]uint64
+	var numbers [5]uint64
 	for i := range numbers {
 		n, err := strconv.ParseUint(fields[i], 10, 53)
 		if err != nil {
-			return h, false
+			return g, false
 		}
 		numbers[i] = n
 	}
-	seconds, micros, fence, length := numbers[0], numbers[1], numbers[2], numbers[3]
-	rest := fields[4]
-	if seconds > 1<<33 || micros > 999_999 || length > uint64(len(rest)) {
-		return h, false
+	seconds, micros, fence, more, length := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+	rest := fields[5]
+	if seconds > 1<<33 || micros > 999_999 || more > mostFences || length > uint64(len(rest)) {
+		return g, false
 	}
-	h = Handover{
-		key: rest[length:], entry: rest[:length], Fence: fence,
-		at: time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond,
+	entry := strings.SplitN(rest[:length], " ", 3)
+	if len(entry) != 3 {
+		return g, false
 	}
-	return h, true
+	at := time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond
+	return Grant{Token: entry[2], Fence: fence, More: int(more), At: at}, true
 }
+
+// mostFences is more than any release mints.
+const mostFences = 1 << 16
 
 // handedAt returns when a lease began that Redis granted at the time at of its own clock. The message arrived at
 // arrived. Another command, sent at asked, returned the time redis of that clock. So Redis read that clock after asked,
@@ -108,7 +97,7 @@ func parseHandover(message string) (h Handover, ok bool) {
 // If the other command was carried out later than the release, at − redis is negative, and counts × (1 + drift).
 //
 // Only the rates of the two clocks matter, not their settings. If no command returned the time (redis is 0), the
-// lease begins at asked, which is before the waiter queued.
+// lease begins at asked, which is before the line queued.
 func handedAt(arrived, asked clock.Instant, redis, at time.Duration, drift float64) clock.Instant {
 	age := arrived.Since(asked)
 	if redis != 0 {

@@ -22,41 +22,40 @@ const (
 	// reconnectPause is the pause after a failure of the subscription.
 	reconnectPause = 50 * time.Millisecond
 
-	// confirmation is how long a waiter waits for the subscription before it queues without it.
-	confirmation = time.Second
-
 	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.
 	muteFor = time.Minute
 )
 
-// A Subscription is the channel on which the process of a Locker is handed locks. It is opened for the first waiter,
-// and closed a few seconds after the last one has left.
+// A Subscription is the channel on which the process of a Locker is handed locks. It is opened for the first line that
+// waits, and closed a few seconds after the last one is empty.
 type Subscription struct {
-	client     redis.UniversalClient
-	channel    string
-	impossible bool // the client cannot subscribe, so waiters poll
+	Channel string
 
-	// Set before the first use. The goroutine of the subscription calls them; RefusePublish also calls degraded.
-	deliver  func(Handover) // a lock was handed to this process
-	changed  func()         // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
-	degraded func(error)    // Redis refuses SUBSCRIBE or PUBLISH
+	// Set before the first use. The goroutine of the subscription calls them; RefusePublish also calls Degraded.
+	Deliver  func(Grant) // a lock was handed to this process
+	Changed  func()      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
+	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
+
+	client     redis.UniversalClient
+	impossible bool // the client cannot subscribe, so lines poll
 
 	mu      sync.Mutex // guards the fields below
 	users   int
 	used    bool // since the last call of stop
 	running bool
-	ready   chan struct{} // closed while SUBSCRIBE is confirmed
+	ready   bool          // SUBSCRIBE is confirmed
 	refused error         // the answer to SUBSCRIBE; nil: it is not known to be refused
 	mute    time.Time     // until then PUBLISH counts as refused
 	current *redis.PubSub // nil: none is open
 }
 
-// NewSubscription returns a subscription for one Waitlist. If impossible is set, the client cannot subscribe, and waiters
+// Confirmation is how long a line waits for the subscription before it queues without it.
+const Confirmation = time.Second
+
+// NewSubscription returns the subscription of one Locker. If impossible is set, the client cannot subscribe, and lines
 // poll.
 func NewSubscription(client redis.UniversalClient, impossible bool) *Subscription {
-	return &Subscription{
-		client: client, channel: "redlatch:" + uuid.NewString(), impossible: impossible, ready: make(chan struct{}),
-	}
+	return &Subscription{client: client, Channel: "redlatch:" + uuid.NewString(), impossible: impossible}
 }
 
 // Join opens the subscription unless it is open. The caller must call Leave.
@@ -71,22 +70,6 @@ func (s *Subscription) Join() {
 	}
 }
 
-// Await waits until handovers reach this process: for a while, and unless waiters must poll.
-func (s *Subscription) Await(ctx context.Context) {
-	if s.IsDegraded() {
-		return
-	}
-	s.mu.Lock()
-	ready := s.ready
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, confirmation)
-	defer cancel()
-	select {
-	case <-ready:
-	case <-ctx.Done():
-	}
-}
-
 // Leave ends one use of the subscription.
 func (s *Subscription) Leave() {
 	s.mu.Lock()
@@ -94,30 +77,20 @@ func (s *Subscription) Leave() {
 	s.users--
 }
 
-// IsReady reports whether handovers reach this process.
-func (s *Subscription) IsReady() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.ready:
-		return !s.mutedLocked()
-	default:
-		return false
-	}
+// A State says whether grants reach this process by messages.
+type State struct {
+	Ready bool // they do
+	Polls bool // they do not: Redis refuses SUBSCRIBE or PUBLISH, or the client cannot subscribe
+	Deaf  bool // that is not only since Redis refuses PUBLISH
 }
 
-// IsDegraded reports whether waiters must poll.
-func (s *Subscription) IsDegraded() bool {
-	degraded, _ := s.state()
-	return degraded
-}
-
-// state reports whether waiters must poll, and whether that is since Redis refuses SUBSCRIBE, or the client cannot send it.
-func (s *Subscription) state() (degraded, deaf bool) {
+// State returns the state of the subscription. It is neither Ready nor Polls while SUBSCRIBE is not confirmed.
+func (s *Subscription) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	deaf = s.impossible || s.refused != nil
-	return deaf || s.mutedLocked(), deaf
+	deaf := s.impossible || s.refused != nil
+	polls := deaf || s.mutedLocked()
+	return State{Ready: s.ready && !polls, Polls: polls, Deaf: deaf}
 }
 
 func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }
@@ -129,7 +102,7 @@ func (s *Subscription) RefusePublish(err error) {
 	s.mute = time.Now().Add(muteFor)
 	s.mu.Unlock()
 	if first {
-		s.degraded(err)
+		s.Degraded(err)
 	}
 }
 
@@ -140,11 +113,11 @@ func (s *Subscription) refuse(err error) {
 	s.refused = err
 	s.mu.Unlock()
 	if first {
-		s.degraded(err)
+		s.Degraded(err)
 	}
 }
 
-// run receives until the subscription has no users. Only run and replace touch the connection.
+// run receives until the subscription has no users. Only run and Replace touch the connection.
 func (s *Subscription) run() {
 	ctx := context.Background()
 	ps := s.open(ctx)
@@ -163,7 +136,7 @@ func (s *Subscription) run() {
 			pinged = ps.Ping(ctx) == nil
 		default:
 			if s.markDown() {
-				s.changed()
+				s.Changed()
 			}
 			_ = ps.Close()
 			pause := reconnectPause
@@ -182,15 +155,15 @@ func (s *Subscription) run() {
 
 // open sends SUBSCRIBE on a new connection.
 func (s *Subscription) open(ctx context.Context) *redis.PubSub {
-	ps := s.client.Subscribe(ctx, s.channel)
+	ps := s.client.Subscribe(ctx, s.Channel)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = ps
 	return ps
 }
 
-// replace closes the connection, since messages were lost on it, so that run opens another one.
-func (s *Subscription) replace() {
+// Replace closes the connection, since messages were lost on it, so that run opens another one.
+func (s *Subscription) Replace() {
 	s.mu.Lock()
 	ps := s.current
 	s.current = nil
@@ -205,17 +178,12 @@ func (s *Subscription) received(message any) {
 	switch message := message.(type) {
 	case *redis.Subscription:
 		s.mu.Lock()
-		s.refused = nil
-		select {
-		case <-s.ready:
-		default:
-			close(s.ready)
-		}
+		s.refused, s.ready = nil, true
 		s.mu.Unlock()
-		s.changed()
+		s.Changed()
 	case *redis.Message:
-		if h, ok := parseHandover(message.Payload); ok {
-			s.deliver(h)
+		if g, ok := parseGrant(message.Payload); ok {
+			s.Deliver(g)
 		}
 	}
 }
@@ -224,13 +192,9 @@ func (s *Subscription) received(message any) {
 func (s *Subscription) markDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	select {
-	case <-s.ready:
-		s.ready = make(chan struct{})
-		return true
-	default:
-		return false
-	}
+	was := s.ready
+	s.ready = false
+	return was
 }
 
 // stop ends the subscription if nobody has used it since the last call of stop. It reports whether it did.
@@ -241,11 +205,6 @@ func (s *Subscription) stop() bool {
 		s.used = false
 		return false
 	}
-	s.running, s.current = false, nil
-	select {
-	case <-s.ready:
-		s.ready = make(chan struct{})
-	default:
-	}
+	s.running, s.current, s.ready = false, nil, false
 	return true
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// WaitInLine starts a Lock call and returns once its waiter is in the queue of Redis.
+// WaitInLine starts a Lock call and returns once its line is in the queue of Redis. Callers of one Locker stand in one
+// line, so each call needs a Locker of its own. A Locker that holds the key queues only after some time.
 func WaitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) <-chan *redlatch.Lock {
 	t.Helper()
 	before, err := l.Inspect(t.Context(), key)

@@ -20,6 +20,6 @@ const (
 
 // mutants is the whole table, by topic.
 var mutants = slices.Concat(
-	grants, ends, renewals, waits, queues, recoveries, inputs, fences, quorums, nodes, couriers, lates, minHolds, doing,
-	replicas, migrations, clients, legacies, semaphores, failures, testings, scheduling, commands,
+	grants, ends, renewals, waits, queues, places, turns, passes, handles, recoveries, channels, inputs, fences, quorums, nodes, couriers,
+	lates, minHolds, doing, replicas, migrations, clients, legacies, semaphores, failures, reports, testings, scheduling, commands,
 )

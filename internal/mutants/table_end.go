@@ -4,10 +4,8 @@ package main
 var ends = []mutant{
 	{
 		name: "an Unlock that deletes nothing", rule: "7", file: "release.lua",
-		old: `if not heads[1] then
-  return call('DEL', KEYS[1])`,
-		new: `if not heads[1] then
-  return 1`,
+		old:   `if not entry then return reply(call('DEL', KEYS[1])) end`,
+		new:   `if not entry then return reply(1) end`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
@@ -24,8 +22,12 @@ var ends = []mutant{
 	},
 	{
 		name: "a second Unlock that succeeds", rule: "7", file: "lease.go",
-		old:   `return ErrReleased`,
-		new:   `return nil`,
+		old: `if l.unlocked || handle != l.handle {
+		l.mu.Unlock()
+		return ErrReleased`,
+		new: `if l.unlocked || handle != l.handle {
+		l.mu.Unlock()
+		return nil`,
 		tests: conformance + "an unlocked key",
 	},
 	{
@@ -48,7 +50,7 @@ var ends = []mutant{
 	},
 	{
 		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "lease.go",
-		old:   `case ended != nil && l.sharesToken():`,
+		old:   `case ended != nil && l.sharesTokenLocked():`,
 		new:   `case ended != nil:`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
@@ -113,15 +115,19 @@ var ends = []mutant{
 		tests: "TestLossNeedsNoAnswer",
 	},
 	{
-		name: "Done closed twice", rule: "11", file: "lease.go",
-		old:   `if l.err == nil && l.engine.now().Since(l.start) >= l.length {`,
-		new:   `if l.engine.now().Since(l.start) >= l.length {`,
-		tests: "TestWallClockStepsBackHarmlessly",
+		name: "a lock that was released is lost when its lease would have ended", rule: "11", file: "lease.go",
+		old:   `if l.err == nil && now.Since(l.start) >= l.length {`,
+		new:   `if now.Since(l.start) >= l.length {`,
+		tests: "TestReleasedLockIsNotLost",
 	},
 	{
 		name: "a context that does not say why it ended", rule: "11", file: "lease.go",
-		old:   `cancel(err)` + "\n\t}\n\tl.contexts = nil",
-		new:   `cancel(nil)` + "\n\t}\n\tl.contexts = nil",
+		old: `cancel(err)
+	}
+	l.done, l.contexts`,
+		new: `cancel(nil)
+	}
+	l.done, l.contexts`,
 		tests: "TestContextEndsWithItsParentOrItsLock",
 	},
 	{
@@ -132,8 +138,8 @@ var ends = []mutant{
 	},
 	{
 		name: "a loss reported twice", rule: "11", file: "lease.go",
-		old:   `if before == nil && errors.Is(after, ErrLost) {`,
-		new:   `if errors.Is(after, ErrLost) {`,
+		old:   `if before != nil || after == nil || `,
+		new:   `if after == nil || `,
 		tests: "TestEachTransitionIsReportedOnce",
 	},
 	{
@@ -160,13 +166,13 @@ var ends = []mutant{
 	},
 	{
 		name: "Unlock of a lost lock with a chosen token deletes the token's next lock", rule: "7", file: "lease.go",
-		old:   `return l.params.callerToken || l.shared.Load()`,
-		new:   `return l.shared.Load()`,
+		old:   `return l.params.callerToken || l.shared`,
+		new:   `return l.shared`,
 		tests: "TestUnlockOfALostChosenToken",
 	},
 	{
 		name: "Unlock of a lost lock deletes the lock of whoever adopted it", rule: "7", file: "lease.go",
-		old:   `return l.params.callerToken || l.shared.Load()`,
+		old:   `return l.params.callerToken || l.shared`,
 		new:   `return l.params.callerToken`,
 		tests: conformance + "Unlock of a lost lock leaves",
 	},

@@ -1,20 +1,7 @@
 package main
 
-// failures are mistakes about errors and hooks: whether a holder or Redis is the reason, what is retried, and who
-// the holder is.
+// failures are mistakes about the reason of a failure: a holder, or Redis.
 var failures = []mutant{
-	{
-		name: "a caller that leaves early is trouble of Redis", rule: "34", file: "troubles.go",
-		old:   `errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):`,
-		new:   `errors.Is(err, ErrNotAcquired):`,
-		tests: "TestCallerThatLeavesEarlyIsNoTrouble",
-	},
-	{
-		name: "a kept permit hides the holder of another", rule: "44", file: "semaphore_inspect.lua",
-		old:   `if first[1] and kept(first[1]) then`,
-		new:   `if false then`,
-		tests: "TestKeptPermitHidesNoHolder",
-	},
 	{
 		name: "a wait that ends in an outage reports a holder", rule: "33", file: "errors.go",
 		old:   `return []error{ErrUnavailable, e.ctx, e.last}`,
@@ -28,27 +15,21 @@ var failures = []mutant{
 		tests: "TestLastAttemptDecidesTheError|TestLocalWaiterWhoYieldsWasRefusedByNobody",
 	},
 	{
-		name: "an attempt without a reply counts as the refusal before it", rule: "33", file: "wait.go",
-		old:   `case !cut.Silent, r.last == nil, e.now().Since(asked) > r.cfg.timeout()/4:`,
-		new:   `case !cut.Silent, r.last == nil:`,
+		name: "an attempt without a reply counts as the refusal before it", rule: "33", file: "ask.go",
+		old:   `case !cut.Silent, w.last == nil, w.engine.now().Since(asked) > w.r.cfg.timeout()/4:`,
+		new:   `case !cut.Silent, w.last == nil:`,
 		tests: "TestLastAttemptDecidesTheError",
 	},
 	{
-		name: "an attempt that has only just been sent counts as unanswered", rule: "33", file: "wait.go",
-		old:   `e.now().Since(asked) > r.cfg.timeout()/4:`,
-		new:   `e.now().Since(asked) > 0:`,
-		tests: "TestLastAttemptDecidesTheError",
-	},
-	{
-		name: "an attempt that was not sent counts as unanswered", rule: "33", file: "wait.go",
+		name: "an attempt that was not sent counts as unanswered", rule: "33", file: "ask.go",
 		old:   `if !errors.As(err, new(*node.NotDone)) {`,
 		new:   `if true {`,
 		tests: "TestLastAttemptDecidesTheError",
 	},
 	{
-		name: "a call that ctx cut short forgets its trouble", rule: "33", file: "wait.go",
-		old:   `r.last = cut.Trouble`,
-		new:   `r.last = nil`,
+		name: "a call that ctx cut short forgets its trouble", rule: "33", file: "ask.go",
+		old:   `return cut.Trouble`,
+		new:   `return nil`,
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
@@ -76,34 +57,10 @@ var failures = []mutant{
 		tests: "TestShortCallInAnOutageIsNoConflict|TestConformance",
 	},
 	{
-		name: "who waits for a turn knows only of its own attempt", rule: "33", file: "wait.go",
-		old:   `e.turns.Note(r.place.key, err)`,
-		new:   ``,
-		tests: "TestOutageIsNoticedByAllWhoPoll",
-	},
-	{
 		name: "a quorum that may still grant counts as held when ctx ends", rule: "33", file: "redlock.go",
 		old:   `case ctx.Err() != nil && !t.certainly(heldByAnother):`,
 		new:   `case false:`,
 		tests: "TestSilentNodesAreNotWaitedFor",
-	},
-	{
-		name: "a waiter that is not the first does not learn the lease", rule: "35", file: "acquire.lua",
-		old:   `return {call('PTTL', KEYS[1]), holder, fresh`,
-		new:   `return {(keeps or first) and call('PTTL', KEYS[1]) or -1, holder, fresh`,
-		tests: "TestRefusedWaiterKnowsTheLease/SetNXPX",
-	},
-	{
-		name: "a waiter for a permit that is not the first does not learn the lease", rule: "35", file: "semaphore_acquire.lua",
-		old:   `return {left, holder, fresh`,
-		new:   `return {(keeps or first) and left or -1, holder, fresh`,
-		tests: "TestRefusedWaiterKnowsTheLease/Semaphore",
-	},
-	{
-		name: "the first node names the owner of a quorum's key", rule: "35", file: "quorum_tally.go",
-		old:   `named[holder] > named[most]`,
-		new:   `most == ""`,
-		tests: "TestQuorumNamesTheOwnerOfMostNodes",
 	},
 	{
 		name: "the error of a call does not say that Redis is the reason", rule: "33", file: "errors.go",
@@ -152,25 +109,6 @@ var failures = []mutant{
 		tests: "TestUnavailable",
 	},
 	{
-		name: "each waiter knows only of its own looks", rule: "33", file: "queue.go",
-		old:   `r.last = e.waitlist.Last(w)`,
-		new:   `r.last = err`,
-		tests: "TestOutageIsNoticedByAllWaiters",
-	},
-	{
-		name: "a look that failed is not noted for the other waiters", rule: "33", file: "internal/handoff/looks.go",
-		old:   `q.looked, q.ends, q.last = time.Now(), time.Time{}, err`,
-		new:   `q.looked, q.ends = time.Now(), time.Time{}`,
-		tests: "TestOutageIsNoticedByAllWaiters",
-	},
-	{
-		name: "a waiter does not know who refused it", rule: "33, 35", file: "internal/handoff/looks.go",
-		old: `q.looked, q.ends, q.last, w.lookAt = time.Now(), time.Time{}, err, time.Time{}`,
-		new: `_ = err
-	q.looked, q.ends, w.lookAt = time.Now(), time.Time{}, time.Time{}`,
-		tests: "TestHolderIsNamed/SetNXPX",
-	},
-	{
 		name: "nobody looks when the subscription breaks", rule: "33", file: "internal/handoff/subscription.go",
 		old:   `if s.markDown() {`,
 		new:   `if s.markDown() && false {`,
@@ -189,298 +127,21 @@ var failures = []mutant{
 		tests: "TestForbiddenWaitIsSaidPlainly",
 	},
 	{
-		name: "trouble is reported each time", rule: "34", file: "troubles.go",
-		old:   `ok && now.Sub(last) < troubleEvery`,
-		new:   `ok && now.Before(last)`,
-		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
-	},
-	{
-		name: "trouble is reported only once", rule: "34", file: "troubles.go",
-		old:   `ok && now.Sub(last) < troubleEvery`,
-		new:   `ok && now.After(last)`,
-		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
-	},
-	{
-		name: "trouble that TryLock returns is not reported", rule: "34", file: "engine.go",
-		old: `e.reportFailure(r, err)
-	return lock, wrap("try lock"`,
-		new:   `return lock, wrap("try lock"`,
-		tests: "TestReturnedTroubleIsReported/SetNXPX/TryLock",
-	},
-	{
-		name: "trouble that Lock returns is not reported", rule: "34", file: "engine.go",
-		old: `e.reportFailure(r, err)
-	return lock, wrap("lock"`,
-		new:   `return lock, wrap("lock"`,
-		tests: "TestReturnedTroubleIsReported/SetNXPX/Lock|TestLeadOutlastsAnOutage",
-	},
-	{
-		name: "trouble that Adopt returns is not reported", rule: "34", file: "engine.go",
-		old: `e.reportFailure(r, err)
-	return lock, wrap("adopt"`,
-		new:   `return lock, wrap("adopt"`,
-		tests: "TestReturnedTroubleIsReported/SetNXPX/Adopt",
-	},
-	{
-		name: "a token that does not hold the key is trouble", rule: "34", file: "troubles.go",
-		old:   `case errors.Is(err, ErrLost) && !errors.Is(err, errSlow):`,
-		new:   `case false:`,
-		tests: "TestOtherErrorsAreNoTrouble/SetNXPX",
-	},
-	{
-		name: "silence until a ctx was canceled counts as a broken connection", rule: "34", file: "internal/node/errors.go", in: "internal/node",
-		old:   `errors.As(err, &no), errors.Is(err, errSilent), timedOut(err)`,
-		new:   `errors.As(err, &no), timedOut(err)`,
-		tests: "TestUnavailable",
-	},
-	{
-		name: "a release that Redis did not confirm is logged as one that it did", rule: "34", file: "hooks.go",
-		old: `unconfirmed(e)`,
-		new: `_ = unconfirmed
-				released(e)`,
-		tests: "TestLogsSayHowALockWasReleased",
-	},
-	{
-		name: "a wait in the queue does not say who has the key", rule: "35", file: "queue.go",
-		old:   `r.waiting(e, err)`,
-		new:   `r.waiting(e, nil)`,
-		tests: "TestWaitInTheQueueNamesTheHolder",
-	},
-	{
-		name: "a wait that polls does not say who has the key", rule: "35", file: "engine.go",
-		old:   `r.waiting(e, err)`,
-		new:   `r.waiting(e, nil)`,
-		tests: "TestLogsNameTheHolder/Redlock",
-	},
-	{
-		name: "a log has attributes without a value", rule: "35", file: "hooks.go",
-		old:   `return slices.ContainsFunc(zeros, a.Value.Equal)`,
-		new:   `return a.Value.Equal(slog.StringValue(""))`,
-		tests: "TestLogsNameTheHolder/Redlock",
-	},
-	{
 		name: "a wait behind a holder counts as a deadline", rule: "33", file: "otel/outcome.go",
 		old: `case name != other || end == nil`,
 		new: `case end == nil`,
 		in:  "otel", tests: "TestWaitThatEndedBehindAHolderIsNoFailure",
 	},
 	{
-		name: "trouble of polling is not reported", rule: "34", file: "wait.go",
-		old:   `e.reportTrouble(r, err)`,
-		new:   ``,
-		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
-	},
-	{
-		name: "trouble in the queue is not reported", rule: "34", file: "queue.go",
-		old: `e.reportTrouble(r, err)
-			e.waitlist`,
-		new:   `e.waitlist`,
-		tests: "TestWaitThroughAnOutageIsReported/SetNXPX",
-	},
-	{
-		name: "trouble is not reported to joined hooks", rule: "34", file: "hooks.go",
-		old:   `Trouble:     join(func(h *Hooks) func(Event) { return h.Trouble }),`,
-		new:   ``,
-		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
-	},
-	{
-		name: "an event does not say that Redis is the reason", rule: "33, 34", file: "troubles.go",
-		old:   `event.Cause, event.Err = c.kind, marked(err)`,
-		new:   `event.Cause, event.Err = c.kind, err`,
-		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
-	},
-	{
-		name: "trouble of a quorum does not say what kind it is", rule: "34", file: "troubles.go",
-		old: `return "quorum"
-	case`,
-		new: `return node.Cause(err)
-	case`,
-		tests: "TestWaitThroughAnOutageIsReported/Redlock",
-	},
-	{
-		name: "trouble of the nodes of a quorum is not reported", rule: "34", file: "redlock.go",
-		old:   `n.Trouble = func(err error) { report(r.names[i], err) }`,
-		new:   `_, _ = i, n`,
-		tests: "TestSilentMinorityIsReported",
-	},
-	{
-		name: "a node does not report its trouble", rule: "34", file: "internal/node/node.go",
-		old:   `if n.Trouble != nil {`,
-		new:   `if false {`,
-		tests: "TestSilentMinorityIsReported",
-	},
-	{
-		name: "a final answer of a node is not reported", rule: "34", file: "quorum_tally.go",
-		old:   `if o == noAnswer && node.Answered(a.err) {`,
-		new:   `if false && o == noAnswer && node.Answered(a.err) {`,
-		tests: "TestNodeThatRefusesIsReported",
-	},
-	{
-		name: "trouble of a node does not name the node", rule: "34", file: "troubles.go",
-		old:   `Node: name, Cause`,
-		new:   `Cause`,
-		tests: "TestSilentMinorityIsReported",
-	},
-	{
-		name: "an error does not name the nodes", rule: "35", file: "clients.go",
-		old:   `return addr`,
-		new:   `_ = addr`,
-		tests: "TestSilentMinorityIsReported",
-	},
-	{
-		name: "a token without its owner", rule: "35", file: "token.go",
-		old:   `return owner + "/" + id.String()`,
-		new:   `return id.String()`,
-		tests: "TestOwnerIsHandedOn",
-	},
-	{
-		name: "a holder with an owner counts as one that does not hand on", rule: "15", file: "token.go",
-		old:   `return at >= 0 &&`,
-		new:   `return at == 0 &&`,
-		tests: "TestOwnerIsHandedOn",
-	},
-	{
-		name: "a refusal shows the token", rule: "35", file: "errors.go",
-		old:   `Owner: ownerOf(got.Holder)`,
-		new:   `Owner: got.Holder`,
-		tests: "TestHolderIsNamed/SetNXPX",
-	},
-	{
-		name: "a refusal does not say who has the lock", rule: "35", file: "engine.go",
-		old:   `return nil, got, heldBy(got, err)`,
-		new:   `return nil, got, err`,
-		tests: "TestHolderIsNamed/SetNXPX",
-	},
-	{
-		name: "the answer to an unknown command shows the token", rule: "35", file: "internal/node/hints.go",
-		old:   `said, err = name, cut(name)`,
-		new:   ``,
-		tests: "TestUnknownCommandShowsNoToken",
-	},
-	{
-		name: "an error wraps the answer that shows the token", rule: "35", file: "internal/node/hints.go",
-		old:   `said, err = name, cut(name)`,
-		new:   `err = &explained{err, name}`,
-		tests: "TestUnknownCommandShowsNoToken",
-	},
-	{
-		name: "answers of Redis 5 and 6 show the token", rule: "35", file: "internal/node/hints.go", in: "internal/node",
-		old:   "command:? ['\\\"`][^",
-		new:   "command:? ['\\\"][^",
-		tests: "TestAnswersAreCutBeforeTheArguments",
-	},
-	{
-		name: "the hook of a grant shows the token", rule: "35", file: "engine.go",
-		old:   `hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))`,
-		new:   `hook(l.r.event(l.engine, l.params.token, l.fence))`,
-		tests: "TestHooksAndLogsHoldNoToken",
-	},
-	{
-		name: "the hook of a loss or release shows the token", rule: "35", file: "lease.go",
-		old:   `e.Owner, e.Err = ownerOf(l.params.token), marked(e.Err)`,
-		new:   `e.Owner, e.Err = l.params.token, marked(e.Err)`,
-		tests: "TestHooksAndLogsHoldNoToken",
-	},
-	{
-		name: "a status without the owner", rule: "35", file: "engine.go",
-		old:   `st.Owner = ownerOf(st.Token)`,
-		new:   ``,
-		tests: "TestOwnerIsHandedOn",
-	},
-	{
-		name: "a legacy refusal reports the next look and not the lease", rule: "35", file: "legacy_setnx.go",
-		old:   `got.Left = time.Duration(left) * time.Millisecond`,
-		new:   `got.Left = min(time.Duration(left)*time.Millisecond, longestBlind)`,
-		tests: "TestHolderIsNamed/LegacySetNX",
-	},
-	{
-		name: "a legacy waiter looks when the lease can have ended", rule: "LegacySetNX", file: "wait.go",
-		old:   `if refusal.lookWithin > 0 {`,
-		new:   `if false {`,
-		tests: "TestLegacyWaiterLooksOnceASecond/miniredis",
-	},
-	{
-		name: "a loss does not report the trouble", rule: "35", file: "lease.go",
-		old:   `case l.trouble != nil:`,
-		new:   `case false:`,
-		tests: "TestTexts",
-	},
-	{
-		name: "a lease does not remember the errors of its renewals", rule: "35", file: "renewal.go",
-		old:   `l.trouble = err`,
-		new:   ``,
-		tests: "TestLossSaysWhy/silence",
-	},
-	{
-		name: "a loss by an answer does not report the answer", rule: "35", file: "renewal.go",
-		old:   `l.endLocked(err, lost)`,
-		new:   `l.endLocked(ErrLost, lost)`,
-		tests: "TestLossSaysWhy/deleted",
-	},
-	{
-		name: "another owner's key counts as gone", rule: "35", file: "extend.lua",
-		old:   `return holder and -1 or 0`,
-		new:   `return 0`,
-		tests: "TestLossSaysWhy/taken",
-	},
-	{
-		name: "another owner's key on a node counts as gone", rule: "35", file: "quorum_extend.lua",
-		old:   `return holder and -1 or 0`,
-		new:   `return 0`,
-		tests: "TestLossSaysWhy/taken",
-	},
-	{
-		name: "a wait that ended does not report its last error", rule: "35", file: "errors.go",
-		old:   `e.ctx.Error() + ": the last attempt: " + line(e.last)`,
-		new:   `e.ctx.Error()`,
-		tests: "TestTexts",
-	},
-	{
-		name: "an error on two lines", rule: "35", file: "errors.go",
-		old:   `return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))`,
-		new:   `return strings.TrimPrefix(err.Error(), prefix)`,
-		tests: "TestTexts",
-	},
-	{
-		name: "a right that a script lacks on Redis 7.2 has no hint", rule: "35", file: "internal/node/hints.go", in: "internal/node",
-		old:   `{"ERR ACL failure in script",`,
-		new:   `{"ERR no such text",`,
-		tests: "TestAnswersSayWhatToDo",
-	},
-	{
-		name: "a refusal in a script of Redis 6 lacks ERR", rule: "35", file: "internal/node/hints.go", in: "internal/node",
-		old:   `return "ERR " + text`,
-		new:   `return text`,
-		tests: "TestAnswersSayWhatToDo",
-	},
-	{
-		name: "an answer ends where it says script", rule: "35", file: "internal/node/hints.go", in: "internal/node",
-		old:   `strings.LastIndex(said, " script: ")`,
-		new:   `strings.Index(said, " script: ")`,
-		tests: "TestAnswersSayWhatToDo",
-	},
-	{
-		name: "a text of Redis 5 with a space at its end", rule: "35", file: "internal/node/hints.go", in: "internal/node",
-		old:   `strings.TrimSpace(answer.Error())`,
-		new:   `answer.Error()`,
-		tests: "TestAnswersAreReadAlikeFromEveryServer",
-	},
-	{
-		name: "an unreachable Redis is waited for twice", rule: "36", file: "engine.go",
-		old:   `case node.Unreachable(err):`,
-		new:   `case false && node.Unreachable(err):`,
-		tests: "TestUnreachableRedisCostsOneOpTimeout/SetNXPX",
-	},
-	{
-		name: "hooks of a call replace the Locker's hooks", rule: "Hooks", file: "options.go",
-		old:   `cfg.hooks = JoinHooks(cfg.hooks, h)`,
-		new:   `cfg.hooks = h`,
-		tests: "TestHooksOfACallAreAddedToTheLockers",
-	},
-	{
 		name: "a silent quorum counts as a holder if ctx ends early", rule: "33", file: "redlock.go",
 		old:   `return &node.NotDone{Err: t.cut(ctx)}`,
 		new:   `return t.fail(ErrNotAcquired)`,
 		tests: "TestSilenceUntilAnEarlyEndIsNoHolder/Redlock",
+	},
+	{
+		name: "an attempt that has only just been sent counts as unanswered", rule: "33", file: "wait.go",
+		old:   `slow := time.Since(w.since) > r.cfg.timeout()/4`,
+		new:   `slow := time.Since(w.since) > 0`,
+		tests: "TestWhoeverLeavesDuringSilence",
 	},
 }

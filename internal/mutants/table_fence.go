@@ -4,13 +4,13 @@ package main
 var fences = []mutant{
 	{
 		name: "a fence that does not grow", rule: "Fencing", file: "acquire.lua",
-		old:   `local fence = pcall('INCR', KEYS[2])`,
-		new:   `local fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
+		old:   `fence = pcall('INCR', KEYS[2])`,
+		new:   `fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
 		tests: conformance + "fences grow",
 	},
 	{
 		name: "a fence by the register alone", rule: "Fencing", file: "acquire.lua",
-		old:   `if fence < now - slack then`,
+		old:   `if fence - more < now - slack then`,
 		new:   `if false then`,
 		tests: "TestFencesOfOneNodeGrow",
 	},
@@ -52,7 +52,7 @@ var fences = []mutant{
 	},
 	{
 		name: "a number that is too large for a fence is changed", rule: "19", file: "acquire.lua",
-		old:   `pcall('DECR', KEYS[2])`,
+		old:   `pcall('INCRBY', KEYS[2], -block)`,
 		new:   ``,
 		tests: "TestNoFenceIsRounded/SetNXPX/acquire",
 	},
@@ -91,5 +91,29 @@ var fences = []mutant{
 		old:   `counter < 2^53 - 1`,
 		new:   `counter < 2^63`,
 		tests: "TestOtherDataOnOneNodeRaiseNoFence",
+	},
+	{
+		name: "a hand-over changes a number that is too large for a fence", rule: "19", file: "release.lua",
+		old:   `pcall('INCRBY', KEYS[2], -block)`,
+		new:   ``,
+		tests: "TestHandOverWithoutAFenceLocksNothing/SetNXPX",
+	},
+	{
+		name: "a permit changes a number that is too large for a fence", rule: "19", file: "semaphore.lua",
+		old:   `pcall('INCRBY', register, -block)`,
+		new:   ``,
+		tests: "TestNoFenceIsRounded/Semaphore",
+	},
+	{
+		name: "one of several permits has a block of fences", rule: "Fencing, 44", file: "semaphore_acquire.lua",
+		old:   `mint(limit == 1 and want or 1)`,
+		new:   `mint(want)`,
+		tests: "TestOneOfSeveralPermitsHasOneFence",
+	},
+	{
+		name: "one of several permits is handed on with a block of fences", rule: "Fencing, 44", file: "semaphore.lua",
+		old:   `mint(limit == 1 and 64 or 1)`,
+		new:   `mint(64)`,
+		tests: "TestSeveralPermitsAreNotPassedOn",
 	},
 }

@@ -9,12 +9,9 @@ var grants = []mutant{
 		tests: conformance + "a free key is granted",
 	},
 	{
-		name: "one token for all attempts of a wait", rule: "1, 4", file: "engine.go",
-		old: `a, err := e.newAttempt(r, r.cfg.token)`,
-		new: `a, err := e.newAttempt(r, r.cfg.token)
-	kept := *r.cfg
-	kept.token = a.params.token
-	r.cfg = &kept`,
+		name: "a strategy whose attempts may be undone late asks again with one token", rule: "1, 4", file: "ask.go",
+		old:   `if regranted(err) || w.engine.strategy.habits().freshTokens {`,
+		new:   `if regranted(err) {`,
 		tests: "TestEveryAttemptHasATokenOfItsOwn",
 	},
 	{
@@ -37,9 +34,9 @@ var grants = []mutant{
 	},
 	{
 		name: "a deadline measured from the reply", rule: "2", file: "engine.go",
-		old: `got, err := a.engine.strategy.acquire(ctx, p)`,
-		new: `got, err := a.engine.strategy.acquire(ctx, p)
-	start = a.engine.now()`,
+		old: `got, err := e.strategy.acquire(ctx, &a.params)`,
+		new: `got, err := e.strategy.acquire(ctx, &a.params)
+	start = e.now()`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
 	{
@@ -81,15 +78,15 @@ var grants = []mutant{
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
-		name: "a slow hand-over kept", rule: "2", file: "queue.go",
-		old:   `if lock, err := l.grant(start); err == nil {`,
-		new:   `if lock, err := l.begin(start, l.r.cfg.ttl), error(nil); err == nil {`,
+		name: "a slow hand-over kept", rule: "2", file: "turn.go",
+		old:   `if now.Since(start) >= length {`,
+		new:   `if false {`,
 		tests: "TestFrozenWaiterKnowsThatItsTurnHasPassed",
 	},
 	{
 		name: "a slow grant not released", rule: "2", file: "engine.go",
-		old:   `case knownNotDone(err), a.params.callerToken:`,
-		new:   `case knownNotDone(err), a.params.callerToken, errors.Is(err, ErrLost):`,
+		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
+		new:   `if !knownNotDone(err) && !a.params.callerToken && err != errSlow {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -112,8 +109,8 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt of unknown outcome that is not released", rule: "3", file: "engine.go",
-		old:   `a.undo(ctx, "")`,
-		new:   `error(nil)`,
+		old:   `a.undoAfter(ctx, err)`,
+		new:   ``,
 		tests: "TestMigrationThatGetsNoAnswerLeavesNeither",
 	},
 	{
@@ -170,8 +167,8 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt released although the caller chose the token", rule: "4", file: "engine.go",
-		old:   `case knownNotDone(err), a.params.callerToken:`,
-		new:   `case knownNotDone(err):`,
+		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
+		new:   `if !knownNotDone(err) {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -196,8 +193,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a fence register without a TTL", rule: "6", file: "acquire.lua",
-		old:   `string.format('%.0f', fence), 'PX', registerMemory)`,
-		new:   `string.format('%.0f', fence))`,
+		old:   `format('%.0f', fence), 'PX', registerMemory)`,
+		new:   `format('%.0f', fence))`,
 		tests: "TestFirstComeFirstServed",
 	},
 }

@@ -96,23 +96,21 @@ var minHolds = []mutant{
 	},
 	{
 		name: "a kept lock leaves its entry in the queue", rule: "25, 37", file: "release.lua",
-		old: `if queued then
-  pcall`,
-		new: `if queued and not keep then
-  pcall`,
+		old:   `if own or nextEntry then pcall`,
+		new:   `if not keep and (own or nextEntry) then pcall`,
 		tests: "TestKeptLocksKeepTheOrder/SetNXPX",
 	},
 	{
 		name: "a kept permit leaves its entry in the queue", rule: "25, 37", file: "semaphore_release.lua",
-		old:   `if entry ~= '' then`,
-		new:   `if entry ~= '' and not keep then`,
+		old:   `if given(4) then`,
+		new:   `if given(4) and not keep then`,
 		tests: "TestKeptLocksKeepTheOrder/Semaphore",
 	},
 	{
-		name: "a kept key counts as one that changed hands", rule: "27, 37", file: "internal/handoff/looks.go", in: "internal/handoff",
-		old:   `&& !got.Shared && !got.Kept:`,
-		new:   `&& !got.Shared:`,
-		tests: "TestLooksComeAtIntervals",
+		name: "a kept key counts as one that changed hands", rule: "27, 37", file: "internal/handoff/watch.go", in: "internal/handoff",
+		old:   `!got.Kept && `,
+		new:   ``,
+		tests: "TestHandOverPassesNobody",
 	},
 	{
 		name: "an outage cuts the minimum hold short", rule: "4, 37", file: "lease.go",

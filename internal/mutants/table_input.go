@@ -4,9 +4,7 @@ package main
 var inputs = []mutant{
 	{
 		name: "a grant without a fence stays", rule: "19", file: "acquire.lua",
-		old: `  if new then
-    call('DEL', KEYS[1])
-  end
+		old: `  if new then call('DEL', KEYS[1]) end
 `,
 		new:   ``,
 		tests: conformance + "a counter that is none",
@@ -55,14 +53,14 @@ var inputs = []mutant{
 	},
 	{
 		name: "a closed subscription forgets that SUBSCRIBE was refused", rule: "34", file: "internal/handoff/subscription.go", in: "internal/handoff",
-		old:   `s.running, s.current = false, nil`,
-		new:   `s.running, s.current, s.refused = false, nil, nil`,
+		old:   `s.running, s.current, s.ready = false, nil, false`,
+		new:   `s.running, s.current, s.ready, s.refused = false, nil, false, nil`,
 		tests: "TestClosedSubscriptionKeepsWhatWasRefused",
 	},
 	{
 		name: "a closed subscription forgets that PUBLISH was refused", rule: "34", file: "internal/handoff/subscription.go", in: "internal/handoff",
-		old:   `s.running, s.current = false, nil`,
-		new:   `s.running, s.current, s.mute = false, nil, time.Time{}`,
+		old:   `s.running, s.current, s.ready = false, nil, false`,
+		new:   `s.running, s.current, s.ready, s.mute = false, nil, false, time.Time{}`,
 		tests: "TestClosedSubscriptionKeepsWhatWasRefused",
 	},
 	{

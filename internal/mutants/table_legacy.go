@@ -35,8 +35,8 @@ redis.call('GETSET', KEYS[1], stamp)`,
 	},
 	{
 		name: "no look after a legacy takeover", rule: "LegacySetNX", file: "legacy_setnx.go",
-		old:   `return acquireReply{recheckAfter: takeoverLook}, nil`,
-		new:   `return acquireReply{}, nil`,
+		old:   `return acquireReply{more: mostPasses, recheckAfter: takeoverLook}, nil`,
+		new:   `return acquireReply{more: mostPasses}, nil`,
 		tests: "TestLegacyForeignLoserIsNoticed",
 	},
 	{
@@ -50,5 +50,11 @@ redis.call('GETSET', KEYS[1], stamp)`,
 		old:   `if now > till then`,
 		new:   `if now >= till then`,
 		tests: "TestLegacyTimeEndsWithItsSecond",
+	},
+	{
+		name: "a legacy waiter looks when the lease can have ended", rule: "LegacySetNX", file: "pause.go",
+		old:   `if refusal.lookWithin > 0 {`,
+		new:   `if false {`,
+		tests: "TestLegacyWaiterLooksOnceASecond/miniredis",
 	},
 }

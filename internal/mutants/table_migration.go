@@ -51,14 +51,16 @@ var migrations = []mutant{
 	},
 	{
 		name: "the end of from does not end to", rule: "Migration", file: "migration.go",
-		old:   `link(old.lease, k.lease)`,
-		new:   `_ = old.lease`,
+		old: `	link(old, k)
+`,
+		new:   ``,
 		tests: "TestMigrationEndsWithEither",
 	},
 	{
 		name: "the end of to does not end from", rule: "Migration", file: "migration.go",
-		old:   `link(k.lease, old.lease)`,
-		new:   `_ = k.lease`,
+		old: `	link(k, old)
+`,
+		new:   ``,
 		tests: "TestMigrationEndsWithEither",
 	},
 	{
@@ -87,8 +89,8 @@ var migrations = []mutant{
 	},
 	{
 		name: "a link that keeps a forgotten lock", rule: "13, Migration", file: "migration.go",
-		old: `link(old.lease, k.lease)`,
-		new: `link(old.lease, k.lease)
+		old: `link(old, k)`,
+		new: `link(old, k)
 	context.AfterFunc(k.Context(context.Background()), func() { _ = k.Err() })`,
 		tests: "TestForgottenMigrationIsRenewedNoMore",
 	},

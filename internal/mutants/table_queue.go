@@ -3,45 +3,36 @@ package main
 // queues are mistakes about the queue and the hand-off.
 var queues = []mutant{
 	{
-		name: "a waiter queues however soon it leaves", rule: "31", file: "queue.go",
-		old:   `return ok && time.Until(end) < hurry`,
-		new:   `return ok && time.Until(end) < 0`,
+		name: "a line queues however soon its callers leave", rule: "31", file: "entry.go",
+		old:   `case w.hurriedLocked():`,
+		new:   `case false:`,
 		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
 	},
 	{
-		name: "a waiter without an entry in the queue sends a release when it leaves", rule: "31", file: "queue.go",
-		old:   `place != "" && !errors.As(err, new(*node.NotDone)) || !knownNotDone(err)`,
-		new:   `!errors.As(err, new(*node.NotDone))`,
+		name: "a line without an entry sends a release when its callers leave", rule: "31", file: "ask.go",
+		old:   `|| !knownNotDone(err) || p.entry != "" && !errors.As`,
+		new:   `|| !errors.As`,
 		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
 	},
 	{
-		name: "a waiter that does not queue makes one attempt", rule: "31", file: "queue.go",
-		old:   `e.waitlist.Poll(w)`,
-		new:   ``,
+		name: "a line that is in a hurry makes one attempt", rule: "31", file: "entry.go",
+		old: `case w.hurriedLocked():
+		w.watch.Poll()
+`,
+		new: `case w.hurriedLocked():
+`,
 		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
 	},
 	{
-		name: "attempts that got no answer make commands look quick", rule: "31", file: "queue.go",
+		name: "attempts that got no answer make commands look quick", rule: "31", file: "ask.go",
 		old:   `if int64(took) > before || err == nil || errors.Is(err, ErrNotAcquired) {`,
 		new:   `if true {`,
 		tests: "TestUnansweredAttemptsDoNotLookQuick",
 	},
 	{
-		name: "a hand-off found by its key and its token only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `if w.Entry == h.entry {`,
-		new:   `if h.entry[max(0, len(h.entry)-len(w.token)):] == w.token {`,
-		tests: "TestHandoverNamesItsKeyAndItsPlace",
-	},
-	{
-		name: "two waiters with one token have one entry", rule: "17", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `l.numbers.Uint64(), token)`,
-		new:   `7, token)`,
-		tests: "TestHandoverNamesItsKeyAndItsPlace",
-	},
-	{
 		name: "a release that frees a key that is waited for", rule: "Hand-off", file: "release.lua",
-		old:   `if not heads[1] then`,
-		new:   `if true then`,
+		old:   `if not entry then return reply(call('DEL', KEYS[1])) end`,
+		new:   `if true then return reply(call('DEL', KEYS[1])) end`,
 		tests: "TestReleaseLeavesNoGap",
 	},
 	{
@@ -52,13 +43,13 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off that mints no fence", rule: "Fencing", file: "release.lua",
-		old:   `local fence = pcall('INCR', KEYS[2])`,
-		new:   `local fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
+		old:   `local fence = entry and pcall('INCRBY', KEYS[2], block)`,
+		new:   `local fence = entry and tonumber(call('GET', KEYS[2]) or '0')`,
 		tests: "TestFirstComeFirstServed",
 	},
 	{
 		name: "a hand-off by the register alone", rule: "Fencing", file: "release.lua",
-		old:   `if fence < now - 10000 then -- as in acquire.lua`,
+		old:   `if fence - more < now - 10000 then`,
 		new:   `if false then`,
 		tests: "TestFenceIsTheRegisterOrTheClock",
 	},
@@ -70,14 +61,14 @@ var queues = []mutant{
 	},
 	{
 		name: "a dead process holds up the queue", rule: "Hand-off", file: "release.lua",
-		old:   `if listeners > 0 or cluster or polls ~= '' then`,
-		new:   `if true then`,
+		old:   `if token and (listeners > 0 or cluster or polls ~= '') then`,
+		new:   `if token then`,
 		tests: "TestCrashedWaitersAreSkipped",
 	},
 	{
-		name: "a waiter depends on its message", rule: "15", file: "internal/handoff/looks.go",
-		old:   `lookEvery  = time.Second`,
-		new:   `lookEvery  = 10 * time.Second`,
+		name: "a line depends on its message", rule: "15", file: "internal/handoff/watch.go",
+		old:   `LookEvery  = time.Second`,
+		new:   `LookEvery  = 10 * time.Second`,
 		tests: "TestLostMessageCostsASecond",
 	},
 	{
@@ -99,66 +90,69 @@ var queues = []mutant{
 		tests: "TestHandoverIsReadStrictly",
 	},
 	{
-		name: "a hand-off found by its key only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `if w.Entry == h.entry {`,
-		new:   `if w.Entry == h.entry || w.key == h.key {`,
-		tests: "TestHandoverNamesItsKey",
-	},
-	{
-		name: "a hand-off found by its place only", rule: "Hand-off", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old: `q := l.keys[h.key]
-	if q == nil {
-		return
-	}`,
-		new: `var q *keyQueue
-	for _, other := range l.keys {
-		for _, w := range other.waiters {
-			if w.Entry == h.entry {
-				q = other
-			}
-		}
-	}
-	if q == nil {
-		return
-	}`,
-		tests: "TestHandoverNamesItsKey",
-	},
-	{
 		name: "a grant leaves its place in the queue", rule: "17", file: "acquire.lua",
-		old: `if entry then
-  pcall(`,
-		new: `if false then
-  pcall(`,
+		old:   `if entry then pcall('ZREM', queue, entry) end -- a key`,
+		new:   `if false then pcall('ZREM', queue, entry) end -- a key`,
 		tests: "TestGrantTakesItsPlaceOut",
 	},
 	{
-		name: "a grant that no replica confirmed keeps others out", rule: "15", file: "queue.go",
+		name: "a grant that no replica confirmed keeps others out", rule: "15", file: "ask.go",
 		old:   ` || errors.Is(err, ErrNotReplicated)`,
 		new:   ``,
 		tests: "TestUnconfirmedWaiter",
 	},
 	{
-		name: "grants that end at once are retried without a pause", rule: "15", file: "queue.go",
-		old:   `if !sleep(ctx, r.cfg.pause(r.attempts, 0)) {`,
-		new:   `if ctx.Err() != nil {`,
+		name: "grants that end at once are retried without a pause", rule: "15", file: "ask.go",
+		old:   `d = cfg.pause(w.tries, 0)`,
+		new:   `d = time.Millisecond`,
 		tests: "TestHopelessGrants",
 	},
 	{
-		name: "a lost queue is forgotten", rule: "15", file: "internal/handoff/looks.go", in: "internal/handoff",
-		old:   `other.queued = false`,
-		new:   ``,
-		tests: "TestLostQueueIsRemembered",
-	},
-	{
-		name: "a grant that no replica confirmed ends a wait", rule: "18", file: "queue.go",
-		old:   `case r.attempts == 1 || !regranted(err):`,
-		new:   `default:`,
+		name: "a grant that no replica confirmed ends a wait", rule: "18", file: "ask.go",
+		old:   `permanent(err) || !r.refused`,
+		new:   `permanent(err) || regranted(err) || !r.refused`,
 		tests: "TestUnconfirmedWaiter",
 	},
 	{
-		name: "a waiter that was never queued leaves the queue", rule: "21", file: "queue.go",
-		old:   `case sent:`,
-		new:   `case true:`,
-		tests: "TestWaiterThatWasNeverQueued",
+		name: "a token that was never sent is released", rule: "21, 31", file: "entry.go",
+		old:   `if !a.sent {`,
+		new:   `if false {`,
+		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
+	},
+	{
+		name: "a caller who can wait does not have its line queue", rule: "31", file: "entry.go",
+		old:   `p.Of.deadline.IsZero() || p.Of.deadline.After(t)`,
+		new:   `p.Of.deadline.IsZero()`,
+		tests: "TestLineHurriesWhileNobodyCanWait",
+	},
+	{
+		name: "a line that always has callers never queues", rule: "31", file: "entry.go",
+		old:   `time.Since(w.filled) < enough && w`,
+		new:   `w`,
+		tests: "TestLineHurriesWhileNobodyCanWait",
+	},
+	{
+		name: "a lost place is not taken again", rule: "15", file: "acquire.lua",
+		old:   `if not place or place == '0' then -- 0`,
+		new:   `if ARGV[6] ~= 'again' or place == '0' then -- 0`,
+		tests: "TestLostPlaceIsTakenAgain/SetNXPX",
+	},
+	{
+		name: "a lost place for a permit is not taken again", rule: "15", file: "semaphore.lua",
+		old:   `if not place or place == '0' then -- as`,
+		new:   `if not again or place == '0' then -- as`,
+		tests: "TestLostPlaceIsTakenAgain/Semaphore",
+	},
+	{
+		name: "a message that claims more fences than any release mints", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		old:   `more > mostFences || `,
+		new:   ``,
+		tests: "TestHandoverIsReadStrictly",
+	},
+	{
+		name: "an entry says that its process listens, though it polls", rule: "28", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		old:   `if polls {`,
+		new:   `if false {`,
+		tests: "TestEntryNamesWhatAReleaseNeeds",
 	},
 }

@@ -3,14 +3,12 @@ package main
 // recoveries are mistakes about waiting beside processes that are frozen, poll or have left, and during outages.
 var recoveries = []mutant{
 	{
-		name: "a frozen process keeps its places", rule: "25", file: "release.lua",
-		old: `else
-    entry = forget(process)
-  end`,
-		new: `else
-    call('ZREM', queue, entry)
-    entry = heads[3]
-  end`,
+		name: "a frozen process keeps its place", rule: "25", file: "release.lua",
+		old: `if heads[2] == '0' then
+  call('ZREM', queue, entry)
+`,
+		new: `if heads[2] == '0' then
+`,
 		tests: "TestReleaseForgetsAFrozenProcess",
 	},
 	{
@@ -26,18 +24,18 @@ var recoveries = []mutant{
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "a handed lock trusted for a short time", rule: "25", file: "engine.go",
-		old: `length := clock.Validity(l.params.ttl, l.r.cfg.drift)`,
-		new: `length := clock.Validity(l.params.ttl, l.r.cfg.drift)
-	if l.entry != "" {
+		name: "a handed lock trusted for a short time", rule: "25", file: "turn.go",
+		old: `length := clock.Validity(w.r.ttl(), cfg.drift)`,
+		new: `length := clock.Validity(w.r.ttl(), cfg.drift)
+	if got == nil {
 		length = min(length, time.Second)
 	}`,
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
 		name: "an entry that lost its lock counts as the first", rule: "25", file: "acquire.lua",
-		old:   `local keeps = place and place ~= '0'`,
-		new:   `local keeps = place`,
+		old:   `if not place or place == '0' then -- 0`,
+		new:   `if not place then -- 0`,
 		tests: "TestEntryThatLostItsLock",
 	},
 	{
@@ -48,15 +46,11 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a lock that was deleted makes its process count as frozen", rule: "25", file: "lease.go",
-		old:   "p := &releaseParams{target: l.params.target, entry: l.entry}\n\tbefore",
-		new:   "p := &releaseParams{target: l.params.target}\n\tbefore",
+		old: `p := &releaseParams{target: l.params.target, entry: l.entry}
+	var next`,
+		new: `p := &releaseParams{target: l.params.target}
+	var next`,
 		tests: "TestUnlockOfALostHandedLock",
-	},
-	{
-		name: "the waiters of a purged process do not queue again", rule: "25", file: "internal/handoff/looks.go", in: "internal/handoff",
-		old:   `if l.Subscription.IsReady() {`,
-		new:   `if false {`,
-		tests: "TestWaitersOfALostQueue",
 	},
 	{
 		name: "an entry that was handed the lock counts as a waiter", rule: "Inspect", file: "inspect.lua",
@@ -65,15 +59,20 @@ var recoveries = []mutant{
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "a lock handed to a waiter that left is kept", rule: "26", file: "internal/handoff/waitlist.go",
-		old:   `if giveBack := l.departed.take(h.entry); giveBack != nil {`,
-		new:   `if giveBack := l.departed.take(h.entry); giveBack != nil && false {`,
+		name: "a lock that comes to a token that was given up is kept", rule: "26", file: "turn.go",
+		old: `case a.state.settled():
+		go a.undo(context.Background()) // ends`,
+		new: `case a.state.settled():
+		// ends`,
 		tests: "TestPlaceThatWasNotGivenUp",
 	},
 	{
-		name: "a waiter that left while Redis was away is forgotten", rule: "26", file: "internal/handoff/departures.go",
-		old:   `d.byEntry[entry] = departure{giveBack, now}`,
-		new:   `_ = departure{giveBack, now}`,
+		name: "a token that was given up is forgotten", rule: "26", file: "entry.go",
+		old: `a.ended = time.Now()
+`,
+		new: `a.ended = time.Now()
+	delete(w.engine.lines.tokens, a.params.token)
+`,
 		tests: "TestPlaceThatWasNotGivenUp",
 	},
 	{
@@ -89,57 +88,40 @@ var recoveries = []mutant{
 		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue/SetNXPX/adopted",
 	},
 	{
-		name: "the first of the queue does not poll where others poll", rule: "27", file: "internal/handoff/looks.go", in: "internal/handoff",
-		old:   `case w.seen != "" && w.seen != got.Holder && w.pauses == 0 && !got.Shared && !got.Kept:`,
+		name: "the first of the queue does not poll where others poll", rule: "27", file: "internal/handoff/watch.go", in: "internal/handoff",
+		old:   `case w.seen != "" && w.seen != got.Holder && w.polls == 0 && !got.Shared && !got.Kept && !got.Handed:`,
 		new:   `case false:`,
 		tests: "TestLooksComeAtIntervals",
 	},
 	{
-		name: "all waiters in the queue poll where others poll", rule: "27", file: "internal/handoff/looks.go", in: "internal/handoff",
+		name: "all waiters in the queue poll where others poll", rule: "27", file: "internal/handoff/watch.go", in: "internal/handoff",
 		old:   `case !got.First:`,
 		new:   `case false:`,
 		tests: "TestLooksComeAtIntervals",
 	},
 	{
-		name: "a holder that hands on to nobody is looked at once a second", rule: "27", file: "internal/handoff/looks.go", in: "internal/handoff",
+		name: "a holder that hands on to nobody is looked at once a second", rule: "27", file: "internal/handoff/watch.go", in: "internal/handoff",
 		old:   `case got.First && got.Foreign:`,
 		new:   `case false:`,
 		tests: "TestLooksComeAtIntervals",
 	},
 	{
-		name: "all look once a second", rule: "Waiting", file: "internal/handoff/looks.go", in: "internal/handoff",
-		old:   `d = min(lookEvery<<min(l.keys[w.key].same, 2), lookRarely)`,
-		new:   `d = lookEvery`,
+		name: "all look once a second", rule: "Waiting", file: "internal/handoff/watch.go", in: "internal/handoff",
+		old:   `every = min(LookEvery<<min(w.same, 2), lookRarely)`,
+		new:   `every = LookEvery`,
 		tests: "TestLooksComeAtIntervals",
 	},
 	{
-		name: "WithoutQueue queues", rule: "27", file: "engine.go",
-		old:   `queues := e.waitlist != nil && !r.cfg.noQueue`,
-		new:   `queues := e.waitlist != nil`,
+		name: "WithoutQueue queues", rule: "27", file: "ask.go",
+		old:   `return w.engine.channel != nil && !w.r.cfg.noQueue`,
+		new:   `return w.engine.channel != nil`,
 		tests: "TestWithoutQueueLeavesNoEntry",
 	},
 	{
-		name: "waiters without a channel never queue", rule: "28", file: "queue.go",
-		old:   `case w.Degraded && asked.Since(r.started) < patience:`,
-		new:   `case w.Degraded:`,
-		tests: "TestProcessWithoutAChannel",
-	},
-	{
-		name: "a turn is published to a process that polls", rule: "28", file: "release.lua",
-		old:   `if polls == '' then`,
-		new:   `if true then`,
-		tests: "TestReleaseHandsOnToAProcessThatPolls",
-	},
-	{
-		name: "a process that polls is skipped", rule: "28", file: "release.lua",
-		old:   `if listeners > 0 or cluster or polls ~= '' then`,
-		new:   `if listeners > 0 or cluster then`,
-		tests: "TestReleaseHandsOnToAProcessThatPolls",
-	},
-	{
 		name: "a full Redis hands nothing on", rule: "29", file: "release.lua",
-		old:   `call('PEXPIRE', queue, queueMemory)`,
-		new:   ``,
+		old: `-- a queue that hands on is kept by the looks of its waiters
+  call('PEXPIRE', queue, queueMemory)`,
+		new:   `-- a queue that hands on is kept by the looks of its waiters`,
 		tests: "TestReleaseInAFull",
 	},
 	{
@@ -147,24 +129,6 @@ var recoveries = []mutant{
 		old:   `"NOREPLICAS", `,
 		new:   ``,
 		tests: "TestReleaseInAFull",
-	},
-	{
-		name: "a silent subscription is kept", rule: "30", file: "internal/handoff/waitlist.go",
-		old:   `if w.Degraded || !w.queued {`,
-		new:   `if true {`,
-		tests: "TestSilentSubscription",
-	},
-	{
-		name: "a message that has arrived counts as missing", rule: "30", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `(w.told || len(w.handed) > 0)`,
-		new:   `w.told`,
-		tests: "TestMessageThatCameIsNotMissed",
-	},
-	{
-		name: "an expired handover counts as a message that came", rule: "25", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `if handed && (w.told || len(w.handed) > 0) {`,
-		new:   `if w.told || len(w.handed) > 0 {`,
-		tests: "TestNextWaiterLooksAfterAnExpiredHandover",
 	},
 	{
 		name: "a release that Redis cannot save is sent once", rule: "29", file: "internal/node/courier.go", in: "internal/node",
@@ -180,15 +144,9 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a key that others want is acquired again at once", rule: "32", file: "wait.go",
-		old:   `!e.turns.JustServed(r.place.key)`,
-		new:   `true`,
+		old:   ` && (len(l.resting) == 0 || l.resting[key].IsZero())`,
+		new:   ``,
 		tests: "TestWantedKeyIsYielded",
-	},
-	{
-		name: "a release soon after another one is not noted", rule: "32", file: "internal/handoff/turns.go", in: "internal/handoff",
-		old:   `timer != nil && timer.Reset(within) {`,
-		new:   `timer != nil {`,
-		tests: "TestReleasedKeyIsYielded",
 	},
 	{
 		name: "a key that expired while a script ran is an error", rule: "18", file: "operations.go",
@@ -227,39 +185,89 @@ var recoveries = []mutant{
 		tests: "TestHolderThatHandsOn",
 	},
 	{
-		name: "a waiter loses its place when PUBLISH is tried again", rule: "28", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `return w.deaf && !deaf`,
-		new:   `return !degraded && !deaf`,
-		tests: "TestRefusedPublishCostsNoPlace",
-	},
-	{
-		name: "a waiter that gets no messages stops polling", rule: "28", file: "internal/handoff/looks.go", in: "internal/handoff",
-		old:   `(polling || w.Degraded) && w.pauses == 0`,
-		new:   `polling && w.pauses == 0`,
-		tests: "TestRefusedPublishCostsNoPlace",
-	},
-	{
-		name: "a message that ended the sleep is missed", rule: "30", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `(w.told || len(w.handed) > 0)`,
-		new:   `(len(w.handed) > 0)`,
-		tests: "TestMessageThatEndedTheSleep",
-	},
-	{
-		name: "PUBLISH counts as refused for ever", rule: "28", file: "internal/handoff/subscription.go", in: "internal/handoff",
-		old:   `return time.Now().Before(s.mute)`,
-		new:   `return !s.mute.IsZero()`,
-		tests: "TestPublishIsTriedAgain",
-	},
-	{
-		name: "a waiter that has waited longer asks as often as others", rule: "32", file: "wait.go",
+		name: "a line that has waited longer asks as often as others", rule: "32", file: "pause.go",
 		old:   `max(4*longestPause/(4+time.Duration(p.changes)), shortestPause)`,
 		new:   `longestPause`,
 		tests: "TestWhoeverWaitsLongerAsksSooner",
 	},
 	{
 		name: "a lost lock leaves its process in the queue as if frozen", rule: "25", file: "lease.go",
-		old:   `!errors.Is(after, ErrReleased) && l.entry != ""`,
-		new:   `false`,
+		old:   `if l.entry != "" {`,
+		new:   `if false {`,
 		tests: "TestLockThatEndsByItselfLeavesNoNote",
+	},
+	{
+		name: "a holder with an owner counts as one that does not hand on", rule: "15", file: "token.go",
+		old:   `return at >= 0 &&`,
+		new:   `return at == 0 &&`,
+		tests: "TestOwnerIsHandedOn",
+	},
+	{
+		name: "whoever the queue has handed the lock has overtaken its first", rule: "27", file: "internal/handoff/watch.go", in: "internal/handoff",
+		old:   ` && !got.Handed:`,
+		new:   `:`,
+		tests: "TestHandOverPassesNobody",
+	},
+	{
+		name: "one of several holders has overtaken the first", rule: "27", file: "internal/handoff/watch.go", in: "internal/handoff",
+		old:   `!got.Shared && `,
+		new:   ``,
+		tests: "TestHandOverPassesNobody",
+	},
+	{
+		name: "a line that was passed and then acquired the key relies on the queue", rule: "27", file: "internal/handoff/watch.go",
+		old:   `if w.passed && !handed {`,
+		new:   `if false {`,
+		tests: "TestLineThatWasPassedPollsOn",
+	},
+	{
+		name: "nobody says that the queue has handed the lock", rule: "27", file: "acquire.lua",
+		old:   `handed = handed and first and string`,
+		new:   `handed = false and string`,
+		tests: "TestRefusalSaysWhetherTheQueueHandedTheLock",
+	},
+	{
+		name: "any holder counts as one that was handed the lock", rule: "27", file: "acquire.lua",
+		old:   `handed = handed and first and string.match(heads[1], '^%d+ %S+ (.*)$') == holder`,
+		new:   `handed = handed and first`,
+		tests: "TestRefusalSaysWhetherTheQueueHandedTheLock",
+	},
+	{
+		name: "a token that was given up is forgotten soon", rule: "24, 26", file: "entry.go",
+		old: `now.Sub(a.ended) > rememberFor
+`,
+		new: `now.Sub(a.ended) > rememberFor/10
+`,
+		tests: "TestGivenUpTokensAreRemembered",
+	},
+	{
+		name: "a token that waits is forgotten", rule: "26", file: "entry.go",
+		old:   `return !a.ended.IsZero() && now`,
+		new:   `return now`,
+		tests: "TestGivenUpTokensAreRemembered",
+	},
+	{
+		name: "tokens that were given up are never forgotten", rule: "24", file: "entry.go",
+		old:   `return !a.ended.IsZero() && now.Sub(a.ended) > rememberFor`,
+		new:   `return false && !a.ended.IsZero()`,
+		tests: "TestGivenUpTokensAreRemembered",
+	},
+	{
+		name: "a token is forgotten while a release may queue it again", rule: "26", file: "entry.go",
+		old:   `if a.carried == 0 && l`,
+		new:   `if l`,
+		tests: "TestGivenUpTokensAreRemembered",
+	},
+	{
+		name: "the entry of a release of unknown outcome stays behind", rule: "25", file: "turn.go",
+		old:   `got == nil || a.carried > 0 || w.handed != nil {`,
+		new:   `got == nil || w.handed != nil {`,
+		tests: "TestEntryOfAnUnknownReleaseLeavesWithTheLock",
+	},
+	{
+		name: "a line that cannot know whether others want the key asks at once after its turn", rule: "32", file: "turn.go",
+		old:   `blind := a == nil && !`,
+		new:   `blind := false && !`,
+		tests: "TestLineYieldsAfterItsTurn",
 	},
 }

@@ -17,15 +17,15 @@ var replicas = []mutant{
 		tests: "TestTooFewReplicas",
 	},
 	{
-		name: "a waiter takes a lock that no replica confirmed", rule: "Replicas", file: "queue.go",
-		old:   `case handed != nil && r.cfg.replicas > 0:`,
+		name: "a waiter takes a lock that no replica confirmed", rule: "Replicas", file: "turn.go",
+		old:   `case a.params.replicas > 0:`,
 		new:   `case false:`,
 		tests: "TestWaiterClaimsOnReplicas",
 	},
 	{
 		name: "Adopt does not wait for replicas", rule: "Replicas", file: "set_nx_px.go",
-		old:   `s.confirmed(ctx, acquireCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)`,
-		new:   `s.confirmed(ctx, acquireCall(s.scripts.extend, p, s.limit...), p.place, 0, p.replicaTimeout)`,
+		old:   `adoptCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)`,
+		new:   `adoptCall(s.scripts.extend, p, s.limit...), p.place, 0, p.replicaTimeout)`,
 		tests: "TestAdoptedLockIsOnReplicas",
 	},
 }

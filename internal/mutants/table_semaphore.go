@@ -52,8 +52,14 @@ var semaphores = []mutant{
 	},
 	{
 		name: "a permit adopted under another limit", rule: "44", file: "semaphore_extend.lua",
-		old:   `if wrong then`,
-		new:   `if false then`,
+		old: `if wrong then
+  return wrong
+end
+local fence`,
+		new: `if false then
+  return wrong
+end
+local fence`,
 		tests: "TestAnotherLimitChangesNothing/held",
 	},
 	{
@@ -76,7 +82,7 @@ var semaphores = []mutant{
 	},
 	{
 		name: "a waiter of another limit stays in the queue", rule: "17", file: "semaphore_release.lua",
-		old:   `  pcall('ZREM', queue, entry)`,
+		old:   `if given(4) then pcall('ZREM', queue, ARGV[2] .. ' ' .. ARGV[4]) end`,
 		new:   ``,
 		tests: "TestWaiterOfAnotherLimitLeavesTheQueue",
 	},
@@ -88,17 +94,11 @@ var semaphores = []mutant{
 	},
 	{
 		name: "a full Redis keeps a waiter from the permit that it was handed", rule: "29", file: "semaphore_acquire.lua",
-		old: `if had then
-  adopted(token) -- a full Redis refuses INCR, but not behind another write of the script
-end
-local fence
-fence, wrong = mint()
+		old: `if had then adopted(token) end -- a full Redis refuses INCR, but not behind another write of the script
+local fence, more = mint(limit == 1 and want or 1)
 `,
-		new: `local fence
-fence, wrong = mint()
-if had then
-  adopted(token)
-end
+		new: `local fence, more = mint(limit == 1 and want or 1)
+if had then adopted(token) end
 `,
 		tests: "TestLostMessageOnAFullRedisCostsASecond",
 	},
@@ -139,10 +139,9 @@ end
 		tests: "TestExpiredPermitIsNotExtended",
 	},
 	{
-		name: "a frozen process keeps its places beside a semaphore", rule: "25", file: "semaphore.lua",
-		old: `        call('ZREM', queue, entry)
-        forget(process)`,
-		new:   `        call('ZREM', queue, entry)`,
+		name: "a frozen process keeps its place beside a semaphore", rule: "25", file: "semaphore.lua",
+		old:   `if gone(token) then call('ZREM', queue, entry) end`,
+		new:   `if false then call('ZREM', queue, entry) end`,
 		tests: "TestFrozenWaitersOfASemaphoreCostOneTTL",
 	},
 	{
@@ -153,8 +152,8 @@ end
 	},
 	{
 		name: "an adopted permit in the queue", rule: "26", file: "semaphore_acquire.lua",
-		old:   `  adopted(token)`,
-		new:   ``,
+		old:   `if had then adopted(token) end -- a full`,
+		new:   `-- a full`,
 		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue",
 	},
 	{
@@ -176,34 +175,11 @@ end
 		tests: "TestSomebodysSortedSetIsLeftAlone",
 	},
 	{
-		name: "a look does not find the permits of other waiters of its process", rule: "15", file: "semaphore_acquire.lua",
-		old:   `if process == mine then`,
-		new:   `if false then`,
-		tests: "TestLostMessageToALaterWaiterCostsASecond",
-	},
-	{
-		name: "the next waiter does not look when a look has found a lock", rule: "15", file: "internal/handoff/waitlist.go",
-		old:   `next.lookSoon(0)`,
-		new:   `next.wakeUp()`,
-		tests: "TestLostMessagesCostASecond|TestLostQueueCostsASecond",
-	},
-	{
-		name: "the look of a waiter that leaves is forgotten", rule: "15", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `case !w.lookAt.IsZero():`,
-		new:   `case false:`,
-		tests: "TestLookIsPassedOn",
-	},
-	{
-		name: "a waiter that was handed its lock has another look", rule: "15", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `w.lookAt = time.Time{} // the message is enough`,
+		name: "a refusal that names another line of the process is no news to that line", rule: "15", file: "ask.go",
+		old: `w.engine.lines.expectLocked(got.Holder)
+`,
 		new:   ``,
-		tests: "TestLookIsPassedOn",
-	},
-	{
-		name: "a look that was made is passed on", rule: "15", file: "internal/handoff/waitlist.go", in: "internal/handoff",
-		old:   `w.lookAt = time.Time{} // it has looked`,
-		new:   ``,
-		tests: "TestLookIsPassedOn",
+		tests: "TestLineThatARefusalNamesLooks",
 	},
 	{
 		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",
@@ -228,5 +204,11 @@ end
 		old:   `queue and pcall('ZRANGEBYSCORE', queue, low, high, ...) or {}`,
 		new:   `pcall('ZRANGEBYSCORE', queue, low, high, ...)`,
 		tests: "TestDeletedPermitIsLostAtOnce",
+	},
+	{
+		name: "a kept permit hides the holder of another", rule: "44", file: "semaphore_inspect.lua",
+		old:   `if first[1] and kept(first[1]) then`,
+		new:   `if false then`,
+		tests: "TestKeptPermitHidesNoHolder",
 	},
 }

@@ -3,7 +3,7 @@ package main
 // waits are mistakes about waiting without a queue.
 var waits = []mutant{
 	{
-		name: "a pause that ignores the holder's lease", rule: "15", file: "wait.go",
+		name: "a pause that ignores the holder's lease", rule: "15", file: "pause.go",
 		old:   `d = min(d, held+time.Millisecond)`,
 		new:   `d = max(d, time.Millisecond)`,
 		tests: "TestPauseEndsWithTheHoldersLease",
@@ -15,16 +15,10 @@ var waits = []mutant{
 		tests: "TestCrashedHolderCostsItsTTL",
 	},
 	{
-		name: "an error of the first attempt is retried", rule: "16", file: "engine.go",
-		old:   `case !errors.Is(err, ErrNotAcquired):`,
-		new:   `case false:`,
+		name: "an error of the first attempt is retried", rule: "16", file: "ask.go",
+		old:   `permanent(err) || !r.refused && r.joined < w.asked {`,
+		new:   `permanent(err) {`,
 		tests: "TestPollingRidesTroubleOut",
-	},
-	{
-		name: "trouble before the end of ctx is forgotten", rule: "16", file: "engine.go",
-		old:   `case endedBy(ctx, err):`,
-		new:   `case ctx.Err() != nil:`,
-		tests: "TestTroubleIsNotForgottenWhileItIsUndone",
 	},
 	{
 		name: "one node's data ends a wait for the others", rule: "18", file: "errors.go",
@@ -33,37 +27,22 @@ var waits = []mutant{
 		tests: "TestOneNodesDataEndsNoWait",
 	},
 	{
-		name: "trouble ends polling", rule: "16", file: "wait.go",
-		old:   `e.reportTrouble(r, err)`,
-		new:   `return nil, err`,
-		tests: "TestPollingRidesTroubleOut",
+		name: "trouble ends a wait", rule: "16", file: "ask.go",
+		old:   `!r.refused && r.joined < w.asked {`,
+		new:   `r.joined < w.asked {`,
+		tests: "TestPollingRidesTroubleOut|TestWaitReportsItsTrouble",
 	},
 	{
-		name: "trouble ends a place in the queue", rule: "16", file: "queue.go",
-		old: `e.reportTrouble(r, err)
-			e.waitlist.OnError`,
-		new: `return nil, err
-			e.waitlist.OnError`,
-		tests: "TestWaitReportsItsTrouble",
+		name: "the error of a wait does not report the trouble", rule: "16", file: "ask.go",
+		old: `failedLocked(err error) (report func()) {
+	w.last = err
+`,
+		new: `failedLocked(err error) (report func()) {
+`,
+		tests: "TestPollingRidesTroubleOut|TestWaitReportsItsTrouble",
 	},
 	{
-		name: "the error of polling does not report the trouble", rule: "16", file: "wait.go",
-		old: `r.last, refusal = err, g`,
-		new: `if refusal = g; errors.Is(err, ErrNotAcquired) {
-			r.last = err
-		}`,
-		tests: "TestPollingRidesTroubleOut",
-	},
-	{
-		name: "the error of a queued wait does not report the trouble", rule: "16", file: "queue.go",
-		old: `r.last = e.waitlist.Last(w)`,
-		new: `if last := e.waitlist.Last(w); errors.Is(last, ErrNotAcquired) {
-			r.last = last
-		}`,
-		tests: "TestWaitReportsItsTrouble",
-	},
-	{
-		name: "ctx not honoured in mid-command", rule: "17", file: "internal/node/node.go",
+		name: "ctx not honored in mid-command", rule: "17", file: "internal/node/node.go",
 		old: `case <-ctx.Done():
 		return c.leave(`,
 		new: `case <-ctx.Done():
@@ -72,44 +51,105 @@ var waits = []mutant{
 		tests: "TestCtxEndsACallInMidCommand/client",
 	},
 	{
-		name: "ctx not honoured between attempts", rule: "17", file: "wait.go",
+		name: "the end of ctx is honored late", rule: "17", file: "wait.go",
 		old: `case <-ctx.Done():
-		return false
-`,
-		new:   ``,
-		tests: "TestLocalWaitersTakeTurns",
+			waiting = false`,
+		new: `case <-ctx.Done():
+			time.Sleep(5 * time.Second)
+			waiting = false`,
+		tests: "TestWhoeverLeavesDuringSilence",
 	},
 	{
-		name: "a waiter that gave up is remembered", rule: "17", file: "internal/handoff/turns.go", in: "internal/handoff",
-		old:   `defer t.leave(key, mine)`,
-		new:   ``,
-		tests: "TestTurnsAreForgotten",
+		name: "a line that everybody has left is remembered", rule: "17", file: "wait.go",
+		old:   `delete(l.byKey, w.r.place.key)`,
+		new:   `_ = l.byKey`,
+		tests: "TestTurnServesWhoeverStoodInLine",
 	},
 	{
-		name: "a hidden number of tries", rule: "18", file: "wait.go",
-		old: `r.last, refusal = err, g`,
-		new: `if r.last, refusal = err, g; r.attempts == 64 {
-			return nil, err
+		name: "a hidden number of tries", rule: "18", file: "ask.go",
+		old: `report = w.refusedLocked(got, err)`,
+		new: `report = w.refusedLocked(got, err)
+		if p := w.Head(); w.asked == 64 && p != nil {
+			w.Leave(p)
+			p.Of.serveLocked(w, nil, err)
 		}`,
 		tests: "TestLocalWaitersTakeTurns",
 	},
 	{
-		name: "trouble taken for a refusal", rule: "16", file: "engine.go",
-		old: `return nil, e.gaveUp(ctx, r, asked, err)`,
-		new: `_ = asked
-		return nil, &gaveUp{node.CtxError(ctx), r.last}`,
-		tests: "TestTroubleIsNoRefusal",
+		name: "trouble taken for a refusal", rule: "16", file: "ask.go",
+		old:   `w.next, w.last = time.Time{}, w.reasonLocked(asked, err)`,
+		new:   `w.next = time.Time{}`,
+		tests: "TestTroubleIsNoRefusal|TestLastAttemptDecidesTheError",
 	},
 	{
-		name: "trouble taken for a refusal in the queue", rule: "16", file: "queue.go",
-		old:   `return nil, e.gaveUp(ctx, r, asked, err)`,
-		new:   `return nil, &gaveUp{node.CtxError(ctx), r.last}`,
-		tests: "TestTroubleIsNoRefusal",
+		name: "silence of the attempt under way taken for the refusal before it", rule: "16, 33", file: "wait.go",
+		old:   `last == nil || slow && errors.Is`,
+		new:   `last == nil || false && slow && errors.Is`,
+		tests: "TestWhoeverLeavesDuringSilence",
 	},
 	{
-		name: "a dead quorum is forgotten while its attempt is released", rule: "16", file: "engine.go",
-		old:   `errors.Is(err, end) || errors.Is(err, ErrNotAcquired)`,
-		new:   `true`,
-		tests: "TestDeadQuorumIsTrouble",
+		name: "a caller asks although its process holds the key", rule: "Lines", file: "wait.go",
+		old:   ` && w.lease == nil && (`,
+		new:   ` && (`,
+		tests: "TestHolderInThisProcessIsARefusal",
+	},
+	{
+		name: "a holder in this process is no refusal", rule: "33", file: "wait.go",
+		old: `w.last = &HeldError{Owner: w.r.cfg.owner, err: ErrNotAcquired}
+`,
+		new:   ``,
+		tests: "TestHolderInThisProcessIsARefusal",
+	},
+	{
+		name: "a caller that waits for its own process gets an error", rule: "16", file: "wait.go",
+		old:   `r.refused, r.told = true, true`,
+		new:   `r.told = true`,
+		tests: "TestHolderInThisProcessIsARefusal",
+	},
+	{
+		name: "a holder in this process is not named", rule: "35", file: "wait.go",
+		old:   `return w, w.lease.refusal, false`,
+		new:   `return w, func() error { return nil }, false`,
+		tests: "TestHolderInThisProcessIsARefusal",
+	},
+	{
+		name: "whoever joins a line that was refused is not told", rule: "34", file: "wait.go",
+		old: `case errors.Is(last, ErrNotAcquired):
+		r.told = true`,
+		new:   `case errors.Is(last, ErrNotAcquired):`,
+		tests: "TestWhoeverJoinsLaterIsToldOnce",
+	},
+	{
+		name: "a caller gets the error of an attempt that began before it joined", rule: "16", file: "ask.go",
+		old:   `!r.refused && r.joined < w.asked {`,
+		new:   `!r.refused {`,
+		tests: "TestErrorOfTheFirstAttemptAfterJoining",
+	},
+	{
+		name: "a refusal before a caller joined has it ride out an error", rule: "16", file: "ask.go",
+		old:   `r.refused = r.refused || r.joined < w.asked`,
+		new:   `r.refused = true`,
+		tests: "TestErrorOfTheFirstAttemptAfterJoining",
+	},
+	{
+		name: "a caller gets the error of another caller's ctx", rule: "16", file: "ask.go",
+		old:   `ended := ctx.Err() != nil && !errors.Is(err, ErrNotAcquired)`,
+		new:   `ended := false`,
+		tests: "TestEndOfAnothersCtxIsNobodysError",
+	},
+	{
+		name: "a line that is empty keeps its subscription", rule: "17", file: "wait.go",
+		old: `		w.engine.channel.Leave()
+`,
+		new:   ``,
+		tests: "TestHourOfWaiting",
+	},
+	{
+		name: "a function of WithBackoff runs under a mutex after an attempt", rule: "WithBackoff", file: "ask.go",
+		old: `d = cfg.pause(polls, got.Left)`,
+		new: `w.engine.lines.mu.Lock()
+			d = cfg.pause(polls, got.Left)
+			w.engine.lines.mu.Unlock()`,
+		tests: "TestBackoffRunsUnderNoMutex",
 	},
 }

@@ -41,9 +41,10 @@ type grantee struct {
 
 	nodes   []*redis.Client // with all rights
 	waiting chan redlatch.Event
-	polling chan error // why its waiters had to poll
-	permits bool       // it is a semaphore of two
-	mints   bool       // its fences come from a register
+	polling chan error      // why its waiters had to poll
+	permits bool            // it is a semaphore of two
+	mints   bool            // its fences come from a register
+	minting redlatch.Locker // mints blocks of fences
 }
 
 func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
@@ -75,7 +76,11 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 		g.Locker, err = redlatch.NewRedlock(clients, opts...)
 	}
 	require.NoError(t, err)
-	g.mints = strategy == "SetNXPX" || g.permits
+	g.mints, g.minting = strategy == "SetNXPX" || g.permits, g.Locker
+	if g.permits { // only a semaphore of one permit mints blocks
+		g.minting, err = redlatch.NewSemaphore(clients[0], 1, opts...)
+		require.NoError(t, err)
+	}
 	return g
 }
 
@@ -154,7 +159,39 @@ func (g *grantee) useLocks(ctx context.Context) error {
 	if err := adopted.Unlock(ctx); err != nil || !g.mints {
 		return err
 	}
+	if err := g.mintQuickly(ctx); err != nil {
+		return err
+	}
 	return g.spoilRegister(ctx)
+}
+
+// mintQuickly has lines hand a lock to each other, until fences are minted within 10 ms of the last ones. Then the register
+// is not set by the clock, but raised.
+func (g *grantee) mintQuickly(ctx context.Context) error {
+	for {
+		done := make(chan error)
+		for i := range 5 {
+			// It ends with ctx. The receiver of its result waits for it.
+			go func() {
+				lock, err := g.minting.Lock(ctx, "j", redlatch.WithTTL(time.Duration(10+i)*time.Second)) // a line of its own
+				if err == nil {
+					err = lock.Unlock(ctx)
+				}
+				done <- err
+			}()
+		}
+		var failed error
+		for range 5 {
+			failed = errors.Join(failed, <-done)
+		}
+		for len(g.waiting) > 0 {
+			<-g.waiting
+		}
+		info, err := g.nodes[0].InfoMap(ctx, "commandstats").Result()
+		if _, raised := info["Commandstats"]["cmdstat_incrby"]; raised || err != nil || failed != nil {
+			return errors.Join(failed, err)
+		}
+	}
 }
 
 // spoilRegister attempts to lock a key while the fence register holds a number that is too large, which stays.

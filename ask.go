@@ -1,0 +1,260 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+// ask sends an acquire with the token of the line, and handles the outcome. w.asking is set. The error is that of the end
+// of ctx.
+func (w *waiters) ask(ctx context.Context) error {
+	asked := w.engine.now()
+	p, err := w.prepare(ctx, asked)
+	if p == nil && err == nil {
+		return nil
+	}
+	var got acquireReply
+	replied := asked
+	if err == nil {
+		got, err = w.engine.strategy.acquire(ctx, p)
+		replied = w.engine.now()
+		w.engine.observe(replied.Since(asked), err)
+	}
+	if err == nil {
+		if w.granted(ctx, asked, replied, handoff.Grant{Fence: got.fence, More: got.more}, &got) {
+			return nil
+		}
+		err = errSlow
+	}
+	return w.notGranted(ctx, p, asked, got, heldBy(got, err))
+}
+
+// prepare returns the acquire to send at asked, or nil if everybody has left.
+func (w *waiters) prepare(ctx context.Context, asked clock.Instant) (*acquireParams, error) {
+	e := w.engine
+	e.lines.mu.Lock()
+	defer e.lines.mu.Unlock()
+	if w.Len() == 0 {
+		w.quietLocked()
+		w.dropLocked()
+		return nil, nil
+	}
+	if w.outdatedLocked() {
+		if undo := w.giveUpLocked(); undo != nil {
+			go undo.undo(detached(ctx)) // ends with the op timeout
+		}
+	}
+	w.asked++
+	w.tries++
+	w.since = asked.Mono
+	a, err := w.attemptLocked()
+	if err != nil {
+		return nil, err
+	}
+	p := &a.params
+	if a.asked {
+		again := a.params
+		p = &again
+	}
+	a.asked = true
+	p.queued = a.entry != ""
+	if p.entry = w.entryLocked(); p.entry != "" {
+		p.waited = w.waitedLocked()
+	}
+	p.want = 1
+	if w.passable() {
+		p.want = min(w.Len(), mostPasses+1)
+	}
+	return p, nil
+}
+
+// attemptLocked returns the token that asks.
+func (w *waiters) attemptLocked() (*attempt, error) {
+	if w.attempt != nil {
+		return w.attempt, nil
+	}
+	a, err := w.engine.newAttempt(w.r, "")
+	if err != nil {
+		return nil, err
+	}
+	a.line, w.attempt = w, a
+	return a, nil
+}
+
+// passable reports whether the options of the line let a turn pass the lock on.
+func (w *waiters) passable() bool {
+	cfg := w.r.cfg
+	return w.shared && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0
+}
+
+// queues reports whether the line may use the queue of Redis.
+func (w *waiters) queues() bool { return w.engine.channel != nil && !w.r.cfg.noQueue }
+
+// notGranted handles an acquire that was sent at asked and failed with err. It returns the error if ctx has ended.
+func (w *waiters) notGranted(ctx context.Context, p *acquireParams, asked clock.Instant, got acquireReply, err error) error {
+	next := w.nextAsk(asked, got, err)
+	l := &w.engine.lines
+	l.mu.Lock()
+	if a := w.attempt; p != nil {
+		a.sent = a.sent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
+	}
+	if g := w.handed; g != nil { // it came meanwhile
+		w.handed = nil
+		start := w.watch.Started(*g, w.r.cfg.drift)
+		l.mu.Unlock()
+		if w.granted(ctx, start, w.engine.now(), *g, nil) {
+			return nil
+		}
+		l.mu.Lock()
+		next = time.Time{}
+	}
+	var report func()
+	ended := ctx.Err() != nil && !errors.Is(err, ErrNotAcquired)
+	switch {
+	case ended:
+		w.next, w.last = time.Time{}, w.reasonLocked(asked, err)
+	case errors.Is(err, ErrNotAcquired):
+		report = w.refusedLocked(got, err)
+		w.next = next
+		w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
+		if w.queues() && next.IsZero() && !w.engine.channel.State().Ready {
+			w.next = w.joined.Add(handoff.Confirmation) // or when the subscription is ready
+		}
+	default:
+		report = w.failedLocked(err)
+		w.next = next
+	}
+	var undo *attempt
+	if regranted(err) || w.engine.strategy.habits().freshTokens {
+		undo = w.giveUpLocked()
+	}
+	if undo != nil {
+		l.mu.Unlock()
+		undo.undoAfter(ctx, err) // before the line asks with another token
+		l.mu.Lock()
+	}
+	if w.hasten {
+		w.hasten, w.next = false, time.Time{}
+	}
+	w.quietLocked()
+	undo = w.settleLocked()
+	l.mu.Unlock()
+	undo.undoAfter(ctx, err)
+	if report != nil {
+		report()
+	}
+	if ended {
+		return err
+	}
+	return nil
+}
+
+// quietLocked notes that no acquire is under way any more.
+func (w *waiters) quietLocked() {
+	w.asking, w.cancel = false, nil
+	if w.heard != nil {
+		close(w.heard)
+		w.heard = nil
+	}
+}
+
+// refusedLocked notes that the key is held. It returns a function that calls Hooks.Waiting for those who start to wait.
+func (w *waiters) refusedLocked(got acquireReply, err error) (report func()) {
+	var told []*request
+	for p := range w.All() {
+		r := p.Of
+		r.refused = r.refused || r.joined < w.asked
+		if !r.told {
+			r.told = true
+			told = append(told, &request{key: r.key, cfg: r.cfg, started: r.started, attempts: w.asked - r.joined})
+		}
+	}
+	w.last = err
+	w.pace.refused()
+	w.engine.lines.expectLocked(got.Holder)
+	e := w.engine
+	return func() {
+		for _, r := range told {
+			r.waiting(e, err)
+		}
+	}
+}
+
+// failedLocked notes that an attempt has failed with err. Callers that have seen no refusal get the error of the first
+// attempt that began after they joined. The others stay, unless retrying cannot fix err.
+func (w *waiters) failedLocked(err error) (report func()) {
+	w.last = err
+	for p := range w.All() {
+		if r := p.Of; permanent(err) || !r.refused && r.joined < w.asked {
+			w.Leave(p)
+			r.serveLocked(w, nil, err)
+		}
+	}
+	if w.Len() == 0 {
+		return nil // they report it
+	}
+	head := w.Head().Of
+	r := &request{key: head.key, cfg: head.cfg, started: head.started, attempts: w.asked - head.joined}
+	e := w.engine
+	return func() { e.reportTrouble(r, err) }
+}
+
+// reasonLocked returns the outcome that callers report if ctx ended an attempt with err. If it had little time to get an
+// answer, that is the outcome of the one before.
+func (w *waiters) reasonLocked(asked clock.Instant, err error) error {
+	var cut *node.CutShort
+	switch {
+	case !errors.As(err, &cut):
+		if !errors.As(err, new(*node.NotDone)) { // else ctx had ended before
+			return err
+		}
+	case !cut.Silent, w.last == nil, w.engine.now().Since(asked) > w.r.cfg.timeout()/4:
+		return cut.Trouble
+	}
+	return w.last
+}
+
+// regranted reports whether err is that of a grant that is released again, so that a new token is needed.
+func regranted(err error) bool {
+	return errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated)
+}
+
+// nextAsk returns when to ask after an attempt that failed with err. It returns zero for a line that can queue and has not.
+// Functions of WithBackoff run here, under no mutex.
+func (w *waiters) nextAsk(asked clock.Instant, got acquireReply, err error) time.Time {
+	cfg := w.r.cfg
+	var d time.Duration
+	switch {
+	case !errors.Is(err, ErrNotAcquired):
+		d = cfg.pause(w.tries, 0)
+	case !w.queues():
+		d = w.engine.pause(&w.pace, cfg, w.tries, got)
+	default:
+		w.engine.lines.mu.Lock()
+		var polls int
+		polls, d = w.watch.Refused(asked, got.Refusal)
+		queued := w.attempt.entry != ""
+		w.engine.lines.mu.Unlock()
+		switch {
+		case polls > 0:
+			d = cfg.pause(polls, got.Left)
+		case !queued:
+			return time.Time{}
+		}
+	}
+	return time.Now().Add(d)
+}
+
+// observe adds the duration of an attempt of a line to the moving average. An attempt that got no answer would have
+// taken longer.
+func (e *engine) observe(took time.Duration, err error) {
+	before := e.commandTime.Load()
+	if int64(took) > before || err == nil || errors.Is(err, ErrNotAcquired) {
+		e.commandTime.Store(before + (int64(took)-before)/8)
+	}
+}

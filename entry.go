@@ -1,0 +1,203 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+// outdatedLocked reports whether the line needs another entry: messages cannot reach its process any more, or SUBSCRIBE
+// works again. An entry that was made while only PUBLISH was refused keeps its place.
+func (w *waiters) outdatedLocked() bool {
+	a := w.attempt
+	if a == nil || a.entry == "" {
+		return false
+	}
+	now := w.engine.channel.State()
+	if !a.made.Polls {
+		return now.Polls
+	}
+	return a.made.Deaf && !now.Deaf
+}
+
+// entryLocked returns the entry to queue with the next acquire, or "".
+func (w *waiters) entryLocked() string {
+	if w.attempt.entry != "" || !w.queues() || w.alone {
+		return w.attempt.entry
+	}
+	state := w.engine.channel.State()
+	switch {
+	case w.hurriedLocked():
+		w.watch.Poll()
+		return ""
+	case state.Polls:
+		w.watch.Poll()
+		if w.waitedLocked() < patience {
+			return ""
+		}
+	case !state.Ready && (w.joined.IsZero() || time.Since(w.joined) < handoff.Confirmation):
+		return ""
+	}
+	w.enterLocked(state)
+	return w.attempt.entry
+}
+
+// enterLocked makes the entry of the token.
+func (w *waiters) enterLocked(state handoff.State) {
+	a := w.attempt
+	a.entry, a.made = handoff.Entry(a.params.ttl, state.Polls, w.engine.channel.Channel, a.params.token), state
+	w.engine.lines.rememberLocked(a)
+	w.watch.Sent(w.engine.now())
+}
+
+// hurriedLocked reports whether nobody is likely to wait long enough for the queue: by the time that the lock is handed
+// over, they have left. When commands get slow under load, lines of callers with short timeouts then poll. A line that has
+// not been empty for so long is likely to have new callers by then.
+func (w *waiters) hurriedLocked() bool {
+	enough := hurry * time.Duration(w.engine.commandTime.Load())
+	return time.Since(w.filled) < enough && w.overBy(time.Now().Add(enough))
+}
+
+// overBy reports whether everybody in line will have left at a time.
+func (w *waiters) overBy(t time.Time) bool {
+	for p := range w.All() {
+		if p.Of.deadline.IsZero() || p.Of.deadline.After(t) {
+			return false
+		}
+	}
+	return true
+}
+
+// waitedLocked returns how long the head of the line has waited.
+func (w *waiters) waitedLocked() time.Duration {
+	if head := w.Head(); head != nil {
+		return w.engine.now().AtLeast(head.Of.started)
+	}
+	return 0
+}
+
+// giveUpLocked ends the token that asks, and returns it if it may be in Redis, so that it must be undone. Commands that
+// are carried out later are undone.
+func (w *waiters) giveUpLocked() (undo *attempt) {
+	a := w.attempt
+	w.attempt, w.handed, w.watch = nil, nil, handoff.Watch{}
+	if a == nil {
+		return nil
+	}
+	a.state.become(refused)
+	a.ended = time.Now()
+	if !a.sent {
+		delete(w.engine.lines.tokens, a.params.token)
+		return nil
+	}
+	return a
+}
+
+// undo releases the token of an attempt that was given up, and takes its entry out of the queue. The caller waits while
+// ctx lasts; the release continues without it. If Redis cannot be reached, the key ends with its TTL.
+func (a *attempt) undo(ctx context.Context) {
+	p := &releaseParams{target: a.params.target, entry: a.entry}
+	if a.entry == "" {
+		_, _ = a.engine.strategy.release(ctx, p)
+		return
+	}
+	undone := make(chan struct{})
+	go func() { // ends with the op timeout
+		defer close(undone)
+		if _, err := a.engine.strategy.release(detached(ctx), p); err == nil || errors.Is(err, ErrLost) {
+			a.engine.lines.forget(a)
+		}
+	}()
+	select {
+	case <-undone:
+	case <-ctx.Done():
+	}
+}
+
+// undoAfter undoes an attempt that failed with err. There is none if a is nil.
+func (a *attempt) undoAfter(ctx context.Context, err error) {
+	switch {
+	case a == nil:
+	case node.Unreachable(err): // most likely neither the acquire nor the release can be sent
+		go a.undo(detached(ctx)) // ends with the op timeout
+	default:
+		a.undo(ctx)
+	}
+}
+
+// undoAlone undoes without a caller. The linters would ask the callers of Err for a ctx.
+func (a *attempt) undoAlone() { a.undo(context.Background()) }
+
+// subscribeLocked begins to use the subscription, so that it is ready when the line queues.
+func (w *waiters) subscribeLocked() {
+	if w.joined.IsZero() && w.queues() {
+		w.joined = time.Now()
+		l := &w.engine.lines
+		if l.waiting == nil {
+			l.waiting = make(map[*waiters]struct{})
+		}
+		l.waiting[w] = struct{}{}
+		w.engine.channel.Join()
+	}
+}
+
+// look has all lines look now: messages may have been lost, or the data of Redis, or messages come again.
+func (l *lines) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := range l.waiting {
+		w.askNowLocked()
+	}
+}
+
+// askNowLocked has the line ask now, or when the acquire or the release under way has ended.
+func (w *waiters) askNowLocked() {
+	w.hasten = w.asking || w.releases > 0
+	w.next = time.Time{}
+	w.planLocked()
+}
+
+// expectLocked has the line of a token look soon. Redis has said that the token holds the key: if that line still waits,
+// its message is late or lost.
+func (l *lines) expectLocked(token string) {
+	a := l.tokens[token]
+	if a == nil || a.line.attempt != a {
+		return
+	}
+	soon := time.Now().Add(handoff.MessageDelay)
+	if a.made.Polls {
+		soon = time.Time{}
+	}
+	if a.line.next.After(soon) {
+		a.line.next = soon
+		a.line.planLocked()
+	}
+}
+
+// rememberLocked adds the token of an entry to those that Redis may hand a lock to.
+func (l *lines) rememberLocked(a *attempt) {
+	if l.tokens == nil {
+		l.tokens = make(map[string]*attempt)
+	}
+	l.tokens[a.params.token] = a
+	if now := time.Now(); now.Sub(l.swept) > rememberFor/10 {
+		l.swept = now
+		maps.DeleteFunc(l.tokens, func(_ string, a *attempt) bool {
+			return !a.ended.IsZero() && now.Sub(a.ended) > rememberFor
+		})
+	}
+}
+
+// forget removes a token that has left Redis, unless a release that may queue it again is under way or has an unknown
+// outcome.
+func (l *lines) forget(a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.carried == 0 && l.tokens[a.params.token] == a {
+		delete(l.tokens, a.params.token)
+	}
+}

@@ -1,0 +1,391 @@
+package redlatch
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// countScripts counts the scripts that a client sends.
+func countScripts(client *redis.Client) *atomic.Int64 {
+	var n atomic.Int64
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if strings.HasPrefix(cmd.Name(), "eval") {
+				n.Add(1)
+			}
+			return next(ctx, cmd)
+		}
+	}))
+	return &n
+}
+
+// A grantee is a caller that was granted the lock.
+type grantee struct{ process, caller int }
+
+// TestTurnsKeepTheOrderOfArrival is rules 18 and 45: callers of four processes arrive in a random order, while another
+// process holds the lock. If each holds it for longer than a turn may pass it on, they are served in that order. If they hold
+// it for less, a turn serves all callers of the process whose caller has waited longest, and then the next process is served.
+// Fences grow in both.
+func TestTurnsKeepTheOrderOfArrival(t *testing.T) {
+	for name, hold := range map[string]time.Duration{"short": 10 * time.Microsecond, "long": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), m *miniredis.Miniredis) {
+				var lockers []*engine
+				for range 4 {
+					l, _ := newLocker()
+					lockers = append(lockers, l)
+				}
+				other, _ := newLocker()
+				holder := granted(t, other)
+				var mu sync.Mutex // guards the fields below
+				var served []grantee
+				var fences []uint64
+				var wg sync.WaitGroup
+				var arrived []grantee
+				for i := range 16 {
+					g := grantee{i % 4, i}
+					if i >= 4 {
+						g.process = rand.N(4)
+					}
+					arrived = append(arrived, g)
+					wg.Go(func() {
+						lock, err := lockers[g.process].Lock(t.Context(), "k")
+						require.NoError(t, err)
+						mu.Lock()
+						served, fences = append(served, g), append(fences, lock.Fence())
+						mu.Unlock()
+						time.Sleep(hold)
+						require.NoError(t, lock.Unlock(t.Context()))
+					})
+					time.Sleep(rand.N(500*time.Millisecond) + time.Millisecond)
+				}
+				require.NoError(t, holder.Unlock(t.Context()))
+				wg.Wait()
+				want := arrived
+				if name == "short" {
+					want = nil
+					for p := range 4 { // the processes arrived in this order
+						for _, g := range arrived {
+							if g.process == p {
+								want = append(want, g)
+							}
+						}
+					}
+				}
+				require.Equal(t, want, served)
+				for i := 1; i < len(fences); i++ {
+					require.Greater(t, fences[i], fences[i-1])
+				}
+				time.Sleep(time.Second)
+				require.Equal(t, []string{"redlatch:fence"}, m.Keys())
+			})
+		})
+	}
+}
+
+// TestWhoeverComesLaterWaitsForTheNextTurn is rules 18 and 45: callers of two processes take the lock again and again. No turn
+// of a process serves a caller twice, so both get the same number of grants.
+func TestWhoeverComesLaterWaitsForTheNextTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		m, _ := bubbleRedis(t)
+		var grants [2]atomic.Int64
+		var wg sync.WaitGroup
+		end := time.Now().Add(100 * time.Millisecond)
+		many, err := NewSetNXPX(bubbleClient(t, m))
+		require.NoError(t, err)
+		one, err := NewSetNXPX(bubbleClient(t, m))
+		require.NoError(t, err)
+		run := func(l Locker, i int) {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					lock, err := l.Lock(t.Context(), "k")
+					require.NoError(t, err)
+					grants[i].Add(1)
+					time.Sleep(100 * time.Microsecond)
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+			})
+		}
+		for range 8 {
+			run(many, 0)
+		}
+		run(one, 1)
+		wg.Wait()
+		require.InDelta(t, 8, float64(grants[0].Load())/float64(grants[1].Load()), 0.8)
+	})
+}
+
+// TestContendedGrantCostsOneCommand is rule 18: the release that ends a turn queues the line, and hands the lock on. Neither the
+// releaser nor the next owner sends anything else.
+func TestContendedGrantCostsOneCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		m, _ := bubbleRedis(t)
+		var sent []*atomic.Int64
+		var wg sync.WaitGroup
+		var grants atomic.Int64
+		stop := make(chan struct{})
+		for range 2 { // of two callers each, so that somebody of both processes always waits
+			client := bubbleClient(t, m)
+			l, err := NewSetNXPX(client)
+			require.NoError(t, err)
+			sent = append(sent, countScripts(client))
+			for range 2 {
+				wg.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						lock, err := l.Lock(t.Context(), "k")
+						require.NoError(t, err)
+						grants.Add(1)
+						time.Sleep(10 * time.Millisecond) // too long for a pass
+						require.NoError(t, lock.Unlock(t.Context()))
+					}
+				})
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // all queue
+		total := func() int64 { return sent[0].Load() + sent[1].Load() }
+		commands, before := total(), grants.Load()
+		time.Sleep(500 * time.Millisecond)
+		commands, before = total()-commands, grants.Load()-before
+		close(stop)
+		wg.Wait()
+		require.InDelta(t, 50, before, 2)
+		require.LessOrEqual(t, commands, before+1)
+	})
+}
+
+// TestReleaseGrantsItsOwnLineByItsReply is rule 15: no message reaches the process, and nobody else waits. The reply to the release
+// grants the lock to the line of the releaser at once.
+func TestReleaseGrantsItsOwnLineByItsReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		_, client := bubbleRedis(t)
+		made, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		l := made.(*engine)
+		require.NoError(t, granted(t, l).Unlock(t.Context())) // the scripts are loaded
+		sent := countScripts(client)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		got := make(chan *Lock, 1)
+		go func() { // ends with the lock
+			lock, err := l.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			got <- lock
+		}()
+		synctest.Wait()
+		l.channel.Deliver = func(handoff.Grant) {} // messages are lost
+		before := sent.Load()
+		require.NoError(t, lock.Unlock(t.Context()))
+		next := <-got
+		require.Equal(t, before+1, sent.Load())
+		require.Greater(t, next.Fence(), lock.Fence())
+		require.NoError(t, next.Unlock(t.Context()))
+	})
+}
+
+// TestStatusCountsLines: the callers of one Locker count once. A call with options counts for itself.
+func TestStatusCountsLines(t *testing.T) {
+	bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), _ *miniredis.Miniredis) {
+		holding, _ := newLocker()
+		holder := granted(t, holding)
+		var wg sync.WaitGroup
+		wait := func(l Locker, opts ...Option) {
+			wg.Go(func() {
+				lock, err := l.Lock(t.Context(), "k", opts...)
+				require.NoError(t, err)
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		}
+		one, _ := newLocker()
+		other, _ := newLocker()
+		for range 5 {
+			wait(one)
+		}
+		wait(one, WithTTL(time.Minute))
+		wait(other)
+		time.Sleep(time.Second)
+		st, err := holding.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 3, st.Waiters)
+		require.NoError(t, holder.Unlock(t.Context()))
+		wg.Wait()
+	})
+}
+
+// TestOrderSurvivesALostQueue is rule 15: Redis loses the queue, but not the lock. Each line queues again, at the place that its
+// head has earned by waiting.
+func TestOrderSurvivesALostQueue(t *testing.T) {
+	bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), m *miniredis.Miniredis) {
+		holding, _ := newLocker(WithTTL(time.Hour))
+		holder := granted(t, holding)
+		order := make(chan int, 10)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			l, _ := newLocker()
+			wg.Go(func() {
+				lock, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				order <- i
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+			time.Sleep(300 * time.Millisecond)
+		}
+		for _, key := range m.Keys() {
+			if strings.HasPrefix(key, "{k}:") {
+				m.Del(key)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		st, err := holding.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 8, st.Waiters)
+		require.NoError(t, holder.Unlock(t.Context()))
+		wg.Wait()
+		for i := range 8 {
+			require.Equal(t, i, <-order)
+		}
+	})
+}
+
+// TestBlocksOfFencesStayBelowTheClock: an acquire and a release issue blocks of up to 64 fences. Each block is above the one
+// before, and none ends above the clock of Redis, or above the register where that is ahead. So fences grow even if the register
+// is lost, or the whole data.
+func TestBlocksOfFencesStayBelowTheClock(t *testing.T) {
+	for name, strategy := range map[string]func(redis.UniversalClient, ...Option) (Locker, error){
+		"SetNXPX":   NewSetNXPX,
+		"Semaphore": func(c redis.UniversalClient, opts ...Option) (Locker, error) { return NewSemaphore(c, 1, opts...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, client, _ := oneNode(t)
+			made, err := strategy(client)
+			require.NoError(t, err)
+			l := made.(*engine)
+			listen(t, l)
+			now := time.Now()
+			var last, issued uint64
+			took := func(what string, fence uint64, more int) {
+				end := fence + uint64(more)
+				require.Greater(t, fence, last, what)
+				require.LessOrEqual(t, more, 63, what)
+				if more > 0 {
+					require.LessOrEqual(t, int64(end), now.UnixMicro(), what)
+				}
+				last = end
+				issued += uint64(more) + 1
+			}
+			for i := range 300 {
+				now = now.Add(time.Duration(rand.N(200)+1) * time.Microsecond)
+				if i%20 == 0 {
+					now = now.Add(20 * time.Millisecond)
+				}
+				m.SetTime(now)
+				what := fmt.Sprint("grant ", i)
+				if int64(last) < now.UnixMicro() { // else a clock would have been set back
+					switch rand.N(10) {
+					case 0:
+						m.FlushAll()
+						what += " after FLUSHALL"
+					case 1:
+						m.Del("redlatch:fence")
+						what += " without the register"
+					}
+				}
+				a := newEntry(t, l)
+				a.params.entry, a.params.want = "", 64
+				got, err := a.send(t, false)
+				require.NoError(t, err, what)
+				took(what, got.fence, got.more)
+				if rand.N(4) == 0 {
+					fence, err := l.strategy.adopt(t.Context(), &a.params)
+					require.NoError(t, err)
+					took(what+", adopted", fence, 0)
+				}
+				now = now.Add(time.Duration(rand.N(100)) * time.Microsecond)
+				m.SetTime(now)
+				next := newEntry(t, l)
+				reply, err := l.strategy.release(t.Context(), &releaseParams{target: a.params.target, next: next.entry})
+				require.NoError(t, err)
+				require.True(t, reply.handed)
+				took(what+", handed over", reply.fence, reply.more)
+				_, err = l.strategy.release(t.Context(), &releaseParams{target: next.params.target, entry: next.entry})
+				require.NoError(t, err)
+			}
+			require.Greater(t, issued, uint64(2000), "blocks are issued")
+		})
+	}
+}
+
+// TestFencesGrowOverTurns: three processes pass the lock on and hand it over, while the register, or all data of Redis, is lost
+// between the grants.
+func TestFencesGrowOverTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		m, _ := bubbleRedis(t)
+		var mu sync.Mutex // guards the fields below
+		var last uint64
+		var grants, lost int
+		grew := func(fence uint64) {
+			mu.Lock()
+			defer mu.Unlock()
+			require.Greater(t, fence, last)
+			last = fence
+			grants++
+		}
+		var wg sync.WaitGroup
+		end := time.Now().Add(3 * time.Second)
+		for range 3 {
+			l, err := NewSetNXPX(bubbleClient(t, m))
+			require.NoError(t, err)
+			for range 4 {
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						lock, err := l.Lock(t.Context(), "k")
+						require.NoError(t, err)
+						grew(lock.Fence())
+						time.Sleep(rand.N(3 * time.Millisecond))
+						switch rand.N(50) {
+						case 0:
+							m.Del("redlatch:fence")
+						case 1:
+							adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+							require.NoError(t, err)
+							grew(adopted.Fence())
+						case 2:
+							m.FlushAll()
+							mu.Lock()
+							lost++
+							mu.Unlock()
+							require.ErrorIs(t, lock.Extend(t.Context(), time.Second), ErrLost)
+						}
+						if err := lock.Unlock(context.Background()); err != nil {
+							require.ErrorIs(t, err, ErrLost)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		t.Logf("%d grants, %d times all data were lost", grants, lost)
+	})
+}

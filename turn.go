@@ -1,0 +1,321 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
+)
+
+// A turn begins when Redis grants the key to a line: by the reply to an acquire, by a message, or by the reply to the
+// release that ended the turn before. It ends when its lease does, or when Unlock cannot pass the lock on.
+
+// granted begins a turn with a lease that began at start, and serves the head of the line. w.asking is set, so nothing
+// else changes the token. got is the reply to an acquire; without one, the token was handed the lock. granted reports false
+// if nothing of the lease is left now.
+func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g handoff.Grant, got *acquireReply) bool {
+	cfg, l := w.r.cfg, &w.engine.lines
+	length := clock.Validity(w.r.ttl(), cfg.drift)
+	if now.Since(start) >= length {
+		return false
+	}
+	l.mu.Lock()
+	if old := w.lease; old != nil { // the key was lost
+		l.mu.Unlock()
+		old.lose(errDeleted)
+		l.mu.Lock()
+		w.lease = nil
+	}
+	a := w.attempt
+	granted := &lease{attempt: a, fence: g.Fence}
+	if got == nil || a.carried > 0 || w.handed != nil { // a release has queued the entry, or still may
+		granted.entry = a.entry
+	}
+	if got != nil {
+		granted.recheckAt = got.recheckAfter
+		a.state.again.Store(got.alreadyHeld)
+		if got.alreadyHeld {
+			w.foundLocked()
+		}
+	}
+	a.sent = true
+	if w.Len() > 0 {
+		passes := min(g.More, mostPasses)
+		if !w.passable() {
+			passes = 0
+		}
+		turn, head := w.Begin(passes)
+		granted.turn, granted.taken, granted.hooks = turn, now.Mono, &head.Of.cfg.hooks
+		if w.shared {
+			granted.line = w
+			if !w.engine.strategy.habits().shares {
+				w.lease = granted
+			}
+		}
+		lock := granted.begin(start, now, length)
+		if a.carried == 0 {
+			delete(l.tokens, a.params.token)
+		} else { // a release that queues it is under way, or has an unknown outcome
+			a.ended = now.Mono
+		}
+		w.attempt, w.handed, w.watch, w.tries = nil, nil, w.watch.Next(got == nil), 0
+		w.next, w.hasten = time.Time{}, false
+		w.pace.granted()
+		head.Of.serveLocked(w, lock, nil)
+	}
+	w.quietLocked()
+	undo := w.settleLocked() // everybody may have left
+	l.mu.Unlock()
+	switch {
+	case undo == nil:
+	case got == nil:
+		time.AfterFunc(0, undo.undoAlone) // a goroutine that ends with the op timeout
+	default:
+		undo.undo(ctx)
+	}
+	return true
+}
+
+// foundLocked notes that an acquire found the key held by the token. If it was handed over and no message says so soon,
+// the subscription is replaced.
+func (w *waiters) foundLocked() {
+	a, l := w.attempt, &w.engine.lines
+	if a.entry == "" || w.handed != nil || a.made.Polls {
+		return
+	}
+	token, channel := a.params.token, w.engine.channel
+	l.missing = token
+	time.AfterFunc(handoff.MessageDelay, func() {
+		l.mu.Lock()
+		still := l.missing == token
+		l.mu.Unlock()
+		if still {
+			channel.Replace()
+		}
+	})
+}
+
+// deliver begins the turn that g grants. If its token was given up, the lock is given back.
+func (e *engine) deliver(g handoff.Grant) {
+	g.Arrived = e.now()
+	l := &e.lines
+	l.mu.Lock()
+	if l.missing == g.Token {
+		l.missing = ""
+	}
+	a := l.tokens[g.Token]
+	switch {
+	case a == nil:
+	case a.state.settled():
+		go a.undo(context.Background()) // ends with the op timeout
+	case a.line.attempt != a: // it was granted
+	case a.params.replicas > 0: // an acquire asks the replicas
+		a.line.askNowLocked()
+	case a.line.asking: // the reply says more
+		a.line.handed = &g
+	default:
+		w := a.line
+		w.asking, w.since = true, g.Arrived.Mono
+		start := w.watch.Started(g, w.r.cfg.drift)
+		l.mu.Unlock()
+		w.take(start, g)
+		return
+	}
+	l.mu.Unlock()
+}
+
+// take begins the turn of a token that was handed the lock. If nothing of the lease is left, the line asks: the token may
+// still hold the key.
+func (w *waiters) take(start clock.Instant, g handoff.Grant) {
+	if w.granted(context.Background(), start, g.Arrived, g, nil) {
+		return
+	}
+	w.engine.lines.mu.Lock()
+	defer w.engine.lines.mu.Unlock()
+	w.quietLocked()
+	w.next = time.Time{}
+	w.dropLocked()
+}
+
+// pass passes the lock on now to the next in line that the turn may serve, if there is one. l.mu is held.
+func (w *waiters) pass(l *lease, now clock.Instant) bool {
+	w.engine.lines.mu.Lock()
+	defer w.engine.lines.mu.Unlock()
+	next := w.Serve(&l.turn)
+	if next == nil {
+		return false
+	}
+	l.handle++
+	if l.fence > 0 {
+		l.fence++
+	}
+	l.since, l.hooks = now, &next.Of.cfg.hooks
+	l.fresh = &Lock{lease: l, number: l.handle, fence: l.fence}
+	next.Of.serveLocked(w, l.fresh, nil)
+	w.dropLocked()
+	return true
+}
+
+// A succession is what the release that ends a turn does for the next one of the line.
+type succession struct {
+	line    *waiters
+	attempt *attempt // whose entry is queued; nil: none
+	waited  time.Duration
+	asked   clock.Instant // before the release is sent
+}
+
+// ending ends the turn of l, whose release is about to be sent, unless it keeps the key. l.mu is held. It returns nil if
+// nobody waits.
+func (w *waiters) ending(l *lease, keeps bool) *succession {
+	e := w.engine
+	e.lines.mu.Lock()
+	defer e.lines.mu.Unlock()
+	if w.lease == l {
+		w.lease = nil
+	}
+	if w.Len() == 0 {
+		w.dropLocked()
+		return nil
+	}
+	if w.attempt != nil && w.attempt.carried > 0 {
+		return nil // another release queues the line
+	}
+	s := &succession{line: w}
+	w.releases++
+	if keeps || !w.queues() {
+		return s
+	}
+	if w.attempt == nil || w.attempt.entry == "" {
+		state := e.channel.State()
+		if !state.Ready && !state.Polls || w.hurriedLocked() {
+			return s
+		}
+		if _, err := w.attemptLocked(); err != nil {
+			return s // the line asks
+		}
+		w.enterLocked(state)
+	}
+	w.attempt.carried, w.attempt.sent = 1, true
+	s.attempt, s.waited, s.asked = w.attempt, w.waitedLocked(), e.now()
+	return s
+}
+
+// ended handles the outcome of the release of s. If that did not queue the line or hand it the lock, the line asks.
+func (s *succession) ended(reply releaseReply, err error) {
+	w, a, e := s.line, s.attempt, s.line.engine
+	l, cfg := &e.lines, w.r.cfg
+	blind := a == nil && !e.strategy.habits().tells // it cannot know whether others want the key
+	var pause time.Duration
+	if a != nil || cfg.backoff != nil {
+		pause = cfg.pause(1, 0) // under no mutex
+	}
+	g := handoff.Grant{Fence: reply.fence, More: reply.more, At: reply.at, Arrived: e.now()}
+	l.mu.Lock()
+	w.releases--
+	w.next = time.Time{}
+	var undo, drop bool
+	switch {
+	case a == nil:
+		switch {
+		case !blind:
+			pause = 0
+		case cfg.backoff == nil:
+			pause = w.pace.rest/2 + rand.N(w.pace.rest/2+1)
+		}
+		w.next = time.Now().Add(pause)
+	case err != nil, reply.at == 0: // the release may still queue the entry, or did so when it was sent before
+		if errors.Is(err, ErrLost) {
+			a.carried = 0
+		}
+	default:
+		a.carried = 0
+		waits := w.attempt == a
+		if waits {
+			w.watch.Told(s.asked, reply.at)
+		}
+		switch {
+		case a.state.settled():
+			undo = true
+		case reply.handed && a.state.is(releasing): // perhaps after its own release
+			a.state.undone.Store(true)
+			undo = true
+		case waits && reply.handed && cfg.replicas > 0: // an acquire asks the replicas
+			w.hasten = w.asking
+		case waits && reply.handed && w.asking:
+			w.handed = &g
+		case waits && reply.handed:
+			w.asking, w.since = true, g.Arrived.Mono
+			start := w.watch.Started(g, cfg.drift)
+			l.mu.Unlock()
+			w.take(start, g)
+			return
+		case waits && (a.made.Polls || w.watch.Polls() || reply.wanted): // it gets no message, or nobody does
+			w.watch.Poll()
+			w.next = time.Now().Add(pause)
+		case waits:
+			w.next = time.Now().Add(handoff.LookEvery + rand.N(handoff.LookEvery/4))
+		default:
+			drop = !reply.handed // the release has queued it after it was granted
+			delete(l.tokens, a.params.token)
+		}
+	}
+	if w.hasten && w.releases == 0 && !w.asking {
+		w.hasten, w.next = false, time.Time{}
+	}
+	w.dropLocked()
+	l.mu.Unlock()
+	p := &releaseParams{}
+	switch {
+	case undo:
+		go a.undo(context.Background()) // ends with the op timeout
+	case drop:
+		p.target, p.entry = a.params.target, a.entry
+		if !a.state.settled() {
+			p.token = ""
+		}
+		go e.strategy.release(context.Background(), p) //nolint:errcheck // it ends with the op timeout
+	}
+}
+
+// holder returns the lease of a line on key, or nil.
+func (l *lines) holder(key string) *lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.byKey[key]; w != nil {
+		return w.lease
+	}
+	return nil
+}
+
+// over ends the turn of l, whose lease was lost.
+func (w *waiters) over(l *lease) {
+	w.engine.lines.mu.Lock()
+	defer w.engine.lines.mu.Unlock()
+	if w.lease == l {
+		w.lease = nil
+		w.askNowLocked()
+	}
+	w.dropLocked()
+}
+
+// rest has this process leave a key alone for a while: others want it, and would never find it free otherwise.
+func (l *lines) rest(key string) {
+	d := longestPause/2 + rand.N(longestPause/2)
+	until := time.Now().Add(d)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resting == nil {
+		l.resting = make(map[string]time.Time)
+	}
+	l.resting[key] = until
+	time.AfterFunc(d, func() { // it ends with the rest
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.resting[key].Equal(until) {
+			delete(l.resting, key)
+		}
+	})
+}
