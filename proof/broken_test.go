@@ -24,6 +24,7 @@ type broken struct {
 	limit  int  // of a semaphore; 0: it is a lock
 	other  bool // the limit is not that of the keys
 	renews bool
+	line   *brokenLine // of those who wait in this process; nil: Unlock passes nothing on
 }
 
 type flaws struct {
@@ -35,6 +36,12 @@ type flaws struct {
 	lostDeletes  bool // Unlock of a lost handle deletes the lock of its adopter
 	keepsToken   bool // a min hold is kept by the token
 
+	// Of a line:
+	lines      bool // no flaw: Unlock passes the lock on
+	twoAtOnce  bool // a grant serves two
+	passesLost bool // a lost lock is passed on, with a lease from then on
+	oneFence   bool // all that a lock is passed on to have one fence
+
 	// Of a semaphore:
 	tooMany    bool // it admits one more
 	earlyPurge bool // a permit counts as expired before its end
@@ -44,17 +51,86 @@ type flaws struct {
 }
 
 func (b broken) lock(ctx context.Context, key string, w wish) (handle, error) {
+	var passed chan *brokenLock
+	if b.line != nil && w.plain {
+		passed = b.line.join(key)
+	}
 	for {
 		h, err := b.tryLock(ctx, key, w)
 		if err == nil {
+			got := h.(*brokenLock)
+			got.passes = passed != nil && b.line.leave(key, passed)
+			if got.passes && b.flaws.twoAtOnce {
+				got.pass(ctx, w.ttl)
+			}
+			if passed != nil && !got.passes {
+				_ = b.remove(ctx, got) // if this fails, it ends with its TTL
+				return <-passed, nil
+			}
 			return h, nil
 		}
 		select {
+		case h := <-passed:
+			return h, nil
 		case <-ctx.Done():
+			if passed != nil && !b.line.leave(key, passed) {
+				return <-passed, nil
+			}
 			return nil, redlatch.ErrNotAcquired
 		case <-time.After(3 * time.Millisecond):
 		}
 	}
+}
+
+// A brokenLine has those in one process who wait for keys.
+type brokenLine struct {
+	mu      sync.Mutex                    // guards waiting
+	waiting map[string][]chan *brokenLock // by key, in the order of arrival
+}
+
+// join adds somebody, who is passed the lock by the channel that join returns.
+func (l *brokenLine) join(key string) chan *brokenLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := make(chan *brokenLock, 1)
+	l.waiting[key] = append(l.waiting[key], c)
+	return c
+}
+
+// leave removes somebody. It reports false for those who were passed the lock.
+func (l *brokenLine) leave(key string, c chan *brokenLock) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.waiting[key], c)
+	if i >= 0 {
+		l.waiting[key] = slices.Delete(l.waiting[key], i, i+1)
+	}
+	return i >= 0
+}
+
+// pass passes the lock on to the first who waits. It reports whether there was somebody. A fence is minted once its owner
+// waits: those who come later get higher ones.
+func (h *brokenLock) pass(ctx context.Context, ttl time.Duration) bool {
+	h.line.mu.Lock()
+	defer h.line.mu.Unlock()
+	waiting := h.line.waiting[h.key]
+	if len(waiting) == 0 {
+		return false
+	}
+	fence := h.fence
+	if fence > 0 && !h.flaws.oneFence {
+		var err error
+		if fence, err = h.client.Incr(ctx, h.key+":fence").Uint64(); err != nil || !time.Now().Before(h.Until()) {
+			return false
+		}
+	}
+	heir := &brokenLock{broken: h.broken, key: h.key, token: h.token, fence: fence, passes: true, until: h.Until()}
+	if h.flaws.passesLost {
+		heir.lasts(time.Now(), ttl)
+	}
+	waiting[0] <- heir
+	h.line.waiting[h.key] = waiting[1:]
+	return true
 }
 
 func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error) {
@@ -201,13 +277,19 @@ type brokenLock struct {
 	key, token string
 	fence      uint64
 	kept       time.Time // when the min hold ends
+	passes     bool      // Unlock may pass the lock on
+	shared     atomic.Bool
 	released   atomic.Bool
 
 	mu    sync.Mutex // guards the fields below
 	until time.Time
 }
 
-func (h *brokenLock) Token() string { return h.token }
+func (h *brokenLock) Token() string {
+	h.shared.Store(true)
+	return h.token
+}
+
 func (h *brokenLock) Fence() uint64 { return h.fence }
 
 func (h *brokenLock) Until() time.Time {
@@ -257,6 +339,9 @@ func (h *brokenLock) Extend(ctx context.Context, ttl time.Duration) error {
 func (h *brokenLock) Unlock(ctx context.Context) error {
 	lost := h.Err()
 	h.released.Store(true)
+	if h.passes && !h.shared.Load() && (lost == nil || h.flaws.passesLost) && h.pass(ctx, brokenTTL) {
+		return lost
+	}
 	if lost != nil && !h.flaws.lostDeletes && !h.flaws.blindDelete {
 		return lost
 	}
@@ -284,7 +369,10 @@ func TestBrokenLockersAreCaught(t *testing.T) {
 		"a lock that has no TTL":                {flaws{noTTL: true}, false, []string{"without a TTL", "waited for"}},
 		"a lost handle that deletes":            {flaws{lostDeletes: true}, false, []string{"breaks the rules"}},
 		"a min hold that keeps the token":       {flaws{keepsToken: true}, false, []string{"breaks the rules"}},
+		"a line that serves two at once":        {flaws{lines: true, twoAtOnce: true}, false, []string{"breaks the rules"}},
+		"a line that passes on a lost lock":     {flaws{lines: true, passesLost: true}, false, []string{"breaks the rules"}},
 		"nothing":                               {},
+		"nothing, with lines":                   {flaws: flaws{lines: true}},
 	})
 }
 
@@ -295,7 +383,10 @@ func TestBrokenSemaphoresAreCaught(t *testing.T) {
 		"a purge that removes live permits": {flaws{earlyPurge: true}, false, []string{"breaks the rules"}},
 		"permits that are not purged":       {flaws{noPurge: true}, false, []string{"of 2 times at the end"}},
 		"an adopter with another limit":     {flaws{anyLimit: true}, false, []string{"was adopted with another limit"}},
+		"a line that serves two at once":    {flaws{lines: true, twoAtOnce: true}, false, []string{"breaks the rules"}},
+		"a line with one fence":             {flaws{lines: true, oneFence: true}, false, []string{"breaks the rules"}},
 		"nothing":                           {},
+		"nothing, with lines":               {flaws: flaws{lines: true}},
 	})
 }
 
@@ -321,18 +412,25 @@ func catch(t *testing.T, limit int, mistakes map[string]mistake) {
 	}
 }
 
+// brokenTTL is the default TTL of broken lockers.
+const brokenTTL = 50 * time.Millisecond
+
 // brokenStrategy is a strategy of broken lockers.
 func brokenStrategy(name string, f flaws, limit int) strategy {
 	s := strategy{
-		name: name, servers: 1, ttl: 50 * time.Millisecond, keys: 8, overstays: 10,
+		name: name, servers: 1, ttl: brokenTTL, keys: 8, overstays: 10, crowded: 50,
 		fenced: limit > 0, holders: limit, keeps: limit == 0,
-		make: func(clients []redis.UniversalClient) (locker, error) {
-			return broken{client: clients[0], flaws: f, limit: limit}, nil
+		make: func(clients []redis.UniversalClient, _ wish) (locker, error) {
+			b := broken{client: clients[0], flaws: f, limit: limit}
+			if f.lines {
+				b.line = &brokenLine{waiting: make(map[string][]chan *brokenLock)}
+			}
+			return b, nil
 		},
 	}
 	if limit > 0 {
 		s.keys = 1 // for more workers than permits
-		s.other = func(clients []redis.UniversalClient) (locker, error) {
+		s.other = func(clients []redis.UniversalClient, _ wish) (locker, error) {
 			return broken{client: clients[0], flaws: f, limit: limit, other: true}, nil
 		}
 	}

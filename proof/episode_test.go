@@ -27,7 +27,7 @@ type episode struct {
 	world   *world
 	seed    uint64
 	keeping bool          // no server may forget a lock: one owner too many is an error
-	ops     int           // at least so many, and every kind of fault
+	ops     int           // at least so many with a known outcome, and every kind of fault
 	length  time.Duration // at least so long
 	limit   time.Duration // at most so long
 	faults  []fault
@@ -39,6 +39,7 @@ type episode struct {
 
 	mu      sync.Mutex // guards the fields below
 	history []history.Op
+	known   int // how many of them have a known outcome
 	struck  map[string]int
 	wrong   []string // errors that the history does not show
 }
@@ -46,7 +47,7 @@ type episode struct {
 // newEpisode returns an episode whose keys nobody has used before.
 func (w *world) newEpisode(seed uint64, keeping bool, round int) *episode {
 	return &episode{
-		world: w, seed: seed, keeping: keeping, ops: 2000, length: 4 * time.Second, limit: time.Minute,
+		world: w, seed: seed, keeping: keeping, ops: 1000, length: 4 * time.Second, limit: time.Minute,
 		faults: w.faults(keeping), prefix: fmt.Sprintf("%s%d:", roundPrefix, round), struck: make(map[string]int),
 		bound: fairBound, pictures: *pictures,
 	}
@@ -93,6 +94,7 @@ func (e *episode) run() error {
 		}
 	}
 	crew.Wait()
+	timer.Stop()
 	e.refill(keys)
 	e.inspect()
 	return e.judge()
@@ -128,9 +130,9 @@ func (e *episode) hire(keys []string, working, bound context.Context) (crew *syn
 		for j := range siteCrew {
 			w := &worker{
 				id: i*siteCrew + j, locker: s.locker, peers: e.world.peers(), keys: keys,
-				ttl: e.world.strategy.ttl, keeps: e.world.strategy.keeps, steady: e.steady,
+				ttl: e.world.strategy.ttl, opTimeout: e.world.strategy.opTimeout, keeps: e.world.strategy.keeps, quorum: e.world.strategy.quorum, steady: e.steady,
 				rng:     rand.New(rand.NewPCG(e.seed, uint64(100+i*siteCrew+j))),
-				blurred: s.parted != nil, overstays: e.world.strategy.overstays,
+				blurred: s.parted != nil, overstays: e.world.strategy.overstays, crowded: e.world.strategy.crowded,
 				record: func(op history.Op) { e.hear(news{Op: &op}) }, stuck: e.complain,
 			}
 			crew.Go(func() { w.run(working, bound) })
@@ -145,6 +147,9 @@ func (e *episode) hear(n news) {
 	defer e.mu.Unlock()
 	if n.Op != nil {
 		e.history = append(e.history, *n.Op)
+		if !n.Op.Unknown {
+			e.known++
+		}
 	}
 	if n.Stuck != "" && !slices.Contains(e.wrong, n.Stuck) {
 		e.wrong = append(e.wrong, n.Stuck)
@@ -192,5 +197,5 @@ func (e *episode) rage(g *gremlin, d *deck) {
 func (e *episode) enough(lasted time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.history) >= e.ops && lasted >= e.length && len(e.struck) == len(e.faults) || lasted > e.limit
+	return e.known >= e.ops && lasted >= e.length && len(e.struck) == len(e.faults) || lasted > e.limit
 }

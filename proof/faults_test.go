@@ -57,6 +57,9 @@ func (w *world) faults(keeping bool) []fault {
 	if !keeping {
 		all = append(all, fault{"FLUSHALL", onServer((*gremlin).flush)})
 	}
+	if !keeping && !w.strategy.quorum {
+		all = append(all, fault{"deleted keys", onServer((*gremlin).remove)})
+	}
 	if w.strategy.quorum || !keeping {
 		all = append(all, fault{"kill -9 of a server, its data lost", onServer((*gremlin).killForgetting)})
 	}
@@ -227,6 +230,15 @@ func (g *gremlin) flush(s *server) {
 	})
 	if g.strategy.quorum {
 		time.Sleep(1100 * time.Millisecond)
+	}
+}
+
+// remove deletes some keys of a server: locks, queues, or the fence register.
+func (g *gremlin) remove(s *server) {
+	for range 1 + g.rng.IntN(6) {
+		if key, err := s.admin.RandomKey(context.Background()).Result(); err == nil {
+			g.admin(s, "DEL", key)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func TestBrokenRenewalsAreCaught(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := brokenStrategy(name, mistake.flaws, 2).onFullServers()
-			s.make = func(clients []redis.UniversalClient) (locker, error) {
+			s.make = func(clients []redis.UniversalClient, _ wish) (locker, error) {
 				return broken{client: clients[0], flaws: mistake.flaws, limit: s.holders, renews: true}, nil
 			}
 			w, from := newWorld(t, s), seed(t)
@@ -40,9 +40,10 @@ func TestBrokenRenewalsAreCaught(t *testing.T) {
 	}
 }
 
-// onFullServers returns s with leases that outlast the pauses of a busy machine, and with more locks that are renewed.
+// onFullServers returns s with leases and commands that outlast the pauses of a busy machine, and with more locks that
+// are renewed.
 func (s strategy) onFullServers() strategy {
-	s.ttl, s.overstays = 1500*time.Millisecond, 50
+	s.ttl, s.opTimeout, s.overstays = 1500*time.Millisecond, 1500*time.Millisecond, 50
 	return s
 }
 

@@ -105,7 +105,7 @@ func beClients(text string) {
 	for _, addr := range p.Addrs {
 		clients = append(clients, redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true}))
 	}
-	l, err := s.make(clients)
+	l, err := s.make(clients, s.defaults())
 	must(err)
 
 	out := bufio.NewWriter(os.Stdout)
@@ -128,7 +128,7 @@ func beClients(text string) {
 	for i := range siteCrew {
 		w := &worker{
 			id: p.FirstID + i, locker: l, peers: s.peers(clients, l), keys: p.Keys,
-			ttl: s.ttl, keeps: s.keeps, overstays: s.overstays,
+			ttl: s.ttl, opTimeout: s.opTimeout, keeps: s.keeps, quorum: s.quorum, overstays: s.overstays, crowded: s.crowded,
 			rng: rand.New(rand.NewPCG(p.Seed, uint64(i))), born: p.Seed,
 			record: func(op history.Op) { tell(news{Op: &op}) },
 			stuck:  func(complaint string) { tell(news{Stuck: complaint}) },

@@ -218,6 +218,9 @@ func (s *sequence) inspect(t *rapid.T) {
 	if time.Until(key.freeAt[name]) > forever/2 {
 		return // when its lease ends is not modelled
 	}
+	if st.Token != "" { // a holder is named before a permit that is kept
+		holders = slices.DeleteFunc(slices.Clone(holders), func(name string) bool { return strings.HasPrefix(name, nobody) })
+	}
 	first := key.freeAt[holders[0]]
 	require.Equal(t, first, key.freeAt[name], "its lease does not end first")
 	require.InDelta(t, time.Until(first), st.TTL, float64(2*time.Millisecond))

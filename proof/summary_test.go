@@ -12,9 +12,9 @@ import (
 
 // summary has the figures of an episode.
 type summary struct {
-	ops, grants, losses, unknown int
-	longest                      time.Duration // wait for a grant
-	struck                       map[string]int
+	ops, grants, passes, losses, unknown int
+	longest                              time.Duration // wait for a grant
+	struck                               map[string]int
 }
 
 func (e *episode) summary() summary {
@@ -28,6 +28,8 @@ func (e *episode) summary() summary {
 			s.longest = max(s.longest, time.Duration(op.Return-op.Call))
 		case op.Kind == history.Loss:
 			s.losses++
+		case op.Passed:
+			s.passes++
 		}
 	}
 	return s
@@ -35,8 +37,8 @@ func (e *episode) summary() summary {
 
 func (s summary) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d operations, %d grants, %d unknown outcomes, %d losses seen, longest wait %v, faults:",
-		s.ops, s.grants, s.unknown, s.losses, s.longest.Round(time.Millisecond))
+	fmt.Fprintf(&b, "%d operations, %d grants, %d of them passed on, %d unknown outcomes, %d losses seen, longest wait %v, faults:",
+		s.ops, s.grants, s.passes, s.unknown, s.losses, s.longest.Round(time.Millisecond))
 	for _, name := range slices.Sorted(maps.Keys(s.struck)) {
 		fmt.Fprintf(&b, " %s %d,", name, s.struck[name])
 	}
@@ -46,7 +48,7 @@ func (s summary) String() string {
 // plus adds two summaries.
 func (s summary) plus(o summary) summary {
 	sum := summary{
-		ops: s.ops + o.ops, grants: s.grants + o.grants, losses: s.losses + o.losses, unknown: s.unknown + o.unknown,
+		ops: s.ops + o.ops, grants: s.grants + o.grants, passes: s.passes + o.passes, losses: s.losses + o.losses, unknown: s.unknown + o.unknown,
 		longest: max(s.longest, o.longest), struck: make(map[string]int),
 	}
 	maps.Copy(sum.struck, s.struck)

@@ -43,7 +43,7 @@ func (e *episode) refill(keys []string) {
 	for _, s := range e.world.servers {
 		clients = append(clients, s.admin)
 	}
-	l := must1(e.world.strategy.make(clients))
+	l := must1(e.world.strategy.make(clients, e.world.strategy.defaults()))
 	longest := e.world.strategy.longest()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*longest+3*time.Second) // on a busy machine
 	defer cancel()
@@ -79,8 +79,11 @@ func (e *episode) inspect() {
 			}
 		}
 	}
-	if len(e.history) < e.ops {
-		e.complain(fmt.Sprintf("%d operations in %v: too few to tell", len(e.history), e.limit))
+	if e.known < e.ops {
+		e.complain(fmt.Sprintf("%d operations with a known outcome in %v: too few to tell", e.known, e.limit))
+	}
+	if e.world.strategy.passes && e.world.strategy.holders < 2 && !e.steady && e.summary().passes == 0 {
+		e.complain("no lock was passed on")
 	}
 	for _, f := range e.faults {
 		if e.struck[f.name] == 0 {
@@ -118,7 +121,7 @@ func (e *episode) autopsy(keys []string) {
 			for _, token := range tokens {
 				e.complain(fmt.Sprintf("server %d: %q is held by %q for %v, of which is known:", i, key, token,
 					s.admin.PTTL(ctx, key).Val()))
-				for _, op := range e.known(token) {
+				for _, op := range e.past(token) {
 					e.complain(fmt.Sprintf("  %v by worker %d, %v ago", op.Kind, op.Worker, time.Duration(now()-op.Call)))
 				}
 			}
@@ -131,8 +134,8 @@ func (e *episode) autopsy(keys []string) {
 	e.complain("goroutines: " + file)
 }
 
-// known is the history of a token so far.
-func (e *episode) known(token string) (ops []history.Op) {
+// past is the history of a token so far.
+func (e *episode) past(token string) (ops []history.Op) {
 	name, _, _ := strings.Cut(token, "/")
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/proof/history"
 )
 
-// A wish says how to acquire a lock.
+// A wish says how to acquire a lock. A plain one has no options of its own, so that those who wait for a key stand in one
+// line: its TTL and its op timeout are the defaults of the locker.
 type wish struct {
+	plain     bool
 	ttl       time.Duration
 	renew     bool
 	minHold   time.Duration // 0: none
@@ -39,10 +44,29 @@ type locker interface {
 }
 
 // sound is redlatch.
-type sound struct{ redlatch.Locker }
+type sound struct {
+	redlatch.Locker
+	unrenewed redlatch.Locker // for plain wishes
+}
+
+// newSound returns Lockers with the TTL and the op timeout of a wish as their defaults.
+func newSound(defaults wish, open func(...redlatch.Option) (redlatch.Locker, error)) (s sound, err error) {
+	defaults.renew = true
+	if s.Locker, err = open(defaults.options()...); err == nil {
+		defaults.renew = false
+		s.unrenewed, err = open(defaults.options()...)
+	}
+	return s, err
+}
 
 func (s sound) lock(ctx context.Context, key string, w wish) (handle, error) {
-	return s.Lock(ctx, key, w.options()...)
+	switch {
+	case !w.plain:
+		return s.Lock(ctx, key, w.options()...)
+	case w.renew:
+		return s.Lock(ctx, key)
+	}
+	return s.unrenewed.Lock(ctx, key)
 }
 
 func (s sound) tryLock(ctx context.Context, key string, w wish) (handle, error) {
@@ -82,16 +106,20 @@ type peer struct {
 
 // A worker locks, works and unlocks, again and again, and records what it saw.
 type worker struct {
-	id      int
-	locker  locker
-	peers   []peer
-	keys    []string
-	ttl     time.Duration
-	keeps   bool // some locks have a min hold
-	rng     *rand.Rand
-	blurred bool // the locker's clocks are parted
+	id        int
+	locker    locker
+	peers     []peer
+	keys      []string
+	ttl       time.Duration
+	opTimeout time.Duration // 0: the default
+	keeps     bool          // some locks have a min hold
+	rng       *rand.Rand
+	blurred   bool // the locker's clocks are parted
+	quorum    bool // the lock is on several nodes
 	// overstays is how many in a hundred locks are held for longer than their TTL.
 	overstays int
+	// crowded is how many in a hundred locks have the hot key.
+	crowded int
 	// steady: nothing but a full Redis happens, so no lock is lost and every Unlock succeeds.
 	steady bool
 	record func(history.Op)
@@ -105,6 +133,7 @@ type worker struct {
 type hold struct {
 	handle
 	key, name string
+	hot       bool
 	renewed   bool
 	blurred   bool
 	kept      int64 // when the min hold ends; 0: there is none
@@ -116,24 +145,22 @@ func (w *worker) name() string {
 	return fmt.Sprintf("w%d.%d.%d", w.id, w.born, w.named)
 }
 
+// hot is the index of the key that workers of one process often wait for together.
+const hot = 0
+
 // run works until working ends. A wait that bound ends is reported as stuck, since the faults ended
 // long before.
 func (w *worker) run(working, bound context.Context) {
 	for working.Err() == nil {
 		key := w.keys[w.rng.IntN(len(w.keys))]
+		if w.chance(w.crowded) {
+			key = w.keys[hot]
+		}
 		if h := w.acquire(bound, key); h != nil {
 			w.work(bound, h)
 		}
 		w.rest(3 * time.Millisecond)
 	}
-}
-
-// opTimeout returns the timeout of commands. If nothing else may cost a lock, a busy machine may not either.
-func (w *worker) opTimeout() time.Duration {
-	if w.steady {
-		return w.ttl
-	}
-	return 0
 }
 
 // chance is true in percent of the cases.
@@ -144,8 +171,8 @@ func (w *worker) rest(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64
 
 // acquire asks for a lock: mostly with patience, sometimes without, or only once.
 func (w *worker) acquire(bound context.Context, key string) *hold {
-	ask := wish{ttl: w.ttl, renew: w.chance(60), opTimeout: w.opTimeout(), owner: w.name()}
-	h := &hold{key: key, name: ask.owner, renewed: ask.renew, blurred: w.blurred}
+	ask := wish{ttl: w.ttl, renew: w.chance(60), opTimeout: w.opTimeout, owner: w.name()}
+	h := &hold{key: key, name: ask.owner, hot: key == w.keys[hot], renewed: ask.renew, blurred: w.blurred}
 	get, ctx, patient := w.locker.lock, bound, true
 	switch {
 	case w.chance(15):
@@ -160,6 +187,8 @@ func (w *worker) acquire(bound context.Context, key string) *hold {
 	}
 	if w.keeps && ask.token == "" && w.chance(15) {
 		ask.minHold = w.ttl/2 + time.Duration(w.rng.Int64N(int64(w.ttl)))
+	} else {
+		ask.plain = w.chance(80) || h.hot
 	}
 
 	call, doubt := now(), false
@@ -222,8 +251,13 @@ func (h *hold) unknownGrant(w *worker, call int64) history.Op {
 }
 
 // work uses the lock and releases it. Some holders overstay, so that their lease ends or has to be
-// renewed, and some give their token away.
+// renewed, and some give their token away. The hot key is mostly released at once, while a turn lasts.
 func (w *worker) work(ctx context.Context, h *hold) {
+	if h.hot && h.kept == 0 && w.chance(75) {
+		w.look(h)
+		w.unlock(ctx, h)
+		return
+	}
 	for range 1 + w.rng.IntN(3) {
 		w.look(h)
 		w.rest(4 * time.Millisecond)
@@ -274,7 +308,7 @@ func (w *worker) adopt(ctx context.Context, h *hold) *hold {
 	p := w.peers[w.rng.IntN(len(w.peers))]
 	heir := &hold{key: h.key, name: h.name, renewed: true, blurred: p.blurred}
 	call := now()
-	lock, err := p.locker.adopt(ctx, h.key, h.Token(), wish{ttl: w.ttl, renew: true, opTimeout: w.opTimeout()})
+	lock, err := p.locker.adopt(ctx, h.key, h.Token(), wish{ttl: w.ttl, renew: true, opTimeout: w.opTimeout})
 	if err != nil {
 		return nil
 	}
@@ -313,16 +347,24 @@ func (w *worker) revive(ctx context.Context, h *hold) {
 	}
 }
 
-// unlock releases the lock, and reports whether that is known.
+// unlock releases the lock, and reports whether that is known. On a quorum, a release that reaches one node in time and
+// another after the end of the lease has freed the lock, and is reported as a loss.
 func (w *worker) unlock(ctx context.Context, h *hold) bool {
 	call := now()
 	err := h.Unlock(ctx)
 	op := h.op(w, history.Release, call)
 	switch {
 	case errors.Is(err, redlatch.ErrLost):
-		op.Kind = history.Loss
+		if w.quorum {
+			part := op
+			part.Unknown, part.Return = true, history.Never
+			w.record(part)
+		}
+		op.Kind, op.Note = history.Loss, "Unlock: "+err.Error()
 	case err != nil:
 		op.Unknown, op.Return = true, history.Never
+	case h.kept == 0:
+		op.Passed = passedOn(h)
 	}
 	w.record(op)
 	if w.steady && err != nil && h.renewed {
@@ -331,15 +373,26 @@ func (w *worker) unlock(ctx context.Context, h *hold) bool {
 	return err == nil
 }
 
+// passedOn reports whether Unlock has passed the lock on: the token of the handle, which then owns nothing, is no random
+// one.
+func passedOn(h handle) bool {
+	_, id, owned := strings.Cut(h.Token(), "/")
+	if !owned {
+		id = h.Token()
+	}
+	token, err := uuid.Parse(id)
+	return err == nil && token.Version() == 5
+}
+
 // look records a use of the lock if its handle is trusted, and its loss otherwise.
 func (w *worker) look(h *hold) bool {
 	call := now()
 	err := h.Err()
-	kind := history.Use
+	op := h.op(w, history.Use, call)
 	if err != nil {
-		kind = history.Loss
+		op.Kind, op.Note = history.Loss, err.Error()
 	}
-	w.record(h.op(w, kind, call))
+	w.record(op)
 	if w.steady && err != nil && h.renewed {
 		w.stuck(fmt.Sprintf("%q was lost: %v", h.key, err))
 	}

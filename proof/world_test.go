@@ -24,39 +24,49 @@ type strategy struct {
 	// overstays is how many in a hundred locks are held for longer than their TTL. That takes long if
 	// a lost lock is free only seconds later.
 	overstays int
+	crowded   int // how many in a hundred locks have the hot key, beside those that have it by chance
 	fenced    bool
 	holders   int  // the limit of a semaphore; 0: a lock
 	queues    bool // a release hands the lock on
 	// quorum: a server may lose its data, if it then stays away for the longest TTL.
 	quorum bool
 	// untimed: its locks have no TTL in Redis.
-	untimed bool
-	keeps   bool // some locks have a min hold
-	make    func(clients []redis.UniversalClient) (locker, error)
-	tune    func(*redis.Options)                                  // of the clients; nil: as they are
-	other   func(clients []redis.UniversalClient) (locker, error) // of a semaphore: with another limit
+	untimed   bool
+	keeps     bool          // some locks have a min hold
+	passes    bool          // Unlock may pass the lock on within a process
+	opTimeout time.Duration // 0: the default
+	make      maker
+	tune      func(*redis.Options) // of the clients; nil: as they are
+	other     maker                // of a semaphore: with another limit
 }
+
+// A maker makes a locker with the TTL and the op timeout of a wish as its defaults.
+type maker func(clients []redis.UniversalClient, defaults wish) (locker, error)
 
 var (
 	setNXPX = strategy{
-		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, queues: true, keeps: true,
-		make: func(clients []redis.UniversalClient) (locker, error) {
-			l, err := redlatch.NewSetNXPX(clients[0])
-			return sound{l}, err
+		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, crowded: 50, fenced: true, queues: true, keeps: true,
+		passes: true,
+		make: func(clients []redis.UniversalClient, defaults wish) (locker, error) {
+			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
+				return redlatch.NewSetNXPX(clients[0], opts...)
+			})
 		},
 	}
 	legacySetNX = strategy{
-		name: "legacysetnx", servers: 1, ttl: time.Second, keys: 24, overstays: 5, untimed: true,
-		make: func(clients []redis.UniversalClient) (locker, error) {
-			l, err := redlatch.NewLegacySetNX(clients[0])
-			return sound{l}, err
+		name: "legacysetnx", servers: 1, ttl: time.Second, keys: 24, overstays: 5, crowded: 30, untimed: true, passes: true,
+		make: func(clients []redis.UniversalClient, defaults wish) (locker, error) {
+			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
+				return redlatch.NewLegacySetNX(clients[0], opts...)
+			})
 		},
 	}
 	redlock = strategy{
-		name: "redlock", servers: 3, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, fenced: true, quorum: true, keeps: true,
-		make: func(clients []redis.UniversalClient) (locker, error) {
-			l, err := redlatch.NewRedlock(clients)
-			return sound{l}, err
+		name: "redlock", servers: 3, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, crowded: 20, fenced: true, quorum: true, keeps: true,
+		make: func(clients []redis.UniversalClient, defaults wish) (locker, error) {
+			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
+				return redlatch.NewRedlock(clients, opts...)
+			})
 		},
 	}
 	semaphore  = semaphoreOf("semaphore", 3, 3)
@@ -69,10 +79,11 @@ var (
 func semaphoreOf(name string, limit, keys int) strategy {
 	s := setNXPX
 	s.name, s.holders, s.keys = name, limit, keys
-	withLimit := func(limit int) func(clients []redis.UniversalClient) (locker, error) {
-		return func(clients []redis.UniversalClient) (locker, error) {
-			l, err := redlatch.NewSemaphore(clients[0], limit)
-			return sound{l}, err
+	withLimit := func(limit int) maker {
+		return func(clients []redis.UniversalClient, defaults wish) (locker, error) {
+			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
+				return redlatch.NewSemaphore(clients[0], limit, opts...)
+			})
 		}
 	}
 	s.make, s.other = withLimit(limit), withLimit(limit+4)
@@ -88,6 +99,9 @@ func strategyCalled(name string) (strategy, bool) {
 	}
 	return strategy{}, false
 }
+
+// defaults returns what a locker does for a plain wish.
+func (s strategy) defaults() wish { return wish{ttl: s.ttl, opTimeout: s.opTimeout} }
 
 // longest is the longest TTL that a worker asks for.
 func (s strategy) longest() time.Duration { return 2 * s.ttl }
@@ -128,7 +142,7 @@ type world struct {
 // The size of a world.
 const (
 	plainSites = 2
-	siteCrew   = 3 // workers of a site
+	siteCrew   = 4 // workers of a site
 )
 
 // newWorld starts servers that keep their data, and clients that reach them through proxies. It ends
@@ -158,6 +172,7 @@ func (w *world) withOddClients() *world {
 		odd := w.newSite()
 		odd.parted, odd.stepped = new(parted), stepped
 		part(odd.locker.(sound).Locker, odd.parted)
+		part(odd.locker.(sound).unrenewed, odd.parted)
 		w.sites = append(w.sites, odd)
 	}
 	w.sites = append(w.sites, &site{roads: w.newRoads()})
@@ -184,7 +199,7 @@ func (w *world) newSite() *site {
 		w.tb.Cleanup(func() { _ = client.Close() }) // the world is over
 		clients = append(clients, client)
 	}
-	at.locker = must1(w.strategy.make(clients))
+	at.locker = must1(w.strategy.make(clients, w.strategy.defaults()))
 	at.peers = w.strategy.peers(clients, at.locker)
 	return at
 }
@@ -193,7 +208,7 @@ func (w *world) newSite() *site {
 func (s strategy) peers(clients []redis.UniversalClient, l locker) []peer {
 	all := []peer{{locker: l}}
 	if s.other != nil {
-		all = append(all, peer{locker: must1(s.other(clients)), other: true})
+		all = append(all, peer{locker: must1(s.other(clients, s.defaults())), other: true})
 	}
 	return all
 }

@@ -20,6 +20,8 @@ type Verdict struct {
 	Ops int // that were judged, ends of leases included
 	// Bad are the keys whose history breaks the rules. Check stops at the first, since such a history takes long.
 	Bad []string
+	// Slow are the bad keys that took too long to judge. Such a history is not known to be right.
+	Slow []string
 
 	model porcupine.Model
 	info  map[string]porcupine.LinearizationInfo // of the bad keys
@@ -33,20 +35,34 @@ func Check(ops []Op, rules Rules) *Verdict {
 		keys[op.Key] = append(keys[op.Key], op)
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		history := ordered(rules.relevant(withEnds(inTime(keys[key]))))
+		history := ordered(rules.relevant(withEnds(inTime(withoutIdle(keys[key])))))
 		v.Ops += len(history)
 		operations := make([]porcupine.Operation, len(history))
 		for i, op := range history {
 			operations[i] = porcupine.Operation{ClientId: op.Worker, Input: op, Call: op.Call, Return: op.Return}
 		}
-		// A history that takes too long to judge is not known to be right.
-		if porcupine.CheckOperationsTimeout(v.model, operations, patience) != porcupine.Ok {
+		if result := porcupine.CheckOperationsTimeout(v.model, operations, patience); result != porcupine.Ok {
 			v.Bad = append(v.Bad, key)
+			if result == porcupine.Unknown {
+				v.Slow = append(v.Slow, key)
+			}
 			_, v.info[key] = porcupine.CheckOperationsVerbose(v.model, operations, patience)
 			break
 		}
 	}
 	return v
+}
+
+// withoutIdle returns the history of one key without the unknown grants whose token did nothing else. If such a grant
+// happened, it only kept others out: whatever is allowed with it is allowed without it. Each would double the states.
+func withoutIdle(ops []Op) []Op {
+	times := make(map[string]int)
+	for _, op := range ops {
+		times[op.Token]++
+	}
+	return slices.DeleteFunc(slices.Clone(ops), func(op Op) bool {
+		return op.Kind == Grant && op.Unknown && times[op.Token] == 1
+	})
 }
 
 // relevant returns the operations that the rules apply to: without exclusion, those with a fence.
@@ -59,8 +75,11 @@ func (r Rules) relevant(ops []Op) []Op {
 
 // Err returns an error that names the bad keys, or nil.
 func (v *Verdict) Err() error {
-	if len(v.Bad) == 0 {
+	switch {
+	case len(v.Bad) == 0:
 		return nil
+	case len(v.Slow) > 0:
+		return fmt.Errorf("the history of %q takes too long to judge", v.Slow)
 	}
 	return fmt.Errorf("the history of %q breaks the rules", v.Bad)
 }

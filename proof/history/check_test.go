@@ -1,7 +1,9 @@
 package history_test
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -283,6 +285,33 @@ func TestEachRuleOfASemaphoreIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { require.Error(t, history.Check(ops, permits(2)).Err()) })
 	}
+}
+
+// TestUnknownOutcomesDoNotHideAnOwnerTooMany: a history with many of them is judged soon, also if it breaks the rules.
+func TestUnknownOutcomesDoNotHideAnOwnerTooMany(t *testing.T) {
+	var ops []history.Op
+	for i := range int64(300) {
+		token, at := fmt.Sprint("t", i), 100*i
+		ops = append(ops, grant(token, at, at+5, at+80, uint64(i+1)), unknown(release(token, at+10, history.Never, at+80)))
+		ops = append(ops, unknown(grant("?"+token, at, history.Never, 0, 0)))
+	}
+	for limit := 1; limit <= 3; limit++ {
+		require.NoError(t, history.Check(ops, permits(limit)).Err(), "limit %d", limit)
+		bad := slices.Clone(ops)
+		for i := range limit + 1 {
+			bad = append(bad, grant(fmt.Sprint("bad", i), 40000, 40010+int64(i), 40100, uint64(1000+i)))
+		}
+		verdict := history.Check(bad, permits(limit))
+		require.Error(t, verdict.Err(), "limit %d", limit)
+		require.Empty(t, verdict.Slow, "limit %d", limit)
+	}
+}
+
+// TestUsedGrantIsNotLeftOut: a grant of unknown outcome happened if somebody used it.
+func TestUsedGrantIsNotLeftOut(t *testing.T) {
+	ops := []history.Op{unknown(grant("a", 0, history.Never, 0, 0)), use("a", 40, 41, 100), grant("b", 10, 20, 100, 1), use("b", 60, 61, 100)}
+	require.Error(t, history.Check(ops, all).Err())
+	require.NoError(t, history.Check(ops[:2], all).Err())
 }
 
 // TestSemaphoreOfOneIsALock: the rules of both are the same.

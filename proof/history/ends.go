@@ -50,7 +50,8 @@ func ordered(ops []Op) []Op {
 //	[until, the return of the first grant that was requested after this one returned]
 //
 // The second bound only saves porcupine useless tries: if an end may come early, a later end allows
-// nothing more. A lease on a blurred clock may end as soon as its grant has returned. A lease whose
+// nothing more. An unknown release does nothing behind that bound, or behind a release that is sure: it ends there, or is
+// left out. A lease on a blurred clock may end as soon as its grant has returned. A lease whose
 // grant is unknown may end as soon as it was requested. But no lease ends before its last use. What a
 // release keeps ends at its Kept or later.
 func withEnds(ops []Op) []Op {
@@ -60,7 +61,7 @@ func withEnds(ops []Op) []Op {
 	for _, op := range ops {
 		worker = max(worker, op.Worker+1) // a line of its own in the picture
 		if op.Kind == Grant {
-			leases[op.Token] = &lease{grant: op, until: op.Until}
+			leases[op.Token] = &lease{grant: op, until: op.Until, over: Never}
 			if !op.Unknown {
 				grants = append(grants, op)
 			}
@@ -77,13 +78,15 @@ func withEnds(ops []Op) []Op {
 			if op.keeps() {
 				l.kept = max(l.kept, op.Kept)
 			}
-			l.released = l.released || op.Kind == Release && !op.Unknown && !op.late()
+			if op.Kind == Release && !op.Unknown && !op.late() {
+				l.released, l.over = true, min(l.over, op.Return)
+			}
 		}
 	}
 	slices.SortFunc(grants, func(a, b Op) int { return cmp.Compare(a.Return, b.Return) })
 
 	all := slices.Clone(ops)
-	add := func(l *lease, token string, from int64) {
+	add := func(l *lease, token string, from int64) (latest int64) {
 		end := Op{Kind: End, Worker: worker, Key: l.grant.Key, Token: token, Call: from, Return: Never}
 		first, _ := slices.BinarySearchFunc(grants, end.Call, func(g Op, t int64) int { return cmp.Compare(g.Return, t) })
 		for _, g := range grants[first:] {
@@ -93,6 +96,7 @@ func withEnds(ops []Op) []Op {
 			}
 		}
 		all = append(all, end)
+		return end.Return
 	}
 	for token, l := range leases {
 		if l.kept > 0 {
@@ -108,7 +112,17 @@ func withEnds(ops []Op) []Op {
 		case l.grant.Blurred:
 			from = l.grant.Return
 		}
-		add(l, token, max(from, l.used))
+		l.over = add(l, token, max(from, l.used))
+	}
+	idle := func(op Op) bool {
+		l := leases[op.Token]
+		return op.Kind == Release && op.Unknown && l != nil && op.Call >= l.over
+	}
+	all = slices.DeleteFunc(all, idle)
+	for i, op := range all {
+		if l := leases[op.Token]; op.Kind == Release && op.Unknown && l != nil {
+			all[i].Return = min(op.Return, l.over)
+		}
 	}
 	return all
 }
@@ -120,4 +134,5 @@ type lease struct {
 	used     int64 // when it was used last
 	kept     int64 // how long a release keeps the key; 0: not at all
 	released bool  // for sure, while it lasted
+	over     int64 // when it has surely ended, by a release or in another way
 }

@@ -42,7 +42,9 @@ type Op struct {
 	Until int64
 	// Kept is when others may own the key again after a Release. Until then nobody owns it. 0: at once.
 	Kept    int64
-	Unknown bool // the outcome is unknown
+	Unknown bool   // the outcome is unknown
+	Note    string // why a Loss was reported; only the picture shows it
+	Passed  bool   // a Release passed the lock on within its process; only summaries show it
 	// Blurred says that the owner's clock is not that of the times: Until says nothing, and the lease
 	// may end at any time.
 	Blurred bool
@@ -68,6 +70,9 @@ func (op Op) describe() string {
 	}
 	if op.Unknown {
 		text += " ?"
+	}
+	if op.Note != "" {
+		text += ": " + op.Note
 	}
 	return text
 }
