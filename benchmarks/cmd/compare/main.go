@@ -3,6 +3,7 @@
 //
 //	go -C benchmarks run ./cmd/compare [-run regexp] [-rounds n] [-d duration] [-out dir] [-readme file]
 //
+// With -only it measures some cases of the sections, and prints a line for each instead.
 // With -from it measures nothing, and writes the report of an earlier run again.
 package main
 
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -30,13 +32,14 @@ import (
 
 // settings are what the flags say.
 type settings struct {
-	run, from, out, readme string
-	plan                   sections.Plan
+	run, only, from, out, readme string
+	plan                         sections.Plan
 }
 
 func main() {
 	var s settings
 	flag.StringVar(&s.run, "run", "", "run the sections whose name matches this `regexp`: "+strings.Join(names(), ", "))
+	flag.StringVar(&s.only, "only", "", "measure only what matches this `regexp`, such as \"^No hold, 4x64, redlatch$\", and print it instead of a report")
 	flag.StringVar(&s.from, "from", "", "measure nothing, and take what this results.json `file` says")
 	flag.StringVar(&s.out, "out", "results", "write results.md, results.json and the charts into this `directory`")
 	flag.StringVar(&s.readme, "readme", "", "put a short table between the marks of this `file` too")
@@ -50,7 +53,7 @@ func main() {
 	}
 	redis.SetLogger(quiet{}) // it would log every connection that a measurement breaks
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, s)
+	err := run(ctx, s, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
@@ -72,15 +75,19 @@ func names() []string {
 }
 
 // run measures, or reads the results of an earlier run, and writes the report.
-func run(ctx context.Context, s settings) error {
+func run(ctx context.Context, s settings, stdout io.Writer) error {
 	r, err := obtain(ctx, s)
 	if err != nil {
 		return err
 	}
+	if s.only != "" {
+		r.Print(stdout)
+		return nil
+	}
 	if err := r.Write(s.out); err != nil {
 		return err
 	}
-	fmt.Println(filepath.Join(s.out, "results.md"))
+	fmt.Fprintln(stdout, filepath.Join(s.out, "results.md"))
 	if s.readme == "" {
 		return nil
 	}
@@ -94,6 +101,11 @@ func obtain(ctx context.Context, s settings) (*report.Report, error) {
 	wanted, err := regexp.Compile(s.run)
 	if err != nil {
 		return nil, err
+	}
+	if s.only != "" {
+		if s.plan.Only, err = regexp.Compile(s.only); err != nil {
+			return nil, err
+		}
 	}
 	return measure(ctx, wanted, s.plan)
 }
@@ -122,7 +134,9 @@ func measure(ctx context.Context, wanted *regexp.Regexp, plan sections.Plan) (*r
 			line := newLine(os.Stderr)
 			defer line.end()
 			table, err := section.Run(ctx, tb, plan, line.show)
-			r.Tables = append(r.Tables, table)
+			if len(table.Rows) > 0 {
+				r.Tables = append(r.Tables, table)
+			}
 			return err
 		})
 		if err != nil {
@@ -130,7 +144,7 @@ func measure(ctx context.Context, wanted *regexp.Regexp, plan sections.Plan) (*r
 		}
 	}
 	if len(r.Tables) == 0 {
-		return nil, errors.New("no section matches -run")
+		return nil, errors.New("nothing matches -run and -only")
 	}
 	return r, nil
 }

@@ -24,6 +24,11 @@ func TestJainIsOneWhereAllAreServedAlikeAndAShareWhereOneIsServedAlone(t *testin
 	require.True(t, math.IsNaN(Jain(nil)))
 }
 
+func TestMean(t *testing.T) {
+	require.Equal(t, 2.0, Mean([]float64{1, 1, 4}))
+	require.True(t, math.IsNaN(Mean(nil)))
+}
+
 func TestQuantileIsWithinAHundredthOfTheTruth(t *testing.T) {
 	var h, rest Histogram
 	for i := 1; i <= 10_000; i++ {

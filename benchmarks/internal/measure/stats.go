@@ -21,6 +21,15 @@ func Median(values []float64) float64 {
 	return (sorted[half-1] + sorted[half]) / 2
 }
 
+// Mean returns the mean of the values, or NaN for none.
+func Mean(values []float64) float64 {
+	var sum float64
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
 // Jain returns Jain's index of fairness over how often each was served:
 //
 //	(Σ n)² / (count × Σ n²)

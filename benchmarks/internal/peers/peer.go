@@ -41,6 +41,9 @@ func All() []Peer {
 type Target struct {
 	Addr      string
 	Pipelined bool // through AutoPipeline, if the peer uses go-redis
+
+	// Username and Password are for peers that use go-redis. Without them the user is the default one.
+	Username, Password string
 }
 
 // Locker grants locks.
@@ -54,6 +57,12 @@ type Locker interface {
 // Lock is one grant.
 type Lock interface {
 	Unlock(ctx context.Context) error
+}
+
+// Fenced is a lock with a fence that grows from one grant to the next.
+type Fenced interface {
+	Lock
+	Fence() uint64
 }
 
 // Renewed is a lock that something renews.
@@ -84,7 +93,9 @@ func pipelines() *redis.AutoPipelineOptions {
 
 // connect returns a client of target.
 func connect(target Target) (client, error) {
-	plain := redis.NewClient(&redis.Options{Addr: target.Addr, AutoPipelineOptions: pipelines()})
+	plain := redis.NewClient(&redis.Options{
+		Addr: target.Addr, Username: target.Username, Password: target.Password, AutoPipelineOptions: pipelines(),
+	})
 	if !target.Pipelined {
 		return client{plain, plain}, nil
 	}

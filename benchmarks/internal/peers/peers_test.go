@@ -48,6 +48,33 @@ func TestEveryAdapterExcludesUntilUnlock(t *testing.T) {
 	})
 }
 
+func TestOurFencesGrowAndPeersHaveNone(t *testing.T) {
+	eachPeer(t, false, func(t *testing.T, p Peer, _ *redistest.Server, l Locker, ctx context.Context) {
+		var last uint64
+		for range 3 {
+			lock, err := l.Lock(ctx, "key")
+			require.NoError(t, err)
+			fenced, ok := lock.(Fenced)
+			require.Equal(t, p.Name == "redlatch" || p.Name == "NewSemaphore", ok)
+			if ok {
+				require.Greater(t, fenced.Fence(), last)
+				last = fenced.Fence()
+			}
+			require.NoError(t, lock.Unlock(ctx))
+		}
+	})
+}
+
+func TestUserOfATargetIsTheOneThatLocks(t *testing.T) {
+	server := redistest.StartTCP(t)
+	user := server.User(t, "~*", "+@all", "-evalsha", "-eval")
+	l, err := WithoutQueue().Open(Target{Addr: server.Addr(), Username: user.Username, Password: user.Password})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	_, err = l.Lock(t.Context(), "key")
+	require.ErrorContains(t, err, "NOPERM")
+}
+
 func TestSemaphoreAdmitsItsLimit(t *testing.T) {
 	l, err := Semaphore(2).Open(Target{Addr: redistest.StartTCP(t).Addr()})
 	require.NoError(t, err)

@@ -8,25 +8,29 @@ import (
 )
 
 // Redislock is bsm/redislock. It does not wait by default; here it asks every 100 ms.
-func Redislock() Peer {
+func Redislock() Peer { return RedislockEvery(100 * time.Millisecond) }
+
+// RedislockEvery is Redislock that asks at that interval.
+func RedislockEvery(interval time.Duration) Peer {
 	return Peer{
 		Name:   "bsm/redislock",
 		Direct: scripts,
 		Open: func(target Target) (Locker, error) {
 			c, err := connect(target)
-			return &redislockLocker{redislock.New(c.UniversalClient), c}, err
+			return &redislockLocker{redislock.New(c.UniversalClient), c, interval}, err
 		},
 	}
 }
 
 type redislockLocker struct {
-	locks  *redislock.Client
-	client client
+	locks    *redislock.Client
+	client   client
+	interval time.Duration
 }
 
 func (l *redislockLocker) Lock(ctx context.Context, key string) (Lock, error) {
 	lock, err := l.locks.Obtain(ctx, key, TTL, &redislock.Options{
-		RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond),
+		RetryStrategy: redislock.LinearBackoff(l.interval),
 	})
 	if err != nil {
 		return nil, err

@@ -37,6 +37,19 @@ func SetNXPX() Peer {
 	return p
 }
 
+// WithoutQueue is this library with waiters that poll.
+func WithoutQueue() Peer {
+	return Peer{
+		Name:   "WithoutQueue",
+		Direct: scripts,
+		Open: func(target Target) (Locker, error) {
+			return openRedlatch(target, func(c redis.UniversalClient) (redlatch.Locker, error) {
+				return redlatch.NewSetNXPX(c, redlatch.WithTTL(TTL), redlatch.WithoutQueue())
+			})
+		},
+	}
+}
+
 // Semaphore is this library's semaphore, with that limit.
 func Semaphore(limit int) Peer {
 	return Peer{

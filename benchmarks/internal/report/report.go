@@ -5,11 +5,13 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redlatch/redlatch/benchmarks/internal/measure"
 )
@@ -46,6 +48,15 @@ type Row struct {
 	Case    string            `json:"case"`
 	Peer    string            `json:"peer"`
 	Figures map[string]Figure `json:"figures"` // by key of the metric
+}
+
+// Name returns group, case and peer, with an x for each ×, which is hard to type.
+func (r Row) Name() string {
+	name := r.Case + ", " + r.Peer
+	if r.Group != "" {
+		name = r.Group + ", " + name
+	}
+	return strings.ReplaceAll(name, "×", "x")
 }
 
 // Figure is the median of what the rounds gave.
@@ -136,6 +147,21 @@ func (r *Report) Write(dir string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown(drawn)), 0o644)
+}
+
+// Print writes a line for each row: the section, the name of the row, and the medians by key, in the base unit.
+func (r *Report) Print(to io.Writer) {
+	for _, t := range r.Tables {
+		for _, row := range t.Rows {
+			fmt.Fprintf(to, "%s: %s:", t.Section, row.Name())
+			for _, m := range t.Metrics {
+				if f, ok := row.Figures[m.Key]; ok {
+					fmt.Fprintf(to, " %s=%v", m.Key, f.Median)
+				}
+			}
+			fmt.Fprintln(to)
+		}
+	}
 }
 
 // Read reads a results.json.

@@ -119,6 +119,20 @@ func TestTableNamesACaseOnceAndShowsADashForWhatIsMissing(t *testing.T) {
 `, table.markdown(""))
 }
 
+func TestPrintHasALineForEachRowWithWhatWasMeasured(t *testing.T) {
+	r := &Report{Tables: []Table{
+		{Section: "hotkey", Metrics: []Metric{{"rate", "grants/s", Rate}, {"p50", "median", Seconds}}},
+		{Section: "renewal", Metrics: []Metric{{"heap", "heap", Bytes}}},
+	}}
+	for i, row := range []Row{{Group: "No hold", Case: "4×64", Peer: "redlatch"}, {Case: "10,000 locks", Peer: "redlatch"}} {
+		row.Add(Sample{"rate": 4999.5, "heap": 895})
+		r.Tables[i].Rows = []Row{row}
+	}
+	var printed strings.Builder
+	r.Print(&printed)
+	require.Equal(t, "hotkey: No hold, 4x64, redlatch: rate=4999.5\nrenewal: 10,000 locks, redlatch: heap=895\n", printed.String())
+}
+
 func TestReportIsWrittenWithEveryChartAndReadBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	r := sample()

@@ -3,6 +3,7 @@
 package rig
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,6 +45,9 @@ type stage struct {
 type failure struct{ error }
 
 func (*stage) Helper() {}
+
+// Context does not end: the cleanups end what was started.
+func (*stage) Context() context.Context { return context.Background() }
 
 func (s *stage) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
 

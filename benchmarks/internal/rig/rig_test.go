@@ -19,6 +19,7 @@ func TestWhatWasStartedEndsInReverseHoweverFEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var ended []int
 			err := Run(func(tb testing.TB) error {
+				require.NoError(t, tb.Context().Err())
 				tb.Cleanup(func() { ended = append(ended, 1) })
 				tb.Cleanup(func() { ended = append(ended, 2) })
 				return end(tb)

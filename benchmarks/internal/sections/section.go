@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +24,9 @@ type Plan struct {
 	Rounds   int
 	Duration time.Duration // of one measurement; sections that need more take multiples of it
 	Held     int           // locks that are renewed
+
+	// Only, if not nil, leaves out what it does not match: group, case and peer, as [report.Row.Name] has them.
+	Only *regexp.Regexp
 }
 
 // Section is one question that is asked of every peer.
@@ -47,6 +52,22 @@ type entry struct {
 	measure func(ctx context.Context) (report.Sample, error)
 }
 
+// row returns the row of an entry.
+func (c scenario) row(e entry) report.Row {
+	return report.Row{Group: c.group, Case: c.name, Peer: e.peer}
+}
+
+// choose returns the entries that Only matches.
+func (p Plan) choose(cases []scenario) []scenario {
+	if p.Only == nil {
+		return cases
+	}
+	for i, c := range cases {
+		cases[i].entries = slices.DeleteFunc(c.entries, func(e entry) bool { return !p.Only.MatchString(c.row(e).Name()) })
+	}
+	return cases
+}
+
 // All returns every section in the order in which they are run.
 func All() []Section {
 	return []Section{pairs(), hotKey(), semaphore(), quorum(), renewal(), roundTrip()}
@@ -59,12 +80,12 @@ type Progress func(done, total int, what string)
 // order. So other work of the machine affects all peers alike, and no peer profits from its place.
 func (s Section) Run(ctx context.Context, tb testing.TB, plan Plan, progress Progress) (report.Table, error) {
 	table := report.Table{Section: s.Name, Title: s.Title, About: s.About, Metrics: s.Metrics}
-	cases := s.prepare(tb, plan)
+	cases := plan.choose(s.prepare(tb, plan))
 	rows := make([]int, len(cases)) // where the rows of a case begin
 	for i, c := range cases {
 		rows[i] = len(table.Rows)
 		for _, e := range c.entries {
-			table.Rows = append(table.Rows, report.Row{Group: c.group, Case: c.name, Peer: e.peer})
+			table.Rows = append(table.Rows, c.row(e))
 		}
 	}
 	done, total := 0, plan.Rounds*len(table.Rows)
@@ -108,3 +129,15 @@ func (n node) meter(p peers.Peer) *measure.Meter { return measure.NewMeter(n.adm
 
 // forget deletes all keys, so that nobody pays for what others left.
 func (n node) forget(ctx context.Context) error { return n.admin.FlushAll(ctx).Err() }
+
+// left returns how many keys are left when nobody holds or wants a lock. The register of the fences does not count,
+// and clients that release in the background have some time for that.
+func (n node) left(ctx context.Context) (int, error) {
+	for end := time.Now().Add(peers.TTL / 4); ; time.Sleep(5 * time.Millisecond) {
+		keys, err := n.admin.Keys(ctx, "*").Result()
+		keys = slices.DeleteFunc(keys, func(key string) bool { return key == "redlatch:fence" })
+		if err != nil || len(keys) == 0 || time.Now().After(end) {
+			return len(keys), err
+		}
+	}
+}
