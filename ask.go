@@ -119,11 +119,11 @@ func (w *waiters) notGranted(ctx context.Context, p *acquireParams, asked clock.
 	case ended:
 		w.next, w.last = time.Time{}, w.reasonLocked(asked, err)
 	case errors.Is(err, ErrNotAcquired):
-		report = w.refusedLocked(got, err)
+		report = w.refusedLocked(err)
 		w.next = next
 		w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
-		if w.queues() && next.IsZero() && !w.engine.channel.State().Ready {
-			w.next = w.joined.Add(handoff.Confirmation) // or when the subscription is ready
+		if next.IsZero() {
+			w.waitForChannelLocked()
 		}
 	default:
 		report = w.failedLocked(err)
@@ -164,7 +164,7 @@ func (w *waiters) quietLocked() {
 }
 
 // refusedLocked notes that the key is held. It returns a function that calls Hooks.Waiting for those who start to wait.
-func (w *waiters) refusedLocked(got acquireReply, err error) (report func()) {
+func (w *waiters) refusedLocked(err error) (report func()) {
 	var told []*request
 	for p := range w.All() {
 		r := p.Of
@@ -176,7 +176,6 @@ func (w *waiters) refusedLocked(got acquireReply, err error) (report func()) {
 	}
 	w.last = err
 	w.pace.refused()
-	w.engine.lines.expectLocked(got.Holder)
 	e := w.engine
 	return func() {
 		for _, r := range told {
@@ -227,13 +226,12 @@ func regranted(err error) bool {
 // nextAsk returns when to ask after an attempt that failed with err. It returns zero for a line that can queue and has not.
 // Functions of WithBackoff run here, under no mutex.
 func (w *waiters) nextAsk(asked clock.Instant, got acquireReply, err error) time.Time {
-	cfg := w.r.cfg
 	var d time.Duration
 	switch {
 	case !errors.Is(err, ErrNotAcquired):
-		d = cfg.pause(w.tries, 0)
+		d = w.backoff(w.tries, 0, w.quietLocked)
 	case !w.queues():
-		d = w.engine.pause(&w.pace, cfg, w.tries, got)
+		d = w.pollPause(got)
 	default:
 		w.engine.lines.mu.Lock()
 		var polls int
@@ -242,7 +240,7 @@ func (w *waiters) nextAsk(asked clock.Instant, got acquireReply, err error) time
 		w.engine.lines.mu.Unlock()
 		switch {
 		case polls > 0:
-			d = cfg.pause(polls, got.Left)
+			d = w.backoff(polls, got.Left, w.quietLocked)
 		case !queued:
 			return time.Time{}
 		}

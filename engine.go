@@ -88,6 +88,7 @@ type request struct {
 	spot     line.Place[*request]
 	deadline time.Time     // of ctx; zero: none
 	joined   int           // attempts of the line before the call
+	refusal  error         // of the attempt that the call made before it joined; nil: none
 	refused  bool          // an attempt since then, or a holder in this process, has shown another owner
 	told     bool          // Hooks.Waiting was called
 	served   chan struct{} // closed when lock or err is set; nil while the call itself asks
@@ -194,7 +195,7 @@ type attempt struct {
 	made    handoff.State // of the subscription when the entry was made
 	asked   bool          // an acquire was sent
 	sent    bool          // Redis may have the token or the entry
-	carried int           // releases that queue the entry, under way or of unknown outcome
+	carried bool          // a release that queues the entry is under way, or has an unknown outcome
 	ended   time.Time     // when it was given up; zero: it was not
 }
 

@@ -26,7 +26,7 @@ func (w *waiters) outdatedLocked() bool {
 
 // entryLocked returns the entry to queue with the next acquire, or "".
 func (w *waiters) entryLocked() string {
-	if w.attempt.entry != "" || !w.queues() || w.alone {
+	if w.attempt.entry != "" || !w.queues() {
 		return w.attempt.entry
 	}
 	state := w.engine.channel.State()
@@ -145,6 +145,13 @@ func (w *waiters) subscribeLocked() {
 	}
 }
 
+// waitForChannelLocked has the line ask when the subscription is ready, or could have been.
+func (w *waiters) waitForChannelLocked() {
+	if w.queues() && !w.engine.channel.State().Ready {
+		w.next = w.joined.Add(handoff.Confirmation)
+	}
+}
+
 // look has all lines look now: messages may have been lost, or the data of Redis, or messages come again.
 func (l *lines) look() {
 	l.mu.Lock()
@@ -159,23 +166,6 @@ func (w *waiters) askNowLocked() {
 	w.hasten = w.asking || w.releases > 0
 	w.next = time.Time{}
 	w.planLocked()
-}
-
-// expectLocked has the line of a token look soon. Redis has said that the token holds the key: if that line still waits,
-// its message is late or lost.
-func (l *lines) expectLocked(token string) {
-	a := l.tokens[token]
-	if a == nil || a.line.attempt != a {
-		return
-	}
-	soon := time.Now().Add(handoff.MessageDelay)
-	if a.made.Polls {
-		soon = time.Time{}
-	}
-	if a.line.next.After(soon) {
-		a.line.next = soon
-		a.line.planLocked()
-	}
 }
 
 // rememberLocked adds the token of an entry to those that Redis may hand a lock to.
@@ -197,7 +187,7 @@ func (l *lines) rememberLocked(a *attempt) {
 func (l *lines) forget(a *attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.carried == 0 && l.tokens[a.params.token] == a {
+	if !a.carried && l.tokens[a.params.token] == a {
 		delete(l.tokens, a.params.token)
 	}
 }

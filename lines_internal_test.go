@@ -365,10 +365,10 @@ func TestGivenUpTokensAreRemembered(t *testing.T) {
 		require.Len(t, l.tokens, 3)
 		require.NotContains(t, l.tokens, "given up")
 
-		a.carried = 1
+		a.carried = true
 		l.forget(a)
 		require.Contains(t, l.tokens, "waits")
-		a.carried = 0
+		a.carried = false
 		l.forget(a)
 		require.NotContains(t, l.tokens, "waits")
 	})
@@ -811,35 +811,5 @@ func TestReleasedLockIsNotLost(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.ErrorIs(t, lock.Err(), ErrReleased)
 		require.NotErrorIs(t, lock.Err(), ErrLost)
-	})
-}
-
-// TestLineThatARefusalNamesLooks is rule 15: a process has two lines for a key. A refusal of one says that the token of the
-// other holds the key, whose message was lost. That line looks at once, since it gets no messages at all.
-func TestLineThatARefusalNamesLooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &queueing{}
-		l := queueingLocker(t, q)
-		var other string // the token of the other line
-		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
-			if p.ttl == time.Hour {
-				other = p.token
-			}
-			return refuse(ctx, p)
-		}, nil)
-		named, _ := standing(t.Context(), l, WithTTL(time.Hour))
-		time.Sleep(90 * time.Second) // it has looked again, and is in the queue
-		q.reply(func(_ context.Context, p *acquireParams) (acquireReply, error) {
-			if p.token == other {
-				return acquireReply{fence: 1}, nil
-			}
-			return acquireReply{Refusal: handoff.Refusal{Holder: other, At: time.Hour}}, ErrNotAcquired
-		}, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		_, ended := standing(ctx, l)
-		require.Len(t, named, 1)
-		cancel()
-		require.ErrorIs(t, <-ended, context.Canceled)
-		require.NoError(t, (<-named).Unlock(t.Context()))
 	})
 }

@@ -41,9 +41,27 @@ type pace struct {
 	rest           time.Duration
 }
 
-// pause returns how long to wait after refusal. If the caller set WithBackoff, that alone decides. So does the
+// backoff is config.pause. If the function of WithBackoff panics, tidy runs, under lines.mu, and the line goes on.
+func (w *waiters) backoff(attempt int, held time.Duration, tidy func()) time.Duration {
+	returned := false
+	defer func() {
+		if !returned {
+			w.engine.lines.mu.Lock()
+			defer w.engine.lines.mu.Unlock()
+			tidy()
+			w.next = time.Now().Add(longestPause)
+			w.dropLocked()
+		}
+	}()
+	d := w.r.cfg.pause(attempt, held)
+	returned = true
+	return d
+}
+
+// pollPause returns how long to wait after refusal. If the caller set WithBackoff, that alone decides. So does the
 // default for lines that could queue: they poll because clients of other libraries do.
-func (e *engine) pause(p *pace, cfg *config, attempt int, refusal acquireReply) time.Duration {
+func (w *waiters) pollPause(refusal acquireReply) time.Duration {
+	p, left := &w.pace, refusal.Left
 	p.looks++
 	if refusal.Holder != "" && refusal.Holder != p.holder {
 		if p.holder != "" {
@@ -51,12 +69,11 @@ func (e *engine) pause(p *pace, cfg *config, attempt int, refusal acquireReply) 
 		}
 		p.holder, p.looks = refusal.Holder, 0
 	}
-	left := refusal.Left
 	if refusal.lookWithin > 0 {
 		left = min(left, refusal.lookWithin)
 	}
-	d := cfg.pause(attempt, left)
-	if cfg.backoff != nil || e.channel != nil {
+	d := w.backoff(w.tries, left, w.quietLocked)
+	if w.r.cfg.backoff != nil || w.engine.channel != nil {
 		return d
 	}
 	most := max(4*longestPause/(4+time.Duration(p.changes)), shortestPause) << min(p.looks/16, 10)

@@ -31,7 +31,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 	}
 	a := w.attempt
 	granted := &lease{attempt: a, fence: g.Fence}
-	if got == nil || a.carried > 0 || w.handed != nil { // a release has queued the entry, or still may
+	if got == nil || a.carried || w.handed != nil { // a release has queued the entry, or still may
 		granted.entry = a.entry
 	}
 	if got != nil {
@@ -56,10 +56,10 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 			}
 		}
 		lock := granted.begin(start, now, length)
-		if a.carried == 0 {
-			delete(l.tokens, a.params.token)
-		} else { // a release that queues it is under way, or has an unknown outcome
+		if a.carried { // the release that queues it is under way, or has an unknown outcome
 			a.ended = now.Mono
+		} else {
+			delete(l.tokens, a.params.token)
 		}
 		w.attempt, w.handed, w.watch, w.tries = nil, nil, w.watch.Next(got == nil), 0
 		w.next, w.hasten = time.Time{}, false
@@ -107,34 +107,46 @@ func (e *engine) deliver(g handoff.Grant) {
 		l.missing = ""
 	}
 	a := l.tokens[g.Token]
+	take := false
 	switch {
 	case a == nil:
 	case a.state.settled():
 		go a.undo(context.Background()) // ends with the op timeout
-	case a.line.attempt != a: // it was granted
-	case a.params.replicas > 0: // an acquire asks the replicas
-		a.line.askNowLocked()
-	case a.line.asking: // the reply says more
-		a.line.handed = &g
-	default:
-		w := a.line
-		w.asking, w.since = true, g.Arrived.Mono
-		start := w.watch.Started(g, w.r.cfg.drift)
-		l.mu.Unlock()
-		w.take(start, g)
-		return
+	case a.line.attempt == a: // else it was granted
+		take = a.line.handLocked(g)
 	}
 	l.mu.Unlock()
+	if take {
+		a.line.take(g)
+	}
+}
+
+// handLocked notes that the token was handed the lock. If it reports true, the caller must call take.
+func (w *waiters) handLocked(g handoff.Grant) bool {
+	switch {
+	case w.attempt.params.replicas > 0: // an acquire asks the replicas
+		w.askNowLocked()
+	case w.asking: // the reply says more
+		w.handed = &g
+	default:
+		w.asking, w.since = true, g.Arrived.Mono
+		return true
+	}
+	return false
 }
 
 // take begins the turn of a token that was handed the lock. If nothing of the lease is left, the line asks: the token may
 // still hold the key.
-func (w *waiters) take(start clock.Instant, g handoff.Grant) {
+func (w *waiters) take(g handoff.Grant) {
+	l := &w.engine.lines
+	l.mu.Lock()
+	start := w.watch.Started(g, w.r.cfg.drift)
+	l.mu.Unlock()
 	if w.granted(context.Background(), start, g.Arrived, g, nil) {
 		return
 	}
-	w.engine.lines.mu.Lock()
-	defer w.engine.lines.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	w.quietLocked()
 	w.next = time.Time{}
 	w.dropLocked()
@@ -163,12 +175,13 @@ func (w *waiters) pass(l *lease, now clock.Instant) bool {
 type succession struct {
 	line    *waiters
 	attempt *attempt // whose entry is queued; nil: none
+	blind   bool     // the line cannot know whether others want the key, unless it is queued
 	waited  time.Duration
 	asked   clock.Instant // before the release is sent
 }
 
 // ending ends the turn of l, whose release is about to be sent, unless it keeps the key. l.mu is held. It returns nil if
-// nobody waits.
+// nobody waits. Until ended, the line sends no acquire.
 func (w *waiters) ending(l *lease, keeps bool) *succession {
 	e := w.engine
 	e.lines.mu.Lock()
@@ -180,25 +193,29 @@ func (w *waiters) ending(l *lease, keeps bool) *succession {
 		w.dropLocked()
 		return nil
 	}
-	if w.attempt != nil && w.attempt.carried > 0 {
+	if w.attempt != nil && w.attempt.carried {
 		return nil // another release queues the line
 	}
-	s := &succession{line: w}
+	s := &succession{line: w, blind: !e.strategy.habits().tells}
 	w.releases++
 	if keeps || !w.queues() {
 		return s
 	}
-	if w.attempt == nil || w.attempt.entry == "" {
-		state := e.channel.State()
-		if !state.Ready && !state.Polls || w.hurriedLocked() {
-			return s
-		}
+	queued := w.attempt != nil && w.attempt.entry != ""
+	state := e.channel.State()
+	switch {
+	case !queued && (!state.Ready && !state.Polls || w.hurriedLocked()):
+		return s
+	case w.asking: // the release might queue a token that was granted meanwhile
+		w.hasten, s.blind = true, false
+		return s
+	case !queued:
 		if _, err := w.attemptLocked(); err != nil {
 			return s // the line asks
 		}
 		w.enterLocked(state)
 	}
-	w.attempt.carried, w.attempt.sent = 1, true
+	w.attempt.carried, w.attempt.sent = true, true
 	s.attempt, s.waited, s.asked = w.attempt, w.waitedLocked(), e.now()
 	return s
 }
@@ -207,76 +224,48 @@ func (w *waiters) ending(l *lease, keeps bool) *succession {
 func (s *succession) ended(reply releaseReply, err error) {
 	w, a, e := s.line, s.attempt, s.line.engine
 	l, cfg := &e.lines, w.r.cfg
-	blind := a == nil && !e.strategy.habits().tells // it cannot know whether others want the key
 	var pause time.Duration
-	if a != nil || cfg.backoff != nil {
-		pause = cfg.pause(1, 0) // under no mutex
+	if a != nil || s.blind && cfg.backoff != nil {
+		pause = w.backoff(1, 0, func() { w.releases-- })
 	}
-	g := handoff.Grant{Fence: reply.fence, More: reply.more, At: reply.at, Arrived: e.now()}
 	l.mu.Lock()
 	w.releases--
 	w.next = time.Time{}
-	var undo, drop bool
+	take := false
+	g := handoff.Grant{Fence: reply.fence, More: reply.more, At: reply.at, Arrived: e.now()}
 	switch {
 	case a == nil:
-		switch {
-		case !blind:
-			pause = 0
-		case cfg.backoff == nil:
+		if s.blind && cfg.backoff == nil {
 			pause = w.pace.rest/2 + rand.N(w.pace.rest/2+1)
 		}
 		w.next = time.Now().Add(pause)
 	case err != nil, reply.at == 0: // the release may still queue the entry, or did so when it was sent before
-		if errors.Is(err, ErrLost) {
-			a.carried = 0
-		}
+		a.carried = !errors.Is(err, ErrLost)
+	case w.attempt != a: // a message came first
+		a.carried = false
+		delete(l.tokens, a.params.token)
 	default:
-		a.carried = 0
-		waits := w.attempt == a
-		if waits {
-			w.watch.Told(s.asked, reply.at)
-		}
+		a.carried = false
+		w.watch.Told(s.asked, reply.at)
 		switch {
-		case a.state.settled():
-			undo = true
-		case reply.handed && a.state.is(releasing): // perhaps after its own release
-			a.state.undone.Store(true)
-			undo = true
-		case waits && reply.handed && cfg.replicas > 0: // an acquire asks the replicas
-			w.hasten = w.asking
-		case waits && reply.handed && w.asking:
-			w.handed = &g
-		case waits && reply.handed:
-			w.asking, w.since = true, g.Arrived.Mono
-			start := w.watch.Started(g, cfg.drift)
-			l.mu.Unlock()
-			w.take(start, g)
-			return
-		case waits && (a.made.Polls || w.watch.Polls() || reply.wanted): // it gets no message, or nobody does
+		case reply.handed:
+			take = w.handLocked(g)
+		case a.made.Polls || w.watch.Polls() || reply.wanted: // it gets no message, or nobody does
 			w.watch.Poll()
 			w.next = time.Now().Add(pause)
-		case waits:
-			w.next = time.Now().Add(handoff.LookEvery + rand.N(handoff.LookEvery/4))
 		default:
-			drop = !reply.handed // the release has queued it after it was granted
-			delete(l.tokens, a.params.token)
+			w.next = time.Now().Add(handoff.LookEvery + rand.N(handoff.LookEvery/4))
 		}
 	}
 	if w.hasten && w.releases == 0 && !w.asking {
 		w.hasten, w.next = false, time.Time{}
 	}
-	w.dropLocked()
+	if !take {
+		w.dropLocked()
+	}
 	l.mu.Unlock()
-	p := &releaseParams{}
-	switch {
-	case undo:
-		go a.undo(context.Background()) // ends with the op timeout
-	case drop:
-		p.target, p.entry = a.params.target, a.entry
-		if !a.state.settled() {
-			p.token = ""
-		}
-		go e.strategy.release(context.Background(), p) //nolint:errcheck // it ends with the op timeout
+	if take {
+		w.take(g)
 	}
 }
 

@@ -29,9 +29,6 @@ const (
 	// hurry is how many times longer than a command somebody in line must be able to wait, for the line to queue.
 	hurry = 10
 
-	// mostSpare is how many lines are kept to be used again.
-	mostSpare = 256
-
 	// rememberFor is how long a token is remembered that was given up, and that Redis may still hand the lock to.
 	rememberFor = 10 * time.Minute
 )
@@ -44,7 +41,6 @@ type lines struct {
 	tokens  map[string]*attempt   // that Redis may hand a lock to: of lines that queue, and given up
 	swept   time.Time             // when old ones were last removed from tokens
 	missing string                // the token of a lock that a look found before its message came
-	spare   []*waiters            // lines that can be used again, so that a free key does not need a new one
 	resting map[string]time.Time  // keys that others want, and that this process does not ask for until then
 }
 
@@ -59,7 +55,6 @@ type waiters struct {
 	engine *engine
 	r      *request // of the first caller. All have its key, its place in Redis and its options
 	shared bool     // others may join
-	alone  bool     // nobody else may, and a refused caller goes on in the shared line
 
 	attempt  *attempt           // the token that asks; nil: none yet
 	handed   *handoff.Grant     // of that token, came while an acquire was under way
@@ -82,8 +77,19 @@ type waiters struct {
 	due      time.Time
 }
 
+// spare has lines that can be used again, so that a free key does not need a new one.
+var spare = sync.Pool{New: func() any { return new(waiters) }}
+
 // lock waits in line for the key of r.
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
+	if e.strategy.habits().shares { // the key may have several holders, so callers do not wait for each other's attempt
+		lock, err := e.once(ctx, r)
+		if !errors.Is(err, ErrNotAcquired) {
+			return lock, err
+		}
+		r.refusal = err
+		r.waiting(e, err)
+	}
 	w, refusal, asks := e.lines.join(ctx, e, r)
 	waiting := true
 	defer func() { //nolint:contextcheck // the ctx of the caller may last
@@ -102,9 +108,6 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	}
 	e.lines.mu.Lock()
 	over := r.done()
-	if !over && w.alone {
-		w = e.lines.transferLocked(w, r) //nolint:contextcheck // the subscription outlives its callers
-	}
 	if !over && r.served == nil {
 		r.served = make(chan struct{})
 	}
@@ -143,8 +146,8 @@ func (r *request) serveLocked(w *waiters, lock *Lock, err error) {
 	}
 }
 
-// join adds r to the line of its key. If the line was idle, the caller must ask. If the key is known to be held, refusal
-// returns the error that says so.
+// join adds r to the line of its key. If the line was idle, the caller must ask, unless an attempt of its own was refused.
+// If the key is known to be held, refusal returns the error that says so.
 func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, refusal func() error, asks bool) {
 	key, shared := r.place.key, r.cfg.settings == e.cfg.settings
 	r.spot.Of = r
@@ -155,32 +158,32 @@ func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, re
 		w = l.byKey[key]
 	}
 	if w == nil {
-		// Several holders may be granted a key at once, so callers need not wait for each other's first attempt.
-		alone := shared && e.strategy.habits().shares
-		if n := len(l.spare); n > 0 && shared && !alone {
-			w, l.spare = l.spare[n-1], l.spare[:n-1]
-		} else {
-			w = new(waiters)
-		}
-		*w = waiters{engine: e, r: r, shared: shared && !alone, alone: alone}
-		if w.shared {
+		w = spare.Get().(*waiters)
+		*w = waiters{engine: e, r: r, shared: shared}
+		if shared {
 			l.byKey[key] = w
 		}
 	}
 	if w.Len() == 0 {
 		w.filled = r.started.Mono
 	}
-	r.joined = w.asked
+	r.joined = w.asked - r.attempts
 	w.Join(&r.spot)
-	if w.Len() == 1 && !w.asking && w.releases == 0 && w.lease == nil && (len(l.resting) == 0 || l.resting[key].IsZero()) {
+	r.refused, r.told = r.refusal != nil, r.refusal != nil
+	if !r.refused && w.Len() == 1 && !w.asking && w.releases == 0 && w.lease == nil && (len(l.resting) == 0 || l.resting[key].IsZero()) {
 		w.asking, w.since = true, r.started.Mono
 		return w, nil, true
 	}
 	r.served = make(chan struct{})
 	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
+	if w.last == nil && r.refused {
+		w.last = r.refusal
+		w.waitForChannelLocked()
+	}
 	w.planLocked()
 	last := w.last
 	switch {
+	case r.told:
 	case w.lease != nil:
 		r.refused, r.told = true, true
 		w.last = &HeldError{Owner: w.r.cfg.owner, err: ErrNotAcquired}
@@ -190,26 +193,6 @@ func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, re
 		return w, func() error { return last }, false
 	}
 	return w, nil, false
-}
-
-// transferLocked moves r, which was refused, from a line of its own to the shared one.
-func (l *lines) transferLocked(from *waiters, r *request) *waiters {
-	from.Leave(&r.spot)
-	from.dropLocked()
-	key := r.place.key
-	w := l.byKey[key]
-	if w == nil {
-		w = &waiters{engine: from.engine, r: r, shared: true, last: from.last, filled: time.Now()}
-		l.byKey[key] = w
-		w.subscribeLocked()
-		if w.queues() && !w.engine.channel.State().Ready {
-			w.next = w.joined.Add(handoff.Confirmation)
-		}
-	}
-	r.joined = w.asked - 1
-	w.Join(&r.spot)
-	w.planLocked()
-	return w
 }
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
@@ -275,9 +258,9 @@ func (w *waiters) settleLocked() (undo *attempt) {
 	}
 	if w.shared && w.lease == nil && l.byKey[w.r.place.key] == w {
 		delete(l.byKey, w.r.place.key)
-		if w.timer == nil && len(l.spare) < mostSpare && !w.engine.strategy.habits().shares { // nothing refers to it
-			w.r, w.last, w.shared = nil, nil, false
-			l.spare = append(l.spare, w)
+		if w.timer == nil && !w.engine.strategy.habits().shares { // nothing refers to it
+			*w = waiters{}
+			spare.Put(w)
 		}
 	}
 	return undo
@@ -292,8 +275,8 @@ func (w *waiters) dropLocked() {
 
 // planLocked sets the timer for the next acquire.
 func (w *waiters) planLocked() {
-	if w.asking || w.releases > 0 || w.Len() == 0 || w.alone {
-		return // whoever ends that plans again, or moves the caller
+	if w.asking || w.releases > 0 || w.Len() == 0 {
+		return // whoever ends that plans again
 	}
 	due := w.next
 	if w.lease != nil && (w.attempt == nil || w.attempt.entry == "") {

@@ -147,11 +147,11 @@ func TestWantedKeyIsYielded(t *testing.T) {
 // TestWhoeverWaitsLongerAsksSooner is rule 32: pauses get shorter with each change of hands, and longer again
 // while the key stays with one holder.
 func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
-	e, cfg := &engine{}, defaults()
-	var p pace
+	cfg := defaults()
+	w := &waiters{engine: &engine{}, r: &request{cfg: &cfg}, tries: 10}
 	longest := func(holder string) (d time.Duration) {
 		for range 10 {
-			d = max(d, e.pause(&p, &cfg, 10, acquireReply{Refusal: handoff.Refusal{Holder: holder}}))
+			d = max(d, w.pollPause(acquireReply{Refusal: handoff.Refusal{Holder: holder}}))
 		}
 		return d
 	}

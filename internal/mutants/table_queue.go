@@ -103,7 +103,7 @@ var queues = []mutant{
 	},
 	{
 		name: "grants that end at once are retried without a pause", rule: "15", file: "ask.go",
-		old:   `d = cfg.pause(w.tries, 0)`,
+		old:   `d = w.backoff(w.tries, 0, w.quietLocked)`,
 		new:   `d = time.Millisecond`,
 		tests: "TestHopelessGrants",
 	},

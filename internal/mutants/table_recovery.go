@@ -254,20 +254,20 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a token is forgotten while a release may queue it again", rule: "26", file: "entry.go",
-		old:   `if a.carried == 0 && l`,
+		old:   `if !a.carried && l`,
 		new:   `if l`,
 		tests: "TestGivenUpTokensAreRemembered",
 	},
 	{
 		name: "the entry of a release of unknown outcome stays behind", rule: "25", file: "turn.go",
-		old:   `got == nil || a.carried > 0 || w.handed != nil {`,
+		old:   `got == nil || a.carried || w.handed != nil {`,
 		new:   `got == nil || w.handed != nil {`,
 		tests: "TestEntryOfAnUnknownReleaseLeavesWithTheLock",
 	},
 	{
 		name: "a line that cannot know whether others want the key asks at once after its turn", rule: "32", file: "turn.go",
-		old:   `blind := a == nil && !`,
-		new:   `blind := false && !`,
+		old:   `blind: !e`,
+		new:   `blind: false && !e`,
 		tests: "TestLineYieldsAfterItsTurn",
 	},
 }

@@ -18,7 +18,7 @@ var replicas = []mutant{
 	},
 	{
 		name: "a waiter takes a lock that no replica confirmed", rule: "Replicas", file: "turn.go",
-		old:   `case a.params.replicas > 0:`,
+		old:   `case w.attempt.params.replicas > 0:`,
 		new:   `case false:`,
 		tests: "TestWaiterClaimsOnReplicas",
 	},

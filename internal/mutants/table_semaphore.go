@@ -175,13 +175,6 @@ if had then adopted(token) end
 		tests: "TestSomebodysSortedSetIsLeftAlone",
 	},
 	{
-		name: "a refusal that names another line of the process is no news to that line", rule: "15", file: "ask.go",
-		old: `w.engine.lines.expectLocked(got.Holder)
-`,
-		new:   ``,
-		tests: "TestLineThatARefusalNamesLooks",
-	},
-	{
 		name: "a permit handed over for less than its TTL", rule: "25", file: "semaphore.lua",
 		old:   `hold(token, tonumber(ttl), before, free == limit and limit)`,
 		new:   `hold(token, tonumber(ttl) / 2, before, free == limit and limit)`,

@@ -67,8 +67,8 @@ var waits = []mutant{
 	},
 	{
 		name: "a hidden number of tries", rule: "18", file: "ask.go",
-		old: `report = w.refusedLocked(got, err)`,
-		new: `report = w.refusedLocked(got, err)
+		old: `report = w.refusedLocked(err)`,
+		new: `report = w.refusedLocked(err)
 		if p := w.Head(); w.asked == 64 && p != nil {
 			w.Leave(p)
 			p.Of.serveLocked(w, nil, err)
@@ -145,11 +145,19 @@ var waits = []mutant{
 		tests: "TestHourOfWaiting",
 	},
 	{
-		name: "a function of WithBackoff runs under a mutex after an attempt", rule: "WithBackoff", file: "ask.go",
-		old: `d = cfg.pause(polls, got.Left)`,
+		name: "a function of WithBackoff runs under a mutex", rule: "WithBackoff", file: "pause.go",
+		old: `d := w.r.cfg.pause(attempt, held)
+	returned`,
 		new: `w.engine.lines.mu.Lock()
-			d = cfg.pause(polls, got.Left)
-			w.engine.lines.mu.Unlock()`,
+	d := w.r.cfg.pause(attempt, held)
+	w.engine.lines.mu.Unlock()
+	returned`,
 		tests: "TestBackoffRunsUnderNoMutex",
+	},
+	{
+		name: "a panic of WithBackoff leaves the line asking", rule: "18", file: "pause.go",
+		old:   `if !returned {`,
+		new:   `if false && !returned {`,
+		tests: "TestPanicOfBackoffEndsNoLine",
 	},
 }
