@@ -74,16 +74,13 @@ func (w *waiters) prepare(ctx context.Context, asked clock.Instant) (*acquirePar
 }
 
 // attemptLocked returns the token that asks.
-func (w *waiters) attemptLocked() (*attempt, error) {
+func (w *waiters) attemptLocked() (*lease, error) {
 	if w.attempt != nil {
 		return w.attempt, nil
 	}
-	a, err := w.engine.newAttempt(w.r, "")
-	if err != nil {
-		return nil, err
-	}
-	a.line, w.attempt = w, a
-	return a, nil
+	var err error
+	w.attempt, err = w.engine.newAttempt(w.r, w, "")
+	return w.attempt, err
 }
 
 // passable reports whether the options of the line let a turn pass the lock on.
@@ -129,7 +126,7 @@ func (w *waiters) notGranted(ctx context.Context, p *acquireParams, asked clock.
 		report = w.failedLocked(err)
 		w.next = next
 	}
-	var undo *attempt
+	var undo *lease
 	if regranted(err) || w.engine.strategy.habits().freshTokens {
 		undo = w.giveUpLocked()
 	}

@@ -27,8 +27,8 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //
 //	started by               to                                 ends                             awaited by
 //	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
-//	attempt.undoAfter        release, if Redis is unreachable   with the op timeout              nobody
-//	attempt.undo             give up a place in the queue       with the op timeout              its caller, until ctx ends
+//	lease.undoAfter          release, if Redis is unreachable   with the op timeout              nobody
+//	lease.undo               give up a place in the queue       with the op timeout              its caller, until ctx ends
 //	waiters.dropLocked       undo what nobody wants             with the op timeout              nobody
 //	waiters.planLocked       ask (timer)                        with the attempt                 those in line
 //	waiters.foundLocked      check for a lost message (timer)   after MessageDelay               nobody
@@ -163,7 +163,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 
 // once makes a single attempt, and gives it up if it fails.
 func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
-	a, err := e.newAttempt(r, r.cfg.token)
+	a, err := e.newAttempt(r, nil, r.cfg.token)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
 	var lock *Lock
 	if err == nil {
 		a.state.again.Store(got.alreadyHeld)
-		lock, err = (&lease{attempt: a, fence: got.fence, recheckAt: got.recheckAfter}).grant(start)
+		lock, err = a.grant(start, got.fence, got.recheckAfter)
 	}
 	if err != nil {
 		a.giveUp(ctx, err)
@@ -182,26 +182,9 @@ func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
 	return lock, err
 }
 
-// An attempt is a token that may come to own the key. It becomes a lease when it is granted.
-type attempt struct {
-	engine *engine
-	r      *request
-	params acquireParams
-	state  lockState
-
-	// Of the token of a line. lines.mu guards them.
-	line    *waiters
-	entry   string        // that may be in the queue of Redis; empty: none
-	made    handoff.State // of the subscription when the entry was made
-	asked   bool          // an acquire was sent
-	sent    bool          // Redis may have the token or the entry
-	carried bool          // a release that queues the entry is under way, or has an unknown outcome
-	ended   time.Time     // when it was given up; zero: it was not
-}
-
-// newAttempt returns an attempt with a token, or with a fresh one if token is empty.
-func (e *engine) newAttempt(r *request, token string) (*attempt, error) {
-	a := &attempt{engine: e, r: r}
+// newAttempt returns a lease that is not granted yet, with a token, or with a fresh one if token is empty.
+func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error) {
+	a := &lease{engine: e, r: r, line: w}
 	a.params = acquireParams{
 		target: r.target(token), ttl: r.ttl(),
 		want: 1, replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
@@ -219,12 +202,13 @@ func (e *engine) newAttempt(r *request, token string) (*attempt, error) {
 
 // grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with
 // errSlow if nothing of the lease is left.
-func (l *lease) grant(start clock.Instant) (*Lock, error) {
+func (l *lease) grant(start clock.Instant, fence uint64, recheckAfter time.Duration) (*Lock, error) {
 	length := clock.Validity(l.params.ttl, l.r.cfg.drift)
 	now := l.engine.now()
 	if now.Since(start) >= length {
 		return nil, errSlow
 	}
+	l.fence, l.recheckAt = fence, recheckAfter
 	lock := l.begin(start, now, length)
 	if hook := l.hooks.Acquired; hook != nil {
 		hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))
@@ -234,10 +218,10 @@ func (l *lease) grant(start clock.Instant) (*Lock, error) {
 
 // giveUp ends an attempt that failed with err. Commands that are carried out later are undone. If the outcome is
 // unknown, the token is released, unless the caller chose it.
-func (a *attempt) giveUp(ctx context.Context, err error) {
-	a.state.become(refused)
-	if !knownNotDone(err) && !a.params.callerToken {
-		a.undoAfter(ctx, err)
+func (l *lease) giveUp(ctx context.Context, err error) {
+	l.state.become(refused)
+	if !knownNotDone(err) && !l.params.callerToken {
+		l.undoAfter(ctx, err)
 	}
 }
 
@@ -262,7 +246,7 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
-	a, err := e.newAttempt(r, token)
+	a, err := e.newAttempt(r, nil, token)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +258,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	if err != nil {
 		return nil, err
 	}
-	return (&lease{attempt: a, fence: fence}).grant(start)
+	return a.grant(start, fence, 0)
 }
 
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {

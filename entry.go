@@ -82,7 +82,7 @@ func (w *waiters) waitedLocked() time.Duration {
 
 // giveUpLocked ends the token that asks, and returns it if it may be in Redis, so that it must be undone. Commands that
 // are carried out later are undone.
-func (w *waiters) giveUpLocked() (undo *attempt) {
+func (w *waiters) giveUpLocked() (undo *lease) {
 	a := w.attempt
 	w.attempt, w.handed, w.watch = nil, nil, handoff.Watch{}
 	if a == nil {
@@ -99,17 +99,17 @@ func (w *waiters) giveUpLocked() (undo *attempt) {
 
 // undo releases the token of an attempt that was given up, and takes its entry out of the queue. The caller waits while
 // ctx lasts; the release continues without it. If Redis cannot be reached, the key ends with its TTL.
-func (a *attempt) undo(ctx context.Context) {
-	p := &releaseParams{target: a.params.target, entry: a.entry}
-	if a.entry == "" {
-		_, _ = a.engine.strategy.release(ctx, p)
+func (l *lease) undo(ctx context.Context) {
+	p := &releaseParams{target: l.params.target, entry: l.entry}
+	if l.entry == "" {
+		_, _ = l.engine.strategy.release(ctx, p)
 		return
 	}
 	undone := make(chan struct{})
 	go func() { // ends with the op timeout
 		defer close(undone)
-		if _, err := a.engine.strategy.release(detached(ctx), p); err == nil || errors.Is(err, ErrLost) {
-			a.engine.lines.forget(a)
+		if _, err := l.engine.strategy.release(detached(ctx), p); err == nil || errors.Is(err, ErrLost) {
+			l.engine.lines.forget(l)
 		}
 	}()
 	select {
@@ -118,19 +118,19 @@ func (a *attempt) undo(ctx context.Context) {
 	}
 }
 
-// undoAfter undoes an attempt that failed with err. There is none if a is nil.
-func (a *attempt) undoAfter(ctx context.Context, err error) {
+// undoAfter undoes an attempt that failed with err. There is none if l is nil.
+func (l *lease) undoAfter(ctx context.Context, err error) {
 	switch {
-	case a == nil:
+	case l == nil:
 	case node.Unreachable(err): // most likely neither the acquire nor the release can be sent
-		go a.undo(detached(ctx)) // ends with the op timeout
+		go l.undo(detached(ctx)) // ends with the op timeout
 	default:
-		a.undo(ctx)
+		l.undo(ctx)
 	}
 }
 
 // undoAlone undoes without a caller. The linters would ask the callers of Err for a ctx.
-func (a *attempt) undoAlone() { a.undo(context.Background()) }
+func (l *lease) undoAlone() { l.undo(context.Background()) }
 
 // subscribeLocked begins to use the subscription, so that it is ready when the line queues.
 func (w *waiters) subscribeLocked() {
@@ -169,14 +169,14 @@ func (w *waiters) askNowLocked() {
 }
 
 // rememberLocked adds the token of an entry to those that Redis may hand a lock to.
-func (l *lines) rememberLocked(a *attempt) {
+func (l *lines) rememberLocked(a *lease) {
 	if l.tokens == nil {
-		l.tokens = make(map[string]*attempt)
+		l.tokens = make(map[string]*lease)
 	}
 	l.tokens[a.params.token] = a
 	if now := time.Now(); now.Sub(l.swept) > rememberFor/10 {
 		l.swept = now
-		maps.DeleteFunc(l.tokens, func(_ string, a *attempt) bool {
+		maps.DeleteFunc(l.tokens, func(_ string, a *lease) bool {
 			return !a.ended.IsZero() && now.Sub(a.ended) > rememberFor
 		})
 	}
@@ -184,7 +184,7 @@ func (l *lines) rememberLocked(a *attempt) {
 
 // forget removes a token that has left Redis, unless a release that may queue it again is under way or has an unknown
 // outcome.
-func (l *lines) forget(a *attempt) {
+func (l *lines) forget(a *lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !a.carried && l.tokens[a.params.token] == a {

@@ -110,7 +110,7 @@ func TestLateAcquireLeavesWhoeverHasItsToken(t *testing.T) {
 					e := l.(*engine)
 					r, err := e.request(t.Context(), "k", nil)
 					require.NoError(t, err)
-					a, err := e.newAttempt(r, "")
+					a, err := e.newAttempt(r, nil, "")
 					require.NoError(t, err)
 					holder := granted(t, l)
 					a.params.entry = "60000 redlatch:x 7 " + a.params.token

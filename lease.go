@@ -12,10 +12,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/line"
 )
 
-// A lease is a granted lock: how long it is trusted, when it is renewed, and why it ended. It belongs to the process. A
+// A lease is a lock that was asked for with a token: how long it is trusted, when it is renewed, and why it ended. It
+// belongs to the process. A
 // [Lock] is a handle on it. Unlock may pass the lock on within the process: that ends one handle and begins another. The
 // lease does not refer to the handle of a caller, so that a dropped one ends. Its states, and those of the attempt before it:
 //
@@ -31,9 +33,19 @@ import (
 // and Redis has not confirmed that the keeper has replaced the token. err is nil in held, and set from lost, kept and
 // releasing on.
 type lease struct {
-	*attempt
-	entry string   // in the queue, if the lock was handed over; else empty
-	line  *waiters // that was granted the key; nil: the lock is not passed on
+	engine *engine
+	r      *request
+	params acquireParams
+	state  lockState
+	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
+
+	// Of the token of a line. lines.mu guards them until it is granted.
+	entry   string        // that may be in the queue of Redis; empty: none
+	made    handoff.State // of the subscription when the entry was made
+	asked   bool          // an acquire was sent
+	sent    bool          // Redis may have the token or the entry
+	carried bool          // a release that queues the entry is under way, or has an unknown outcome
+	ended   time.Time     // when it was given up; zero: it was not
 
 	granted clock.Instant  // when the acquire was sent
 	replied clock.Instant  // when its reply came

@@ -349,8 +349,8 @@ func TestMessageDuringALookIsNotLost(t *testing.T) {
 func TestGivenUpTokensAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lines{}
-		token := func(name string, ended time.Time) *attempt {
-			a := &attempt{ended: ended}
+		token := func(name string, ended time.Time) *lease {
+			a := &lease{ended: ended}
 			a.params.token = name
 			l.rememberLocked(a)
 			return a
@@ -637,7 +637,7 @@ func TestRefusedPublishCostsNoPlace(t *testing.T) {
 		"there are still none":     {deaf, unable, false},
 		"SUBSCRIBE is refused too": {mute, unable, false},
 	} {
-		w := &waiters{engine: &engine{channel: c.now}, attempt: &attempt{entry: "an entry", made: c.made}}
+		w := &waiters{engine: &engine{channel: c.now}, attempt: &lease{entry: "an entry", made: c.made}}
 		require.Equal(t, c.want, w.outdatedLocked(), name)
 	}
 }

@@ -102,12 +102,12 @@ func listen(t *testing.T, l Locker) {
 func queueOf(key string) string { return "{" + key + "}:queue:" + key }
 
 // newEntry returns an attempt of l on k with an entry for the queue.
-func newEntry(t *testing.T, l Locker) *attempt {
+func newEntry(t *testing.T, l Locker) *lease {
 	t.Helper()
 	e := l.(*engine)
 	r, err := e.request(t.Context(), "k", nil)
 	require.NoError(t, err)
-	a, err := e.newAttempt(r, "")
+	a, err := e.newAttempt(r, nil, "")
 	require.NoError(t, err)
 	a.entry = handoff.Entry(a.params.ttl, false, e.channel.Channel, a.params.token)
 	a.params.entry = a.entry
@@ -115,7 +115,7 @@ func newEntry(t *testing.T, l Locker) *attempt {
 }
 
 // send sends the acquire of a, which is in the queue already if queued is set.
-func (a *attempt) send(t *testing.T, queued bool) (acquireReply, error) {
+func (a *lease) send(t *testing.T, queued bool) (acquireReply, error) {
 	p := a.params
 	p.queued = queued
 	return a.engine.strategy.acquire(t.Context(), &p)

@@ -44,7 +44,7 @@ func onEachQueue(t *testing.T, test func(t *testing.T, q *queueOn)) {
 }
 
 // entry returns a fresh attempt whose process polls, so that it can be handed the lock without a message.
-func (q *queueOn) entry(t *testing.T, waited time.Duration) *attempt {
+func (q *queueOn) entry(t *testing.T, waited time.Duration) *lease {
 	t.Helper()
 	a := newEntry(t, q.engine)
 	a.entry = handoff.Entry(a.params.ttl, true, q.channel.Channel, a.params.token)
@@ -53,7 +53,7 @@ func (q *queueOn) entry(t *testing.T, waited time.Duration) *attempt {
 }
 
 // score returns the score of an entry.
-func (q *queueOn) score(t *testing.T, a *attempt) int64 {
+func (q *queueOn) score(t *testing.T, a *lease) int64 {
 	t.Helper()
 	score, err := q.m.ZScore(q.queue, q.before+a.entry)
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestRefusalSaysWhetherTheQueueHandedTheLock(t *testing.T) {
 	_, err = m.ZAdd(queueOf("k"), 0, "10000 redlatch:x a token")
 	require.NoError(t, err)
 	first, second := newEntry(t, l), newEntry(t, l)
-	handed := func(a *attempt, queued bool) bool {
+	handed := func(a *lease, queued bool) bool {
 		got, err := a.send(t, queued)
 		require.ErrorIs(t, err, ErrNotAcquired)
 		return got.Handed

@@ -36,7 +36,7 @@ func TestTexts(t *testing.T) {
 		cfg, err := defaults().with(opts)
 		require.NoError(t, err)
 		return (&lease{
-			attempt: &attempt{r: &request{cfg: &cfg}}, trouble: trouble, renewing: renewing, start: clock.Instant{Mono: at},
+			r: &request{cfg: &cfg}, trouble: trouble, renewing: renewing, start: clock.Instant{Mono: at},
 		}).expiredLocked()
 	}
 	unavailable := func(err error) error { return wrap("lock", "k", err) }

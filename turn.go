@@ -30,12 +30,8 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 		w.lease = nil
 	}
 	a := w.attempt
-	granted := &lease{attempt: a, fence: g.Fence}
-	if got == nil || a.carried || w.handed != nil { // a release has queued the entry, or still may
-		granted.entry = a.entry
-	}
 	if got != nil {
-		granted.recheckAt = got.recheckAfter
+		a.recheckAt = got.recheckAfter
 		a.state.again.Store(got.alreadyHeld)
 		if got.alreadyHeld {
 			w.foundLocked()
@@ -48,14 +44,17 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 			passes = 0
 		}
 		turn, head := w.Begin(passes)
-		granted.turn, granted.taken, granted.hooks = turn, now.Mono, &head.Of.cfg.hooks
-		if w.shared {
-			granted.line = w
-			if !w.engine.strategy.habits().shares {
-				w.lease = granted
-			}
+		a.fence, a.turn, a.taken, a.hooks = g.Fence, turn, now.Mono, &head.Of.cfg.hooks
+		if got != nil && !a.carried && w.handed == nil {
+			a.entry = "" // no release has queued it, nor will one
 		}
-		lock := granted.begin(start, now, length)
+		switch {
+		case !w.shared:
+			a.line = nil
+		case !w.engine.strategy.habits().shares:
+			w.lease = a
+		}
+		lock := a.begin(start, now, length)
 		if a.carried { // the release that queues it is under way, or has an unknown outcome
 			a.ended = now.Mono
 		} else {
@@ -174,8 +173,8 @@ func (w *waiters) pass(l *lease, now clock.Instant) bool {
 // A succession is what the release that ends a turn does for the next one of the line.
 type succession struct {
 	line    *waiters
-	attempt *attempt // whose entry is queued; nil: none
-	blind   bool     // the line cannot know whether others want the key, unless it is queued
+	attempt *lease // whose entry is queued; nil: none
+	blind   bool   // the line cannot know whether others want the key, unless it is queued
 	waited  time.Duration
 	asked   clock.Instant // before the release is sent
 }

@@ -38,7 +38,7 @@ type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
 	byKey   map[string]*waiters   // of callers with the options of the Locker
 	waiting map[*waiters]struct{} // those that use the subscription
-	tokens  map[string]*attempt   // that Redis may hand a lock to: of lines that queue, and given up
+	tokens  map[string]*lease     // that Redis may hand a lock to: of lines that queue, and given up
 	swept   time.Time             // when old ones were last removed from tokens
 	missing string                // the token of a lock that a look found before its message came
 	resting map[string]time.Time  // keys that others want, and that this process does not ask for until then
@@ -56,7 +56,7 @@ type waiters struct {
 	r      *request // of the first caller. All have its key, its place in Redis and its options
 	shared bool     // others may join
 
-	attempt  *attempt           // the token that asks; nil: none yet
+	attempt  *lease             // the lease to come, whose token asks; nil: none yet
 	handed   *handoff.Grant     // of that token, came while an acquire was under way
 	watch    handoff.Watch      // of the entry of that token
 	filled   time.Time          // since when somebody is in line
@@ -234,7 +234,7 @@ func (e *engine) abandon(w *waiters, r *request) {
 }
 
 // settleLocked plans the next acquire. If everybody has left, it gives the token up, and returns it if it must be undone.
-func (w *waiters) settleLocked() (undo *attempt) {
+func (w *waiters) settleLocked() (undo *lease) {
 	if w.Len() > 0 {
 		w.planLocked()
 		return nil

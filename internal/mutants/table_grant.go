@@ -73,8 +73,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow adoption kept", rule: "2", file: "engine.go",
-		old:   `return (&lease{attempt: a, fence: fence}).grant(start)`,
-		new:   `return (&lease{attempt: a, fence: fence}).begin(start, clock.Validity(a.params.ttl, r.cfg.drift)), nil`,
+		old:   `return a.grant(start, fence, 0)`,
+		new:   `return a.begin(start, e.now(), clock.Validity(a.params.ttl, r.cfg.drift)), nil`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -85,8 +85,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow grant not released", rule: "2", file: "engine.go",
-		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
-		new:   `if !knownNotDone(err) && !a.params.callerToken && err != errSlow {`,
+		old:   `if !knownNotDone(err) && !l.params.callerToken {`,
+		new:   `if !knownNotDone(err) && !l.params.callerToken && err != errSlow {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -109,7 +109,7 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt of unknown outcome that is not released", rule: "3", file: "engine.go",
-		old:   `a.undoAfter(ctx, err)`,
+		old:   `l.undoAfter(ctx, err)`,
 		new:   ``,
 		tests: "TestMigrationThatGetsNoAnswerLeavesNeither",
 	},
@@ -167,7 +167,7 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt released although the caller chose the token", rule: "4", file: "engine.go",
-		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
+		old:   `if !knownNotDone(err) && !l.params.callerToken {`,
 		new:   `if !knownNotDone(err) {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},

@@ -260,8 +260,8 @@ var recoveries = []mutant{
 	},
 	{
 		name: "the entry of a release of unknown outcome stays behind", rule: "25", file: "turn.go",
-		old:   `got == nil || a.carried || w.handed != nil {`,
-		new:   `got == nil || w.handed != nil {`,
+		old:   `got != nil && !a.carried && w.handed == nil {`,
+		new:   `got != nil && w.handed == nil {`,
 		tests: "TestEntryOfAnUnknownReleaseLeavesWithTheLock",
 	},
 	{

@@ -47,8 +47,8 @@ var passes = []mutant{
 	},
 	{
 		name: "the age of a turn counts from the start of its lease", rule: "18", file: "turn.go",
-		old:   `granted.turn, granted.taken, granted.hooks = turn, now.Mono,`,
-		new:   `granted.turn, granted.taken, granted.hooks = turn, start.Mono,`,
+		old:   `a.fence, a.turn, a.taken, a.hooks = g.Fence, turn, now.Mono,`,
+		new:   `a.fence, a.turn, a.taken, a.hooks = g.Fence, turn, start.Mono,`,
 		tests: "TestWhatIsNotPassedOn/almost too old",
 	},
 	{
@@ -126,8 +126,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a permit ends that of another caller", rule: "44", file: "turn.go",
-		old:   `if !w.engine.strategy.habits().shares {`,
-		new:   `if true {`,
+		old:   `case !w.engine.strategy.habits().shares:`,
+		new:   `default:`,
 		tests: "TestOneReleaseQueuesTheLine",
 	},
 	{
