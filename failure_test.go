@@ -148,7 +148,7 @@ var everyStrategy = map[string]func(c redis.UniversalClient, opts ...redlatch.Op
 	},
 }
 
-// TestOwnerIsHandedOn: after a hand-over, Inspect reports the owner of the next waiter.
+// TestOwnerIsHandedOn: after a hand-over, Inspect reports the owner of the next waiter. Rule 35.
 func TestOwnerIsHandedOn(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t), redlatch.WithOwner("first"))

@@ -146,7 +146,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 }
 
 // TestMigrationJudgesBothSides: each call checks the clocks of both sides, even before a timer notices that the lease
-// of one side has ended.
+// of one side has ended. Rule 10.
 func TestMigrationJudgesBothSides(t *testing.T) {
 	for name, look := range map[string]func(lock *Lock) error{
 		"Err":     (*Lock).Err,
@@ -331,7 +331,7 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	})
 }
 
-// TestForgottenMigrationIsRenewedNoMore: neither side keeps the other's handle alive.
+// TestForgottenMigrationIsRenewedNoMore: neither side keeps the other's handle alive. Rule 13.
 func TestForgottenMigrationIsRenewedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

@@ -106,7 +106,7 @@ func TestUnlockIsBoundedBySilence(t *testing.T) {
 	require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
 }
 
-// TestOutageIsNoCancellation: the error of an operation that times out does not match context.Canceled.
+// TestOutageIsNoCancellation: the error of an operation that times out does not match context.Canceled. Rule 16.
 func TestOutageIsNoCancellation(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)

@@ -56,7 +56,7 @@ func testCrashedHolderCostsItsTTL(t *testing.T, newLocker newLockerFunc) {
 }
 
 // TestCrashedWaitersAreSkipped: five waiters whose processes have died cost almost no time, since
-// the reply to PUBLISH says that nobody listens.
+// the reply to PUBLISH says that nobody listens. Rule 15.
 func TestCrashedWaitersAreSkipped(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
@@ -259,7 +259,7 @@ func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 }
 
 // TestForbiddenChannelsDegradeToPolling: if SUBSCRIBE or PUBLISH is forbidden, everybody is served by
-// polling. Hooks.Degraded reports that at most once for each Locker.
+// polling. Hooks.Degraded reports that at most once for each Locker. Rule 28.
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	t.Parallel()
 	for _, forbidden := range []string{"subscribe", "publish"} {
@@ -328,7 +328,7 @@ func testForgedMessagesGrantNothing(t *testing.T, newLocker newLockerFunc) {
 }
 
 // TestFrozenWaiterKnowsThatItsTurnHasPassed: a process is frozen when it is handed the lock, and loses
-// it after its TTL. When the process continues, it does not trust the stale message.
+// it after its TTL. When the process continues, it does not trust the stale message. Rule 10.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testFrozenWaiterKnowsThatItsTurnHasPassed)

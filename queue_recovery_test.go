@@ -158,7 +158,7 @@ func TestWaiterIsServedBesidePollers(t *testing.T) {
 }
 
 // TestWithoutQueueSharesTheKey: waiters without an entry do not keep pollers out. Both get more than a quarter of
-// their fair share.
+// their fair share. Rule 27.
 func TestWithoutQueueSharesTheKey(t *testing.T) {
 	t.Parallel()
 	ours, theirs := shared(t, redlatch.WithoutQueue())
@@ -167,7 +167,7 @@ func TestWithoutQueueSharesTheKey(t *testing.T) {
 }
 
 // TestWithoutQueueLeavesNoEntry: a waiter with WithoutQueue polls at the intervals of WithBackoff, and leaves no
-// entry. Its Unlock hands the lock on.
+// entry. Its Unlock hands the lock on. Rule 27.
 func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))

@@ -70,7 +70,7 @@ func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestHandedLockHasItsFullTTL: a handed lock is trusted for its full TTL, less the drift, from the start.
+// TestHandedLockHasItsFullTTL: a handed lock is trusted for its full TTL, less the drift, from the start. Rule 25.
 func TestHandedLockHasItsFullTTL(t *testing.T) { onQueues(t, testHandedLockHasItsFullTTL) }
 
 func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {

@@ -193,7 +193,7 @@ func TestSlowQuorumIsNoGrant(t *testing.T) {
 }
 
 // TestPausedAttemptNeverReturnsALock: the replies to an attempt are held back for longer than the
-// TTL, and meanwhile another client is granted the lock.
+// TTL, and meanwhile another client is granted the lock. Rule 2.
 func TestPausedAttemptNeverReturnsALock(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
@@ -324,7 +324,7 @@ func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {
 }
 
 // TestHungNodePilesNothingUp: 2,000 cycles on keys of their own, with one node hung, start few
-// goroutines. No lock is left when the node returns.
+// goroutines. No lock is left when the node returns. Rule 24.
 func TestHungNodePilesNothingUp(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)

@@ -150,7 +150,7 @@ func TestEvenNumberOfNodesNeedsMoreThanHalf(t *testing.T) {
 }
 
 // TestHealthyNodesKeepNoOrphan runs 2,000 cycles on healthy nodes, and 500 with one whose
-// answers come late: each release follows its acquire.
+// answers come late: each release follows its acquire. Rule 4.
 func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -341,7 +341,7 @@ func TestEarlierLockThatEndsMeanwhileIsRefused(t *testing.T) {
 	require.NoError(t, mustLock(t, l, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
 }
 
-// TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted.
+// TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted. Rule 24.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)

@@ -17,7 +17,7 @@ import (
 )
 
 // TestHourOfRenewals holds a lock through an hour of renewals every TTL/3, as rule 12 wants it,
-// and leaves nothing behind.
+// and leaves nothing behind. Rule 6.
 func TestHourOfRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)

@@ -238,7 +238,7 @@ func TestHourOfWaiting(t *testing.T) {
 	})
 }
 
-// TestLocalWaitersTakeTurns: the callers of a process stand in one line, which sends one attempt at a time.
+// TestLocalWaitersTakeTurns: the callers of a process stand in one line, which sends one attempt at a time. Rule 18.
 func TestLocalWaitersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }}

@@ -25,6 +25,7 @@ func TestIsLeaderJudgesTheLockAtEachCall(t *testing.T) {
 }
 
 // TestClosedElectorNeverLeads: it does not lead once Close was called, even if its lock is still valid and not released.
+// Rule 38.
 func TestClosedElectorNeverLeads(t *testing.T) {
 	lock, err := redlatchtest.NewLocker(t).TryLock(t.Context(), "leader")
 	require.NoError(t, err)

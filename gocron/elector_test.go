@@ -127,7 +127,7 @@ func TestClosedWaiterLeavesTheQueue(t *testing.T) {
 }
 
 // TestLostLeadGoesToAnother: IsLeader reports that the lead was lost once a renewal has found it. The next instance leads,
-// and the one that lost the lead tries again.
+// and the one that lost the lead tries again. Rule 40.
 func TestLostLeadGoesToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -200,7 +200,7 @@ func TestNobodyLeadsThroughAnOutage(t *testing.T) {
 }
 
 // TestCampaignOutlastsWhatRetryingCannotFix: while the key has data of another type, IsLeader returns that error. Once the
-// data is deleted, one instance leads.
+// data is deleted, one instance leads. Rule 40.
 func TestCampaignOutlastsWhatRetryingCannotFix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)

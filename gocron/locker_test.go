@@ -66,7 +66,7 @@ func TestLongRunKeepsOthersOut(t *testing.T) {
 	})
 }
 
-// TestOutageSkipsRuns: nobody runs the job while Redis cannot be reached, and each tick runs again afterwards.
+// TestOutageSkipsRuns: nobody runs the job while Redis cannot be reached, and each tick runs again afterwards. Rule 37.
 func TestOutageSkipsRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -131,7 +131,7 @@ func TestStolenLockIsLeftToItsThief(t *testing.T) {
 	})
 }
 
-// TestShutdownLeavesNoLock: a job that a shutdown ends releases its lock, although its ctx has ended. Rule 8.
+// TestShutdownLeavesNoLock: a job that a shutdown ends releases its lock, although its ctx has ended. Rules 8 and 38.
 func TestShutdownLeavesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)

@@ -143,7 +143,7 @@ func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	require.Equal(t, 3, p.code())
 }
 
-// TestCommandIsKilledWithRedlatch: only Linux can do that.
+// TestCommandIsKilledWithRedlatch: only Linux can do that. Rule 42.
 func TestCommandIsKilledWithRedlatch(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux kills the command")

@@ -66,7 +66,7 @@ func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 	require.Contains(t, p.errors(), "put the password into the URL")
 }
 
-// TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it has ended.
+// TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it has ended. Rule 42.
 func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		begun := time.Now()

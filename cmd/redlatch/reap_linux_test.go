@@ -70,7 +70,7 @@ func TestLossEndsARunBesideZombies(t *testing.T) {
 	}
 }
 
-// TestOrphansAreReaped: as PID 1 of a container, run reaps what COMMAND leaves, and is not held up by it.
+// TestOrphansAreReaped: as PID 1 of a container, run reaps what COMMAND leaves, and is not held up by it. Rule 42.
 func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)

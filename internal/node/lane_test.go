@@ -21,7 +21,7 @@ func ordered(key, name string, timeout time.Duration) *Call {
 }
 
 // TestOrderedCallsAreSentOneAfterTheOther: each call is sent once the one before it has returned. Calls on
-// other keys do not wait.
+// other keys do not wait. Rule 4.
 func TestOrderedCallsAreSentOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steps := make(chan error)
