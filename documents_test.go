@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -105,8 +104,7 @@ func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameRealTests: each test that a document names exists, and so does each case, as in
-// `TestConformance/a token is compared whole`. docs/guarantees.md is for users and names no tests.
+// TestDocumentsNameRealTests: each test that a document names exists. docs/guarantees.md is for users and names no tests.
 func TestDocumentsNameRealTests(t *testing.T) {
 	var tests strings.Builder
 	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -121,7 +119,7 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	}
 	documents, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
-	require.Contains(t, documents, "docs/tests.md")
+	require.NotEmpty(t, documents)
 	named := 0
 	for _, document := range append(documents, "README.md", "SECURITY.md", "CONTRIBUTING.md") {
 		text := mustRead(t, document)
@@ -131,45 +129,6 @@ func TestDocumentsNameRealTests(t *testing.T) {
 		for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w*`).FindAllString(text, -1) {
 			require.True(t, exist[name], "%s names %s", document, name)
 			named++
-		}
-		for _, found := range regexp.MustCompile("`Test\\w+/([^`]+)`").FindAllStringSubmatch(text, -1) {
-			require.True(t, strings.Contains(tests.String(), strconv.Quote(found[1])), "%s names the case %q", document, found[1])
-		}
-	}
-	require.Positive(t, named)
-}
-
-// TestRulesThatAreNamedAreWrittenDown: each rule that a test or a mutant names is in CONTRIBUTING.md. The
-// rules are numbered there without a gap. docs/tests.md has a row for each rule.
-func TestRulesThatAreNamedAreWrittenDown(t *testing.T) {
-	_, rules, found := strings.Cut(mustRead(t, "CONTRIBUTING.md"), "\n## Rules\n")
-	require.True(t, found)
-	rules, _, _ = strings.Cut(rules, "\n## ")
-	index := mustRead(t, "docs/tests.md")
-	written := make(map[string]bool)
-	for i, rule := range regexp.MustCompile(`(?m)^(\d+)\. `).FindAllStringSubmatch(rules, -1) {
-		require.Equal(t, strconv.Itoa(i+1), rule[1])
-		written[rule[1]] = true
-		require.Contains(t, index, "\n| "+rule[1]+". ", "docs/tests.md has no row for rule %s", rule[1])
-	}
-
-	named := 0
-	var files []string
-	for _, pattern := range []string{
-		"*_test.go", "internal/handoff/*_test.go", "internal/line/*_test.go", "internal/node/*_test.go", "internal/system/*_test.go",
-		"gocron/*_test.go", "internal/mutants/table_*.go",
-	} {
-		found, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		require.NotEmpty(t, found, pattern)
-		files = append(files, found...)
-	}
-	for _, file := range files {
-		for _, list := range regexp.MustCompile(`\brules? (\d+(?: and \d+)*)|rule: "(\d[^"]*)"`).FindAllStringSubmatch(mustRead(t, file), -1) {
-			for _, number := range regexp.MustCompile(`\d+`).FindAllString(list[1]+list[2], -1) {
-				require.True(t, written[number], "%s names rule %s", file, number)
-				named++
-			}
 		}
 	}
 	require.Positive(t, named)
