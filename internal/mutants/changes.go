@@ -73,7 +73,7 @@ func (c changes) within(file string, r lines) bool {
 
 // touch reports whether the changes can matter to a mutant: they are in its file, in a test function that is to
 // catch it, or in its entry in the table.
-func (c changes) touch(m mutant, entries map[string]passage, tests []testFile) bool {
+func (c changes) touch(m mutant, entries map[string]passage, tests testFiles) bool {
 	if entry := entries[m.name]; len(c[m.file]) > 0 || c.within(entry.file, entry.lines) {
 		return true
 	}
@@ -83,10 +83,12 @@ func (c changes) touch(m mutant, entries map[string]passage, tests []testFile) b
 		if err != nil {
 			return true // its run says what is wrong
 		}
-		for _, f := range tests {
-			for name, where := range f.bodies {
-				if re.MatchString(name) && c.within(where.file, where.lines) {
-					return true
+		for _, files := range tests {
+			for _, f := range files {
+				for name, where := range f.bodies {
+					if re.MatchString(name) && c.within(where.file, where.lines) {
+						return true
+					}
 				}
 			}
 		}
@@ -156,7 +158,7 @@ func (l *lab) touched(ctx context.Context, all []mutant, revision string) (some 
 		return nil, err
 	}
 	for _, m := range all {
-		if c.touch(m, entries, l.tests[m.in]) {
+		if c.touch(m, entries, l.tests) {
 			some = append(some, m)
 		}
 	}

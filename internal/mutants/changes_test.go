@@ -39,10 +39,13 @@ func TestTouched(t *testing.T) {
 		"first":  {"table.go", lines{10, 15}},
 		"second": {"table.go", lines{16, 20}},
 	}
-	tests := []testFile{{bodies: map[string]passage{
-		"TestA":  {"a_test.go", lines{5, 20}},
-		"TestAB": {"a_test.go", lines{22, 30}},
-	}}}
+	tests := testFiles{
+		".": {{bodies: map[string]passage{
+			"TestA":  {"a_test.go", lines{5, 20}},
+			"TestAB": {"a_test.go", lines{22, 30}},
+		}}},
+		"below": {{bodies: map[string]passage{"TestC": {"below/c_test.go", lines{5, 20}}}}},
+	}
 	first := mutant{name: "first", file: "a.go", tests: "TestA$/one|TestC"}
 	for name, c := range map[string]struct {
 		changes changes
@@ -56,6 +59,7 @@ func TestTouched(t *testing.T) {
 		"its test":          {changes{"a_test.go": {{1, 5}}}, true},
 		"between the tests": {changes{"a_test.go": {{21, 21}}}, false},
 		"another test":      {changes{"a_test.go": {{25, 25}}}, false},
+		"a test elsewhere":  {changes{"below/c_test.go": {{5, 5}}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, c.changes.touch(first, entries, tests))

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,22 +15,20 @@ import (
 
 // lab runs the tests of packages of the module, and of modules below it, mutated and not.
 type lab struct {
-	root  string                // of the module
-	dir   string                // for mutated files and what is built of them, removed by close
-	tests map[string][]testFile // by package, as mutant.in names it
+	root  string // of the module
+	dir   string // for mutated files and what is built of them, removed by close
+	tests testFiles
 }
 
-// newLab returns a lab for the mutants in chosen. The caller must close it.
-func newLab(ctx context.Context, chosen []mutant) (*lab, error) {
+// newLab returns a lab. The caller must close it.
+func newLab(ctx context.Context) (*lab, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list -m: %w", err)
 	}
-	l := &lab{root: strings.TrimSpace(string(root)), tests: make(map[string][]testFile)}
-	for in := range packages(chosen) {
-		if l.tests[in], err = readTests(l.root, in); err != nil {
-			return nil, err
-		}
+	l := &lab{root: strings.TrimSpace(string(root))}
+	if l.tests, err = readAllTests(l.root); err != nil {
+		return nil, err
 	}
 	l.dir, err = os.MkdirTemp("", "mutants")
 	return l, err
@@ -39,21 +36,23 @@ func newLab(ctx context.Context, chosen []mutant) (*lab, error) {
 
 func (l *lab) close() { _ = os.RemoveAll(l.dir) }
 
-// packages returns the tests of mutants by the package that has them.
-func packages(chosen []mutant) map[string][]string {
-	tests := make(map[string][]string)
+// byPackage returns the tests of mutants by the packages that have them.
+func (tests testFiles) byPackage(chosen []mutant) map[string][]string {
+	matches := make(map[string][]string)
 	for _, m := range chosen {
-		if !slices.Contains(tests[m.in], m.tests) {
-			tests[m.in] = append(tests[m.in], m.tests)
+		for _, in := range tests.packages(m.tests) {
+			if !slices.Contains(matches[in], m.tests) {
+				matches[in] = append(matches[in], m.tests)
+			}
 		}
 	}
-	return tests
+	return matches
 }
 
 // unmutated runs the tests of all the mutants on the tree as it is, package by package. A test that
 // fails there proves nothing.
 func (l *lab) unmutated(ctx context.Context, chosen []mutant) error {
-	for in, tests := range packages(chosen) {
+	for in, tests := range l.tests.byPackage(chosen) {
 		v := l.test(ctx, in, strings.Join(tests, "|"))
 		if v.outcome != survived {
 			return fmt.Errorf("the tests of ./%s do not pass on the tree as it is: %s\n%s", in, strings.Join(v.by, ", "), v.output)
@@ -76,10 +75,12 @@ func (l *lab) try(ctx context.Context, m mutant) verdict {
 	if err != nil {
 		return verdict{outcome: broken, output: err.Error() + "\n"}
 	}
-	var v verdict
+	v := verdict{outcome: stale, output: "no test matches\n"}
 	for range tries {
-		if v = l.test(ctx, m.in, m.tests, "-overlay", overlay); v.outcome != survived {
-			break
+		for _, in := range l.tests.packages(m.tests) {
+			if v = l.test(ctx, in, m.tests, "-overlay", overlay); v.outcome != survived {
+				return v
+			}
 		}
 	}
 	return v
@@ -98,7 +99,7 @@ func (m mutant) apply(root string) (string, error) {
 }
 
 // overlay writes a file that makes the go command read text in place of m's file, which may be one
-// that is embedded. It leaves out the external test package if m does not need it, which saves half of
+// that is embedded. It leaves out the external test packages that m does not need, which saves half of
 // the build.
 func (l *lab) overlay(m mutant, text string) (string, error) {
 	dir, err := os.MkdirTemp(l.dir, "")
@@ -107,8 +108,10 @@ func (l *lab) overlay(m mutant, text string) (string, error) {
 	}
 	mutated := filepath.Join(dir, filepath.Base(m.file))
 	replace := map[string]string{filepath.Join(l.root, m.file): mutated}
-	for _, name := range l.needless(m.in, m.tests) {
-		replace[name] = ""
+	for _, in := range l.tests.packages(m.tests) {
+		for _, name := range l.tests.needless(in, m.tests) {
+			replace[name] = ""
+		}
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -122,19 +125,16 @@ func (l *lab) overlay(m mutant, text string) (string, error) {
 }
 
 // needless returns the files of the external test package of a package if none of its tests matches.
-func (l *lab) needless(in, match string) []string {
+func (tests testFiles) needless(in, match string) []string {
 	var names []string
-	for _, f := range l.tests[in] {
-		if !f.external {
-			continue
+	for _, f := range tests[in] {
+		switch {
+		case !f.external:
+		case f.matches(match):
+			return nil
+		default:
+			names = append(names, f.name)
 		}
-		for _, path := range alternatives(match) {
-			test, _, _ := strings.Cut(path, "/")
-			if re, err := regexp.Compile(test); err != nil || slices.ContainsFunc(f.tests, re.MatchString) {
-				return nil
-			}
-		}
-		names = append(names, f.name)
 	}
 	return names
 }

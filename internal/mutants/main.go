@@ -61,7 +61,7 @@ func run(ctx context.Context, w io.Writer, only, since string, parallel int, ver
 	if len(chosen) == 0 {
 		return false, fmt.Errorf("no mutant matches %q", only)
 	}
-	l, err := newLab(ctx, chosen)
+	l, err := newLab(ctx)
 	if err != nil {
 		return false, err
 	}

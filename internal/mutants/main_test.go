@@ -14,15 +14,8 @@ const root = "../.."
 
 // TestTableFitsTheTree finds mutants that no longer fit the tree, without running them.
 func TestTableFitsTheTree(t *testing.T) {
-	tests, words := make(map[string][]string), make(map[string][]string) // by package
-	for in := range packages(mutants) {
-		files, err := readTests(root, in)
-		require.NoError(t, err)
-		for _, f := range files {
-			tests[in] = append(tests[in], f.tests...)
-			words[in] = append(words[in], f.words...)
-		}
-	}
+	tests, err := readAllTests(root)
+	require.NoError(t, err)
 	names := make(map[string]bool)
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
@@ -35,10 +28,17 @@ func TestTableFitsTheTree(t *testing.T) {
 			require.NoError(t, err)
 			for _, path := range alternatives(m.tests) {
 				test, subtests, nested := strings.Cut(path, "/")
-				requireMatch(t, test, tests[m.in])
+				in := tests.packages(test)
+				require.NotEmpty(t, in, "no test matches %q", test)
 				if nested {
+					var words []string
+					for _, name := range in {
+						for _, f := range tests[name] {
+							words = append(words, f.words...)
+						}
+					}
 					for subtest := range strings.SplitSeq(subtests, "/") {
-						requireMatch(t, subtest, words[m.in])
+						requireMatch(t, subtest, words)
 					}
 				}
 			}
@@ -70,26 +70,44 @@ func TestApplyWantsItsTextOnce(t *testing.T) {
 // TestExternalTestsAreLeftOutWhereNoneMatches: the external test package is left out only if none
 // of its tests matches.
 func TestExternalTestsAreLeftOutWhereNoneMatches(t *testing.T) {
-	l := &lab{tests: map[string][]testFile{
-		"": {
+	tests := testFiles{
+		".": {
 			{name: "a", tests: []string{"TestInner"}},
 			{name: "b", external: true, tests: []string{"TestOuter", "TestTable"}},
 			{name: "c", external: true},
 		},
 		"below": {{name: "below/d", external: true, tests: []string{"TestBelow"}}},
-	}}
-	require.Equal(t, []string{"b", "c"}, l.needless("", "TestInner"))
-	require.Equal(t, []string{"b", "c"}, l.needless("", "TestInner/TestOuter"))
-	require.Empty(t, l.needless("", "TestInner|TestTable/(one|two)"))
-	require.Empty(t, l.needless("", "Outer"))
-	require.Empty(t, l.needless("below", "TestBelow"))
+	}
+	require.Equal(t, []string{"b", "c"}, tests.needless(".", "TestInner"))
+	require.Equal(t, []string{"b", "c"}, tests.needless(".", "TestInner/TestOuter"))
+	require.Empty(t, tests.needless(".", "TestInner|TestTable/(one|two)"))
+	require.Empty(t, tests.needless(".", "Outer"))
+	require.Empty(t, tests.needless("below", "TestBelow"))
 }
 
-// TestPackagesGroupTests: the tests of one package run at once, each named once.
-func TestPackagesGroupTests(t *testing.T) {
-	require.Equal(t, map[string][]string{"": {"TestA", "TestB"}, "below": {"TestA"}}, packages([]mutant{
-		{tests: "TestA"}, {in: "below", tests: "TestA"}, {tests: "TestB"}, {tests: "TestA"},
+// TestEveryPackageWithATestRuns: the tests of a mutant run in each package that has one of them. Those of one package run
+// at once, each named once.
+func TestEveryPackageWithATestRuns(t *testing.T) {
+	tests := testFiles{
+		".":     {{tests: []string{"TestA"}}, {tests: []string{"TestB"}}},
+		"below": {{tests: []string{"TestA", "TestC"}}},
+	}
+	require.Equal(t, []string{".", "below"}, tests.packages("TestA$/one"))
+	require.Equal(t, []string{".", "below"}, tests.packages("TestB|TestC"))
+	require.Equal(t, []string{"below"}, tests.packages("TestC"))
+	require.Empty(t, tests.packages("TestD|TestAB"))
+	require.Equal(t, map[string][]string{".": {"TestA", "TestB"}, "below": {"TestA", "TestC"}}, tests.byPackage([]mutant{
+		{tests: "TestA"}, {tests: "TestC"}, {tests: "TestB"}, {tests: "TestA"},
 	}))
+}
+
+// TestTestsOfTheTreeAreFound: those of the root, of a package below it, and of a module of its own.
+func TestTestsOfTheTreeAreFound(t *testing.T) {
+	tests, err := readAllTests(root)
+	require.NoError(t, err)
+	require.Equal(t, []string{"."}, tests.packages("^TestConformance$"))
+	require.Equal(t, []string{"internal/mutants"}, tests.packages("^TestTestsOfTheTreeAreFound$"))
+	require.Equal(t, []string{"gocron"}, tests.packages("^TestJobNameIsTheKey$"))
 }
 
 // TestJudge reads every end that a test run can have.

@@ -8,8 +8,8 @@ type mutant struct {
 	rule     string // the rule that it breaks, by the number the tests use, or what it is about
 	file     string // relative to the module's root
 	old, new string // old must occur exactly once
-	in       string // the package with these tests, relative to the module's root; empty: the root
-	tests    string // as go test -run has it: those that are meant to fail, and quick ones
+	in       string // not used
+	tests    string // as go test -run has it: those that are meant to fail, and quick ones, of any packages
 }
 
 // conformance is the path to the cases of the conformance table, on the server that is quickest to

@@ -6,7 +6,7 @@ var clients = []mutant{
 		name: "a cluster behind another type taken for one server", rule: "Hand-off", file: "clients.go", in: "internal/system",
 		old:   `case client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil:`,
 		new:   `case reflect.TypeOf(client) == reflect.TypeFor[*redis.ClusterClient]() && context.Background() != nil:`,
-		tests: "TestClusterBehindAnotherType",
+		tests: "TestClusterBehindAnotherTypeIsACluster",
 	},
 	{
 		name: "a ring behind another type taken for a cluster", rule: "Hand-off", file: "clients.go",

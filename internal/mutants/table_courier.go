@@ -80,7 +80,7 @@ var couriers = []mutant{
 		name: "an unlimited number of couriers", rule: "24", file: "internal/node/node.go", in: "internal/node",
 		old:   `n.busy < n.most && n.lost < n.mostLost`,
 		new:   `n.lost < n.mostLost`,
-		tests: "TestNothingWaitsForABatchToFill|TestStoppedServer",
+		tests: "TestNothingWaitsForABatchToFill|TestStoppedServerPilesUpNothing",
 	},
 	{
 		name: "a slow node takes all connections", rule: "24", file: "internal/node/node.go", in: "internal/node",

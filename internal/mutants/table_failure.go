@@ -80,19 +80,19 @@ var failures = []mutant{
 		new: `case errors.As(err, new(*NoReply)):
 		return false
 	case errors.As`,
-		tests: "TestUnavailable",
+		tests: "TestUnavailable$",
 	},
 	{
 		name: "a full Redis is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
 		old:   ` || strings.HasPrefix(answerText(err), "OOM")`,
 		new:   ``,
-		tests: "TestUnavailable",
+		tests: "TestUnavailable$",
 	},
 	{
 		name: "a command that the caller may not run counts as an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
 		old:   `return retryable(err) || refusesWrites(err) || `,
 		new:   `return true || `,
-		tests: "TestUnavailable",
+		tests: "TestUnavailable$",
 	},
 	{
 		name: "the end of ctx counts as an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
@@ -100,13 +100,13 @@ var failures = []mutant{
 		return false`,
 		new: `case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return true`,
-		tests: "TestUnavailable",
+		tests: "TestUnavailable$",
 	},
 	{
 		name: "a broken connection is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
 		old:   `return errors.As(err, &network) || errors.Is(err, io.EOF) ||`,
 		new:   `return errors.As(err, &network) ||`,
-		tests: "TestUnavailable",
+		tests: "TestUnavailable$",
 	},
 	{
 		name: "nobody looks when the subscription breaks", rule: "33", file: "internal/handoff/subscription.go",

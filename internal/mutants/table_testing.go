@@ -37,6 +37,6 @@ var testings = []mutant{
 		name: "a release after an outage that nobody may send again", rule: "redlatchtest", file: "redlatchtest/network.go",
 		old: `case c.asked.Load():`,
 		new: `default:`,
-		in:  "redlatchtest", tests: "TestOutage",
+		in:  "redlatchtest", tests: "TestOutage$",
 	},
 }
