@@ -18,10 +18,6 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// briefTTL is the TTL of locks whose renewal a case waits for. A busy machine delays a renewal by less
-// than two thirds of briefTTL.
-const briefTTL = 1500 * time.Millisecond
-
 var conformance = []conformanceCase{
 	{"a free key is granted and a held one refused", func(t *testing.T, w *world) {
 		begin := time.Now()
@@ -80,7 +76,7 @@ var conformance = []conformanceCase{
 
 	{"renewal keeps a lock for longer than its TTL", func(t *testing.T, w *world) {
 		renewals := make(chan redlatch.Event, 100)
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*briefTTL), redlatch.WithHooks(redlatch.Hooks{
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { renewals <- e },
 		}))
 		for n := 0; n < 4; { // one every TTL/3, so four take longer than the TTL
@@ -103,12 +99,12 @@ var conformance = []conformanceCase{
 
 	{"WithMaxHold ends a lock that is renewed", func(t *testing.T, w *world) {
 		begin := time.Now()
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(briefTTL), redlatch.WithMaxHold(3*briefTTL/2))
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithMaxHold(3*locktest.BriefTTL/2))
 		require.ErrorIs(t, lock.Extend(t.Context(), 0), redlatch.ErrInvalidOption)
-		eventually(t, "Extend succeeds, although little time is left", func() bool { return lock.Extend(t.Context(), 100*briefTTL) == nil })
-		require.False(t, lock.Until().After(time.Now().Add(3*briefTTL/2)))
+		eventually(t, "Extend succeeds, although little time is left", func() bool { return lock.Extend(t.Context(), 100*locktest.BriefTTL) == nil })
+		require.False(t, lock.Until().After(time.Now().Add(3*locktest.BriefTTL/2)))
 		<-lock.Done()
-		require.GreaterOrEqual(t, time.Since(begin), 5*briefTTL/4)
+		require.GreaterOrEqual(t, time.Since(begin), 5*locktest.BriefTTL/4)
 		require.ErrorIs(t, lock.Err(), redlatch.ErrMaxHold)
 		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrMaxHold)
@@ -152,7 +148,7 @@ var conformance = []conformanceCase{
 	}},
 
 	{"Unlock of a lost lock leaves the lock of an adopter alone", func(t *testing.T, w *world) {
-		lost := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(briefTTL))
+		lost := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(locktest.BriefTTL))
 		adopted, err := w.locker(t).Adopt(t.Context(), w.key, lost.Token(), redlatch.WithTTL(time.Hour))
 		if want := w.unadopted(nil); want != nil {
 			require.ErrorIs(t, err, want)
@@ -316,7 +312,7 @@ var conformance = []conformanceCase{
 	}},
 
 	{"a stranger takes the key: the lock is lost and the stranger's value stays", func(t *testing.T, w *world) {
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*briefTTL))
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*locktest.BriefTTL))
 		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Set(t.Context(), w.key, "4102444800", 0).Err()) })
 		<-lock.Done()
 		require.True(t, time.Now().Before(lock.Until()), "a renewal noticed the loss")
@@ -400,7 +396,7 @@ var conformance = []conformanceCase{
 	}},
 
 	{"a deleted key is a lost lock", func(t *testing.T, w *world) {
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(briefTTL))
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(locktest.BriefTTL))
 		ctx := lock.Context(t.Context())
 		w.lose(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrLost)
@@ -481,7 +477,7 @@ var conformance = []conformanceCase{
 		clients := make([]redis.UniversalClient, w.nodes)
 		for i := range clients {
 			c := w.client(t, i)
-			c.AddHook(counter{&sent})
+			c.AddHook(locktest.Count(&sent))
 			clients[i] = c
 		}
 		l, err := w.make(clients)
@@ -557,7 +553,7 @@ var conformance = []conformanceCase{
 		err := redlatch.Do(t.Context(), w.locker(t), w.key, func(ctx context.Context, _ *redlatch.Lock) error {
 			w.lose(t, ctx.Done())
 			return ctx.Err()
-		}, redlatch.WithTTL(briefTTL))
+		}, redlatch.WithTTL(locktest.BriefTTL))
 		require.ErrorIs(t, err, redlatch.ErrLost)
 		require.ErrorIs(t, err, context.Canceled)
 	}},

@@ -1,10 +1,20 @@
 package redlatch_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
 	"time"
+	"unicode"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
 )
@@ -111,4 +121,152 @@ func Example_forcedUnlock() {
 	// the holder believes in its lock: true
 	// the holder: redlatch: unlock "import": lock lost: the key is gone, or another owner has it
 	// a higher fence: true
+}
+
+// newOnSentinel keeps locks on the primary that the sentinels name.
+func newOnSentinel(name string, sentinels ...string) (redlatch.Locker, error) {
+	return redlatch.NewSetNXPX(redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName:    name,
+		SentinelAddrs: sentinels, // such as "10.0.0.1:26379"
+	}))
+}
+
+// newOnCluster keeps each lock on the primary of its slot.
+func newOnCluster(some ...string) (redlatch.Locker, error) {
+	return redlatch.NewSetNXPX(redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: some, // of any nodes: the client finds the others
+	}))
+}
+
+// newOnQuorum keeps each lock on most of the servers. It takes one client for each of them.
+func newOnQuorum(servers ...string) (redlatch.Locker, error) {
+	var clients []redis.UniversalClient
+	for _, addr := range servers {
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: addr}))
+	}
+	return redlatch.NewRedlock(clients)
+}
+
+// A client of each kind.
+func Example_clients() {
+	ctx := context.Background()
+	var addrs []string
+	for range 3 {
+		server := miniredis.NewMiniRedis()
+		must(server.Start())
+		defer server.Close()
+		addrs = append(addrs, server.Addr())
+	}
+	_, err := newOnSentinel("main", "10.0.0.1:26379", "10.0.0.2:26379", "10.0.0.3:26379")
+	fmt.Println(err)
+	for _, locker := range []redlatch.Locker{made(newOnCluster(addrs[0])), made(newOnQuorum(addrs...))} {
+		lock := granted(locker.TryLock(ctx, "orders:42"))
+		fmt.Println(lock.Err(), lock.Unlock(ctx))
+	}
+	// Output:
+	// <nil>
+	// <nil> <nil>
+	// <nil> <nil>
+}
+
+// A caller that waits for less than a second gives each command a part of that time.
+func Example_shortWait() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	work := func(context.Context, *redlatch.Lock) error { return nil }
+
+	pay := func(ctx context.Context) error {
+		locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // bounds the wait and the work
+		defer cancel()
+		return redlatch.Do(ctx, locker, "cart:7", work)
+	}
+
+	fmt.Println(pay(ctx))
+	// Output:
+	// <nil>
+}
+
+// ownerName makes a name for WithOwner of any text: not empty, printable and at most 200 bytes.
+func ownerName(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '_'
+	}, text)
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "")
+	}
+	return cmp.Or(text, "unknown")
+}
+
+// The owner of a lock is the job that has it.
+func Example_ownerOfAJob() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	jobID := "import/2026-07-1\n" + strings.Repeat("ä", 200)
+
+	lock, err := locker.TryLock(ctx, "import", redlatch.WithOwner(ownerName(jobID)))
+	must(err)
+
+	var held *redlatch.HeldError
+	_, err = locker.TryLock(ctx, "import")
+	fmt.Println(errors.As(err, &held), held.Owner[:19], len(held.Owner))
+	fmt.Println(ownerName(""))
+	must(lock.Unlock(ctx))
+	// Output:
+	// true import/2026-07-1_ä 199
+	// unknown
+}
+
+// clientLog writes what go-redis logs.
+type clientLog struct{ logger *slog.Logger }
+
+func (l clientLog) Printf(ctx context.Context, format string, args ...any) {
+	l.logger.WarnContext(ctx, fmt.Sprintf(format, args...))
+}
+
+// newLogged returns a Locker that writes its events to logger.
+func newLogged(client redis.UniversalClient, logger *slog.Logger) (redlatch.Locker, error) {
+	redis.SetLogger(clientLog{logger}) // for all clients of the process
+	return redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.SlogHooks(logger)))
+}
+
+// search is a writer that looks for a text.
+type search struct {
+	text  string
+	found atomic.Bool
+}
+
+func (s *search) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), s.text) {
+		s.found.Store(true)
+	}
+	return len(line), nil
+}
+
+// One logger gets what redlatch and go-redis log.
+func Example_logs() {
+	defer redis.SetLogger(clientLog{slog.Default()}) // for other examples
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	granted, dialed := &search{text: "lock acquired"}, &search{text: "failed to dial"}
+	logger := slog.New(slog.NewTextHandler(io.MultiWriter(granted, dialed), &slog.HandlerOptions{Level: slog.LevelDebug}))
+
+	locker := made(newLogged(client, logger))
+	must(redlatch.Do(ctx, locker, "export", func(context.Context, *redlatch.Lock) error { return nil }))
+	nowhere := redis.NewClient(&redis.Options{DialerRetries: 1, MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no route")
+	}})
+	defer nowhere.Close()
+	fmt.Println(nowhere.Ping(ctx).Err(), granted.found.Load(), dialed.found.Load())
+	// Output:
+	// no route true true
 }

@@ -2,11 +2,14 @@ package redlatch_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -281,4 +284,342 @@ func ExampleWithHooks() {
 	fmt.Println(counts)
 	// Output:
 	// map[acquired:3 released:3]
+}
+
+// work stands in for the code that runs under a lock.
+func work(ctx context.Context) error {
+	fmt.Println("alone")
+	return ctx.Err()
+}
+
+// workAlone is the code that docs/migrating.md shows in place of calls of redsync and redislock.
+func workAlone(ctx context.Context, locker redlatch.Locker) error {
+	turn, cancel := context.WithTimeout(ctx, 5*time.Second) // how long to wait
+	defer cancel()
+	lock, err := locker.Lock(turn, "orders:42", redlatch.WithTTL(30*time.Second))
+	if errors.Is(err, redlatch.ErrNotAcquired) {
+		return errBusy
+	} else if err != nil {
+		return err // Redis is in trouble
+	}
+	return errors.Join(work(lock.Context(ctx)), lock.Unlock(ctx))
+}
+
+var errBusy = errors.New("somebody else is at it")
+
+func ExampleLocker_Lock() {
+	_, client, end := embedded()
+	defer end()
+	fmt.Println(workAlone(context.Background(), made(redlatch.NewSetNXPX(client))))
+	// Output:
+	// alone
+	// <nil>
+}
+
+// One process at a time runs a job. The other processes skip it instead of waiting.
+func ExampleTryDo() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+
+	clean := func() error {
+		err := redlatch.TryDo(ctx, locker, "clean-up", func(context.Context, *redlatch.Lock) error {
+			fmt.Println("clean")
+			return nil
+		})
+		if errors.Is(err, redlatch.ErrNotAcquired) {
+			fmt.Println("another process is at it")
+			return nil
+		}
+		return err
+	}
+	must(clean())
+	other := granted(locker.TryLock(ctx, "clean-up"))
+	must(clean())
+	must(other.Unlock(ctx))
+	// Output:
+	// clean
+	// another process is at it
+}
+
+// A transfer locks two accounts. Transfers in both directions do not deadlock.
+func ExampleDoAll() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+
+	balance := map[string]int{"alice": 100, "bob": 100}
+	transfer := func(ctx context.Context, from, to string, amount int) error {
+		return redlatch.DoAll(ctx, locker, []string{from, to}, func(context.Context, []*redlatch.Lock) error {
+			balance[from] -= amount
+			balance[to] += amount
+			return nil
+		})
+	}
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() { must(transfer(ctx, "alice", "bob", 3)) })
+		wg.Go(func() { must(transfer(ctx, "bob", "alice", 1)) })
+	}
+	wg.Wait()
+	fmt.Println(balance)
+
+	bob := granted(locker.Lock(ctx, "bob")) // another owner has one of the keys
+	brief, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := transfer(brief, "alice", "bob", 3)
+	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), err)
+	fmt.Println("alice is locked:", client.Exists(ctx, "alice").Val() == 1)
+	must(bob.Unlock(ctx))
+	// Output:
+	// map[alice:80 bob:120]
+	// true redlatch: lock "bob": gave up waiting: context deadline exceeded: the last attempt: held by another owner
+	// alice is locked: false
+}
+
+// Every process of a service calls Lead, and one of them leads. An error of fn only ends its term. Here fn ends Lead
+// in the second term.
+func ExampleLead() {
+	_, client, end := embedded()
+	defer end()
+	locker := made(redlatch.NewSetNXPX(client))
+
+	ctx, stop := context.WithCancelCause(context.Background()) // in a program, ctx ends at shutdown
+	defer stop(nil)
+	term := 0
+	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, lock *redlatch.Lock) error {
+		term++
+		fmt.Println("term", term, "with a lock:", lock.Err() == nil)
+		if term == 1 {
+			return errors.New("the lock is released, and Lead waits for it again")
+		}
+		stop(errors.New("no more work"))
+		return ctx.Err()
+	})
+	fmt.Println(err)
+	// Output:
+	// term 1 with a lock: true
+	// term 2 with a lock: true
+	// redlatch: lead "scheduler": context canceled: no more work
+}
+
+// At most two uploads run at a time, in all processes together.
+func ExampleNewSemaphore() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+
+	uploads, err := redlatch.NewSemaphore(client, 2)
+	must(err)
+	upload := func(ctx context.Context, file string) error {
+		return redlatch.Do(ctx, uploads, "uploads", func(context.Context, *redlatch.Lock) error {
+			fmt.Println("upload", file)
+			return nil
+		})
+	}
+	must(upload(ctx, "a.jpg"))
+
+	first := granted(uploads.Lock(ctx, "uploads"))
+	second := granted(uploads.Lock(ctx, "uploads"))
+	_, err = uploads.TryLock(ctx, "uploads")
+	fmt.Println("a third upload has to wait:", errors.Is(err, redlatch.ErrNotAcquired))
+	status, err := uploads.Inspect(ctx, "uploads")
+	must(err)
+	fmt.Println("holders:", status.Holders)
+
+	must(first.Unlock(ctx))
+	must(upload(ctx, "b.jpg"))
+	must(second.Unlock(ctx))
+
+	// All processes must name the same limit.
+	granted(uploads.Lock(ctx, "uploads"))
+	three, err := redlatch.NewSemaphore(client, 3)
+	must(err)
+	_, err = three.TryLock(ctx, "uploads")
+	fmt.Println(err)
+	// Output:
+	// upload a.jpg
+	// a third upload has to wait: true
+	// holders: 2
+	// upload b.jpg
+	// redlatch: try lock "uploads": invalid option: limit 3: the holders of "uploads" have limit 2
+}
+
+// generations returns the Lockers of a fleet that migrates from the timestamps of SETNX and GETSET to SetNXPX.
+func generations(client redis.UniversalClient) (one, two, three redlatch.Locker, err error) {
+	from, err := redlatch.NewLegacySetNX(client) // generation 1 uses only this one
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	to, err := redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("v2:")) // generation 3 uses only this one
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	both, err := redlatch.NewMigration(from, to) // generation 2 holds every key under both
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return from, both, to, nil
+}
+
+// A fleet migrates to another kind of lock without a stop. A process of generation 2 excludes processes of
+// generations 1 and 3.
+func ExampleNewMigration() {
+	server, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	old, both, next, err := generations(client)
+	must(err)
+
+	lock := granted(both.Lock(ctx, "orders:42"))
+	fmt.Println("both keys:", server.Exists("orders:42"), server.Exists("v2:orders:42"))
+	_, err = old.TryLock(ctx, "orders:42")
+	fmt.Println(err)
+	_, err = next.TryLock(ctx, "orders:42")
+	fmt.Println(err)
+
+	must(lock.Unlock(ctx))
+	fmt.Println("both keys:", server.Exists("orders:42"), server.Exists("v2:orders:42"))
+	// Output:
+	// both keys: true true
+	// redlatch: try lock "orders:42": held by another owner
+	// redlatch: try lock "orders:42": held by another owner
+	// both keys: false false
+}
+
+var errStale = errors.New("a newer lock has written here")
+
+// register is a value in memory that only the newest lock may write.
+type register struct {
+	mu    sync.Mutex // guards the fields below
+	fence uint64     // the highest that was seen
+	value string
+}
+
+// write sets the value for the holder of the lock with that fence. The same holder may write again.
+func (r *register) write(fence uint64, value string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if fence < r.fence {
+		return errStale
+	}
+	r.fence, r.value = fence, value
+	return nil
+}
+
+// twoHolders returns two locks on one key, and each holder believes that it owns the key. The first
+// was paused, and its lease expired in Redis meanwhile.
+func twoHolders() (paused, next *redlatch.Lock, end func()) {
+	server, client, end := embedded()
+	locker := made(redlatch.NewSetNXPX(client))
+	paused = granted(locker.TryLock(context.Background(), "orders:42"))
+	server.FastForward(time.Minute) // the lease expires in Redis, and its holder does not notice
+	next = granted(locker.TryLock(context.Background(), "orders:42"))
+	return paused, next, end
+}
+
+// The protected resource remembers the highest fence that it saw and refuses a lower one. Here it
+// is a value in memory.
+func ExampleLock_Fence() {
+	paused, next, end := twoHolders()
+	defer end()
+	var r register
+	fmt.Println("next:", r.write(next.Fence(), "sent"))
+	fmt.Println("next:", r.write(next.Fence(), "delivered"))
+	fmt.Println("paused:", r.write(paused.Fence(), "packed"))
+	fmt.Println(r.value)
+	// Output:
+	// next: <nil>
+	// next: <nil>
+	// paused: a newer lock has written here
+	// delivered
+}
+
+// database is the part of *sql.DB, *sql.Conn and *sql.Tx that a fenced write needs.
+type database interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+const setState = `UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2`
+
+// changeState sets the state of an order, unless a newer lock has set it.
+func changeState(ctx context.Context, db database, id int, state string, fence uint64) error {
+	result, err := db.ExecContext(ctx, setState, state, fence, id)
+	if err != nil {
+		return err
+	}
+	changed, err := result.RowsAffected()
+	if err == nil && changed == 0 { // a newer lock has set it, or there is no such order
+		err = errStale
+	}
+	return err
+}
+
+// orders stands in for a database. It has one row and knows one statement.
+type orders struct {
+	id    int
+	state string
+	fence uint64
+}
+
+func (o *orders) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
+	if query != setState {
+		return nil, errors.New("unknown statement")
+	}
+	state, fence, id := args[0].(string), args[1].(uint64), args[2].(int)
+	if id != o.id || o.fence > fence {
+		return driver.RowsAffected(0), nil
+	}
+	o.state, o.fence = state, fence
+	return driver.RowsAffected(1), nil
+}
+
+// In SQL the fence is a column of the protected row: fence BIGINT NOT NULL DEFAULT 0. It must not be NULL,
+// since a comparison with NULL is never true. The holder of a lock may change the row many times.
+func ExampleLock_Fence_sql() {
+	paused, next, end := twoHolders()
+	defer end()
+	ctx, db := context.Background(), &orders{id: 42, state: "new"}
+	fmt.Println("next:", changeState(ctx, db, 42, "sent", next.Fence()))
+	fmt.Println("next:", changeState(ctx, db, 42, "delivered", next.Fence()))
+	fmt.Println("paused:", changeState(ctx, db, 42, "packed", paused.Fence()))
+	fmt.Println(db.state)
+	// Output:
+	// next: <nil>
+	// next: <nil>
+	// paused: a newer lock has written here
+	// delivered
+}
+
+// write sets a value that is kept in Redis, unless a newer lock has set it.
+//
+//	KEYS[1] a hash: the value, and the highest fence that was seen
+//	ARGV[1] the fence of the writer's lock
+//	ARGV[2] the value
+var write = redis.NewScript(`
+local seen = redis.call('HGET', KEYS[1], 'fence')
+if seen and tonumber(ARGV[1]) < tonumber(seen) then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2])
+return 1`)
+
+// A script checks the fence and writes in one step.
+func ExampleLock_Fence_redis() {
+	paused, next, end := twoHolders()
+	defer end()
+	_, client, endData := embedded() // the data may live on another Redis than the locks
+	defer endData()
+	ctx := context.Background()
+
+	for _, lock := range []*redlatch.Lock{next, paused} {
+		value := "by " + map[*redlatch.Lock]string{next: "next", paused: "paused"}[lock]
+		written, err := write.Run(ctx, client, []string{"state:42"}, lock.Fence(), value).Bool()
+		fmt.Println(value, "written:", written, err)
+	}
+	fmt.Println(client.HGet(ctx, "state:42", "value").Val())
+	// Output:
+	// by next written: true <nil>
+	// by paused written: false <nil>
+	// by next
 }

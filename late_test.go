@@ -2,14 +2,18 @@ package redlatch
 
 import (
 	"context"
+	"io"
 	"os"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -143,4 +147,402 @@ func TestAcquireThatRunsAfterItsReleaseIsReleased(t *testing.T) {
 	close(let)
 	<-done
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
+}
+
+// TestLateAcquireIsReleasedWhereNobodyWantsIt is rule 4. A release follows the end of an attempt or a lease. So a
+// late acquire needs another release only if that one overtook it. After a loss, the key is
+// released only if the acquire is known to have taken it anew. A kept key stays. What was queued is undone in any case.
+func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		states                       []int32
+		err                          error
+		alreadyHeld, overtaken, want bool
+	}{
+		"asked for, or held":                {states: []int32{asking, held}, overtaken: true},
+		"ended, and overtaken":              {states: []int32{refused, releasing, over}, overtaken: true, want: true},
+		"ended, overtaken, outcome unknown": {states: []int32{refused, releasing, over}, overtaken: true, err: io.EOF, want: true},
+		"ended, and a release follows":      {states: []int32{refused, releasing, over}},
+		"lost, and new":                     {states: []int32{lost}, want: true},
+		"kept, and new":                     {states: []int32{kept}, overtaken: true},
+		"lost or kept, and held before":     {states: []int32{lost, kept}, alreadyHeld: true, overtaken: true},
+		"lost or kept, outcome unknown":     {states: []int32{lost, kept}, err: io.EOF, overtaken: true},
+		"lost or kept, and queued":          {states: []int32{lost, kept}, err: errQueued, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, state := range c.states {
+				var s lockState
+				s.become(state)
+				require.Equal(t, c.want, s.unwanted(acquireReply{alreadyHeld: c.alreadyHeld}, c.err, c.overtaken), "state %d", state)
+			}
+		})
+	}
+}
+
+// TestLateReplySaysWhetherAnAdopterMayHaveTheLock is rule 4: after a loss, a late acquire is released only if its
+// reply says that the token did not hold the key before.
+func TestLateReplySaysWhetherAnAdopterMayHaveTheLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		read  func(node.Reply) (acquireReply, error)
+		value int64
+		fresh bool
+	}{
+		"granted":               {readAcquire, 7, true},
+		"granted again":         {readAcquire, -7, false},
+		"healed":                {readHeal, 1, false},
+		"legacy, granted":       {readLegacyAcquire, 1, true},
+		"legacy, taken over":    {readLegacyAcquire, 2, true},
+		"legacy, granted again": {readLegacyAcquire, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := c.read(node.Reply{Value: c.value})
+			require.NoError(t, err)
+			require.Equal(t, c.fresh, !got.alreadyHeld)
+		})
+	}
+}
+
+// TestUnlockAfterACleanUpIsNoLoss is rule 7: if a clean-up has just released a late acquire, the release of Unlock
+// finds nothing. Unlock still succeeds.
+func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
+	for _, cleanedUp := range []bool{true, false} {
+		var state *lockState
+		s := &scripted{
+			onAcquire: func(_ context.Context, p *acquireParams) (acquireReply, error) {
+				state = p.state
+				return acquireReply{}, nil
+			},
+			onRelease: func(context.Context, *releaseParams) error {
+				state.undone.Store(cleanedUp)
+				return ErrLost
+			},
+		}
+		err := granted(t, scriptedLocker(t, s)).Unlock(t.Context())
+		if cleanedUp {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, ErrLost)
+		}
+	}
+}
+
+// TestLateAcquireLeavesWhoeverHasItsToken is rules 4 and 37: a lock is lost and may have been adopted, or Redis has not
+// confirmed that its minimum hold is kept. A late reply may say that the acquire was queued: then its entry leaves the
+// queue. It may also be the reply to the send that was granted, if a resend found the key held by the token. The key
+// stays.
+func TestLateAcquireLeavesWhoeverHasItsToken(t *testing.T) {
+	for name, state := range map[string]int32{"lost": lost, "kept": kept} {
+		for strategy, newLocker := range map[string]func(redis.UniversalClient) (Locker, error){
+			"SetNXPX":   func(c redis.UniversalClient) (Locker, error) { return NewSetNXPX(c) },
+			"Semaphore": func(c redis.UniversalClient) (Locker, error) { return NewSemaphore(c, 1) },
+		} {
+			t.Run(name+", "+strategy, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, client := bubbleRedis(t)
+					l, err := newLocker(client)
+					require.NoError(t, err)
+					e := l.(*engine)
+					r, err := e.request(t.Context(), "k", nil)
+					require.NoError(t, err)
+					a, err := e.newAttempt(r, nil, "")
+					require.NoError(t, err)
+					holder := granted(t, l)
+					a.params.entry = "60000 redlatch:x 7 " + a.params.token
+					_, err = e.strategy.acquire(t.Context(), &a.params)
+					require.ErrorIs(t, err, ErrNotAcquired)
+					st, err := l.Inspect(t.Context(), "k")
+					require.NoError(t, err)
+					require.Equal(t, 1, st.Waiters)
+					require.NoError(t, client.Del(t.Context(), "k").Err())
+					a.params.entry, a.params.callerToken = "", true
+					_, err = e.strategy.acquire(t.Context(), &a.params) // the token has the key
+					require.NoError(t, err)
+					a.params.entry, a.params.callerToken = "60000 redlatch:x 7 "+a.params.token, false
+
+					a.state.become(state)
+					a.state.again.Store(true)
+					late := e.strategy.(interface {
+						late(context.Context, *acquireParams, node.Reply)
+					}).late
+					late(t.Context(), &a.params, node.Reply{Value: []any{int64(5), "other", int64(1), int64(1), int64(1), int64(1)}, Overtaken: true})
+					late(t.Context(), &a.params, node.Reply{Value: int64(7), Overtaken: true})
+					synctest.Wait()
+					st, err = l.Inspect(t.Context(), "k")
+					require.NoError(t, err)
+					require.Zero(t, st.Waiters)
+					require.Equal(t, a.params.token, st.Token)
+					require.False(t, a.state.undone.Load())
+					require.ErrorIs(t, holder.Unlock(t.Context()), ErrLost)
+				})
+			})
+		}
+	}
+}
+
+// TestUnlockBehindACleanUpIsNoLoss is rule 7: a late acquire is released when Unlock has begun and has not sent its
+// release yet.
+func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
+	for name, c := range map[string]struct {
+		made func(client *redis.Client) (Locker, error)
+		late func(s strategy, p *acquireParams, r node.Reply)
+	}{
+		"SetNXPX": {
+			func(c *redis.Client) (Locker, error) { return NewSetNXPX(c) },
+			func(s strategy, p *acquireParams, r node.Reply) { s.(*setNXPX).late(context.Background(), p, r) },
+		},
+		"Redlock": {
+			func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}) },
+			func(s strategy, p *acquireParams, r node.Reply) {
+				s.(*redlock).late(context.Background(), 0, &p.target, p.state, readAcquire)(r)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				made, err := c.made(client)
+				require.NoError(t, err)
+				l := made.(*engine)
+				lock := granted(t, l, WithoutRenewal())
+				p := &lock.lease.params
+				l.now = func() clock.Instant {
+					if p.state.is(releasing) && m.Exists("k") {
+						c.late(l.strategy, p, node.Reply{Value: int64(7), Overtaken: true})
+						synctest.Wait()
+						require.False(t, m.Exists("k"))
+					}
+					return clock.Now()
+				}
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// TestCleanUpOfOneNodeHidesNoLoss is rule 7: the lock was deleted on two nodes of three, and the third is cleaned up when
+// Unlock has begun.
+func TestCleanUpOfOneNodeHidesNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var servers []*miniredis.Miniredis
+		var clients []redis.UniversalClient
+		for range 3 {
+			m, client := bubbleRedis(t)
+			servers, clients = append(servers, m), append(clients, client)
+		}
+		made, err := NewRedlock(clients)
+		require.NoError(t, err)
+		l := made.(*engine)
+		lock := granted(t, l, WithoutRenewal())
+		synctest.Wait()
+		servers[0].Del("k")
+		servers[1].Del("k")
+		p := &lock.lease.params
+		l.now = func() clock.Instant {
+			if p.state.is(releasing) && servers[2].Exists("k") {
+				l.strategy.(*redlock).late(context.Background(), 2, &p.target, p.state, readAcquire)(node.Reply{Value: int64(7), Overtaken: true})
+				synctest.Wait()
+				require.False(t, servers[2].Exists("k"))
+			}
+			return clock.Now()
+		}
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+	})
+}
+
+// TestLateAcquireIsLookedForWhileTheServerIsSilent is rule 4: the acquire may be carried out when the server
+// continues. So redlatch looks for its key while the server is silent, but not forever.
+func TestLateAcquireIsLookedForWhileTheServerIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := bubbleRedis(t)
+		silent := make(chan struct{})
+		defer close(silent)
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if cmd.Name() == "echo" {
+					<-silent
+				}
+				return next(ctx, cmd)
+			}
+		}))
+		n := node.New(client)
+		require.Error(t, n.Do(t.Context(), timed(node.Command("echo", "x"))).Err)
+		require.True(t, n.Silent())
+
+		var s lockState
+		s.become(refused)
+		begin := time.Now()
+		looks := make(chan time.Duration, 1000)
+		s.reap(n, func() { looks <- time.Since(begin) })
+		time.Sleep(lookFor - firstLook/2)
+		require.Len(t, looks, int(lookFor/firstLook)-1)
+		time.Sleep(5 * lastLook)
+		require.Greater(t, len(looks), int(lookFor/firstLook))
+		for len(looks) > 0 {
+			<-looks
+		}
+		time.Sleep(time.Minute)
+		require.Empty(t, looks)
+	})
+}
+
+// TestLateAcquireIsNotReleasedBeforeUnlock is rule 7: if the release of a late acquire overtook that of Unlock,
+// Unlock would report a loss.
+func TestLateAcquireIsNotReleasedBeforeUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := bubbleRedis(t)
+		var s lockState
+		releases := make(chan struct{}, 10)
+		s.become(releasing)
+		s.reap(node.New(client), func() { releases <- struct{}{} })
+		time.Sleep(2 * firstLook)
+		require.Empty(t, releases)
+		s.become(over)
+		<-releases
+		time.Sleep(3 * lastLook)
+	})
+}
+
+// TestReleaseIsSentThoughItsCtxHasEnded is rule 8: an attempt acquired the lock, but its connection broke before the
+// reply, and ctx ended before the resend. No late reply will come.
+func TestReleaseIsSentThoughItsCtxHasEnded(t *testing.T) {
+	for name, strategy := range map[string]func(c *redis.Client) (Locker, error){
+		"SetNXPX":     func(c *redis.Client) (Locker, error) { return NewSetNXPX(c) },
+		"LegacySetNX": func(c *redis.Client) (Locker, error) { return NewLegacySetNX(c) },
+		"Redlock":     func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				l, err := strategy(client)
+				require.NoError(t, err)
+				require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+				ctx, cancel := context.WithCancel(t.Context())
+				scripts := make(chan bool, 1)
+				scripts <- true
+				client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+					return func(c context.Context, cmd redis.Cmder) error {
+						err := next(c, cmd)
+						select {
+						case <-scripts: // the first
+							require.NoError(t, err)
+							time.AfterFunc(time.Millisecond, cancel) // before the resend
+							return io.EOF
+						default:
+							return err
+						}
+					}
+				}))
+				_, err = l.TryLock(ctx, "k")
+				require.ErrorIs(t, err, context.Canceled)
+				time.Sleep(time.Second)
+				require.Empty(t, scripts)
+				require.False(t, m.Exists("k"))
+			})
+		})
+	}
+}
+
+// TestKeptLockIsLeftByALateAcquire is rules 4 and 37: while the token may keep the key, a late acquire that held it
+// before is not released. That ends with the reply to the release, or with the minimum hold if no reply comes.
+func TestKeptLockIsLeftByALateAcquire(t *testing.T) {
+	for name, reply := range map[string]error{"kept": nil, "lost": errNotOurs, "no reply": io.EOF} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lock *Lock
+				s := &scripted{onRelease: func(_ context.Context, p *releaseParams) error {
+					require.Equal(t, p.keep > 0, lock.lease.state.is(kept))
+					return reply
+				}}
+				lock = granted(t, scriptedLocker(t, s), WithMinHold(time.Second))
+				require.ErrorIs(t, lock.Unlock(t.Context()), reply)
+				require.Equal(t, name == "no reply", lock.lease.state.is(kept))
+				require.Equal(t, name != "no reply", lock.lease.state.is(over))
+				time.Sleep(2 * time.Second) // the bubble's time
+				require.True(t, lock.lease.state.is(over))
+				want := int64(2)
+				if name == "lost" {
+					want = 1
+				}
+				require.Equal(t, want, s.releases.Load(), "the lock is handed on")
+			})
+		})
+	}
+}
+
+// TestUnlockOfALostChosenTokenDeletesNothing is rule 7: after a loss, the token may have been granted again. So
+// Unlock of the lost lock leaves the key alone, also in a migration.
+func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
+	for name, migrating := range map[string]bool{"SetNXPX": false, "Migration": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				l, err := NewSetNXPX(client)
+				require.NoError(t, err)
+				if migrating {
+					_, old := bubbleRedis(t)
+					from, err := NewSetNXPX(old)
+					require.NoError(t, err)
+					l, err = NewMigration(from, l)
+					require.NoError(t, err)
+				}
+				lost := granted(t, l, WithToken("job-7"), WithTTL(time.Second), WithoutRenewal())
+				time.Sleep(2 * time.Second) // the bubble's time
+				next := granted(t, l, WithToken("job-7"))
+				require.ErrorIs(t, lost.Unlock(t.Context()), ErrLost)
+				require.True(t, m.Exists("k"))
+				require.NoError(t, next.Unlock(t.Context()))
+				require.False(t, m.Exists("k"))
+			})
+		})
+	}
+}
+
+// lateAcquire sets k to the token mine on an empty server. The lease of the token is in the given state. The
+// function that lateAcquire returns handles a late reply to the acquire.
+func lateAcquire(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Reply), *lockState) {
+	t.Helper()
+	m, _, n := oneNode(t)
+	require.NoError(t, m.Set("k", "mine"))
+	s := &lockState{}
+	s.become(state)
+	lock := mine()
+	return m, func(r node.Reply) {
+		got, err := readAcquire(r)
+		s.late(n, r, got, err, func() { n.Post(context.Background(), quorumReleaseCall(&releaseParams{target: lock})) })
+	}, s
+}
+
+// gaveUpReading is the outcome of a command whose connection the client closed before a reply came.
+var gaveUpReading = node.Reply{Err: os.ErrDeadlineExceeded}
+
+// TestAdoptedLockOutlivesItsParent is rule 4: after a lease is lost, somebody may have adopted its token. A late
+// acquire is released only if it is known to have taken the key anew.
+func TestAdoptedLockOutlivesItsParent(t *testing.T) {
+	t.Parallel()
+	m, late, _ := lateAcquire(t, lost)
+	late(gaveUpReading)
+	late(node.Reply{Value: int64(-7), Overtaken: true}) // the token held the key already
+	late(node.Reply{Err: io.EOF, Overtaken: true})
+	<-time.After(2 * firstLook)
+	require.True(t, m.Exists("k"))
+	late(node.Reply{Value: int64(7), Overtaken: true})
+	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond, "the late acquire is released")
+}
+
+// TestLateAcquireOfAChosenTokenIsLeft is rule 4: after Unlock the token may be in use again, so its key stays.
+func TestLateAcquireOfAChosenTokenIsLeft(t *testing.T) {
+	t.Parallel()
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	s := made.(*engine).strategy.(*setNXPX)
+	state := &lockState{}
+	state.become(over)
+	p := &acquireParams{target: mine(), state: state}
+	p.callerToken = true
+	p.place, err = s.place("", "k")
+	require.NoError(t, err)
+	require.NoError(t, m.Set("k", "mine"))
+	s.late(t.Context(), p, gaveUpReading)
+	<-time.After(2 * firstLook)
+	require.True(t, m.Exists("k"))
 }

@@ -1,9 +1,7 @@
 package redlatch_test
 
 import (
-	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,22 +16,11 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// These come from locktest, which internal/system uses too.
+// These come from locktest, which the tests of other packages use too.
 var (
-	eventually   = locktest.Eventually
-	mustLock     = locktest.MustLock
-	newLocker    = locktest.SetNXPX
-	newLegacy    = locktest.LegacySetNX
-	newMigration = locktest.Migration
-	waitInLine   = locktest.WaitInLine
-	lastFence    = locktest.Register
-
-	// alone has a call stand in a line of its own, as each call does whose options differ from those of the Locker.
-	alone = redlatch.WithTTL(11 * time.Second)
-
-	patience = locktest.Patience
-	briefly  = locktest.Briefly
-	longTTL  = locktest.LongTTL
+	eventually = locktest.Eventually
+	mustLock   = locktest.MustLock
+	patience   = locktest.Patience
 )
 
 // kind describes a strategy for the conformance table.
@@ -97,15 +84,6 @@ var kinds = []kind{
 			return redlatch.NewMigration(from, to)
 		},
 	},
-}
-
-// newLockerFunc makes a Locker for a test that runs on several strategies.
-type newLockerFunc func(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker
-
-// onQueues runs a test on each strategy whose waiters queue.
-func onQueues(t *testing.T, test func(t *testing.T, newLocker newLockerFunc)) {
-	t.Run("SetNXPX", func(t *testing.T) { test(t, locktest.SetNXPX) })
-	t.Run("Semaphore", func(t *testing.T) { test(t, locktest.Mutex) })
 }
 
 // world is one strategy on one kind of server, with a key of the test's own.
@@ -257,23 +235,4 @@ func run(t *testing.T, k kind, c conformanceCase, client func(t *testing.T, node
 type conformanceCase struct {
 	name string
 	run  func(t *testing.T, w *world)
-}
-
-// counter is a hook that counts commands.
-type counter struct{ n *atomic.Int64 }
-
-func (c counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (c counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.n.Add(int64(len(cmds)))
-		return next(ctx, cmds)
-	}
 }

@@ -1,407 +1,519 @@
-package redlatch_test
+package redlatch
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// onServers runs a test with three servers, on miniredis and on real Redis.
-func onServers(t *testing.T, run func(t *testing.T, clients []*redis.Client)) {
-	t.Run("miniredis", func(t *testing.T) {
-		var clients []*redis.Client
-		for range 3 {
-			c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-			t.Cleanup(func() { _ = c.Close() })
-			clients = append(clients, c)
-		}
-		run(t, clients)
-	})
-	t.Run("redis", func(t *testing.T) {
-		var clients []*redis.Client
-		for range 3 {
-			clients = append(clients, redistest.Start(t).Client(t))
-		}
-		run(t, clients)
-	})
+// pairOf is a migration between two scripted strategies. did lists their operations since note was called.
+type pairOf struct {
+	Locker
+	from, to *scripted
+	did      []string // in order
 }
 
-// keysOf returns the keys of all servers, by server.
-func keysOf(t *testing.T, clients []*redis.Client) (all [][]string) {
+// newPair returns a migration that has already probed its sides. The test may change their scripts.
+func newPair(t *testing.T, opts ...Option) *pairOf {
 	t.Helper()
-	for _, c := range clients {
-		keys, err := c.Keys(t.Context(), "*").Result()
-		require.NoError(t, err)
-		slices.Sort(keys)
-		all = append(all, keys)
+	p := &pairOf{from: &scripted{}, to: &scripted{}}
+	m, err := NewMigration(scriptedLocker(t, p.from, opts...), scriptedLocker(t, p.to, opts...))
+	require.NoError(t, err)
+	p.Locker = m
+	require.NoError(t, granted(t, p).Unlock(t.Context()))
+	for _, s := range []*scripted{p.from, p.to} {
+		s.acquires.Store(0)
+		s.releases.Store(0)
 	}
-	return all
+	return p
 }
 
-// TestMigrationHoldsUnderBoth: while a migration holds a key, neither of its Lockers grants it. After Unlock both do.
-func TestMigrationHoldsUnderBoth(t *testing.T) {
-	t.Parallel()
-	for name, pair := range locktest.Pairs {
-		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := pair(t, clients)
-				for _, take := range []func(l redlatch.Locker) (*redlatch.Lock, error){
-					func(l redlatch.Locker) (*redlatch.Lock, error) { return l.TryLock(t.Context(), "k") },
-					func(l redlatch.Locker) (*redlatch.Lock, error) { return l.Lock(t.Context(), "k") },
-				} {
-					lock, err := take(newMigration(t, from, to))
-					require.NoError(t, err)
-					for _, side := range []redlatch.Locker{from, to, newMigration(t, from, to)} {
-						_, err := side.TryLock(t.Context(), "k")
-						require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-					}
-					require.NoError(t, lock.Unlock(t.Context()))
-					for _, side := range []redlatch.Locker{from, to} {
-						require.NoError(t, mustLock(t, side, "k").Unlock(t.Context()))
-					}
-				}
-			})
-		})
+// side returns one side and the other.
+func (p *pairOf) side(name string) (this, other *scripted) {
+	if name == "from" {
+		return p.from, p.to
 	}
+	return p.to, p.from
 }
 
-// TestMigrationRefusedHalfWayLeavesNeither: if one side is held, the other side stays free, and no waiter stays in a
-// queue.
-func TestMigrationRefusedHalfWayLeavesNeither(t *testing.T) {
-	t.Parallel()
-	for name, pair := range locktest.Pairs {
-		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := pair(t, clients, longTTL)
-				for holder, other := range map[redlatch.Locker]redlatch.Locker{from: to, to: from} {
-					m := newMigration(t, from, to)
-					held := mustLock(t, holder, "k")
-					_, err := m.TryLock(t.Context(), "k")
-					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-					require.NoError(t, mustLock(t, other, "k").Unlock(t.Context()))
-
-					require.ErrorIs(t, locktest.WaitInVain(t, m, "k"), redlatch.ErrNotAcquired)
-					require.NoError(t, mustLock(t, other, "k").Unlock(t.Context()))
-					eventually(t, "nobody waits", func() bool {
-						st, err := m.Inspect(t.Context(), "k")
-						require.NoError(t, err)
-						require.True(t, st.Held)
-						require.Equal(t, held.Token(), st.Token)
-						return st.Waiters == 0
-					})
-					require.NoError(t, held.Unlock(t.Context()))
-					require.NoError(t, mustLock(t, m, "k").Unlock(t.Context()))
-				}
-			})
-		})
-	}
-}
-
-// TestMigrationThatGetsNoAnswerLeavesNeither: if the replies of to are lost, from is released at once. The key that
-// to may have acquired is released too.
-func TestMigrationThatGetsNoAnswerLeavesNeither(t *testing.T) {
-	t.Parallel()
-	a, b := redistest.Start(t), redistest.Start(t)
-	p := faultproxy.New(t, b.Network(), b.Addr())
-	m := newMigration(t, newLocker(t, a.Client(t), longTTL),
-		newLocker(t, p.Client(t), longTTL, redlatch.WithOpTimeout(time.Second)))
-	require.NoError(t, mustLock(t, m, "warm").Unlock(t.Context()))
-	for name, ask := range map[string]func(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error){
-		"TryLock": m.TryLock, "Lock": m.Lock,
-	} {
-		p.LoseReplies(1000, "evalsha")
-		_, err := ask(t.Context(), "k")
-		require.Error(t, err, name)
-		require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
-		require.Zero(t, a.Client(t).Exists(t.Context(), "k").Val(), name)
-		p.LoseReplies(0, "")
-		gone(t, b.Client(t), "k")
-		require.NoError(t, locktest.LockSoon(t, m, "k").Unlock(t.Context()))
-	}
-}
-
-// TestMigrationRenewsBothAndEndsWithEither: on real servers, the lock ends when its key is deleted on one side. The
-// key of the other side then expires.
-func TestMigrationRenewsBothAndEndsWithEither(t *testing.T) {
-	t.Parallel()
-	servers := []*redis.Client{redistest.Start(t).Client(t), redistest.Start(t).Client(t)}
-	for lost := range servers {
-		var renewals [2]atomic.Int64
-		var sides [2]redlatch.Locker
-		for i, c := range servers {
-			sides[i] = newLocker(t, c, redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
-				Renewed: func(redlatch.Event) { renewals[i].Add(1) },
-			}))
+// note makes both sides record their operations in did.
+func (p *pairOf) note() {
+	for name, s := range map[string]*scripted{"from": p.from, "to": p.to} {
+		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			p.did = append(p.did, "acquire "+name)
+			return acquireReply{}, nil
 		}
-		lock := mustLock(t, newMigration(t, sides[0], sides[1]), "k")
-		eventually(t, "two renewals of each", func() bool {
+		s.onExtend = func(context.Context, *extendParams) error { p.did = append(p.did, "extend "+name); return nil }
+		s.onRelease = func(context.Context, *releaseParams) error { p.did = append(p.did, "release "+name); return nil }
+	}
+}
+
+// TestMigrationTakesFromFirstAndGivesItBackLast: a caller that holds only from already excludes all others.
+func TestMigrationTakesFromFirstAndGivesItBackLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		p.note()
+		order := []string{"acquire from", "acquire to", "release to", "release from"}
+		require.NoError(t, granted(t, p).Unlock(t.Context()))
+		require.Equal(t, order, p.did)
+
+		p.did = nil
+		lock, err := p.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, order, p.did)
+	})
+}
+
+// TestMigrationEndsWithEither: the lock is lost at the moment when one of its sides is lost. The other side is not
+// renewed any more.
+func TestMigrationEndsWithEither(t *testing.T) {
+	for _, name := range []string{"from", "to"} {
+		t.Run("a definite answer of "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				lost, other := p.side(name)
+				var at time.Time
+				lost.onExtend = func(context.Context, *extendParams) error {
+					if lost.extensions.Load() < 3 {
+						return nil
+					}
+					at = time.Now()
+					return ErrLost
+				}
+				lock := granted(t, p)
+				ctx := lock.Context(t.Context())
+				select {
+				case <-lock.Done():
+				case <-time.After(time.Hour):
+					require.Fail(t, "the lock has not ended")
+				}
+				require.Equal(t, at, time.Now())
+				synctest.Wait()
+				require.ErrorIs(t, lock.Err(), ErrLost)
+				require.ErrorIs(t, context.Cause(ctx), ErrLost)
+				renewed := other.extensions.Load()
+				require.Positive(t, renewed)
+				require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+				time.Sleep(time.Hour)
+				require.Equal(t, renewed, other.extensions.Load())
+				require.Equal(t, int64(3), lost.extensions.Load())
+
+				require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+				require.Equal(t, int64(1), p.from.releases.Load(), "Unlock releases both sides")
+				require.Equal(t, int64(1), p.to.releases.Load(), "Unlock releases both sides")
+				require.ErrorIs(t, lock.Unlock(t.Context()), ErrReleased)
+			})
+		})
+		t.Run("silence of "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				silent, other := p.side(name)
+				silent.onExtend = func(context.Context, *extendParams) error { return errors.New("no route") }
+				begin := time.Now()
+				lock := granted(t, p)
+				select {
+				case <-lock.Done():
+				case <-time.After(time.Hour):
+					require.Fail(t, "the lock has not ended")
+				}
+				require.Equal(t, clock.Validity(10*time.Second, 0.01), time.Since(begin))
+				require.ErrorIs(t, lock.Err(), ErrLost)
+				synctest.Wait()
+				renewed := other.extensions.Load()
+				require.Positive(t, renewed)
+				time.Sleep(time.Hour)
+				require.Equal(t, renewed, other.extensions.Load())
+				require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+			})
+		})
+		t.Run("an Unlock that finds "+name+" gone", func(t *testing.T) {
+			p := newPair(t)
+			lost, other := p.side(name)
+			lost.onRelease = func(context.Context, *releaseParams) error { return ErrLost }
+			require.ErrorIs(t, granted(t, p).Unlock(t.Context()), ErrLost)
+			require.Equal(t, int64(1), other.releases.Load())
+		})
+	}
+}
+
+// TestMigrationJudgesBothSides: each call checks the clocks of both sides, even before a timer notices that the lease
+// of one side has ended. Rule 10.
+func TestMigrationJudgesBothSides(t *testing.T) {
+	for name, look := range map[string]func(lock *Lock) error{
+		"Err":     (*Lock).Err,
+		"Done":    func(lock *Lock) error { <-lock.Done(); return lock.Err() },
+		"Context": func(lock *Lock) error { return context.Cause(lock.Context(context.Background())) },
+		"Extend":  func(lock *Lock) error { return lock.Extend(context.Background(), time.Hour) },
+		"Unlock":  func(lock *Lock) error { return lock.Unlock(context.Background()) },
+	} {
+		for side := range 2 {
+			var asleep atomic.Int64
+			var sides [2]*engine
+			for i := range sides {
+				sides[i] = scriptedLocker(t, &scripted{}, WithTTL(time.Hour))
+			}
+			sides[side].now = func() clock.Instant {
+				i := clock.Now()
+				i.Wall += time.Duration(asleep.Load())
+				return i
+			}
+			m, err := NewMigration(sides[0], sides[1])
+			require.NoError(t, err)
+			lock := granted(t, m)
 			require.NoError(t, lock.Err())
-			return renewals[0].Load() >= 2 && renewals[1].Load() >= 2
-		})
-		require.NoError(t, servers[lost].Del(t.Context(), "k").Err())
-		<-lock.Done()
-		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
-		gone(t, servers[1-lost], "k") // not renewed any more
-		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+			asleep.Store(int64(time.Hour))
+			require.ErrorIs(t, look(lock), ErrLost, "%s, side %d", name, side)
+		}
 	}
 }
 
-// TestMigrationOfOneKeyIsRefused: if both sides keep a key in the same place, the lock on from would refuse the lock
-// on to forever. With a token that the caller chose, both sides would be one lock.
-func TestMigrationOfOneKeyIsRefused(t *testing.T) {
-	t.Parallel()
-	type sides = func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker)
-	for name, sides := range map[string]sides{
-		"SetNXPX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLocker(t, c[0], longTTL), newLocker(t, c[0], longTTL)
-		},
-		"LegacySetNX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLegacy(t, c[0], longTTL), newLegacy(t, c[0], longTTL)
-		},
-		"LegacySetNX and SetNXPX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLegacy(t, c[0], longTTL), newLocker(t, c[0], longTTL)
-		},
-		"SetNXPX and LegacySetNX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLocker(t, c[0], longTTL), newLegacy(t, c[0], longTTL)
-		},
-		"Redlock twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return locktest.Redlock(t, c, longTTL), locktest.Redlock(t, c, longTTL)
-		},
-		"one prefix twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			opts := []redlatch.Option{redlatch.WithKeyPrefix("v2:"), longTTL}
-			return newLocker(t, c[0], opts...), newLocker(t, c[0], opts...)
-		},
-		"a migration and one of its sides": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			last := newLocker(t, c[1], longTTL)
-			return last, newMigration(t, newLocker(t, c[0], longTTL), last)
-		},
-		"a migration of one key": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newMigration(t, newLocker(t, c[0], longTTL), newLocker(t, c[0], longTTL)), newLocker(t, c[1], longTTL)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := sides(t, clients)
-				m := newMigration(t, from, to)
-				for range 2 {
-					_, err := m.TryLock(t.Context(), "k")
-					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-					require.ErrorContains(t, err, "WithKeyPrefix")
-					require.NotContains(t, err.Error(), "\n")
-					_, err = m.Lock(t.Context(), "k")
-					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-					_, err = m.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
-					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-				}
-				onlyFencesAreLeft(t, clients)
-			})
-		})
-	}
-}
-
-// onlyFencesAreLeft waits until the servers hold nothing but registers and counters: a release may still be in flight
-// to a minority of a quorum.
-func onlyFencesAreLeft(t *testing.T, clients []*redis.Client) {
-	t.Helper()
-	eventually(t, "only fences are left", func() bool {
-		return !slices.ContainsFunc(slices.Concat(keysOf(t, clients)...), func(key string) bool { return !locktest.IsFence(key) })
-	})
-}
-
-// TestMigrationProbeLeavesNoKey: the probe locks a random key and leaves nothing of it, except the counters of a
-// quorum.
-func TestMigrationProbeLeavesNoKey(t *testing.T) {
-	t.Parallel()
-	for name, pair := range locktest.Pairs {
-		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := pair(t, clients, longTTL)
-				lock := mustLock(t, newMigration(t, from, to), "k")
-				expected := []string{
-					"k", "v2:k", "{k}:owner:k", "{k}:stamp:k", "{v2:k}:owner:v2:k", "{v2:k}:stamp:v2:k",
-				}
-				// A release may still be in flight to a minority of a quorum.
-				eventually(t, "only the keys of the lock are left", func() bool {
-					return !slices.ContainsFunc(slices.Concat(keysOf(t, clients)...), func(key string) bool {
-						return !locktest.IsFence(key) && !slices.Contains(expected, key)
-					})
-				})
-				require.NoError(t, lock.Unlock(t.Context()))
-				onlyFencesAreLeft(t, clients)
-			})
-		})
-	}
-	// On SetNXPX the probe leaves no counter, and it does not call the hooks of the Lockers.
-	var heard []string
-	note := redlatch.WithHooks(redlatch.Hooks{Acquired: func(e redlatch.Event) { heard = append(heard, e.Key) }})
-	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	lock := mustLock(t, newMigration(t, newLocker(t, client, note), newLocker(t, client, note, redlatch.WithKeyPrefix("v2:"))), "k")
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.Equal(t, []string{"k", "k"}, heard)
-	require.Equal(t, []string{"redlatch:fence", "v2:redlatch:fence"}, server.Keys())
-}
-
-// TestMigrationTokenAndFenceAreThoseOfTo: a lock has the token and the fence of to. If both sides hold the key,
-// Inspect reports to.
-func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
-	t.Parallel()
-	onServers(t, func(t *testing.T, clients []*redis.Client) {
-		from, to := newLocker(t, clients[0]), newLocker(t, clients[1])
-		m := newMigration(t, from, to)
-		lock := mustLock(t, m, "k", redlatch.WithTTL(time.Hour))
-		require.Equal(t, "k", lock.Key())
-		require.NotEqual(t, clients[0].Get(t.Context(), "k").Val(), lock.Token())
-		require.Equal(t, clients[1].Get(t.Context(), "k").Val(), lock.Token())
-		st, err := to.Inspect(t.Context(), "k")
-		require.NoError(t, err)
-		require.Equal(t, lastFence(t, clients[1]), lock.Fence())
-		both, err := m.Inspect(t.Context(), "k")
-		require.NoError(t, err)
-		require.InDelta(t, st.TTL, both.TTL, float64(time.Minute))
-		both.TTL = st.TTL
-		require.Equal(t, st, both)
-		require.NoError(t, lock.Unlock(t.Context()))
-
-		// If one side alone holds the key, Inspect reports that side.
-		for _, side := range []redlatch.Locker{from, to} {
-			alone := mustLock(t, side, "k")
-			st, err := m.Inspect(t.Context(), "k")
+// TestMigrationLastsAsLongAsBoth: Until is the earlier end of the two sides, and Extend extends both.
+func TestMigrationLastsAsLongAsBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		short, long := []Option{WithTTL(10 * time.Second)}, []Option{WithTTL(20 * time.Second)}
+		for _, opts := range [][2][]Option{{short, long}, {long, short}} {
+			from, to := &scripted{}, &scripted{}
+			m, err := NewMigration(scriptedLocker(t, from, opts[0]...), scriptedLocker(t, to, opts[1]...))
 			require.NoError(t, err)
-			require.True(t, st.Held)
-			require.Equal(t, alone.Token(), st.Token)
-			require.NoError(t, alone.Unlock(t.Context()))
+			begin := time.Now()
+			lock := granted(t, m, WithoutRenewal())
+			require.Equal(t, begin.Add(clock.Validity(10*time.Second, 0.01)), lock.Until())
+			require.NoError(t, lock.Extend(t.Context(), time.Minute))
+			require.Equal(t, begin.Add(clock.Validity(time.Minute, 0.01)), lock.Until())
+			require.Equal(t, int64(1), from.extensions.Load())
+			require.Equal(t, int64(1), to.extensions.Load())
+			<-lock.Done()
+			require.Equal(t, clock.Validity(time.Minute, 0.01), time.Since(begin))
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 		}
-
-		// A token that the caller chose is the token of both sides.
-		lock = mustLock(t, m, "k", redlatch.WithToken("job-7"))
-		require.Equal(t, "job-7", lock.Token())
-		require.Equal(t, "job-7", clients[0].Get(t.Context(), "k").Val())
-		require.Equal(t, "job-7", clients[1].Get(t.Context(), "k").Val())
-		require.NoError(t, mustLock(t, m, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
-		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	})
 }
 
-// TestMigrationAdoptIsUnsupported: one token cannot prove two locks.
-func TestMigrationAdoptIsUnsupported(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = client.Close() })
-	m := newMigration(t, newLocker(t, client), newLegacy(t, client))
-	_, err := m.Adopt(t.Context(), "k", "token")
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.EqualError(t, err, `redlatch: adopt "k": unsupported operation`)
-}
-
-// TestMigrationRefusesWhatOneSideCannotServe: the call is refused before anything is sent to either side.
-func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
-	var sent atomic.Int64
-	client := func() redis.UniversalClient {
-		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		c.AddHook(counter{&sent})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	legacy, plain := newLegacy(t, client().(*redis.Client)), newLocker(t, client())
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	t.Cleanup(func() { _ = cluster.Close() })
-	for name, c := range map[string]struct {
-		m   redlatch.Locker
-		key string
-		opt redlatch.Option
-	}{
-		"a prefix in a call":      {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("v2:")},
-		"an empty prefix":         {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("")},
-		"an option of from alone": {newMigration(t, legacy, plain), "k", redlatch.WithServerTime()},
-		"an option of to alone":   {newMigration(t, plain, legacy), "k", redlatch.WithServerTime()},
-		"nested": {
-			newMigration(t, legacy, newMigration(t, newLegacy(t, client().(*redis.Client)), plain)), "k", redlatch.WithServerTime(),
-		},
-		"a key of from alone": {newMigration(t, plain, newLocker(t, cluster)), "a}b", longTTL},
-	} {
-		_, err := c.m.TryLock(t.Context(), c.key, c.opt)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
-		_, err = c.m.Lock(t.Context(), c.key, c.opt)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
-	}
-	require.Zero(t, sent.Load())
-
-	for from, to := range map[redlatch.Locker]redlatch.Locker{nil: plain, plain: nil, legacy: legacy} {
-		_, err := redlatch.NewMigration(from, to)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-	}
-}
-
-// TestMigrationHooksHearOfTheirOwnSide: the hooks of a side report the events of that side, in their order.
-func TestMigrationHooksHearOfTheirOwnSide(t *testing.T) {
-	onServers(t, func(t *testing.T, clients []*redis.Client) {
-		var heard []string
-		side := func(name string) redlatch.Option {
-			note := func(what string) func(redlatch.Event) {
-				return func(e redlatch.Event) {
-					heard = append(heard, fmt.Sprintf("%s %s %t", name, what, e.Err != nil))
-				}
-			}
-			return redlatch.WithHooks(redlatch.Hooks{
-				Acquired: note("acquired"), Renewed: note("renewed"), Lost: note("lost"), Released: note("released"),
-			})
-		}
-		m := newMigration(t, newLocker(t, clients[0], side("from")), newLocker(t, clients[1], side("to")))
-		lock := mustLock(t, m, "k")
-		require.NoError(t, lock.Extend(t.Context(), time.Hour))
-		require.NoError(t, lock.Unlock(t.Context()))
-		require.Equal(t, []string{
-			"from acquired false", "to acquired false", "from renewed false", "to renewed false",
-			"to released false", "from released false",
-		}, heard)
-	})
-}
-
-// TestMigrationOfMigrationsHoldsAll: a fleet starts its next migration before it has completed the last one.
-func TestMigrationOfMigrationsHoldsAll(t *testing.T) {
-	t.Parallel()
-	onServers(t, func(t *testing.T, clients []*redis.Client) {
-		var sides []redlatch.Locker
-		for _, c := range clients {
-			sides = append(sides, newLocker(t, c))
-		}
-		for _, m := range []redlatch.Locker{
-			newMigration(t, sides[0], newMigration(t, sides[1], sides[2])),
-			newMigration(t, newMigration(t, sides[0], sides[1]), sides[2]),
-		} {
-			lock, err := m.Lock(t.Context(), "k")
+// TestMigrationIsHeldNoLongerThanEitherAllows: WithMaxHold of one side alone ends both.
+func TestMigrationIsHeldNoLongerThanEitherAllows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, opts := range [][2][]Option{{{WithMaxHold(time.Minute)}, nil}, {nil, {WithMaxHold(time.Minute)}}} {
+			m, err := NewMigration(scriptedLocker(t, &scripted{}, opts[0]...), scriptedLocker(t, &scripted{}, opts[1]...))
 			require.NoError(t, err)
-			for _, side := range sides {
-				_, err := side.TryLock(t.Context(), "k")
-				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			begin := time.Now()
+			lock := granted(t, m)
+			<-lock.Done()
+			require.Equal(t, time.Minute, time.Since(begin))
+			require.ErrorIs(t, lock.Err(), ErrMaxHold)
+			require.ErrorIs(t, lock.Extend(t.Context(), time.Minute), ErrMaxHold)
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrMaxHold)
+		}
+	})
+}
+
+// TestMigrationStartsOverWhenFromIsLost: if from is lost while Lock waits for to, Lock acquires from again before it
+// acquires to.
+func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, WithBackoff(func(int) time.Duration { return time.Second }))
+		p.from.onExtend = func(context.Context, *extendParams) error {
+			if p.from.acquires.Load() == 1 {
+				return ErrLost
 			}
-			require.Equal(t, clients[2].Get(t.Context(), "k").Val(), lock.Token())
-			require.NoError(t, lock.Extend(t.Context(), time.Hour))
-			for _, c := range clients {
-				require.Greater(t, c.PTTL(t.Context(), "k").Val(), 50*time.Minute)
+			return nil
+		}
+		var held, overlapping atomic.Bool
+		held.Store(true)
+		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			if held.Load() {
+				return acquireReply{}, ErrNotAcquired
 			}
+			overlapping.Store(p.from.acquires.Load() != 2 || p.from.releases.Load() != 1)
+			return acquireReply{}, nil
+		}
+		got := make(chan *Lock, 1)
+		go func() {
+			lock, err := p.Lock(context.Background(), "k")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lock
+		}()
+		time.Sleep(3 * time.Second)
+		require.Equal(t, int64(1), p.from.acquires.Load())
+		time.Sleep(time.Second)
+		require.Equal(t, int64(2), p.from.acquires.Load(), "lost at the first renewal, and acquired again")
+		time.Sleep(time.Hour)
+		require.Empty(t, got)
+		held.Store(false)
+		lock := <-got
+		require.False(t, overlapping.Load())
+		require.NoError(t, lock.Err())
+		require.Equal(t, int64(2), p.from.acquires.Load())
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, int64(2), p.from.releases.Load())
+		require.Equal(t, int64(1), p.to.releases.Load())
+	})
+}
+
+// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends at the moment when to is granted. TryLock returns ErrLost, and
+// Lock starts over.
+func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, WithoutRenewal())
+		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			if p.to.acquires.Load() == 1 {
+				time.Sleep(clock.Validity(10*time.Second, 0.01) - time.Nanosecond)
+			}
+			return acquireReply{}, nil
+		}
+		p.from.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			time.Sleep(time.Nanosecond) // so its lease ends before that of to
+			return acquireReply{}, nil
+		}
+		_, err := p.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, ErrLost)
+		require.Equal(t, int64(1), p.from.releases.Load())
+		require.Equal(t, int64(1), p.to.releases.Load())
+
+		p.to.acquires.Store(0)
+		begin := time.Now()
+		lock, err := p.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Err())
+		require.Equal(t, int64(2), p.to.acquires.Load())
+		require.Equal(t, int64(2), p.from.releases.Load(), "once more")
+		require.Equal(t, int64(2), p.to.releases.Load(), "once more")
+		require.Greater(t, lock.Until().Sub(begin), 15*time.Second)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestMigrationThatFailsHalfWayLeavesNeither: if to is not granted, from is released, whatever the error is. If from
+// is refused, to is not tried.
+func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
+	trouble := errors.New("LOADING")
+	for name, answer := range map[string]error{"refused": ErrNotAcquired, "no quorum": ErrNoQuorum, "trouble": trouble} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, answer }
+				_, err := p.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, answer)
+				require.Equal(t, int64(1), p.from.acquires.Load())
+				require.Equal(t, int64(1), p.from.releases.Load())
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err = p.Lock(ctx, "k")
+				if errors.Is(answer, ErrNotAcquired) {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				require.ErrorIs(t, err, answer)
+				require.Equal(t, int64(2), p.from.acquires.Load())
+				require.Equal(t, int64(2), p.from.releases.Load())
+				renewed := p.from.extensions.Load()
+				time.Sleep(time.Hour)
+				require.Equal(t, renewed, p.from.extensions.Load())
+			})
+		})
+	}
+	t.Run("from refuses", func(t *testing.T) {
+		p := newPair(t)
+		p.from.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }
+		_, err := p.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.Zero(t, p.to.acquires.Load())
+	})
+}
+
+// TestForgottenMigrationIsRenewedNoMore: neither side keeps the other's handle alive. Rule 13.
+func TestForgottenMigrationIsRenewedNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		_ = granted(t, p).Context(t.Context())
+		time.Sleep(4 * time.Second)
+		require.Equal(t, int64(1), p.from.extensions.Load())
+		require.Equal(t, int64(1), p.to.extensions.Load())
+		runtime.GC() // collects the handle of the lock
+		runtime.GC() // collects the handle of from, which the first one held
+		time.Sleep(time.Hour)
+		require.Equal(t, int64(1), p.from.extensions.Load())
+		require.Equal(t, int64(1), p.to.extensions.Load())
+	})
+}
+
+// TestMigrationCostsNoGoroutine: an idle lock has no goroutine, and Unlock leaves none.
+func TestMigrationCostsNoGoroutine(t *testing.T) {
+	p := newPair(t)
+	before := runtime.NumGoroutine()
+	var locks []*Lock
+	for range 100 {
+		locks = append(locks, granted(t, p))
+	}
+	require.Less(t, runtime.NumGoroutine(), before+len(locks)/2, "other tests may have started some")
+	for _, lock := range locks {
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		require.True(t, time.Now().Before(deadline), "goroutines are left")
+	}
+}
+
+// TestMigrationsNestWithAllTheirSides: a migration between two migrations holds a key on four sides, and ends when
+// any of them is lost.
+func TestMigrationsNestWithAllTheirSides(t *testing.T) {
+	for lost := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			var did []string
+			var sides [4]*scripted
+			var lockers [4]Locker
+			for i, name := range []string{"a", "b", "c", "d"} {
+				s := &scripted{}
+				s.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
+					if c.key == "k" {
+						did = append(did, "acquire "+name)
+					}
+					return acquireReply{fence: uint64(i)}, nil
+				}
+				s.onRelease = func(_ context.Context, c *releaseParams) error {
+					if c.key == "k" {
+						did = append(did, "release "+name)
+					}
+					return nil
+				}
+				sides[i], lockers[i] = s, scriptedLocker(t, s)
+			}
+			pair := func(from, to Locker) Locker {
+				m, err := NewMigration(from, to)
+				require.NoError(t, err)
+				return m
+			}
+			m := pair(pair(lockers[0], lockers[1]), pair(lockers[2], lockers[3]))
+			lock := granted(t, m)
+			require.Equal(t, uint64(3), lock.Fence())
 			require.NoError(t, lock.Unlock(t.Context()))
-			for _, side := range sides {
-				held := mustLock(t, side, "k")
-				_, err := m.TryLock(t.Context(), "k")
-				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-				require.NoError(t, held.Unlock(t.Context()))
+			require.Equal(t, []string{
+				"acquire a", "acquire b", "acquire c", "acquire d",
+				"release d", "release c", "release b", "release a",
+			}, did)
+
+			lock = granted(t, m)
+			sides[lost].onExtend = func(context.Context, *extendParams) error { return ErrLost }
+			<-lock.Done()
+			synctest.Wait()
+			require.ErrorIs(t, lock.Err(), ErrLost)
+			var extensions [4]int64
+			for i, s := range sides {
+				extensions[i] = s.extensions.Load()
 			}
-			require.NoError(t, mustLock(t, m, "k").Unlock(t.Context()))
+			time.Sleep(time.Hour)
+			for i, s := range sides {
+				require.Equal(t, extensions[i], s.extensions.Load())
+			}
+			require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+			for _, s := range sides {
+				require.Equal(t, s.acquires.Load(), s.releases.Load())
+			}
+		})
+	}
+}
+
+// TestMigrationWaitSaysHowItEnded: if ctx ends a wait, the error says so. This also holds if from was lost just
+// before, or if ctx had ended before the call.
+func TestMigrationWaitSaysHowItEnded(t *testing.T) {
+	for _, answer := range []error{ErrNotAcquired, ErrUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t)
+			p.from.onExtend = func(context.Context, *extendParams) error { return ErrLost }
+			p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+				time.Sleep(5 * time.Second)
+				return acquireReply{}, answer
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			_, err := p.Lock(ctx, "k")
+			require.Equal(t, errors.Is(answer, ErrNotAcquired), errors.Is(err, ErrNotAcquired))
+			require.Equal(t, errors.Is(answer, ErrUnavailable), errors.Is(err, ErrUnavailable))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, ErrLost)
+			require.Equal(t, p.from.acquires.Load(), p.from.releases.Load())
+		})
+	}
+	why := errors.New("closing time")
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(why)
+	first := func() Locker {
+		reply := func(ctx context.Context, _ *acquireParams) (acquireReply, error) { return acquireReply{}, ctx.Err() }
+		m, err := NewMigration(scriptedLocker(t, &scripted{onAcquire: reply}), scriptedLocker(t, &scripted{}))
+		require.NoError(t, err)
+		return m
+	}
+	_, wait := first().Lock(ctx, "k")
+	_, try := first().TryLock(ctx, "k")
+	for _, err := range []error{wait, try} {
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, why)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+		require.NotErrorIs(t, err, ErrUnavailable)
+	}
+}
+
+// probed reports whether t is the target of a probe.
+func probed(t target) bool { return strings.HasPrefix(t.key, "k:") }
+
+// TestMigrationProbeTakesTroubleForNoRefusal: if the probe fails with an error other than a refusal, it is repeated
+// in the other order. If that works, the sides do not share the key.
+func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := &scripted{}, &scripted{}
+		to.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
+			if probed(c.target) && to.acquires.Load() == 1 {
+				return acquireReply{}, errors.New("connection reset")
+			}
+			return acquireReply{}, nil
 		}
+		m, err := NewMigration(scriptedLocker(t, from), scriptedLocker(t, to))
+		require.NoError(t, err)
+		require.NoError(t, granted(t, m).Unlock(t.Context()))
+		require.Equal(t, from.acquires.Load(), from.releases.Load())
+	})
+}
+
+// TestMigrationProbeHoldsFrom: if the probe's lock on from ends before to is granted, that grant proves nothing.
+func TestMigrationProbeHoldsFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holder string // both sides keep the key here
+		var until time.Time
+		one := func(delay func()) *scripted {
+			return &scripted{
+				onAcquire: func(_ context.Context, c *acquireParams) (acquireReply, error) {
+					delay()
+					if holder != "" && holder != c.token && time.Now().Before(until) {
+						return acquireReply{}, ErrNotAcquired
+					}
+					holder, until = c.token, time.Now().Add(c.ttl)
+					return acquireReply{}, nil
+				},
+				onRelease: func(_ context.Context, c *releaseParams) error {
+					if holder != c.token {
+						return ErrLost
+					}
+					holder = ""
+					return nil
+				},
+			}
+		}
+		to := one(func() { time.Sleep(11 * time.Second) })
+		m, err := NewMigration(scriptedLocker(t, one(func() {})), scriptedLocker(t, to, WithTTL(time.Minute)))
+		require.NoError(t, err)
+		_, err = m.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, ErrInvalidOption)
+		require.Empty(t, holder)
 	})
 }

@@ -1,266 +1,706 @@
-package redlatch_test
+package redlatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// onlyFences waits until Redis holds nothing but the fence register.
-func onlyFences(t *testing.T, direct *redis.Client) {
+// handOnFrom releases a lock on k while entries queue for it, the first with a score of 0. It subscribes to
+// redlatch:there and redlatch:polls, and returns the new holder of the key, the remaining entries with their scores,
+// and the channel of each message that was published.
+func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[string]float64, heard []string) {
 	t.Helper()
-	eventually(t, "only fences are left", func() bool {
-		for _, key := range direct.Keys(context.WithoutCancel(t.Context()), "*").Val() {
-			if key != locktest.RegisterKey {
-				return false
-			}
+	m, client, _ := oneNode(t)
+	ps := client.Subscribe(t.Context(), "redlatch:there", "redlatch:polls")
+	defer ps.Close()
+	for range 2 {
+		_, err := ps.Receive(t.Context())
+		require.NoError(t, err)
+	}
+	l, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	lock := granted(t, l)
+	for i, entry := range entries {
+		_, err := m.ZAdd("{k}:queue:k", float64(i), entry)
+		require.NoError(t, err)
+	}
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, client.Publish(t.Context(), "redlatch:there", "the end").Err())
+	for message := range ps.Channel() {
+		if message.Payload == "the end" {
+			break
 		}
-		return true
+		heard = append(heard, message.Channel)
+	}
+	if m.Exists("k") {
+		holder, err = m.Get("k")
+		require.NoError(t, err)
+	}
+	queue, _ = m.SortedSet("{k}:queue:k")
+	return holder, queue, heard
+}
+
+// TestReleaseForgetsAFrozenProcess is rule 25: a line was handed a lock that has expired unreleased. Its entry leaves the
+// queue, though its process still listens. Other lines of that process keep their places.
+func TestReleaseForgetsAFrozenProcess(t *testing.T) {
+	next, last := "3000 redlatch:there b", "3000 redlatch:polls c"
+	holder, queue, heard := handOnFrom(t, "1000 redlatch:there a", next, last)
+	require.Equal(t, "b", holder)
+	require.Equal(t, map[string]float64{next: 0, last: 2}, queue)
+	require.Equal(t, []string{"redlatch:there"}, heard)
+}
+
+// TestReleaseHandsOnToAProcessThatPolls is rule 28: a process that polls is handed the lock, whether it listens or
+// not. Nothing is published to it.
+func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
+	for name, listens := range map[string]string{"it listens": "redlatch:polls", "it does not": "redlatch:silent"} {
+		t.Run(name, func(t *testing.T) {
+			first, second := "3000 -"+listens+" b", "3000 redlatch:there c"
+			holder, queue, heard := handOnFrom(t, "1000 redlatch:gone a", first, second)
+			require.Equal(t, "b", holder)
+			require.Equal(t, map[string]float64{first: 0, second: 2}, queue)
+			require.Empty(t, heard)
+		})
+	}
+}
+
+// TestWaitInTheQueueNamesTheHolder is rule 35: Waiting has the refusal also if the process has a subscription already, so
+// that the first attempt queues.
+func TestWaitInTheQueueNamesTheHolder(t *testing.T) {
+	_, client, _ := oneNode(t)
+	l, err := NewSetNXPX(client, WithOwner("api-7"))
+	require.NoError(t, err)
+	granted(t, l)
+	listen(t, l)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var refusal error
+	_, err = l.Lock(ctx, "k", WithHooks(Hooks{Waiting: func(e Event) { refusal = e.Err; cancel() }}))
+	require.ErrorIs(t, err, context.Canceled)
+	var held *HeldError
+	require.ErrorAs(t, refusal, &held)
+	require.Equal(t, "api-7", held.Owner)
+}
+
+// listen waits until the process of l is told of what it is handed. That lasts until the test ends.
+func listen(t *testing.T, l Locker) {
+	t.Helper()
+	c := l.(*engine).channel
+	c.Join()
+	t.Cleanup(c.Leave)
+	soon(t, "it listens", func() bool { return c.State().Ready })
+}
+
+// queueOf is where the line of a key waits.
+func queueOf(key string) string { return "{" + key + "}:queue:" + key }
+
+// newEntry returns an attempt of l on k with an entry for the queue.
+func newEntry(t *testing.T, l Locker) *lease {
+	t.Helper()
+	e := l.(*engine)
+	r, err := e.request(t.Context(), "k", nil)
+	require.NoError(t, err)
+	a, err := e.newAttempt(r, nil, "")
+	require.NoError(t, err)
+	a.entry = handoff.Entry(a.params.ttl, false, e.channel.Channel, a.params.token)
+	a.params.entry = a.entry
+	return a
+}
+
+// send sends the acquire of a, which is in the queue already if queued is set.
+func (a *lease) send(t *testing.T, queued bool) (acquireReply, error) {
+	p := a.params
+	p.queued = queued
+	return a.engine.strategy.acquire(t.Context(), &p)
+}
+
+// TestHolderThatHandsOnIsKnownByItsToken is rule 27: the token of such a holder is a UUID, alone or after an owner.
+// Other holders may be clients that do not hand the lock on.
+func TestHolderThatHandsOnIsKnownByItsToken(t *testing.T) {
+	const id = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11"
+	for holder, foreign := range map[string]bool{id: false, "api-7/" + id: false, "their-token": true, "x" + id: true, "": true} {
+		got, ok := readRefusal([]any{int64(5), holder, int64(1), int64(1), int64(1), int64(1)})
+		require.True(t, ok)
+		require.Equal(t, foreign, got.Foreign, holder)
+	}
+}
+
+// TestGrantTakesItsPlaceOut: a grant removes its entry from the queue, whether the lock was free or the token already
+// held it.
+func TestGrantTakesItsPlaceOut(t *testing.T) {
+	for name, had := range map[string]bool{"free": false, "its own": true} {
+		t.Run(name, func(t *testing.T) {
+			m, client, _ := oneNode(t)
+			l, err := NewSetNXPX(client)
+			require.NoError(t, err)
+			require.NoError(t, m.Set("k", "another's"))
+			a := newEntry(t, l)
+			_, err = a.send(t, false)
+			require.ErrorIs(t, err, ErrNotAcquired)
+			require.True(t, m.Exists("{k}:queue:k"))
+			m.Del("k")
+			if had {
+				require.NoError(t, m.Set("k", a.params.token))
+			}
+			got, err := a.send(t, true)
+			require.NoError(t, err)
+			require.Equal(t, had, got.alreadyHeld)
+			require.False(t, m.Exists("{k}:queue:k"))
+		})
+	}
+}
+
+// TestEntryThatLostItsLockIsPlacedAnew is rule 25: a waiter was handed the lock, but asks only when another owner has
+// it. Its entry moves to the end of the queue, and the reply says that the entry is new.
+func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
+	require.NoError(t, err)
+	granted(t, made)
+	a := newEntry(t, made)
+	ahead := float64(time.Now().Add(time.Hour).UnixMicro()) // the clock was set back
+	for entry, score := range map[string]float64{a.entry: 0, "another's": ahead} {
+		_, err := m.ZAdd("{k}:queue:k", score, entry)
+		require.NoError(t, err)
+	}
+	got, err := a.send(t, true)
+	require.ErrorIs(t, err, ErrNotAcquired)
+	require.True(t, got.Fresh)
+	require.False(t, got.First)
+	score, err := m.ZScore("{k}:queue:k", a.entry)
+	require.NoError(t, err)
+	require.Equal(t, ahead+1, score)
+}
+
+// TestUnlockOfALostHandedLockLeavesNoPlace is rule 25: Unlock removes the entry of a handed lock even if its key was
+// deleted. Otherwise the next release would take the process for frozen and remove the entries of its other waiters.
+func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		defer time.Sleep(10 * time.Second) // the subscription ends
+		holder := granted(t, l)
+		got := make(chan *Lock, 1)
+		go func() { // ends with the lock
+			lock, _ := l.Lock(t.Context(), "k", WithTTL(time.Second), WithoutRenewal())
+			got <- lock
+		}()
+		time.Sleep(100 * time.Millisecond)
+		_, err = m.ZAdd("{k}:queue:k", 1e16, "another")
+		require.NoError(t, err)
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.NotNil(t, lock)
+		members, err := m.ZMembers("{k}:queue:k")
+		require.NoError(t, err)
+		require.Len(t, members, 2, "the lock was handed over")
+		m.Del("k") // the process has not noticed
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+		members, err = m.ZMembers("{k}:queue:k")
+		require.NoError(t, err)
+		require.Equal(t, []string{"another"}, members)
 	})
 }
 
-// TestFirstComeFirstServed is rule 18: lines are served in the order of their arrival, whatever their processes are. Each
-// grant has a higher fence than the one before.
-func TestFirstComeFirstServed(t *testing.T) { onQueues(t, testFirstComeFirstServed) }
-
-func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
-	var line []<-chan *redlatch.Lock
-	shared := newLocker(t, s.Client(t))
-	for i := range 20 {
-		l := shared // every other line is of one process
-		if i%2 == 0 {
-			l = newLocker(t, s.Client(t))
-		}
-		line = append(line, waitInLine(t, l, "k", alone))
-	}
-	locktest.RequireSoundFences(t, s.Client(t))
-	fence := holder.Fence()
-	require.NoError(t, holder.Unlock(t.Context()))
-	for i, got := range line {
-		var lock *redlatch.Lock
-		select {
-		case lock = <-got:
-		case <-time.After(10 * time.Second):
-		}
-		require.NotNil(t, lock, "waiter %d is not served in its turn", i)
-		for _, later := range line[i+1:] {
-			require.Empty(t, later, "somebody was served before waiter %d", i)
-		}
-		require.Greater(t, lock.Fence(), fence)
-		fence = lock.Fence()
-		require.NoError(t, lock.Err())
-		require.NoError(t, lock.Unlock(t.Context()))
-	}
-	onlyFences(t, s.Client(t))
+// TestHopelessGrantsAreNoLoop: a waiter whose TTL is shorter than the drift pauses between its attempts.
+func TestHopelessGrantsAreNoLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		time.AfterFunc(100*time.Millisecond, func() { _ = holder.Unlock(context.Background()) })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = l.Lock(ctx, "k", WithTTL(time.Millisecond))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, ErrLost)
+		require.Less(t, m.CommandCount(), 3000)
+		time.Sleep(10 * time.Second)
+	})
 }
 
-// TestHandedLockHasItsFullTTL: a handed lock is trusted for its full TTL, less the drift, from the start. Rule 25.
-func TestHandedLockHasItsFullTTL(t *testing.T) { onQueues(t, testHandedLockHasItsFullTTL) }
+// TestWaiterThatWasNeverQueuedSendsNothing is rule 21: a waiter whose ctx has ended before it queues sends nothing.
+// It has no place to give up.
+func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		subscription := l.(*engine).channel
+		subscription.Join()
+		defer time.Sleep(10 * time.Second) // the subscription ends
+		defer subscription.Leave()
+		synctest.Wait()
+		require.True(t, subscription.State().Ready)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		before := m.CommandCount()
+		_, err = l.Lock(ctx, "k")
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		require.Equal(t, before, m.CommandCount())
+	})
+}
 
-func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	l := newLocker(t, s.Client(t))
-	holder := mustLock(t, l, "k")
-	got := waitInLine(t, l, "k", redlatch.WithTTL(30*time.Second))
-	require.NoError(t, holder.Unlock(t.Context()))
-	lock := <-got
-	require.NotNil(t, lock)
-	require.Greater(t, time.Until(lock.Until()), 28*time.Second)
-	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "the drift is subtracted")
-	require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 28*time.Second)
-	st, err := l.Inspect(t.Context(), "k")
+// TestLockThatEndsByItselfLeavesNoNote is rule 25: a process that is alive removes the entry of a handed lock when
+// the lock expires. So its other waiters keep their places.
+func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		time.AfterFunc(2*time.Second, func() { _ = holder.Unlock(context.Background()) })
+		lock, err := l.Lock(t.Context(), "k", WithoutRenewal(), WithTTL(time.Second))
+		require.NoError(t, err)
+		require.True(t, m.Exists("{k}:queue:k"), "the lock was handed over")
+		<-lock.Done()
+		synctest.Wait()
+		require.False(t, m.Exists("{k}:queue:k"))
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestPlaceThatWasNotGivenUpIsReleased is rule 26: everybody left a line while Redis refused all commands, so its entry
+// stayed in the queue. A lock that is handed to the entry later is released.
+func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		defer time.Sleep(time.Minute) // the subscription ends
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		ctx, cancel := context.WithCancel(t.Context())
+		var left sync.WaitGroup
+		for range 3 {
+			left.Go(func() {
+				_, err := l.Lock(ctx, "k")
+				require.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		time.Sleep(time.Second)
+		require.True(t, m.Exists(queueOf("k")))
+		m.SetError("ERR away")
+		cancel()
+		left.Wait()
+		time.Sleep(1500 * time.Millisecond) // releases are not tried again any more, and the process still listens
+		m.SetError("")
+		require.True(t, m.Exists(queueOf("k")))
+		require.Len(t, m.PubSubChannels("redlatch:*"), 1)
+		require.NoError(t, holder.Unlock(t.Context()))
+		synctest.Wait()
+		require.Equal(t, []string{"redlatch:fence"}, m.Keys())
+		require.Empty(t, l.(*engine).lines.tokens)
+	})
+}
+
+// TestKeptLockIsHandedOnThoughItHasExpired is rule 37: the key may expire just before the minimum hold ends. The
+// process still hands the lock on then. Any other release of an expired key is ErrLost.
+func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
+	m, client, _ := oneNode(t)
+	made, err := NewSetNXPX(client)
 	require.NoError(t, err)
-	require.Zero(t, st.Waiters, "nobody waits any more")
-	require.NoError(t, lock.Unlock(t.Context()))
-	onlyFences(t, s.Client(t))
+	listen(t, made)
+	holder, a := granted(t, made), newEntry(t, made)
+	_, err = a.send(t, false)
+	require.ErrorIs(t, err, ErrNotAcquired)
+	m.Del("k")
+	p := &releaseParams{target: holder.lease.params.target}
+	s := made.(*engine).strategy
+	_, err = s.release(t.Context(), p)
+	require.ErrorIs(t, err, ErrLost)
+	require.False(t, m.Exists("k"))
+	p.keeper = newKeeper()
+	_, err = s.release(t.Context(), p)
+	require.NoError(t, err)
+	value, err := m.Get("k")
+	require.NoError(t, err)
+	require.Equal(t, a.params.token, value)
 }
 
-// TestIdleWaitersAreQuiet: 100 waiters in 10 processes send few commands, and the holder's renewals publish nothing.
-func TestIdleWaitersAreQuiet(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	admin := s.Client(t)
-	renewed := make(chan redlatch.Event, 100)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
-		Renewed: func(e redlatch.Event) { renewed <- e },
+// countScripts counts the scripts that a client sends.
+func countScripts(client *redis.Client) *atomic.Int64 {
+	var n atomic.Int64
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if strings.HasPrefix(cmd.Name(), "eval") {
+				n.Add(1)
+			}
+			return next(ctx, cmd)
+		}
 	}))
-	require.Equal(t, 0.0, calls(t, admin, "publish"), "no publish without a waiter")
-	var line []<-chan *redlatch.Lock
-	for i := range 10 {
-		l := newLocker(t, s.Client(t))
-		for range 10 {
-			line = append(line, joinLine(t, l, "k"))
-		}
-		queued(t, l, "k", i+1)
-	}
-	began, before := time.Now(), clientCommands(t, admin)
-	for range 5 { // renewals, one a second
-		<-renewed
-	}
-	rate := (clientCommands(t, admin) - before - 5) / time.Since(began).Seconds()
-	t.Logf("%.1f commands/s of 100 waiters", rate)
-	require.Less(t, rate, 15.0)
-	require.Equal(t, 0.0, calls(t, admin, "publish"), "renewals wake nobody")
-	require.NoError(t, holder.Unlock(t.Context()))
-	var served sync.WaitGroup
-	for _, got := range line {
-		served.Go(func() {
-			if lock := <-got; lock == nil || lock.Unlock(t.Context()) != nil {
-				t.Error("not served")
-			}
-		})
-	}
-	served.Wait()
+	return &n
 }
 
-// joinLine starts a Lock call and returns once it stands in the line of l.
-func joinLine(t *testing.T, l redlatch.Locker, key string) <-chan *redlatch.Lock {
-	t.Helper()
-	before := redlatch.InLine(l, key)
-	got := make(chan *redlatch.Lock, 1)
-	go func() { // the caller owns it; it ends with the lock or with the test, and closes got
-		defer close(got)
-		if lock, err := l.Lock(t.Context(), key); err == nil {
+// A grantee is a caller that was granted the lock.
+type grantee struct{ process, caller int }
+
+// TestTurnsKeepTheOrderOfArrival is rules 18 and 45: callers of four processes arrive in a random order, while another
+// process holds the lock. If each holds it for longer than a turn may pass it on, they are served in that order. If they hold
+// it for less, a turn serves all callers of the process whose caller has waited longest, and then the next process is served.
+// Fences grow in both.
+func TestTurnsKeepTheOrderOfArrival(t *testing.T) {
+	for name, hold := range map[string]time.Duration{"short": 10 * time.Microsecond, "long": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), m *miniredis.Miniredis) {
+				var lockers []*engine
+				for range 4 {
+					l, _ := newLocker()
+					lockers = append(lockers, l)
+				}
+				other, _ := newLocker()
+				holder := granted(t, other)
+				var mu sync.Mutex // guards the fields below
+				var served []grantee
+				var fences []uint64
+				var wg sync.WaitGroup
+				var arrived []grantee
+				for i := range 16 {
+					g := grantee{i % 4, i}
+					if i >= 4 {
+						g.process = rand.N(4)
+					}
+					arrived = append(arrived, g)
+					wg.Go(func() {
+						lock, err := lockers[g.process].Lock(t.Context(), "k")
+						require.NoError(t, err)
+						mu.Lock()
+						served, fences = append(served, g), append(fences, lock.Fence())
+						mu.Unlock()
+						time.Sleep(hold)
+						require.NoError(t, lock.Unlock(t.Context()))
+					})
+					time.Sleep(rand.N(500*time.Millisecond) + time.Millisecond)
+				}
+				require.NoError(t, holder.Unlock(t.Context()))
+				wg.Wait()
+				want := arrived
+				if name == "short" {
+					want = nil
+					for p := range 4 { // the processes arrived in this order
+						for _, g := range arrived {
+							if g.process == p {
+								want = append(want, g)
+							}
+						}
+					}
+				}
+				require.Equal(t, want, served)
+				for i := 1; i < len(fences); i++ {
+					require.Greater(t, fences[i], fences[i-1])
+				}
+				time.Sleep(time.Second)
+				require.Equal(t, []string{"redlatch:fence"}, m.Keys())
+			})
+		})
+	}
+}
+
+// TestWhoeverComesLaterWaitsForTheNextTurn is rules 18 and 45: callers of two processes take the lock again and again. No turn
+// of a process serves a caller twice, so both get the same number of grants.
+func TestWhoeverComesLaterWaitsForTheNextTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		m, _ := bubbleRedis(t)
+		var grants [2]atomic.Int64
+		var wg sync.WaitGroup
+		end := time.Now().Add(100 * time.Millisecond)
+		many, err := NewSetNXPX(bubbleClient(t, m))
+		require.NoError(t, err)
+		one, err := NewSetNXPX(bubbleClient(t, m))
+		require.NoError(t, err)
+		run := func(l Locker, i int) {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					lock, err := l.Lock(t.Context(), "k")
+					require.NoError(t, err)
+					grants[i].Add(1)
+					time.Sleep(100 * time.Microsecond)
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+			})
+		}
+		for range 8 {
+			run(many, 0)
+		}
+		run(one, 1)
+		wg.Wait()
+		require.InDelta(t, 8, float64(grants[0].Load())/float64(grants[1].Load()), 0.8)
+	})
+}
+
+// TestContendedGrantCostsOneCommand is rule 18: the release that ends a turn queues the line, and hands the lock on. Neither the
+// releaser nor the next owner sends anything else.
+func TestContendedGrantCostsOneCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		m, _ := bubbleRedis(t)
+		var sent []*atomic.Int64
+		var wg sync.WaitGroup
+		var grants atomic.Int64
+		stop := make(chan struct{})
+		for range 2 { // of two callers each, so that somebody of both processes always waits
+			client := bubbleClient(t, m)
+			l, err := NewSetNXPX(client)
+			require.NoError(t, err)
+			sent = append(sent, countScripts(client))
+			for range 2 {
+				wg.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						lock, err := l.Lock(t.Context(), "k")
+						require.NoError(t, err)
+						grants.Add(1)
+						time.Sleep(10 * time.Millisecond) // too long for a pass
+						require.NoError(t, lock.Unlock(t.Context()))
+					}
+				})
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // all queue
+		total := func() int64 { return sent[0].Load() + sent[1].Load() }
+		commands, before := total(), grants.Load()
+		time.Sleep(500 * time.Millisecond)
+		commands, before = total()-commands, grants.Load()-before
+		close(stop)
+		wg.Wait()
+		require.InDelta(t, 50, before, 2)
+		require.LessOrEqual(t, commands, before+1)
+	})
+}
+
+// TestReleaseGrantsItsOwnLineByItsReply is rule 15: no message reaches the process, and nobody else waits. The reply to the release
+// grants the lock to the line of the releaser at once.
+func TestReleaseGrantsItsOwnLineByItsReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		_, client := bubbleRedis(t)
+		made, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		l := made.(*engine)
+		require.NoError(t, granted(t, l).Unlock(t.Context())) // the scripts are loaded
+		sent := countScripts(client)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		got := make(chan *Lock, 1)
+		go func() { // ends with the lock
+			lock, err := l.Lock(t.Context(), "k")
+			require.NoError(t, err)
 			got <- lock
+		}()
+		synctest.Wait()
+		l.channel.Deliver = func(handoff.Grant) {} // messages are lost
+		before := sent.Load()
+		require.NoError(t, lock.Unlock(t.Context()))
+		next := <-got
+		require.Equal(t, before+1, sent.Load())
+		require.Greater(t, next.Fence(), lock.Fence())
+		require.NoError(t, next.Unlock(t.Context()))
+	})
+}
+
+// TestStatusCountsLines: the callers of one Locker count once. A call with options counts for itself.
+func TestStatusCountsLines(t *testing.T) {
+	bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), _ *miniredis.Miniredis) {
+		holding, _ := newLocker()
+		holder := granted(t, holding)
+		var wg sync.WaitGroup
+		wait := func(l Locker, opts ...Option) {
+			wg.Go(func() {
+				lock, err := l.Lock(t.Context(), "k", opts...)
+				require.NoError(t, err)
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
 		}
-	}()
-	eventually(t, "it stands in line", func() bool { return redlatch.InLine(l, key) == before+1 })
-	return got
-}
-
-// calls returns how often Redis ran a command.
-func calls(t *testing.T, admin *redis.Client, command string) (n float64) {
-	t.Helper()
-	for line := range strings.SplitSeq(admin.Info(t.Context(), "commandstats").Val(), "\r\n") {
-		if _, err := fmt.Sscanf(line, "cmdstat_"+command+":calls=%f,", &n); err == nil {
-			return n
+		one, _ := newLocker()
+		other, _ := newLocker()
+		for range 5 {
+			wait(one)
 		}
-	}
-	return 0
+		wait(one, WithTTL(time.Minute))
+		wait(other)
+		time.Sleep(time.Second)
+		st, err := holding.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 3, st.Waiters)
+		require.NoError(t, holder.Unlock(t.Context()))
+		wg.Wait()
+	})
 }
 
-// TestGivingUpInTheQueueLeavesNothing is rule 17: 10,000 waits end at random moments under load,
-// some when the lock was just handed over.
-func TestGivingUpInTheQueueLeavesNothing(t *testing.T) {
-	onQueues(t, testGivingUpInTheQueueLeavesNothing)
-}
-
-func testGivingUpInTheQueueLeavesNothing(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	direct := s.Client(t)
-	var clients []*redis.Client
-	var lockers []redlatch.Locker
-	before := runtime.NumGoroutine()
-	for range 8 {
-		c := redis.NewClient(s.Options())
-		clients = append(clients, c)
-		lockers = append(lockers, newLocker(t, c))
-	}
-	var wg sync.WaitGroup
-	var gaveUp, failures atomic.Int64
-	for i := range 40 {
-		wg.Go(func() {
-			for range 250 {
-				ctx, cancel := context.WithTimeout(t.Context(), rand.N(15*time.Millisecond))
-				lock, err := lockers[i%len(lockers)].Lock(ctx, "k")
-				switch {
-				case err == nil:
-					err = lock.Unlock(ctx)
-				case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-					gaveUp.Add(1)
-					err = nil
-				}
-				if err != nil {
-					t.Log(err)
-					failures.Add(1)
-				}
-				cancel()
+// TestOrderSurvivesALostQueue is rule 15: Redis loses the queue, but not the lock. Each line queues again, at the place that its
+// head has earned by waiting.
+func TestOrderSurvivesALostQueue(t *testing.T) {
+	bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), m *miniredis.Miniredis) {
+		holding, _ := newLocker(WithTTL(time.Hour))
+		holder := granted(t, holding)
+		order := make(chan int, 10)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			l, _ := newLocker()
+			wg.Go(func() {
+				lock, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				order <- i
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+			time.Sleep(300 * time.Millisecond)
+		}
+		for _, key := range m.Keys() {
+			if strings.HasPrefix(key, "{k}:") {
+				m.Del(key)
 			}
+		}
+		time.Sleep(5 * time.Second)
+		st, err := holding.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 8, st.Waiters)
+		require.NoError(t, holder.Unlock(t.Context()))
+		wg.Wait()
+		for i := range 8 {
+			require.Equal(t, i, <-order)
+		}
+	})
+}
+
+// TestBlocksOfFencesStayBelowTheClock: an acquire and a release issue blocks of up to 64 fences. Each block is above the one
+// before, and none ends above the clock of Redis, or above the register where that is ahead. So fences grow even if the register
+// is lost, or the whole data.
+func TestBlocksOfFencesStayBelowTheClock(t *testing.T) {
+	for name, strategy := range map[string]func(redis.UniversalClient, ...Option) (Locker, error){
+		"SetNXPX":   NewSetNXPX,
+		"Semaphore": func(c redis.UniversalClient, opts ...Option) (Locker, error) { return NewSemaphore(c, 1, opts...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, client, _ := oneNode(t)
+			made, err := strategy(client)
+			require.NoError(t, err)
+			l := made.(*engine)
+			listen(t, l)
+			now := time.Now()
+			var last, issued uint64
+			took := func(what string, fence uint64, more int) {
+				end := fence + uint64(more)
+				require.Greater(t, fence, last, what)
+				require.LessOrEqual(t, more, 63, what)
+				if more > 0 {
+					require.LessOrEqual(t, int64(end), now.UnixMicro(), what)
+				}
+				last = end
+				issued += uint64(more) + 1
+			}
+			for i := range 300 {
+				now = now.Add(time.Duration(rand.N(200)+1) * time.Microsecond)
+				if i%20 == 0 {
+					now = now.Add(20 * time.Millisecond)
+				}
+				m.SetTime(now)
+				what := fmt.Sprint("grant ", i)
+				if int64(last) < now.UnixMicro() { // else a clock would have been set back
+					switch rand.N(10) {
+					case 0:
+						m.FlushAll()
+						what += " after FLUSHALL"
+					case 1:
+						m.Del("redlatch:fence")
+						what += " without the register"
+					}
+				}
+				a := newEntry(t, l)
+				a.params.entry, a.params.want = "", 64
+				got, err := a.send(t, false)
+				require.NoError(t, err, what)
+				took(what, got.fence, got.more)
+				if rand.N(4) == 0 {
+					fence, err := l.strategy.adopt(t.Context(), &a.params)
+					require.NoError(t, err)
+					took(what+", adopted", fence, 0)
+				}
+				now = now.Add(time.Duration(rand.N(100)) * time.Microsecond)
+				m.SetTime(now)
+				next := newEntry(t, l)
+				reply, err := l.strategy.release(t.Context(), &releaseParams{target: a.params.target, next: next.entry})
+				require.NoError(t, err)
+				require.True(t, reply.handed)
+				took(what+", handed over", reply.fence, reply.more)
+				_, err = l.strategy.release(t.Context(), &releaseParams{target: next.params.target, entry: next.entry})
+				require.NoError(t, err)
+			}
+			require.Greater(t, issued, uint64(2000), "blocks are issued")
 		})
 	}
-	wg.Wait()
-	t.Logf("%d of 10000 gave up", gaveUp.Load())
-	require.Zero(t, failures.Load())
-	onlyFences(t, direct)
-	for _, c := range clients {
-		require.NoError(t, c.Close())
-	}
-	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// TestLocksDoNotShareAQueue: k and {k} are two locks with one hash tag. Each waiter is granted only the lock that was
-// released.
-func TestLocksDoNotShareAQueue(t *testing.T) {
-	s := redistest.Start(t)
-	l, waiting := newLocker(t, s.Client(t)), newLocker(t, s.Client(t))
-	for _, keys := range [][2]string{{"k", "{k}"}, {"a", "b"}} {
-		one, two := mustLock(t, l, keys[0]), mustLock(t, l, keys[1])
-		gotOne := waitInLine(t, waiting, keys[0])
-		gotTwo := waitInLine(t, waiting, keys[1])
-		require.NoError(t, two.Unlock(t.Context()))
-		second := <-gotTwo
-		require.NotNil(t, second)
-		require.Equal(t, keys[1], second.Key())
-		require.Empty(t, gotOne)
-		require.Equal(t, one.Token(), s.Client(t).Get(t.Context(), keys[0]).Val())
-		require.NoError(t, one.Unlock(t.Context()))
-		first := <-gotOne
-		require.NotNil(t, first)
-		require.NoError(t, second.Unlock(t.Context()))
-		require.NoError(t, first.Unlock(t.Context()))
-	}
-}
-
-// TestQueueOfAnotherTypeKeepsNoLock is rules 7 and 19: other data at the key of the queue stay as they are, and do
-// not keep the lock from being released.
-func TestQueueOfAnotherTypeKeepsNoLock(t *testing.T) {
-	s := redistest.Start(t)
-	lock := mustLock(t, newLocker(t, s.Client(t)), "k")
-	require.NoError(t, s.Client(t).Set(t.Context(), "{k}:queue:k", "theirs", time.Hour).Err())
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.Zero(t, s.Client(t).Exists(t.Context(), "k").Val())
-	require.Equal(t, "theirs", s.Client(t).Get(t.Context(), "{k}:queue:k").Val())
-}
-
-// TestGivingUpTouchesNoStrangersKey is rule 19: a waiter that gives up leaves another owner's key alone, even if its
-// value is empty.
-func TestGivingUpTouchesNoStrangersKey(t *testing.T) {
-	s := redistest.Start(t)
-	direct := s.Client(t)
-	require.NoError(t, direct.Set(t.Context(), "k", "", 0).Err())
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := newLocker(t, s.Client(t)).Lock(ctx, "k")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	eventually(t, "the waiter left the queue", func() bool { return direct.Exists(t.Context(), "{k}:queue:k").Val() == 0 })
-	require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
-}
-
-// TestReleaseLeavesNoGap: a release sets the key to the token of the next waiter, so nobody can overtake it.
-func TestReleaseLeavesNoGap(t *testing.T) {
-	s := redistest.Start(t)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
-	got := waitInLine(t, newLocker(t, s.Client(t)), "k")
-	require.NoError(t, holder.Unlock(t.Context()))
-	next := s.Client(t).Get(t.Context(), "k").Val()
-	lock := <-got
-	require.NotNil(t, lock)
-	require.Equal(t, lock.Token(), next)
-	require.NoError(t, lock.Unlock(t.Context()))
+// TestFencesGrowOverTurns: three processes pass the lock on and hand it over, while the register, or all data of Redis, is lost
+// between the grants.
+func TestFencesGrowOverTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // subscriptions end
+		m, _ := bubbleRedis(t)
+		var mu sync.Mutex // guards the fields below
+		var last uint64
+		var grants, lost int
+		grew := func(fence uint64) {
+			mu.Lock()
+			defer mu.Unlock()
+			require.Greater(t, fence, last)
+			last = fence
+			grants++
+		}
+		var wg sync.WaitGroup
+		end := time.Now().Add(3 * time.Second)
+		for range 3 {
+			l, err := NewSetNXPX(bubbleClient(t, m))
+			require.NoError(t, err)
+			for range 4 {
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						lock, err := l.Lock(t.Context(), "k")
+						require.NoError(t, err)
+						grew(lock.Fence())
+						time.Sleep(rand.N(3 * time.Millisecond))
+						switch rand.N(50) {
+						case 0:
+							m.Del("redlatch:fence")
+						case 1:
+							adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+							require.NoError(t, err)
+							grew(adopted.Fence())
+						case 2:
+							m.FlushAll()
+							mu.Lock()
+							lost++
+							mu.Unlock()
+							require.ErrorIs(t, lock.Extend(t.Context(), time.Second), ErrLost)
+						}
+						if err := lock.Unlock(context.Background()); err != nil {
+							require.ErrorIs(t, err, ErrLost)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		t.Logf("%d grants, %d times all data were lost", grants, lost)
+	})
 }

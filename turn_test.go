@@ -372,7 +372,7 @@ func TestDroppedPassedLockIsNotRenewed(t *testing.T) {
 			}
 		}()
 	}
-	soon(t, "both stand in line", func() bool { return InLine(l, "k") == 2 })
+	soon(t, "both stand in line", func() bool { return inLine(l, "k") == 2 })
 	close(joined)
 	<-served
 	require.Equal(t, int64(1), s.acquires.Load(), "it was passed on")

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -284,5 +287,251 @@ func TestPermitsOfAProcessStandSideBySide(t *testing.T) {
 			require.NoError(t, lock.Err())
 			require.NoError(t, lock.Unlock(t.Context()))
 		}
+	})
+}
+
+// TestErrorOfTheFirstAttemptAfterJoining is rule 16: a caller that joins during an attempt gets neither its error nor its
+// refusal, but the outcome of the next one.
+func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
+	trouble := errors.New("no route")
+	refused := acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}
+	for name, c := range map[string]struct {
+		outcomes []error
+		earlier  error // of the caller whose attempt was the first
+		later    error // of the one that joined during it
+	}{
+		"refused, then trouble": {[]error{ErrNotAcquired, trouble, nil}, nil, trouble},
+		"trouble, then granted": {[]error{trouble, nil}, trouble, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{}
+				s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+					time.Sleep(time.Second)
+					return refused, c.outcomes[s.acquires.Load()-1]
+				}
+				l := scriptedLocker(t, s)
+				gotEarlier, earlier := standing(t.Context(), l)
+				gotLater, later := standing(t.Context(), l)
+				for _, one := range []struct {
+					want  error
+					got   chan *Lock
+					ended chan error
+				}{{c.earlier, gotEarlier, earlier}, {c.later, gotLater, later}} {
+					select {
+					case err := <-one.ended:
+						require.NotNil(t, one.want, err)
+						require.ErrorIs(t, err, one.want)
+					case lock := <-one.got:
+						require.NoError(t, one.want)
+						require.NoError(t, lock.Unlock(t.Context()))
+					}
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// TestEndOfAnothersCtxIsNobodysError is rule 16: a caller joins before the first caller sends its attempt, and the ctx of
+// that one ends during the attempt.
+func TestEndOfAnothersCtxIsNobodysError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		s.onAcquire = func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+			if s.acquires.Load() > 1 {
+				return acquireReply{fence: 1}, nil
+			}
+			<-ctx.Done()
+			return acquireReply{}, ctx.Err()
+		}
+		l := scriptedLocker(t, s)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		second := make(chan *Lock, 1)
+		var readings atomic.Int64
+		l.now = func() clock.Instant {
+			if readings.Add(1) == 2 { // the first caller stands in line and has not asked
+				go func() { // ends with the lock
+					lock, err := l.Lock(context.Background(), "k")
+					if err != nil {
+						t.Error(err)
+					}
+					second <- lock
+				}()
+				for inLine(l, "k") < 2 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			return clock.Now()
+		}
+		_, err := l.Lock(ctx, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		lock := <-second
+		require.NotNil(t, lock)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestHolderInThisProcessIsARefusal is rules 33, 34 and 35: the holder is this process. So a caller is refused without a
+// command, and rides out trouble from then on.
+func TestHolderInThisProcessIsARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refusals []error
+		s := &scripted{}
+		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			if s.acquires.Load() == 2 {
+				return acquireReply{}, errors.New("no route")
+			}
+			return acquireReply{fence: 1}, nil
+		}
+		l := scriptedLocker(t, s, WithOwner("api-7"), WithHooks(Hooks{Waiting: func(e Event) { refusals = append(refusals, e.Err) }}))
+		holder, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, ended := standing(ctx, l)
+		cancel()
+		err = <-ended
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.NotErrorIs(t, err, ErrUnavailable)
+		refusals = append(refusals, err)
+		require.Len(t, refusals, 2)
+		for _, refusal := range refusals {
+			var held *HeldError
+			require.ErrorAs(t, refusal, &held)
+			require.Equal(t, "api-7", held.Owner)
+		}
+		require.Equal(t, int64(1), s.acquires.Load())
+
+		got, _ := standing(t.Context(), l)
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.NoError(t, (<-got).Unlock(t.Context()))
+	})
+}
+
+// TestWhoeverJoinsLaterIsToldOnce is rule 34: Waiting runs once for each caller, also for one that joins a line that was
+// refused before.
+func TestWhoeverJoinsLaterIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		q := &queueing{}
+		l := queueingLocker(t, q, WithHooks(Hooks{Waiting: func(e Event) {
+			told++
+			if !errors.Is(e.Err, ErrNotAcquired) {
+				t.Error(e.Err)
+			}
+		}}))
+		q.reply(refuse, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		_, first := standing(ctx, l)
+		require.Equal(t, 1, told)
+		_, second := standing(ctx, l)
+		require.Equal(t, 2, told)
+		require.Error(t, <-first)
+		require.Error(t, <-second)
+		require.Equal(t, 2, told)
+	})
+}
+
+// TestBackoffRunsUnderNoMutex: a function of WithBackoff may use the Locker, after a refusal, after an error and after a
+// turn.
+func TestBackoffRunsUnderNoMutex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *engine
+		calls := 0
+		q := &queueing{}
+		l = queueingLocker(t, q, WithBackoff(func(int) time.Duration {
+			calls++
+			if !l.lines.mu.TryLock() {
+				t.Error("called under the mutex of the lines")
+				return time.Second
+			}
+			l.lines.mu.Unlock()
+			return time.Second
+		}))
+		outcomes := []error{ErrNotAcquired, errors.New("no route"), nil, nil}
+		q.reply(func(context.Context, *acquireParams) (acquireReply, error) {
+			return acquireReply{fence: 1}, outcomes[q.acquires.Load()-1]
+		}, nil)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		next, _ := standing(t.Context(), l)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, (<-next).Unlock(t.Context()))
+		require.Equal(t, 3, calls)
+	})
+}
+
+// TestLineHurriesWhileNobodyCanWait is rule 31: one caller that can wait is enough for the queue. So is a line that has not
+// been empty for long.
+func TestLineHurriesWhileNobodyCanWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{}
+		e.commandTime.Store(int64(10 * time.Millisecond))
+		w := &waiters{engine: e, filled: time.Now()}
+		stand := func(patience time.Duration) *request {
+			r := &request{}
+			r.spot.Of = r
+			if patience > 0 {
+				r.deadline = time.Now().Add(patience)
+			}
+			w.Join(&r.spot)
+			return r
+		}
+		stand(time.Millisecond)
+		stand(100 * time.Millisecond)
+		require.True(t, w.hurriedLocked())
+		for _, patience := range []time.Duration{0, 101 * time.Millisecond} {
+			r := stand(patience)
+			require.False(t, w.hurriedLocked(), patience)
+			w.Leave(&r.spot)
+		}
+		w.filled = time.Now().Add(-100 * time.Millisecond)
+		require.False(t, w.hurriedLocked())
+	})
+}
+
+// TestHurriedLineIsNotQueuedByItsRelease is rule 31: the release that ends a turn.
+func TestHurriedLineIsNotQueuedByItsRelease(t *testing.T) {
+	for patience, queued := range map[time.Duration]bool{90 * time.Millisecond: false, 110 * time.Millisecond: true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &queueing{}
+			l := queueingLocker(t, q, WithBackoff(func(int) time.Duration { return time.Millisecond }))
+			holder, err := l.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			l.commandTime.Store(int64(10 * time.Millisecond))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			got, _ := standing(ctx, l)
+			var next string
+			q.reply(nil, func(p *releaseParams) (releaseReply, error) {
+				next = p.next
+				return releaseReply{at: time.Hour}, nil
+			})
+			require.NoError(t, holder.Unlock(t.Context()))
+			require.Equal(t, queued, next != "")
+			q.reply(nil, nil)
+			require.NoError(t, (<-got).Unlock(t.Context()))
+		})
+	}
+}
+
+// TestRestIsCountedFromTheNewestRelease is rule 32.
+func TestRestIsCountedFromTheNewestRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lines
+		rests := func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.resting) > 0
+		}
+		for range 20 {
+			l.rest("k")
+			time.Sleep(longestPause/2 - time.Millisecond)
+			require.True(t, rests())
+		}
+		time.Sleep(longestPause)
+		require.False(t, rests())
 	})
 }

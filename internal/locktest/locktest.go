@@ -1,5 +1,5 @@
-// Package locktest has the common parts of the external tests of the root and of internal/system: Lockers for a
-// busy machine, waits with a deadline, and servers.
+// Package locktest has the common parts of the external tests of the root, of internal/behavior and of internal/system:
+// Lockers for a busy machine, waits with a deadline, and servers.
 package locktest
 
 import (
@@ -24,6 +24,10 @@ var (
 
 // LongTTL is for tests of clean-up: a key with it does not expire while a test waits.
 var LongTTL = redlatch.WithTTL(time.Hour)
+
+// BriefTTL is the TTL of locks whose renewal a test waits for. A busy machine delays a renewal by less than two thirds of
+// it.
+const BriefTTL = 1500 * time.Millisecond
 
 // SetNXPX returns a Locker of that strategy, for a busy machine.
 func SetNXPX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {

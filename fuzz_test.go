@@ -1,0 +1,378 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// fuzzed is a miniredis that all inputs of a fuzz target share.
+type fuzzed struct{ *miniredis.Miniredis }
+
+func newFuzzed(f *testing.F) *fuzzed {
+	f.Helper()
+	m := miniredis.NewMiniRedis()
+	require.NoError(f, m.Start())
+	f.Cleanup(m.Close)
+	return &fuzzed{m}
+}
+
+// client returns a client that counts what it sends.
+func (s *fuzzed) client(tb testing.TB) (client *redis.Client, sent *atomic.Int64) {
+	tb.Helper()
+	client, sent = redis.NewClient(&redis.Options{Addr: s.Addr()}), new(atomic.Int64)
+	client.AddHook(redistest.OnProcess(counting{sent}.ProcessHook))
+	tb.Cleanup(func() { _ = client.Close() })
+	return client, sent
+}
+
+// lockersOf returns a Locker of each strategy: SetNXPX, LegacySetNX and Redlock.
+func lockersOf(tb testing.TB, client *redis.Client, opts ...Option) []Locker {
+	tb.Helper()
+	one, err := NewSetNXPX(client, opts...)
+	require.NoError(tb, err)
+	old, err := NewLegacySetNX(client, opts...)
+	require.NoError(tb, err)
+	many, err := NewRedlock([]redis.UniversalClient{client}, opts...)
+	require.NoError(tb, err)
+	return []Locker{one, old, many}
+}
+
+// counting counts the commands of a client.
+type counting struct{ n *atomic.Int64 }
+
+func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+// requireTTLs fails unless every key other than except has a TTL.
+func (s *fuzzed) requireTTLs(t *testing.T, except string) {
+	t.Helper()
+	for _, key := range s.Keys() {
+		if key != except {
+			require.Positive(t, s.TTL(key), "%q", key)
+		}
+	}
+}
+
+// requireOneLine fails for an error whose text has a line break.
+func requireOneLine(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		require.NotContains(t, err.Error(), "\n")
+	}
+}
+
+// FuzzOptions: options are either refused before anything is sent, or make a lock that is never trusted for longer
+// than they say.
+func FuzzOptions(f *testing.F) {
+	f.Add(int64(time.Second), int64(0), int64(0), 0.01, "", "", byte(0))
+	f.Add(int64(time.Millisecond), int64(time.Hour), int64(1), 0.0, "p:", "worker-1", byte(7))
+	f.Add(int64(-1), int64(1), int64(-1), -0.5, "{", "}", byte(255))
+	s := newFuzzed(f)
+	f.Fuzz(func(t *testing.T, ttl, maxHold, opTimeout int64, drift float64, prefix, token string, bits byte) {
+		s.FlushAll()
+		opts := []Option{WithTTL(time.Duration(ttl)), WithDrift(drift), WithKeyPrefix(prefix)}
+		for i, opt := range []Option{
+			WithoutRenewal(), WithMaxHold(time.Duration(maxHold)), WithOpTimeout(time.Duration(opTimeout)),
+			WithToken(token), WithServerTime(), nil,
+		} {
+			if bits>>i&1 == 1 {
+				opts = append(opts, opt)
+			}
+		}
+		for i := range 3 {
+			client, sent := s.client(t) // a new one, since the last may still send commands after a short op timeout
+			l, start := lockersOf(t, client)[i], time.Now()
+			lock, err := l.TryLock(t.Context(), "k", opts...)
+			requireOneLine(t, err)
+			switch {
+			case errors.Is(err, ErrInvalidOption):
+				require.Zero(t, sent.Load(), "refused, but something was sent")
+				continue
+			case err != nil:
+				require.Nil(t, lock)
+				continue
+			}
+			trusted := time.Duration(ttl)
+			if i == 1 {
+				trusted = max(trusted, trusted.Truncate(time.Second)+time.Second) // whole seconds, rounded up
+			}
+			if bits>>1&1 == 1 {
+				trusted = min(trusted, time.Duration(maxHold))
+			}
+			require.LessOrEqual(t, lock.Until().Sub(start), trusted+time.Since(start))
+			if bits>>3&1 == 1 {
+				require.Equal(t, token, lock.Token())
+			}
+			s.requireTTLs(t, prefix+"k")
+			require.NotErrorIs(t, lock.Unlock(t.Context()), ErrReleased)
+			s.FlushAll()
+		}
+	})
+}
+
+// FuzzKeys: a key of any bytes is one lock, which no other key affects. The companions of the key are in its slot.
+func FuzzKeys(f *testing.F) {
+	for _, key := range []string{"k", "{k}", "a}b", "{}x", "{a}{b}", "{{a}}", "\x00\xff\r\n", " ", "{k}:fence:k", "redlatch:fence", "{k}:redlatch:fence", strings.Repeat("{", 100)} {
+		f.Add(key, key+"}")
+		f.Add(key, "{"+key+"}")
+	}
+	s := newFuzzed(f)
+	client, _ := s.client(f)
+	lockers := lockersOf(f, client)
+	f.Fuzz(func(t *testing.T, key, other string) {
+		if key != "" && hasCompanions(key) {
+			at, err := (&setNXPX{kind: cluster}).place("", key)
+			require.Equal(t, key == at.fences, err != nil)
+			for _, name := range []string{at.fences, at.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
+				require.Equal(t, hashed(key), hashed(name))
+			}
+		}
+		for i, l := range lockers {
+			s.FlushAll()
+			lock, err := l.TryLock(t.Context(), key)
+			if key == "" || i == 0 && key == registerName {
+				require.ErrorIs(t, err, ErrInvalidOption)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, key, lock.Key())
+			_, err = l.TryLock(t.Context(), key)
+			require.ErrorIs(t, err, ErrNotAcquired)
+			requireOneLine(t, err)
+			except := ""
+			if i == 1 {
+				except = key
+			}
+			s.requireTTLs(t, except)
+
+			if other != "" && other != key && other != registerName && !related(key, other) && !related(other, key) {
+				second, err := l.TryLock(t.Context(), other)
+				require.NoError(t, err, "%q and %q are two locks", key, other)
+				require.NoError(t, second.Unlock(t.Context()))
+			}
+			st, err := l.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, lock.Token(), st.Token)
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.False(t, s.Exists(key))
+		}
+	})
+}
+
+// related reports whether other is the name of a companion of key.
+func related(key, other string) bool {
+	for _, kind := range []string{"fence", "queue", "owner", "stamp"} {
+		if companion(kind, key) == other {
+			return true
+		}
+	}
+	return false
+}
+
+// hashed returns the part of a key that Redis Cluster hashes. By its specification, that is the text between the
+// first { and the first } to the right of it, or the whole key if there is no such text.
+func hashed(key string) string {
+	for i := range len(key) {
+		if key[i] != '{' {
+			continue
+		}
+		for j := i + 1; j < len(key); j++ {
+			if key[j] == '}' {
+				if j > i+1 {
+					return key[i+1 : j]
+				}
+				return key
+			}
+		}
+		return key
+	}
+	return key
+}
+
+// FuzzLegacyValue: any value that another program left in the key of a legacy lock is a time that has passed, a time
+// that has not passed, or an error. Only a time that has passed is overwritten.
+func FuzzLegacyValue(f *testing.F) {
+	for _, value := range []string{
+		"", "0", "1", "4102444800", "4102444800.75", "1.", "01", "-1", "1e3", "nan", "inf", "0x10", "1,5", "1\n", "\x00",
+		strings.Repeat("9", 400), "0." + strings.Repeat("0", 100),
+	} {
+		f.Add(value)
+	}
+	number := regexp.MustCompile(`^[0-9]+\.?[0-9]*$`)
+	// This needs real Redis: the Lua of miniredis accepts other numbers.
+	client := redistest.Start(f).Client(f)
+	l, err := NewLegacySetNX(client)
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, value string) {
+		require.NoError(t, client.FlushAll(t.Context()).Err())
+		require.NoError(t, client.Set(t.Context(), "k", value, 0).Err())
+		till, _ := strconv.ParseFloat(value, 64)
+		isTime := number.MatchString(value)
+		if left := till - float64(time.Now().Unix()); isTime && -2 < left && left < 2 {
+			t.Skip("its time passes about now")
+		}
+		passed := till < float64(time.Now().Unix())
+
+		st, inspectErr := l.Inspect(t.Context(), "k")
+		lock, err := l.TryLock(t.Context(), "k")
+		requireOneLine(t, err)
+		if isTime && passed {
+			require.NoError(t, err)
+			require.NoError(t, inspectErr)
+			require.False(t, st.Held)
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.Zero(t, client.DBSize(t.Context()).Val())
+			return
+		}
+		require.Equal(t, value, client.Get(t.Context(), "k").Val(), "the value stays")
+		require.Equal(t, int64(1), client.DBSize(t.Context()).Val())
+		if isTime {
+			require.ErrorIs(t, err, ErrNotAcquired)
+			require.True(t, st.Held)
+		} else {
+			require.ErrorContains(t, err, "does not hold a timestamp")
+			require.ErrorContains(t, inspectErr, "does not hold a timestamp")
+		}
+	})
+}
+
+// liar answers every command with a reply that a test makes up.
+type liar struct{ reply func() (any, error) }
+
+func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		reply, err := l.reply()
+		if c, ok := cmd.(interface{ SetVal(val any) }); ok && err == nil {
+			c.SetVal(reply)
+		}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are its content.
+type reading struct{ text []byte }
+
+func (r *reading) next() byte {
+	if len(r.text) == 0 {
+		return 0
+	}
+	b := r.text[0]
+	r.text = r.text[1:]
+	return b
+}
+
+func (r *reading) reply(depth int) (any, error) {
+	switch kind := r.next(); kind % 12 {
+	case 0:
+		return nil, redis.Nil
+	case 1:
+		return int64(int8(r.next())), nil
+	case 2:
+		return int64(r.next()) << (r.next() % 64), nil
+	case 3:
+		return string(r.take()), nil
+	case 4:
+		return "OK", nil
+	case 5:
+		return float64(r.next()) / 3, nil
+	case 6:
+		return r.next()%2 == 0, nil
+	case 7:
+		return nil, redisAnswer(r.take())
+	case 8:
+		return map[any]any{"a": int64(r.next())}, nil
+	default:
+		list := []any{}
+		for range r.next() % 9 {
+			if depth > 3 {
+				break
+			}
+			element, err := r.reply(depth + 1)
+			if err != nil {
+				element = err
+			}
+			list = append(list, element)
+		}
+		return list, nil
+	}
+}
+
+// take returns some of the bytes.
+func (r *reading) take() []byte {
+	n := min(int(r.next())%40, len(r.text))
+	taken := r.text[:n]
+	r.text = r.text[n:]
+	return taken
+}
+
+// redisAnswer is an error reply of Redis.
+type redisAnswer string
+
+func (r redisAnswer) Error() string { return string(r) }
+
+func (redisAnswer) RedisError() {}
+
+// FuzzReplies: if a server answers nonsense, each call either fails or trusts the answer. No call panics, and no
+// error has a line break.
+func FuzzReplies(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{2, 1, 40, 1, 1, 1, 1})                             // granted, extended, released
+	f.Add([]byte{9, 6, 1, 50, 3, 1, 'x', 1, 1, 1, 1, 1, 100, 1, 7}) // held, and a place in the queue
+	f.Add([]byte{9, 4, 3, 1, 120, 1, 1, 3, 1, 55, 1, 0})            // inspected
+	f.Add([]byte("\x07\x09WRONGTYPE\x07\x08NOSCRIPT\x07\x07LOADING"))
+	f.Add([]byte{3, 30, 'r', 'u', 'n', '_', 'i', 'd', ':', 'a', '\r', '\n'})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	f.Cleanup(func() { _ = client.Close() })
+	answer := make(chan *reading, 1)
+	answer <- new(reading)
+	lies := liar{func() (any, error) {
+		r := <-answer
+		defer func() { answer <- r }()
+		return r.reply(0)
+	}}
+	client.AddHook(redistest.OnProcess(lies.ProcessHook))
+	f.Fuzz(func(t *testing.T, replies []byte) {
+		if len(replies) > 200 {
+			t.Skip("more replies than calls")
+		}
+		for _, l := range lockersOf(t, client, WithOpTimeout(10*time.Millisecond), WithoutRenewal()) {
+			<-answer
+			answer <- &reading{replies}
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
+			_, err := l.Inspect(ctx, "k")
+			requireOneLine(t, err)
+			for _, ask := range []func() (*Lock, error){
+				func() (*Lock, error) { return l.TryLock(ctx, "k") },
+				func() (*Lock, error) { return l.Adopt(ctx, "k", "token") },
+				func() (*Lock, error) { return l.Lock(ctx, "k") },
+			} {
+				lock, err := ask()
+				require.Equal(t, err == nil, lock != nil)
+				requireOneLine(t, err)
+				if lock != nil {
+					requireOneLine(t, lock.Extend(ctx, time.Second))
+					requireOneLine(t, lock.Unlock(ctx))
+					require.ErrorIs(t, lock.Unlock(ctx), ErrReleased)
+				}
+			}
+			cancel()
+		}
+	})
+}

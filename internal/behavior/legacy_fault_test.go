@@ -1,0 +1,119 @@
+package behavior_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
+)
+
+// TestLegacyLostReplyIsNotLostOwnership is rules 3, 4 and 7: a command whose reply is lost succeeds as if the reply
+// had arrived.
+func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		for name, opts := range map[string][]redlatch.Option{
+			"this machine's clock": nil,
+			"the server's clock":   {redlatch.WithServerTime()},
+		} {
+			p, client := proxied(t, s)
+			l := newLegacy(t, client, opts...)
+			warm := mustLock(t, l, "warm") // the scripts are loaded
+			require.NoError(t, warm.Extend(t.Context(), time.Second), name)
+			require.NoError(t, warm.Unlock(t.Context()), name)
+			for i, prepare := range []func(){func() {}, func() { setIn(t, s, "k", 1) }} {
+				prepare()
+				p.LoseReplies(1, "evalsha")
+				lock := mustLock(t, l, "k")
+				require.Equal(t, 3*i+1, p.Lost(), name)
+				require.Equal(t, lock.Token(), s.Direct.Get(t.Context(), "{k}:owner:k").Val(), name)
+
+				p.LoseReplies(1, "evalsha")
+				require.NoError(t, lock.Extend(t.Context(), time.Hour), name)
+				require.Equal(t, 3*i+2, p.Lost(), name)
+				require.Greater(t, stampIn(t, s, "k"), time.Now().Unix()+3590, name)
+
+				p.LoseReplies(1, "evalsha")
+				require.NoError(t, lock.Unlock(t.Context()), name)
+				require.Equal(t, 3*i+3, p.Lost(), name)
+				require.Empty(t, everything(t, s), name)
+			}
+		}
+	})
+}
+
+// TestLegacyRefusedReleaseIsNoSuccess is rule 7: the resend of a release is a success only if the first send deleted
+// the key. Here the first send deleted nothing, and its reply was lost.
+func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		p, client := proxied(t, s)
+		l := newLegacy(t, client)
+		require.NoError(t, mustLock(t, l, "other").Unlock(t.Context()), "the scripts are loaded")
+		lock := mustLock(t, l, "k")
+		setIn(t, s, "k", "4102444800")
+		p.LoseReplies(1, "evalsha")
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		require.Equal(t, 1, p.Lost())
+		require.Equal(t, "4102444800", s.Direct.Get(t.Context(), "k").Val())
+	})
+}
+
+// TestLegacyUnknownOutcomeLeavesNoKey is rules 3 and 4: if an attempt fails without a reply, its key is released,
+// even if Redis receives the acquire only later.
+func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		p, client := proxied(t, s)
+		l, brief := newLegacy(t, client), redlatch.WithOpTimeout(500*time.Millisecond)
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+		for _, prepare := range []func(){func() {}, func() { setIn(t, s, "k", 1) }} {
+			prepare()
+			p.LoseReplies(1000, "evalsha")
+			_, err := l.TryLock(t.Context(), "k", brief)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+			p.LoseReplies(0, "")
+			eventually(t, "the keys are released", func() bool { return len(everything(t, s)) == 0 })
+			require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()), "there is a connection")
+
+			prepare()
+			sent := p.Requests()
+			p.Silence()
+			_, err = l.TryLock(t.Context(), "k", brief)
+			require.ErrorContains(t, err, "no reply within 500ms")
+			p.Heal()
+			eventually(t, "the acquire, its release and a second release", func() bool { return p.Requests() >= sent+3 })
+			eventually(t, "the keys are released", func() bool { return len(everything(t, s)) == 0 })
+		}
+	})
+}
+
+// TestLegacyLateAcquireWithAChosenTokenStays is rule 4: it may be the very lock that the caller wants
+// to recover.
+func TestLegacyLateAcquireWithAChosenTokenStays(t *testing.T) {
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		p := faultproxy.New(t, s.Options.Network, s.Options.Addr)
+		o := p.Options()
+		o.PoolSize = 1 // a new connection would send commands of its own
+		client := redis.NewClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		l := newLegacy(t, client)
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+		var sent atomic.Int64
+		client.AddHook(locktest.Count(&sent))
+		p.Silence()
+		_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(500*time.Millisecond))
+		require.ErrorContains(t, err, "no reply within 500ms")
+		p.Heal()
+		eventually(t, "the late acquire", func() bool {
+			return s.Direct.Get(t.Context(), "{k}:owner:k").Val() == "job-7"
+		})
+		lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, int64(3), sent.Load(), "the late acquire, the lock and its release")
+	})
+}

@@ -1,0 +1,410 @@
+package behavior_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// cluster is five independent real nodes, each behind a fault proxy.
+type cluster struct {
+	servers []*redistest.Server
+	proxies []*faultproxy.Proxy
+	direct  []*redis.Client
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	n := &cluster{}
+	for range 5 {
+		s := redistest.Start(t)
+		n.servers = append(n.servers, s)
+		n.proxies = append(n.proxies, faultproxy.New(t, s.Network(), s.Addr()))
+		n.direct = append(n.direct, s.Client(t))
+	}
+	return n
+}
+
+// locker returns a Redlock whose clients connect to the proxies or, without them, to the servers. Connections to
+// the proxies are warmed up.
+func (n *cluster) locker(t *testing.T, proxied bool, opts ...redlatch.Option) redlatch.Locker {
+	t.Helper()
+	var clients []redis.UniversalClient
+	for i := range n.servers {
+		c := n.direct[i]
+		if proxied {
+			c = n.proxies[i].Client(t)
+		}
+		clients = append(clients, c)
+	}
+	l, err := redlatch.NewRedlock(clients, append([]redlatch.Option{longTTL, patience}, opts...)...)
+	require.NoError(t, err)
+	if proxied {
+		lock := mustLock(t, l, "warm")
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		require.NoError(t, lock.Unlock(t.Context()))
+		n.settled(t, "warm")
+	}
+	return l
+}
+
+// have returns how many nodes have key.
+func (n *cluster) have(t *testing.T, key string) int {
+	t.Helper()
+	nodes := 0
+	for _, c := range n.direct {
+		nodes += int(c.Exists(context.WithoutCancel(t.Context()), key).Val())
+	}
+	return nodes
+}
+
+// holds reports whether a lock has its key on all nodes. The key of a late acquire of an earlier lock does not count.
+func (n *cluster) holds(t *testing.T, lock *redlatch.Lock) bool {
+	t.Helper()
+	for _, c := range n.direct {
+		if c.Get(t.Context(), lock.Key()).Val() != lock.Token() {
+			return false
+		}
+	}
+	return true
+}
+
+// settled waits until no node has key: a release may still be in flight on a minority.
+func (n *cluster) settled(t *testing.T, key string) {
+	t.Helper()
+	eventually(t, key+" is gone from all nodes", func() bool { return n.have(t, key) == 0 })
+}
+
+// noLocks waits until no node has any key but fence counters.
+func (n *cluster) noLocks(t *testing.T) {
+	t.Helper()
+	for i, c := range n.direct {
+		eventually(t, fmt.Sprint("no lock is left on node ", i), func() bool {
+			return !slices.ContainsFunc(c.Keys(t.Context(), "*").Val(), func(key string) bool {
+				return !strings.Contains(key, "}:fence:")
+			})
+		})
+	}
+}
+
+// TestQuorumOfFreeNodesIsGranted is step 3 of the algorithm, for all 32 patterns of nodes that are
+// held by another.
+func TestQuorumOfFreeNodesIsGranted(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, false)
+	for pattern := range 32 {
+		key := fmt.Sprintf("k%05b", pattern)
+		free := 5
+		for i := range 5 {
+			if pattern>>i&1 == 1 {
+				free--
+				require.NoError(t, n.direct[i].Set(t.Context(), key, "another", time.Hour).Err())
+			}
+		}
+		lock, err := l.TryLock(t.Context(), key)
+		if free >= 3 {
+			require.NoError(t, err, key)
+			require.NoError(t, lock.Unlock(t.Context()))
+		} else {
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired, key)
+			require.NotErrorIs(t, err, redlatch.ErrNoQuorum, key)
+			var q *redlatch.QuorumError
+			require.ErrorAs(t, err, &q)
+			require.Equal(t, 3, q.Need)
+			require.Len(t, q.Nodes, 5)
+			require.NotContains(t, err.Error(), "\n")
+		}
+		eventually(t, "only the other's keys are left", func() bool { return n.have(t, key) == 5-free })
+	}
+}
+
+// TestEvenNumberOfNodesNeedsMoreThanHalf: the quorum of N nodes is N/2+1.
+func TestEvenNumberOfNodesNeedsMoreThanHalf(t *testing.T) {
+	n := newCluster(t)
+	l, err := redlatch.NewRedlock([]redis.UniversalClient{n.direct[0], n.direct[1], n.direct[2], n.direct[3]})
+	require.NoError(t, err)
+	for i := range 2 {
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+		n.settled(t, "k")
+		require.NoError(t, n.direct[i].Set(t.Context(), "k"+fmt.Sprint(i), "another", 0).Err())
+	}
+	require.NoError(t, n.direct[0].Set(t.Context(), "half", "another", 0).Err())
+	require.NoError(t, n.direct[1].Set(t.Context(), "half", "another", 0).Err())
+	_, err = l.TryLock(t.Context(), "half")
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+}
+
+// TestHealthyNodesKeepNoOrphan runs 2,000 cycles on healthy nodes, and 500 with one whose
+// answers come late: each release follows its acquire. Rule 4.
+func TestHealthyNodesKeepNoOrphan(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	l := n.locker(t, true, redlatch.WithOpTimeout(10*time.Second))
+	cycles := func(workers, each int) {
+		var wg sync.WaitGroup
+		failures := make(chan error, workers)
+		for w := range workers {
+			wg.Go(func() {
+				for range each {
+					lock, err := l.TryLock(t.Context(), fmt.Sprint("k", w))
+					if err == nil {
+						err = lock.Unlock(t.Context())
+					}
+					if err != nil {
+						failures <- err
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		close(failures)
+		require.NoError(t, <-failures, "an attempt must not keep the next one out")
+		n.noLocks(t)
+	}
+	cycles(8, 250)
+	n.proxies[4].DelayFunc(func() time.Duration { return rand.N(20 * time.Millisecond) })
+	cycles(20, 25)
+}
+
+// TestExtendHealsEmptiedNodes: Extend restores the lock on nodes where the key is absent, for as long as the lease
+// lasts. These nodes do not count for the quorum.
+func TestExtendHealsEmptiedNodes(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, false)
+	lock := mustLock(t, l, "k", redlatch.WithoutRenewal())
+	eventually(t, "on all nodes", func() bool { return n.have(t, "k") == 5 })
+	require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
+	require.NoError(t, n.direct[1].Set(t.Context(), "k", "a stranger", 0).Err())
+	require.NoError(t, lock.Extend(t.Context(), time.Minute))
+	eventually(t, "healed", func() bool { return n.direct[0].Get(t.Context(), "k").Val() == lock.Token() })
+	require.Equal(t, "a stranger", n.direct[1].Get(t.Context(), "k").Val())
+	require.Equal(t, fmt.Sprint(lock.Fence()), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
+	require.Positive(t, n.direct[0].PTTL(t.Context(), "k").Val())
+	require.NoError(t, lock.Extend(t.Context(), time.Hour))
+	require.NoError(t, n.direct[2].FlushAll(t.Context()).Err())
+	require.NoError(t, lock.Extend(t.Context(), time.Second))
+	eventually(t, "healed again", func() bool { return n.direct[2].Get(t.Context(), "k").Val() == lock.Token() })
+	require.Greater(t, n.direct[2].PTTL(t.Context(), "k").Val(), 59*time.Minute, "for as long as the lease")
+	require.NoError(t, lock.Unlock(t.Context()))
+	eventually(t, "released", func() bool { return n.have(t, "k") == 1 })
+
+	lock = mustLock(t, l, "k2", redlatch.WithoutRenewal())
+	eventually(t, "on all nodes", func() bool { return n.have(t, "k2") == 5 })
+	for _, c := range n.direct[:3] {
+		require.NoError(t, c.FlushAll(t.Context()).Err())
+	}
+	require.ErrorIs(t, lock.Extend(t.Context(), time.Minute), redlatch.ErrLost)
+	require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	n.settled(t, "k2")
+}
+
+// TestAdoptedLockIsHealed: Extend of an adopted lock heals the nodes that have lost it.
+func TestAdoptedLockIsHealed(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, false)
+	lock := mustLock(t, l, "k", redlatch.WithoutRenewal())
+	eventually(t, "on all nodes", func() bool { return n.have(t, "k") == 5 })
+	require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
+	adopted, err := l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithoutRenewal())
+	require.NoError(t, err)
+	require.NoError(t, adopted.Extend(t.Context(), time.Minute))
+	eventually(t, "healed", func() bool { return n.have(t, "k") == 5 })
+	require.NoError(t, adopted.Unlock(t.Context()))
+	n.settled(t, "k")
+}
+
+// TestContendersAreServedOneByOne: 30 contenders get 3 grants each, with 5 ms of work, and never overlap.
+func TestContendersAreServedOneByOne(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	var inside, grants, broken atomic.Int64
+	var wg sync.WaitGroup
+	var lockers []redlatch.Locker
+	for range 30 {
+		lockers = append(lockers, n.locker(t, false))
+	}
+	begin := time.Now()
+	for _, l := range lockers {
+		wg.Go(func() {
+			for range 3 {
+				err := redlatch.Do(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error {
+					if inside.Add(1) != 1 {
+						broken.Add(1)
+					}
+					<-time.After(5 * time.Millisecond)
+					inside.Add(-1)
+					grants.Add(1)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("90 grants of 5 ms in %v", time.Since(begin))
+	require.Zero(t, broken.Load())
+	require.Equal(t, int64(90), grants.Load())
+}
+
+// TestChosenTokensDoNotKeepEachOtherOut is rule 15: five callers with chosen tokens have one node each, and try again
+// and again. Votes of a minority are no earlier lock, so a refused attempt releases them.
+func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
+	n := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i, s := range n.servers {
+		require.NoError(t, s.Client(t).Set(ctx, "k", fmt.Sprint("worker-", i), 300*time.Millisecond).Err())
+	}
+	var wg sync.WaitGroup
+	for i := range n.servers {
+		l := n.locker(t, true, redlatch.WithTTL(5*time.Second))
+		wg.Go(func() {
+			lock, err := tryUntilGranted(ctx, l, redlatch.WithToken(fmt.Sprint("worker-", i)))
+			if err == nil {
+				err = lock.Unlock(ctx)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// tryUntilGranted tries to lock k until that is granted or fails for another reason than another owner.
+func tryUntilGranted(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error) {
+	for {
+		lock, err := l.TryLock(ctx, "k", opts...)
+		if !errors.Is(err, redlatch.ErrNotAcquired) {
+			return lock, err
+		}
+		select {
+		case <-time.After(5*time.Millisecond + rand.N(20*time.Millisecond)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// TestEarlierLockThatEndsMeanwhileIsRefused is rule 3: a chosen token has the key, and loses it while it acquires the
+// key again. That attempt is refused, and the next one is granted.
+func TestEarlierLockThatEndsMeanwhileIsRefused(t *testing.T) {
+	t.Parallel()
+	var clients []redis.UniversalClient
+	var direct []*redis.Client
+	var ends atomic.Int64 // the key is deleted before this many replies arrive
+	for range 3 {
+		s := redistest.Start(t)
+		admin, c := s.Client(t), s.Client(t)
+		c.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				err := next(ctx, cmd)
+				if cmd.Name() == "evalsha" && err == nil && ends.Add(-1) >= 0 {
+					err = admin.Del(ctx, "k").Err()
+				}
+				return err
+			}
+		}))
+		clients, direct = append(clients, c), append(direct, admin)
+	}
+	l, err := redlatch.NewRedlock(clients, longTTL, patience)
+	require.NoError(t, err)
+	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
+	hold := func() {
+		for _, c := range direct {
+			require.NoError(t, c.Set(t.Context(), "k", "job-7", time.Hour).Err())
+		}
+		ends.Store(3)
+	}
+	hold()
+	_, err = l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.NoError(t, mustLock(t, l, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
+}
+
+// TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted. Rule 24.
+func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, true)
+	var wg sync.WaitGroup
+	failures := make(chan error, 1000)
+	for i := range 500 {
+		wg.Go(func() {
+			lock, err := l.TryLock(t.Context(), fmt.Sprint("k", i))
+			if err == nil {
+				err = lock.Unlock(t.Context())
+			}
+			if err != nil {
+				failures <- err
+			}
+		})
+	}
+	wg.Wait()
+	close(failures)
+	require.NoError(t, <-failures)
+	n.noLocks(t)
+}
+
+// TestTwoClientsOfOneServerAreRefused: two clients of one server are detected when they are used. Two
+// votes of one server never make a lock.
+func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
+	n := newCluster(t)
+	twin := n.servers[0].Client(t)
+	_, err := redlatch.NewRedlock([]redis.UniversalClient{twin, n.direct[1], twin})
+	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	_, err = redlatch.NewRedlock(nil)
+	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+
+	for range 50 {
+		l, err := redlatch.NewRedlock([]redis.UniversalClient{n.direct[0], twin, n.direct[1]})
+		require.NoError(t, err)
+		// The third node is held: two votes of one server would be the quorum.
+		require.NoError(t, n.direct[1].Set(t.Context(), "k", "another", 0).Err())
+		eventually(t, "the key of the previous round is released", func() bool {
+			return n.direct[0].Exists(t.Context(), "k").Val() == 0
+		})
+		_, err = l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorContains(t, err, "nodes 0 and 1 are the same server")
+		_, err = l.Inspect(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		_, err = l.Adopt(t.Context(), "k", "token")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}
+	require.NoError(t, n.direct[1].Del(t.Context(), "k").Err())
+	n.noLocks(t)
+}
+
+// TestOneNodesDataEndsNoWait is rule 18: somebody's data at the key of one node is no reason to stop
+// waiting for the others, whatever the key is called.
+func TestOneNodesDataEndsNoWait(t *testing.T) {
+	t.Parallel()
+	n := newCluster(t)
+	l := n.locker(t, false)
+	for _, key := range []string{"k", "WRONGTYPE"} {
+		require.NoError(t, n.direct[0].LPush(t.Context(), key, "data").Err())
+		for _, node := range n.direct[1:] {
+			require.NoError(t, node.Set(t.Context(), key, "another", time.Hour).Err())
+		}
+		require.ErrorIs(t, locktest.WaitInVain(t, l, key), redlatch.ErrNotAcquired, key)
+	}
+}

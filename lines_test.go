@@ -1,0 +1,645 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+// queueing is a scripted strategy with a queue. Its lines poll, and queue after a second. A test delivers messages itself.
+type queueing struct {
+	*scripted
+	channel *handoff.Subscription
+	shares  bool
+
+	mu   sync.Mutex                                                        // guards the fields below
+	ask  func(ctx context.Context, p *acquireParams) (acquireReply, error) // the reply to an acquire; nil: it is granted
+	give func(p *releaseParams) (releaseReply, error)                      // the reply to a release; nil: it succeeds
+}
+
+func (q *queueing) subscription() *handoff.Subscription { return q.channel }
+
+func (q *queueing) habits() habits { return habits{shares: q.shares} }
+
+func (q *queueing) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+	q.acquires.Add(1)
+	q.mu.Lock()
+	ask := q.ask
+	q.mu.Unlock()
+	if ask == nil {
+		return acquireReply{fence: 1}, nil
+	}
+	return ask(ctx, p)
+}
+
+func (q *queueing) release(_ context.Context, p *releaseParams) (releaseReply, error) {
+	q.releases.Add(1)
+	q.mu.Lock()
+	give := q.give
+	q.mu.Unlock()
+	if give == nil {
+		return releaseReply{at: time.Hour}, nil
+	}
+	return give(p)
+}
+
+// reply sets the replies from now on.
+func (q *queueing) reply(ask func(context.Context, *acquireParams) (acquireReply, error), give func(*releaseParams) (releaseReply, error)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ask, q.give = ask, give
+}
+
+// refuse is a reply to an acquire.
+func refuse(context.Context, *acquireParams) (acquireReply, error) {
+	return acquireReply{Refusal: handoff.Refusal{Holder: "another", At: time.Hour}}, ErrNotAcquired
+}
+
+// queueingLocker returns a Locker on a queueing strategy. Its lines look once a minute.
+func queueingLocker(t *testing.T, q *queueing, opts ...Option) *engine {
+	t.Helper()
+	q.scripted = &scripted{}
+	q.channel = handoff.NewSubscription(nil, true)
+	return scriptedLocker(t, q, append([]Option{WithBackoff(func(int) time.Duration { return time.Minute })}, opts...)...)
+}
+
+// standing has a caller stand in line for k, and returns once nothing happens any more.
+func standing(ctx context.Context, l Locker, opts ...Option) (got chan *Lock, ended chan error) {
+	got, ended = make(chan *Lock, 1), make(chan error, 1)
+	go func() { // ends with the lock or with ctx
+		lock, err := l.Lock(ctx, "k", opts...)
+		if err != nil {
+			ended <- err
+			return
+		}
+		got <- lock
+	}()
+	synctest.Wait()
+	return got, ended
+}
+
+// TestLostLeaseIsNotPassedOn is rule 7: Unlock finds that the lease has just ended, while another caller is in line.
+func TestLostLeaseIsNotPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+			time.Sleep(time.Millisecond)
+			return acquireReply{fence: 1, more: 63}, nil
+		}}
+		l := scriptedLocker(t, s)
+		var slept atomic.Int64
+		l.now = func() clock.Instant {
+			i := clock.Now()
+			i.Wall += time.Duration(slept.Load())
+			return i
+		}
+		first, _ := standing(t.Context(), l)
+		second, _ := standing(t.Context(), l)
+		old := <-first
+		slept.Store(int64(time.Hour))
+		require.ErrorIs(t, old.lease.release(t.Context(), old.number), ErrLost)
+		lock := <-second
+		require.NotSame(t, old.lease, lock.lease)
+		require.NoError(t, lock.Err())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestPassWithoutFences is rule 18: a strategy that issues no fences passes locks on without them.
+func TestPassWithoutFences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+			time.Sleep(time.Millisecond)
+			return acquireReply{more: 63}, nil
+		}}
+		l := scriptedLocker(t, s)
+		first, _ := standing(t.Context(), l)
+		second, _ := standing(t.Context(), l)
+		require.NoError(t, (<-first).Unlock(t.Context()))
+		lock := <-second
+		require.Equal(t, int64(1), s.acquires.Load())
+		require.Zero(t, lock.Fence())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestEachTurnHasAFreshToken is rule 1: also if others are in line when a turn begins.
+func TestEachTurnHasAFreshToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{}
+		l := queueingLocker(t, q)
+		seen := make(map[string]bool)
+		q.reply(func(_ context.Context, p *acquireParams) (acquireReply, error) {
+			time.Sleep(time.Millisecond)
+			seen[p.token] = true
+			return acquireReply{fence: 1}, nil
+		}, nil)
+		var line []chan *Lock
+		for range 3 {
+			got, _ := standing(t.Context(), l)
+			line = append(line, got)
+		}
+		for _, got := range line {
+			require.NoError(t, (<-got).Unlock(t.Context()))
+		}
+		require.Len(t, seen, 3)
+	})
+}
+
+// TestCallerThatWasServedCannotLeave is rule 17: ctx ends after the lock was passed on to a caller, which has not noticed yet.
+func TestCallerThatWasServedCannotLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+			time.Sleep(time.Millisecond)
+			return acquireReply{fence: 1, more: 63}, nil
+		}}
+		l := scriptedLocker(t, s)
+		first, _ := standing(t.Context(), l)
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := l.request(ctx, "k", nil)
+		require.NoError(t, err)
+		w, _, _ := l.lines.join(ctx, l, r)
+		require.NoError(t, (<-first).Unlock(t.Context()))
+		cancel()
+		lock, err := l.leave(ctx, w, r)
+		require.NoError(t, err)
+		require.NoError(t, lock.Err())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestDroppedLockOfALineIsNotRenewed is rule 13: the request of the caller that was served does not keep its lock.
+func TestDroppedLockOfALineIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		_, err := scriptedLocker(t, s).Lock(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(4 * time.Second)
+		require.Equal(t, int64(1), s.extensions.Load())
+		runtime.GC()
+		time.Sleep(time.Hour)
+		require.Equal(t, int64(1), s.extensions.Load())
+	})
+}
+
+// TestTurnIsCountedFromBeforeTheRequest is rule 2.
+func TestTurnIsCountedFromBeforeTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+			time.Sleep(3 * time.Second)
+			return acquireReply{fence: 1}, nil
+		}}
+		lock, err := scriptedLocker(t, s).Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, begin.Add(clock.Validity(10*time.Second, 0.01)), lock.Until())
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err = scriptedLocker(t, s, WithTTL(time.Second)).Lock(ctx, "k")
+		require.ErrorIs(t, err, ErrLost, "nothing is left of the lease")
+	})
+}
+
+// TestMigrationEndsOnlyItsOwnHandle is rule 11: the other side of a migration is lost after Unlock has passed the lock on.
+func TestMigrationEndsOnlyItsOwnHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newTurn(t, 2, 63)
+		old := u.lock
+		u.pass(t)
+		old.lease.end(old.number, ErrLost)
+		require.NoError(t, u.lock.Err())
+		u.end(t)
+	})
+}
+
+// TestReplicasConfirmWhatAReleaseHandsOver: a release hands the lock to the line of the releaser, by its reply or by a
+// message. With WithReplicas the line asks again, since only an acquire asks the replicas.
+func TestReplicasConfirmWhatAReleaseHandsOver(t *testing.T) {
+	for name, byMessage := range map[string]bool{"reply": false, "message": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &queueing{}
+				l := queueingLocker(t, q, WithReplicas(1, 10*time.Millisecond))
+				lock, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				next, _ := standing(t.Context(), l)
+				var entry string
+				q.reply(refuse, func(p *releaseParams) (releaseReply, error) {
+					entry = p.next
+					return releaseReply{at: time.Hour, handed: !byMessage, fence: 7}, nil
+				})
+				require.NoError(t, lock.Unlock(t.Context()))
+				if byMessage {
+					l.deliver(handoff.Grant{Token: entry[strings.LastIndex(entry, " ")+1:], Fence: 7, At: time.Hour})
+				}
+				synctest.Wait()
+				require.Empty(t, next, "no replica has confirmed it")
+				q.reply(nil, nil)
+				require.NoError(t, (<-next).Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// TestAcquireOfAnEmptyLineIsGivenBack is rule 26: everybody leaves while an acquire is under way that is granted.
+func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		l := scriptedLocker(t, s, WithBackoff(func(int) time.Duration { return time.Second }))
+		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			if s.acquires.Load() == 1 {
+				return acquireReply{}, ErrNotAcquired
+			}
+			time.Sleep(time.Second) // also if ctx ends
+			return acquireReply{fence: 1}, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		_, ended := standing(ctx, l)
+		require.ErrorIs(t, <-ended, ErrNotAcquired)
+		time.Sleep(time.Minute)
+		require.Equal(t, int64(2), s.acquires.Load())
+		require.Equal(t, int64(1), s.releases.Load())
+		require.Empty(t, l.lines.byKey)
+	})
+}
+
+// TestOneReleaseQueuesTheLine is rule 45: a line has one entry, also while two releases are under way.
+func TestOneReleaseQueuesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{shares: true}
+		l := queueingLocker(t, q)
+		q.reply(refuse, nil)
+		var line []chan *Lock
+		for range 3 {
+			got, _ := standing(t.Context(), l)
+			line = append(line, got)
+		}
+		require.Equal(t, 3, inLine(l, "k"))
+		permits := 2
+		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+			if permits--; permits < 0 {
+				return refuse(ctx, p)
+			}
+			return acquireReply{fence: 1}, nil
+		}, nil)
+		held := []*Lock{<-line[0], <-line[1]}
+		var queued []string
+		q.reply(refuse, func(p *releaseParams) (releaseReply, error) {
+			queued = append(queued, p.next)
+			time.Sleep(time.Second)
+			return releaseReply{at: time.Hour}, nil
+		})
+		var wg sync.WaitGroup
+		for _, lock := range held {
+			wg.Go(func() {
+				if err := lock.Unlock(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		require.Len(t, queued, 2)
+		require.NotEmpty(t, queued[0])
+		require.Empty(t, queued[1])
+		q.reply(nil, nil)
+		require.NoError(t, (<-line[2]).Unlock(t.Context()))
+	})
+}
+
+// TestMessageDuringALookIsNotLost is rule 15: the message comes while the line asks, and the reply is a refusal that is older.
+func TestMessageDuringALookIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{}
+		l := queueingLocker(t, q)
+		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+			if q.acquires.Load() > 3 {
+				return acquireReply{fence: 1}, nil
+			}
+			if q.acquires.Load() == 3 {
+				l.deliver(handoff.Grant{Token: p.token, Fence: 7, At: time.Hour})
+			}
+			return refuse(ctx, p)
+		}, nil)
+		got, _ := standing(t.Context(), l)
+		lock := <-got
+		require.Equal(t, int64(3), q.acquires.Load())
+		require.Equal(t, uint64(7), lock.Fence())
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestGivenUpTokensAreRemembered is rules 24 and 26: for ten minutes. A token of a line that waits, or that a release may
+// queue again, is remembered for longer.
+func TestGivenUpTokensAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lines{}
+		token := func(name string, ended time.Time) *lease {
+			a := &lease{ended: ended}
+			a.params.token = name
+			l.rememberLocked(a)
+			return a
+		}
+		a := token("waits", time.Time{})
+		token("given up", time.Now())
+		time.Sleep(rememberFor - time.Second)
+		token("one more", time.Time{})
+		require.Len(t, l.tokens, 3)
+		time.Sleep(rememberFor / 5)
+		token("another", time.Time{})
+		require.Len(t, l.tokens, 3)
+		require.NotContains(t, l.tokens, "given up")
+
+		a.carried = true
+		l.forget(a)
+		require.Contains(t, l.tokens, "waits")
+		a.carried = false
+		l.forget(a)
+		require.NotContains(t, l.tokens, "waits")
+	})
+}
+
+// TestRefusedPublishCostsNoPlace is rule 28: an entry that was made while PUBLISH was refused stays when messages come
+// again. One that was made while SUBSCRIBE was refused is replaced, and so is one that relies on messages that cannot come.
+func TestRefusedPublishCostsNoPlace(t *testing.T) {
+	ready, mute, deaf := handoff.State{Ready: true}, handoff.State{Polls: true}, handoff.State{Polls: true, Deaf: true}
+	able, unable := handoff.NewSubscription(nil, false), handoff.NewSubscription(nil, true)
+	for name, c := range map[string]struct {
+		made handoff.State
+		now  *handoff.Subscription
+		want bool
+	}{
+		"PUBLISH works again":      {mute, able, false},
+		"SUBSCRIBE works again":    {deaf, able, true},
+		"messages stop":            {ready, unable, true},
+		"messages come":            {ready, able, false},
+		"there are still none":     {deaf, unable, false},
+		"SUBSCRIBE is refused too": {mute, unable, false},
+	} {
+		w := &waiters{engine: &engine{channel: c.now}, attempt: &lease{entry: "an entry", made: c.made}}
+		require.Equal(t, c.want, w.outdatedLocked(), name)
+	}
+}
+
+// TestMessageThatCameIsNotMissed is rule 30: a look finds a lock, and its message comes soon after, or came before. The
+// subscription stays. It is replaced if no message comes.
+func TestMessageThatCameIsNotMissed(t *testing.T) {
+	for name, c := range map[string]struct {
+		do       func(l *engine, w *waiters)
+		replaced bool
+	}{
+		"soon after": {func(l *engine, w *waiters) {
+			w.foundLocked()
+			l.deliver(handoff.Grant{Token: w.attempt.params.token})
+		}, false},
+		"before": {func(_ *engine, w *waiters) {
+			w.handed = &handoff.Grant{}
+			w.foundLocked()
+		}, false},
+		"never": {func(_ *engine, w *waiters) { w.foundLocked() }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, client := bubbleRedis(t)
+				made, err := NewSetNXPX(client)
+				require.NoError(t, err)
+				l := made.(*engine)
+				l.channel.Join()
+				defer time.Sleep(10 * time.Second) // the subscription ends
+				defer l.channel.Leave()
+				time.Sleep(time.Second)
+				require.True(t, l.channel.State().Ready)
+				before := m.TotalConnectionCount()
+				c.do(l, &waiters{engine: l, attempt: newEntry(t, l)})
+				time.Sleep(time.Second)
+				require.Equal(t, c.replaced, m.TotalConnectionCount() > before)
+			})
+		})
+	}
+}
+
+// TestEntryOfAnUnknownReleaseLeavesWithTheLock is rule 25: the outcome of the release that queues a line is unknown, and the
+// line acquires the lock. The release may still queue its entry, so the next release removes it. It may also hand the token a
+// lock: a message that says so grants nothing more.
+func TestEntryOfAnUnknownReleaseLeavesWithTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{}
+		l := queueingLocker(t, q)
+		first, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		second, _ := standing(t.Context(), l)
+		var sent []*releaseParams
+		q.reply(nil, func(p *releaseParams) (releaseReply, error) {
+			sent = append(sent, p)
+			if len(sent) == 1 {
+				return releaseReply{}, io.EOF
+			}
+			return releaseReply{at: time.Hour}, nil
+		})
+		require.ErrorIs(t, first.Unlock(t.Context()), io.EOF)
+		lock := <-second
+		third, _ := standing(t.Context(), l)
+		l.deliver(handoff.Grant{Token: lock.lease.params.token, Fence: 7, At: time.Hour})
+		synctest.Wait()
+		require.NoError(t, lock.Err())
+		require.Empty(t, third)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.NotEmpty(t, sent[0].next)
+		require.Equal(t, sent[0].next, sent[1].entry)
+		require.NoError(t, (<-third).Unlock(t.Context()))
+	})
+}
+
+// TestLineYieldsAfterItsTurn is rule 32: a strategy cannot tell whether other processes want a key. So after a turn its line
+// leaves them time, if it has found the key held before.
+func TestLineYieldsAfterItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		var asked time.Time
+		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			asked = time.Now()
+			if s.acquires.Load() == 1 {
+				return acquireReply{}, ErrNotAcquired
+			}
+			return acquireReply{fence: 1}, nil
+		}
+		l := scriptedLocker(t, s)
+		first, _ := standing(t.Context(), l)
+		second, _ := standing(t.Context(), l)
+		lock := <-first
+		time.Sleep(10 * time.Millisecond)
+		released := time.Now()
+		require.NoError(t, lock.Unlock(t.Context()))
+		lock = <-second
+		require.Greater(t, asked.Sub(released), time.Millisecond)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestWhoeverLeavesDuringSilenceIsToldOfIt is rules 17 and 33: an attempt of the line has got no answer when the ctx of a caller ends,
+// while another caller stays. If the attempt is older than a quarter of the op timeout, the error matches ErrUnavailable.
+// Otherwise the refusal before it counts.
+func TestWhoeverLeavesDuringSilenceIsToldOfIt(t *testing.T) {
+	for last, held := range map[time.Duration]bool{240 * time.Millisecond: true, 260 * time.Millisecond: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &scripted{}
+			s.onAcquire = func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+				if s.acquires.Load() == 1 {
+					return acquireReply{}, ErrNotAcquired
+				}
+				<-ctx.Done()
+				return acquireReply{}, &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no reply"), Silent: true}
+			}
+			l := scriptedLocker(t, s, WithOpTimeout(time.Second), WithBackoff(func(int) time.Duration { return time.Minute }))
+			stays, end := context.WithCancel(t.Context())
+			begin := time.Now()
+			leaves, cancel := context.WithTimeout(t.Context(), time.Minute+last)
+			defer cancel()
+			_, ended := standing(leaves, l)
+			_, others := standing(stays, l)
+			err := <-ended
+			require.Equal(t, time.Minute+last, time.Since(begin))
+			require.Equal(t, held, errors.Is(err, ErrNotAcquired))
+			require.Equal(t, !held, errors.Is(err, ErrUnavailable))
+			end()
+			require.ErrorIs(t, <-others, context.Canceled)
+		})
+	}
+}
+
+// TestPassedHandleHasItsCallersHooks is rules 34 and 35: calls whose options differ in hooks only stand in one line. Events have
+// the owner, and not the token.
+func TestPassedHandleHasItsCallersHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := make(chan string, 10)
+		hooks := func(caller string) Option {
+			note := func(what string) func(Event) {
+				return func(e Event) {
+					heard <- caller + what
+					if e.Owner != "api-7" {
+						t.Error(e.Owner)
+					}
+				}
+			}
+			return WithHooks(Hooks{Acquired: note(" acquired"), Released: note(" released")})
+		}
+		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+			time.Sleep(time.Millisecond)
+			return acquireReply{fence: 1, more: 63}, nil
+		}}
+		l := scriptedLocker(t, s, WithOwner("api-7"))
+		first, _ := standing(t.Context(), l, hooks("first"))
+		second, _ := standing(t.Context(), l, hooks("second"))
+		require.NoError(t, (<-first).Unlock(t.Context()))
+		require.NoError(t, (<-second).Unlock(t.Context()))
+		require.Equal(t, int64(1), s.acquires.Load())
+		close(heard)
+		var all []string
+		for what := range heard {
+			all = append(all, what)
+		}
+		require.ElementsMatch(t, []string{"first acquired", "first released", "second acquired", "second released"}, all)
+	})
+}
+
+// TestReleasedLockIsNotLost is rule 11: the time at which the lease would have ended changes nothing after Unlock.
+func TestReleasedLockIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := granted(t, scriptedLocker(t, &scripted{}, WithHooks(Hooks{Lost: func(Event) { t.Error("lost") }})))
+		require.NoError(t, lock.Unlock(t.Context()))
+		time.Sleep(time.Hour)
+		require.ErrorIs(t, lock.Err(), ErrReleased)
+		require.NotErrorIs(t, lock.Err(), ErrLost)
+	})
+}
+
+// inLine returns how many callers of l stand in line for key without options of their own.
+func inLine(l Locker, key string) int {
+	e := l.(*engine)
+	e.lines.mu.Lock()
+	defer e.lines.mu.Unlock()
+	if w := e.lines.byKey[e.cfg.prefix+key]; w != nil {
+		return w.Len()
+	}
+	return 0
+}
+
+// TestPanicOfBackoffEndsNoLine is rule 18: a function of WithBackoff panics, and somebody recovers. The line goes on.
+func TestPanicOfBackoffEndsNoLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Bool
+		q := &queueing{}
+		l := queueingLocker(t, q, WithBackoff(func(int) time.Duration {
+			if panics.Swap(false) {
+				panic("of the caller")
+			}
+			return time.Minute
+		}))
+		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+			time.Sleep(time.Second)
+			return refuse(ctx, p)
+		}, nil)
+		panics.Store(true)
+		panicked := make(chan any)
+		go func() { // ends with the panic
+			defer func() { panicked <- recover() }()
+			_, _ = l.Lock(t.Context(), "k")
+		}()
+		synctest.Wait()
+		next, _ := standing(t.Context(), l)
+		require.Equal(t, "of the caller", <-panicked)
+		require.Equal(t, 1, inLine(l, "k"))
+		q.reply(nil, nil)
+		lock := <-next
+
+		next, _ = standing(t.Context(), l)
+		panics.Store(true)
+		require.PanicsWithValue(t, "of the caller", func() { _ = lock.Unlock(t.Context()) })
+		require.NoError(t, (<-next).Unlock(t.Context()))
+	})
+}
+
+// TestReleaseDoesNotQueueALineThatAsks is rule 26: a token that an acquire may be granted meanwhile, and that is released
+// again, would get into the queue behind that. The line asks once the release has ended.
+func TestReleaseDoesNotQueueALineThatAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{}
+		l := queueingLocker(t, q)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		asked, answer := make(chan struct{}), make(chan struct{})
+		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+			close(asked)
+			<-answer
+			return refuse(ctx, p)
+		}, nil)
+		next, _ := standing(t.Context(), l)
+		<-asked // since the key has been held for long
+		q.reply(nil, func(p *releaseParams) (releaseReply, error) {
+			require.Empty(t, p.next)
+			close(answer)
+			synctest.Wait()
+			return releaseReply{}, nil
+		})
+		begun := time.Now()
+		require.NoError(t, lock.Unlock(t.Context()))
+		q.reply(nil, nil)
+		require.NoError(t, (<-next).Unlock(t.Context()))
+		require.Less(t, time.Since(begun), time.Second)
+	})
+}
