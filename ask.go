@@ -10,10 +10,9 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// ask sends an acquire with the token of the line, and handles the outcome. w.asking is set. The error is that of the end
-// of ctx.
-func (w *waiters) ask(ctx context.Context) error {
-	asked := w.engine.now()
+// ask sends an acquire with the token of the line, and handles the outcome. w.asking is set. asked was read just before.
+// The error is that of the end of ctx.
+func (w *waiters) ask(ctx context.Context, asked clock.Instant) error {
 	p, err := w.prepare(ctx, asked)
 	if p == nil && err == nil {
 		return nil

@@ -18,8 +18,7 @@ func (l *lease) renewableLocked() bool {
 
 // nextLocked returns the time until the timer must fire: for a renewal, a check or the end of the lease. The first
 // time it fires half-way to the renewal.
-func (l *lease) nextLocked() time.Duration {
-	now := l.engine.now()
+func (l *lease) nextLocked(now clock.Instant) time.Duration {
 	next := l.length - now.Since(l.start)
 	if l.recheckAt > 0 && !l.renewing {
 		next = min(next, l.recheckAt-now.Since(l.granted))
@@ -37,13 +36,13 @@ func (l *lease) nextLocked() time.Duration {
 // tick runs when the timer fires. It ends the lease, renews it or checks it. While a renewal is in flight, the timer
 // is set to the end of the lease, so a loss is noticed without a reply.
 func (l *lease) tick() {
+	at := l.engine.now()
 	l.mu.Lock()
 	before := l.err
-	after := l.judgeLocked()
+	after := l.judgeAtLocked(at)
 	if l.fresh != nil {
 		l.fresh, l.held = nil, weak.Make(l.fresh)
 	}
-	at := l.engine.now()
 	renew := after == nil && l.renewableLocked() && at.Since(l.renewed) >= l.renewAt
 	look := after == nil && l.recheckAt > 0 && !l.renewing && at.Since(l.granted) >= l.recheckAt
 	if renew || look {
@@ -51,7 +50,7 @@ func (l *lease) tick() {
 		l.running.Add(1)
 	}
 	if after == nil {
-		l.timer.Reset(l.nextLocked())
+		l.timer.Reset(l.nextLocked(at))
 	}
 	l.mu.Unlock()
 	l.reportLoss(before, after)
@@ -94,7 +93,8 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	}
 	p.timeout = l.renewTimeout(start, l.until())
 	err := l.engine.strategy.extend(ctx, p)
-	trip := l.engine.now().Since(start)
+	replied := l.engine.now()
+	trip := replied.Since(start)
 
 	l.mu.Lock()
 	if renewal {
@@ -102,7 +102,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	}
 	l.trouble = err
 	before := l.err
-	after := l.judgeLocked() // a reply after the end comes too late
+	after := l.judgeAtLocked(replied) // a reply after the end comes too late
 	if after == nil {
 		switch {
 		case err == nil:
@@ -117,14 +117,15 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 			l.endLocked(err, lost)
 		case renewal:
 			pause := p.timeout/4 + rand.N(p.timeout/2+1)
-			l.renewAt = l.engine.now().Since(l.renewed) + pause
+			l.renewAt = replied.Since(l.renewed) + pause
 			if l.recheckAt > 0 {
-				l.recheckAt = l.engine.now().Since(l.granted) + pause
+				l.recheckAt = replied.Since(l.granted) + pause
 			}
 		}
 	}
-	if after = l.judgeLocked(); after == nil {
-		l.timer.Reset(l.nextLocked())
+	now := l.engine.now()
+	if after = l.judgeAtLocked(now); after == nil {
+		l.timer.Reset(l.nextLocked(now))
 	}
 	l.mu.Unlock()
 	l.running.Done() // before the hooks, which may call Unlock

@@ -101,7 +101,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		r.waiting(e, refusal())
 	}
 	if asks {
-		if err := w.ask(ctx); err != nil {
+		if err := w.ask(ctx, r.started); err != nil {
 			waiting = false
 			return e.leave(ctx, w, r)
 		}
@@ -331,6 +331,6 @@ func (w *waiters) fire() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.asking, w.since, w.cancel, w.heard, w.due = true, time.Now(), cancel, make(chan struct{}), time.Time{}
 	l.mu.Unlock()
-	_ = w.ask(ctx) // its callers leave by themselves
+	_ = w.ask(ctx, w.engine.now()) // its callers leave by themselves
 	cancel()
 }

@@ -21,7 +21,7 @@ var ends = []mutant{
 		tests: conformance + "a token is compared whole",
 	},
 	{
-		name: "a second Unlock that succeeds", rule: "7", file: "lease.go",
+		name: "a second Unlock that succeeds", rule: "7", file: "unlock.go",
 		old: `if l.unlocked || handle != l.handle {
 		l.mu.Unlock()
 		return ErrReleased`,
@@ -49,13 +49,13 @@ var ends = []mutant{
 		tests: "TestRefusedUnlockIsNoSuccess",
 	},
 	{
-		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "lease.go",
+		name: "a lost lock's Unlock that sends nothing", rule: "7", file: "unlock.go",
 		old:   `case ended != nil && l.sharesTokenLocked():`,
 		new:   `case ended != nil:`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
-		name: "Unlock under the caller's ctx", rule: "8", file: "lease.go",
+		name: "Unlock under the caller's ctx", rule: "8", file: "unlock.go",
 		old:   `l.engine.strategy.release(detached(ctx), p)`,
 		new:   `l.engine.strategy.release(ctx, p)`,
 		tests: "TestUnlockIsDetachedFromItsCtx",
@@ -75,9 +75,9 @@ var ends = []mutant{
 	{
 		name: "the loss waits for the renewal's answer", rule: "9", file: "renewal.go",
 		old: `if after == nil {
-		l.timer.Reset(l.nextLocked())`,
+		l.timer.Reset(l.nextLocked(at))`,
 		new: `if after == nil && !renew {
-		l.timer.Reset(l.nextLocked())`,
+		l.timer.Reset(l.nextLocked(at))`,
 		tests: "TestLossNeedsNoAnswer",
 	},
 	{
@@ -102,7 +102,7 @@ var ends = []mutant{
 	},
 	{
 		name: "an answer after the end revives the lock", rule: "10", file: "renewal.go",
-		old:   `after := l.judgeLocked() // a reply after the end comes too late`,
+		old:   `after := l.judgeAtLocked(replied) // a reply after the end comes too late`,
 		new:   `after := l.err`,
 		tests: "TestLateAnswerRevivesNothing",
 	},
@@ -143,13 +143,13 @@ var ends = []mutant{
 		tests: "TestEachTransitionIsReportedOnce",
 	},
 	{
-		name: "a renewal that outlives Unlock", rule: "11", file: "lease.go",
+		name: "a renewal that outlives Unlock", rule: "11", file: "unlock.go",
 		old:   `l.running.Wait()`,
 		new:   ``,
 		tests: "TestUnlockWaitsForARenewalInFlight",
 	},
 	{
-		name: "a renewal that starts after Unlock began", rule: "11", file: "lease.go",
+		name: "a renewal that starts after Unlock began", rule: "11", file: "unlock.go",
 		old: `l.endLocked(ErrReleased, releasing)`,
 		new: `defer func() {
 			l.mu.Lock()
@@ -165,13 +165,13 @@ var ends = []mutant{
 		tests: "TestMaxHoldIsExact",
 	},
 	{
-		name: "Unlock of a lost lock with a chosen token deletes the token's next lock", rule: "7", file: "lease.go",
+		name: "Unlock of a lost lock with a chosen token deletes the token's next lock", rule: "7", file: "unlock.go",
 		old:   `return l.params.callerToken || l.shared`,
 		new:   `return l.shared`,
 		tests: "TestUnlockOfALostChosenToken",
 	},
 	{
-		name: "Unlock of a lost lock deletes the lock of whoever adopted it", rule: "7", file: "lease.go",
+		name: "Unlock of a lost lock deletes the lock of whoever adopted it", rule: "7", file: "unlock.go",
 		old:   `return l.params.callerToken || l.shared`,
 		new:   `return l.params.callerToken`,
 		tests: conformance + "Unlock of a lost lock leaves",
@@ -195,7 +195,7 @@ var ends = []mutant{
 		tests: "TestLateReplySaysWhetherAnAdopter",
 	},
 	{
-		name: "Unlock reports a loss when a clean-up has released its lock", rule: "7", file: "lease.go",
+		name: "Unlock reports a loss when a clean-up has released its lock", rule: "7", file: "unlock.go",
 		old:   `if errors.Is(err, ErrLost) && l.state.undone.Load() {`,
 		new:   `if false {`,
 		tests: "TestUnlockAfterACleanUp",

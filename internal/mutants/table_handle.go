@@ -10,7 +10,7 @@ var handles = []mutant{
 		tests: "TestPassedHandleHasEnded",
 	},
 	{
-		name: "a handle that was passed on unlocks the next one", rule: "7, 11", file: "lease.go",
+		name: "a handle that was passed on unlocks the next one", rule: "7, 11", file: "unlock.go",
 		old:   `if l.unlocked || handle != l.handle {`,
 		new:   `if l.unlocked {`,
 		tests: "TestPassedHandleHasEnded",
@@ -64,7 +64,7 @@ var handles = []mutant{
 		tests: "TestPassedHandleHasEnded",
 	},
 	{
-		name: "Done and Context outlive the handle that gave them out", rule: "11", file: "lease.go",
+		name: "Done and Context outlive the handle that gave them out", rule: "11", file: "unlock.go",
 		old: `	l.endHandleLocked(ErrReleased)
 	return true`,
 		new:   `	return true`,
@@ -83,7 +83,7 @@ var handles = []mutant{
 		tests: "TestMigrationEndsOnlyItsOwnHandle",
 	},
 	{
-		name: "a pass is no event", rule: "34", file: "lease.go",
+		name: "a pass is no event", rule: "34", file: "unlock.go",
 		old:   `l.fire(hooks.Released, Event{Elapsed: now.Since(since), Fence: fence})`,
 		new:   `_, _, _ = hooks, since, fence`,
 		tests: "TestHooksRunOnceForEachHandle",

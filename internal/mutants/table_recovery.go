@@ -45,7 +45,7 @@ var recoveries = []mutant{
 		tests: "TestEntryThatLostItsLock",
 	},
 	{
-		name: "a lock that was deleted makes its process count as frozen", rule: "25", file: "lease.go",
+		name: "a lock that was deleted makes its process count as frozen", rule: "25", file: "unlock.go",
 		old: `p := &releaseParams{target: l.params.target, entry: l.entry}
 	var next`,
 		new: `p := &releaseParams{target: l.params.target}

@@ -63,9 +63,9 @@ var renewals = []mutant{
 	},
 	{
 		name: "a goroutine for each idle lock", rule: "14", file: "lease.go",
-		old: `l.timer = time.AfterFunc(l.nextLocked(), l.tick)`,
-		new: `l.timer = time.AfterFunc(l.nextLocked(), l.tick)
-	go func() { <-l.doneChan() }()`,
+		old: `l.timer = time.AfterFunc(l.nextLocked(now), l.tick)`,
+		new: `l.timer = time.AfterFunc(l.nextLocked(now), l.tick)
+	go func() { <-l.doneChan(0) }()`,
 		tests: "TestIdleLockCostsNoGoroutine",
 	},
 	{

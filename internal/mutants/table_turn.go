@@ -3,7 +3,7 @@ package main
 // passes are mistakes about how a turn begins, what it passes on, and how it ends.
 var passes = []mutant{
 	{
-		name: "a lost lease is passed on", rule: "7, 18", file: "lease.go",
+		name: "a lost lease is passed on", rule: "7, 18", file: "unlock.go",
 		old:   `if ended == nil && l.passLocked(now) {`,
 		new:   `if ended != nil && l.line != nil && l.line.pass(l, now) || ended == nil && l.passLocked(now) {`,
 		tests: "TestLostLeaseIsNotPassedOn",
@@ -34,13 +34,13 @@ var passes = []mutant{
 		tests: "TestWhatIsNotPassedOn/Adopt of another token",
 	},
 	{
-		name: "a turn lasts for a hundredth of the TTL", rule: "18", file: "lease.go",
+		name: "a turn lasts for a hundredth of the TTL", rule: "18", file: "unlock.go",
 		old:   `min(turnLasts, l.params.ttl/turnShare)`,
 		new:   `l.params.ttl/turnShare`,
 		tests: "TestWhatIsNotPassedOn/^too old$",
 	},
 	{
-		name: "a turn lasts for 5 ms, however short its TTL is", rule: "18", file: "lease.go",
+		name: "a turn lasts for 5 ms, however short its TTL is", rule: "18", file: "unlock.go",
 		old:   `min(turnLasts, l.params.ttl/turnShare)`,
 		new:   `turnLasts`,
 		tests: "TestWhatIsNotPassedOn/too old for its TTL",

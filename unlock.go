@@ -1,0 +1,139 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+// release ends a handle. It passes the lock on within the process, or ends the lease and gives the key back, whatever has
+// become of the lease and of ctx. It waits for the release and for an extension in flight, which fails if it reaches Redis
+// after the release. If the lease was lost and others may know the token, the key is left alone: another handle may hold
+// it.
+func (l *lease) release(ctx context.Context, handle int) error {
+	l.mu.Lock()
+	if l.unlocked || handle != l.handle {
+		l.mu.Unlock()
+		return ErrReleased
+	}
+	before := l.err
+	now := l.engine.now()
+	ended := l.judgeAtLocked(now)
+	since, fence, hooks := l.since, l.fence, l.hooks
+	if ended == nil && l.passLocked(now) {
+		l.mu.Unlock()
+		l.fire(hooks.Released, Event{Elapsed: now.Since(since), Fence: fence})
+		return nil
+	}
+	l.unlocked = true
+	p := &releaseParams{target: l.params.target, entry: l.entry}
+	var next *succession // nil: nobody waits
+	switch {
+	case ended != nil && l.sharesTokenLocked():
+		p = nil
+	case ended != nil:
+		l.state.become(releasing)
+	default:
+		if p.keep = l.toKeep(); p.keep > 0 {
+			p.keeper = newKeeper()
+			l.endLocked(ErrReleased, kept)
+		} else {
+			l.endLocked(ErrReleased, releasing)
+		}
+		if l.line != nil {
+			next = l.line.ending(l, p.keep > 0)
+		}
+	}
+	l.mu.Unlock()
+	l.reportLoss(before, ended)
+
+	var err error
+	if p != nil {
+		err = l.giveBack(ctx, p, next)
+	}
+	if errors.Is(err, ErrLost) && l.state.undone.Load() {
+		err = nil // the release that followed a late acquire has done it
+	}
+	l.running.Wait()
+	if ended != nil {
+		return ended
+	}
+	hook := l.hooks.Released
+	if errors.Is(err, ErrLost) {
+		hook = l.hooks.Lost
+	}
+	if hook != nil {
+		replied := l.engine.now()
+		l.fire(hook, Event{Elapsed: replied.Since(l.since), Took: replied.Since(now), Fence: l.fence, Err: err})
+	}
+	return err
+}
+
+// passLocked passes the lock on to the next in line, if the turn and the lease let it:
+//
+//	age of the turn < 5 ms, and < TTL / 100
+//
+// The first tick comes half-way to the renewal. From then on the lock is not passed on, nor once others may rely on the
+// token or on a lease that Extend has lengthened.
+func (l *lease) passLocked(now clock.Instant) bool {
+	if l.line == nil || l.pinned || l.fresh == nil || now.Mono.Sub(l.taken) >= min(turnLasts, l.params.ttl/turnShare) {
+		return false
+	}
+	if !l.line.pass(l, now) {
+		return false
+	}
+	l.endHandleLocked(ErrReleased)
+	return true
+}
+
+// giveBack sends the release p, and tells the line of the outcome. If that keeps the key, it is handed on when the time to
+// keep it has passed.
+func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession) error {
+	if next != nil && next.attempt != nil {
+		p.next, p.waited = next.attempt.entry, next.waited
+	}
+	got, err := l.engine.strategy.release(detached(ctx), p)
+	if got.wanted && l.r.cfg.backoff == nil {
+		l.engine.lines.rest(l.r.place.key)
+	}
+	unknown := err != nil && !errors.Is(err, ErrLost)
+	if p.keep > 0 && (err == nil || unknown) {
+		time.AfterFunc(p.keep, func() { l.handOnLater(p) }) //nolint:contextcheck // the caller's ctx is over by then
+	}
+	if p.keep == 0 || !unknown {
+		l.state.become(over)
+	}
+	if next != nil {
+		next.ended(got, err) //nolint:contextcheck // the next turn is not the caller's
+	}
+	return err
+}
+
+// toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from the
+// reply, which came after the grant, on the slower clock, and rounded up.
+func (l *lease) toKeep() time.Duration {
+	if l.r.cfg.minHold == 0 {
+		return 0
+	}
+	left := l.r.cfg.minHold - l.engine.now().AtLeast(l.replied)
+	return max(left+time.Millisecond-1, 0).Truncate(time.Millisecond)
+}
+
+// handOnLater hands on what the release p has kept. The keeper may have just expired. If the outcome of p was unknown,
+// the token may still keep the key; one that others may know is left to its TTL.
+func (l *lease) handOnLater(p *releaseParams) {
+	l.state.become(over)
+	later := *p
+	later.keep = 0
+	l.mu.Lock()
+	if l.sharesTokenLocked() {
+		later.token = ""
+	}
+	l.mu.Unlock()
+	_, _ = l.engine.strategy.release(context.Background(), &later)
+}
+
+// sharesTokenLocked reports whether others may know the token, so that another handle may hold the lock by it.
+func (l *lease) sharesTokenLocked() bool { return l.params.callerToken || l.shared }
