@@ -348,6 +348,7 @@ func TestPassedLockIsRenewed(t *testing.T) {
 
 // TestDroppedPassedLockIsNotRenewed is rule 13: a handle that a pass has begun is collected, and then not renewed.
 func TestDroppedPassedLockIsNotRenewed(t *testing.T) {
+	t.Parallel()
 	lost := make(chan Event, 1)
 	var began atomic.Bool
 	s := &scripted{}

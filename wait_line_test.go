@@ -147,6 +147,7 @@ func TestSuccessorKeepsTheCommandOfAHeadThatLeaves(t *testing.T) {
 // lock that is released after 10 ms, over a network with a delay. One of them leaves at every instant from before its first command to
 // after it was served. Everybody else is served, and nothing is left.
 func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
+	t.Parallel()
 	bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), m *miniredis.Miniredis) {
 		for leaver := range 3 {
 			for at := time.Duration(0); at < 24*time.Millisecond; at += 250 * time.Microsecond {

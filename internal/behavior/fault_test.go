@@ -82,6 +82,7 @@ func testUnknownOutcomeLeavesNoKey(t *testing.T, newLocker newLockerFunc) {
 // TestLateAcquireDoesNotTakeTheLock is rule 4: if Redis receives an acquire only after its attempt has ended, a
 // release follows.
 func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
+	t.Parallel()
 	direct, p, client := behindProxy(t)
 	l := newLocker(t, client, longTTL)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
@@ -98,6 +99,7 @@ func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 // TestLateAcquireWithAChosenTokenStays is rule 4: undoing it would delete the lock that the caller
 // wants to recover.
 func TestLateAcquireWithAChosenTokenStays(t *testing.T) {
+	t.Parallel()
 	direct, p, client := behindProxy(t)
 	l := newLocker(t, client)
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
@@ -141,10 +143,12 @@ func testUnlockThatNeverLeftFindsTheLockLost(t *testing.T, newLocker newLockerFu
 
 // TestAttemptThatMayHaveBeenSentIsReleased is rule 3: the reply to an acquire is lost, and its resend cannot connect.
 func TestAttemptThatMayHaveBeenSentIsReleased(t *testing.T) {
+	t.Parallel()
 	onQueues(t, testAttemptThatWasPerhapsSentIsUndone)
 }
 
 func testAttemptThatWasPerhapsSentIsUndone(t *testing.T, newLocker newLockerFunc) {
+	t.Parallel()
 	s := redistest.Start(t)
 	p := faultproxy.New(t, s.Network(), s.Addr())
 	var failing atomic.Int64
@@ -205,9 +209,13 @@ func testRefusedUnlockIsNoSuccess(t *testing.T, newLocker newLockerFunc) {
 }
 
 // TestForgottenLockEndsWithItsTTL is rule 13.
-func TestForgottenLockEndsWithItsTTL(t *testing.T) { onQueues(t, testForgottenLockEndsWithItsTTL) }
+func TestForgottenLockEndsWithItsTTL(t *testing.T) {
+	t.Parallel()
+	onQueues(t, testForgottenLockEndsWithItsTTL)
+}
 
 func testForgottenLockEndsWithItsTTL(t *testing.T, newLocker newLockerFunc) {
+	t.Parallel()
 	direct, _, client := behindProxy(t)
 	lost := make(chan redlatch.Event, 1)
 	mustLock(t, newLocker(t, client), "k", redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{

@@ -258,10 +258,7 @@ func TestFencesOfAllKeysAreUnique(t *testing.T) {
 // TestManyKeysLeaveNothingBehind: the number of keys in Redis does not grow with the number of keys that were locked.
 func TestManyKeysLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
-	keys := int64(100_000)
-	if locktest.RaceDetector() {
-		keys = 20_000
-	}
+	const keys = 20_000
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t), longTTL)
 	var next atomic.Int64

@@ -20,6 +20,7 @@ import (
 // TestFencesOfOneNodeGrow: 8 clients get 800 grants. Then 20 more follow, each after a FLUSHALL. There the clock of
 // the server keeps the order.
 func TestFencesOfOneNodeGrow(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	var seen locktest.FenceLog
 	var wg sync.WaitGroup
@@ -188,6 +189,7 @@ func TestAdoptedQuorumLockHasAFence(t *testing.T) {
 // TestOtherDataOnOneNodeRaiseNoFence is rule 19: the counter of one node is a number that scripts cannot count exactly.
 // The other nodes disagree, and a higher number has to be tried. It is not that of the one node.
 func TestOtherDataOnOneNodeRaiseNoFence(t *testing.T) {
+	t.Parallel()
 	n := newCluster(t)
 	l := n.locker(t, false, redlatch.WithoutRenewal())
 	lock := mustLock(t, l, "k")

@@ -92,6 +92,7 @@ func TestTroubleIsNoRefusal(t *testing.T) {
 
 // TestUnlockIsBoundedBySilence is rule 8.
 func TestUnlockIsBoundedBySilence(t *testing.T) {
+	t.Parallel()
 	_, p, client := behindProxy(t)
 	lock := locktest.LockSoon(t, newLocker(t, client, redlatch.WithOpTimeout(500*time.Millisecond)), "k")
 	p.Silence()

@@ -192,6 +192,7 @@ func testEverybodyIsServedWhateverHappens(t *testing.T, newLocker newLockerFunc)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t)
 			direct := s.Client(t)
 			var lockers []redlatch.Locker
@@ -217,10 +218,12 @@ func testEverybodyIsServedWhateverHappens(t *testing.T, newLocker newLockerFunc)
 // TestRestartDuringTheWaitIsRiddenOut is rule 16: Redis restarts and loses the queue and the holder's
 // key. All waiters are still served.
 func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
+	t.Parallel()
 	onQueues(t, testRestartDuringTheWaitIsRiddenOut)
 }
 
 func testRestartDuringTheWaitIsRiddenOut(t *testing.T, newLocker newLockerFunc) {
+	t.Parallel()
 	s := redistest.Start(t)
 	mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Hour))
 	var line []<-chan *redlatch.Lock

@@ -195,6 +195,7 @@ func TestSlowQuorumIsNoGrant(t *testing.T) {
 // TestPausedAttemptNeverReturnsALock: the replies to an attempt are held back for longer than the
 // TTL, and meanwhile another client is granted the lock. Rule 2.
 func TestPausedAttemptNeverReturnsALock(t *testing.T) {
+	t.Parallel()
 	n := newCluster(t)
 	l := n.locker(t, true)
 	for _, p := range n.proxies {
@@ -295,6 +296,7 @@ func TestLateAcquireOfALostLockIsReleased(t *testing.T) {
 // TestLateGrantOfARefusedTokenIsReleased: another owner has three nodes, so an attempt with a chosen token is refused
 // before the other two have answered. Their late grants are released. Nothing else would release them.
 func TestLateGrantOfARefusedTokenIsReleased(t *testing.T) {
+	t.Parallel()
 	n := newCluster(t)
 	l := n.locker(t, true)
 	for _, c := range n.direct[:3] {

@@ -189,6 +189,7 @@ func TestHungNodeDelaysNoInspect(t *testing.T) {
 // TestDeadQuorumIsTroubleWhileItIsGivenBack is rule 16: ctx ends while the votes of two slow nodes are
 // released. The error is still ErrNoQuorum.
 func TestDeadQuorumIsTroubleWhileItIsGivenBack(t *testing.T) {
+	t.Parallel()
 	n := newCluster(t)
 	l := n.locker(t, true, redlatch.WithOpTimeout(1500*time.Millisecond))
 	for _, p := range n.proxies[2:] {

@@ -367,6 +367,7 @@ func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 // TestTwoClientsOfOneServerAreRefused: two clients of one server are detected when they are used. Two
 // votes of one server never make a lock.
 func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
+	t.Parallel()
 	n := newCluster(t)
 	twin := n.servers[0].Client(t)
 	_, err := redlatch.NewRedlock([]redis.UniversalClient{twin, n.direct[1], twin})

@@ -122,6 +122,7 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 
 // TestRingIsServedBesideProcessesWithChannels is rule 28: its waiters poll, and the others hand the lock to each other.
 func TestRingIsServedBesideProcessesWithChannels(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartTCP(t)
 	var lockers []redlatch.Locker
 	for range 3 {

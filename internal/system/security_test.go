@@ -139,6 +139,7 @@ func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 // TestRegisterIsNoLock: nobody can lock the key of the fence register, with or without a prefix. Such a lock
 // would keep others from their fences.
 func TestRegisterIsNoLock(t *testing.T) {
+	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
 	t.Cleanup(func() { _ = client.Close() })
 	for _, prefix := range []string{"", "lock:"} {
