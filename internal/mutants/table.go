@@ -8,7 +8,6 @@ type mutant struct {
 	rule     string // the rule that it breaks, by the number the tests use, or what it is about
 	file     string // relative to the module's root
 	old, new string // old must occur exactly once
-	in       string // not used
 	tests    string // as go test -run has it: those that are meant to fail, and quick ones, of any packages
 }
 

@@ -36,7 +36,7 @@ var channels = []mutant{
 		tests: "TestBackoffRunsUnderNoMutex",
 	},
 	{
-		name: "PUBLISH counts as refused for ever", rule: "28", file: "internal/handoff/subscription.go", in: "internal/handoff",
+		name: "PUBLISH counts as refused for ever", rule: "28", file: "internal/handoff/subscription.go",
 		old:   `return time.Now().Before(s.mute)`,
 		new:   `return !s.mute.IsZero()`,
 		tests: "TestPublishIsTriedAgain",

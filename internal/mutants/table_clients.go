@@ -3,7 +3,7 @@ package main
 // clients are mistakes about kinds of clients.
 var clients = []mutant{
 	{
-		name: "a cluster behind another type taken for one server", rule: "Hand-off", file: "clients.go", in: "internal/system",
+		name: "a cluster behind another type taken for one server", rule: "Hand-off", file: "clients.go",
 		old:   `case client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil:`,
 		new:   `case reflect.TypeOf(client) == reflect.TypeFor[*redis.ClusterClient]() && context.Background() != nil:`,
 		tests: "TestClusterBehindAnotherTypeIsACluster",

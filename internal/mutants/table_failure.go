@@ -75,7 +75,7 @@ var failures = []mutant{
 		tests: "TestUnavailableIsNoHolder/Redlock",
 	},
 	{
-		name: "no reply is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		name: "no reply is no outage", rule: "33", file: "internal/node/errors.go",
 		old: `case errors.As(err, new(*NoReply)), errors.As`,
 		new: `case errors.As(err, new(*NoReply)):
 		return false
@@ -83,19 +83,19 @@ var failures = []mutant{
 		tests: "TestUnavailable$",
 	},
 	{
-		name: "a full Redis is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		name: "a full Redis is no outage", rule: "33", file: "internal/node/errors.go",
 		old:   ` || strings.HasPrefix(answerText(err), "OOM")`,
 		new:   ``,
 		tests: "TestUnavailable$",
 	},
 	{
-		name: "a command that the caller may not run counts as an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		name: "a command that the caller may not run counts as an outage", rule: "33", file: "internal/node/errors.go",
 		old:   `return retryable(err) || refusesWrites(err) || `,
 		new:   `return true || `,
 		tests: "TestUnavailable$",
 	},
 	{
-		name: "the end of ctx counts as an outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		name: "the end of ctx counts as an outage", rule: "33", file: "internal/node/errors.go",
 		old: `case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false`,
 		new: `case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -103,7 +103,7 @@ var failures = []mutant{
 		tests: "TestUnavailable$",
 	},
 	{
-		name: "a broken connection is no outage", rule: "33", file: "internal/node/errors.go", in: "internal/node",
+		name: "a broken connection is no outage", rule: "33", file: "internal/node/errors.go",
 		old:   `return errors.As(err, &network) || errors.Is(err, io.EOF) ||`,
 		new:   `return errors.As(err, &network) ||`,
 		tests: "TestUnavailable$",
@@ -128,9 +128,9 @@ var failures = []mutant{
 	},
 	{
 		name: "a wait behind a holder counts as a deadline", rule: "33", file: "otel/outcome.go",
-		old: `case name != other || end == nil`,
-		new: `case end == nil`,
-		in:  "otel", tests: "TestWaitThatEndedBehindAHolderIsNoFailure",
+		old:   `case name != other || end == nil`,
+		new:   `case end == nil`,
+		tests: "TestWaitThatEndedBehindAHolderIsNoFailure",
 	},
 	{
 		name: "a silent quorum counts as a holder if ctx ends early", rule: "33", file: "redlock.go",

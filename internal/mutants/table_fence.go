@@ -33,7 +33,7 @@ var fences = []mutant{
 		tests: "TestHealEndsWithTheLease",
 	},
 	{
-		name: "a key without room for companions is accepted on a cluster", rule: "SetNXPX", file: "keys.go", in: "internal/system",
+		name: "a key without room for companions is accepted on a cluster", rule: "SetNXPX", file: "keys.go",
 		old:   `return tagged || !strings.Contains(key, "}")`,
 		new:   `return tagged || strings.Contains(key, key)`,
 		tests: "TestClusterKeepsALockInOneSlot",

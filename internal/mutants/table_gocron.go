@@ -4,33 +4,33 @@ package main
 var scheduling = []mutant{
 	{
 		name: "IsLeader returns what was true at the election", rule: "10", file: "gocron/elector.go",
-		old: `cause = lock.Err()`,
-		new: `cause = nil`,
-		in:  "gocron", tests: "TestIsLeaderJudgesTheLockAtEachCall",
+		old:   `cause = lock.Err()`,
+		new:   `cause = nil`,
+		tests: "TestIsLeaderJudgesTheLockAtEachCall",
 	},
 	{
 		name: "a closed Elector still leads", rule: "38", file: "gocron/elector.go",
-		old: `case e.closed:`,
-		new: `case false:`,
-		in:  "gocron", tests: "TestClosedElectorNeverLeads",
+		old:   `case e.closed:`,
+		new:   `case false:`,
+		tests: "TestClosedElectorNeverLeads",
 	},
 	{
 		name: "Close does not wait for the release", rule: "38", file: "gocron/elector.go",
 		old: `	<-e.ended
 `,
-		new: ``,
-		in:  "gocron", tests: "TestCloseReportsWhatRedisDidNotConfirm",
+		new:   ``,
+		tests: "TestCloseReportsWhatRedisDidNotConfirm",
 	},
 	{
 		name: "a job that ends at once runs on each instance", rule: "37", file: "gocron/locker.go",
-		old: `if minHold != 0 {`,
-		new: `if minHold < 0 {`,
-		in:  "gocron", tests: "TestEachTickRunsOnce$/with the shortest",
+		old:   `if minHold != 0 {`,
+		new:   `if minHold < 0 {`,
+		tests: "TestEachTickRunsOnce$/with the shortest",
 	},
 	{
 		name: "the name of a job is the key of another lock", rule: "gocron", file: "gocron/locker.go",
-		old: `keyPrefix+name`,
-		new: `name`,
-		in:  "gocron", tests: "TestJobNameIsTheKey",
+		old:   `keyPrefix+name`,
+		new:   `name`,
+		tests: "TestJobNameIsTheKey",
 	},
 }

@@ -114,7 +114,7 @@ var grants = []mutant{
 		tests: "TestMigrationThatGetsNoAnswerLeavesNeither",
 	},
 	{
-		name: "an acquire that was sent counts as never sent", rule: "3", file: "internal/node/node.go", in: "internal/node",
+		name: "an acquire that was sent counts as never sent", rule: "3", file: "internal/node/node.go",
 		old:   `c.place != travelling && !c.unclear && !c.heir`,
 		new:   `c.place != travelling && !c.heir`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",

@@ -107,7 +107,7 @@ var minHolds = []mutant{
 		tests: "TestKeptLocksKeepTheOrder/Semaphore",
 	},
 	{
-		name: "a kept key counts as one that changed hands", rule: "27, 37", file: "internal/handoff/watch.go", in: "internal/handoff",
+		name: "a kept key counts as one that changed hands", rule: "27, 37", file: "internal/handoff/watch.go",
 		old:   `!got.Kept && `,
 		new:   ``,
 		tests: "TestHandOverPassesNobody",

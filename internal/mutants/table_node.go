@@ -3,14 +3,14 @@ package main
 // nodes are mistakes about the outcome of a call: sent, resent, done or not.
 var nodes = []mutant{
 	{
-		name: "a call that ended is sent all the same", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call that ended is sent all the same", rule: "21", file: "internal/node/node.go",
 		old: `n.mail.remove(c)
 		n.leaveLaneLocked(c)`,
 		new:   `n.leaveLaneLocked(c)`,
 		tests: "TestCallThatWasNeverSentNeverIs",
 	},
 	{
-		name: "a call that ended in its pause is sent again", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call that ended in its pause is sent again", rule: "21", file: "internal/node/node.go",
 		old: `if !c.over {
 			n.sendLocked(c)`,
 		new: `if true {
@@ -18,55 +18,55 @@ var nodes = []mutant{
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "Late is not called for a call that failed after its end", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is not called for a call that failed after its end", rule: "22", file: "internal/node/courier.go",
 		old:   `(c.over || first`,
 		new:   `(c.over && !o.again || first`,
 		tests: "TestEndedCallThatFailsIsLate",
 	},
 	{
-		name: "a call whose ctx has ended is sent", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call whose ctx has ended is sent", rule: "21", file: "internal/node/node.go",
 		old:   `if ctx.Err() != nil && !c.Persist {`,
 		new:   `if false {`,
 		tests: "TestEndedCtxNeverSends",
 	},
 	{
-		name: "a call in flight counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call in flight counts as not done", rule: "21", file: "internal/node/node.go",
 		old:   `c.place != travelling && !c.unclear`,
 		new:   `!c.unclear`,
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
 	},
 	{
-		name: "a cut connection counts as never sent", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a cut connection counts as never sent", rule: "21, 23", file: "internal/node/courier.go",
 		old:   `c.unclear = c.unclear || possibly || failed != nil`,
 		new:   `c.unclear = c.unclear || possibly && timedOut(err) || failed != nil`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
-		name: "after a refusal an earlier send counts as not carried out", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		name: "after a refusal an earlier send counts as not carried out", rule: "21, 23", file: "internal/node/courier.go",
 		old:   `c.unclear = c.unclear || possibly || failed != nil`,
 		new:   `c.unclear = possibly || failed != nil`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
-		name: "a first command that was carried out counts as not done", rule: "21, 23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a first command that was carried out counts as not done", rule: "21, 23", file: "internal/node/courier.go",
 		old:   `c.unclear = c.unclear || possibly || failed != nil`,
 		new:   `c.unclear = c.unclear || possibly`,
 		tests: "TestSecondCommandIsPartOfItsCall",
 	},
 	{
-		name: "a call that another continues counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "a call that another continues counts as not done", rule: "21", file: "internal/node/node.go",
 		old:   `!c.unclear && !c.heir && `,
 		new:   `!c.unclear && `,
 		tests: "TestPersistentCallThatWasNeverSentIsOpen",
 	},
 	{
-		name: "an answer of the server counts as not done", rule: "21", file: "internal/node/node.go", in: "internal/node",
+		name: "an answer of the server counts as not done", rule: "21", file: "internal/node/node.go",
 		old:   ` && !Answered(r.Err) {`,
 		new:   ` {`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
-		name: "Resent is not set", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		name: "Resent is not set", rule: "23", file: "internal/node/node.go",
 		old: `r.Resent = c.unclear
 `,
 		new: `r.Resent = false
@@ -74,14 +74,14 @@ var nodes = []mutant{
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
-		name: "a call that ends without a reply does not say that it was sent before", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		name: "a call that ends without a reply does not say that it was sent before", rule: "23", file: "internal/node/node.go",
 		old: `r.Resent = c.unclear
 `,
 		new:   ``,
 		tests: "TestCallWithoutAReplySaysThatItWasSent",
 	},
 	{
-		name: "the ctx of a command never ends", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		name: "the ctx of a command never ends", rule: "Clients", file: "internal/node/courier.go",
 		old: `if !t.writtenOff {
 		close(t.done)`,
 		new: `if false {
@@ -89,50 +89,50 @@ var nodes = []mutant{
 		tests: "TestHookSeesWordsThatStay|TestOnlyCallOfABatch",
 	},
 	{
-		name: "a reply after the end of its call is not late", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "a reply after the end of its call is not late", rule: "22", file: "internal/node/courier.go",
 		old:   `(c.over || first`,
 		new:   `(first`,
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
 	},
 	{
-		name: "a reply after Leave is not late", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "a reply after Leave is not late", rule: "22", file: "internal/node/courier.go",
 		old:   ` || c.left && !o.again)`,
 		new:   `)`,
 		tests: "TestReplyToACallThatWasLeftIsLate|TestCallThatWasLeftGoesOn",
 	},
 	{
-		name: "a reply in time is late too", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "a reply in time is late too", rule: "22", file: "internal/node/courier.go",
 		old:   `(c.over || first`,
 		new:   `(!o.again || c.over || first`,
 		tests: "TestReplyToACallThatWasLeftIsLate",
 	},
 	{
-		name: "Late is not called for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is not called for a send that may be carried out later", rule: "22", file: "internal/node/courier.go",
 		old:   `(c.over || first`,
 		new:   `(c.over`,
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
-		name: "Late is called twice for a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "Late is called twice for a send that may be carried out later", rule: "22", file: "internal/node/courier.go",
 		old:   `first := o.mayStillRun && !c.lateReported`,
 		new:   `first := o.mayStillRun`,
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
-		name: "a failed dial counts as a send that may be carried out later", rule: "22", file: "internal/node/courier.go", in: "internal/node",
+		name: "a failed dial counts as a send that may be carried out later", rule: "22", file: "internal/node/courier.go",
 		old:   `possibly && timedOut(err),`,
 		new:   `timedOut(err),`,
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
-		name: "a call that was overtaken does not say so", rule: "22", file: "internal/node/lane.go", in: "internal/node",
+		name: "a call that was overtaken does not say so", rule: "22", file: "internal/node/lane.go",
 		old: `c.overtaken = true
 		behind.due`,
 		new:   `behind.due`,
 		tests: "TestEndedCallHoldsUpTheNext",
 	},
 	{
-		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/node.go", in: "internal/node",
+		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/node.go",
 		old: `if c.Persist {
 		return Reply{Err: cut}`,
 		new: `if false {
@@ -140,25 +140,25 @@ var nodes = []mutant{
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "a release ends with its timeout", rule: "22", file: "internal/node/node.go", in: "internal/node",
+		name: "a release ends with its timeout", rule: "22", file: "internal/node/node.go",
 		old:   `if c.Persist && (`,
 		new:   `if false && (`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "a release that may have been carried out is sent again although the caller chose the token", rule: "23", file: "internal/node/courier.go", in: "internal/node",
+		name: "a release that may have been carried out is sent again although the caller chose the token", rule: "23", file: "internal/node/courier.go",
 		old:   `refusesWrites(err)) && (!c.Once || !c.unclear)`,
 		new:   `refusesWrites(err))`,
 		tests: "TestOnceIsNotSentAgain",
 	},
 	{
-		name: "another call continues a release with a chosen token that is in flight", rule: "23", file: "internal/node/node.go", in: "internal/node",
+		name: "another call continues a release with a chosen token that is in flight", rule: "23", file: "internal/node/node.go",
 		old:   `(!c.Once || !c.unclear && c.place != travelling)`,
 		new:   `(!c.Once || !c.unclear)`,
 		tests: "TestOnceIsNotSentAgainWhileItIsUnderWay",
 	},
 	{
-		name: "a release with a chosen token that is never sent is forgotten", rule: "22", file: "internal/node/node.go", in: "internal/node",
+		name: "a release with a chosen token that is never sent is forgotten", rule: "22", file: "internal/node/node.go",
 		old:   `(!c.Once || !c.unclear && c.place != travelling)`,
 		new:   `!c.Once`,
 		tests: "TestPersistentCallThatWasNeverSentIsOpen",
@@ -170,13 +170,13 @@ var nodes = []mutant{
 		tests: "TestReleaseOfAChosenToken",
 	},
 	{
-		name: "BUSY is final", rule: "23", file: "internal/node/errors.go", in: "internal/node",
+		name: "BUSY is final", rule: "23", file: "internal/node/errors.go",
 		old:   `"BUSY ", `,
 		new:   ``,
 		tests: "TestRetryableRefusals|TestLongScript",
 	},
 	{
-		name: "a failed dial is final", rule: "23", file: "internal/node/errors.go", in: "internal/node",
+		name: "a failed dial is final", rule: "23", file: "internal/node/errors.go",
 		old: `return true
 	}
 	return !errors.Is(err, redis.ErrClosed)`,
@@ -186,73 +186,73 @@ var nodes = []mutant{
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
-		name: "calls are sent again without a pause", rule: "24", file: "internal/node/node.go", in: "internal/node",
+		name: "calls are sent again without a pause", rule: "24", file: "internal/node/node.go",
 		old:   `c.pause = min(max(2*c.pause, firstPause), lastPause)`,
 		new:   `c.pause = time.Microsecond`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "a script that is sent whole overwrites the words of the first send", rule: "Clients", file: "internal/node/call.go", in: "internal/node",
+		name: "a script that is sent whole overwrites the words of the first send", rule: "Clients", file: "internal/node/call.go",
 		old:   `c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)`,
 		new:   `c.words[0], c.words[1] = "eval", &c.script.source`,
 		tests: "TestHookSeesWordsThatStay",
 	},
 	{
-		name: "a pipeline that failed counts as nil replies", rule: "21", file: "internal/node/courier.go", in: "internal/node",
+		name: "a pipeline that failed counts as nil replies", rule: "21", file: "internal/node/courier.go",
 		old:   `if cmd.Err() != nil || cmd.Val() != nil {`,
 		new:   `if true {`,
 		tests: "TestHookThatFailsIsTriedAgain",
 	},
 	{
-		name: "a deferred command is waited for under the mutex", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		name: "a deferred command is waited for under the mutex", rule: "Clients", file: "internal/node/courier.go",
 		old:   `_ = cmd.Err() // with a deferred pipeline this waits for the reply`,
 		new:   ``,
 		tests: "TestDeferredCommandHoldsUpNoTimeout",
 	},
 	{
-		name: "a batch has the values of its first caller", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		name: "a batch has the values of its first caller", rule: "Clients", file: "internal/node/courier.go",
 		old:   `if t.live == 1 {`,
 		new:   `if t.live >= 1 {`,
 		tests: "TestOnlyCallOfABatchLendsItsCtx",
 	},
 	{
-		name: "a call with a second command is sent in a batch", rule: "Clients", file: "internal/node/courier.go", in: "internal/node",
+		name: "a call with a second command is sent in a batch", rule: "Clients", file: "internal/node/courier.go",
 		old:   `&& (c.Beside == nil || len(t.passengers) == 0);`,
 		new:   `;`,
 		tests: "TestCallWithASecondCommandTravelsAlone",
 	},
 	{
-		name: "a timeout does not report the error of its call", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "a timeout does not report the error of its call", rule: "16", file: "internal/node/node.go",
 		old:   `case c.trouble != nil:`,
 		new:   `case false:`,
 		tests: "TestNoReplySaysWhy|TestPersistentCallGoesOn",
 	},
 	{
-		name: "a timeout does not report the error of another call", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "a timeout does not report the error of another call", rule: "16", file: "internal/node/node.go",
 		old:   `case c.node.trouble != nil:`,
 		new:   `case false:`,
 		tests: "TestNoReplySaysWhy",
 	},
 	{
-		name: "a timeout reports the error of another call from before an answer", rule: "16", file: "internal/node/courier.go", in: "internal/node",
+		name: "a timeout reports the error of another call from before an answer", rule: "16", file: "internal/node/courier.go",
 		old:   `n.trouble = nil`,
 		new:   ``,
 		tests: "TestReplyOfTheServerEndsTheTrouble",
 	},
 	{
-		name: "the end of ctx does not report the error of its call", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "the end of ctx does not report the error of its call", rule: "16", file: "internal/node/node.go",
 		old:   `cut.Silent, cut.Trouble = c.lastTroubleLocked()`,
 		new:   `cut.Trouble, cut.Silent = errSilent, true`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "a dial that times out counts as the end of ctx", rule: "16", file: "internal/node/node.go", in: "internal/node",
+		name: "a dial that times out counts as the end of ctx", rule: "16", file: "internal/node/node.go",
 		old:   `if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {`,
 		new:   `if errors.Is(err, context.Canceled) || true {`,
 		tests: "TestDialThatTimesOutIsNotTheCallersEnd",
 	},
 	{
-		name: "a later call puts off the end of a continued release", rule: "8", file: "internal/node/node.go", in: "internal/node",
+		name: "a later call puts off the end of a continued release", rule: "8", file: "internal/node/node.go",
 		old:   `n.fireByLocked(max(next, now+tick))`,
 		new:   `n.fireAtLocked(max(next, now+tick))`,
 		tests: "TestContinuedReleaseEndsInTime",

@@ -72,19 +72,19 @@ var queues = []mutant{
 		tests: "TestLostMessageCostsASecond",
 	},
 	{
-		name: "a handed lease begins when its message arrives", rule: "2", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		name: "a handed lease begins when its message arrives", rule: "2", file: "internal/handoff/handoff.go",
 		old:   `age = max(age, 0)`,
 		new:   `age = 0`,
 		tests: "TestHandedLeaseNeverBeginsAfterRedisGranted",
 	},
 	{
-		name: "a turn that passed while the machine slept is taken", rule: "10", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		name: "a turn that passed while the machine slept is taken", rule: "10", file: "internal/handoff/handoff.go",
 		old:   `age := arrived.Since(asked)`,
 		new:   `age := arrived.Mono.Sub(asked.Mono)`,
 		tests: "TestSleptOverItsTurn",
 	},
 	{
-		name: "a message whose entry is longer than the message", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		name: "a message whose entry is longer than the message", rule: "Hand-off", file: "internal/handoff/handoff.go",
 		old:   `length > uint64(len(rest))`,
 		new:   `length > uint64(len(message))`,
 		tests: "TestHandoverIsReadStrictly",
@@ -144,13 +144,13 @@ var queues = []mutant{
 		tests: "TestLostPlaceIsTakenAgain/Semaphore",
 	},
 	{
-		name: "a message that claims more fences than any release mints", rule: "Hand-off", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		name: "a message that claims more fences than any release mints", rule: "Hand-off", file: "internal/handoff/handoff.go",
 		old:   `more > mostFences || `,
 		new:   ``,
 		tests: "TestHandoverIsReadStrictly",
 	},
 	{
-		name: "an entry says that its process listens, though it polls", rule: "28", file: "internal/handoff/handoff.go", in: "internal/handoff",
+		name: "an entry says that its process listens, though it polls", rule: "28", file: "internal/handoff/handoff.go",
 		old:   `if polls {`,
 		new:   `if false {`,
 		tests: "TestEntryNamesWhatAReleaseNeeds",

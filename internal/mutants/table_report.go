@@ -73,7 +73,7 @@ var reports = []mutant{
 		tests: "TestOtherErrorsAreNoTrouble/SetNXPX",
 	},
 	{
-		name: "silence until a ctx was canceled counts as a broken connection", rule: "34", file: "internal/node/errors.go", in: "internal/node",
+		name: "silence until a ctx was canceled counts as a broken connection", rule: "34", file: "internal/node/errors.go",
 		old:   `errors.As(err, &no), errors.Is(err, errSilent), timedOut(err)`,
 		new:   `errors.As(err, &no), timedOut(err)`,
 		tests: "TestUnavailable$",
@@ -187,7 +187,7 @@ var reports = []mutant{
 		tests: "TestUnknownCommandShowsNoToken",
 	},
 	{
-		name: "answers of Redis 5 and 6 show the token", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		name: "answers of Redis 5 and 6 show the token", rule: "35", file: "internal/node/hints.go",
 		old:   "command:? ['\\\"`][^",
 		new:   "command:? ['\\\"][^",
 		tests: "TestAnswersAreCutBeforeTheArguments",
@@ -259,25 +259,25 @@ var reports = []mutant{
 		tests: "TestTexts",
 	},
 	{
-		name: "a right that a script lacks on Redis 7.2 has no hint", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		name: "a right that a script lacks on Redis 7.2 has no hint", rule: "35", file: "internal/node/hints.go",
 		old:   `{"ERR ACL failure in script",`,
 		new:   `{"ERR no such text",`,
 		tests: "TestAnswersSayWhatToDo",
 	},
 	{
-		name: "a refusal in a script of Redis 6 lacks ERR", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		name: "a refusal in a script of Redis 6 lacks ERR", rule: "35", file: "internal/node/hints.go",
 		old:   `return "ERR " + text`,
 		new:   `return text`,
 		tests: "TestAnswersSayWhatToDo",
 	},
 	{
-		name: "an answer ends where it says script", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		name: "an answer ends where it says script", rule: "35", file: "internal/node/hints.go",
 		old:   `strings.LastIndex(said, " script: ")`,
 		new:   `strings.Index(said, " script: ")`,
 		tests: "TestAnswersSayWhatToDo",
 	},
 	{
-		name: "a text of Redis 5 with a space at its end", rule: "35", file: "internal/node/hints.go", in: "internal/node",
+		name: "a text of Redis 5 with a space at its end", rule: "35", file: "internal/node/hints.go",
 		old:   `strings.TrimSpace(answer.Error())`,
 		new:   `answer.Error()`,
 		tests: "TestAnswersAreReadAlikeFromEveryServer",
