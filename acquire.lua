@@ -20,25 +20,23 @@
 --
 -- The score of an entry is the time since which its caller waits, in µs; 0 once it was handed the lock.
 
-local registerMemory = 86400000 -- TTL of the register after the clock has set it, ms
-local slack = 10000 -- how far the register may lag behind the clock, µs
 local queueMemory = 60000 -- TTL of the queue after a look, ms: waiters look every few seconds
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local want, queue, entry = tonumber(ARGV[3] or 1), KEYS[3], ARGV[4] ~= '' and ARGV[4]
 local holder = entry and call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
+local time
 local new = not holder and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 
 if not new then
   holder = holder or call('GET', KEYS[1])
   if holder ~= ARGV[1] then
     if not entry then return {call('PTTL', KEYS[1]), holder} end
-    local time, fresh, first, handed = call('TIME'), 0, false, false
-    local place = ARGV[6] == 'again' and call('ZSCORE', queue, entry)
-    if not place or place == '0' then -- 0: the entry was handed a lock that has expired
-      local last = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0' -- a clock may be set back
-      local score = math.max(math.max(time[1] * 1000000 + time[2], last + 1) - ARGV[5], 1)
-      fresh = call('ZADD', queue, place and 'CH' or 'NX', format('%.0f', score), entry)
+    time = call('TIME')
+    local try, waited, again = call, ARGV[5], ARGV[6] == 'again'
+    -- include queue.lua
+    local first, handed = false, false
+    if last then
       first = fresh == 1 and (last == '0'
         or score <= tonumber(last) and call('ZCOUNT', queue, '(0', '(' .. format('%.0f', score)) == 0)
     else
@@ -47,7 +45,7 @@ if not new then
       first = heads[handed and 3 or 1] == entry
       handed = handed and first and string.match(heads[1], '^%d+ %S+ (.*)$') == holder
     end
-    if first or ARGV[6] or time[2] % 16 == 0 then call('PEXPIRE', queue, queueMemory) end
+    if first or again or time[2] % 16 == 0 then call('PEXPIRE', queue, queueMemory) end
     return {call('PTTL', KEYS[1]), holder, fresh, first and 1 or 0,
       tonumber(time[1]), tonumber(time[2]), handed and 1 or 0}
   end
@@ -58,34 +56,10 @@ if not new then
 end
 if entry then pcall('ZREM', queue, entry) end -- a key of another type counts as no queue
 
--- The register orders the grants. It never lags far behind the clock, so fences grow even if it was lost. A block of
--- fences never ends above the clock. If the register was empty, none of them is below the clock.
-local fence = want > 1 and pcall('INCRBY', KEYS[2], want)
-local block = type(fence) == 'number' and want or 1
-if block == 1 then fence = pcall('INCR', KEYS[2]) end
-if type(fence) == 'number' and fence >= 2^53 then -- Lua rounds integers above that
-  pcall('INCRBY', KEYS[2], -block)
-  fence = {err = 'overflow'}
-end
-if type(fence) == 'table' then
+-- include fence.lua
+if failed then
   if new then call('DEL', KEYS[1]) end
-  if string.find(fence.err, 'WRONGTYPE') or string.find(fence.err, 'integer') or string.find(fence.err, 'overflow') then
-    return redis.error_reply('ERR the fence register ' .. KEYS[2]
-      .. ' holds something else: delete it, or use WithKeyPrefix')
-  end
-  return fence
+  return failed
 end
-local time = call('TIME')
-local now, more = time[1] * 1000000 + time[2], block - 1
-if fence - more < now - slack then
-  if fence == block then more = 0 end
-  fence = now
-  call('SET', KEYS[2], format('%.0f', fence), 'PX', registerMemory)
-elseif more > 0 and fence > now then
-  local excess = math.min(fence - now, more)
-  call('INCRBY', KEYS[2], -excess)
-  fence, more = fence - excess, more - excess
-end
-fence = fence - more
 fence = new and fence or -fence
 return want > 1 and {fence, more} or fence

@@ -8,32 +8,17 @@
 --
 -- Returns 0 if nobody holds the lock, -1 if another token does. Otherwise the new fence to adopt, or 1 to renew.
 
-local holder = redis.call('GET', KEYS[1])
+local call, pcall, format = redis.call, redis.pcall, string.format
+local holder = call('GET', KEYS[1])
 if holder ~= ARGV[1] then return holder and -1 or 0 end
 
-local fence = 1
-if KEYS[2] then -- as in acquire.lua
-  fence = redis.pcall('INCR', KEYS[2])
-  if type(fence) == 'number' and fence >= 2^53 then
-    redis.pcall('DECR', KEYS[2])
-    fence = {err = 'overflow'}
-  end
-  if type(fence) == 'table' then
-    if string.find(fence.err, 'WRONGTYPE') or string.find(fence.err, 'integer') or string.find(fence.err, 'overflow') then
-      return redis.error_reply('ERR the fence register ' .. KEYS[2]
-        .. ' holds something else: delete it, or use WithKeyPrefix')
-    end
-    return fence
-  end
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  if fence < now - 10000 then
-    fence = now
-    redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 86400000)
-  end
-  redis.pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)
+local answer = 1
+if KEYS[2] then
+  local want, time = 1, nil
+  -- include fence.lua
+  if failed then return failed end
+  pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)
+  answer = fence
 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
-return fence
+if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then call('PEXPIRE', KEYS[1], ARGV[2]) end
+return answer

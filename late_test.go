@@ -59,8 +59,8 @@ func TestAcquireThatRunsLastIsReleased(t *testing.T) {
 			<-on.cleaned
 			direct := s.Client(t)
 			sent := <-on.sent
-			for _, source := range []string{acquireSource, quorumAcquireSource, legacyAcquireSource} {
-				require.NoError(t, direct.ScriptLoad(t.Context(), source).Err())
+			for _, file := range []string{"acquire.lua", "quorum_acquire.lua", "legacy_acquire.lua"} {
+				require.NoError(t, direct.ScriptLoad(t.Context(), source(file)).Err())
 			}
 			reply, err := direct.Do(t.Context(), sent...).Result()
 			require.NoError(t, err)

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	_ "embed" // for the scripts
 	"strconv"
 	"time"
 
@@ -29,21 +28,12 @@ import (
 //  - Step 4 is a check and then a delete, and another client can acquire in between. Here it is one script, which
 //    also checks the companions.
 
-var (
-	//go:embed legacy_acquire.lua
-	legacyAcquireSource string
-	//go:embed legacy_extend.lua
-	legacyExtendSource string
-	//go:embed legacy_release.lua
-	legacyReleaseSource string
-	//go:embed legacy_inspect.lua
-	legacyInspectSource string
-
-	legacyAcquireScript = node.NewScript(legacyAcquireSource)
-	legacyExtendScript  = node.NewScript(legacyExtendSource)
-	legacyReleaseScript = node.NewScript(legacyReleaseSource)
-	legacyInspectScript = node.NewScript(legacyInspectSource)
-)
+var legacyScripts = scripts{
+	acquire: script("legacy_acquire.lua"),
+	extend:  script("legacy_extend.lua"),
+	release: script("legacy_release.lua"),
+	inspect: script("legacy_inspect.lua"),
+}
 
 const (
 	// takeoverLook is when a lock that was taken over is checked again: another client may have seen the same time
@@ -109,7 +99,7 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 }
 
 func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	c := legacyCall(legacyAcquireScript, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target))
+	c := legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target))
 	if !p.callerToken { // the token may hold an earlier lock, which must stay
 		c.Late = func(r node.Reply) {
 			got, err := readLegacyAcquire(r)
@@ -155,7 +145,7 @@ func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, erro
 }
 
 func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration) error {
-	c := legacyCall(legacyExtendScript, t, t.token, wholeSeconds(ttl), judgedAt(t))
+	c := legacyCall(legacyScripts.extend, t, t.token, wholeSeconds(ttl), judgedAt(t))
 	_, err := compared(s.node.Do(ctx, c))
 	return err
 }
@@ -169,11 +159,11 @@ func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseRep
 }
 
 func legacyReleaseCall(p *releaseParams) *node.Call {
-	return p.released(legacyCall(legacyReleaseScript, &p.target, p.token, judgedAt(&p.target)))
+	return p.released(legacyCall(legacyScripts.release, &p.target, p.token, judgedAt(&p.target)))
 }
 
 func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
-	r := s.node.Do(ctx, legacyCall(legacyInspectScript, t, judgedAt(t)))
+	r := s.node.Do(ctx, legacyCall(legacyScripts.inspect, t, judgedAt(t)))
 	if r.Err != nil {
 		return Status{}, r.Err
 	}

@@ -1,8 +1,10 @@
 package redlatch
 
 import (
+	"embed"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -11,6 +13,28 @@ import (
 
 // The operations on one node: a call, and how its reply is read. SetNXPX and Semaphore send them to their only node.
 // Redlock sends inspectCall to each of its nodes.
+
+//go:embed *.lua
+var files embed.FS
+
+// source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several
+// scripts do is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.
+func source(file string) string {
+	text, err := files.ReadFile(file)
+	if err != nil {
+		panic(err) // no script has this name
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if included, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
+			line = source(included)
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+func script(file string) *node.Script { return node.NewScript(source(file)) }
 
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }

@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	_ "embed" // for the scripts
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
@@ -11,16 +10,9 @@ import (
 // agree on one number. To inspect a lock, a node runs the script of SetNXPX.
 
 var (
-	//go:embed quorum_acquire.lua
-	quorumAcquireSource string
-	//go:embed quorum_extend.lua
-	quorumExtendSource string
-	//go:embed quorum_release.lua
-	quorumReleaseSource string
-
-	quorumAcquireScript = node.NewScript(quorumAcquireSource)
-	quorumExtendScript  = node.NewScript(quorumExtendSource)
-	quorumReleaseScript = node.NewScript(quorumReleaseSource)
+	quorumAcquireScript = script("quorum_acquire.lua")
+	quorumExtendScript  = script("quorum_extend.lua")
+	quorumReleaseScript = script("quorum_release.lua")
 )
 
 // quorumAcquireCall takes the lock. With a token that the caller chose, it does not extend an earlier vote, so that

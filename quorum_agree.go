@@ -2,18 +2,12 @@ package redlatch
 
 import (
 	"context"
-	_ "embed" // for the script
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-var (
-	//go:embed quorum_raise.lua
-	raiseSource string
-
-	raiseScript = node.NewScript(raiseSource)
-)
+var raiseScript = script("quorum_raise.lua")
 
 // agree returns the fence of a lock that a quorum has just granted or extended. Each of those nodes raised its
 // counter and voted for the new value.

@@ -2,19 +2,13 @@ package redlatch
 
 import (
 	"context"
-	_ "embed" // for the script
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-var (
-	//go:embed quorum_heal.lua
-	healSource string
-
-	healScript = node.NewScript(healSource)
-)
+var healScript = script("quorum_heal.lua")
 
 // heal gives the lock back to nodes that have lost it, including those that answer later.
 func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {

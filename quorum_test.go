@@ -87,7 +87,7 @@ func TestNoHealFollowsTheReleaseOfUnlock(t *testing.T) {
 	l, err := NewRedlock([]redis.UniversalClient{client}, WithTTL(time.Hour))
 	require.NoError(t, err)
 	require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
-	require.NoError(t, client.ScriptLoad(t.Context(), healSource).Err())
+	require.NoError(t, client.ScriptLoad(t.Context(), source("quorum_heal.lua")).Err())
 	lock := granted(t, l)
 	m.Del("k")
 	unlocked := make(chan error, 1)
@@ -116,7 +116,7 @@ func TestHealThatIsOvertakenIsReleased(t *testing.T) {
 		l, err := NewRedlock([]redis.UniversalClient{client}, WithTTL(time.Hour), WithOpTimeout(4*time.Second))
 		require.NoError(t, err)
 		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
-		require.NoError(t, client.ScriptLoad(t.Context(), healSource).Err())
+		require.NoError(t, client.ScriptLoad(t.Context(), source("quorum_heal.lua")).Err())
 		lock := granted(t, l)
 		m.Del("k")
 		var scripts atomic.Int64
@@ -292,7 +292,7 @@ func TestHealThatArrivesAfterUnlockLeavesNoKey(t *testing.T) {
 	f.arrivesAfterUnlock(t, l.(*engine), func(silence func()) *Lock {
 		lock := granted(t, l)
 		f.have(t, 5)
-		require.NoError(t, f.direct[0].ScriptLoad(t.Context(), healSource).Err())
+		require.NoError(t, f.direct[0].ScriptLoad(t.Context(), source("quorum_heal.lua")).Err())
 		require.NoError(t, f.direct[0].Del(t.Context(), "k").Err())
 		silence()
 		r.healOn(t.Context(), 0, healOf(lock))

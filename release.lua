@@ -20,8 +20,6 @@
 -- an entry to queue, it returns {1 or -1, seconds, µs of TIME}, and if that entry was handed the lock, also the fence
 -- and how many more fences follow directly behind it.
 --
--- The message: "<seconds of TIME> <µs of TIME> <fence> <how many more> <length of the entry> <entry><key>".
---
 -- The entry that was handed the lock stays in the queue, with a score of 0, until its token is released. If another
 -- token is released first, the lock has expired unreleased, and the entry leaves the queue.
 
@@ -47,10 +45,9 @@ if not ours and (not keeper or holder and holder ~= keeper) then return 0 end
 local queueMemory = 60000 -- as in acquire.lua
 local time = nextEntry and call('TIME')
 if nextEntry then
-  local last = pcall('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
-  local score = math.max(math.max(time[1] * 1000000 + time[2], last + 1) - ARGV[5], 1) -- as in acquire.lua
-  local added = pcall('ZADD', queue, 'NX', format('%.0f', score), nextEntry)
-  if added == 1 and (last == 0 or last == '0' or time[2] % 16 == 0) then call('PEXPIRE', queue, queueMemory) end
+  local entry, waited, again, try = nextEntry, ARGV[5], false, pcall
+  -- include queue.lua
+  if fresh == 1 and (last == '0' or time[2] % 16 == 0) then call('PEXPIRE', queue, queueMemory) end
 end
 
 local function reply(answer, ...)
@@ -59,51 +56,23 @@ end
 
 local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}
 local entry = heads[1]
-if not entry then return reply(call('DEL', KEYS[1])) end
 if heads[2] == '0' then
   call('ZREM', queue, entry)
   entry = heads[3]
-elseif not own and not nextEntry then -- a queue that hands on is kept by the looks of its waiters
+elseif entry and not own and not nextEntry then -- a queue that hands on is kept by the looks of its waiters
   call('PEXPIRE', queue, queueMemory)
 end
+if not entry then return reply(call('DEL', KEYS[1])) end
 
-local block, more = 64, 63
-local fence = entry and pcall('INCRBY', KEYS[2], block)
-if entry and type(fence) ~= 'number' then
-  block, more, fence = 1, 0, pcall('INCR', KEYS[2])
-end
-if type(fence) ~= 'number' then
-  entry = nil -- the next acquire reports the error
-elseif fence >= 2^53 then -- as in acquire.lua
-  pcall('INCRBY', KEYS[2], -block)
-  entry = nil
-else
-  time = time or call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  if fence - more < now - 10000 then -- as in acquire.lua
-    if fence == block then more = 0 end
-    fence = now
-    call('SET', KEYS[2], format('%.0f', fence), 'PX', 86400000)
-  elseif more > 0 and fence > now then
-    local excess = math.min(fence - now, more)
-    call('INCRBY', KEYS[2], -excess)
-    fence, more = fence - excess, more - excess
+local want = 64
+-- include fence.lua
+while fence and entry do -- without a fence, the next acquire reports the error
+  -- include announce.lua
+  if forbidden then
+    call('DEL', KEYS[1])
+    return reply(-1)
   end
-  fence = fence - more
-end
-
-while entry do
-  local ttl, polls, process, token = string.match(entry, '^(%d+) (%-?)(%S+) (.*)$')
-  local listeners = 0
-  if polls == '' then
-    listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' ' .. more
-      .. ' ' .. #entry .. ' ' .. entry .. KEYS[1])
-    if type(listeners) == 'table' then
-      call('DEL', KEYS[1])
-      return reply(-1)
-    end
-  end
-  if token and (listeners > 0 or cluster or polls ~= '') then
+  if listens then
     call('SET', KEYS[1], token, 'PX', ttl)
     call('ZADD', queue, 0, entry)
     if entry ~= nextEntry then return reply(1) end

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	_ "embed" // for the scripts
 	"errors"
 	"math"
 	"slices"
@@ -57,25 +56,12 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 // semaphore keeps permits as setNXPX keeps locks, with other scripts.
 type semaphore struct{ *setNXPX }
 
-var (
-	//go:embed semaphore.lua
-	semaphoreSource string
-	//go:embed semaphore_acquire.lua
-	semaphoreAcquireSource string
-	//go:embed semaphore_extend.lua
-	semaphoreExtendSource string
-	//go:embed semaphore_release.lua
-	semaphoreReleaseSource string
-	//go:embed semaphore_inspect.lua
-	semaphoreInspectSource string
-
-	semaphoreScripts = scripts{
-		acquire: node.NewScript(semaphoreSource + semaphoreAcquireSource),
-		extend:  node.NewScript(semaphoreSource + semaphoreExtendSource),
-		release: node.NewScript(semaphoreSource + semaphoreReleaseSource),
-		inspect: node.NewScript(semaphoreSource + semaphoreInspectSource),
-	}
-)
+var semaphoreScripts = scripts{
+	acquire: script("semaphore_acquire.lua"),
+	extend:  script("semaphore_extend.lua"),
+	release: script("semaphore_release.lua"),
+	inspect: script("semaphore_inspect.lua"),
+}
 
 func (s *semaphore) name() string { return "semaphore" }
 

@@ -1,4 +1,4 @@
--- The common part of the scripts of a semaphore. It is put before each of them.
+-- The common part of the scripts of a semaphore. Each of them begins with this text.
 --
 -- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases, and of the empty member,
 --         whose score is the negated limit
@@ -9,22 +9,16 @@
 --
 -- Times are µs of the clock of Redis.
 
-local registerMemory = 86400000 -- TTL of the register after the clock has set it, ms
-local slack = 10000 -- how far the register may lag behind the clock, µs
 local queueMemory = 60000 -- TTL of the queue after a look, ms: waiters look every few seconds
 
 local call, pcall, format = redis.call, redis.pcall, string.format
-local permits, register, queue = KEYS[1], KEYS[2], KEYS[3]
+local permits, queue = KEYS[1], KEYS[3]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function given(i) return ARGV[i] ~= '' and ARGV[i] or nil end
 
--- parse returns the TTL of an entry, a dash if its process polls, the channel of the process, the token, the limit, and
--- the entry without its limit.
-local function parse(entry)
-  local limit, rest, ttl, polls, process, token = string.match(entry, '^(%d+) ((%d+) (%-?)(%S+) (.*))$')
-  return ttl, polls, process, token, limit, rest
-end
+-- parse returns the limit and the token of an entry.
+local function parse(entry) return string.match(entry, '^(%d+) %d+ %S+ (.*)$') end
 
 -- members returns the entries with scores from low to high. A key of another type counts as an empty queue, and so does
 -- none: on miniredis, pcall fails without a key.
@@ -39,20 +33,14 @@ local function first() return members('(0', '+inf', 'LIMIT', 0, 1)[1] end
 -- forget removes the entries that were handed permits, if gone says so of their tokens.
 local function forget(gone)
   for _, entry in ipairs(members(0, 0)) do
-    local _, _, _, token = parse(entry)
+    local _, token = parse(entry)
     if gone(token) then call('ZREM', queue, entry) end
   end
 end
 
--- enqueue adds an entry to the queue, and keeps its place if it has one. It returns 1 if the entry is new, else 0. try
--- is call, or pcall to ignore errors.
+-- enqueue returns 1 if it has added an entry to the queue, and 0 if the entry has kept its place.
 local function enqueue(try, entry, waited, again)
-  local place, fresh = again and try('ZSCORE', queue, entry), 0
-  if not place or place == '0' then -- as in acquire.lua
-    local last = try('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
-    local score = math.max(math.max(now, last + 1) - waited, 1)
-    fresh = try('ZADD', queue, place and 'CH' or 'NX', format('%.0f', score), entry)
-  end
+  -- include queue.lua
   if type(fresh) == 'number' then call('PEXPIRE', queue, queueMemory) end
   return fresh
 end
@@ -75,7 +63,7 @@ local function check(limit)
   local expired = low[4] and tonumber(low[4]) <= now
   local idle = not low[4] or expired and tonumber(call('ZRANGE', permits, -1, -1, 'WITHSCORES')[2] or 0) <= now
   if idle then
-    local _, _, _, _, waits = parse(first() or '')
+    local waits = parse(first() or '')
     theirs = tonumber(waits)
   end
   if theirs and theirs ~= limit then return redis.error_reply('LIMIT ' .. format('%.0f', theirs)) end
@@ -95,35 +83,11 @@ local function look(limit)
   return idle and 0 or count()
 end
 
--- mint returns the next fence, and how many more it has minted directly behind that fence, up to want in all. With
--- several permits want is 1: a block that one of them uses up late would not grow with the grants of the others. If the
--- register fails, it returns nil and the error.
+-- mint returns a fence, how many more follow directly behind it, up to want in all, and the error if there is none. With
+-- several permits want is 1: a block that one of them uses up late would not grow with the grants of the others.
 local function mint(want)
-  local fence = want > 1 and pcall('INCRBY', register, want)
-  local block = type(fence) == 'number' and want or 1
-  if block == 1 then fence = pcall('INCR', register) end
-  if type(fence) == 'number' and fence >= 2^53 then -- as in acquire.lua
-    pcall('INCRBY', register, -block)
-    fence = {err = 'overflow'}
-  end
-  if type(fence) == 'table' then
-    if string.find(fence.err, 'WRONGTYPE') or string.find(fence.err, 'integer') or string.find(fence.err, 'overflow') then
-      fence = redis.error_reply('ERR the fence register ' .. register
-        .. ' holds something else: delete it, or use WithKeyPrefix')
-    end
-    return nil, fence
-  end
-  local more = block - 1
-  if fence - more < now - slack then -- as in acquire.lua
-    if fence == block then more = 0 end
-    fence = now
-    call('SET', register, format('%.0f', fence), 'PX', registerMemory)
-  elseif more > 0 and fence > now then
-    local excess = math.min(fence - now, more)
-    call('INCRBY', register, -excess)
-    fence, more = fence - excess, more - excess
-  end
-  return fence - more, more
+  -- include fence.lua
+  return fence, more, failed
 end
 
 -- hold lets the token hold its permit for ttl ms from now on, and never shortens that. before is the end of the lease
@@ -151,28 +115,23 @@ end
 local function handOn(free, limit, cluster, mine)
   local granted, fence, more = {}, nil, nil
   while free > 0 do
-    local entry = first()
-    if not entry or entry == mine then break end
-    local ttl, polls, process, token, _, rest = parse(entry)
-    local listeners = 0
+    local queued = first()
+    if not queued or queued == mine then break end
     if not fence then fence, more = mint(limit == 1 and 64 or 1) end
     if not fence then break end -- the next acquire reports the error
-    if polls == '' then
-      listeners = pcall('PUBLISH', process, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', fence) .. ' ' .. more
-        .. ' ' .. #rest .. ' ' .. rest .. permits)
-      if type(listeners) == 'table' then return free, true, granted end
-    end
-    if token and (listeners > 0 or cluster or polls ~= '') then
+    local entry = string.match(queued, '^%d+ (.*)$') or ''
+    -- include announce.lua
+    if forbidden then return free, true, granted end
+    if listens then
       local before = leaseEnd(token)
       hold(token, tonumber(ttl), before, free == limit and limit)
       if not before then free = free - 1 end
-      call('ZADD', queue, 0, entry)
+      call('ZADD', queue, 0, queued)
       call('PEXPIRE', queue, queueMemory)
-      granted[entry], fence = {fence, more}, nil
+      granted[queued], fence = {fence, more}, nil
     else
-      call('ZREM', queue, entry) -- it does not listen
+      call('ZREM', queue, queued) -- it does not listen
     end
   end
   return free, false, granted
 end
-

@@ -17,6 +17,7 @@
 -- Refused because the holders, or the waiters if nobody holds a permit, have another limit: the error
 -- "LIMIT <their limit>".
 
+-- include semaphore.lua
 local token, ttl, limit, want = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5] or 1)
 local entry = given(6) and ARGV[3] .. ' ' .. ARGV[6]
 local held, wrong = look(limit)
@@ -38,8 +39,8 @@ if not had and free <= 0 then
 end
 
 if had then adopted(token) end -- a full Redis refuses INCR, but not behind another write of the script
-local fence, more = mint(limit == 1 and want or 1)
-if not fence then return more end
+local fence, more, failed = mint(limit == 1 and want or 1)
+if failed then return failed end
 hold(token, ttl, had, free == limit and limit)
 if entry then pcall('ZREM', queue, entry) end
 fence = had and -fence or fence

@@ -7,10 +7,9 @@
 -- number of holders}. A value that keeps a permit is named only if nobody else holds one. Refused because of another
 -- limit: the error of semaphore_acquire.lua.
 
+-- include semaphore.lua
 local wrong = check(tonumber(ARGV[1]))
-if wrong then
-  return wrong
-end
+if wrong then return wrong end
 local alive = format('(%.0f', now)
 local function kept(token)
   return string.find(token, 'redlatch:kept:', 1, true) == 1

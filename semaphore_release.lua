@@ -14,6 +14,7 @@
 -- Replies as release.lua does; 0 if the token held no permit. Refused because of another limit: the error of
 -- semaphore_acquire.lua. The entry of the token leaves the queue even so.
 
+-- include semaphore.lua
 local token, limit, keeper, keep = given(1), tonumber(ARGV[2]), given(7), tonumber(ARGV[8])
 local nextEntry = given(5) and ARGV[2] .. ' ' .. ARGV[5]
 if given(4) then pcall('ZREM', queue, ARGV[2] .. ' ' .. ARGV[4]) end

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	_ "embed" // for the scripts
 	"errors"
 
 	"github.com/redis/go-redis/v9"
@@ -11,23 +10,12 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-var (
-	//go:embed acquire.lua
-	acquireSource string
-	//go:embed extend.lua
-	extendSource string
-	//go:embed release.lua
-	releaseSource string
-	//go:embed inspect.lua
-	inspectSource string
-
-	lockScripts = scripts{
-		acquire: node.NewScript(acquireSource),
-		extend:  node.NewScript(extendSource),
-		release: node.NewScript(releaseSource),
-		inspect: node.NewScript(inspectSource),
-	}
-)
+var lockScripts = scripts{
+	acquire: script("acquire.lua"),
+	extend:  script("extend.lua"),
+	release: script("release.lua"),
+	inspect: script("inspect.lua"),
+}
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:
 //

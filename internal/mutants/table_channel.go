@@ -9,13 +9,13 @@ var channels = []mutant{
 		tests: "TestProcessWithoutAChannel",
 	},
 	{
-		name: "a turn is published to a process that polls", rule: "28", file: "release.lua",
+		name: "a turn is published to a process that polls", rule: "28", file: "announce.lua",
 		old:   `if polls == '' then`,
 		new:   `if true then`,
 		tests: "TestReleaseHandsOnToAProcessThatPolls",
 	},
 	{
-		name: "a process that polls is skipped", rule: "28", file: "release.lua",
+		name: "a process that polls is skipped", rule: "28", file: "announce.lua",
 		old:   `(listeners > 0 or cluster or polls ~= '')`,
 		new:   `(listeners > 0 or cluster)`,
 		tests: "TestReleaseHandsOnToAProcessThatPolls",

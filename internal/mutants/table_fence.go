@@ -3,13 +3,13 @@ package main
 // fences are mistakes about fences, companions and scripts of one node.
 var fences = []mutant{
 	{
-		name: "a fence that does not grow", rule: "Fencing", file: "acquire.lua",
+		name: "a fence that does not grow", rule: "Fencing", file: "fence.lua",
 		old:   `fence = pcall('INCR', KEYS[2])`,
 		new:   `fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
 		tests: conformance + "fences grow",
 	},
 	{
-		name: "a fence by the register alone", rule: "Fencing", file: "acquire.lua",
+		name: "a fence by the register alone", rule: "Fencing", file: "fence.lua",
 		old:   `if fence - more < now - slack then`,
 		new:   `if false then`,
 		tests: "TestFencesOfOneNodeGrow",
@@ -45,31 +45,31 @@ var fences = []mutant{
 		tests: conformance + "SCRIPT FLUSH",
 	},
 	{
-		name: "an acquire with a fence that is rounded", rule: "19", file: "acquire.lua",
+		name: "an acquire with a fence that is rounded", rule: "19", file: "fence.lua",
 		old:   `fence >= 2^53`,
 		new:   `fence >= 2^63`,
 		tests: "TestNoFenceIsRounded/SetNXPX/acquire",
 	},
 	{
-		name: "a number that is too large for a fence is changed", rule: "19", file: "acquire.lua",
+		name: "a number that is too large for a fence is changed", rule: "19", file: "fence.lua",
 		old:   `pcall('INCRBY', KEYS[2], -block)`,
 		new:   ``,
 		tests: "TestNoFenceIsRounded/SetNXPX/acquire",
 	},
 	{
-		name: "an adoption with a fence that is rounded", rule: "19", file: "extend.lua",
+		name: "an adoption with a fence that is rounded", rule: "19", file: "fence.lua",
 		old:   `fence >= 2^53`,
 		new:   `fence >= 2^63`,
 		tests: "TestNoFenceIsRounded/SetNXPX/adopt",
 	},
 	{
-		name: "a hand-over with a fence that is rounded", rule: "19", file: "release.lua",
+		name: "a hand-over with a fence that is rounded", rule: "19", file: "fence.lua",
 		old:   `fence >= 2^53`,
 		new:   `fence >= 2^63`,
 		tests: "TestHandOverWithoutAFenceLocksNothing/SetNXPX",
 	},
 	{
-		name: "a permit with a fence that is rounded", rule: "19", file: "semaphore.lua",
+		name: "a permit with a fence that is rounded", rule: "19", file: "fence.lua",
 		old:   `fence >= 2^53`,
 		new:   `fence >= 2^63`,
 		tests: "TestNoFenceIsRounded/Semaphore",
@@ -93,14 +93,14 @@ var fences = []mutant{
 		tests: "TestOtherDataOnOneNodeRaiseNoFence",
 	},
 	{
-		name: "a hand-over changes a number that is too large for a fence", rule: "19", file: "release.lua",
+		name: "a hand-over changes a number that is too large for a fence", rule: "19", file: "fence.lua",
 		old:   `pcall('INCRBY', KEYS[2], -block)`,
 		new:   ``,
 		tests: "TestHandOverWithoutAFenceLocksNothing/SetNXPX",
 	},
 	{
-		name: "a permit changes a number that is too large for a fence", rule: "19", file: "semaphore.lua",
-		old:   `pcall('INCRBY', register, -block)`,
+		name: "a permit changes a number that is too large for a fence", rule: "19", file: "fence.lua",
+		old:   `pcall('INCRBY', KEYS[2], -block)`,
 		new:   ``,
 		tests: "TestNoFenceIsRounded/Semaphore",
 	},

@@ -127,7 +127,7 @@ var grants = []mutant{
 	},
 	{
 		name: "Extend shortens the lease in Redis", rule: "4", file: "extend.lua",
-		old:   `if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
+		old:   `if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then`,
 		new:   `if true then`,
 		tests: conformance + "Extend lengthens",
 	},
@@ -192,7 +192,7 @@ var grants = []mutant{
 		tests: conformance + "Inspect tells",
 	},
 	{
-		name: "a fence register without a TTL", rule: "6", file: "acquire.lua",
+		name: "a fence register without a TTL", rule: "6", file: "fence.lua",
 		old:   `format('%.0f', fence), 'PX', registerMemory)`,
 		new:   `format('%.0f', fence))`,
 		tests: "TestFirstComeFirstServed",

@@ -33,13 +33,13 @@ var recoveries = []mutant{
 		tests: "TestHandedLockHasItsFullTTL",
 	},
 	{
-		name: "an entry that lost its lock counts as the first", rule: "25", file: "acquire.lua",
-		old:   `if not place or place == '0' then -- 0`,
-		new:   `if not place then -- 0`,
+		name: "an entry that lost its lock counts as the first", rule: "25", file: "queue.lua",
+		old:   `if not place or place == '0' then`,
+		new:   `if not place then`,
 		tests: "TestEntryThatLostItsLock",
 	},
 	{
-		name: "an entry that lost its lock does not count as new", rule: "25", file: "acquire.lua",
+		name: "an entry that lost its lock does not count as new", rule: "25", file: "queue.lua",
 		old:   `place and 'CH' or 'NX'`,
 		new:   `'NX'`,
 		tests: "TestEntryThatLostItsLock",
@@ -83,7 +83,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a handed lock that is adopted keeps its entry", rule: "25", file: "extend.lua",
-		old:   `redis.pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)`,
+		old:   `pcall('ZREMRANGEBYSCORE', KEYS[3], 0, 0)`,
 		new:   ``,
 		tests: "TestHandedLockThatIsTakenAgainLeavesTheQueue/SetNXPX/adopted",
 	},

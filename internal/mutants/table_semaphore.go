@@ -52,19 +52,13 @@ var semaphores = []mutant{
 	},
 	{
 		name: "a permit adopted under another limit", rule: "44", file: "semaphore_extend.lua",
-		old: `if wrong then
-  return wrong
-end
-local fence`,
-		new: `if false then
-  return wrong
-end
-local fence`,
+		old:   `if wrong then return wrong end`,
+		new:   `if false then return wrong end`,
 		tests: "TestAnotherLimitChangesNothing/held",
 	},
 	{
 		name: "a permit that is gone is refused for its limit, and not lost", rule: "12", file: "semaphore_extend.lua",
-		old:   `return register and wrong or 0`,
+		old:   `return KEYS[2] and wrong or 0`,
 		new:   `return wrong or 0`,
 		tests: "TestHandleOfAnotherLimitLetsNobodyIn",
 	},
@@ -95,9 +89,9 @@ local fence`,
 	{
 		name: "a full Redis keeps a waiter from the permit that it was handed", rule: "29", file: "semaphore_acquire.lua",
 		old: `if had then adopted(token) end -- a full Redis refuses INCR, but not behind another write of the script
-local fence, more = mint(limit == 1 and want or 1)
+local fence, more, failed = mint(limit == 1 and want or 1)
 `,
-		new: `local fence, more = mint(limit == 1 and want or 1)
+		new: `local fence, more, failed = mint(limit == 1 and want or 1)
 if had then adopted(token) end
 `,
 		tests: "TestLostMessageOnAFullRedisCostsASecond",
@@ -145,9 +139,9 @@ if had then adopted(token) end
 		tests: "TestFrozenWaitersOfASemaphoreCostOneTTL",
 	},
 	{
-		name: "permits handed to processes that have gone", rule: "25", file: "semaphore.lua",
-		old:   `if token and (listeners > 0 or cluster or polls ~= '') then`,
-		new:   `if token then`,
+		name: "permits handed to processes that have gone", rule: "25", file: "announce.lua",
+		old:   `token and not forbidden and (listeners > 0 or cluster or polls ~= '')`,
+		new:   `token and not forbidden`,
 		tests: "TestReleaseSkipsThoseWhoCannotHear",
 	},
 	{
