@@ -137,7 +137,7 @@ func FuzzKeys(f *testing.F) {
 	lockers := lockersOf(f, client)
 	f.Fuzz(func(t *testing.T, key, other string) {
 		if key != "" && hasCompanions(key) {
-			at, err := (&setNXPX{kind: cluster}).place("", key)
+			at, err := (&setNXPX{single: single{kind: cluster}}).place("", key)
 			require.Equal(t, key == at.fences, err != nil)
 			for _, name := range []string{at.fences, at.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
 				require.Equal(t, hashed(key), hashed(name))

@@ -1,6 +1,16 @@
 package redlatch
 
-import "strings"
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
 
 // place has the names in Redis of a lock and of its companion keys.
 type place struct {
@@ -13,9 +23,9 @@ type place struct {
 // registerName is the name of the register of all fences of one Redis, behind the prefix of the locks.
 const registerName = "redlatch:fence"
 
-// checkSlot refuses a key whose companions would be in another slot of a cluster.
-func checkSlot(key string) error {
-	if !hasCompanions(key) {
+// check refuses a key whose companions would be in another slot of a cluster.
+func (k kind) check(key string) error {
+	if k == cluster && !hasCompanions(key) {
 		return invalid("key %q: with a } but no hash tag, its companion keys cannot be in its cluster slot", key)
 	}
 	return nil
@@ -52,4 +62,125 @@ func hashTag(key string) (tag string, tagged bool) {
 	_, rest, _ := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(rest, "}")
 	return tag, closed && tag != ""
+}
+
+// A fresh token is a UUID, or with WithOwner the owner, a slash and a UUID. Readers of the key see the owner.
+
+const (
+	idLength     = 36  // of a UUID as text
+	longestOwner = 200 // bytes
+)
+
+// tokenOf returns a fresh token.
+func tokenOf(owner string, id uuid.UUID) string {
+	if owner == "" {
+		return id.String()
+	}
+	return owner + "/" + id.String()
+}
+
+// minted reports whether token has the form of tokenOf. Its holder is a redlatch client then, which hands the lock
+// on.
+func minted(token string) bool {
+	at := len(token) - idLength
+	return at >= 0 && uuid.Validate(token[at:]) == nil && (at == 0 || token[at-1] == '/')
+}
+
+// ownerOf returns the owner in a token, or "".
+func ownerOf(token string) string {
+	if !minted(token) {
+		return ""
+	}
+	return token[:max(len(token)-idLength-1, 0)]
+}
+
+// keeperPrefix begins each value of newKeeper. No token begins with it.
+const keeperPrefix = "redlatch:kept:"
+
+// newKeeper returns a fresh value for a key that is kept after its Unlock, see WithMinHold. The key is nobody's lock
+// then: no token equals the value, so nobody can acquire, adopt, extend or release it.
+func newKeeper() string { return keeperPrefix + rand.Text() }
+
+func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
+
+// checkOwner refuses a name that is empty, too long or not printable.
+func checkOwner(name string) error {
+	switch {
+	case name == "":
+		return invalid("WithOwner(%q): empty", name)
+	case len(name) > longestOwner:
+		return invalid("WithOwner(%q): longer than %d bytes", name, longestOwner)
+	case isKeeper(name):
+		return invalid("WithOwner(%q): no name begins with %q", name, keeperPrefix)
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) {
+			return invalid("WithOwner(%q): %q cannot be printed", name, r)
+		}
+	}
+	return nil
+}
+
+// A kind says where a client keeps its keys.
+type kind int
+
+const (
+	oneServer kind = iota
+	cluster        // on several servers, by slots
+	ring           // on several servers, by a hash of the client
+)
+
+// kindOf returns the kind of client, even if a type embeds it. Watch without keys fails on a client of Redis Cluster,
+// before anything is sent. On a single server it just calls the function.
+func kindOf(client redis.UniversalClient) kind {
+	switch {
+	case embeds(reflect.ValueOf(client), reflect.TypeFor[*redis.Ring]()):
+		return ring
+	case client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil:
+		return cluster
+	}
+	return oneServer
+}
+
+// embeds reports whether v is of type t, or embeds a value that is.
+func embeds(v reflect.Value, t reflect.Type) bool {
+	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer && v.Type() != t {
+		v = v.Elem()
+	}
+	if !v.IsValid() || v.Type() == t {
+		return v.IsValid()
+	}
+	if v.Kind() == reflect.Struct {
+		for i := range v.NumField() {
+			if v.Type().Field(i).Anonymous && embeds(v.Field(i), t) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkClient refuses a nil client, including a nil pointer in the interface.
+func checkClient(client redis.UniversalClient) error {
+	if client == nil {
+		return invalid("client is nil")
+	}
+	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
+		return invalid("client is a nil %T", client)
+	}
+	return nil
+}
+
+func same(a, b redis.UniversalClient) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+}
+
+// nodeName returns the name of the i-th client of a quorum in errors: its address, or else its number.
+func nodeName(client redis.UniversalClient, i int) string {
+	if c, ok := client.(*redis.Client); ok {
+		if addr := c.Options().Addr; strings.ContainsAny(addr, ":/") {
+			return addr
+		}
+	}
+	return fmt.Sprint("node ", i)
 }

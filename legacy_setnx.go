@@ -70,13 +70,12 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new legacysetnx", "", err)
 	}
-	return newEngine(&legacySetNX{node: node.New(client), kind: kindOf(client)}, opts)
+	s := &legacySetNX{newSingle(client)}
+	s.readAcquire, s.releaseCall = readLegacyAcquire, legacyReleaseCall
+	return newEngine(s, opts)
 }
 
-type legacySetNX struct {
-	node *node.Node
-	kind kind
-}
+type legacySetNX struct{ single }
 
 func (s *legacySetNX) name() string { return "legacysetnx" }
 
@@ -92,66 +91,44 @@ func (s *legacySetNX) check(cfg *config) error {
 
 func (s *legacySetNX) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key}
-	if s.kind == cluster {
-		return p, checkSlot(p.key)
-	}
-	return p, nil
+	return p, s.kind.check(p.key)
 }
 
 func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	c := legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target))
-	if !p.callerToken { // the token may hold an earlier lock, which must stay
-		c.Late = func(r node.Reply) {
-			got, err := readLegacyAcquire(r)
-			p.state.late(s.node, r, got, err, func() {
-				p.state.undone.Store(true)
-				s.node.Post(detached(ctx), legacyReleaseCall(&releaseParams{target: p.target}))
-			})
-		}
-	}
-	return readLegacyAcquire(s.node.Do(ctx, c))
+	return s.take(ctx, p, legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target)))
 }
 
 func readLegacyAcquire(r node.Reply) (acquireReply, error) {
-	if r.Err != nil {
+	left, count := integers(r.Value, 0)
+	switch {
+	case r.Err != nil:
 		return acquireReply{}, r.Err
+	case r.Value == int64(1):
+		return acquireReply{more: mostPasses}, nil
+	case r.Value == int64(2):
+		return acquireReply{more: mostPasses, recheckAfter: takeoverLook}, nil
+	case r.Value == int64(3): // an earlier send, whose reply was lost, may have taken it over
+		return acquireReply{more: mostPasses, recheckAfter: takeoverLook, alreadyHeld: true}, nil
+	case count == 0:
+		return acquireReply{}, oddReply(r.Value)
 	}
-	switch reply := r.Value.(type) {
-	case int64:
-		switch reply {
-		case 1:
-			return acquireReply{more: mostPasses}, nil
-		case 2:
-			return acquireReply{more: mostPasses, recheckAfter: takeoverLook}, nil
-		case 3: // an earlier send, whose reply was lost, may have taken it over
-			return acquireReply{more: mostPasses, recheckAfter: takeoverLook, alreadyHeld: true}, nil
-		}
-	case []any:
-		if left, ok := integer(reply, 0); ok {
-			got := acquireReply{lookWithin: longestBlind}
-			got.Left = time.Duration(left) * time.Millisecond
-			return got, ErrNotAcquired
-		}
-	}
-	return acquireReply{}, oddReply(r.Value)
+	got := acquireReply{lookWithin: longestBlind}
+	got.Left = time.Duration(left[0]) * time.Millisecond
+	return got, ErrNotAcquired
 }
 
 func (s *legacySetNX) extend(ctx context.Context, p *extendParams) error {
-	return s.lengthen(ctx, &p.target, p.ttl)
-}
-
-func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	return 0, s.lengthen(ctx, &p.target, p.ttl)
-}
-
-func (s *legacySetNX) lengthen(ctx context.Context, t *target, ttl time.Duration) error {
-	c := legacyCall(legacyScripts.extend, t, t.token, wholeSeconds(ttl), judgedAt(t))
-	_, err := compared(s.node.Do(ctx, c))
+	c := legacyCall(legacyScripts.extend, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target))
+	_, err := compared(s.send(ctx, &p.target, c))
 	return err
 }
 
+func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
+	return 0, s.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
+}
+
 func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	answer, err := readRelease(s.node.Do(ctx, legacyReleaseCall(p)))
+	answer, err := readRelease(s.send(ctx, &p.target, legacyReleaseCall(p)))
 	if answer < 0 {
 		err = ErrLost // no earlier send has released it
 	}
@@ -163,13 +140,17 @@ func legacyReleaseCall(p *releaseParams) *node.Call {
 }
 
 func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
-	r := s.node.Do(ctx, legacyCall(legacyScripts.inspect, t, judgedAt(t)))
+	r := s.send(ctx, t, legacyCall(legacyScripts.inspect, t, judgedAt(t)))
 	if r.Err != nil {
 		return Status{}, r.Err
 	}
 	fields, _ := r.Value.([]any)
-	left, ok := integer(fields, 0)
-	if !ok || len(fields) != 2 {
+	var left int64
+	ok := len(fields) == 2
+	if ok {
+		left, ok = fields[0].(int64)
+	}
+	if !ok {
 		return Status{}, oddReply(r.Value)
 	}
 	st := Status{Held: left > 0, TTL: time.Duration(left) * time.Millisecond}
@@ -196,10 +177,4 @@ func judgedAt(t *target) string {
 }
 
 // wholeSeconds returns d in seconds, rounded up.
-func wholeSeconds(d time.Duration) int64 {
-	n := int64(d / time.Second)
-	if d%time.Second > 0 {
-		n++
-	}
-	return n
-}
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

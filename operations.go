@@ -1,18 +1,18 @@
 package redlatch
 
 import (
+	"context"
 	"embed"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
-
-// The operations on one node: a call, and how its reply is read. SetNXPX and Semaphore send them to their only node.
-// Redlock sends inspectCall to each of its nodes.
 
 //go:embed *.lua
 var files embed.FS
@@ -39,28 +39,67 @@ func script(file string) *node.Script { return node.NewScript(source(file)) }
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }
 
-// adoptCall extends the lock and issues a fence. settings are further arguments of the script.
-func adoptCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
-	ttl := p.ttl.Milliseconds()
-	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
-	c.Append(settings...)
-	c.Timeout = p.timeout
-	return c
+// A single is a strategy on one Redis. SetNXPX, Semaphore and LegacySetNX are singles with scripts of their own.
+type single struct {
+	node       *node.Node
+	confirming *node.Node // for commands that wait for replicas
+	kind       kind
+	limit      int // of a semaphore; else 0
+
+	readAcquire func(r node.Reply) (acquireReply, error)
+	releaseCall func(p *releaseParams) *node.Call
 }
 
-// acquireCall takes the lock, or a place in its queue.
-func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
-	c := adoptCall(script, p, settings...)
-	if p.want > 1 || p.entry != "" {
-		c.Append(p.want)
+func newSingle(client redis.UniversalClient) single {
+	return single{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
+}
+
+// take sends the acquire c.
+func (s *single) take(ctx context.Context, p *acquireParams, c *node.Call) (acquireReply, error) {
+	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
+	r := s.send(ctx, &p.target, p.withReplicas(c))
+	got, err := s.readAcquire(r)
+	return got, p.confirmed(r, err)
+}
+
+// late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
+// handed on, or whether only its entry leaves the queue. A token that the caller chose may have held the key before, so
+// its lock stays.
+func (s *single) late(ctx context.Context, p *acquireParams, r node.Reply) {
+	if p.callerToken {
+		return
 	}
-	if p.entry != "" {
-		c.Append(&p.entry, p.waited.Microseconds())
+	got, err := s.readAcquire(r)
+	if p.entry != "" && errors.Is(err, ErrNotAcquired) {
+		err = errQueued
 	}
-	if p.queued {
-		c.Append("again")
+	p.state.late(s.node, r, got, err, func() {
+		release := &releaseParams{target: p.target, entry: p.entry}
+		if errors.Is(err, errQueued) && (p.state.is(lost) || p.state.is(kept)) {
+			release.token = "" // it may have been adopted, or keep the key: only the entry goes
+		} else {
+			p.state.undone.Store(true)
+		}
+		s.node.Post(detached(ctx), s.releaseCall(release))
+	})
+}
+
+// errQueued is the outcome of an acquire that was refused but has left an entry in the queue.
+var errQueued = errors.New("queued")
+
+// send runs c. The answer that others use the key with another limit becomes ErrInvalidOption.
+func (s *single) send(ctx context.Context, t *target, c *node.Call) node.Reply {
+	n := s.node
+	if c.Beside != nil {
+		n = s.confirming
 	}
-	return c
+	r := n.Do(ctx, c)
+	if s.limit > 0 && node.Answered(r.Err) {
+		if theirs, other := strings.CutPrefix(r.Err.Error(), "LIMIT "); other {
+			r.Err = invalid("limit %d: the holders of %q have limit %s", s.limit, t.key, theirs)
+		}
+	}
+	return r
 }
 
 // readAcquire reads the replies of acquire.lua, quorum_acquire.lua and semaphore_acquire.lua.
@@ -68,27 +107,26 @@ func readAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err
 	}
-	switch reply := r.Value.(type) {
-	case int64:
-		return acquireReply{fence: uint64(max(reply, -reply)), alreadyHeld: reply < 0}, nil
-	case []any:
-		if more, ok := integer(reply, 1); ok && len(reply) == 2 {
-			fence, ok := integer(reply, 0)
-			if !ok || more < 0 {
-				break
-			}
-			return acquireReply{fence: uint64(max(fence, -fence)), more: int(more), alreadyHeld: fence < 0}, nil
-		}
-		if refusal, ok := readRefusal(reply); ok {
-			return refusal, ErrNotAcquired
-		}
+	n, count := integers(r.Value, 0)
+	if fence, alone := r.Value.(int64); alone {
+		n[0], count = fence, 2
+	}
+	if count == 2 && n[1] >= 0 {
+		return acquireReply{fence: uint64(max(n[0], -n[0])), more: int(n[1]), alreadyHeld: n[0] < 0}, nil
+	}
+	if refusal, ok := readRefusal(r.Value); ok {
+		return refusal, ErrNotAcquired
 	}
 	return acquireReply{}, oddReply(r.Value)
 }
 
 // readRefusal reads the reply for a key that is held, or has expired while the script ran: miniredis does that.
-func readRefusal(fields []any) (a acquireReply, ok bool) {
-	left, ok := integer(fields, 0)
+func readRefusal(reply any) (a acquireReply, ok bool) {
+	fields, _ := reply.([]any)
+	if len(fields) == 0 {
+		return a, false
+	}
+	left, ok := fields[0].(int64)
 	if left != -1 { // -1: it has no TTL; -2: it is gone
 		a.Left = max(clock.Milliseconds(left), time.Millisecond)
 	}
@@ -98,27 +136,12 @@ func readRefusal(fields []any) (a acquireReply, ok bool) {
 	if !ok || len(fields) <= 2 {
 		return a, ok
 	}
-	var numbers [4]int64
-	for i := range numbers {
-		if numbers[i], ok = integer(fields, 2+i); !ok {
-			return a, false
-		}
-	}
-	a.Fresh, a.First = numbers[0] == 1, numbers[1] == 1
+	n, count := integers(reply, 2)
+	a.Fresh, a.First, a.Handed = n[0] == 1, n[1] == 1, n[4] == 1
+	a.At = time.Duration(n[2])*time.Second + time.Duration(n[3])*time.Microsecond
 	a.Kept = isKeeper(a.Holder)
 	a.Foreign = !a.Kept && !minted(a.Holder)
-	a.At = time.Duration(numbers[2])*time.Second + time.Duration(numbers[3])*time.Microsecond
-	handed, _ := integer(fields, 6)
-	a.Handed = handed == 1
-	return a, true
-}
-
-func extendCall(script *node.Script, t *target, ttl time.Duration, settings ...any) *node.Call {
-	ms := ttl.Milliseconds()
-	c := node.Eval(script, 1, &t.key, &t.token, &ms)
-	c.Append(settings...)
-	c.Timeout = t.timeout
-	return c
+	return a, count >= 4
 }
 
 // readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
@@ -144,43 +167,6 @@ func (p *releaseParams) released(c *node.Call) *node.Call {
 	}
 	c.Timeout, c.Persist, c.Once = p.timeout, true, p.callerToken
 	return c
-}
-
-// passOnCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
-func passOnCall(script *node.Script, p *releaseParams, settings ...any) *node.Call {
-	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token)
-	c.Append(settings...)
-	if p.entry != "" || p.next != "" || p.keeper != "" {
-		c.Append(p.entry)
-	}
-	if p.next != "" || p.keeper != "" {
-		c.Append(p.next, p.waited.Microseconds())
-	}
-	return p.released(c)
-}
-
-// readPassOn reads the replies of release.lua and semaphore_release.lua. published is false if the lock was released, but
-// nobody got it since PUBLISH is forbidden.
-func readPassOn(r node.Reply) (got releaseReply, published bool, err error) {
-	fields, _ := r.Value.([]any)
-	if len(fields) == 0 || r.Err != nil {
-		answer, err := readRelease(r)
-		return got, answer >= 0, err
-	}
-	var numbers [5]int64
-	for i := range fields {
-		n, ok := integer(fields, i)
-		if !ok || i >= len(numbers) || n < 0 && i > 0 {
-			return got, true, oddReply(r.Value)
-		}
-		numbers[i] = n
-	}
-	if len(fields) < 3 {
-		return got, true, oddReply(r.Value)
-	}
-	got.at = time.Duration(numbers[1])*time.Second + time.Duration(numbers[2])*time.Microsecond
-	got.handed, got.fence, got.more = len(fields) == 5, uint64(numbers[3]), int(numbers[4])
-	return got, numbers[0] >= 0, nil
 }
 
 func readRelease(r node.Reply) (answer int64, err error) {
@@ -216,12 +202,13 @@ var (
 	errOverwritten = fmt.Errorf("%w: the key holds something else", ErrLost)
 )
 
-func inspectCall(script *node.Script, t *target) *node.Call {
+// inspectCall reads who holds the lock, on the node of SetNXPX or on one of Redlock.
+func inspectCall(t *target) *node.Call {
 	keys := []any{&t.key, &t.queue}
 	if t.queue == "" {
 		keys = keys[:1]
 	}
-	c := node.Eval(script, len(keys), keys...)
+	c := node.Eval(lockScripts.inspect, len(keys), keys...)
 	c.Timeout = t.timeout
 	return c
 }
@@ -231,15 +218,13 @@ func readInspect(r node.Reply) (Status, error) {
 	if r.Err != nil {
 		return Status{}, r.Err
 	}
-	fields, _ := r.Value.([]any)
-	left, ok := integer(fields, 1)
-	queued, counted := integer(fields, 2)
-	if !ok || !counted {
+	n, count := integers(r.Value, 1)
+	if count < 2 {
 		return Status{}, oddReply(r.Value)
 	}
-	holders, _ := integer(fields, 3)
-	st := Status{Waiters: int(queued), Holders: int(holders)}
-	if token, ok := fields[0].(string); ok && left != -2 {
+	left := n[0]
+	st := Status{Waiters: int(n[1]), Holders: int(n[2])}
+	if token, ok := r.Value.([]any)[0].(string); ok && left != -2 {
 		st.Held, st.Token, st.TTL = true, token, clock.Milliseconds(left)
 		if left < 0 {
 			st.TTL = -1
@@ -248,13 +233,18 @@ func readInspect(r node.Reply) (Status, error) {
 	return st, nil
 }
 
-// integer returns the integer at i of a reply, if there is one.
-func integer(fields []any, i int) (int64, bool) {
-	if i >= len(fields) {
-		return 0, false
+// integers returns the fields of a reply from one on, and how many they are; none if there is anything but integers.
+func integers(reply any, from int) (all [5]int64, count int) {
+	fields, _ := reply.([]any)
+	for i := from; i < len(fields); i++ {
+		n, ok := fields[i].(int64)
+		if !ok || i-from >= len(all) {
+			return [5]int64{}, 0
+		}
+		all[i-from] = n
+		count++
 	}
-	n, ok := fields[i].(int64)
-	return n, ok
+	return all, count
 }
 
 // oddReply returns the error for a reply that no script of this package sends. The reply may hold a token.

@@ -1,44 +1,297 @@
 package redlatch
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// The operations on one node of a quorum. A node votes for a fence by a counter for each key, since a quorum must
-// agree on one number. To inspect a lock, a node runs the script of SetNXPX.
+// An outcome is the kind of a node's answer.
+type outcome int
 
-var (
-	quorumAcquireScript = script("quorum_acquire.lua")
-	quorumExtendScript  = script("quorum_extend.lua")
-	quorumReleaseScript = script("quorum_release.lua")
+const (
+	done          outcome = iota
+	heldByAnother         // another owner has the key
+	notHeld               // the token does not hold the key
+	noAnswer              // any other error
 )
 
-// quorumAcquireCall takes the lock. With a token that the caller chose, it does not extend an earlier vote, so that
-// callers that try again and again with such tokens cannot keep each other out for ever.
-func quorumAcquireCall(p *acquireParams) *node.Call {
-	ttl := p.ttl.Milliseconds()
-	c := node.Eval(quorumAcquireScript, 3, &p.key, &p.fences, &p.wanted, &p.token, &ttl)
-	if p.callerToken {
-		c.Append("keep")
+func outcomeOf(err error) outcome {
+	switch {
+	case err == nil:
+		return done
+	case errors.Is(err, ErrNotAcquired):
+		return heldByAnother
+	case errors.Is(err, ErrLost):
+		return notHeld
 	}
-	c.Timeout = p.timeout
+	return noAnswer
+}
+
+// An answer is the reply of one node. value and err are valid if there is set.
+type answer[T any] struct {
+	there bool
+	value T
+	err   error
+}
+
+func (a *answer[T]) done() bool { return a.there && a.err == nil }
+
+// A tally counts the answers of all nodes to one operation.
+type tally[T any] struct {
+	op      string
+	key     string
+	names   []string // of the nodes
+	report  func(node string, err error)
+	quorum  int
+	read    func(i int, r node.Reply) (T, error)
+	calls   []*node.Call // by node
+	reports chan *node.Call
+	answers []answer[T] // by node
+	counts  [4]int      // by outcome
+}
+
+// ask sends an operation to all nodes at once. call makes the call for a node, and read reads its reply. Calls for
+// one key reach a node in order.
+func ask[T any](
+	ctx context.Context, r *redlock, op, key string,
+	call func(i int) *node.Call, read func(i int, r node.Reply) (T, error),
+) *tally[T] {
+	t := &tally[T]{
+		op: op, key: key, names: r.names, report: r.report, quorum: r.quorum, read: read,
+		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
+		reports: make(chan *node.Call, len(r.nodes)),
+	}
+	for i, n := range r.nodes {
+		c := call(i)
+		c.Key, c.Ordered, c.Report, c.Index = key, true, t.reports, i
+		t.calls[i] = c
+		n.Post(ctx, c)
+	}
+	return t
+}
+
+// collect receives answers until decided reports true, all are there, or ctx ends.
+func (t *tally[T]) collect(ctx context.Context, decided func() bool) {
+	for !decided() && t.pending() > 0 {
+		select {
+		case c := <-t.reports:
+			t.take(c)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take counts the reply to a call.
+func (t *tally[T]) take(c *node.Call) outcome {
+	a := &t.answers[c.Index]
+	a.there = true
+	a.value, a.err = t.read(c.Index, c.Reply())
+	o := outcomeOf(a.err)
+	t.counts[o]++
+	if o == noAnswer && node.Answered(a.err) { // the node has reported other failures
+		t.report(t.names[c.Index], a.err)
+	}
+	return o
+}
+
+func (t *tally[T]) count(o outcome) int { return t.counts[o] }
+
+// pending returns how many nodes have not answered.
+func (t *tally[T]) pending() int {
+	return len(t.answers) - t.counts[done] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
+}
+
+// certainly reports whether no quorum can be successful any more, and whether it is certain why: either enough nodes
+// answered no to refuse the operation, or so many failed that the answer stays unknown.
+func (t *tally[T]) certainly(no outcome) bool {
+	most := len(t.answers) - t.quorum // how many nodes may fail
+	if t.counts[done]+t.pending() >= t.quorum {
+		return false
+	}
+	if no == heldByAnother {
+		// A node has either granted or refused, so a quorum of answers decides.
+		return t.counts[done]+t.counts[heldByAnother] >= t.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
+	}
+	return t.counts[no] > most || t.counts[no]+t.pending() <= most
+}
+
+// refusedBesideSilence reports whether a quorum has answered an acquire, at least one node for another owner, and all
+// nodes without an answer were silent at their last call.
+func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
+	if t.counts[heldByAnother] == 0 || t.counts[done]+t.counts[heldByAnother] < t.quorum {
+		return false
+	}
+	for i := range t.answers {
+		if !t.answers[i].there && !nodes[i].Silent() {
+			return false
+		}
+	}
+	return true
+}
+
+// collectHeld collects the answers to an operation that fails on a node where the token does not hold the key.
+func (t *tally[T]) collectHeld(ctx context.Context) error {
+	t.collect(ctx, func() bool { return t.count(done) >= t.quorum || t.certainly(notHeld) })
+	switch {
+	case t.count(done) >= t.quorum:
+		return nil
+	case t.count(notHeld) > len(t.answers)-t.quorum:
+		return t.fail(ErrLost)
+	case ctx.Err() != nil:
+		return t.cut(ctx)
+	}
+	return t.fail(ErrNoQuorum)
+}
+
+// fail returns a QuorumError that matches err and has the answer of each node.
+func (t *tally[T]) fail(err error) *QuorumError {
+	e := &QuorumError{Op: t.op, Key: t.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), names: t.names, err: err}
+	for i := range t.answers {
+		if e.Nodes[i] = t.answers[i].err; !t.answers[i].there {
+			e.Nodes[i] = errNotWaitedFor
+		}
+	}
+	return e
+}
+
+// cut returns the error of an operation that ctx ended. It is silent unless so many nodes failed that no quorum is left.
+func (t *tally[T]) cut(ctx context.Context) error {
+	failed, e := t.count(noAnswer), t.fail(ErrNoQuorum)
+	for i, c := range t.calls {
+		if !t.answers[i].there {
+			var silent bool
+			if silent, e.Nodes[i] = c.Trouble(); !silent {
+				failed++
+			}
+		}
+	}
+	return &node.CutShort{Ctx: node.CtxError(ctx), Trouble: e, Silent: failed <= len(t.answers)-t.quorum}
+}
+
+var errNotWaitedFor = errors.New("not waited for")
+
+// soonest returns when a quorum of the nodes can be free at the earliest; 0 if that is unknown, or if it can be now.
+func soonest(t *tally[acquireReply]) time.Duration {
+	var free []time.Duration
+	for i := range t.answers {
+		switch a := &t.answers[i]; {
+		case a.done():
+			free = append(free, 0)
+		case a.there && outcomeOf(a.err) == heldByAnother && a.value.Left > 0:
+			free = append(free, a.value.Left)
+		}
+	}
+	if len(free) < t.quorum {
+		return 0
+	}
+	slices.Sort(free)
+	return free[t.quorum-1]
+}
+
+// holderIn returns the holder that most nodes named, or "".
+func holderIn(t *tally[acquireReply]) (most string) {
+	named := make(map[string]int)
+	for i := range t.answers {
+		if holder := t.answers[i].value.Holder; holder != "" {
+			if named[holder]++; named[holder] > named[most] {
+				most = holder
+			}
+		}
+	}
+	return most
+}
+
+// votes returns the votes for the fence of the nodes that were successful.
+func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
+	for i := range t.answers {
+		if a := &t.answers[i]; a.done() {
+			all = append(all, vote(a.value))
+		}
+	}
+	return all
+}
+
+// alreadyHeld reports whether the token had the key before on a node that granted it.
+func alreadyHeld(t *tally[acquireReply]) bool {
+	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
+}
+
+// majority returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how long
+// the holder has the key on a quorum. certain reports whether there is one.
+func majority(t *tally[Status]) (st Status, certain bool) {
+	ttls := make(map[string][]time.Duration) // by holder
+	for i := range t.answers {
+		if a := &t.answers[i]; a.done() {
+			ttls[a.value.Token] = append(ttls[a.value.Token], a.value.TTL)
+		}
+	}
+	for holder, left := range ttls {
+		if len(left) >= t.quorum {
+			slices.Sort(left)
+			st = Status{Held: holder != "", Token: holder, TTL: left[len(left)-t.quorum]}
+			certain = true
+		}
+	}
+	return st, certain
+}
+
+// identities has the server of each node of a quorum: two clients of one server would vote twice. Servers that report
+// no run_id count as different.
+type identities struct {
+	ids    []atomic.Pointer[string] // by node, the run_id of its server; empty if it reports none
+	shared atomic.Pointer[error]    // set once two nodes are known to be the same server
+}
+
+// withInfo adds INFO to a call for node i, unless its server is known.
+func (d *identities) withInfo(i int, c *node.Call) *node.Call {
+	if d.ids[i].Load() == nil {
+		c.Beside = []any{"info", "server"}
+	}
 	return c
 }
 
-// quorumExtendCall makes the lock last. If mint is set, the node also votes for a new fence.
-func quorumExtendCall(lock *target, ttl time.Duration, mint bool) *node.Call {
-	ms := ttl.Milliseconds()
-	c := node.Eval(quorumExtendScript, 2, &lock.key, &lock.fences, &lock.token, &ms)
-	if mint {
-		c.Append("mint")
+// checked returns read with a check: once two nodes are known to be the same server, every reply is an error.
+func checked[T any](d *identities, read func(node.Reply) (T, error)) func(int, node.Reply) (T, error) {
+	return func(i int, r node.Reply) (none T, err error) {
+		if r.Err == nil && d.ids[i].Load() == nil {
+			d.learn(i, runID(r.Beside.Value))
+		}
+		if err := d.check(); err != nil {
+			return none, err
+		}
+		return read(r)
 	}
-	c.Timeout = lock.timeout
-	return c
 }
 
-// quorumReleaseCall deletes the lock, or keeps it for some time.
-func quorumReleaseCall(p *releaseParams) *node.Call {
-	return p.released(node.Eval(quorumReleaseScript, 2, &p.key, &p.wanted, &p.token))
+func (d *identities) learn(i int, id string) {
+	d.ids[i].Store(&id)
+	for j := range d.ids {
+		if other := d.ids[j].Load(); j != i && id != "" && other != nil && *other == id {
+			err := invalid("nodes %d and %d are the same server, run_id %s", min(i, j), max(i, j), id)
+			d.shared.CompareAndSwap(nil, &err)
+		}
+	}
+}
+
+// check returns an error if two nodes are the same server.
+func (d *identities) check() error {
+	if err := d.shared.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// runID returns the run_id in the reply to INFO, or "".
+func runID(info any) string {
+	text, _ := info.(string)
+	_, rest, _ := strings.Cut(text, "run_id:")
+	id, _, _ := strings.Cut(rest, "\r\n")
+	return id
 }

@@ -4,10 +4,55 @@ import (
 	"context"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-var raiseScript = script("quorum_raise.lua")
+// The operations on one node of a quorum, and how the nodes come to agree. A node votes for a fence by a counter for each
+// key, since a quorum must agree on one number. To inspect a lock, a node runs the script of SetNXPX.
+
+var (
+	quorumScripts = scripts{
+		acquire: script("quorum_acquire.lua"),
+		extend:  script("quorum_extend.lua"),
+		release: script("quorum_release.lua"),
+		inspect: lockScripts.inspect,
+	}
+	raiseScript = script("quorum_raise.lua")
+	healScript  = script("quorum_heal.lua")
+)
+
+// quorumAcquireCall takes the lock. With a token that the caller chose, it does not extend an earlier vote, so that
+// callers that try again and again with such tokens cannot keep each other out for ever.
+func quorumAcquireCall(p *acquireParams) *node.Call {
+	ttl := p.ttl.Milliseconds()
+	c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &ttl)
+	if p.callerToken {
+		c.Append("keep")
+	}
+	c.Timeout = p.timeout
+	return c
+}
+
+// quorumExtendCall makes the lock last.
+func quorumExtendCall(lock *target, ttl time.Duration) *node.Call {
+	ms := ttl.Milliseconds()
+	c := node.Eval(quorumScripts.extend, 2, &lock.key, &lock.fences, &lock.token, &ms)
+	c.Timeout = lock.timeout
+	return c
+}
+
+// quorumAdoptCall also has the node vote for a new fence.
+func quorumAdoptCall(p *acquireParams) *node.Call {
+	c := quorumExtendCall(&p.target, p.ttl)
+	c.Append("mint")
+	return c
+}
+
+// quorumReleaseCall deletes the lock, or keeps it for some time.
+func quorumReleaseCall(p *releaseParams) *node.Call {
+	return p.released(node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token))
+}
 
 // agree returns the fence of a lock that a quorum has just granted or extended. Each of those nodes raised its
 // counter and voted for the new value.
@@ -47,7 +92,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 					}
 				}
 			}
-			return agreed >= r.quorum || higher > fence || t.count(yes)+t.pending() < r.quorum
+			return agreed >= r.quorum || higher > fence || t.count(done)+t.pending() < r.quorum
 		})
 		switch {
 		case agreed >= r.quorum: // 3.
@@ -73,4 +118,56 @@ func raiseCall(p *target, fence uint64) *node.Call {
 func readRaise(r node.Reply) (uint64, error) {
 	counter, err := compared(r)
 	return uint64(max(counter, 0)), err
+}
+
+// heal gives the lock back to nodes that have lost it, including those that answer later.
+func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
+	for i := range t.answers {
+		if a := &t.answers[i]; a.there && outcomeOf(a.err) == notHeld {
+			r.healOn(ctx, i, p)
+		}
+	}
+	if left := t.pending(); left > 0 {
+		// It ends with the last answer, so with the timeout of the extension. Nobody waits for it.
+		go func() {
+			for range left {
+				if c := <-t.reports; t.take(c) == notHeld {
+					r.healOn(ctx, c.Index, p)
+				}
+			}
+		}()
+	}
+}
+
+// healOn gives the lock back to node i, while the lease lasts and for as long. The release of Unlock follows it. If that
+// release overtakes it, the late reply has it released again.
+func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
+	ctx = detached(ctx)
+	p.whileHeld(func(left time.Duration) {
+		c := healCall(p, max(p.ttl, clock.TTLFor(left, p.drift)))
+		c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
+		if !p.callerToken {
+			c.Late = r.late(ctx, i, &p.target, p.state, readHeal)
+		}
+		r.nodes[i].Post(ctx, c)
+		c.Leave()
+	})
+}
+
+func healCall(p *extendParams, ttl time.Duration) *node.Call {
+	ms := ttl.Milliseconds()
+	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ms, &p.fence)
+}
+
+// readHeal reads the reply of quorum_heal.lua. A healed key counts as held before, since an adopter may rely on it.
+func readHeal(r node.Reply) (acquireReply, error) {
+	switch {
+	case r.Err != nil:
+		return acquireReply{}, r.Err
+	case r.Value == int64(1):
+		return acquireReply{alreadyHeld: true}, nil
+	case r.Value == int64(0):
+		return acquireReply{}, ErrNotAcquired
+	}
+	return acquireReply{}, oddReply(r.Value)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -30,7 +29,7 @@ import (
 //  - slow nodes. The outcome is certain once a quorum has granted, or once none can any more. Nobody waits for
 //    further nodes then. If other owners have votes, nobody waits for nodes that were silent at the last call
 //    either: two attempts that wait for them keep each other out.
-//  - fencing tokens. Step 3 ends when a quorum agrees on one, see quorum_agree.go.
+//  - fencing tokens. Step 3 ends when a quorum agrees on one, see agree.
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by the algorithm of
 // "Distributed Locks with Redis":
@@ -66,19 +65,21 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		}
 		r.nodes = append(r.nodes, node.New(client))
 		r.names = append(r.names, nodeName(client, i))
-		r.inCluster = r.inCluster || kindOf(client) == cluster
+		if kindOf(client) == cluster {
+			r.kind = cluster
+		}
 	}
 	r.servers.ids = make([]atomic.Pointer[string], len(clients))
 	return newEngine(r, opts)
 }
 
 type redlock struct {
-	nodes     []*node.Node
-	names     []string                     // of the nodes
-	report    func(node string, err error) // reports a node that failed
-	quorum    int
-	inCluster bool // at least one node is a Redis Cluster
-	servers   identities
+	nodes   []*node.Node
+	names   []string                     // of the nodes
+	report  func(node string, err error) // reports a node that failed
+	quorum  int
+	kind    kind // cluster if at least one node is
+	servers identities
 }
 
 func (r *redlock) name() string { return "redlock" }
@@ -95,10 +96,7 @@ func (r *redlock) check(cfg *config) error {
 func (r *redlock) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key}
 	p.fences, p.wanted = companion("fence", p.key), companion("wanted", p.key)
-	if r.inCluster {
-		return p, checkSlot(p.key)
-	}
-	return p, nil
+	return p, r.kind.check(p.key)
 }
 
 func (r *redlock) onTrouble(report func(node string, err error)) {
@@ -132,7 +130,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 		return r.servers.withInfo(i, c)
 	}, checked(&r.servers, readAcquire))
 	t.collect(ctx, func() bool {
-		return t.count(yes) >= r.quorum || // 3. A quorum granted,
+		return t.count(done) >= r.quorum || // 3. A quorum granted,
 			t.certainly(heldByAnother) || // or it is certain that none can and why,
 			t.refusedBesideSilence(r.nodes) // or only silent nodes are left.
 	})
@@ -177,11 +175,11 @@ func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 	switch {
 	case r.servers.check() != nil:
 		return r.servers.check()
-	case t.count(yes) >= r.quorum:
+	case t.count(done) >= r.quorum:
 		return nil
 	case ctx.Err() != nil && !t.certainly(heldByAnother):
 		return &node.NotDone{Err: t.cut(ctx)}
-	case t.count(yes)+t.count(heldByAnother) >= r.quorum:
+	case t.count(done)+t.count(heldByAnother) >= r.quorum:
 		return t.fail(ErrNotAcquired)
 	}
 	return t.fail(ErrNoQuorum)
@@ -250,7 +248,7 @@ func (r *redlock) late(
 // extend makes the lock last on a quorum of the nodes that still have it. Nodes that have lost it are healed, but do
 // not count.
 func (r *redlock) extend(ctx context.Context, p *extendParams) error {
-	t, err := r.lengthen(ctx, &p.target, p.ttl, false)
+	t, err := r.lengthen(ctx, &p.target, func() *node.Call { return quorumExtendCall(&p.target, p.ttl) })
 	if err == nil && p.whileHeld != nil {
 		r.heal(ctx, p, t)
 	}
@@ -259,49 +257,37 @@ func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 
 // adopt extends the lock without healing, and has a quorum agree on a new fence.
 func (r *redlock) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	t, err := r.lengthen(ctx, &p.target, p.ttl, true)
+	t, err := r.lengthen(ctx, &p.target, func() *node.Call { return quorumAdoptCall(p) })
 	if err != nil {
 		return 0, err
 	}
 	return r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }))
 }
 
-// lengthen makes the lock last on a quorum of the nodes that still have it. If mint is set, they also vote for a new
-// fence.
-func (r *redlock) lengthen(ctx context.Context, lock *target, ttl time.Duration, mint bool) (*tally[uint64], error) {
+// lengthen makes the lock last on a quorum of the nodes that still have it.
+func (r *redlock) lengthen(ctx context.Context, lock *target, call func() *node.Call) (*tally[uint64], error) {
 	if err := r.ready(ctx); err != nil {
 		return nil, err
 	}
 	t := ask(ctx, r, "extend", lock.key, func(i int) *node.Call {
-		return r.servers.withInfo(i, quorumExtendCall(lock, ttl, mint))
+		return r.servers.withInfo(i, call())
 	}, checked(&r.servers, readExtend))
-	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
-	switch {
-	case r.servers.check() != nil:
-		return t, r.servers.check()
-	case t.count(yes) >= r.quorum:
-		return t, nil
-	case t.count(notHeld) > len(r.nodes)-r.quorum:
-		return t, t.fail(ErrLost)
-	case ctx.Err() != nil:
-		return t, t.cut(ctx)
+	err := t.collectHeld(ctx)
+	if shared := r.servers.check(); shared != nil {
+		err = shared
 	}
-	return t, t.fail(ErrNoQuorum)
+	return t, err
 }
 
 func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseReply, err error) {
-	t := ask(detached(ctx), r, "release", p.key, func(int) *node.Call {
+	ctx = detached(ctx)
+	t := ask(ctx, r, "release", p.key, func(int) *node.Call {
 		return quorumReleaseCall(p)
 	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
-	t.collect(ctx, func() bool { return t.count(yes) >= r.quorum || t.certainly(notHeld) })
-	switch {
-	case t.count(yes) >= r.quorum:
+	if err = t.collectHeld(ctx); err == nil {
 		got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.done() && a.value == 2 })
-		return got, nil
-	case t.count(notHeld) > len(r.nodes)-r.quorum:
-		return got, t.fail(ErrLost)
 	}
-	return got, t.fail(ErrNoQuorum)
+	return got, err
 }
 
 func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
@@ -309,12 +295,12 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 		return Status{}, err
 	}
 	t := ask(ctx, r, "inspect", lock.key, func(i int) *node.Call {
-		return r.servers.withInfo(i, inspectCall(lockScripts.inspect, lock))
+		return r.servers.withInfo(i, inspectCall(lock))
 	}, checked(&r.servers, readInspect))
 	var st Status
 	t.collect(ctx, func() bool {
 		var certain bool
-		st, certain = r.common(t)
+		st, certain = majority(t)
 		return certain
 	})
 	switch {
@@ -322,27 +308,8 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 		return Status{}, r.servers.check()
 	case ctx.Err() != nil:
 		return Status{}, t.cut(ctx)
-	case t.count(yes) < r.quorum:
+	case t.count(done) < r.quorum:
 		return Status{}, t.fail(ErrNoQuorum)
 	}
 	return st, nil
-}
-
-// common returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how long
-// the holder has the key on a quorum. certain reports whether there is one.
-func (r *redlock) common(t *tally[Status]) (st Status, certain bool) {
-	ttls := make(map[string][]time.Duration) // by holder
-	for i := range t.answers {
-		if a := &t.answers[i]; a.done() {
-			ttls[a.value.Token] = append(ttls[a.value.Token], a.value.TTL)
-		}
-	}
-	for holder, left := range ttls {
-		if len(left) >= r.quorum {
-			slices.Sort(left)
-			st = Status{Held: holder != "", Token: holder, TTL: left[len(left)-r.quorum]}
-			certain = true
-		}
-	}
-	return st, certain
 }

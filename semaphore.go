@@ -2,10 +2,8 @@ package redlatch
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -48,8 +46,8 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 		return nil, wrap("new semaphore", "", err)
 	}
 	s := &semaphore{newSetNXPX(client)}
-	s.scripts, s.limit = semaphoreScripts, []any{limit}
-	s.settings = slices.Concat(s.limit, s.settings)
+	s.scripts, s.limit, s.limits = semaphoreScripts, limit, []any{limit}
+	s.handsOn = slices.Concat(s.limits, s.handsOn)
 	return newEngine(s, opts)
 }
 
@@ -85,39 +83,13 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 }
 
 func (s *semaphore) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	got, err := s.take(ctx, p, acquireCall(s.scripts.acquire, p, s.settings...))
+	got, err := s.take(ctx, p, acquireCall(s.scripts.acquire, p, s.handsOn...))
 	got.Shared = true
-	return got, s.refused(&p.target, err)
-}
-
-func (s *semaphore) extend(ctx context.Context, p *extendParams) error {
-	return s.refused(&p.target, s.setNXPX.extend(ctx, p))
-}
-
-func (s *semaphore) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	fence, err := s.setNXPX.adopt(ctx, p)
-	return fence, s.refused(&p.target, err)
-}
-
-func (s *semaphore) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	got, err := s.setNXPX.release(ctx, p)
-	return got, s.refused(&p.target, err)
+	return got, err
 }
 
 func (s *semaphore) inspect(ctx context.Context, t *target) (Status, error) {
-	c := node.Eval(s.scripts.inspect, 3, &t.key, &t.fences, &t.queue, s.limit[0])
+	c := node.Eval(s.scripts.inspect, 3, &t.key, &t.fences, &t.queue, s.limit)
 	c.Timeout = t.timeout
-	st, err := readInspect(s.node.Do(ctx, c))
-	return st, s.refused(t, err)
-}
-
-// refused returns ErrInvalidOption if err is the answer that others use the key with another limit.
-func (s *semaphore) refused(t *target, err error) error {
-	var answer redis.Error
-	if errors.As(err, &answer) {
-		if theirs, other := strings.CutPrefix(answer.Error(), "LIMIT "); other {
-			return invalid("limit %d: the holders of %q have limit %s", s.limit[0], t.key, theirs)
-		}
-	}
-	return err
+	return readInspect(s.send(ctx, t, c))
 }

@@ -3,9 +3,12 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -49,23 +52,21 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 }
 
 func newSetNXPX(client redis.UniversalClient) *setNXPX {
-	s := &setNXPX{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client), scripts: lockScripts}
+	s := &setNXPX{single: newSingle(client), scripts: lockScripts, handsOn: []any{""}}
+	s.readAcquire, s.releaseCall = readAcquire, s.passOnCall
 	s.channel = handoff.NewSubscription(client, s.kind == ring) // a Ring keeps channels and keys on different nodes
-	s.settings = []any{""}
 	if s.kind == cluster {
-		s.settings[0] = "cluster"
+		s.handsOn[0] = "cluster"
 	}
 	return s
 }
 
 type setNXPX struct {
-	node       *node.Node
-	confirming *node.Node // for commands that wait for replicas
-	kind       kind
-	channel    *handoff.Subscription
-	scripts    scripts
-	limit      []any // of a semaphore: a further argument of the script that extends
-	settings   []any // further arguments of the scripts that hand locks on
+	single
+	channel *handoff.Subscription
+	scripts scripts
+	limits  []any // of a semaphore: a further argument of all scripts
+	handsOn []any // further arguments of scripts that hand locks on
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
@@ -86,73 +87,59 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 	p.queue = companion("queue", p.key)
 	if s.kind == cluster {
 		p.fences = "{" + slotTag(p.key) + "}:" + registerName
-		if err := checkSlot(p.key); err != nil {
-			return p, err
-		}
 	}
 	if p.key == p.fences {
 		return p, invalid("key %q: the fences of all locks are kept there", p.key)
 	}
-	return p, nil
+	return p, s.kind.check(p.key)
 }
 
 func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
 	return s.take(ctx, p, acquireCall(s.scripts.acquire, p))
 }
 
-func (s *setNXPX) take(ctx context.Context, p *acquireParams, c *node.Call) (acquireReply, error) {
-	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
-	r, err := s.confirmed(ctx, c, p.place, p.replicas, p.replicaTimeout)
-	got, readErr := readAcquire(r)
-	if readErr != nil {
-		err = readErr
+// acquireCall takes the lock, or a place in its queue. settings are further arguments of the script.
+func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
+	c := adoptCall(script, p, settings...)
+	if p.want > 1 || p.entry != "" {
+		c.Append(p.want)
 	}
-	return got, err
-}
-
-// late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
-// handed on, or whether only its entry leaves the queue. A token that the caller chose may have held the key before, so
-// its lock stays.
-func (s *setNXPX) late(ctx context.Context, p *acquireParams, r node.Reply) {
-	if p.callerToken {
-		return
+	if p.entry != "" {
+		c.Append(&p.entry, p.waited.Microseconds())
 	}
-	got, err := readAcquire(r)
-	if p.entry != "" && errors.Is(err, ErrNotAcquired) {
-		err = errQueued
+	if p.queued {
+		c.Append("again")
 	}
-	p.state.late(s.node, r, got, err, func() {
-		release := &releaseParams{target: p.target, entry: p.entry}
-		if errors.Is(err, errQueued) && (p.state.is(lost) || p.state.is(kept)) {
-			release.token = "" // it may have been adopted, or keep the key: only the entry goes
-		} else {
-			p.state.undone.Store(true)
-		}
-		s.node.Post(detached(ctx), passOnCall(s.scripts.release, release, s.settings...))
-	})
-}
-
-// errQueued is the outcome of an acquire that was refused but has left an entry in the queue.
-var errQueued = errors.New("queued")
-
-func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
-	_, err := readExtend(s.node.Do(ctx, extendCall(s.scripts.extend, &p.target, p.ttl, s.limit...)))
-	return err
+	return c
 }
 
 func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	r, err := s.confirmed(ctx, adoptCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)
-	fence, readErr := readExtend(r)
-	if readErr != nil {
-		err = readErr
-	}
-	return fence, err
+	r := s.send(ctx, &p.target, p.withReplicas(adoptCall(s.scripts.extend, p, s.limits...)))
+	fence, err := readExtend(r)
+	return fence, p.confirmed(r, err)
+}
+
+// adoptCall extends the lock and issues a fence.
+func adoptCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
+	ttl := p.ttl.Milliseconds()
+	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
+	c.Append(settings...)
+	c.Timeout = p.timeout
+	return c
+}
+
+func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
+	ttl := p.ttl.Milliseconds()
+	c := node.Eval(s.scripts.extend, 1, &p.key, &p.token, &ttl)
+	c.Append(s.limits...)
+	c.Timeout = p.timeout
+	_, err := readExtend(s.send(ctx, &p.target, c))
+	return err
 }
 
 func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	got, published, err := readPassOn(s.node.Do(ctx, passOnCall(s.scripts.release, p, s.settings...)))
-	if !published {
-		got.wanted = true
+	got, err := readPassOn(s.send(ctx, &p.target, s.passOnCall(p)))
+	if got.wanted {
 		s.channel.RefusePublish(errNoPublish)
 	}
 	return got, err
@@ -160,6 +147,91 @@ func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, 
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
+// passOnCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
+func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
+	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
+	c.Append(s.handsOn...)
+	if p.entry != "" || p.next != "" || p.keeper != "" {
+		c.Append(p.entry)
+	}
+	if p.next != "" || p.keeper != "" {
+		c.Append(p.next, p.waited.Microseconds())
+	}
+	return p.released(c)
+}
+
+// readPassOn reads the replies of release.lua and semaphore_release.lua. If the lock was released, but nobody got it since
+// PUBLISH is forbidden, it is wanted.
+func readPassOn(r node.Reply) (got releaseReply, err error) {
+	n, count := integers(r.Value, 0)
+	switch {
+	case count == 0 || r.Err != nil:
+		answer, err := readRelease(r)
+		return releaseReply{wanted: answer < 0}, err
+	case count != 3 && count != 5, min(n[1], n[2], n[3], n[4]) < 0:
+		return got, oddReply(r.Value)
+	}
+	return releaseReply{
+		wanted: n[0] < 0, at: time.Duration(n[1])*time.Second + time.Duration(n[2])*time.Microsecond,
+		handed: count == 5, fence: uint64(n[3]), more: int(n[4]),
+	}, nil
+}
+
 func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {
-	return readInspect(s.node.Do(ctx, inspectCall(s.scripts.inspect, t)))
+	return readInspect(s.send(ctx, t, inspectCall(t)))
+}
+
+// WAIT waits for the writes of its own connection. On another connection it answers at once, about other writes. So
+// it is pipelined with the script whose write it must confirm.
+
+// withReplicas adds WAIT to a grant that replicas must confirm.
+func (p *acquireParams) withReplicas(c *node.Call) *node.Call {
+	if p.replicas > 0 {
+		c.Timeout += p.replicaTimeout
+		c.Key = p.key
+		c.Beside = []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
+	}
+	return c
+}
+
+// confirmed returns err, or an error if too few replicas have confirmed the grant.
+func (p *acquireParams) confirmed(r node.Reply, err error) error {
+	if err != nil || p.replicas == 0 {
+		return err
+	}
+	got, _ := r.Beside.Value.(int64)
+	switch err := r.Beside.Err; {
+	case node.Answered(err): // the command is unknown or forbidden
+		return fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, err)
+	case err != nil:
+		return fmt.Errorf("WAIT: %w", err)
+	case got < int64(p.replicas):
+		return fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, got, p.replicas, p.replicaTimeout)
+	}
+	return nil
+}
+
+// checkReplicas refuses WithReplicas if it cannot work.
+func (s *setNXPX) checkReplicas(cfg *config) error {
+	if cfg.replicas == 0 {
+		return nil
+	}
+	var reads time.Duration
+	switch client := s.node.Client().(type) {
+	case *redis.Client:
+		reads = client.Options().ReadTimeout
+	case *redis.ClusterClient:
+		reads = client.Options().ReadTimeout
+	default:
+		return invalid("WithReplicas(%d, %v): a %T cannot send WAIT on the connection of the grant",
+			cfg.replicas, cfg.replicaTimeout, client)
+	}
+	if reads > 0 && cfg.replicaTimeout >= reads {
+		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v",
+			cfg.replicas, cfg.replicaTimeout, reads)
+	}
+	if cfg.replicaTimeout >= clock.Validity(cfg.ttl, cfg.drift) {
+		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
+	}
+	return nil
 }

@@ -183,7 +183,7 @@ var ends = []mutant{
 		tests: "TestAdoptedLock",
 	},
 	{
-		name: "a late heal of a lost lock deletes an adopter's lock", rule: "4", file: "quorum_heal.go",
+		name: "a late heal of a lost lock deletes an adopter's lock", rule: "4", file: "quorum_agree.go",
 		old:   `return acquireReply{alreadyHeld: true}, nil`,
 		new:   `return acquireReply{}, nil`,
 		tests: "TestLateReplySaysWhetherAnAdopter",

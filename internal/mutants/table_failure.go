@@ -33,7 +33,7 @@ var failures = []mutant{
 		tests: "TestTroubleIsNoRefusal",
 	},
 	{
-		name: "a quorum that ctx cut short forgets its trouble", rule: "33", file: "quorum_tally.go",
+		name: "a quorum that ctx cut short forgets its trouble", rule: "33", file: "quorum.go",
 		old:   `Trouble: e, Silent`,
 		new:   `Trouble: ErrUnavailable, Silent`,
 		tests: "TestSilentQuorumIsNoHolder",
@@ -121,8 +121,8 @@ var failures = []mutant{
 		tests: "TestForbiddenWaitIsSaidPlainly",
 	},
 	{
-		name: "a refused WAIT counts as trouble", rule: "33", file: "set_nx_px_replicas.go",
-		old:   `case node.Answered(r.Beside.Err):`,
+		name: "a refused WAIT counts as trouble", rule: "33", file: "set_nx_px.go",
+		old:   `case node.Answered(err):`,
 		new:   `case false:`,
 		tests: "TestForbiddenWaitIsSaidPlainly",
 	},

@@ -138,13 +138,13 @@ var grants = []mutant{
 		tests: conformance + "Extend lengthens",
 	},
 	{
-		name: "a late acquire that is not released", rule: "4", file: "set_nx_px.go",
+		name: "a late acquire that is not released", rule: "4", file: "operations.go",
 		old:   `c.Late = func(r node.Reply) { s.late(ctx, p, r) }`,
 		new:   `_ = s.late`,
 		tests: "TestAcquireThatRunsLastIsReleased",
 	},
 	{
-		name: "a late acquire released although the caller chose the token", rule: "4", file: "set_nx_px.go",
+		name: "a late acquire released although the caller chose the token", rule: "4", file: "operations.go",
 		old: `if p.callerToken {
 		return`,
 		new: `if p.callerToken {
@@ -154,9 +154,13 @@ var grants = []mutant{
 		tests: "TestLateAcquireOfAChosenTokenIsLeft",
 	},
 	{
-		name: "a late legacy acquire released although the caller chose the token", rule: "4", file: "legacy_setnx.go",
-		old:   `if !p.callerToken { // the token may hold`,
-		new:   `if true { // the token may hold`,
+		name: "a late legacy acquire released although the caller chose the token", rule: "4", file: "operations.go",
+		old: `if p.callerToken {
+		return`,
+		new: `if p.callerToken {
+		fresh := *p
+		fresh.callerToken = false
+		p = &fresh`,
 		tests: "TestLegacyLateAcquireWithAChosenTokenStays",
 	},
 	{

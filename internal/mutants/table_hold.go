@@ -3,7 +3,7 @@ package main
 // minHolds are mistakes about WithMinHold.
 var minHolds = []mutant{
 	{
-		name: "a late reply that says queued releases the lock of an adopter", rule: "4, 7", file: "set_nx_px.go",
+		name: "a late reply that says queued releases the lock of an adopter", rule: "4, 7", file: "operations.go",
 		old:   `release.token = ""`,
 		new:   `_ = release.token`,
 		tests: "TestLateAcquireLeavesWhoeverHasItsToken",

@@ -22,7 +22,7 @@ var inputs = []mutant{
 		tests: conformance + "a stranger's list",
 	},
 	{
-		name: "a nil client hidden in an interface", rule: "20", file: "clients.go",
+		name: "a nil client hidden in an interface", rule: "20", file: "keys.go",
 		old:   `v.Kind() == reflect.Pointer && v.IsNil()`,
 		new:   `v.Kind() == reflect.Pointer && false`,
 		tests: conformance + "bad input",

@@ -197,7 +197,7 @@ var recoveries = []mutant{
 		tests: "TestLockThatEndsByItselfLeavesNoNote",
 	},
 	{
-		name: "a holder with an owner counts as one that does not hand on", rule: "15", file: "token.go",
+		name: "a holder with an owner counts as one that does not hand on", rule: "15", file: "keys.go",
 		old:   `return at >= 0 &&`,
 		new:   `return at == 0 &&`,
 		tests: "TestOwnerIsHandedOn",

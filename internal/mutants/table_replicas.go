@@ -3,8 +3,8 @@ package main
 // replicas are mistakes about WithReplicas.
 var replicas = []mutant{
 	{
-		name: "a grant without its replicas", rule: "Replicas", file: "set_nx_px_replicas.go",
-		old:   `case got < int64(replicas):`,
+		name: "a grant without its replicas", rule: "Replicas", file: "set_nx_px.go",
+		old:   `case got < int64(p.replicas):`,
 		new:   `case false:`,
 		tests: "TestTooFewReplicas",
 	},
@@ -24,8 +24,8 @@ var replicas = []mutant{
 	},
 	{
 		name: "Adopt does not wait for replicas", rule: "Replicas", file: "set_nx_px.go",
-		old:   `adoptCall(s.scripts.extend, p, s.limit...), p.place, p.replicas, p.replicaTimeout)`,
-		new:   `adoptCall(s.scripts.extend, p, s.limit...), p.place, 0, p.replicaTimeout)`,
+		old:   `return fence, p.confirmed(r, err)`,
+		new:   `return fence, err`,
 		tests: "TestAdoptedLockIsOnReplicas",
 	},
 }

@@ -21,7 +21,7 @@ var reports = []mutant{
 		tests: "TestRefusedWaiterKnowsTheLease/Semaphore",
 	},
 	{
-		name: "the first node names the owner of a quorum's key", rule: "35", file: "quorum_tally.go",
+		name: "the first node names the owner of a quorum's key", rule: "35", file: "quorum.go",
 		old:   `named[holder] > named[most]`,
 		new:   `most == ""`,
 		tests: "TestQuorumNamesTheOwnerOfMostNodes",
@@ -138,7 +138,7 @@ var reports = []mutant{
 		tests: "TestSilentMinorityIsReported",
 	},
 	{
-		name: "a final answer of a node is not reported", rule: "34", file: "quorum_tally.go",
+		name: "a final answer of a node is not reported", rule: "34", file: "quorum.go",
 		old:   `if o == noAnswer && node.Answered(a.err) {`,
 		new:   `if false && o == noAnswer && node.Answered(a.err) {`,
 		tests: "TestNodeThatRefusesIsReported",
@@ -150,13 +150,13 @@ var reports = []mutant{
 		tests: "TestSilentMinorityIsReported",
 	},
 	{
-		name: "an error does not name the nodes", rule: "35", file: "clients.go",
+		name: "an error does not name the nodes", rule: "35", file: "keys.go",
 		old:   `return addr`,
 		new:   `_ = addr`,
 		tests: "TestSilentMinorityIsReported",
 	},
 	{
-		name: "a token without its owner", rule: "35", file: "token.go",
+		name: "a token without its owner", rule: "35", file: "keys.go",
 		old:   `return owner + "/" + id.String()`,
 		new:   `return id.String()`,
 		tests: "TestOwnerIsHandedOn",
@@ -212,8 +212,8 @@ var reports = []mutant{
 	},
 	{
 		name: "a legacy refusal reports the next look and not the lease", rule: "35", file: "legacy_setnx.go",
-		old:   `got.Left = time.Duration(left) * time.Millisecond`,
-		new:   `got.Left = min(time.Duration(left)*time.Millisecond, longestBlind)`,
+		old:   `got.Left = time.Duration(left[0]) * time.Millisecond`,
+		new:   `got.Left = min(time.Duration(left[0])*time.Millisecond, longestBlind)`,
 		tests: "TestHolderIsNamed/LegacySetNX",
 	},
 	{
