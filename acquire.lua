@@ -49,9 +49,8 @@ if not new then
     return {call('PTTL', KEYS[1]), holder, fresh, first and 1 or 0,
       tonumber(time[1]), tonumber(time[2]), handed and 1 or 0}
   end
-  if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then -- a resend never shortens the lease
-    call('PEXPIRE', KEYS[1], ARGV[2])
-  end
+  -- A resend never shortens the lease.
+  if call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then call('PEXPIRE', KEYS[1], ARGV[2]) end
   pcall('ZREMRANGEBYSCORE', queue, 0, 0) -- a lock that was handed to a waiter is now also held by this call
 end
 if entry then pcall('ZREM', queue, entry) end -- a key of another type counts as no queue

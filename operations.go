@@ -59,6 +59,7 @@ func (s *single) take(ctx context.Context, p *acquireParams, c *node.Call) (acqu
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r := s.send(ctx, &p.target, p.withReplicas(c))
 	got, err := s.readAcquire(r)
+	got.Shared = s.limit > 0
 	return got, p.confirmed(r, err)
 }
 

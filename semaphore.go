@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"math"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -47,7 +46,6 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	}
 	s := &semaphore{newSetNXPX(client)}
 	s.scripts, s.limit, s.limits = semaphoreScripts, limit, []any{limit}
-	s.handsOn = slices.Concat(s.limits, s.handsOn)
 	return newEngine(s, opts)
 }
 
@@ -80,12 +78,6 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 	p, err := s.setNXPX.place(prefix, key)
 	p.queue = companion("permits", p.key)
 	return p, err
-}
-
-func (s *semaphore) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	got, err := s.take(ctx, p, acquireCall(s.scripts.acquire, p, s.handsOn...))
-	got.Shared = true
-	return got, err
 }
 
 func (s *semaphore) inspect(ctx context.Context, t *target) (Status, error) {

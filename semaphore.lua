@@ -105,9 +105,7 @@ local function hold(token, ttl, before, limit)
 end
 
 -- adopted removes the token's entry from the queue: its permit is from now on also held by another handle.
-local function adopted(token)
-  forget(function(owner) return owner == token end)
-end
+local function adopted(token) forget(function(owner) return owner == token end) end
 
 -- handOn grants free permits to the longest waiters, and sends messages to their processes. It stops before the
 -- entry mine. It returns how many permits are left, whether PUBLISH is forbidden, and by entry what it has granted:

@@ -11,9 +11,7 @@
 local wrong = check(tonumber(ARGV[1]))
 if wrong then return wrong end
 local alive = format('(%.0f', now)
-local function kept(token)
-  return string.find(token, 'redlatch:kept:', 1, true) == 1
-end
+local function kept(token) return string.find(token, 'redlatch:kept:', 1, true) == 1 end
 local first = call('ZRANGEBYSCORE', permits, alive, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 if first[1] and kept(first[1]) then
   local all = call('ZRANGEBYSCORE', permits, alive, '+inf', 'WITHSCORES')

@@ -52,11 +52,11 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 }
 
 func newSetNXPX(client redis.UniversalClient) *setNXPX {
-	s := &setNXPX{single: newSingle(client), scripts: lockScripts, handsOn: []any{""}}
+	s := &setNXPX{single: newSingle(client), scripts: lockScripts}
 	s.readAcquire, s.releaseCall = readAcquire, s.passOnCall
 	s.channel = handoff.NewSubscription(client, s.kind == ring) // a Ring keeps channels and keys on different nodes
 	if s.kind == cluster {
-		s.handsOn[0] = "cluster"
+		s.cluster = "cluster"
 	}
 	return s
 }
@@ -65,8 +65,8 @@ type setNXPX struct {
 	single
 	channel *handoff.Subscription
 	scripts scripts
-	limits  []any // of a semaphore: a further argument of all scripts
-	handsOn []any // further arguments of scripts that hand locks on
+	limits  []any  // of a semaphore: an argument of all its scripts
+	cluster string // an argument of scripts that hand locks on; empty: the client is of another kind
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
@@ -95,12 +95,10 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 }
 
 func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
-	return s.take(ctx, p, acquireCall(s.scripts.acquire, p))
-}
-
-// acquireCall takes the lock, or a place in its queue. settings are further arguments of the script.
-func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
-	c := adoptCall(script, p, settings...)
+	c := s.grantCall(s.scripts.acquire, p)
+	if s.limit > 0 { // it hands on permits that have expired
+		c.Append(&s.cluster)
+	}
 	if p.want > 1 || p.entry != "" {
 		c.Append(p.want)
 	}
@@ -110,20 +108,20 @@ func acquireCall(script *node.Script, p *acquireParams, settings ...any) *node.C
 	if p.queued {
 		c.Append("again")
 	}
-	return c
+	return s.take(ctx, p, c)
 }
 
 func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	r := s.send(ctx, &p.target, p.withReplicas(adoptCall(s.scripts.extend, p, s.limits...)))
+	r := s.send(ctx, &p.target, p.withReplicas(s.grantCall(s.scripts.extend, p)))
 	fence, err := readExtend(r)
 	return fence, p.confirmed(r, err)
 }
 
-// adoptCall extends the lock and issues a fence.
-func adoptCall(script *node.Script, p *acquireParams, settings ...any) *node.Call {
+// grantCall begins the call of a script that acquires or adopts the lock, and issues fences.
+func (s *setNXPX) grantCall(script *node.Script, p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
-	c.Append(settings...)
+	c.Append(s.limits...)
 	c.Timeout = p.timeout
 	return c
 }
@@ -150,7 +148,8 @@ var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH i
 // passOnCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
 func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
 	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
-	c.Append(s.handsOn...)
+	c.Append(s.limits...)
+	c.Append(&s.cluster)
 	if p.entry != "" || p.next != "" || p.keeper != "" {
 		c.Append(p.entry)
 	}
