@@ -507,7 +507,7 @@ func lateAcquire(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Rep
 	lock := mine()
 	return m, func(r node.Reply) {
 		got, err := readAcquire(r)
-		s.late(n, r, got, err, func() { n.Post(context.Background(), quorumReleaseCall(&releaseParams{target: lock})) })
+		s.late(n, r, got, err, func() { n.Post(context.Background(), releaseOn(&lock)) })
 	}, s
 }
 

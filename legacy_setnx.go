@@ -162,7 +162,6 @@ func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
 func legacyCall(s *node.Script, t *target, args ...any) *node.Call {
 	c := node.Eval(s, 3, &t.key, companion("owner", t.key), companion("stamp", t.key))
 	c.Append(args...)
-	c.Timeout = t.timeout
 	return c
 }
 

@@ -81,7 +81,9 @@ func (s *single) late(ctx context.Context, p *acquireParams, r node.Reply) {
 		} else {
 			p.state.undone.Store(true)
 		}
-		s.node.Post(detached(ctx), s.releaseCall(release))
+		c := s.releaseCall(release)
+		c.Timeout = p.timeout
+		s.node.Post(detached(ctx), c)
 	})
 }
 
@@ -94,6 +96,7 @@ func (s *single) send(ctx context.Context, t *target, c *node.Call) node.Reply {
 	if c.Beside != nil {
 		n = s.confirming
 	}
+	c.Timeout += t.timeout
 	r := n.Do(ctx, c)
 	if s.limit > 0 && node.Answered(r.Err) {
 		if theirs, other := strings.CutPrefix(r.Err.Error(), "LIMIT "); other {
@@ -166,7 +169,7 @@ func (p *releaseParams) released(c *node.Call) *node.Call {
 	if p.keep > 0 {
 		c.Append(p.keep.Milliseconds())
 	}
-	c.Timeout, c.Persist, c.Once = p.timeout, true, p.callerToken
+	c.Persist, c.Once = true, p.callerToken
 	return c
 }
 
@@ -209,9 +212,7 @@ func inspectCall(t *target) *node.Call {
 	if t.queue == "" {
 		keys = keys[:1]
 	}
-	c := node.Eval(lockScripts.inspect, len(keys), keys...)
-	c.Timeout = t.timeout
-	return c
+	return node.Eval(lockScripts.inspect, len(keys), keys...)
 }
 
 // readInspect reads the replies of inspect.lua and semaphore_inspect.lua.

@@ -57,19 +57,19 @@ type tally[T any] struct {
 }
 
 // ask sends an operation to all nodes at once. call makes the call for a node, and read reads its reply. Calls for
-// one key reach a node in order.
+// one lock reach a node in order.
 func ask[T any](
-	ctx context.Context, r *redlock, op, key string,
+	ctx context.Context, r *redlock, op string, lock *target,
 	call func(i int) *node.Call, read func(i int, r node.Reply) (T, error),
 ) *tally[T] {
 	t := &tally[T]{
-		op: op, key: key, names: r.names, report: r.report, quorum: r.quorum, read: read,
+		op: op, key: lock.key, names: r.names, report: r.report, quorum: r.quorum, read: read,
 		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
 		reports: make(chan *node.Call, len(r.nodes)),
 	}
 	for i, n := range r.nodes {
 		c := call(i)
-		c.Key, c.Ordered, c.Report, c.Index = key, true, t.reports, i
+		c.Key, c.Ordered, c.Timeout, c.Report, c.Index = lock.key, true, lock.timeout, t.reports, i
 		t.calls[i] = c
 		n.Post(ctx, c)
 	}

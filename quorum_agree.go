@@ -30,16 +30,13 @@ func quorumAcquireCall(p *acquireParams) *node.Call {
 	if p.callerToken {
 		c.Append("keep")
 	}
-	c.Timeout = p.timeout
 	return c
 }
 
 // quorumExtendCall makes the lock last.
 func quorumExtendCall(lock *target, ttl time.Duration) *node.Call {
 	ms := ttl.Milliseconds()
-	c := node.Eval(quorumScripts.extend, 2, &lock.key, &lock.fences, &lock.token, &ms)
-	c.Timeout = lock.timeout
-	return c
+	return node.Eval(quorumScripts.extend, 2, &lock.key, &lock.fences, &lock.token, &ms)
 }
 
 // quorumAdoptCall also has the node vote for a new fence.
@@ -79,7 +76,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 	}
 	for {
 		try := fence
-		t := ask(ctx, r, "raise", p.key, func(int) *node.Call { return raiseCall(p, try) },
+		t := ask(ctx, r, "raise", p, func(int) *node.Call { return raiseCall(p, try) },
 			func(_ int, reply node.Reply) (uint64, error) { return readRaise(reply) })
 		agreed, higher := 0, fence
 		t.collect(ctx, func() bool { // 2.
@@ -110,9 +107,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 
 // raiseCall returns the call that raises a fence counter to fence, if the token holds the lock.
 func raiseCall(p *target, fence uint64) *node.Call {
-	c := node.Eval(raiseScript, 2, &p.key, &p.fences, &p.token, &fence)
-	c.Timeout = p.timeout
-	return c
+	return node.Eval(raiseScript, 2, &p.key, &p.fences, &p.token, &fence)
 }
 
 func readRaise(r node.Reply) (uint64, error) {

@@ -38,7 +38,7 @@ func TestRaiseNeedsTheLock(t *testing.T) {
 	m, _, n := oneNode(t)
 	raise := func(fence uint64) (uint64, error) {
 		lock := mine()
-		return readRaise(n.Do(t.Context(), raiseCall(&lock, fence)))
+		return readRaise(n.Do(t.Context(), timed(raiseCall(&lock, fence))))
 	}
 	for _, holder := range []string{"", "another"} {
 		if holder != "" {

@@ -122,7 +122,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 		return acquireReply{}, err
 	}
 	// 2. All nodes at once.
-	t := ask(ctx, r, "acquire", p.key, func(i int) *node.Call {
+	t := ask(ctx, r, "acquire", &p.target, func(i int) *node.Call {
 		c := quorumAcquireCall(p)
 		if !p.callerToken { // the caller may want to recover a lock with this token
 			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
@@ -226,7 +226,7 @@ func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acqui
 // releaseOn returns the call that releases a lock on one node, ordered behind earlier calls for its key.
 func releaseOn(t *target) *node.Call {
 	c := quorumReleaseCall(&releaseParams{target: *t})
-	c.Key, c.Ordered = t.key, true
+	c.Key, c.Ordered, c.Timeout = t.key, true, t.timeout
 	return c
 }
 
@@ -269,7 +269,7 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, call func() *node.
 	if err := r.ready(ctx); err != nil {
 		return nil, err
 	}
-	t := ask(ctx, r, "extend", lock.key, func(i int) *node.Call {
+	t := ask(ctx, r, "extend", lock, func(i int) *node.Call {
 		return r.servers.withInfo(i, call())
 	}, checked(&r.servers, readExtend))
 	err := t.collectHeld(ctx)
@@ -281,7 +281,7 @@ func (r *redlock) lengthen(ctx context.Context, lock *target, call func() *node.
 
 func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseReply, err error) {
 	ctx = detached(ctx)
-	t := ask(ctx, r, "release", p.key, func(int) *node.Call {
+	t := ask(ctx, r, "release", &p.target, func(int) *node.Call {
 		return quorumReleaseCall(p)
 	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	if err = t.collectHeld(ctx); err == nil {
@@ -294,7 +294,7 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 	if err := r.ready(ctx); err != nil {
 		return Status{}, err
 	}
-	t := ask(ctx, r, "inspect", lock.key, func(i int) *node.Call {
+	t := ask(ctx, r, "inspect", lock, func(i int) *node.Call {
 		return r.servers.withInfo(i, inspectCall(lock))
 	}, checked(&r.servers, readInspect))
 	var st Status

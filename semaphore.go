@@ -81,7 +81,5 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 }
 
 func (s *semaphore) inspect(ctx context.Context, t *target) (Status, error) {
-	c := node.Eval(s.scripts.inspect, 3, &t.key, &t.fences, &t.queue, s.limit)
-	c.Timeout = t.timeout
-	return readInspect(s.send(ctx, t, c))
+	return readInspect(s.send(ctx, t, node.Eval(s.scripts.inspect, 3, &t.key, &t.fences, &t.queue, s.limit)))
 }

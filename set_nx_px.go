@@ -122,7 +122,6 @@ func (s *setNXPX) grantCall(script *node.Script, p *acquireParams) *node.Call {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
 	c.Append(s.limits...)
-	c.Timeout = p.timeout
 	return c
 }
 
@@ -130,7 +129,6 @@ func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
 	ttl := p.ttl.Milliseconds()
 	c := node.Eval(s.scripts.extend, 1, &p.key, &p.token, &ttl)
 	c.Append(s.limits...)
-	c.Timeout = p.timeout
 	_, err := readExtend(s.send(ctx, &p.target, c))
 	return err
 }
@@ -186,7 +184,7 @@ func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {
 // withReplicas adds WAIT to a grant that replicas must confirm.
 func (p *acquireParams) withReplicas(c *node.Call) *node.Call {
 	if p.replicas > 0 {
-		c.Timeout += p.replicaTimeout
+		c.Timeout = p.replicaTimeout // added to that of the command
 		c.Key = p.key
 		c.Beside = []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
 	}

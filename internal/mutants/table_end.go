@@ -62,8 +62,8 @@ var ends = []mutant{
 	},
 	{
 		name: "a release that ends with the caller's ctx", rule: "8", file: "operations.go",
-		old:   `c.Timeout, c.Persist, c.Once = p.timeout, true,`,
-		new:   `c.Timeout, c.Persist, c.Once = p.timeout, false,`,
+		old:   `c.Persist, c.Once = true,`,
+		new:   `c.Persist, c.Once = false,`,
 		tests: "TestReleaseIsSentThoughItsCtx",
 	},
 	{

@@ -165,8 +165,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release with a chosen token is sent again like any other", rule: "23", file: "operations.go",
-		old:   `c.Timeout, c.Persist, c.Once = p.timeout, true, p.callerToken`,
-		new:   `c.Timeout, c.Persist, c.Once = p.timeout, true, false`,
+		old:   `c.Persist, c.Once = true, p.callerToken`,
+		new:   `c.Persist, c.Once = true, false`,
 		tests: "TestReleaseOfAChosenToken",
 	},
 	{

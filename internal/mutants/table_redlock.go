@@ -40,8 +40,8 @@ var quorums = []mutant{
 	},
 	{
 		name: "a release on a quorum overtakes the acquire", rule: "4", file: "redlock.go",
-		old:   `c.Key, c.Ordered = t.key, true`,
-		new:   `c.Key = t.key`,
+		old:   `c.Key, c.Ordered, c.Timeout = t.key, true, t.timeout`,
+		new:   `c.Key, c.Timeout = t.key, t.timeout`,
 		tests: "TestReleaseFollowsItsAcquire",
 	},
 	{
