@@ -54,7 +54,7 @@ func pair(tb testing.TB, opts ...redlatch.Option) func() {
 // would empty pools, which then allocate again.
 // A hook that allocates once shows that the test notices one allocation.
 func TestHooksThatAreNotSetCostNoAllocation(t *testing.T) {
-	if raceDetector() {
+	if redistest.RaceDetector() {
 		t.Skip("sync.Pool drops items at random under the race detector")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -102,7 +102,7 @@ func BenchmarkPairWithoutHooks(b *testing.B) {
 // TestPairAllocatesLittle: a lock and its unlock, with renewal and fence, make at most 8 allocations more than
 // the two commands that a program would write by hand.
 func TestPairAllocatesLittle(t *testing.T) {
-	if raceDetector() {
+	if redistest.RaceDetector() {
 		t.Skip("the race detector allocates too")
 	}
 	client := redistest.Shared(t).Client(t)
@@ -125,17 +125,6 @@ func TestPairAllocatesLittle(t *testing.T) {
 		}
 	})
 	require.LessOrEqual(t, ours, raw+8)
-}
-
-// raceDetector reports whether this binary was built with -race.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	for _, s := range info.Settings {
-		if ok && s.Key == "-race" {
-			return s.Value == "true"
-		}
-	}
-	return false
 }
 
 // BenchmarkPair measures a lock and its unlock, with a key for each goroutine. For comparison it measures

@@ -587,7 +587,6 @@ func TestOrderSurvivesALostQueue(t *testing.T) {
 // before, and none ends above the clock of Redis, or above the register where that is ahead. So fences grow even if the register
 // is lost, or the whole data.
 func TestBlocksOfFencesStayBelowTheClock(t *testing.T) {
-	t.Parallel()
 	for name, strategy := range map[string]func(redis.UniversalClient, ...Option) (Locker, error){
 		"SetNXPX":   NewSetNXPX,
 		"Semaphore": func(c redis.UniversalClient, opts ...Option) (Locker, error) { return NewSemaphore(c, 1, opts...) },

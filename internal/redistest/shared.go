@@ -39,15 +39,30 @@ func StopShared() {
 }
 
 // Main is a TestMain that stops the server of [Shared]. Unless -parallel is given, it runs twenty tests at once, even
-// with fewer processors: most tests of locks wait for time to pass. It collects garbage seldom, which saves a fifth of the
-// processor time: a miniredis makes an interpreter for each script.
+// with fewer processors: most tests of locks wait for time to pass. The race detector slows them down, so it runs ten.
+// Garbage is collected seldom, which saves a fifth of the processor time: a miniredis makes an interpreter for each script.
 func Main(m *testing.M) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = flag.Set("test.parallel", "20")
+		atOnce := "20"
+		if RaceDetector() {
+			atOnce = "10"
+		}
+		_ = flag.Set("test.parallel", atOnce)
 	}
 	debug.SetGCPercent(400)
 	code := m.Run()
 	StopShared()
 	os.Exit(code)
+}
+
+// RaceDetector reports whether this binary was built with -race.
+func RaceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if ok && s.Key == "-race" {
+			return s.Value == "true"
+		}
+	}
+	return false
 }
