@@ -101,8 +101,6 @@ func (t *tally[T]) take(c *node.Call) outcome {
 	return o
 }
 
-func (t *tally[T]) count(o outcome) int { return t.counts[o] }
-
 // pending returns how many nodes have not answered.
 func (t *tally[T]) pending() int {
 	return len(t.answers) - t.counts[done] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
@@ -138,11 +136,11 @@ func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
 
 // collectHeld collects the answers to an operation that fails on a node where the token does not hold the key.
 func (t *tally[T]) collectHeld(ctx context.Context) error {
-	t.collect(ctx, func() bool { return t.count(done) >= t.quorum || t.certainly(notHeld) })
+	t.collect(ctx, func() bool { return t.counts[done] >= t.quorum || t.certainly(notHeld) })
 	switch {
-	case t.count(done) >= t.quorum:
+	case t.counts[done] >= t.quorum:
 		return nil
-	case t.count(notHeld) > len(t.answers)-t.quorum:
+	case t.counts[notHeld] > len(t.answers)-t.quorum:
 		return t.fail(ErrLost)
 	case ctx.Err() != nil:
 		return t.cut(ctx)
@@ -163,7 +161,7 @@ func (t *tally[T]) fail(err error) *QuorumError {
 
 // cut returns the error of an operation that ctx ended. It is silent unless so many nodes failed that no quorum is left.
 func (t *tally[T]) cut(ctx context.Context) error {
-	failed, e := t.count(noAnswer), t.fail(ErrNoQuorum)
+	failed, e := t.counts[noAnswer], t.fail(ErrNoQuorum)
 	for i, c := range t.calls {
 		if !t.answers[i].there {
 			var silent bool

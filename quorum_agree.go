@@ -89,14 +89,14 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 					}
 				}
 			}
-			return agreed >= r.quorum || higher > fence || t.count(done)+t.pending() < r.quorum
+			return agreed >= r.quorum || higher > fence || t.counts[done]+t.pending() < r.quorum
 		})
 		switch {
 		case agreed >= r.quorum: // 3.
 			return fence, nil
 		case ctx.Err() != nil:
 			return 0, &node.NotDone{Err: t.cut(ctx)}
-		case t.count(notHeld) > len(r.nodes)-r.quorum: // the lock has ended
+		case t.counts[notHeld] > len(r.nodes)-r.quorum: // the lock has ended
 			return 0, t.fail(ErrLost)
 		case higher == fence, time.Since(begin) > within:
 			return 0, t.fail(ErrNoQuorum)

@@ -130,7 +130,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 		return r.servers.withInfo(i, c)
 	}, checked(&r.servers, readAcquire))
 	t.collect(ctx, func() bool {
-		return t.count(done) >= r.quorum || // 3. A quorum granted,
+		return t.counts[done] >= r.quorum || // 3. A quorum granted,
 			t.certainly(heldByAnother) || // or it is certain that none can and why,
 			t.refusedBesideSilence(r.nodes) // or only silent nodes are left.
 	})
@@ -175,11 +175,11 @@ func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 	switch {
 	case r.servers.check() != nil:
 		return r.servers.check()
-	case t.count(done) >= r.quorum:
+	case t.counts[done] >= r.quorum:
 		return nil
 	case ctx.Err() != nil && !t.certainly(heldByAnother):
 		return &node.NotDone{Err: t.cut(ctx)}
-	case t.count(done)+t.count(heldByAnother) >= r.quorum:
+	case t.counts[done]+t.counts[heldByAnother] >= r.quorum:
 		return t.fail(ErrNotAcquired)
 	}
 	return t.fail(ErrNoQuorum)
@@ -192,7 +192,7 @@ func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 // they would keep everybody out. If other owners have so many nodes that the token cannot have a quorum, all votes
 // are released.
 func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acquireReply]) {
-	all := !p.callerToken || t.count(heldByAnother) > len(r.nodes)-r.quorum
+	all := !p.callerToken || t.counts[heldByAnother] > len(r.nodes)-r.quorum
 	released := make(chan *node.Call, len(r.nodes))
 	waits := 0
 	for i := range r.nodes {
@@ -308,7 +308,7 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 		return Status{}, r.servers.check()
 	case ctx.Err() != nil:
 		return Status{}, t.cut(ctx)
-	case t.count(done) < r.quorum:
+	case t.counts[done] < r.quorum:
 		return Status{}, t.fail(ErrNoQuorum)
 	}
 	return st, nil

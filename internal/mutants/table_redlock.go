@@ -22,8 +22,8 @@ var quorums = []mutant{
 	},
 	{
 		name: "held by one counts as held", rule: "Redlock", file: "redlock.go",
-		old:   `case t.count(done)+t.count(heldByAnother) >= r.quorum:`,
-		new:   `case t.count(heldByAnother) > 0:`,
+		old:   `case t.counts[done]+t.counts[heldByAnother] >= r.quorum:`,
+		new:   `case t.counts[heldByAnother] > 0:`,
 		tests: "TestErrorWaitsUntilItIsCertain",
 	},
 	{
@@ -122,7 +122,7 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 	},
 	{
 		name: "a chosen token keeps its minority", rule: "15", file: "redlock.go",
-		old:   `all := !p.callerToken || t.count(heldByAnother) > len(r.nodes)-r.quorum`,
+		old:   `all := !p.callerToken || t.counts[heldByAnother] > len(r.nodes)-r.quorum`,
 		new:   `all := !p.callerToken`,
 		tests: "TestLateGrantOfARefusedTokenIsReleased",
 	},
