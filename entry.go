@@ -191,3 +191,12 @@ func (l *lines) forget(a *lease) {
 		delete(l.tokens, a.params.token)
 	}
 }
+
+// observe adds the duration of an attempt of a line to the moving average. An attempt that got no answer would have
+// taken longer.
+func (e *engine) observe(took time.Duration, err error) {
+	before := e.commandTime.Load()
+	if int64(took) > before || err == nil || errors.Is(err, ErrNotAcquired) {
+		e.commandTime.Store(before + (int64(took)-before)/8)
+	}
+}

@@ -1,7 +1,13 @@
 package redlatch_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,3 +242,576 @@ type conformanceCase struct {
 	name string
 	run  func(t *testing.T, w *world)
 }
+
+var conformance = []conformanceCase{
+	{"a free key is granted and a held one refused", func(t *testing.T, w *world) {
+		begin := time.Now()
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(time.Minute))
+		require.Equal(t, w.key, lock.Key())
+		require.NoError(t, lock.Err())
+		require.WithinRange(t, lock.Until(), begin.Add(time.Minute/2), time.Now().Add(time.Minute))
+
+		_, err := w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NotErrorIs(t, err, redlatch.ErrLost)
+		require.True(t, strings.HasPrefix(err.Error(), fmt.Sprintf("redlatch: try lock %q: held by another owner", w.key)), err)
+		require.NotContains(t, err.Error(), "\n")
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"an unlocked key is free and its handle has ended", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		ctx := lock.Context(t.Context())
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+		<-lock.Done()
+		<-ctx.Done()
+		require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
+		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrReleased)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Second), redlatch.ErrReleased)
+		require.ErrorIs(t, context.Cause(lock.Context(t.Context())), redlatch.ErrReleased)
+
+		mustLock(t, w.locker(t), w.key)
+	}},
+
+	{"after expiry Unlock says lost and leaves the next owner alone", func(t *testing.T, w *world) {
+		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(time.Second))
+		second, err := w.locker(t).Lock(t.Context(), w.key)
+		require.NoError(t, err)
+		require.ErrorIs(t, first.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, first.Unlock(t.Context()), redlatch.ErrLost)
+		require.ErrorIs(t, first.Unlock(t.Context()), redlatch.ErrReleased)
+
+		_, err = w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, second.Unlock(t.Context()))
+	}},
+
+	{"loss is known before Redis gives the key to another", func(t *testing.T, w *world) {
+		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(time.Second))
+		_, err := w.locker(t).Lock(t.Context(), w.key)
+		require.NoError(t, err)
+		select {
+		case <-first.Done():
+		default:
+			require.Fail(t, "a second owner has the key before the first has noticed the loss")
+		}
+	}},
+
+	{"renewal keeps a lock for longer than its TTL", func(t *testing.T, w *world) {
+		renewals := make(chan redlatch.Event, 100)
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
+			Renewed: func(e redlatch.Event) { renewals <- e },
+		}))
+		for n := 0; n < 4; { // one every TTL/3, so four take longer than the TTL
+			select {
+			case e := <-renewals:
+				if !w.pair {
+					require.Equal(t, lock.Fence(), e.Fence)
+				}
+				if e.Fence == lock.Fence() {
+					n++
+				}
+			case <-lock.Done():
+				require.NoError(t, lock.Err())
+			}
+		}
+		_, err := w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"WithMaxHold ends a lock that is renewed", func(t *testing.T, w *world) {
+		begin := time.Now()
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithMaxHold(3*locktest.BriefTTL/2))
+		require.ErrorIs(t, lock.Extend(t.Context(), 0), redlatch.ErrInvalidOption)
+		eventually(t, "Extend succeeds, although little time is left", func() bool { return lock.Extend(t.Context(), 100*locktest.BriefTTL) == nil })
+		require.False(t, lock.Until().After(time.Now().Add(3*locktest.BriefTTL/2)))
+		<-lock.Done()
+		require.GreaterOrEqual(t, time.Since(begin), 5*locktest.BriefTTL/4)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrMaxHold)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrMaxHold)
+	}},
+
+	{"a token is compared whole", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-10"))
+		for _, token := range []string{"worker-1", "worker-100", "worker-", "WORKER-10"} {
+			_, err := w.locker(t).TryLock(t.Context(), w.key, redlatch.WithToken(token))
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired, token)
+			_, err = w.locker(t).Adopt(t.Context(), w.key, token)
+			require.ErrorIs(t, err, w.unadopted(redlatch.ErrLost), token)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+
+		early := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
+		again := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
+		eventually(t, "the commands in flight on a quorum have run, and their keys are gone", func() (granted bool) {
+			var err error
+			w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
+			lock, err = w.locker(t).TryLock(t.Context(), w.key, redlatch.WithToken("worker-10"), redlatch.WithTTL(time.Hour))
+			return err == nil
+		})
+		require.ErrorIs(t, early.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+		require.ErrorIs(t, early.Unlock(t.Context()), redlatch.ErrLost)
+		require.ErrorIs(t, again.Unlock(t.Context()), redlatch.ErrLost)
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"a chosen token acquires its old lock again", func(t *testing.T, w *world) {
+		crashed := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
+		require.Equal(t, "job-7", lock.Token())
+		if w.fences {
+			require.Greater(t, lock.Fence(), crashed.Fence())
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+	}},
+
+	{"Unlock of a lost lock leaves the lock of an adopter alone", func(t *testing.T, w *world) {
+		lost := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(locktest.BriefTTL))
+		adopted, err := w.locker(t).Adopt(t.Context(), w.key, lost.Token(), redlatch.WithTTL(time.Hour))
+		if want := w.unadopted(nil); want != nil {
+			require.ErrorIs(t, err, want)
+			return
+		}
+		require.NoError(t, err)
+		<-lost.Done()
+		require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost)
+		require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrReleased)
+		require.NoError(t, adopted.Extend(t.Context(), time.Hour))
+		require.NoError(t, adopted.Unlock(t.Context()))
+	}},
+
+	{"an acquire that comes again never shortens the lease", func(t *testing.T, w *world) {
+		mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal())
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
+		w.lastsLong(t, w.key)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"a waiter gets the key when it is unlocked", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		waiting := make(chan redlatch.Event, 1)
+		got := make(chan *redlatch.Lock, 1)
+		l := w.locker(t, redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
+		go func() {
+			defer close(got)
+			if second, err := l.Lock(t.Context(), w.key); err == nil {
+				got <- second
+			}
+		}()
+		require.Equal(t, 1, (<-waiting).Attempts)
+		require.NoError(t, lock.Unlock(t.Context()))
+		second, ok := <-got
+		require.True(t, ok)
+		require.NoError(t, second.Unlock(t.Context()))
+	}},
+
+	{"a wait ends with ctx, promptly and without a trace", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		l := w.locker(t)
+		err := locktest.WaitInVain(t, l, w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NotContains(t, err.Error(), "\n")
+
+		why := errors.New("closing time")
+		cancelled, stop := context.WithCancelCause(t.Context())
+		stop(why)
+		_, try := l.TryLock(cancelled, w.key)
+		_, wait := l.Lock(cancelled, w.key)
+		for _, err := range []error{try, wait} {
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, why)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, "ctx had ended before the call")
+			require.NotErrorIs(t, err, redlatch.ErrUnavailable, "ctx had ended before the call")
+		}
+
+		require.NoError(t, lock.Unlock(t.Context()))
+		w.gone(t, w.key)
+	}},
+
+	{"the end of the ctx of Lock does not release", func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(t.Context())
+		lock, err := w.locker(t).Lock(ctx, w.key)
+		require.NoError(t, err)
+		cancel()
+		require.NoError(t, lock.Err())
+		_, err = w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(ctx), "Unlock does not heed a cancelled ctx")
+		w.gone(t, w.key)
+	}},
+
+	{"Extend lengthens a lease and never shortens it", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal())
+		was := lock.Until()
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		long := lock.Until()
+		require.Greater(t, long.Sub(was), 50*time.Minute)
+		require.NoError(t, lock.Extend(t.Context(), time.Millisecond))
+		require.Equal(t, long, lock.Until())
+		w.lastsLong(t, w.key)
+		require.NoError(t, lock.Extend(t.Context(), math.MaxInt64))
+		require.Greater(t, lock.Until().Sub(long), 50*365*24*time.Hour)
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Microsecond), redlatch.ErrInvalidOption)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"a lock is adopted by its token", func(t *testing.T, w *world) {
+		if w.pair {
+			t.Skip("one token cannot prove two locks")
+		}
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal())
+		adopted, err := w.locker(t).Adopt(t.Context(), w.key, lock.Token())
+		require.NoError(t, err)
+		require.Equal(t, lock.Token(), adopted.Token())
+		if w.fences {
+			require.Greater(t, adopted.Fence(), lock.Fence())
+			again, err := w.locker(t).Adopt(t.Context(), w.key, lock.Token())
+			require.NoError(t, err)
+			require.Greater(t, again.Fence(), adopted.Fence(), "each adopter has a higher fence than the one before")
+		} else {
+			require.Zero(t, adopted.Fence())
+		}
+		require.NoError(t, adopted.Unlock(t.Context()))
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+
+		l := w.locker(t)
+		lock = mustLock(t, l, w.key)
+		_, err = l.Adopt(t.Context(), w.key, lock.Token())
+		require.NoError(t, err)
+		other := mustLock(t, l, w.key+" other")
+		require.NotEqual(t, lock.Token(), other.Token(), "the other lock has a token of its own")
+		require.NoError(t, other.Unlock(t.Context()))
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		_, err = w.locker(t).Adopt(t.Context(), w.key, lock.Token())
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		_, err = w.locker(t).Adopt(t.Context(), w.key, "")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}},
+
+	{"Inspect tells held from free and changes nothing", func(t *testing.T, w *world) {
+		l := w.locker(t)
+		st, err := l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		require.Equal(t, redlatch.Status{}, st)
+		w.gone(t, w.key)
+
+		lock := mustLock(t, w.locker(t), w.key)
+		st, err = l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		require.True(t, st.Held)
+		require.Equal(t, lock.Token(), st.Token)
+		require.Positive(t, st.TTL)
+		require.NoError(t, lock.Unlock(t.Context()))
+
+		st, err = l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		require.Equal(t, redlatch.Status{}, st)
+	}},
+
+	{"a key of another type is an error and stays as it is", func(t *testing.T, w *world) {
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.RPush(t.Context(), w.key, "a", "b").Err()) })
+		for name, ask := range map[string]func() error{
+			"TryLock": func() error { _, err := w.locker(t).TryLock(t.Context(), w.key); return err },
+			"Lock":    func() error { _, err := w.locker(t).Lock(t.Context(), w.key); return err },
+			"Inspect": func() error { _, err := w.locker(t).Inspect(t.Context(), w.key); return err },
+		} {
+			err := ask()
+			require.ErrorContains(t, err, "WRONGTYPE", name)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
+			require.NotContains(t, err.Error(), "\n", name)
+		}
+		w.everywhere(func(c *redis.Client) {
+			require.Equal(t, []string{"a", "b"}, c.LRange(t.Context(), w.key, 0, -1).Val())
+			// Check this before the key is deleted: a slow acquire that finds the key free adds other keys.
+			require.Empty(t, c.Keys(t.Context(), "*:"+w.key).Val(), "nothing is left beside the key")
+			require.NoError(t, c.Del(t.Context(), w.key).Err())
+		})
+	}},
+
+	{"a stranger takes the key: the lock is lost and the stranger's value stays", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*locktest.BriefTTL))
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Set(t.Context(), w.key, "4102444800", 0).Err()) })
+		<-lock.Done()
+		require.True(t, time.Now().Before(lock.Until()), "a renewal noticed the loss")
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		w.everywhere(func(c *redis.Client) {
+			require.Equal(t, "4102444800", c.Get(t.Context(), w.key).Val())
+		})
+	}},
+
+	{"a counter that is none is an error, and nothing is taken or touched", func(t *testing.T, w *world) {
+		if !w.fences {
+			t.Skip("this strategy has no counters")
+		}
+		for i, spoil := range []func(c *redis.Client, counter string) error{
+			func(c *redis.Client, counter string) error {
+				return c.Set(t.Context(), counter, "a shopping list", time.Hour).Err()
+			},
+			func(c *redis.Client, counter string) error { return c.RPush(t.Context(), counter, "milk").Err() },
+			// From 2^53 on scripts cannot tell one number from the next.
+			func(c *redis.Client, counter string) error {
+				return c.Set(t.Context(), counter, 1<<53-1, time.Hour).Err()
+			},
+			func(c *redis.Client, counter string) error {
+				return c.Set(t.Context(), counter, 1<<53, time.Hour).Err()
+			},
+			func(c *redis.Client, counter string) error {
+				return c.Set(t.Context(), counter, 1<<60+1, time.Hour).Err()
+			},
+		} {
+			prefix, key := fmt.Sprintf("%s/%d/", w.key, i), "k"
+			full := prefix + key
+			counter, said := prefix+"redlatch:fence", prefix+"redlatch:fence holds something else: delete it, or use WithKeyPrefix"
+			if w.quorum {
+				counter, said = "{"+full+"}:fence:"+full, ""
+			}
+			l := w.locker(t, redlatch.WithKeyPrefix(prefix))
+			token := redlatch.WithToken("job-7") // nobody cleans up after a chosen token
+			refused := func(err error) {
+				t.Helper()
+				require.Error(t, err)
+				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.NotErrorIs(t, err, redlatch.ErrLost)
+				require.NotContains(t, err.Error(), "\n")
+				require.ErrorContains(t, err, said)
+			}
+			w.everywhere(func(c *redis.Client) { require.NoError(t, spoil(c, counter)) })
+			before := make(map[*redis.Client]string)
+			w.everywhere(func(c *redis.Client) { before[c] = c.Dump(t.Context(), counter).Val() })
+			_, err := l.TryLock(t.Context(), key, token)
+			refused(err)
+			w.everywhere(func(c *redis.Client) { require.Zero(t, c.Exists(t.Context(), full).Val()) })
+
+			// A lock that the token has already is not touched either.
+			w.grant(t, full, "job-7")
+			_, err = l.TryLock(t.Context(), key, token)
+			refused(err)
+			if !w.pair {
+				_, err = l.Adopt(t.Context(), key, "job-7", redlatch.WithTTL(10*time.Hour))
+				refused(err)
+			}
+			st, err := l.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, "job-7", st.Token)
+			require.LessOrEqual(t, st.TTL, time.Hour)
+			w.everywhere(func(c *redis.Client) { require.Equal(t, before[c], c.Dump(t.Context(), counter).Val()) })
+		}
+	}},
+
+	{"a stranger's list in place of the key is a lost lock, and stays", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		eventually(t, "the slower nodes have the lock", func() bool { return w.exists(t, w.key) == w.nodes })
+		w.everywhere(func(c *redis.Client) {
+			require.NoError(t, c.Del(t.Context(), w.key).Err())
+			require.NoError(t, c.RPush(t.Context(), w.key, "theirs").Err())
+		})
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Second), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		w.everywhere(func(c *redis.Client) { require.Equal(t, int64(1), c.LLen(t.Context(), w.key).Val()) })
+	}},
+
+	{"a deleted key is a lost lock", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(locktest.BriefTTL))
+		ctx := lock.Context(t.Context())
+		w.lose(t, ctx.Done())
+		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Second), redlatch.ErrLost)
+	}},
+
+	{"every key that is written has a TTL", func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), w.key)
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		look := func() {
+			w.everywhere(func(c *redis.Client) {
+				for _, key := range c.Keys(t.Context(), "*").Val() {
+					if strings.HasSuffix(key, w.key) && (!w.timeless || key != w.key) {
+						// -1 means that the key has no TTL; -2 means that a late release has deleted it.
+						require.NotEqual(t, time.Duration(-1), c.PTTL(t.Context(), key).Val(), key)
+					}
+				}
+			})
+		}
+		look()
+		require.NoError(t, lock.Unlock(t.Context()))
+		look()
+	}},
+
+	{"SCRIPT FLUSH between any two calls changes nothing", func(t *testing.T, w *world) {
+		flush := func() {
+			w.everywhere(func(c *redis.Client) { require.NoError(t, c.ScriptFlush(t.Context()).Err()) })
+		}
+		l := w.locker(t)
+		flush()
+		lock := mustLock(t, l, w.key)
+		flush()
+		_, err := l.TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		flush()
+		require.NoError(t, lock.Extend(t.Context(), time.Second))
+		flush()
+		_, err = l.Inspect(t.Context(), w.key)
+		require.NoError(t, err)
+		flush()
+		require.NoError(t, lock.Unlock(t.Context()))
+	}},
+
+	{"keys with any bytes and braces are separate locks", func(t *testing.T, w *world) {
+		inCall := []redlatch.Option{redlatch.WithKeyPrefix(w.key + "/")}
+		var always []redlatch.Option
+		if w.pair {
+			inCall, always = nil, inCall
+		}
+		l := w.locker(t, append(always, redlatch.WithTTL(time.Hour))...)
+		var locks []*redlatch.Lock
+		for _, key := range []string{"k", "{k}", "a{k}b", "{a}b}", "{}x", "a}b", "x{", "{{y}}", " ", "\x00\xff\r\n", "ключ"} {
+			locks = append(locks, mustLock(t, l, key, inCall...))
+		}
+		for _, lock := range locks {
+			eventually(t, "the lock is on all nodes", func() bool { return w.exists(t, w.key+"/"+lock.Key()) == w.nodes })
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	}},
+
+	{"fences grow with every grant", func(t *testing.T, w *world) {
+		l, other := w.locker(t), w.locker(t)
+		var last uint64
+		for i := range 20 {
+			lock := mustLock(t, []redlatch.Locker{l, other}[i%2], w.key)
+			if w.fences {
+				require.Greater(t, lock.Fence(), last)
+				last = lock.Fence()
+			} else {
+				require.Zero(t, lock.Fence())
+			}
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	}},
+
+	{"bad input is refused before anything is sent", func(t *testing.T, w *world) {
+		var sent atomic.Int64
+		clients := make([]redis.UniversalClient, w.nodes)
+		for i := range clients {
+			c := w.client(t, i)
+			c.AddHook(locktest.Count(&sent))
+			clients[i] = c
+		}
+		l, err := w.make(clients)
+		require.NoError(t, err)
+		for want, opt := range map[string]redlatch.Option{
+			"WithTTL(0s)":         redlatch.WithTTL(0),
+			"WithTTL(-1s)":        redlatch.WithTTL(-time.Second),
+			"WithTTL(999µs)":      redlatch.WithTTL(999 * time.Microsecond),
+			"WithDrift(-0.1)":     redlatch.WithDrift(-0.1),
+			"WithDrift(1)":        redlatch.WithDrift(1),
+			"WithDrift(NaN)":      redlatch.WithDrift(nan()),
+			"WithOpTimeout(-1ns)": redlatch.WithOpTimeout(-1),
+			"WithOpTimeout(0s)":   redlatch.WithOpTimeout(0),
+			"WithMaxHold(0s)":     redlatch.WithMaxHold(0),
+			`WithToken("")`:       redlatch.WithToken(""),
+			"WithBackoff(nil)":    redlatch.WithBackoff(nil),
+			"option 0 is nil":     nil,
+		} {
+			_, err := l.Lock(t.Context(), w.key, opt)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.ErrorContains(t, err, want)
+			_, err = l.TryLock(t.Context(), w.key, opt)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			_, err = l.Adopt(t.Context(), w.key, "token", opt)
+			require.ErrorIs(t, err, w.unadopted(redlatch.ErrInvalidOption))
+			_, err = w.make(clients, opt)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		}
+		_, err = l.Lock(t.Context(), "")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		_, err = l.Inspect(t.Context(), "")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		_, err = w.make(clients, redlatch.WithToken("all the same"))
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		for i := range clients {
+			some := append([]redis.UniversalClient(nil), clients...)
+			some[i] = nil
+			_, err = w.make(some)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			some[i] = (*redis.Client)(nil)
+			_, err = w.make(some)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		}
+		require.ErrorIs(t, redlatch.Do(t.Context(), nil, w.key, nil), redlatch.ErrInvalidOption)
+		require.ErrorIs(t, redlatch.Do(t.Context(), l, w.key, nil), redlatch.ErrInvalidOption)
+		require.Zero(t, sent.Load())
+	}},
+
+	{"Do runs its function alone and passes its result on", func(t *testing.T, w *world) {
+		l := w.locker(t)
+		failure := errors.New("no paper")
+		err := redlatch.Do(t.Context(), l, w.key, func(ctx context.Context, lock *redlatch.Lock) error {
+			require.NoError(t, ctx.Err())
+			require.NoError(t, lock.Err())
+			_, err := w.locker(t).TryLock(ctx, w.key)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			return failure
+		})
+		require.Same(t, failure, err)
+		w.gone(t, w.key)
+
+		require.Panics(t, func() {
+			_ = redlatch.Do(t.Context(), l, w.key, func(context.Context, *redlatch.Lock) error { panic("jam") })
+		})
+		w.gone(t, w.key)
+
+		require.NoError(t, redlatch.Do(t.Context(), l, w.key, func(ctx context.Context, lock *redlatch.Lock) error {
+			return lock.Unlock(ctx)
+		}))
+	}},
+
+	{"Do ends its function's ctx when the lock is lost, and returns ErrLost", func(t *testing.T, w *world) {
+		err := redlatch.Do(t.Context(), w.locker(t), w.key, func(ctx context.Context, _ *redlatch.Lock) error {
+			w.lose(t, ctx.Done())
+			return ctx.Err()
+		}, redlatch.WithTTL(locktest.BriefTTL))
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		require.ErrorIs(t, err, context.Canceled)
+	}},
+
+	{"18 goroutines of 6 clients count to 540 under Lock", func(t *testing.T, w *world) {
+		counter := w.key + " counter"
+		var wg sync.WaitGroup
+		failures := make(chan error, 18)
+		for range 6 {
+			l := w.locker(t, redlatch.WithTTL(10*time.Second))
+			for range 3 {
+				wg.Go(func() {
+					for range 30 {
+						if err := redlatch.Do(t.Context(), l, w.key, func(ctx context.Context, _ *redlatch.Lock) error {
+							n, err := w.admin[0].Get(ctx, counter).Int()
+							if err != nil && !errors.Is(err, redis.Nil) {
+								return err
+							}
+							return w.admin[0].Set(ctx, counter, n+1, time.Hour).Err()
+						}); err != nil {
+							failures <- err
+							return
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		close(failures)
+		require.NoError(t, <-failures)
+		require.Equal(t, "540", w.admin[0].Get(t.Context(), counter).Val())
+	}},
+}
+
+// nan returns NaN, as a broken calculation might.
+func nan() float64 { zero := 0.0; return zero / zero }

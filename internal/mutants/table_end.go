@@ -177,7 +177,7 @@ var ends = []mutant{
 		tests: conformance + "Unlock of a lost lock leaves",
 	},
 	{
-		name: "a late acquire of a lost lock deletes an adopter's lock", rule: "4", file: "late.go",
+		name: "a late acquire of a lost lock deletes an adopter's lock", rule: "4", file: "strategy.go",
 		old:   `return err == nil && !got.alreadyHeld`,
 		new:   `return true`,
 		tests: "TestAdoptedLock",

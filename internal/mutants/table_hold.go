@@ -9,13 +9,13 @@ var minHolds = []mutant{
 		tests: "TestLateAcquireLeavesWhoeverHasItsToken",
 	},
 	{
-		name: "the late reply to a grant releases the lock of an adopter", rule: "4, 7", file: "late.go",
+		name: "the late reply to a grant releases the lock of an adopter", rule: "4, 7", file: "strategy.go",
 		old:   `&& !s.again.Load()`,
 		new:   ``,
 		tests: "TestLateAcquireLeavesWhoeverHasItsToken/lost",
 	},
 	{
-		name: "the late reply to a grant ends the minimum hold", rule: "4, 37", file: "late.go",
+		name: "the late reply to a grant ends the minimum hold", rule: "4, 37", file: "strategy.go",
 		old: `case kept:
 		return errors`,
 		new: `case kept:

@@ -52,7 +52,7 @@ redis.call('GETSET', KEYS[1], stamp)`,
 		tests: "TestLegacyTimeEndsWithItsSecond",
 	},
 	{
-		name: "a legacy waiter looks when the lease can have ended", rule: "LegacySetNX", file: "pause.go",
+		name: "a legacy waiter looks when the lease can have ended", rule: "LegacySetNX", file: "ask.go",
 		old:   `if refusal.lookWithin > 0 {`,
 		new:   `if false {`,
 		tests: "TestLegacyWaiterLooksOnceASecond/miniredis",

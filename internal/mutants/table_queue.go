@@ -24,7 +24,7 @@ var queues = []mutant{
 		tests: "TestShortWaitsDoNotQueueWhenCommandsAreSlow",
 	},
 	{
-		name: "attempts that got no answer make commands look quick", rule: "31", file: "ask.go",
+		name: "attempts that got no answer make commands look quick", rule: "31", file: "entry.go",
 		old:   `if int64(took) > before || err == nil || errors.Is(err, ErrNotAcquired) {`,
 		new:   `if true {`,
 		tests: "TestUnansweredAttemptsDoNotLookQuick",

@@ -185,7 +185,7 @@ var recoveries = []mutant{
 		tests: "TestHolderThatHandsOn",
 	},
 	{
-		name: "a line that has waited longer asks as often as others", rule: "32", file: "pause.go",
+		name: "a line that has waited longer asks as often as others", rule: "32", file: "ask.go",
 		old:   `max(4*longestPause/(4+time.Duration(p.changes)), shortestPause)`,
 		new:   `longestPause`,
 		tests: "TestWhoeverWaitsLongerAsksSooner",

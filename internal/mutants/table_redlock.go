@@ -27,7 +27,7 @@ var quorums = []mutant{
 		tests: "TestErrorWaitsUntilItIsCertain",
 	},
 	{
-		name: "a late vote of a lost lock stays", rule: "4", file: "late.go",
+		name: "a late vote of a lost lock stays", rule: "4", file: "strategy.go",
 		old:   `return err == nil && !got.alreadyHeld`,
 		new:   `return false`,
 		tests: "TestLateAcquireOfALostLockIsReleased",

@@ -3,7 +3,7 @@ package main
 // reports are mistakes about what is reported: by hooks and logs, and in the texts of errors.
 var reports = []mutant{
 	{
-		name: "a caller that leaves early is trouble of Redis", rule: "34", file: "troubles.go",
+		name: "a caller that leaves early is trouble of Redis", rule: "34", file: "hooks.go",
 		old:   `errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):`,
 		new:   `errors.Is(err, ErrNotAcquired):`,
 		tests: "TestCallerThatLeavesEarlyIsNoTrouble",
@@ -34,13 +34,13 @@ var reports = []mutant{
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
-		name: "trouble is reported each time", rule: "34", file: "troubles.go",
+		name: "trouble is reported each time", rule: "34", file: "hooks.go",
 		old:   `ok && now.Sub(last) < troubleEvery`,
 		new:   `ok && now.Before(last)`,
 		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
 	},
 	{
-		name: "trouble is reported only once", rule: "34", file: "troubles.go",
+		name: "trouble is reported only once", rule: "34", file: "hooks.go",
 		old:   `ok && now.Sub(last) < troubleEvery`,
 		new:   `ok && now.After(last)`,
 		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
@@ -67,7 +67,7 @@ var reports = []mutant{
 		tests: "TestReturnedTroubleIsReported/SetNXPX/Adopt",
 	},
 	{
-		name: "a token that does not hold the key is trouble", rule: "34", file: "troubles.go",
+		name: "a token that does not hold the key is trouble", rule: "34", file: "hooks.go",
 		old:   `case errors.Is(err, ErrLost) && !errors.Is(err, errSlow):`,
 		new:   `case false:`,
 		tests: "TestOtherErrorsAreNoTrouble/SetNXPX",
@@ -112,13 +112,13 @@ var reports = []mutant{
 		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
 	},
 	{
-		name: "an event does not say that Redis is the reason", rule: "33, 34", file: "troubles.go",
+		name: "an event does not say that Redis is the reason", rule: "33, 34", file: "hooks.go",
 		old:   `event.Cause, event.Err = c.kind, marked(err)`,
 		new:   `event.Cause, event.Err = c.kind, err`,
 		tests: "TestWaitThroughAnOutageIsReported/LegacySetNX",
 	},
 	{
-		name: "trouble of a quorum does not say what kind it is", rule: "34", file: "troubles.go",
+		name: "trouble of a quorum does not say what kind it is", rule: "34", file: "hooks.go",
 		old: `return "quorum"
 	case`,
 		new: `return node.Cause(err)
@@ -144,7 +144,7 @@ var reports = []mutant{
 		tests: "TestNodeThatRefusesIsReported",
 	},
 	{
-		name: "trouble of a node does not name the node", rule: "34", file: "troubles.go",
+		name: "trouble of a node does not name the node", rule: "34", file: "hooks.go",
 		old:   `Node: name, Cause`,
 		new:   `Cause`,
 		tests: "TestSilentMinorityIsReported",

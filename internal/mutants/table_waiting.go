@@ -3,7 +3,7 @@ package main
 // waits are mistakes about waiting without a queue.
 var waits = []mutant{
 	{
-		name: "a pause that ignores the holder's lease", rule: "15", file: "pause.go",
+		name: "a pause that ignores the holder's lease", rule: "15", file: "ask.go",
 		old:   `d = min(d, held+time.Millisecond)`,
 		new:   `d = max(d, time.Millisecond)`,
 		tests: "TestPauseEndsWithTheHoldersLease",
@@ -145,7 +145,7 @@ var waits = []mutant{
 		tests: "TestHourOfWaiting",
 	},
 	{
-		name: "a function of WithBackoff runs under a mutex", rule: "WithBackoff", file: "pause.go",
+		name: "a function of WithBackoff runs under a mutex", rule: "WithBackoff", file: "ask.go",
 		old: `d := w.r.cfg.pause(attempt, held)
 	returned`,
 		new: `w.engine.lines.mu.Lock()
@@ -155,7 +155,7 @@ var waits = []mutant{
 		tests: "TestBackoffRunsUnderNoMutex",
 	},
 	{
-		name: "a panic of WithBackoff leaves the line asking", rule: "18", file: "pause.go",
+		name: "a panic of WithBackoff leaves the line asking", rule: "18", file: "ask.go",
 		old:   `if !returned {`,
 		new:   `if false && !returned {`,
 		tests: "TestPanicOfBackoffEndsNoLine",
