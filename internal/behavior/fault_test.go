@@ -166,8 +166,8 @@ func testAttemptThatWasPerhapsSentIsUndone(t *testing.T, newLocker newLockerFunc
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	p.LoseReplies(1, "evalsha")
 	failing.Store(1000)
-	time.AfterFunc(1500*time.Millisecond, func() { failing.Store(0) })
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(time.Second))
+	time.AfterFunc(2200*time.Millisecond, func() { failing.Store(0) }) // the release is retried for as long as the attempt
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(2*time.Second))
 	require.ErrorContains(t, err, "no route")
 	require.Equal(t, 1, p.Lost())
 	gone(t, s.Client(t), "k")
