@@ -186,7 +186,7 @@ func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
 func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error) {
 	a := &lease{engine: e, r: r, line: w}
 	a.params = acquireParams{
-		target: r.target(token), ttl: r.ttl(),
+		target: r.target(token), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
 		want: 1, replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
 		state: &a.state,
 	}

@@ -119,8 +119,7 @@ func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
 
 // grantCall begins the call of a script that acquires or adopts the lock, and issues fences.
 func (s *setNXPX) grantCall(script *node.Script, p *acquireParams) *node.Call {
-	ttl := p.ttl.Milliseconds()
-	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &ttl)
+	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
 	c.Append(s.limits...)
 	return c
 }

@@ -92,6 +92,7 @@ type target struct {
 type acquireParams struct {
 	target
 	ttl    time.Duration
+	ttlMS  int64         // the same in ms, kept here since a call refers to it
 	want   int           // how many fences to issue, if the strategy can; at least 1
 	entry  string        // what to put into the queue if the key is held; empty: nothing
 	queued bool          // the entry should be in the queue already
