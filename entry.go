@@ -10,6 +10,18 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
+const (
+	// patience is how long a line polls before it queues if its process gets no messages: a lock that is handed to it
+	// stays unused until the next poll.
+	patience = time.Second
+
+	// hurry is how many times longer than a command somebody in line must be able to wait, for the line to queue.
+	hurry = 10
+
+	// rememberFor is how long a token is remembered that was given up, and that Redis may still hand the lock to.
+	rememberFor = 10 * time.Minute
+)
+
 // outdatedLocked reports whether the line needs another entry: messages cannot reach its process any more, or SUBSCRIBE
 // works again. An entry that was made while only PUBLISH was refused keeps its place.
 func (w *waiters) outdatedLocked() bool {

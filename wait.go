@@ -21,16 +21,6 @@ const (
 
 	// longHold is how long a process may hold a key before its line queues for the next turn.
 	longHold = 50 * time.Millisecond
-
-	// patience is how long a line polls before it queues if its process gets no messages: a lock that is handed to it
-	// stays unused until the next poll.
-	patience = time.Second
-
-	// hurry is how many times longer than a command somebody in line must be able to wait, for the line to queue.
-	hurry = 10
-
-	// rememberFor is how long a token is remembered that was given up, and that Redis may still hand the lock to.
-	rememberFor = 10 * time.Minute
 )
 
 // lines has the lines of one Locker.
