@@ -73,8 +73,9 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow adoption kept", rule: "2", file: "engine.go",
-		old:   `return a.grant(start, fence, 0)`,
-		new:   `return a.begin(start, e.now(), clock.Validity(a.params.ttl, r.cfg.drift)), nil`,
+		old: `return a.grant(start, fence, 0)`,
+		new: `a.fence = fence
+	return a.begin(start, e.now(), clock.Validity(a.params.ttl, r.cfg.drift)), nil`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
