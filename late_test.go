@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -278,6 +277,17 @@ func TestLateAcquireLeavesWhoeverHasItsToken(t *testing.T) {
 	}
 }
 
+// cleaned is a strategy whose key is cleaned up just before each release.
+type cleaned struct {
+	strategy
+	cleanUp func(s strategy)
+}
+
+func (c cleaned) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
+	c.cleanUp(c.strategy)
+	return c.strategy.release(ctx, p)
+}
+
 // TestUnlockBehindACleanUpIsNoLoss is rule 7: a late acquire is released when Unlock has begun and has not sent its
 // release yet.
 func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
@@ -304,14 +314,12 @@ func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
 				l := made.(*engine)
 				lock := granted(t, l, WithoutRenewal())
 				p := &lock.lease.params
-				l.now = func() clock.Instant {
-					if p.state.is(releasing) && m.Exists("k") {
-						c.late(l.strategy, p, node.Reply{Value: int64(7), Overtaken: true})
-						synctest.Wait()
-						require.False(t, m.Exists("k"))
-					}
-					return clock.Now()
-				}
+				l.strategy = cleaned{l.strategy, func(s strategy) {
+					require.True(t, p.state.is(releasing))
+					c.late(s, p, node.Reply{Value: int64(7), Overtaken: true})
+					synctest.Wait()
+					require.False(t, m.Exists("k"))
+				}}
 				require.NoError(t, lock.Unlock(t.Context()))
 			})
 		})
@@ -336,14 +344,12 @@ func TestCleanUpOfOneNodeHidesNoLoss(t *testing.T) {
 		servers[0].Del("k")
 		servers[1].Del("k")
 		p := &lock.lease.params
-		l.now = func() clock.Instant {
-			if p.state.is(releasing) && servers[2].Exists("k") {
-				l.strategy.(*redlock).late(context.Background(), 2, &p.target, p.state, readAcquire)(node.Reply{Value: int64(7), Overtaken: true})
-				synctest.Wait()
-				require.False(t, servers[2].Exists("k"))
-			}
-			return clock.Now()
-		}
+		l.strategy = cleaned{l.strategy, func(s strategy) {
+			require.True(t, p.state.is(releasing))
+			s.(*redlock).late(context.Background(), 2, &p.target, p.state, readAcquire)(node.Reply{Value: int64(7), Overtaken: true})
+			synctest.Wait()
+			require.False(t, servers[2].Exists("k"))
+		}}
 		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 	})
 }
