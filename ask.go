@@ -94,12 +94,14 @@ func (w *waiters) queues() bool { return w.engine.channel != nil && !w.r.cfg.noQ
 
 // notGranted handles an acquire that was sent at asked and failed with err. It returns the error if ctx has ended.
 func (w *waiters) notGranted(ctx context.Context, p *acquireParams, asked clock.Instant, got acquireReply, err error) error {
-	next := w.nextAsk(asked, got, err)
 	l := &w.engine.lines
 	l.mu.Lock()
 	if a := w.attempt; p != nil {
 		a.sent = a.sent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
 	}
+	l.mu.Unlock()
+	next := w.nextAsk(asked, got, err)
+	l.mu.Lock()
 	if g := w.handed; g != nil { // it came meanwhile
 		w.handed = nil
 		start := w.watch.Started(*g, w.r.cfg.drift)

@@ -159,7 +159,10 @@ func (w *waiters) subscribeLocked() {
 
 // waitForChannelLocked has the line ask when the subscription is ready, or could have been.
 func (w *waiters) waitForChannelLocked() {
-	if w.queues() && !w.engine.channel.State().Ready {
+	if !w.queues() {
+		return
+	}
+	if state := w.engine.channel.State(); !state.Ready && !state.Polls {
 		w.next = w.joined.Add(handoff.Confirmation)
 	}
 }

@@ -643,3 +643,144 @@ func TestReleaseDoesNotQueueALineThatAsks(t *testing.T) {
 		require.Less(t, time.Since(begun), time.Second)
 	})
 }
+
+// impatient returns a Locker on a queueing strategy with the default pauses.
+func impatient(t *testing.T, q *queueing, opts ...Option) *engine {
+	t.Helper()
+	q.scripted = &scripted{}
+	q.channel = handoff.NewSubscription(nil, true)
+	return scriptedLocker(t, q, opts...)
+}
+
+// TestSemaphoreLeavesAKeyToOthers is rule 32: after a release that others waited for, Lock rests before its first attempt.
+func TestSemaphoreLeavesAKeyToOthers(t *testing.T) {
+	for name, shares := range map[string]bool{"lock": false, "semaphore": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &queueing{shares: shares}
+				l := impatient(t, q)
+				lock, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				q.reply(nil, func(*releaseParams) (releaseReply, error) { return releaseReply{wanted: true}, nil })
+				require.NoError(t, lock.Unlock(t.Context()))
+				begin := time.Now()
+				lock, err = l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(begin), longestPause/2)
+				q.reply(nil, nil)
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// TestNewcomerDoesNotOvertakeItsLine is rule 45: callers of a semaphore with several permits make their first attempts by
+// themselves only while no line of the process waits.
+func TestNewcomerDoesNotOvertakeItsLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{shares: true}
+		l := impatient(t, q)
+		q.reply(refuse, nil)
+		first, _ := standing(t.Context(), l)
+		time.Sleep(patience / 8)
+		q.reply(nil, nil) // a permit is free
+		second, _ := standing(t.Context(), l)
+		require.Empty(t, second)
+		require.NoError(t, (<-first).Unlock(t.Context()))
+		require.NoError(t, (<-second).Unlock(t.Context()))
+	})
+}
+
+// TestRefusedSemaphorePollsSoon is rule 28: a process without a channel polls, also after a first attempt of its own.
+func TestRefusedSemaphorePollsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{shares: true}
+		l := impatient(t, q)
+		q.reply(refuse, nil)
+		got, _ := standing(t.Context(), l)
+		begin := time.Now()
+		q.reply(nil, nil)
+		require.NoError(t, (<-got).Unlock(t.Context()))
+		require.LessOrEqual(t, time.Since(begin), longestPause)
+	})
+}
+
+// TestPanicOfBackoffLeavesNoKey is rule 3: the outcome of the attempt before the panic is unknown.
+func TestPanicOfBackoffLeavesNoKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{}
+		l := queueingLocker(t, q, WithBackoff(func(int) time.Duration { panic("of the caller") }))
+		q.reply(func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, io.EOF }, nil)
+		require.PanicsWithValue(t, "of the caller", func() { _, _ = l.Lock(t.Context(), "k") })
+		time.Sleep(time.Minute)
+		require.Equal(t, int64(1), q.releases.Load())
+	})
+}
+
+// TestSlowHookMakesNoLeaseLonger is rule 9: Hooks.Lost of the lease before runs between the grant and its handle.
+func TestSlowHookMakesNoLeaseLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lost sync.Once
+		l := impatient(t, &queueing{}, WithoutRenewal(), WithTTL(10*time.Second), WithHooks(Hooks{Lost: func(Event) {
+			lost.Do(func() { time.Sleep(5 * time.Second) })
+		}}))
+		_, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		second, _ := standing(t.Context(), l)
+		lock := <-second
+		<-lock.Done()
+		require.False(t, time.Now().After(lock.Until()))
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+	})
+}
+
+// TestLockForNobodyIsGivenBackDuringARelease is rule 26: everybody has left while the release that queues the line hangs, and
+// a message hands the token the lock.
+func TestLockForNobodyIsGivenBackDuringARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{}
+		l := queueingLocker(t, q)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, ended := standing(ctx, l)
+		var undone []time.Time
+		q.reply(nil, func(p *releaseParams) (releaseReply, error) {
+			if p.next != "" {
+				time.Sleep(2 * time.Second)
+				return releaseReply{}, io.EOF
+			}
+			undone = append(undone, time.Now())
+			return releaseReply{at: time.Hour}, nil
+		})
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- lock.Unlock(context.Background()) }() // ends with the release
+		synctest.Wait()
+		cancel()
+		<-ended
+		for token := range l.lines.tokens {
+			l.deliver(handoff.Grant{Token: token, Fence: 7, At: time.Hour})
+		}
+		begin := time.Now()
+		require.ErrorIs(t, <-unlocked, io.EOF)
+		time.Sleep(time.Minute)
+		require.Equal(t, []time.Time{begin}, undone)
+	})
+}
+
+// TestReleaseIsTimedWithoutARenewal: Event.Took is the round trip of the release. Unlock also waits for a renewal in flight.
+func TestReleaseIsTimedWithoutARenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{onExtend: func(context.Context, *extendParams) error {
+			time.Sleep(700 * time.Millisecond)
+			return nil
+		}}
+		var took time.Duration
+		l := scriptedLocker(t, s, WithHooks(Hooks{Released: func(e Event) { took = e.Took }}))
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(lock.lease.renewAt + time.Millisecond)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Less(t, took, time.Millisecond)
+	})
+}

@@ -19,15 +19,17 @@ import (
 func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g handoff.Grant, got *acquireReply) bool {
 	cfg, l := w.r.cfg, &w.engine.lines
 	length := clock.Validity(w.r.ttl(), cfg.drift)
-	if now.Since(start) >= length {
-		return false
-	}
 	l.mu.Lock()
 	if old := w.lease; old != nil { // the key was lost
 		l.mu.Unlock()
 		old.lose(errDeleted)
+		now = w.engine.now() // a hook has run
 		l.mu.Lock()
 		w.lease = nil
+	}
+	if now.Since(start) >= length {
+		l.mu.Unlock()
+		return false
 	}
 	a := w.attempt
 	if got != nil {
@@ -38,6 +40,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 		}
 	}
 	a.sent = true
+	var undo *lease
 	if w.Len() > 0 {
 		passes := min(g.More, mostPasses)
 		if !w.passable() {
@@ -64,9 +67,11 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 		w.next, w.hasten = time.Time{}, false
 		w.pace.granted()
 		head.Of.serveLocked(w, lock, nil)
+	} else { // everybody has left
+		undo = w.giveUpLocked()
 	}
 	w.quietLocked()
-	undo := w.settleLocked() // everybody may have left
+	w.settleLocked()
 	l.mu.Unlock()
 	switch {
 	case undo == nil:

@@ -56,6 +56,10 @@ func (l *lease) release(ctx context.Context, handle int) error {
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {
 		err = nil // the release that followed a late acquire has done it
 	}
+	var replied clock.Instant
+	if l.hooks.Released != nil || l.hooks.Lost != nil {
+		replied = l.engine.now()
+	}
 	l.running.Wait()
 	if ended != nil {
 		return ended
@@ -65,7 +69,6 @@ func (l *lease) release(ctx context.Context, handle int) error {
 		hook = l.hooks.Lost
 	}
 	if hook != nil {
-		replied := l.engine.now()
 		l.fire(hook, Event{Elapsed: replied.Since(l.since), Took: replied.Since(now), Fence: l.fence, Err: err})
 	}
 	return err

@@ -72,8 +72,9 @@ var spare = sync.Pool{New: func() any { return new(waiters) }}
 
 // lock waits in line for the key of r.
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
-	if e.strategy.habits().shares { // the key may have several holders, so callers do not wait for each other's attempt
+	if e.lines.clear(e, r) {
 		lock, err := e.once(ctx, r)
+		e.observe(e.now().Since(r.started), err)
 		if !errors.Is(err, ErrNotAcquired) {
 			return lock, err
 		}
@@ -112,6 +113,17 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	}
 	waiting = false
 	return r.result(e)
+}
+
+// clear reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
+// process does not leave it to others.
+func (l *lines) clear(e *engine, r *request) bool {
+	if !e.strategy.habits().shares || r.cfg.settings != e.cfg.settings {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byKey[r.place.key] == nil && l.resting[r.place.key].IsZero()
 }
 
 // done reports whether r was served. The caller holds lines.mu.

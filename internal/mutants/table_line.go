@@ -63,4 +63,68 @@ var turns = []mutant{
 			p = p.after`,
 		tests: "TestLoopMayRemoveWhatItIsGiven",
 	},
+	{
+		name: "a semaphore asks at once for a key that it leaves to others", rule: "32", file: "wait.go",
+		old:   `== nil && l.resting[r.place.key].IsZero()`,
+		new:   `== nil`,
+		tests: "TestSemaphoreLeavesAKeyToOthers",
+	},
+	{
+		name: "a newcomer overtakes the line of its process", rule: "45", file: "wait.go",
+		old:   `return l.byKey[r.place.key] == nil && l`,
+		new:   `return l`,
+		tests: "TestNewcomerDoesNotOvertakeItsLine",
+	},
+	{
+		name: "a line waits for a channel that it will not get", rule: "28", file: "entry.go",
+		old:   `!state.Ready && !state.Polls {`,
+		new:   `!state.Ready {`,
+		tests: "TestRefusedSemaphorePollsSoon",
+	},
+	{
+		name: "a panic of WithBackoff forgets that the token may be in Redis", rule: "3", file: "ask.go",
+		old: `	l.mu.Unlock()
+	next := w.nextAsk(asked, got, err)
+	l.mu.Lock()
+`,
+		new: `	before := w.attempt != nil && w.attempt.sent
+	if before {
+		w.attempt.sent = false
+	}
+	l.mu.Unlock()
+	next := w.nextAsk(asked, got, err)
+	l.mu.Lock()
+	if before {
+		w.attempt.sent = true
+	}
+`,
+		tests: "TestPanicOfBackoffLeavesNoKey",
+	},
+	{
+		name: "a slow hook makes a lease longer", rule: "9", file: "turn.go",
+		old:   `now = w.engine.now() // a hook`,
+		new:   `_ = now // a hook`,
+		tests: "TestSlowHookMakesNoLeaseLonger",
+	},
+	{
+		name: "a lock for nobody waits for the release that queued it", rule: "26", file: "turn.go",
+		old: `	} else { // everybody has left
+		undo = w.giveUpLocked()
+	}
+	w.quietLocked()
+	w.settleLocked()`,
+		new: `	}
+	w.quietLocked()
+	undo = w.settleLocked()`,
+		tests: "TestLockForNobodyIsGivenBackDuringARelease",
+	},
+	{
+		name: "a renewal in flight counts for the release", rule: "34", file: "unlock.go",
+		old: `	l.running.Wait()
+`,
+		new: `	l.running.Wait()
+	replied = l.engine.now()
+`,
+		tests: "TestReleaseIsTimedWithoutARenewal",
+	},
 }
