@@ -104,8 +104,8 @@ var failures = []mutant{
 	},
 	{
 		name: "a broken connection is no outage", rule: "33", file: "internal/node/errors.go",
-		old:   `return errors.As(err, &network) || errors.Is(err, io.EOF) ||`,
-		new:   `return errors.As(err, &network) ||`,
+		old:   `return errors.As(err, new(net.Error)) || errors.Is(err, io.EOF) ||`,
+		new:   `return errors.As(err, new(net.Error)) ||`,
 		tests: "TestUnavailable$",
 	},
 	{

@@ -177,12 +177,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a failed dial is final", rule: "23", file: "internal/node/errors.go",
-		old: `return true
-	}
-	return !errors.Is(err, redis.ErrClosed)`,
-		new: `return false
-	}
-	return !errors.Is(err, redis.ErrClosed)`,
+		old:   `return Unreachable(err) || // a dial`,
+		new:   `return false || // a dial`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{

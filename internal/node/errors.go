@@ -17,7 +17,6 @@ import (
 type NotDone struct{ Err error }
 
 func (e *NotDone) Error() string { return e.Err.Error() }
-
 func (e *NotDone) Unwrap() error { return e.Err }
 
 // notDone marks err unless it is marked.
@@ -38,11 +37,11 @@ type NoReply struct {
 func (e *NoReply) Error() string {
 	switch {
 	case e.Last == nil:
-		return "no reply within " + e.Within.String()
+		return fmt.Sprintf("no reply within %v", e.Within)
 	case Answered(e.Last):
-		return "still failing after " + e.Within.String() + ": " + e.Last.Error()
+		return fmt.Sprintf("still failing after %v: %v", e.Within, e.Last)
 	}
-	return "no reply within " + e.Within.String() + ": " + e.Last.Error()
+	return fmt.Sprintf("no reply within %v: %v", e.Within, e.Last)
 }
 
 func (e *NoReply) Unwrap() error { return e.Last }
@@ -60,8 +59,7 @@ type CutShort struct {
 	Silent       bool
 }
 
-func (e *CutShort) Error() string { return e.Ctx.Error() + ": " + e.Trouble.Error() }
-
+func (e *CutShort) Error() string   { return e.Ctx.Error() + ": " + e.Trouble.Error() }
 func (e *CutShort) Unwrap() []error { return []error{e.Ctx, e.Trouble} }
 
 var errSilent = errors.New("no reply")
@@ -69,7 +67,7 @@ var errSilent = errors.New("no reply")
 // CtxError returns the error of ctx, with its cause if that differs.
 func CtxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || errors.Is(cause, err) {
+	if errors.Is(cause, err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, cause)
@@ -77,11 +75,8 @@ func CtxError(ctx context.Context) error {
 
 // Answered reports whether err is an answer of the server.
 func Answered(err error) bool {
-	if err == nil {
-		return false
-	}
-	var answer redis.Error
-	return errors.As(err, &answer)
+	_, answered := errors.AsType[redis.Error](err)
+	return answered
 }
 
 // MayStillRun reports whether a send that failed with err may still be carried out: the client has given up its
@@ -90,19 +85,19 @@ func MayStillRun(err error) bool { return timedOut(err) && !notSent(err) && !Ans
 
 // notSent reports whether a command that failed with err cannot have been carried out.
 func notSent(err error) bool {
-	return noRoute(err) || errors.Is(err, redis.ErrClosed) ||
+	return Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// noRoute reports whether a connection could not be made.
-func noRoute(err error) bool {
-	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial"
+// Unreachable reports whether the reason for err is that no connection could be made.
+func Unreachable(err error) bool {
+	dial, ok := errors.AsType[*net.OpError](err)
+	return ok && dial.Op == "dial"
 }
 
 func timedOut(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
 }
 
 // notReady are the prefixes of answers after which the same command may soon succeed.
@@ -113,38 +108,27 @@ var notReady = []string{
 // Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or answered
 // that it cannot serve now.
 func Unavailable(err error) bool {
-	var network net.Error
 	switch {
-	case errors.As(err, new(*NoReply)), errors.As(err, new(*CutShort)), errors.Is(err, errNoReply), noRoute(err):
+	case errors.As(err, new(*NoReply)), errors.As(err, new(*CutShort)), errors.Is(err, errNoReply), Unreachable(err):
 		return true
 	case Answered(err):
 		return retryable(err) || refusesWrites(err) || strings.HasPrefix(answerText(err), "OOM")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
 	}
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, new(net.Error)) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
-}
-
-// Unreachable reports whether the reason for err is that no connection could be made.
-func Unreachable(err error) bool {
-	var no *NoReply
-	return noRoute(err) || errors.As(err, &no) && no.Last != nil && noRoute(no.Last)
 }
 
 // Cause returns the kind of err in a word: the first word of an answer of Redis, "timeout" or "connection".
 func Cause(err error) string {
-	var no *NoReply
-	if errors.As(err, &no) && no.Last != nil && Answered(no.Last) {
-		err = no.Last
-	}
 	switch {
 	case Answered(err):
 		word, _, _ := strings.Cut(answerText(err), " ")
 		return word
 	case Unreachable(err):
 		return "connection"
-	case errors.As(err, &no), errors.Is(err, errSilent), timedOut(err):
+	case errors.As(err, new(*NoReply)), errors.Is(err, errSilent), timedOut(err):
 		return "timeout"
 	}
 	return "connection"
@@ -153,7 +137,7 @@ func Cause(err error) string {
 // refusesWrites reports whether the server refuses writes because it cannot save them. A release is retried even
 // so: the key would stay until its TTL has passed.
 func refusesWrites(err error) bool {
-	return Answered(err) && strings.HasPrefix(answerText(err), "MISCONF")
+	return strings.HasPrefix(answerText(err), "MISCONF")
 }
 
 // retryable reports whether the same command may soon succeed: the connection broke, or the server answered that it
@@ -163,9 +147,6 @@ func retryable(err error) bool {
 		said := answerText(err)
 		return slices.ContainsFunc(notReady, func(word string) bool { return strings.HasPrefix(said, word) })
 	}
-	if noRoute(err) { // before the check below: a dial that timed out matches context.DeadlineExceeded
-		return true
-	}
-	return !errors.Is(err, redis.ErrClosed) &&
-		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	return Unreachable(err) || // a dial that timed out matches context.DeadlineExceeded
+		!errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -29,7 +29,6 @@ type explained struct {
 }
 
 func (e *explained) Error() string { return e.text }
-
 func (e *explained) Unwrap() error { return e.answer }
 
 // ErrOtherData matches the answer that a key has a type other than expected. Retrying does not fix that.
@@ -47,15 +46,11 @@ var unknownCommand = regexp.MustCompile("(?i)^.*?unknown command:? ['\"`][^'\"`]
 type cut string
 
 func (e cut) Error() string { return string(e) }
-
-func (cut) RedisError() {}
+func (cut) RedisError()     {}
 
 // Explain adds a hint to an answer of Redis, if there is one for it, and cuts an answer before the arguments of its
 // command. It returns other errors unchanged.
 func Explain(err error) error {
-	if err == nil {
-		return nil
-	}
 	said := answerText(err)
 	if name := unknownCommand.FindString(said); name != "" {
 		said, err = name, cut(name)
@@ -72,8 +67,8 @@ func Explain(err error) error {
 // miniredis put before the text and later versions behind it. It adds the ERR that Redis 6 omits after a space and
 // the line.
 func answerText(err error) string {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
+	answer, ok := errors.AsType[redis.Error](err)
+	if !ok {
 		return ""
 	}
 	said := strings.TrimSpace(answer.Error()) // Redis 5 ends that of a script with a space
