@@ -31,16 +31,15 @@ var couriers = []mutant{
 	},
 	{
 		name: "a call that returns after its end keeps its lane", rule: "24", file: "internal/node/courier.go",
-		old: `if aboard {
-				n.leaveLaneLocked(c)`,
-		new: `if false {
-				n.leaveLaneLocked(c)`,
+		old: `case c.over:
+			n.leaveLaneLocked(c)`,
+		new:   `case c.over:`,
 		tests: "TestEndedCallThatReturnsFreesItsLane",
 	},
 	{
 		name: "a call that ends in its lane lets the next one pass", rule: "4", file: "internal/node/lane.go",
-		old:   `if behind != nil && ahead == nil {`,
-		new:   `if behind != nil {`,
+		old:   `case behind != nil && ahead == nil:`,
+		new:   `case behind != nil:`,
 		tests: "TestCallThatEndsInItsLaneIsNeverSent",
 	},
 	{
@@ -52,14 +51,14 @@ var couriers = []mutant{
 	{
 		name: "a courier that was written off is not replaced", rule: "24", file: "internal/node/node.go",
 		old: `n.lost++
-	n.dispatchLocked()`,
+		n.dispatchLocked()`,
 		new:   `n.lost++`,
 		tests: "TestCallsInTheMailboxFollowAStuckCourier",
 	},
 	{
 		name: "a courier that was written off counts as busy", rule: "24", file: "internal/node/node.go",
 		old: `n.busy--
-	n.lost++`,
+		n.lost++`,
 		new:   `n.lost++`,
 		tests: "TestCourierWhoseCallsEndedIsReplaced",
 	},
@@ -84,11 +83,8 @@ var couriers = []mutant{
 	},
 	{
 		name: "a slow node takes all connections", rule: "24", file: "internal/node/node.go",
-		old: `case *redis.Client:
-		o := client.Options()
-		n.most = max(1, (o.PoolSize+pipelinePool(o.PipelinePoolSize))/2)`,
-		new: `case *redis.Client:
-		n.most = singleCouriers`,
+		old:   `n.most = max(1, connections(client)/2)`,
+		new:   `n.most = singleCouriers`,
 		tests: "TestSlowCallsDoNotHoldUpOthers",
 	},
 	{
@@ -111,25 +107,26 @@ var couriers = []mutant{
 	},
 	{
 		name: "a release with a chosen token gets a quarter of the timeout", rule: "23", file: "internal/node/courier.go",
-		old:   `if c.sent || c.Beside != nil || c.Once {`,
-		new:   `if c.sent || c.Beside != nil {`,
+		old:   `if c.trip == nil && c.Beside == nil && !c.Once {`,
+		new:   `if c.trip == nil && c.Beside == nil {`,
 		tests: "TestOnceWaitsForASlowReplyAfterSilence",
 	},
 	{
 		name: "calls to a silent server are sent in batches", rule: "24", file: "internal/node/courier.go",
-		old:   `if n.pipelined == nil || n.silent {`,
-		new:   `if n.pipelined == nil {`,
+		old:   `if n.silent || c.Beside != nil {`,
+		new:   `if c.Beside != nil {`,
 		tests: "TestSilentNodeTriesAnotherConnection",
 	},
 	{
 		name: "a send that its call has left behind counts as never sent", rule: "23", file: "internal/node/node.go",
-		old:   `c.due, c.unclear, c.shared = c.deadline, true, true`,
-		new:   `c.due, c.shared = c.deadline, true`,
+		old: `c.unclear = true
+		n.getOff`,
+		new:   `n.getOff`,
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
 		name: "Late is not called for a send that its call has left behind", rule: "22", file: "internal/node/courier.go",
-		old:   ` || !aboard && o.reply.Err != nil`,
+		old:   ` || !aboard && r.Err != nil`,
 		new:   ``,
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
@@ -141,8 +138,8 @@ var couriers = []mutant{
 	},
 	{
 		name: "the reply to a send that its call has left behind is ignored", rule: "23", file: "internal/node/courier.go",
-		old:   `case o.reply.Err == nil:`,
-		new:   `case aboard && o.reply.Err == nil:`,
+		old:   `case r.Err == nil, aboard && !again:`,
+		new:   `case aboard && r.Err == nil, aboard && !again:`,
 		tests: "TestFirstReplyEndsACall",
 	},
 	{
@@ -154,16 +151,14 @@ var couriers = []mutant{
 		tests: "TestCallThatGoesOnWithoutItsFirstSend",
 	},
 	{
-		name: "a send that its call has left behind frees the lane", rule: "4", file: "internal/node/courier.go",
-		old: `if aboard {
-				n.leaveLaneLocked(c)`,
-		new: `if true {
-				n.leaveLaneLocked(c)`,
+		name: "a send that its call has left behind frees the lane", rule: "4", file: "internal/node/lane.go",
+		old:   `if !c.Ordered || c.place == travelling {`,
+		new:   `if !c.Ordered {`,
 		tests: "TestSendThatWasLeftBehindFreesNoLane",
 	},
 	{
 		name: "a call is reused while a courier still has it", rule: "21", file: "internal/node/node.go",
-		old:   `if r.Err == nil && !c.shared {`,
+		old:   `if r.Err == nil && !r.Resent {`,
 		new:   `if r.Err == nil {`,
 		tests: "TestCallThatACourierStillHasIsNotReused",
 	},

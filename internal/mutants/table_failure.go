@@ -39,15 +39,15 @@ var failures = []mutant{
 		tests: "TestSilentQuorumIsNoHolder",
 	},
 	{
-		name: "a call that ended in the mailbox is no outage", rule: "33", file: "internal/node/node.go",
+		name: "a call that ended in the mailbox is no outage", rule: "33", file: "internal/node/call.go",
 		old:   `c.reply.Err = cut`,
 		new:   `c.reply.Err = cut.Ctx`,
 		tests: "TestShortCallInAnOutageIsNoConflict",
 	},
 	{
-		name: "a call that ctx ended does not say what is wrong with its node", rule: "33", file: "internal/node/node.go",
-		old:   `case c.node.trouble != nil:`,
-		new:   `case false:`,
+		name: "a call that ctx ended does not say what is wrong with its node", rule: "33", file: "internal/node/call.go",
+		old:   `return cmp.Or(c.trouble, c.node.trouble)`,
+		new:   `return c.trouble`,
 		tests: "TestShortCallInAnOutageIsNoConflict",
 	},
 	{

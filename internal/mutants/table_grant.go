@@ -98,8 +98,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a command that is not sent again", rule: "3", file: "internal/node/courier.go",
-		old:   `case o.again:`,
-		new:   `case false && o.again:`,
+		old:   `case r.Err == nil, aboard && !again:`,
+		new:   `case r.Err == nil, aboard:`,
 		tests: "TestLostReplyIsNotLostOwnership",
 	},
 	{
@@ -115,9 +115,9 @@ var grants = []mutant{
 		tests: "TestMigrationThatGetsNoAnswerLeavesNeither",
 	},
 	{
-		name: "an acquire that was sent counts as never sent", rule: "3", file: "internal/node/node.go",
-		old:   `c.place != travelling && !c.unclear && !c.heir`,
-		new:   `c.place != travelling && !c.heir`,
+		name: "an acquire that was sent counts as never sent", rule: "3", file: "internal/node/call.go",
+		old:   `return c.unclear || c.place == travelling`,
+		new:   `return c.place == travelling`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{

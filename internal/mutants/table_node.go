@@ -4,9 +4,9 @@ package main
 var nodes = []mutant{
 	{
 		name: "a call that ended is sent all the same", rule: "21", file: "internal/node/node.go",
-		old: `n.mail.remove(c)
-		n.leaveLaneLocked(c)`,
-		new:   `n.leaveLaneLocked(c)`,
+		old: `c.inMail.remove()
+	case travelling:`,
+		new:   `case travelling:`,
 		tests: "TestCallThatWasNeverSentNeverIs",
 	},
 	{
@@ -30,9 +30,9 @@ var nodes = []mutant{
 		tests: "TestEndedCtxNeverSends",
 	},
 	{
-		name: "a call in flight counts as not done", rule: "21", file: "internal/node/node.go",
-		old:   `c.place != travelling && !c.unclear`,
-		new:   `!c.unclear`,
+		name: "a call in flight counts as not done", rule: "21", file: "internal/node/call.go",
+		old:   `return c.unclear || c.place == travelling`,
+		new:   `return c.unclear`,
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
 	},
 	{
@@ -55,8 +55,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a call that another continues counts as not done", rule: "21", file: "internal/node/node.go",
-		old:   `!c.unclear && !c.heir && `,
-		new:   `!c.unclear && `,
+		old:   `c.unclear = true // the new call may be carried out`,
+		new:   ``,
 		tests: "TestPersistentCallThatWasNeverSentIsOpen",
 	},
 	{
@@ -96,7 +96,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a reply after Leave is not late", rule: "22", file: "internal/node/courier.go",
-		old:   ` || c.left && !o.again)`,
+		old:   ` || c.left && !again)`,
 		new:   `)`,
 		tests: "TestReplyToACallThatWasLeftIsLate|TestCallThatWasLeftGoesOn",
 	},
@@ -114,25 +114,25 @@ var nodes = []mutant{
 	},
 	{
 		name: "Late is called twice for a send that may be carried out later", rule: "22", file: "internal/node/courier.go",
-		old:   `first := o.mayStillRun && !c.lateReported`,
-		new:   `first := o.mayStillRun`,
+		old:   `first := MayStillRun(r.Err) && !c.lateReported`,
+		new:   `first := MayStillRun(r.Err)`,
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
 		name: "a failed dial counts as a send that may be carried out later", rule: "22", file: "internal/node/courier.go",
-		old:   `possibly && timedOut(err),`,
-		new:   `timedOut(err),`,
+		old:   `first := MayStillRun(r.Err)`,
+		new:   `first := timedOut(r.Err)`,
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
 		name: "a call that was overtaken does not say so", rule: "22", file: "internal/node/lane.go",
 		old: `c.overtaken = true
-		behind.due`,
-		new:   `behind.due`,
+		n.sendLocked`,
+		new:   `n.sendLocked`,
 		tests: "TestEndedCallHoldsUpTheNext",
 	},
 	{
-		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/node.go",
+		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/call.go",
 		old: `if c.Persist {
 		return Reply{Err: cut}`,
 		new: `if false {
@@ -153,13 +153,13 @@ var nodes = []mutant{
 	},
 	{
 		name: "another call continues a release with a chosen token that is in flight", rule: "23", file: "internal/node/node.go",
-		old:   `(!c.Once || !c.unclear && c.place != travelling)`,
+		old:   `(!c.Once || !c.mayBeDone())`,
 		new:   `(!c.Once || !c.unclear)`,
 		tests: "TestOnceIsNotSentAgainWhileItIsUnderWay",
 	},
 	{
 		name: "a release with a chosen token that is never sent is forgotten", rule: "22", file: "internal/node/node.go",
-		old:   `(!c.Once || !c.unclear && c.place != travelling)`,
+		old:   `(!c.Once || !c.mayBeDone())`,
 		new:   `!c.Once`,
 		tests: "TestPersistentCallThatWasNeverSentIsOpen",
 	},
@@ -178,7 +178,7 @@ var nodes = []mutant{
 	{
 		name: "a failed dial is final", rule: "23", file: "internal/node/errors.go",
 		old:   `return Unreachable(err) || // a dial`,
-		new:   `return false || // a dial`,
+		new:   `return !Unreachable(err) && // a dial`,
 		tests: "TestCallKnowsWhatMayHaveBeenCarriedOut",
 	},
 	{
@@ -188,7 +188,7 @@ var nodes = []mutant{
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
-		name: "a script that is sent whole overwrites the words of the first send", rule: "Clients", file: "internal/node/call.go",
+		name: "a script that is sent whole overwrites the words of the first send", rule: "Clients", file: "internal/node/courier.go",
 		old:   `c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)`,
 		new:   `c.words[0], c.words[1] = "eval", &c.script.source`,
 		tests: "TestHookSeesWordsThatStay",
@@ -213,20 +213,20 @@ var nodes = []mutant{
 	},
 	{
 		name: "a call with a second command is sent in a batch", rule: "Clients", file: "internal/node/courier.go",
-		old:   `&& (c.Beside == nil || len(t.passengers) == 0);`,
+		old:   ` && (c.Beside == nil || most == 1);`,
 		new:   `;`,
 		tests: "TestCallWithASecondCommandTravelsAlone",
 	},
 	{
-		name: "a timeout does not report the error of its call", rule: "16", file: "internal/node/node.go",
-		old:   `case c.trouble != nil:`,
-		new:   `case false:`,
+		name: "a timeout does not report the error of its call", rule: "16", file: "internal/node/call.go",
+		old:   `return cmp.Or(c.trouble, c.node.trouble)`,
+		new:   `return c.node.trouble`,
 		tests: "TestNoReplySaysWhy|TestPersistentCallGoesOn",
 	},
 	{
-		name: "a timeout does not report the error of another call", rule: "16", file: "internal/node/node.go",
-		old:   `case c.node.trouble != nil:`,
-		new:   `case false:`,
+		name: "a timeout does not report the error of another call", rule: "16", file: "internal/node/call.go",
+		old:   `return cmp.Or(c.trouble, c.node.trouble)`,
+		new:   `return c.trouble`,
 		tests: "TestNoReplySaysWhy",
 	},
 	{
@@ -236,9 +236,9 @@ var nodes = []mutant{
 		tests: "TestReplyOfTheServerEndsTheTrouble",
 	},
 	{
-		name: "the end of ctx does not report the error of its call", rule: "16", file: "internal/node/node.go",
-		old:   `cut.Silent, cut.Trouble = c.lastTroubleLocked()`,
-		new:   `cut.Trouble, cut.Silent = errSilent, true`,
+		name: "the end of ctx does not report the error of its call", rule: "16", file: "internal/node/call.go",
+		old:   `cut := &CutShort{Ctx: err, Trouble: cmp.Or(trouble, errSilent), Silent: trouble == nil}`,
+		new:   `cut := &CutShort{Ctx: err, Trouble: cmp.Or(errSilent, trouble), Silent: true}`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
@@ -249,8 +249,9 @@ var nodes = []mutant{
 	},
 	{
 		name: "a later call puts off the end of a continued release", rule: "8", file: "internal/node/node.go",
-		old:   `n.fireByLocked(max(next, now+tick))`,
-		new:   `n.fireAtLocked(max(next, now+tick))`,
+		old: `n.fireByLocked(max(next, now+tick), now)`,
+		new: `n.fires = 0
+		n.fireByLocked(max(next, now+tick), now)`,
 		tests: "TestContinuedReleaseEndsInTime",
 	},
 }

@@ -134,8 +134,8 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 	},
 	{
 		name: "a node that answers again stays silent", rule: "Redlock", file: "internal/node/courier.go",
-		old:   `n.answered, n.silent = n.now(), false`,
-		new:   `n.answered = n.now()`,
+		old:   `n.answered, n.silent = now, false`,
+		new:   `n.answered = now`,
 		tests: "TestSilentIsANode",
 	},
 	{

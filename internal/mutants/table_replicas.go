@@ -10,10 +10,8 @@ var replicas = []mutant{
 	},
 	{
 		name: "WAIT on another connection", rule: "Replicas", file: "internal/node/courier.go",
-		old: `_ = pipe.Process(t, once{p.beside})
-	_, err := pipe.Exec(t)`,
-		new: `_, err := pipe.Exec(t)
-	_ = client.Process(t, once{p.beside})`,
+		old:   `_ = pipe.Process(t, once{p.beside})`,
+		new:   `_ = client.Process(t, once{p.beside})`,
 		tests: "TestTooFewReplicas",
 	},
 	{

@@ -132,10 +132,18 @@ var reports = []mutant{
 		tests: "TestSilentMinorityIsReported",
 	},
 	{
-		name: "a node does not report its trouble", rule: "34", file: "internal/node/node.go",
-		old:   `if n.Trouble != nil {`,
-		new:   `if false {`,
-		tests: "TestSilentMinorityIsReported",
+		name: "a node does not report a call that timed out", rule: "34", file: "internal/node/node.go",
+		old: `n.Trouble(err)
+		if c.Persist`,
+		new:   `if c.Persist`,
+		tests: "TestContinuedReleaseEndsInTime",
+	},
+	{
+		name: "a node does not report a send that it retries", rule: "34", file: "internal/node/node.go",
+		old: `c.trouble, n.trouble = err, err
+		n.Trouble(err)`,
+		new:   `c.trouble, n.trouble = err, err`,
+		tests: "TestTroubleIsEachSendThatIsRetried",
 	},
 	{
 		name: "a final answer of a node is not reported", rule: "34", file: "quorum.go",

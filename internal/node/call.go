@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
@@ -57,24 +58,20 @@ type Call struct {
 	ctx    context.Context // for its values
 
 	// Guarded by node.mu, except that reply may be read once it was reported. Times are those of Node.now.
-	deadline          time.Duration
-	due               time.Duration // when the timer handles the call; 0: never
-	pause             time.Duration // before the last resend
-	trip              *trip         // the newest, while travelling
-	done              chan struct{} // receives a value when there is a reply; nil if Report is used
-	trouble           error         // why it was last resent
-	reply             Reply
-	ahead, behind     *Call // in its lane
-	inMail, inWatched link
-	place             place
-	sent              bool // at least once
-	shared            bool // a trip that it left may still use it
-	unclear           bool // a send that failed may have been carried out
-	lateReported      bool // Late was called for a send that may still be carried out
-	overtaken         bool // a call behind it was sent before it returned
-	left              bool // nobody waits for it
-	heir              bool // another call continues for it
-	over              bool // there is a reply, and it is not sent any more
+	deadline        time.Duration
+	due             time.Duration // when the timer handles the call
+	pause           time.Duration // before the last resend
+	trip            *trip         // the newest; nil before the first
+	trouble         error         // why it was last resent
+	reply           Reply
+	ahead, behind   *Call // in its lane
+	inMail, inTimed link
+	place           place
+	unclear         bool // a send other than the newest may have been carried out
+	lateReported    bool // Late was called for a send that may still be carried out
+	overtaken       bool // a call behind it was sent before it returned
+	left            bool // nobody waits for it
+	over            bool // there is a reply, and it is not sent any more
 }
 
 // A place is the current stage of a call.
@@ -104,8 +101,55 @@ type Reply struct {
 // Reply returns the reply of a call that was reported.
 func (c *Call) Reply() Reply { return c.reply }
 
-// calls are calls for reuse. The words and the context of a command are new for each, since hooks of the client may
-// keep them.
+// Cancel ends c with err unless it has ended. If c was not sent yet, it never will be, and err is marked [NotDone].
+func (c *Call) Cancel(err error) {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	c.node.endLocked(c, Reply{Err: err})
+}
+
+// Leave says that nobody waits for c any more. The call continues, and its reply goes to Late.
+func (c *Call) Leave() {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	c.left = !c.over
+}
+
+// leave returns the reply for a caller whose context ended with err.
+func (c *Call) leave(err error) Reply {
+	n := c.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c.over {
+		return c.reply
+	}
+	trouble := c.lastTroubleLocked()
+	cut := &CutShort{Ctx: err, Trouble: cmp.Or(trouble, errSilent), Silent: trouble == nil}
+	if c.Persist {
+		return Reply{Err: cut}
+	}
+	n.endLocked(c, Reply{Err: err})
+	cut.Ctx = c.reply.Err // it is marked if c was not carried out
+	c.reply.Err = cut
+	return c.reply
+}
+
+// Trouble returns what [CutShort] says of a call without a reply.
+func (c *Call) Trouble() (silent bool, trouble error) {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	trouble = c.lastTroubleLocked()
+	return trouble == nil, cmp.Or(trouble, errSilent)
+}
+
+// lastTroubleLocked returns why c was last resent. If it was not, it returns that of another call since the last answer.
+func (c *Call) lastTroubleLocked() error { return cmp.Or(c.trouble, c.node.trouble) }
+
+// mayBeDone reports whether a send may have been carried out.
+func (c *Call) mayBeDone() bool { return c.unclear || c.place == travelling }
+
+// calls are calls for reuse: without them a call costs a third more memory. The words and the context of a command
+// are new for each, since hooks of the client may keep them.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
 // Command returns a call of a plain command. It must not be used after [Node.Do] has returned.
@@ -120,16 +164,31 @@ func Command(words ...any) *Call {
 func Eval(s *Script, keys int, words ...any) *Call {
 	c := calls.Get().(*Call)
 	c.script = s
-	c.words = append(append(make([]any, 0, 3+len(words)), "evalsha", &s.sha, keys), words...)
+	const room = 12 // so that Append seldom allocates
+	c.words = append(append(make([]any, 0, max(room, 3+len(words))), "evalsha", &s.sha, keys), words...)
 	return c
 }
 
 // Append adds words to a call that was not posted yet.
 func (c *Call) Append(words ...any) { c.words = append(c.words, words...) }
 
-// sendWhole replaces the SHA-1 by the source of the script. Words that were sent are not changed, since hooks of
-// the client may keep them.
-func (c *Call) sendWhole() {
-	c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)
-	c.script = nil
+// A link is the place of a call in a list. A list is a ring of links; its root has no call.
+type link struct {
+	prev, next *link
+	call       *Call
+}
+
+// first returns the first call of the list whose root is l, or nil.
+func (l *link) first() *Call { return l.next.call }
+
+// push puts added at the end of the list whose root is l.
+func (l *link) push(added *link) {
+	added.prev, added.next = l.prev, l
+	l.prev.next, l.prev = added, added
+}
+
+// remove removes l from its list.
+func (l *link) remove() {
+	l.prev.next, l.next.prev = l.next, l.prev
+	l.prev, l.next = nil, nil
 }

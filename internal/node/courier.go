@@ -48,12 +48,6 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// late is a pending call of [Call.Late].
-type late struct {
-	report func(Reply)
-	reply  Reply
-}
-
 // deepen grows the stack of a new goroutine to the depth that go-redis needs, while there is little to copy. Growing
 // it step by step costs more than a tenth of a command.
 //
@@ -67,63 +61,55 @@ func deepen(i int) byte {
 func (n *Node) courier() {
 	deepen(n.most)
 	n.mu.Lock()
-	for {
-		t := n.loadLocked()
-		if t == nil {
-			n.busy--
-			n.mu.Unlock()
-			return
-		}
+	defer n.mu.Unlock()
+	for t := n.loadLocked(); t != nil; t = n.loadLocked() {
 		n.mu.Unlock()
 		n.carry(t)
 		n.mu.Lock()
-		lateReplies := n.unloadLocked(t)
-		writtenOff := t.writtenOff
-		if writtenOff {
+		late := n.unloadLocked(t)
+		if t.writtenOff {
 			n.lost--
 			n.dispatchLocked()
 		}
-		if writtenOff || lateReplies != nil {
+		if late != nil {
 			n.mu.Unlock()
-			for _, s := range lateReplies {
-				s.report(s.reply)
-			}
-			if writtenOff {
-				return
+			for _, report := range late {
+				report()
 			}
 			n.mu.Lock()
 		}
+		if t.writtenOff {
+			return
+		}
 	}
+	n.busy--
 }
 
 // loadLocked takes calls out of the mailbox for one trip. It returns nil if there are none.
 func (n *Node) loadLocked() *trip {
-	c := n.mail.first
+	c := n.mail.first()
 	if c == nil {
 		return nil
 	}
 	t := &trip{Context: context.Background(), done: make(chan struct{})}
 	t.passengers = t.only[:0]
 	var end time.Duration
-	most := longestBatch
-	if n.pipelined == nil || n.silent {
+	most := n.batch
+	if n.silent || c.Beside != nil {
 		most = 1
 	}
-	for ; c != nil && len(t.passengers) < most && (c.Beside == nil || len(t.passengers) == 0); c = n.mail.first {
-		n.mail.remove(c)
+	for ; c != nil && len(t.passengers) < most && (c.Beside == nil || most == 1); c = n.mail.first() {
+		c.inMail.remove()
 		if n.silent {
-			c.hurryLocked()
+			c.hurryLocked(n.now())
 		}
-		c.place, c.trip, c.sent = travelling, t, true
+		c.place, c.trip = travelling, t
 		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
 		if c.Beside != nil {
 			p.beside = redis.NewCmd(t, c.Beside...)
 		}
 		t.passengers = append(t.passengers, p)
 		end = max(end, c.deadline)
-		if c.Beside != nil {
-			break
-		}
 	}
 	t.deadline = n.begin.Add(end)
 	t.live = len(t.passengers)
@@ -135,32 +121,46 @@ func (n *Node) loadLocked() *trip {
 
 // hurryLocked limits the first send of c while the server is silent. Old connections may be dead while new ones
 // work, so the first send gets a quarter of the time, and the next one the rest.
-func (c *Call) hurryLocked() {
-	if c.sent || c.Beside != nil || c.Once {
-		return
+func (c *Call) hurryLocked(now time.Duration) {
+	if c.trip == nil && c.Beside == nil && !c.Once {
+		c.due = now + (c.deadline-now)/4
+		c.node.fireByLocked(c.due, now)
 	}
-	now := c.node.now()
-	c.due = now + (c.deadline-now)/4
-	c.node.fireByLocked(c.due)
 }
 
-// carry sends the commands of t and waits for the replies.
+// carry sends the commands of t and waits for the replies. Two commands of a call travel on one connection if the
+// client allows that.
 func (n *Node) carry(t *trip) {
-	if len(t.passengers) == 1 {
-		if p := &t.passengers[0]; p.beside != nil {
-			carryBoth(t, n.client, p)
-		} else {
-			process(t, n.client, p.cmd)
+	p := &t.passengers[0]
+	cluster, clustered := n.client.(*redis.ClusterClient)
+	switch {
+	case len(t.passengers) > 1, n.batch > 1 && p.beside != nil:
+		carryTogether(t, n.client)
+	case clustered && p.beside != nil:
+		carryToMaster(t, cluster, p)
+	default:
+		process(t, n.client, p.cmd)
+		if p.beside != nil {
+			process(t, n.client, p.beside)
 		}
-		return
 	}
-	pipe := n.client.Pipeline()
-	for i := range t.passengers {
-		_ = pipe.Process(t, once{t.passengers[i].cmd})
+}
+
+// carryTogether sends all commands of t as one pipeline.
+func carryTogether(t *trip, client redis.UniversalClient) {
+	pipe := client.Pipeline()
+	for _, p := range t.passengers {
+		_ = pipe.Process(t, once{p.cmd})
+		if p.beside != nil {
+			_ = pipe.Process(t, once{p.beside})
+		}
 	}
 	_, err := pipe.Exec(t)
-	for i := range t.passengers {
-		unanswered(t.passengers[i].cmd, err)
+	for _, p := range t.passengers {
+		unanswered(p.cmd, err)
+		if p.beside != nil {
+			unanswered(p.beside, err)
+		}
 	}
 }
 
@@ -186,84 +186,60 @@ func unanswered(cmd *redis.Cmd, err error) {
 
 var errNoReply = errors.New("the client returned no reply")
 
-// carryBoth sends both commands of c, on one connection if the client allows that.
-func carryBoth(t *trip, client redis.UniversalClient, p *passenger) {
-	cluster, clustered := client.(*redis.ClusterClient)
-	if clustered {
-		master, err := cluster.MasterForKey(t, p.call.Key)
-		if err != nil {
-			p.cmd.SetErr(err)
-			return
-		}
-		client = master
-	}
-	if _, one := client.(*redis.Client); !one {
-		process(t, client, p.cmd)
-		process(t, client, p.beside)
+// carryToMaster sends both commands of a call to the master of its key.
+func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
+	master, err := cluster.MasterForKey(t, p.call.Key)
+	if err != nil {
+		p.cmd.SetErr(err)
 		return
 	}
-	pipe := client.Pipeline()
-	_ = pipe.Process(t, once{p.cmd})
-	_ = pipe.Process(t, once{p.beside})
-	_, err := pipe.Exec(t)
-	unanswered(p.cmd, err)
-	unanswered(p.beside, err)
-	if err := p.cmd.Err(); clustered && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+	carryTogether(t, master)
+	if err := p.cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
 		cluster.ReloadState(t)
 		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err)) //nolint:errorlint // a wrapped answer of Redis would not be retried
 	}
 }
 
-// unloadLocked handles the outcome of each call of t. It returns the replies for Late.
-func (n *Node) unloadLocked(t *trip) (lateReplies []late) {
+// unloadLocked handles the outcome of each call of t. It returns the pending calls of [Call.Late].
+func (n *Node) unloadLocked(t *trip) (late []func()) {
 	if !t.writtenOff {
 		close(t.done)
 	}
+	now := n.now()
 	for i := range t.passengers {
 		c := t.passengers[i].call
-		o := n.readLocked(&t.passengers[i])
-		aboard := c.trip == t // else it has left this trip
-		o.reply.Overtaken = !c.Ordered || c.overtaken || !aboard
-		first := o.mayStillRun && !c.lateReported
+		r, again, whole := n.readLocked(&t.passengers[i], now)
+		aboard := c.trip == t && c.place == travelling // else it has left this trip
+		r.Overtaken = !c.Ordered || c.overtaken || !aboard
+		first := MayStillRun(r.Err) && !c.lateReported
 		c.lateReported = c.lateReported || first
-		if c.Late != nil && (c.over || first || !aboard && o.reply.Err != nil || c.left && !o.again) {
-			lateReplies = append(lateReplies, late{c.Late, o.reply})
+		if c.Late != nil && (c.over || first || !aboard && r.Err != nil || c.left && !again) {
+			report, reply := c.Late, r // the caller may reuse c, and r must not move to the heap
+			late = append(late, func() { report(reply) })
 		}
 		if aboard {
-			c.trip, c.place, c.due = nil, returned, c.deadline
+			c.place, c.due = returned, c.deadline
 		}
 		switch {
 		case c.over:
-			if aboard {
-				n.leaveLaneLocked(c)
-			}
-		case o.reply.Err == nil:
-			n.endLocked(c, o.reply) // the last use of c: its caller may reuse it
+			n.leaveLaneLocked(c)
+		case r.Err == nil, aboard && !again:
+			n.endLocked(c, r)
 		case !aboard:
-		case o.whole:
-			c.sendWhole()
-			c.place = mailed
-			n.mail.pushFront(c)
-			n.dispatchLocked()
-		case o.again:
-			n.retryLocked(c, o.reply.Err)
+		case whole:
+			c.words = append([]any{"eval", &c.script.source}, c.words[2:]...) // hooks may keep the words that were sent
+			c.script = nil
+			n.sendLocked(c)
 		default:
-			n.endLocked(c, o.reply)
+			n.retryLocked(c, r.Err)
 		}
 	}
-	return lateReplies
+	return late
 }
 
-// An outcome is the result of one send of a call.
-type outcome struct {
-	reply       Reply
-	again       bool // retry: another send may succeed
-	whole       bool // with the source of the script
-	mayStillRun bool // see MayStillRun
-}
-
-// readLocked returns the outcome of one send.
-func (n *Node) readLocked(p *passenger) outcome {
+// readLocked returns the outcome of one send. again says that another send may succeed, and whole that it needs the source
+// of the script.
+func (n *Node) readLocked(p *passenger, now time.Duration) (r Reply, again, whole bool) {
 	c := p.call
 	err := p.cmd.Err()
 	if errors.Is(err, redis.Nil) {
@@ -275,25 +251,21 @@ func (n *Node) readLocked(p *passenger) outcome {
 			err = failed
 		}
 	}
-	answered := Answered(err)
-	if err == nil || answered {
-		n.answered, n.silent = n.now(), false
+	answered := err == nil || Answered(err)
+	if answered {
+		n.answered, n.silent = now, false
 	}
 	if err == nil {
 		n.trouble = nil
-		o := outcome{reply: Reply{Value: p.cmd.Val(), Resent: c.unclear}}
+		r = Reply{Value: p.cmd.Val(), Resent: c.unclear}
 		if p.beside != nil {
-			o.reply.Beside = &Reply{Value: p.beside.Val(), Err: Explain(failed)}
+			r.Beside = &Reply{Value: p.beside.Val(), Err: Explain(failed)}
 		}
-		return o
+		return r, false, false
 	}
 	possibly := !answered && !notSent(err)
 	c.unclear = c.unclear || possibly || failed != nil // if the second failed, the first was carried out
-	whole := c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
-	return outcome{
-		reply:       Reply{Err: Explain(err), Resent: c.unclear},
-		again:       whole || (retryable(err) || c.Persist && refusesWrites(err)) && (!c.Once || !c.unclear),
-		whole:       whole,
-		mayStillRun: possibly && timedOut(err),
-	}
+	whole = c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
+	again = whole || (retryable(err) || c.Persist && refusesWrites(err)) && (!c.Once || !c.unclear)
+	return Reply{Err: Explain(err), Resent: c.unclear}, again, whole
 }

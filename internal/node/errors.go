@@ -19,14 +19,6 @@ type NotDone struct{ Err error }
 func (e *NotDone) Error() string { return e.Err.Error() }
 func (e *NotDone) Unwrap() error { return e.Err }
 
-// notDone marks err unless it is marked.
-func notDone(err error) error {
-	if errors.As(err, new(*NotDone)) {
-		return err
-	}
-	return &NotDone{err}
-}
-
 // NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its
 // node, was last resent, or nil. It is a [net.Error].
 type NoReply struct {

@@ -7,9 +7,6 @@ import "time"
 
 // queueInLaneLocked puts c behind the other calls for its key. It reports whether c must wait.
 func (n *Node) queueInLaneLocked(c *Call, now time.Duration) bool {
-	if n.lanes == nil {
-		n.lanes = make(map[string]*Call)
-	}
 	before := n.lanes[c.Key]
 	n.lanes[c.Key] = c
 	if before == nil {
@@ -24,9 +21,9 @@ func (n *Node) queueInLaneLocked(c *Call, now time.Duration) bool {
 	return true
 }
 
-// leaveLaneLocked removes c from its lane. If it was the oldest, the next call is sent.
+// leaveLaneLocked removes c from its lane, unless it still travels. If it was the oldest, the next call is sent.
 func (n *Node) leaveLaneLocked(c *Call) {
-	if !c.Ordered {
+	if !c.Ordered || c.place == travelling {
 		return
 	}
 	ahead, behind := c.ahead, c.behind
@@ -34,19 +31,17 @@ func (n *Node) leaveLaneLocked(c *Call) {
 	if ahead != nil {
 		ahead.behind = behind
 	}
-	if behind != nil {
-		behind.ahead = ahead
-	}
-	if n.lanes[c.Key] == c {
-		if ahead == nil {
-			delete(n.lanes, c.Key)
-		} else {
-			n.lanes[c.Key] = ahead
-		}
-	}
-	if behind != nil && ahead == nil {
-		behind.due = behind.deadline
+	switch {
+	case behind != nil && ahead == nil:
+		behind.ahead = nil
 		n.sendLocked(behind)
+	case behind != nil:
+		behind.ahead = ahead
+	case n.lanes[c.Key] != c: // it has left, or the next call has passed it
+	case ahead != nil:
+		n.lanes[c.Key] = ahead
+	default:
+		delete(n.lanes, c.Key)
 	}
 }
 
@@ -55,7 +50,6 @@ func (n *Node) passLaneLocked(c *Call) {
 	if behind := c.behind; behind != nil {
 		c.behind, behind.ahead = nil, nil
 		c.overtaken = true
-		behind.due = behind.deadline
 		n.sendLocked(behind)
 	}
 }

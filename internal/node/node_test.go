@@ -285,7 +285,7 @@ func requireIdle(t *testing.T, n *Node) {
 	eventually(t, "the node is idle", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.busy == 0 && n.lost == 0 && n.mail.first == nil && n.watched.first == nil && len(n.lanes) == 0
+		return n.busy == 0 && n.lost == 0 && n.mail.first() == nil && n.timed.first() == nil && len(n.lanes) == 0
 	})
 }
 

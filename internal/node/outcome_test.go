@@ -362,6 +362,39 @@ func TestNoReplySaysWhy(t *testing.T) {
 		require.EqualError(t, r.Err, "no reply within 1s: EOF")
 		close(hang)
 		requireOK(t, true, one.wait(t))
+
+		// A reply to another call does not end the trouble of this one.
+		left <- io.EOF
+		silent := make(chan struct{})
+		n = answered(t, func(b batch) error {
+			if b[0][0] == "ping" {
+				return nil
+			}
+			select {
+			case err := <-left:
+				return err
+			case <-silent:
+				return nil
+			}
+		})
+		one = post(t.Context(), n, within(Command("get"), time.Second))
+		synctest.Wait()
+		requireOK(t, false, n.Do(t.Context(), within(Command("ping"), time.Second)))
+		require.EqualError(t, one.wait(t).Err, "no reply within 1s: EOF")
+		close(silent)
+	})
+}
+
+// TestTroubleIsEachSendThatIsRetried is rule 34.
+func TestTroubleIsEachSendThatIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := answeredBy(t, io.EOF, errLoading)
+		var reported []error
+		n.Trouble = func(err error) { reported = append(reported, err) }
+		requireOK(t, true, n.Do(t.Context(), within(Command("get"), time.Second)))
+		require.Len(t, reported, 2)
+		require.ErrorIs(t, reported[0], io.EOF)
+		require.ErrorContains(t, reported[1], "LOADING")
 	})
 }
 
