@@ -93,7 +93,7 @@ var errQueued = errors.New("queued")
 // send runs c. The answer that others use the key with another limit becomes ErrInvalidOption.
 func (s *single) send(ctx context.Context, t *target, c *node.Call) node.Reply {
 	n := s.node
-	if c.Beside != nil {
+	if c.Then != nil {
 		n = s.confirming
 	}
 	c.Timeout += t.timeout
@@ -169,7 +169,7 @@ func (p *releaseParams) released(c *node.Call) *node.Call {
 	if p.keep > 0 {
 		c.Append(p.keep.Milliseconds())
 	}
-	c.Persist, c.Once = true, p.callerToken
+	c.OutlivesCaller, c.NoResend = true, p.callerToken
 	return c
 }
 

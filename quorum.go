@@ -250,7 +250,7 @@ type identities struct {
 // withInfo adds INFO to a call for node i, unless its server is known.
 func (d *identities) withInfo(i int, c *node.Call) *node.Call {
 	if d.ids[i].Load() == nil {
-		c.Beside = []any{"info", "server"}
+		c.Then = []any{"info", "server"}
 	}
 	return c
 }
@@ -259,7 +259,7 @@ func (d *identities) withInfo(i int, c *node.Call) *node.Call {
 func checked[T any](d *identities, read func(node.Reply) (T, error)) func(int, node.Reply) (T, error) {
 	return func(i int, r node.Reply) (none T, err error) {
 		if r.Err == nil && d.ids[i].Load() == nil {
-			d.learn(i, runID(r.Beside.Value))
+			d.learn(i, runID(r.Then.Value))
 		}
 		if err := d.check(); err != nil {
 			return none, err

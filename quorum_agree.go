@@ -145,7 +145,7 @@ func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
 			c.Late = r.late(ctx, i, &p.target, p.state, readHeal)
 		}
 		r.nodes[i].Post(ctx, c)
-		c.Leave()
+		c.Unwatch()
 	})
 }
 

@@ -148,7 +148,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	if err == nil {
 		for i, c := range t.calls {
 			if !t.answers[i].there {
-				c.Leave()
+				c.Unwatch()
 			}
 		}
 		return acquireReply{fence: fence, alreadyHeld: alreadyHeld(t)}, nil

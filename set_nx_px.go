@@ -185,7 +185,7 @@ func (p *acquireParams) withReplicas(c *node.Call) *node.Call {
 	if p.replicas > 0 {
 		c.Timeout = p.replicaTimeout // added to that of the command
 		c.Key = p.key
-		c.Beside = []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
+		c.Then = []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
 	}
 	return c
 }
@@ -195,8 +195,8 @@ func (p *acquireParams) confirmed(r node.Reply, err error) error {
 	if err != nil || p.replicas == 0 {
 		return err
 	}
-	got, _ := r.Beside.Value.(int64)
-	switch err := r.Beside.Err; {
+	got, _ := r.Then.Value.(int64)
+	switch err := r.Then.Err; {
 	case node.Answered(err): // the command is unknown or forbidden
 		return fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, err)
 	case err != nil:

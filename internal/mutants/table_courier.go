@@ -107,14 +107,14 @@ var couriers = []mutant{
 	},
 	{
 		name: "a release with a chosen token gets a quarter of the timeout", rule: "23", file: "internal/node/courier.go",
-		old:   `if c.trip == nil && c.Beside == nil && !c.Once {`,
-		new:   `if c.trip == nil && c.Beside == nil {`,
+		old:   `if c.trip == nil && c.Then == nil && !c.NoResend {`,
+		new:   `if c.trip == nil && c.Then == nil {`,
 		tests: "TestOnceWaitsForASlowReplyAfterSilence",
 	},
 	{
 		name: "calls to a silent server are sent in batches", rule: "24", file: "internal/node/courier.go",
-		old:   `if n.silent || c.Beside != nil {`,
-		new:   `if c.Beside != nil {`,
+		old:   `if n.silent || c.Then != nil {`,
+		new:   `if c.Then != nil {`,
 		tests: "TestSilentNodeTriesAnotherConnection",
 	},
 	{

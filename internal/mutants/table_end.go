@@ -62,8 +62,8 @@ var ends = []mutant{
 	},
 	{
 		name: "a release that ends with the caller's ctx", rule: "8", file: "operations.go",
-		old:   `c.Persist, c.Once = true,`,
-		new:   `c.Persist, c.Once = false,`,
+		old:   `c.OutlivesCaller, c.NoResend = true,`,
+		new:   `c.OutlivesCaller, c.NoResend = false,`,
 		tests: "TestReleaseIsSentThoughItsCtx",
 	},
 	{

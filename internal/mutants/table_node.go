@@ -25,7 +25,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a call whose ctx has ended is sent", rule: "21", file: "internal/node/node.go",
-		old:   `if ctx.Err() != nil && !c.Persist {`,
+		old:   `if ctx.Err() != nil && !c.OutlivesCaller {`,
 		new:   `if false {`,
 		tests: "TestEndedCtxNeverSends",
 	},
@@ -95,8 +95,8 @@ var nodes = []mutant{
 		tests: "TestOutcomeOfACallUnderWayIsOpen",
 	},
 	{
-		name: "a reply after Leave is not late", rule: "22", file: "internal/node/courier.go",
-		old:   ` || c.left && !again)`,
+		name: "a reply after Unwatch is not late", rule: "22", file: "internal/node/courier.go",
+		old:   ` || c.unwatched && !again)`,
 		new:   `)`,
 		tests: "TestReplyToACallThatWasLeftIsLate|TestCallThatWasLeftGoesOn",
 	},
@@ -133,7 +133,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/call.go",
-		old: `if c.Persist {
+		old: `if c.OutlivesCaller {
 		return Reply{Err: cut}`,
 		new: `if false {
 		return Reply{Err: cut}`,
@@ -141,32 +141,32 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release ends with its timeout", rule: "22", file: "internal/node/node.go",
-		old:   `if c.Persist && (`,
+		old:   `if c.OutlivesCaller && (`,
 		new:   `if false && (`,
 		tests: "TestPersistentCallGoesOn",
 	},
 	{
 		name: "a release that may have been carried out is sent again although the caller chose the token", rule: "23", file: "internal/node/courier.go",
-		old:   `refusesWrites(err)) && (!c.Once || !c.unclear)`,
+		old:   `refusesWrites(err)) && (!c.NoResend || !c.unclear)`,
 		new:   `refusesWrites(err))`,
 		tests: "TestOnceIsNotSentAgain",
 	},
 	{
 		name: "another call continues a release with a chosen token that is in flight", rule: "23", file: "internal/node/node.go",
-		old:   `(!c.Once || !c.mayBeDone())`,
-		new:   `(!c.Once || !c.unclear)`,
+		old:   `(!c.NoResend || !c.mayBeDone())`,
+		new:   `(!c.NoResend || !c.unclear)`,
 		tests: "TestOnceIsNotSentAgainWhileItIsUnderWay",
 	},
 	{
 		name: "a release with a chosen token that is never sent is forgotten", rule: "22", file: "internal/node/node.go",
-		old:   `(!c.Once || !c.mayBeDone())`,
-		new:   `!c.Once`,
+		old:   `(!c.NoResend || !c.mayBeDone())`,
+		new:   `!c.NoResend`,
 		tests: "TestPersistentCallThatWasNeverSentIsOpen",
 	},
 	{
 		name: "a release with a chosen token is sent again like any other", rule: "23", file: "operations.go",
-		old:   `c.Persist, c.Once = true, p.callerToken`,
-		new:   `c.Persist, c.Once = true, false`,
+		old:   `c.OutlivesCaller, c.NoResend = true, p.callerToken`,
+		new:   `c.OutlivesCaller, c.NoResend = true, false`,
 		tests: "TestReleaseOfAChosenToken",
 	},
 	{
@@ -213,7 +213,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a call with a second command is sent in a batch", rule: "Clients", file: "internal/node/courier.go",
-		old:   ` && (c.Beside == nil || most == 1);`,
+		old:   ` && (c.Then == nil || most == 1);`,
 		new:   `;`,
 		tests: "TestCallWithASecondCommandTravelsAlone",
 	},

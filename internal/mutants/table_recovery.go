@@ -132,7 +132,7 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a release that Redis cannot save is sent once", rule: "29", file: "internal/node/courier.go",
-		old:   ` || c.Persist && refusesWrites(err)`,
+		old:   ` || c.OutlivesCaller && refusesWrites(err)`,
 		new:   ``,
 		tests: "TestReleaseIsTriedAgainWhereRedisCannotSave",
 	},

@@ -110,7 +110,7 @@ local fence = math.max(counter + 1, time[1] * 1000000 + time[2])`,
 	},
 	{
 		name: "a heal that the release of Unlock overtook is left", rule: "4", file: "quorum_agree.go",
-		old:   `c.Leave()`,
+		old:   `c.Unwatch()`,
 		new:   ``,
 		tests: "TestHealThatIsOvertakenIsReleased",
 	},

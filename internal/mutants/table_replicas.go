@@ -10,8 +10,8 @@ var replicas = []mutant{
 	},
 	{
 		name: "WAIT on another connection", rule: "Replicas", file: "internal/node/courier.go",
-		old:   `_ = pipe.Process(t, once{p.beside})`,
-		new:   `_ = client.Process(t, once{p.beside})`,
+		old:   `_ = pipe.Process(t, once{p.then})`,
+		new:   `_ = client.Process(t, once{p.then})`,
 		tests: "TestTooFewReplicas",
 	},
 	{

@@ -134,8 +134,8 @@ var reports = []mutant{
 	{
 		name: "a node does not report a call that timed out", rule: "34", file: "internal/node/node.go",
 		old: `n.Trouble(err)
-		if c.Persist`,
-		new:   `if c.Persist`,
+		if c.OutlivesCaller`,
+		new:   `if c.OutlivesCaller`,
 		tests: "TestContinuedReleaseEndsInTime",
 	},
 	{

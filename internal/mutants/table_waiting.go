@@ -44,10 +44,10 @@ var waits = []mutant{
 	{
 		name: "ctx not honored in mid-command", rule: "17", file: "internal/node/node.go",
 		old: `case <-ctx.Done():
-		return c.leave(`,
+		return c.cutShort(`,
 		new: `case <-ctx.Done():
 		<-done
-		return c.leave(`,
+		return c.cutShort(`,
 		tests: "TestCtxEndsACallInMidCommand/client",
 	},
 	{

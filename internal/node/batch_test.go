@@ -148,8 +148,8 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 			var calls []*Call
 			for i := range longestBatch {
 				call := Eval(increase, 1, fmt.Sprint("n", i), 1)
-				call.Persist = i%4 >= 2
-				call.Once = i%4 == 3
+				call.OutlivesCaller = i%4 >= 2
+				call.NoResend = i%4 == 3
 				calls = append(calls, call)
 			}
 			require.NoError(t, n.Do(t.Context(), within(Eval(increase, 1, "n", 1), limit)).Err) // the script is loaded
@@ -158,7 +158,7 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 				r := posted.wait(t)
 				require.True(t, r.Resent)
 				got, _ := s.Client(t).Get(t.Context(), fmt.Sprint("n", i)).Int64()
-				if calls[i].Once {
+				if calls[i].NoResend {
 					require.Error(t, r.Err)
 					require.False(t, Answered(r.Err))
 					require.Equal(t, c.each-1, got)
@@ -184,7 +184,7 @@ func TestReleaseOfABrokenBatchIsSentAgain(t *testing.T) {
 	for i := range longestBatch {
 		require.NoError(t, direct.Set(t.Context(), fmt.Sprint("k", i), "mine", 0).Err())
 		c := Command("del", fmt.Sprint("k", i))
-		c.Timeout, c.Persist = 2*time.Second, true
+		c.Timeout, c.OutlivesCaller = 2*time.Second, true
 		calls = append(calls, c)
 	}
 	require.NoError(t, n.Do(t.Context(), within(Command("ping"), limit)).Err)
@@ -298,7 +298,7 @@ func TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut(t *testing.T) {
 	require.NoError(t, n.Do(t.Context(), within(Command("ping"), limit)).Err)
 	p.Delay(4 * time.Second)
 	c := within(Eval(NewScript("return redis.call('DEL', KEYS[1])"), 1, "k"), 3*time.Second)
-	c.Persist = true
+	c.OutlivesCaller = true
 	require.ErrorContains(t, n.Do(t.Context(), c).Err, "no reply within 3s")
 	p.Heal()
 	eventually(t, "it is released", func() bool { return direct.Exists(t.Context(), "k").Val() == 0 })

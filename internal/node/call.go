@@ -26,24 +26,24 @@ type Call struct {
 	// Timeout bounds the call, including all its sends.
 	Timeout time.Duration
 
-	// Persist makes the call continue when its caller has left. If there is no reply within the timeout, it is sent
+	// OutlivesCaller makes the call continue when its caller has left. If there is no reply within the timeout, it is sent
 	// for the same time again, in the background.
-	Persist bool
+	OutlivesCaller bool
 
-	// Once forbids a resend if an earlier send may have been carried out.
-	Once bool
+	// NoResend forbids a resend if an earlier send may have been carried out.
+	NoResend bool
 
 	// Ordered calls with the same Key are sent one at a time. A call is sent when the one before it has returned or
 	// its timeout has passed, or when half of the call's own timeout has passed.
 	Ordered bool
 	Key     string
 
-	// Beside is a second command, which is sent right behind the first on the same connection. If one of them must
+	// Then is a second command, which is sent right behind the first on the same connection. If one of them must
 	// be resent, both are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
-	Beside []any
+	Then []any
 
 	// Late is called for a send whose reply did not reach the caller: with the reply, if it arrived after the call
-	// had ended or after [Call.Leave], or with the error with which the client gave up. [MayStillRun] says whether such
+	// had ended or after [Call.Unwatch], or with the error with which the client gave up. [MayStillRun] says whether such
 	// a send may still be carried out. Late may run before the call ends. It runs in the goroutine of a courier and
 	// must not block. It may be nil.
 	Late func(Reply)
@@ -70,7 +70,7 @@ type Call struct {
 	unclear         bool // a send other than the newest may have been carried out
 	lateReported    bool // Late was called for a send that may still be carried out
 	overtaken       bool // a call behind it was sent before it returned
-	left            bool // nobody waits for it
+	unwatched       bool // nobody waits for it
 	over            bool // there is a reply, and it is not sent any more
 }
 
@@ -90,7 +90,7 @@ const (
 type Reply struct {
 	Value  any // nil for a nil reply
 	Err    error
-	Beside *Reply // the reply to the second command
+	Then   *Reply // the reply to the second command
 	Resent bool   // an earlier send may also have been carried out
 
 	// Overtaken says that other calls for the key may have been sent before this send returned. It is false only for
@@ -108,15 +108,15 @@ func (c *Call) Cancel(err error) {
 	c.node.endLocked(c, Reply{Err: err})
 }
 
-// Leave says that nobody waits for c any more. The call continues, and its reply goes to Late.
-func (c *Call) Leave() {
+// Unwatch says that nobody waits for c any more. The call continues, and its reply goes to Late.
+func (c *Call) Unwatch() {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
-	c.left = !c.over
+	c.unwatched = !c.over
 }
 
-// leave returns the reply for a caller whose context ended with err.
-func (c *Call) leave(err error) Reply {
+// cutShort returns the reply for a caller whose context ended with err.
+func (c *Call) cutShort(err error) Reply {
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Call) leave(err error) Reply {
 	}
 	trouble := c.lastTroubleLocked()
 	cut := &CutShort{Ctx: err, Trouble: cmp.Or(trouble, errSilent), Silent: trouble == nil}
-	if c.Persist {
+	if c.OutlivesCaller {
 		return Reply{Err: cut}
 	}
 	n.endLocked(c, Reply{Err: err})
@@ -164,8 +164,7 @@ func Command(words ...any) *Call {
 func Eval(s *Script, keys int, words ...any) *Call {
 	c := calls.Get().(*Call)
 	c.script = s
-	const room = 12 // so that Append seldom allocates
-	c.words = append(append(make([]any, 0, max(room, 3+len(words))), "evalsha", &s.sha, keys), words...)
+	c.words = append(append(make([]any, 0, 4+len(words)), "evalsha", &s.sha, keys), words...) // with room for one more
 	return c
 }
 

@@ -53,7 +53,7 @@ func carries(t *testing.T, client redis.UniversalClient) {
 					t.Errorf("wrong type: %+v", r)
 				}
 				c := within(Command("del", key), limit)
-				c.Ordered, c.Key, c.Persist = true, prefix, true
+				c.Ordered, c.Key, c.OutlivesCaller = true, prefix, true
 				if r = n.Do(t.Context(), c); r.Err != nil || r.Value != int64(1) {
 					t.Errorf("del: %+v", r)
 				}
@@ -62,10 +62,10 @@ func carries(t *testing.T, client redis.UniversalClient) {
 	}
 	wg.Wait()
 	c := within(Command("set", prefix, "v"), limit)
-	c.Key, c.Beside = prefix, []any{"get", prefix}
+	c.Key, c.Then = prefix, []any{"get", prefix}
 	r := n.Do(t.Context(), c)
 	requireOK(t, false, r)
-	require.Equal(t, &Reply{Value: "v"}, r.Beside)
+	require.Equal(t, &Reply{Value: "v"}, r.Then)
 	requireIdle(t, n)
 }
 

@@ -26,8 +26,8 @@ type trip struct {
 // A passenger is a call on one trip. Only its courier uses the commands. The courier uses no other field of the
 // call without Node.mu, since the call may have left the trip.
 type passenger struct {
-	call        *Call
-	cmd, beside *redis.Cmd
+	call      *Call
+	cmd, then *redis.Cmd
 }
 
 func (t *trip) Deadline() (time.Time, bool) { return t.deadline, true }
@@ -95,18 +95,18 @@ func (n *Node) loadLocked() *trip {
 	t.passengers = t.only[:0]
 	var end time.Duration
 	most := n.batch
-	if n.silent || c.Beside != nil {
+	if n.silent || c.Then != nil {
 		most = 1
 	}
-	for ; c != nil && len(t.passengers) < most && (c.Beside == nil || most == 1); c = n.mail.first() {
+	for ; c != nil && len(t.passengers) < most && (c.Then == nil || most == 1); c = n.mail.first() {
 		c.inMail.remove()
 		if n.silent {
 			c.hurryLocked(n.now())
 		}
 		c.place, c.trip = travelling, t
 		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
-		if c.Beside != nil {
-			p.beside = redis.NewCmd(t, c.Beside...)
+		if c.Then != nil {
+			p.then = redis.NewCmd(t, c.Then...)
 		}
 		t.passengers = append(t.passengers, p)
 		end = max(end, c.deadline)
@@ -122,7 +122,7 @@ func (n *Node) loadLocked() *trip {
 // hurryLocked limits the first send of c while the server is silent. Old connections may be dead while new ones
 // work, so the first send gets a quarter of the time, and the next one the rest.
 func (c *Call) hurryLocked(now time.Duration) {
-	if c.trip == nil && c.Beside == nil && !c.Once {
+	if c.trip == nil && c.Then == nil && !c.NoResend {
 		c.due = now + (c.deadline-now)/4
 		c.node.fireByLocked(c.due, now)
 	}
@@ -134,14 +134,14 @@ func (n *Node) carry(t *trip) {
 	p := &t.passengers[0]
 	cluster, clustered := n.client.(*redis.ClusterClient)
 	switch {
-	case len(t.passengers) > 1, n.batch > 1 && p.beside != nil:
+	case len(t.passengers) > 1, n.batch > 1 && p.then != nil:
 		carryTogether(t, n.client)
-	case clustered && p.beside != nil:
+	case clustered && p.then != nil:
 		carryToMaster(t, cluster, p)
 	default:
 		process(t, n.client, p.cmd)
-		if p.beside != nil {
-			process(t, n.client, p.beside)
+		if p.then != nil {
+			process(t, n.client, p.then)
 		}
 	}
 }
@@ -151,15 +151,15 @@ func carryTogether(t *trip, client redis.UniversalClient) {
 	pipe := client.Pipeline()
 	for _, p := range t.passengers {
 		_ = pipe.Process(t, once{p.cmd})
-		if p.beside != nil {
-			_ = pipe.Process(t, once{p.beside})
+		if p.then != nil {
+			_ = pipe.Process(t, once{p.then})
 		}
 	}
 	_, err := pipe.Exec(t)
 	for _, p := range t.passengers {
 		unanswered(p.cmd, err)
-		if p.beside != nil {
-			unanswered(p.beside, err)
+		if p.then != nil {
+			unanswered(p.then, err)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (n *Node) unloadLocked(t *trip) (late []func()) {
 		r.Overtaken = !c.Ordered || c.overtaken || !aboard
 		first := MayStillRun(r.Err) && !c.lateReported
 		c.lateReported = c.lateReported || first
-		if c.Late != nil && (c.over || first || !aboard && r.Err != nil || c.left && !again) {
+		if c.Late != nil && (c.over || first || !aboard && r.Err != nil || c.unwatched && !again) {
 			report, reply := c.Late, r // the caller may reuse c, and r must not move to the heap
 			late = append(late, func() { report(reply) })
 		}
@@ -246,8 +246,8 @@ func (n *Node) readLocked(p *passenger, now time.Duration) (r Reply, again, whol
 		err = nil
 	}
 	var failed error // of the second command
-	if err == nil && p.beside != nil {
-		if failed = p.beside.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
+	if err == nil && p.then != nil {
+		if failed = p.then.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
 			err = failed
 		}
 	}
@@ -258,14 +258,14 @@ func (n *Node) readLocked(p *passenger, now time.Duration) (r Reply, again, whol
 	if err == nil {
 		n.trouble = nil
 		r = Reply{Value: p.cmd.Val(), Resent: c.unclear}
-		if p.beside != nil {
-			r.Beside = &Reply{Value: p.beside.Val(), Err: Explain(failed)}
+		if p.then != nil {
+			r.Then = &Reply{Value: p.then.Val(), Err: Explain(failed)}
 		}
 		return r, false, false
 	}
 	possibly := !answered && !notSent(err)
 	c.unclear = c.unclear || possibly || failed != nil // if the second failed, the first was carried out
 	whole = c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
-	again = whole || (retryable(err) || c.Persist && refusesWrites(err)) && (!c.Once || !c.unclear)
+	again = whole || (retryable(err) || c.OutlivesCaller && refusesWrites(err)) && (!c.NoResend || !c.unclear)
 	return Reply{Err: Explain(err), Resent: c.unclear}, again, whole
 }

@@ -54,7 +54,7 @@ func TestCallWithASecondCommandTravelsAlone(t *testing.T) {
 		g.occupy(t, n)
 		post(t.Context(), n, within(Command("before"), time.Minute))
 		both := within(Command("set"), time.Minute)
-		both.Beside = []any{"wait", 1, 100}
+		both.Then = []any{"wait", 1, 100}
 		p := post(t.Context(), n, both)
 		post(t.Context(), n, within(Command("after"), time.Minute))
 		g.open()
@@ -62,7 +62,7 @@ func TestCallWithASecondCommandTravelsAlone(t *testing.T) {
 			[]batch{<-g.sent, <-g.sent, <-g.sent})
 		r := p.wait(t)
 		requireOK(t, false, r)
-		require.Equal(t, "OK", r.Beside.Value)
+		require.Equal(t, "OK", r.Then.Value)
 	})
 }
 
@@ -204,7 +204,7 @@ func TestSilentNodeTriesAnotherConnection(t *testing.T) {
 		ok    bool
 	}{
 		"a call":                             {[]*Call{Command("set")}, []time.Duration{0, 250 * time.Millisecond}, true},
-		"a call that must not be sent twice": {[]*Call{{Once: true, words: []any{"set"}}}, []time.Duration{0}, false},
+		"a call that must not be sent twice": {[]*Call{{NoResend: true, words: []any{"set"}}}, []time.Duration{0}, false},
 		"two calls":                          {[]*Call{Command("set"), Command("set")}, []time.Duration{0, 0, 250 * time.Millisecond, 250 * time.Millisecond}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

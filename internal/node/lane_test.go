@@ -159,7 +159,7 @@ func TestLanesLoseNoCall(t *testing.T) {
 				for range 200 {
 					ctx, cancel := context.WithTimeout(t.Context(), rand.N(200*time.Millisecond))
 					c := ordered(fmt.Sprint("k", rand.N(4)), "set", rand.N(200*time.Millisecond)+time.Millisecond)
-					c.Persist = rand.N(4) == 0
+					c.OutlivesCaller = rand.N(4) == 0
 					begin, timeout := time.Now(), c.Timeout
 					n.Do(ctx, c)
 					if took := time.Since(begin); took > timeout+2*tick {

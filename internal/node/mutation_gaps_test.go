@@ -85,7 +85,7 @@ func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
 				n, g := gated(t)
 				g.occupy(t, n)
 				c := within(Command("del"), time.Second)
-				c.Persist, c.Once = true, once
+				c.OutlivesCaller, c.NoResend = true, once
 				r := n.Do(t.Context(), c)
 				require.ErrorAs(t, r.Err, new(*NoReply))
 				require.False(t, errors.As(r.Err, new(*NotDone)))
@@ -109,7 +109,7 @@ func TestContinuedReleaseEndsInTime(t *testing.T) {
 		n.Trouble = func(error) { ends = append(ends, time.Since(begin)) }
 		g.occupy(t, n)
 		c := within(Command("del"), time.Second)
-		c.Persist = true
+		c.OutlivesCaller = true
 		require.ErrorAs(t, n.Do(t.Context(), c).Err, new(*NoReply))
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -123,7 +123,7 @@ func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
 		c := within(Command("del"), time.Second)
-		c.Persist, c.Once = true, true
+		c.OutlivesCaller, c.NoResend = true, true
 		p := post(t.Context(), n, c)
 		<-g.sent
 		require.ErrorAs(t, p.wait(t).Err, new(*NoReply))
@@ -204,7 +204,7 @@ func TestOnceWaitsForASlowReplyAfterSilence(t *testing.T) {
 		require.Error(t, n.Do(t.Context(), within(Command("ping"), time.Second)).Err)
 		require.True(t, n.Silent())
 		c := within(Command("del"), time.Second)
-		c.Once = true
+		c.NoResend = true
 		requireOK(t, false, n.Do(t.Context(), c))
 		time.Sleep(10 * time.Second)
 	})

@@ -118,9 +118,9 @@ func (n *Node) Silent() bool {
 }
 
 // Do posts c and waits for its reply. If ctx ends first, the reply has the error of ctx, and the call ends unless
-// [Call.Persist] is set.
+// [Call.OutlivesCaller] is set.
 func (n *Node) Do(ctx context.Context, c *Call) Reply {
-	if ctx.Err() != nil && !c.Persist {
+	if ctx.Err() != nil && !c.OutlivesCaller {
 		return Reply{Err: &NotDone{CtxError(ctx)}}
 	}
 	done := n.dones.Get().(chan *Call)
@@ -136,7 +136,7 @@ func (n *Node) Do(ctx context.Context, c *Call) Reply {
 		}
 		return r
 	case <-ctx.Done():
-		return c.leave(CtxError(ctx))
+		return c.cutShort(CtxError(ctx))
 	}
 }
 
@@ -281,7 +281,7 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		n.passLaneLocked(c)
 		err := &NoReply{Within: c.Timeout, Last: c.lastTroubleLocked()}
 		n.Trouble(err)
-		if c.Persist && (!c.Once || !c.mayBeDone()) {
+		if c.OutlivesCaller && (!c.NoResend || !c.mayBeDone()) {
 			n.postLocked(&Call{
 				Timeout: c.Timeout, Ordered: c.Ordered, Key: c.Key,
 				script: c.script, words: c.words, ctx: c.ctx, unclear: c.mayBeDone(),

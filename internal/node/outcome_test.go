@@ -99,7 +99,7 @@ func TestEndedCtxSendsNothing(t *testing.T) {
 		require.Empty(t, g.sent)
 
 		c := within(Command("del"), time.Second)
-		c.Persist = true
+		c.OutlivesCaller = true
 		r = n.Do(ctx, c)
 		require.ErrorIs(t, r.Err, cause)
 		require.False(t, errors.As(r.Err, new(*NotDone)))
@@ -133,7 +133,7 @@ func TestPersistentCallGoesOnWithoutItsCaller(t *testing.T) {
 						defer cancel()
 					}
 					c := within(Command("del"), time.Second)
-					c.Persist = persist
+					c.OutlivesCaller = persist
 					r := n.Do(ctx, c)
 					if leaves {
 						require.EqualError(t, r.Err, "context deadline exceeded: EOF")
@@ -177,12 +177,12 @@ func TestReplyToACallThatWasLeftIsLate(t *testing.T) {
 				p := post(t.Context(), n, c)
 				<-g.sent
 				if before {
-					c.Leave()
+					c.Unwatch()
 				}
 				g.open()
 				requireOK(t, false, p.wait(t))
 				synctest.Wait()
-				c.Leave()
+				c.Unwatch()
 				time.Sleep(time.Minute)
 				require.Equal(t, before, len(late) == 1)
 			})
@@ -198,7 +198,7 @@ func TestCallThatWasLeftGoesOn(t *testing.T) {
 		c := within(Command("set"), time.Second)
 		c.Late = func(r Reply) { late <- r }
 		post(t.Context(), n, c)
-		c.Leave()
+		c.Unwatch()
 		requireOK(t, true, <-late)
 	})
 }
@@ -316,7 +316,7 @@ func TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				call := within(Eval(NewScript("return 1"), 0), time.Second)
-				call.Once, call.Persist = true, true
+				call.NoResend, call.OutlivesCaller = true, true
 				r := answeredBy(t, c.errs...).Do(t.Context(), call)
 				require.ErrorIs(t, r.Err, c.want)
 				require.Equal(t, c.want != nil, r.Resent)
@@ -427,7 +427,7 @@ func TestSecondCommandIsPartOfItsCall(t *testing.T) {
 		})
 		call := func() *Call {
 			c := within(Command("set"), time.Second)
-			c.Beside = []any{"wait", 1, 100}
+			c.Then = []any{"wait", 1, 100}
 			return c
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -440,7 +440,7 @@ func TestSecondCommandIsPartOfItsCall(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { busy.Store(false) })
 		r = n.Do(t.Context(), call())
 		requireOK(t, true, r)
-		require.Equal(t, &Reply{Value: "OK"}, r.Beside)
+		require.Equal(t, &Reply{Value: "OK"}, r.Then)
 	})
 }
 
@@ -458,7 +458,7 @@ func TestReleaseIsTriedAgainWhereRedisCannotSave(t *testing.T) {
 		require.ErrorContains(t, r.Err, "MISCONF")
 		time.AfterFunc(300*time.Millisecond, func() { saves.Store(true) })
 		c := within(Command("del"), time.Second)
-		c.Persist = true
+		c.OutlivesCaller = true
 		requireOK(t, false, n.Do(t.Context(), c))
 	})
 }

@@ -31,7 +31,7 @@ func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 			var calls []*posted
 			for i := range 100 {
 				c := within(Command("set", fmt.Sprint("k", i), 1), time.Minute)
-				c.Beside = []any{"wait", 1, 1000}
+				c.Then = []any{"wait", 1, 1000}
 				calls = append(calls, post(t.Context(), slow, c))
 			}
 			eventually(t, "some of the calls wait", func() bool { return blocked(t, direct) > 0 })
@@ -52,7 +52,7 @@ func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 			}
 			r := calls[0].wait(t)
 			requireOK(t, false, r)
-			require.Equal(t, int64(0), r.Beside.Value)
+			require.Equal(t, int64(0), r.Then.Value)
 			require.ErrorAs(t, calls[99].wait(t).Err, new(*NotDone))
 			requireIdle(t, slow)
 			require.Zero(t, direct.Exists(t.Context(), "k99").Val())
