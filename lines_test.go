@@ -282,7 +282,7 @@ func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
 func TestOneReleaseQueuesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{shares: true}
-		l := queueingLocker(t, q)
+		l := queueingLocker(t, q, WithBackoff(func(int) time.Duration { return patience / 10 })) // nobody is in the queue yet
 		q.reply(refuse, nil)
 		var line []chan *Lock
 		for range 3 {
@@ -757,7 +757,7 @@ func TestLockForNobodyIsGivenBackDuringARelease(t *testing.T) {
 		go func() { unlocked <- lock.Unlock(context.Background()) }() // ends with the release
 		synctest.Wait()
 		cancel()
-		<-ended
+		require.ErrorIs(t, <-ended, context.Canceled)
 		for token := range l.lines.tokens {
 			l.deliver(handoff.Grant{Token: token, Fence: 7, At: time.Hour})
 		}
@@ -782,5 +782,34 @@ func TestReleaseIsTimedWithoutARenewal(t *testing.T) {
 		time.Sleep(lock.lease.renewAt + time.Millisecond)
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.Less(t, took, time.Millisecond)
+	})
+}
+
+// TestReleaseOfAPermitQueuesNoEntryAgain is rule 26: the line is in the queue, so the release of somebody else's permit may
+// grant it one, which it may release before this release is carried out.
+func TestReleaseOfAPermitQueuesNoEntryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &queueing{shares: true}
+		l := queueingLocker(t, q)
+		q.reply(refuse, nil)
+		first, _ := standing(t.Context(), l)
+		second, _ := standing(t.Context(), l)
+		permits := 1
+		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+			if permits--; permits < 0 {
+				require.NotEmpty(t, p.entry)
+				return refuse(ctx, p)
+			}
+			return acquireReply{fence: 1}, nil
+		}, nil)
+		lock := <-first
+		synctest.Wait() // the second is in the queue
+		q.reply(nil, func(p *releaseParams) (releaseReply, error) {
+			require.Empty(t, p.next)
+			return releaseReply{}, nil
+		})
+		require.NoError(t, lock.Unlock(t.Context()))
+		q.reply(nil, nil)
+		require.NoError(t, (<-second).Unlock(t.Context()))
 	})
 }

@@ -197,15 +197,17 @@ func (w *waiters) ending(l *lease, keeps bool) *succession {
 		w.dropLocked()
 		return nil
 	}
-	if w.attempt != nil && w.attempt.carried {
-		return nil // another release queues the line
+	queued := w.attempt != nil && w.attempt.entry != ""
+	if queued && (w.attempt.carried || e.strategy.habits().shares) {
+		// Another release queues the line. Or an acquire has: then the release of somebody else's permit may grant it, and
+		// this one could queue it again behind its own release.
+		return nil
 	}
 	s := &succession{line: w, blind: !e.strategy.habits().tells}
 	w.releases++
 	if keeps || !w.queues() {
 		return s
 	}
-	queued := w.attempt != nil && w.attempt.entry != ""
 	state := e.channel.State()
 	switch {
 	case !queued && (!state.Ready && !state.Polls || w.hurriedLocked()):

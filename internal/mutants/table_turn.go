@@ -152,9 +152,15 @@ var passes = []mutant{
 	},
 	{
 		name: "two releases queue a line", rule: "45", file: "turn.go",
-		old:   `if w.attempt != nil && w.attempt.carried {`,
+		old:   `if queued && (w.attempt.carried || e.strategy.habits().shares) {`,
 		new:   `if false {`,
 		tests: "TestOneReleaseQueuesTheLine",
+	},
+	{
+		name: "a release queues an entry that another release may serve", rule: "26", file: "turn.go",
+		old:   `if queued && (w.attempt.carried || e.strategy.habits().shares) {`,
+		new:   `if queued && w.attempt.carried {`,
+		tests: "TestReleaseOfAPermitQueuesNoEntryAgain",
 	},
 	{
 		name: "a release queues a line that is in a hurry", rule: "31", file: "turn.go",
