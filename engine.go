@@ -33,9 +33,9 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	waiters.planLocked       ask (timer)                        with the attempt                 those in line
 //	waiters.foundLocked      check for a lost message (timer)   after MessageDelay               nobody
 //	engine.deliver           give back what nobody wants        with the op timeout              nobody
-//	succession.ended         undo what came too late            with the op timeout              nobody
+//	waiters.prepare, granted undo what nobody wants             with the op timeout              nobody
 //	lines.rest               forget a rest (timer)              with the rest                    nobody
-//	sleep                    pause (timer)                      with the pause or ctx            Lock or Lead
+//	sleep                    pause (timer)                      with the pause or ctx            Lead
 //	lease.reportLoss         drop a handed lock's entry (timer) with the op timeout              nobody
 //	lease.giveBack           hand on after WithMinHold (timer)  min hold and op timeout          nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
