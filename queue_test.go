@@ -897,21 +897,53 @@ func TestRefusalSaysWhetherTheQueueHandedTheLock(t *testing.T) {
 	require.False(t, handed(first, true), "the lock that was handed over has expired")
 }
 
-// TestLineThatWasPassedPollsOn is rule 27: the key has changed hands past a line, which then acquired it. Its next entry polls
-// from the start. A line that was handed the lock does not.
-func TestLineThatWasPassedPollsOn(t *testing.T) {
-	for handed, polls := range map[bool]bool{false: true, true: false} {
-		var w handoff.Watch
-		for _, holder := range []string{"one", "another"} {
-			w.Refused(clock.Now(), handoff.Refusal{At: time.Hour, Holder: holder, First: true})
-		}
-		require.True(t, w.Polls())
-		next := w.Next(handed)
-		require.Equal(t, polls, next.Polls())
+// passedOn reports whether the next entry of a line polls although its process gets messages.
+func passedOn(w *waiters) bool {
+	w.engine.lines.mu.Lock()
+	defer w.engine.lines.mu.Unlock()
+	next := w.watch.Next(false)
+	return next.Polls()
+}
+
+// TestLineThatFindsTheKeyFreePollsOn is rule 27: a line is in the queue, and its acquire is granted. If the key was free,
+// nobody hands it on. If the line already held it, somebody has, and only the message is missing.
+func TestLineThatFindsTheKeyFreePollsOn(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &queueing{}
+			l := queueingLocker(t, q)
+			q.reply(refuse, nil)
+			first, _ := standing(t.Context(), l)
+			second, _ := standing(t.Context(), l)
+			time.Sleep(time.Minute) // the line queues
+			q.reply(func(context.Context, *acquireParams) (acquireReply, error) {
+				return acquireReply{fence: 1, alreadyHeld: held}, nil
+			}, nil)
+			lock := <-first
+			require.Equal(t, !held, passedOn(l.lines.byKey["k"]))
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.NoError(t, (<-second).Unlock(t.Context()))
+		})
 	}
-	var w handoff.Watch
-	next := w.Next(false)
-	require.False(t, next.Polls())
+}
+
+// TestOnlyTheMessageOfAnotherProcessEndsPolling is rule 27: a message announces a lock to a line past which the key has changed
+// hands. If a release of this process has handed it on, that says nothing about the others.
+func TestOnlyTheMessageOfAnotherProcessEndsPolling(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		l := queueingLocker(t, &queueing{})
+		a := newEntry(t, l)
+		a.carried = own
+		w := &waiters{engine: l, attempt: a, asking: true}
+		a.line = w
+		l.lines.rememberLocked(a)
+		for _, holder := range []string{"one", "another"} {
+			w.watch.Refused(clock.Now(), handoff.Refusal{At: time.Hour, Holder: holder, First: true})
+		}
+		require.True(t, passedOn(w))
+		l.deliver(handoff.Grant{Token: a.params.token})
+		require.Equal(t, own, passedOn(w))
+	}
 }
 
 // TestOneOfSeveralPermitsHasOneFence is rules 18 and 44: an acquire of a semaphore of two that asks for five fences gets one.

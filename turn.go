@@ -63,7 +63,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 		} else {
 			delete(l.tokens, a.params.token)
 		}
-		w.attempt, w.handed, w.watch, w.tries = nil, nil, w.watch.Next(got == nil), 0
+		w.attempt, w.handed, w.watch, w.tries = nil, nil, w.watch.Next(got != nil && !got.alreadyHeld), 0
 		w.next, w.hasten = time.Time{}, false
 		w.pace.granted()
 		head.Of.serveLocked(w, lock, nil)
@@ -117,6 +117,9 @@ func (e *engine) deliver(g handoff.Grant) {
 	case a.state.settled():
 		go a.undo(context.Background()) // ends with the op timeout
 	case a.line.attempt == a: // else it was granted
+		if !a.carried { // else this process has handed the lock on
+			a.line.watch.Announced()
+		}
 		take = a.line.handLocked(g)
 	}
 	l.mu.Unlock()

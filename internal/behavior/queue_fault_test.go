@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -295,6 +296,42 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 			onlyFences(t, s.Client(t))
 		})
 	}
+}
+
+// TestProcessWithoutPublishLeavesOthersTheirShare is rule 27: a process that may not PUBLISH deletes the key, and beside it the
+// lines of another process find it free. Of a key that both want all the time, neither gets a fifth of the other's grants.
+func TestProcessWithoutPublishLeavesOthersTheirShare(t *testing.T) {
+	t.Parallel()
+	const least = 30
+	s := redistest.Start(t)
+	client := redis.NewClient(s.User(t, "~*", "&*", "+@all", "-publish"))
+	t.Cleanup(func() { _ = client.Close() })
+	lockers := []redlatch.Locker{newLocker(t, s.Client(t)), newLocker(t, client)}
+	grants := make([]atomic.Int64, len(lockers))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		side := i % len(lockers)
+		wg.Go(func() {
+			for {
+				lock, err := lockers[side].Lock(ctx, "k")
+				if err != nil {
+					assert.Error(t, ctx.Err(), err)
+					return
+				}
+				<-time.After(2 * time.Millisecond) // what the lock is for
+				assert.NoError(t, lock.Unlock(t.Context()))
+				grants[side].Add(1)
+				if min(grants[0].Load(), grants[1].Load()) >= least {
+					cancel()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.GreaterOrEqual(t, min(grants[0].Load(), grants[1].Load()), int64(least))
+	require.Less(t, max(grants[0].Load(), grants[1].Load()), int64(5*least))
 }
 
 // TestForgedMessagesGrantNothing: a waiter ignores forged and malformed messages that others publish.

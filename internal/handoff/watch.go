@@ -26,17 +26,20 @@ type Watch struct {
 	same   int           // looks in a row with this holder
 	seen   string        // the holder at the last look as the first of the queue; empty: it was not the first
 	polls  int           // looks at the intervals of WithBackoff; 0: it does not poll
-	passed bool          // the key has changed hands past the first
+	passed bool          // holders do not hand the key on
 }
 
-// Next returns the Watch of the next entry of a line that was granted the key. If the key has changed hands past the
-// line, that polls until it is handed the lock.
-func (w *Watch) Next(handed bool) Watch {
-	if w.passed && !handed {
+// Next returns the Watch of the next entry of a line that was granted the key. found is set if the line found the key
+// free. If its entry was in the queue then, nobody handed the key on. The line then polls until a message announces a lock.
+func (w *Watch) Next(found bool) Watch {
+	if w.passed || found && w.redis != 0 {
 		return Watch{polls: 1, passed: true}
 	}
 	return Watch{}
 }
+
+// Announced notes that a message has announced a lock to the line.
+func (w *Watch) Announced() { w.passed = false }
 
 // Sent notes when a command was sent that may return the time of Redis, unless one has returned it before.
 func (w *Watch) Sent(asked clock.Instant) {

@@ -108,6 +108,34 @@ func TestOnlyTheFirstIsOvertaken(t *testing.T) {
 	w.polled(3, others, first)
 }
 
+// TestLineThatWasPassedPollsOn is rule 27: the next entry of a line polls from the start if the key has changed hands past
+// the line, or if the line found it free while it was in the queue. A message from another process ends that.
+func TestLineThatWasPassedPollsOn(t *testing.T) {
+	passed := func(w *Watch) {
+		w.Refused(clock.Now(), Refusal{At: time.Hour, Holder: ours, First: true})
+		w.Refused(clock.Now(), Refusal{At: time.Hour, Holder: others, First: true})
+	}
+	queued := func(w *Watch) { w.Told(clock.Now(), time.Hour) }
+	for name, c := range map[string]struct {
+		before func(*Watch)
+		found  bool
+		polls  bool
+	}{
+		"the line came first":      {func(*Watch) {}, true, false},
+		"it was handed the lock":   {queued, false, false},
+		"it found the key free":    {queued, true, true},
+		"it was passed":            {passed, false, true},
+		"that was announced":       {func(w *Watch) { passed(w); w.Announced() }, false, false},
+		"it was passed before":     {func(w *Watch) { passed(w); *w = w.Next(false) }, false, true},
+		"it polls for its process": {func(w *Watch) { w.Poll() }, false, false},
+	} {
+		var w Watch
+		c.before(&w)
+		next := w.Next(c.found)
+		require.Equal(t, c.polls, next.Polls(), name)
+	}
+}
+
 // TestLookWithoutAnEntryPollsOnlyIfTheLineDoes: the reply to it does not have the time of Redis.
 func TestLookWithoutAnEntryPollsOnlyIfTheLineDoes(t *testing.T) {
 	var w Watch

@@ -216,9 +216,39 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a line that was passed and then acquired the key relies on the queue", rule: "27", file: "internal/handoff/watch.go",
-		old:   `if w.passed && !handed {`,
-		new:   `if false {`,
+		old:   `if w.passed ||`,
+		new:   `if`,
 		tests: "TestLineThatWasPassedPollsOn",
+	},
+	{
+		name: "a line that found the key free relies on the queue", rule: "27", file: "internal/handoff/watch.go",
+		old:   `if w.passed || found && w.redis != 0 {`,
+		new:   `if w.passed {`,
+		tests: "TestLineThatWasPassedPollsOn|TestProcessWithoutPublishLeavesOthersTheirShare",
+	},
+	{
+		name: "a line that came first polls on", rule: "27", file: "internal/handoff/watch.go",
+		old:   `found && w.redis != 0 {`,
+		new:   `found {`,
+		tests: "TestLineThatWasPassedPollsOn",
+	},
+	{
+		name: "a lock that was handed over counts as one that was found free", rule: "27", file: "turn.go",
+		old:   `got != nil && !got.alreadyHeld), 0`,
+		new:   `got != nil), 0`,
+		tests: "TestLineThatFindsTheKeyFreePollsOn",
+	},
+	{
+		name: "a line that was passed polls forever", rule: "27", file: "internal/handoff/watch.go",
+		old:   `func (w *Watch) Announced() { w.passed = false }`,
+		new:   `func (w *Watch) Announced() {}`,
+		tests: "TestOnlyTheMessageOfAnotherProcessEndsPolling",
+	},
+	{
+		name: "a message of the own release ends polling", rule: "27", file: "turn.go",
+		old:   `if !a.carried { // else this process`,
+		new:   `if true { // else this process`,
+		tests: "TestOnlyTheMessageOfAnotherProcessEndsPolling",
 	},
 	{
 		name: "nobody says that the queue has handed the lock", rule: "27", file: "acquire.lua",

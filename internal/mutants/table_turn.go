@@ -112,8 +112,8 @@ var passes = []mutant{
 	},
 	{
 		name: "the next turn has the token of the one before", rule: "1", file: "turn.go",
-		old:   `w.attempt, w.handed, w.watch, w.tries = nil, nil, w.watch.Next(got == nil), 0`,
-		new:   `w.handed, w.watch, w.tries = nil, w.watch.Next(got == nil), 0`,
+		old:   `w.attempt, w.handed, w.watch, w.tries = nil, nil, w.watch.Next(got != nil && !got.alreadyHeld), 0`,
+		new:   `w.handed, w.watch, w.tries = nil, w.watch.Next(got != nil && !got.alreadyHeld), 0`,
 		tests: "TestEachTurnHasAFreshToken",
 	},
 	{
