@@ -36,7 +36,7 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	waiters.prepare, granted undo what nobody wants             with the op timeout              nobody
 //	lines.rest               forget a rest (timer)              with the rest                    nobody
 //	sleep                    pause (timer)                      with the pause or ctx            Lead
-//	lease.reportLoss         drop a handed lock's entry (timer) with the op timeout              nobody
+//	lease.unlock             drop a handed lock's entry (timer) with the op timeout              nobody
 //	lease.giveBack           hand on after WithMinHold (timer)  min hold and op timeout          nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -71,6 +70,7 @@ type lease struct {
 	held      weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
 	trouble   error              // of the last extension; nil if it succeeded
 	err       error              // why the lease ended, nil before
+	newlyLost bool               // the lease was lost since mu was locked
 	unlocked  bool               // Unlock was called
 	done      chan struct{}      // of the handle; nil until the first call of Done
 	contexts  map[context.Context]context.CancelCauseFunc
@@ -111,11 +111,8 @@ func (l *lease) renewedLocked(start clock.Instant) {
 	}
 }
 
-// judgeLocked ends the lease if its time has passed, and returns why it ended. It sends nothing.
-func (l *lease) judgeLocked() error { return l.judgeAtLocked(l.engine.now()) }
-
-// judgeAtLocked judges the lease by an instant that was just read.
-func (l *lease) judgeAtLocked(now clock.Instant) error {
+// judgeLocked ends the lease if its time has passed, and returns why it ended. now was just read. It sends nothing.
+func (l *lease) judgeLocked(now clock.Instant) error {
 	if l.err == nil && now.Since(l.start) >= l.length {
 		l.endLocked(l.expiredLocked(), lost)
 	}
@@ -143,7 +140,7 @@ const clockTime = "15:04:05.000"
 
 // endLocked ends the lease with err, in the given state. It is called once.
 func (l *lease) endLocked(err error, state int32) {
-	l.err = err
+	l.err, l.newlyLost = err, state == lost
 	l.state.become(state)
 	l.fresh = nil
 	l.timer.Stop()
@@ -161,18 +158,33 @@ func (l *lease) endHandleLocked(err error) {
 	l.done, l.contexts = nil, nil
 }
 
-// status judges the lease and returns why a handle ended. The caller that notices the end reports it.
+// unlock unlocks mu after the lease may have ended. If it was lost, unlock ends the turn and calls Hooks.Lost. The entry of
+// a lock that was handed over leaves the queue, so that the process is not taken for frozen.
+func (l *lease) unlock() {
+	if !l.newlyLost {
+		l.mu.Unlock()
+		return
+	}
+	l.newlyLost = false
+	e := Event{Elapsed: l.engine.now().Since(l.since), Fence: l.fence, Err: l.err}
+	l.mu.Unlock()
+	if l.entry != "" {
+		time.AfterFunc(0, l.dropEntry) // a goroutine; with go, linters would ask the callers of Err for a ctx
+	}
+	if l.line != nil {
+		l.line.over(l)
+	}
+	l.fire(l.hooks.Lost, e)
+}
+
+// status judges the lease and returns why a handle ended.
 func (l *lease) status(handle int) error {
 	l.mu.Lock()
+	defer l.unlock()
 	if handle != l.handle {
-		l.mu.Unlock()
 		return ErrReleased
 	}
-	before := l.err
-	after := l.judgeLocked()
-	l.mu.Unlock()
-	l.reportLoss(before, after)
-	return after
+	return l.judgeLocked(l.engine.now())
 }
 
 // whileHeld calls post with what is left of the lease, unless it has ended. The calls that post sends go before the
@@ -188,52 +200,19 @@ func (l *lease) whileHeld(post func(left time.Duration)) {
 // end ends the lease with the err of the other side of a migration, unless it or the handle has ended.
 func (l *lease) end(handle int, err error) {
 	l.mu.Lock()
-	if handle != l.handle {
-		l.mu.Unlock()
-		return
+	defer l.unlock()
+	if handle == l.handle && l.err == nil {
+		l.endLocked(err, lost)
 	}
-	l.loseLocked(err)
 }
 
 // lose ends the lease with err, unless it has ended.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	l.loseLocked(err)
-}
-
-// loseLocked ends the lease with err, unless it has ended, and unlocks it.
-func (l *lease) loseLocked(err error) {
-	before := l.err
-	if before == nil {
+	defer l.unlock()
+	if l.err == nil {
 		l.endLocked(err, lost)
 	}
-	after := l.err
-	l.mu.Unlock()
-	l.reportLoss(before, after)
-}
-
-// reportLoss ends the turn and calls Hooks.Lost if the lease was lost between before and after. The entry of a lock that
-// was handed over leaves the queue, so that the process is not taken for frozen.
-func (l *lease) reportLoss(before, after error) {
-	if before != nil || after == nil || errors.Is(after, ErrReleased) {
-		return
-	}
-	if l.entry != "" {
-		time.AfterFunc(0, l.dropEntry) // a goroutine; with go, linters would ask the callers of Err for a ctx
-	}
-	if l.line != nil {
-		l.line.over(l)
-	}
-	if errors.Is(after, ErrLost) {
-		l.fire(l.hooks.Lost, l.event(after))
-	}
-}
-
-// event returns an event of the end of the handle that holds the lock, or held it last.
-func (l *lease) event(err error) Event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return Event{Elapsed: l.engine.now().Since(l.since), Fence: l.fence, Err: err}
 }
 
 // dropEntry takes the entry of a lock that was handed over out of the queue, and releases nothing.
@@ -292,11 +271,11 @@ func (l *lease) context(parent context.Context, handle int) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if handle != l.handle {
+	switch {
+	case handle != l.handle:
 		cancel(ErrReleased)
 		return ctx
-	}
-	if l.err != nil {
+	case l.err != nil:
 		cancel(l.err)
 		return ctx
 	}

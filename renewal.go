@@ -38,27 +38,28 @@ func (l *lease) nextLocked(now clock.Instant) time.Duration {
 func (l *lease) tick() {
 	at := l.engine.now()
 	l.mu.Lock()
-	before := l.err
-	after := l.judgeAtLocked(at)
+	ended := l.judgeLocked(at) != nil
 	if l.fresh != nil {
 		l.fresh, l.held = nil, weak.Make(l.fresh)
 	}
-	renew := after == nil && l.renewableLocked() && at.Since(l.renewed) >= l.renewAt
-	look := after == nil && l.recheckAt > 0 && !l.renewing && at.Since(l.granted) >= l.recheckAt
-	if renew || look {
+	var ttl time.Duration
+	switch {
+	case ended:
+	case l.renewableLocked() && at.Since(l.renewed) >= l.renewAt:
+		ttl = l.r.cfg.ttl
+	case l.recheckAt > 0 && !l.renewing && at.Since(l.granted) >= l.recheckAt:
+		ttl = time.Millisecond // a check is an extension that is too short to move the end
+	}
+	if ttl > 0 {
 		l.renewing = true
 		l.running.Add(1)
 	}
-	if after == nil {
+	if !ended {
 		l.timer.Reset(l.nextLocked(at))
 	}
-	l.mu.Unlock()
-	l.reportLoss(before, after)
-	// Hooks report a failure, and tick tries again. A check is an extension that is too short to move the end.
-	if renew {
-		_ = l.extended(context.Background(), l.r.cfg.ttl, true)
-	} else if look {
-		_ = l.extended(context.Background(), time.Millisecond, true)
+	l.unlock()
+	if ttl > 0 {
+		_ = l.extended(context.Background(), ttl, true) // hooks report a failure, and tick tries again
 	}
 }
 
@@ -70,15 +71,13 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 		return ErrReleased
 	}
 	l.pinned = true
-	before := l.err
-	after := l.judgeLocked()
-	if after == nil {
+	ended := l.judgeLocked(l.engine.now())
+	if ended == nil {
 		l.running.Add(1)
 	}
-	l.mu.Unlock()
-	l.reportLoss(before, after)
-	if after != nil {
-		return after
+	l.unlock()
+	if ended != nil {
+		return ended
 	}
 	return l.extended(ctx, ttl, false)
 }
@@ -101,9 +100,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		l.renewing = false
 	}
 	l.trouble = err
-	before := l.err
-	after := l.judgeAtLocked(replied) // a reply after the end comes too late
-	if after == nil {
+	if l.judgeLocked(replied) == nil { // else the reply comes too late
 		switch {
 		case err == nil:
 			l.prolongLocked(start, clock.Validity(p.ttl, l.r.cfg.drift))
@@ -124,17 +121,17 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		}
 	}
 	now := l.engine.now()
-	if after = l.judgeAtLocked(now); after == nil {
+	ended := l.judgeLocked(now)
+	if ended == nil {
 		l.timer.Reset(l.nextLocked(now))
 	}
-	l.mu.Unlock()
 	l.running.Done() // before the hooks, which may call Unlock
+	l.unlock()
 
-	l.reportLoss(before, after)
 	e := Event{Elapsed: trip, Took: trip, Renewal: renewal, Fence: p.fence, Err: err}
 	switch {
-	case after != nil:
-		return after
+	case ended != nil:
+		return ended
 	case err != nil:
 		l.fire(l.hooks.RenewFailed, e)
 	default:

@@ -18,9 +18,8 @@ func (l *lease) release(ctx context.Context, handle int) error {
 		l.mu.Unlock()
 		return ErrReleased
 	}
-	before := l.err
 	now := l.engine.now()
-	ended := l.judgeAtLocked(now)
+	ended := l.judgeLocked(now)
 	since, fence, hooks := l.since, l.fence, l.hooks
 	if ended == nil && l.passLocked(now) {
 		l.mu.Unlock()
@@ -46,8 +45,7 @@ func (l *lease) release(ctx context.Context, handle int) error {
 			next = l.line.ending(l, p.keep > 0)
 		}
 	}
-	l.mu.Unlock()
-	l.reportLoss(before, ended)
+	l.unlock()
 
 	var err error
 	if p != nil {
@@ -56,21 +54,19 @@ func (l *lease) release(ctx context.Context, handle int) error {
 	if errors.Is(err, ErrLost) && l.state.undone.Load() {
 		err = nil // the release that followed a late acquire has done it
 	}
+	hook := l.hooks.Released
+	if errors.Is(err, ErrLost) {
+		hook = l.hooks.Lost
+	}
 	var replied clock.Instant
-	if l.hooks.Released != nil || l.hooks.Lost != nil {
+	if hook != nil {
 		replied = l.engine.now()
 	}
 	l.running.Wait()
 	if ended != nil {
 		return ended
 	}
-	hook := l.hooks.Released
-	if errors.Is(err, ErrLost) {
-		hook = l.hooks.Lost
-	}
-	if hook != nil {
-		l.fire(hook, Event{Elapsed: replied.Since(l.since), Took: replied.Since(now), Fence: l.fence, Err: err})
-	}
+	l.fire(hook, Event{Elapsed: replied.Since(l.since), Took: replied.Since(now), Fence: l.fence, Err: err})
 	return err
 }
 

@@ -74,9 +74,9 @@ var ends = []mutant{
 	},
 	{
 		name: "the loss waits for the renewal's answer", rule: "9", file: "renewal.go",
-		old: `if after == nil {
+		old: `if !ended {
 		l.timer.Reset(l.nextLocked(at))`,
-		new: `if after == nil && !renew {
+		new: `if !ended && ttl == 0 {
 		l.timer.Reset(l.nextLocked(at))`,
 		tests: "TestLossNeedsNoAnswer",
 	},
@@ -94,16 +94,14 @@ var ends = []mutant{
 	},
 	{
 		name: "Err trusts the timer", rule: "10", file: "lease.go",
-		old: `after := l.judgeLocked()
-	l.mu.Unlock()`,
-		new: `after := l.err
-	l.mu.Unlock()`,
+		old:   `return l.judgeLocked(l.engine.now())`,
+		new:   `return l.err`,
 		tests: "TestSuspendedMachineWakesUpKnowing",
 	},
 	{
 		name: "an answer after the end revives the lock", rule: "10", file: "renewal.go",
-		old:   `after := l.judgeAtLocked(replied) // a reply after the end comes too late`,
-		new:   `after := l.err`,
+		old:   `if l.judgeLocked(replied) == nil {`,
+		new:   `if l.err == nil {`,
 		tests: "TestLateAnswerRevivesNothing",
 	},
 	{
@@ -138,8 +136,9 @@ var ends = []mutant{
 	},
 	{
 		name: "a loss reported twice", rule: "11", file: "lease.go",
-		old:   `if before != nil || after == nil || `,
-		new:   `if after == nil || `,
+		old: `	l.newlyLost = false
+`,
+		new:   ``,
 		tests: "TestEachTransitionIsReportedOnce",
 	},
 	{

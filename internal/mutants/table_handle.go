@@ -18,15 +18,9 @@ var handles = []mutant{
 	{
 		name: "a handle that was passed on is trusted", rule: "11", file: "lease.go",
 		old: `if handle != l.handle {
-		l.mu.Unlock()
-		return ErrReleased
-	}
-	before`,
+		return ErrReleased`,
 		new: `if false {
-		l.mu.Unlock()
-		return ErrReleased
-	}
-	before`,
+		return ErrReleased`,
 		tests: "TestPassedHandleHasEnded",
 	},
 	{
@@ -57,9 +51,9 @@ var handles = []mutant{
 	},
 	{
 		name: "Context of a handle that was passed on is that of the next one", rule: "11", file: "lease.go",
-		old: `if handle != l.handle {
+		old: `case handle != l.handle:
 		cancel(ErrReleased)`,
-		new: `if false {
+		new: `case false:
 		cancel(ErrReleased)`,
 		tests: "TestPassedHandleHasEnded",
 	},
@@ -72,14 +66,8 @@ var handles = []mutant{
 	},
 	{
 		name: "the other side of a migration ends the handle of another caller", rule: "11, Migration", file: "lease.go",
-		old: `if handle != l.handle {
-		l.mu.Unlock()
-		return
-`,
-		new: `if false {
-		l.mu.Unlock()
-		return
-`,
+		old:   `if handle == l.handle && l.err == nil {`,
+		new:   `if l.err == nil {`,
 		tests: "TestMigrationEndsOnlyItsOwnHandle",
 	},
 	{
