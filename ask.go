@@ -35,7 +35,7 @@ func (w *waiters) ask(ctx context.Context, asked clock.Instant) error {
 }
 
 // prepare returns the acquire to send at asked, or nil if everybody has left.
-func (w *waiters) prepare(ctx context.Context, asked clock.Instant) (*acquireParams, error) {
+func (w *waiters) prepare(ctx context.Context, asked clock.Instant) (*leaseParams, error) {
 	e := w.engine
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *waiters) passable() bool {
 func (w *waiters) queues() bool { return w.engine.channel != nil && !w.r.cfg.noQueue }
 
 // notGranted handles an acquire that was sent at asked and failed with err. It returns the error if ctx has ended.
-func (w *waiters) notGranted(ctx context.Context, p *acquireParams, asked clock.Instant, got acquireReply, err error) error {
+func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.Instant, got acquireReply, err error) error {
 	l := &w.engine.lines
 	l.mu.Lock()
 	if a := w.attempt; p != nil {

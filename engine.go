@@ -185,7 +185,7 @@ func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
 // newAttempt returns a lease that is not granted yet, with a token, or with a fresh one if token is empty.
 func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error) {
 	a := &lease{engine: e, r: r, line: w}
-	a.params = acquireParams{
+	a.params = leaseParams{
 		target: r.target(token), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
 		want: 1, replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
 		state: &a.state,

@@ -206,7 +206,7 @@ func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 	for _, cleanedUp := range []bool{true, false} {
 		var state *lockState
 		s := &scripted{
-			onAcquire: func(_ context.Context, p *acquireParams) (acquireReply, error) {
+			onAcquire: func(_ context.Context, p *leaseParams) (acquireReply, error) {
 				state = p.state
 				return acquireReply{}, nil
 			},
@@ -260,7 +260,7 @@ func TestLateAcquireLeavesWhoeverHasItsToken(t *testing.T) {
 					a.state.become(state)
 					a.state.again.Store(true)
 					late := e.strategy.(interface {
-						late(context.Context, *acquireParams, node.Reply)
+						late(context.Context, *leaseParams, node.Reply)
 					}).late
 					late(t.Context(), &a.params, node.Reply{Value: []any{int64(5), "other", int64(1), int64(1), int64(1), int64(1)}, Overtaken: true})
 					late(t.Context(), &a.params, node.Reply{Value: int64(7), Overtaken: true})
@@ -293,15 +293,15 @@ func (c cleaned) release(ctx context.Context, p *releaseParams) (releaseReply, e
 func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
 	for name, c := range map[string]struct {
 		made func(client *redis.Client) (Locker, error)
-		late func(s strategy, p *acquireParams, r node.Reply)
+		late func(s strategy, p *leaseParams, r node.Reply)
 	}{
 		"SetNXPX": {
 			func(c *redis.Client) (Locker, error) { return NewSetNXPX(c) },
-			func(s strategy, p *acquireParams, r node.Reply) { s.(*setNXPX).late(context.Background(), p, r) },
+			func(s strategy, p *leaseParams, r node.Reply) { s.(*setNXPX).late(context.Background(), p, r) },
 		},
 		"Redlock": {
 			func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}) },
-			func(s strategy, p *acquireParams, r node.Reply) {
+			func(s strategy, p *leaseParams, r node.Reply) {
 				s.(*redlock).late(context.Background(), 0, &p.target, p.state, readAcquire)(r)
 			},
 		},
@@ -543,7 +543,7 @@ func TestLateAcquireOfAChosenTokenIsLeft(t *testing.T) {
 	s := made.(*engine).strategy.(*setNXPX)
 	state := &lockState{}
 	state.become(over)
-	p := &acquireParams{target: mine(), state: state}
+	p := &leaseParams{target: mine(), state: state}
 	p.callerToken = true
 	p.place, err = s.place("", "k")
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ import (
 type lease struct {
 	engine *engine
 	r      *request
-	params acquireParams
+	params leaseParams
 	state  lockState
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 

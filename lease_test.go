@@ -22,8 +22,8 @@ import (
 
 // scripted is a strategy whose operations call the functions of a test. An operation without a function succeeds.
 type scripted struct {
-	onAcquire                      func(ctx context.Context, c *acquireParams) (acquireReply, error)
-	onExtend                       func(ctx context.Context, p *extendParams) error
+	onAcquire                      func(ctx context.Context, c *leaseParams) (acquireReply, error)
+	onExtend                       func(ctx context.Context, p *leaseParams) error
 	onRelease                      func(ctx context.Context, p *releaseParams) error
 	acquires, extensions, releases atomic.Int64
 }
@@ -36,7 +36,7 @@ func (s *scripted) check(*config) error { return nil }
 
 func (s *scripted) place(prefix, key string) (place, error) { return place{key: prefix + key}, nil }
 
-func (s *scripted) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+func (s *scripted) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
 	s.acquires.Add(1)
 	if s.onAcquire != nil {
 		return s.onAcquire(ctx, p)
@@ -44,7 +44,7 @@ func (s *scripted) acquire(ctx context.Context, p *acquireParams) (acquireReply,
 	return acquireReply{fence: 1}, nil
 }
 
-func (s *scripted) extend(ctx context.Context, p *extendParams) error {
+func (s *scripted) extend(ctx context.Context, p *leaseParams) error {
 	s.extensions.Add(1)
 	if s.onExtend != nil {
 		return s.onExtend(ctx, p)
@@ -52,8 +52,8 @@ func (s *scripted) extend(ctx context.Context, p *extendParams) error {
 	return nil
 }
 
-func (s *scripted) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	return 2, s.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
+func (s *scripted) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
+	return 2, s.extend(ctx, &leaseParams{target: p.target, ttl: p.ttl})
 }
 
 func (s *scripted) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
@@ -85,7 +85,7 @@ func granted(t *testing.T, l Locker, opts ...Option) *Lock {
 // TestSlowGrantIsNoGrant is rule 2: if nothing is left of the lease when the reply arrives, the lock is released.
 func TestSlowGrantIsNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Second)
 			return acquireReply{}, nil
 		}}
@@ -100,7 +100,7 @@ func TestSlowGrantIsNoGrant(t *testing.T) {
 		require.ErrorIs(t, err, ErrLost)
 		require.Equal(t, int64(2), s.releases.Load(), "an attempt with a chosen token is not released")
 
-		s.onExtend = func(context.Context, *extendParams) error { time.Sleep(time.Second); return nil }
+		s.onExtend = func(context.Context, *leaseParams) error { time.Sleep(time.Second); return nil }
 		_, err = scriptedLocker(t, s).Adopt(t.Context(), "k", "token", WithTTL(time.Second))
 		require.ErrorIs(t, err, ErrLost)
 	})
@@ -115,7 +115,7 @@ func TestAdoptTakesItsFenceInOneStep(t *testing.T) {
 	require.Equal(t, uint64(2), lock.Fence())
 	require.Equal(t, int64(1), s.extensions.Load())
 
-	s.onExtend = func(context.Context, *extendParams) error { return ErrLost }
+	s.onExtend = func(context.Context, *leaseParams) error { return ErrLost }
 	_, err = scriptedLocker(t, s).Adopt(t.Context(), "k", "token")
 	require.ErrorIs(t, err, ErrLost)
 	require.Zero(t, s.acquires.Load()+s.releases.Load())
@@ -166,7 +166,7 @@ func TestMaxHoldIsExact(t *testing.T) {
 // timer notices.
 func TestLateAnswerRevivesNothing(t *testing.T) {
 	var asleep atomic.Int64
-	s := &scripted{onExtend: func(context.Context, *extendParams) error {
+	s := &scripted{onExtend: func(context.Context, *leaseParams) error {
 		asleep.Store(int64(20 * time.Second))
 		return nil
 	}}
@@ -187,7 +187,7 @@ func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(map[string]bool)
 		s := &scripted{}
-		s.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(_ context.Context, c *leaseParams) (acquireReply, error) {
 			seen[c.token] = true
 			if s.acquires.Load() < 5 {
 				return acquireReply{}, ErrNotAcquired
@@ -206,7 +206,7 @@ func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 func TestLossNeedsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		s := &scripted{onExtend: func(context.Context, *extendParams) error { <-hang; return nil }}
+		s := &scripted{onExtend: func(context.Context, *leaseParams) error { <-hang; return nil }}
 		begin := time.Now()
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		<-lock.Done()
@@ -286,7 +286,7 @@ func TestEachTransitionIsReportedOnce(t *testing.T) {
 			RenewFailed: note("renew failed"), Lost: note("lost"), Released: note("released"),
 		}
 		refusals := 3
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			if refusals--; refusals >= 0 {
 				return acquireReply{}, ErrNotAcquired
 			}
@@ -319,7 +319,7 @@ func TestHooksMayUseTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handle := make(chan *Lock, 1)
 		unlocked := make(chan error, 1)
-		s := &scripted{onExtend: func(context.Context, *extendParams) error { return ErrLost }}
+		s := &scripted{onExtend: func(context.Context, *leaseParams) error { return ErrLost }}
 		handle <- granted(t, scriptedLocker(t, s), WithHooks(Hooks{
 			Lost: func(Event) { unlocked <- (<-handle).Unlock(context.Background()) },
 		}))
@@ -350,11 +350,11 @@ func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		s := &scripted{
-			onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+			onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 				time.Sleep(3 * time.Second)
 				return acquireReply{}, nil
 			},
-			onExtend: func(context.Context, *extendParams) error { time.Sleep(time.Second); return nil },
+			onExtend: func(context.Context, *leaseParams) error { time.Sleep(time.Second); return nil },
 		}
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second), WithoutRenewal())
 		require.Equal(t, begin.Add(10*time.Second-100*time.Millisecond-2*time.Millisecond), lock.Until())
@@ -586,7 +586,7 @@ func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failed atomic.Int64
 		var fixed atomic.Bool
-		s := &scripted{onExtend: func(context.Context, *extendParams) error {
+		s := &scripted{onExtend: func(context.Context, *leaseParams) error {
 			if fixed.Load() {
 				return nil
 			}
@@ -611,7 +611,7 @@ func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 // TestDefiniteAnswerEndsTheLeaseAtOnce is rule 12.
 func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onExtend: func(context.Context, *extendParams) error { return ErrLost }}
+		s := &scripted{onExtend: func(context.Context, *leaseParams) error { return ErrLost }}
 		begin := time.Now()
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		<-lock.Done()
@@ -626,7 +626,7 @@ func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answered := make(chan struct{})
-		s := &scripted{onExtend: func(context.Context, *extendParams) error { <-answered; return nil }}
+		s := &scripted{onExtend: func(context.Context, *leaseParams) error { <-answered; return nil }}
 		lock := granted(t, scriptedLocker(t, s), WithTTL(10*time.Second))
 		time.Sleep(4 * time.Second)
 		require.Equal(t, int64(1), s.extensions.Load())
@@ -657,7 +657,7 @@ func TestUnlockRacesRenewals(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			var unlocking atomic.Bool
-			s := &scripted{onExtend: func(context.Context, *extendParams) error {
+			s := &scripted{onExtend: func(context.Context, *leaseParams) error {
 				if unlocking.Load() {
 					runtime.Gosched() // in flight already: it may run after the release
 				}
@@ -710,7 +710,7 @@ func TestForgottenLockIsRenewedNoMore(t *testing.T) {
 // TestFailingExtendsPutNoRenewalOff is rule 12: calls of Extend that fail do not delay renewals.
 func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onExtend: func(_ context.Context, c *extendParams) error {
+		s := &scripted{onExtend: func(_ context.Context, c *leaseParams) error {
 			if c.ttl == time.Hour {
 				time.Sleep(3 * time.Millisecond)
 				return errors.New("no route")

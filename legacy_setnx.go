@@ -94,7 +94,7 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 	return p, s.kind.check(p.key)
 }
 
-func (s *legacySetNX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+func (s *legacySetNX) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
 	return s.take(ctx, p, legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target)))
 }
 
@@ -117,14 +117,14 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 	return got, ErrNotAcquired
 }
 
-func (s *legacySetNX) extend(ctx context.Context, p *extendParams) error {
+func (s *legacySetNX) extend(ctx context.Context, p *leaseParams) error {
 	c := legacyCall(legacyScripts.extend, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target))
 	_, err := compared(s.send(ctx, &p.target, c))
 	return err
 }
 
-func (s *legacySetNX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	return 0, s.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
+func (s *legacySetNX) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
+	return 0, s.extend(ctx, p)
 }
 
 func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {

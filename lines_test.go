@@ -25,16 +25,16 @@ type queueing struct {
 	channel *handoff.Subscription
 	shares  bool
 
-	mu   sync.Mutex                                                        // guards the fields below
-	ask  func(ctx context.Context, p *acquireParams) (acquireReply, error) // the reply to an acquire; nil: it is granted
-	give func(p *releaseParams) (releaseReply, error)                      // the reply to a release; nil: it succeeds
+	mu   sync.Mutex                                                      // guards the fields below
+	ask  func(ctx context.Context, p *leaseParams) (acquireReply, error) // the reply to an acquire; nil: it is granted
+	give func(p *releaseParams) (releaseReply, error)                    // the reply to a release; nil: it succeeds
 }
 
 func (q *queueing) subscription() *handoff.Subscription { return q.channel }
 
 func (q *queueing) habits() habits { return habits{shares: q.shares} }
 
-func (q *queueing) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+func (q *queueing) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
 	q.acquires.Add(1)
 	q.mu.Lock()
 	ask := q.ask
@@ -57,14 +57,14 @@ func (q *queueing) release(_ context.Context, p *releaseParams) (releaseReply, e
 }
 
 // reply sets the replies from now on.
-func (q *queueing) reply(ask func(context.Context, *acquireParams) (acquireReply, error), give func(*releaseParams) (releaseReply, error)) {
+func (q *queueing) reply(ask func(context.Context, *leaseParams) (acquireReply, error), give func(*releaseParams) (releaseReply, error)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ask, q.give = ask, give
 }
 
 // refuse is a reply to an acquire.
-func refuse(context.Context, *acquireParams) (acquireReply, error) {
+func refuse(context.Context, *leaseParams) (acquireReply, error) {
 	return acquireReply{Refusal: handoff.Refusal{Holder: "another", At: time.Hour}}, ErrNotAcquired
 }
 
@@ -94,7 +94,7 @@ func standing(ctx context.Context, l Locker, opts ...Option) (got chan *Lock, en
 // TestLostLeaseIsNotPassedOn is rule 7: Unlock finds that the lease has just ended, while another caller is in line.
 func TestLostLeaseIsNotPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Millisecond)
 			return acquireReply{fence: 1, more: 63}, nil
 		}}
@@ -120,7 +120,7 @@ func TestLostLeaseIsNotPassedOn(t *testing.T) {
 // TestPassWithoutFences is rule 18: a strategy that issues no fences passes locks on without them.
 func TestPassWithoutFences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Millisecond)
 			return acquireReply{more: 63}, nil
 		}}
@@ -141,7 +141,7 @@ func TestEachTurnHasAFreshToken(t *testing.T) {
 		q := &queueing{}
 		l := queueingLocker(t, q)
 		seen := make(map[string]bool)
-		q.reply(func(_ context.Context, p *acquireParams) (acquireReply, error) {
+		q.reply(func(_ context.Context, p *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Millisecond)
 			seen[p.token] = true
 			return acquireReply{fence: 1}, nil
@@ -161,7 +161,7 @@ func TestEachTurnHasAFreshToken(t *testing.T) {
 // TestCallerThatWasServedCannotLeave is rule 17: ctx ends after the lock was passed on to a caller, which has not noticed yet.
 func TestCallerThatWasServedCannotLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Millisecond)
 			return acquireReply{fence: 1, more: 63}, nil
 		}}
@@ -198,7 +198,7 @@ func TestDroppedLockOfALineIsNotRenewed(t *testing.T) {
 func TestTurnIsCountedFromBeforeTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			time.Sleep(3 * time.Second)
 			return acquireReply{fence: 1}, nil
 		}}
@@ -260,7 +260,7 @@ func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
 		l := scriptedLocker(t, s, WithBackoff(func(int) time.Duration { return time.Second }))
-		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if s.acquires.Load() == 1 {
 				return acquireReply{}, ErrNotAcquired
 			}
@@ -291,7 +291,7 @@ func TestOneReleaseQueuesTheLine(t *testing.T) {
 		}
 		require.Equal(t, 3, inLine(l, "k"))
 		permits := 2
-		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+		q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
 			if permits--; permits < 0 {
 				return refuse(ctx, p)
 			}
@@ -327,7 +327,7 @@ func TestMessageDuringALookIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{}
 		l := queueingLocker(t, q)
-		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+		q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
 			if q.acquires.Load() > 3 {
 				return acquireReply{fence: 1}, nil
 			}
@@ -471,7 +471,7 @@ func TestLineYieldsAfterItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
 		var asked time.Time
-		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			asked = time.Now()
 			if s.acquires.Load() == 1 {
 				return acquireReply{}, ErrNotAcquired
@@ -498,7 +498,7 @@ func TestWhoeverLeavesDuringSilenceIsToldOfIt(t *testing.T) {
 	for last, held := range map[time.Duration]bool{240 * time.Millisecond: true, 260 * time.Millisecond: false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &scripted{}
-			s.onAcquire = func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+			s.onAcquire = func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
 				if s.acquires.Load() == 1 {
 					return acquireReply{}, ErrNotAcquired
 				}
@@ -538,7 +538,7 @@ func TestPassedHandleHasItsCallersHooks(t *testing.T) {
 			}
 			return WithHooks(Hooks{Acquired: note(" acquired"), Released: note(" released")})
 		}
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Millisecond)
 			return acquireReply{fence: 1, more: 63}, nil
 		}}
@@ -590,7 +590,7 @@ func TestPanicOfBackoffEndsNoLine(t *testing.T) {
 			}
 			return time.Minute
 		}))
-		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+		q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Second)
 			return refuse(ctx, p)
 		}, nil)
@@ -623,7 +623,7 @@ func TestReleaseDoesNotQueueALineThatAsks(t *testing.T) {
 		lock, err := l.Lock(t.Context(), "k")
 		require.NoError(t, err)
 		asked, answer := make(chan struct{}), make(chan struct{})
-		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+		q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
 			close(asked)
 			<-answer
 			return refuse(ctx, p)
@@ -710,7 +710,7 @@ func TestPanicOfBackoffLeavesNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{}
 		l := queueingLocker(t, q, WithBackoff(func(int) time.Duration { panic("of the caller") }))
-		q.reply(func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, io.EOF }, nil)
+		q.reply(func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, io.EOF }, nil)
 		require.PanicsWithValue(t, "of the caller", func() { _, _ = l.Lock(t.Context(), "k") })
 		time.Sleep(time.Minute)
 		require.Equal(t, int64(1), q.releases.Load())
@@ -771,7 +771,7 @@ func TestLockForNobodyIsGivenBackDuringARelease(t *testing.T) {
 // TestReleaseIsTimedWithoutARenewal: Event.Took is the round trip of the release. Unlock also waits for a renewal in flight.
 func TestReleaseIsTimedWithoutARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onExtend: func(context.Context, *extendParams) error {
+		s := &scripted{onExtend: func(context.Context, *leaseParams) error {
 			time.Sleep(700 * time.Millisecond)
 			return nil
 		}}
@@ -795,7 +795,7 @@ func TestReleaseOfAPermitQueuesNoEntryAgain(t *testing.T) {
 		first, _ := standing(t.Context(), l)
 		second, _ := standing(t.Context(), l)
 		permits := 1
-		q.reply(func(ctx context.Context, p *acquireParams) (acquireReply, error) {
+		q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
 			if permits--; permits < 0 {
 				require.NotEmpty(t, p.entry)
 				return refuse(ctx, p)

@@ -48,11 +48,11 @@ func (p *pairOf) side(name string) (this, other *scripted) {
 // note makes both sides record their operations in did.
 func (p *pairOf) note() {
 	for name, s := range map[string]*scripted{"from": p.from, "to": p.to} {
-		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			p.did = append(p.did, "acquire "+name)
 			return acquireReply{}, nil
 		}
-		s.onExtend = func(context.Context, *extendParams) error { p.did = append(p.did, "extend "+name); return nil }
+		s.onExtend = func(context.Context, *leaseParams) error { p.did = append(p.did, "extend "+name); return nil }
 		s.onRelease = func(context.Context, *releaseParams) error { p.did = append(p.did, "release "+name); return nil }
 	}
 }
@@ -83,7 +83,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 				p := newPair(t)
 				lost, other := p.side(name)
 				var at time.Time
-				lost.onExtend = func(context.Context, *extendParams) error {
+				lost.onExtend = func(context.Context, *leaseParams) error {
 					if lost.extensions.Load() < 3 {
 						return nil
 					}
@@ -118,7 +118,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair(t)
 				silent, other := p.side(name)
-				silent.onExtend = func(context.Context, *extendParams) error { return errors.New("no route") }
+				silent.onExtend = func(context.Context, *leaseParams) error { return errors.New("no route") }
 				begin := time.Now()
 				lock := granted(t, p)
 				select {
@@ -221,7 +221,7 @@ func TestMigrationIsHeldNoLongerThanEitherAllows(t *testing.T) {
 func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, WithBackoff(func(int) time.Duration { return time.Second }))
-		p.from.onExtend = func(context.Context, *extendParams) error {
+		p.from.onExtend = func(context.Context, *leaseParams) error {
 			if p.from.acquires.Load() == 1 {
 				return ErrLost
 			}
@@ -229,7 +229,7 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 		}
 		var held, overlapping atomic.Bool
 		held.Store(true)
-		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		p.to.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if held.Load() {
 				return acquireReply{}, ErrNotAcquired
 			}
@@ -266,13 +266,13 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, WithoutRenewal())
-		p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		p.to.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if p.to.acquires.Load() == 1 {
 				time.Sleep(clock.Validity(10*time.Second, 0.01) - time.Nanosecond)
 			}
 			return acquireReply{}, nil
 		}
-		p.from.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		p.from.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			time.Sleep(time.Nanosecond) // so its lease ends before that of to
 			return acquireReply{}, nil
 		}
@@ -302,7 +302,7 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair(t)
-				p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, answer }
+				p.to.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, answer }
 				_, err := p.TryLock(t.Context(), "k")
 				require.ErrorIs(t, err, answer)
 				require.Equal(t, int64(1), p.from.acquires.Load())
@@ -325,7 +325,7 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	}
 	t.Run("from refuses", func(t *testing.T) {
 		p := newPair(t)
-		p.from.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }
+		p.from.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }
 		_, err := p.TryLock(t.Context(), "k")
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.Zero(t, p.to.acquires.Load())
@@ -375,7 +375,7 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 			var lockers [4]Locker
 			for i, name := range []string{"a", "b", "c", "d"} {
 				s := &scripted{}
-				s.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
+				s.onAcquire = func(_ context.Context, c *leaseParams) (acquireReply, error) {
 					if c.key == "k" {
 						did = append(did, "acquire "+name)
 					}
@@ -404,7 +404,7 @@ func TestMigrationsNestWithAllTheirSides(t *testing.T) {
 			}, did)
 
 			lock = granted(t, m)
-			sides[lost].onExtend = func(context.Context, *extendParams) error { return ErrLost }
+			sides[lost].onExtend = func(context.Context, *leaseParams) error { return ErrLost }
 			<-lock.Done()
 			synctest.Wait()
 			require.ErrorIs(t, lock.Err(), ErrLost)
@@ -430,8 +430,8 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	for _, answer := range []error{ErrNotAcquired, ErrUnavailable} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPair(t)
-			p.from.onExtend = func(context.Context, *extendParams) error { return ErrLost }
-			p.to.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			p.from.onExtend = func(context.Context, *leaseParams) error { return ErrLost }
+			p.to.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 				time.Sleep(5 * time.Second)
 				return acquireReply{}, answer
 			}
@@ -449,7 +449,7 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(why)
 	first := func() Locker {
-		reply := func(ctx context.Context, _ *acquireParams) (acquireReply, error) { return acquireReply{}, ctx.Err() }
+		reply := func(ctx context.Context, _ *leaseParams) (acquireReply, error) { return acquireReply{}, ctx.Err() }
 		m, err := NewMigration(scriptedLocker(t, &scripted{onAcquire: reply}), scriptedLocker(t, &scripted{}))
 		require.NoError(t, err)
 		return m
@@ -472,7 +472,7 @@ func probed(t target) bool { return strings.HasPrefix(t.key, "k:") }
 func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := &scripted{}, &scripted{}
-		to.onAcquire = func(_ context.Context, c *acquireParams) (acquireReply, error) {
+		to.onAcquire = func(_ context.Context, c *leaseParams) (acquireReply, error) {
 			if probed(c.target) && to.acquires.Load() == 1 {
 				return acquireReply{}, errors.New("connection reset")
 			}
@@ -492,7 +492,7 @@ func TestMigrationProbeHoldsFrom(t *testing.T) {
 		var until time.Time
 		one := func(delay func()) *scripted {
 			return &scripted{
-				onAcquire: func(_ context.Context, c *acquireParams) (acquireReply, error) {
+				onAcquire: func(_ context.Context, c *leaseParams) (acquireReply, error) {
 					delay()
 					if holder != "" && holder != c.token && time.Now().Before(until) {
 						return acquireReply{}, ErrNotAcquired

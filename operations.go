@@ -55,7 +55,7 @@ func newSingle(client redis.UniversalClient) single {
 }
 
 // take sends the acquire c.
-func (s *single) take(ctx context.Context, p *acquireParams, c *node.Call) (acquireReply, error) {
+func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call) (acquireReply, error) {
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r := s.send(ctx, &p.target, p.withReplicas(c))
 	got, err := s.readAcquire(r)
@@ -66,7 +66,7 @@ func (s *single) take(ctx context.Context, p *acquireParams, c *node.Call) (acqu
 // late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
 // handed on, or whether only its entry leaves the queue. A token that the caller chose may have held the key before, so
 // its lock stays.
-func (s *single) late(ctx context.Context, p *acquireParams, r node.Reply) {
+func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
 	if p.callerToken {
 		return
 	}

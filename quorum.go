@@ -44,11 +44,9 @@ func (a *answer[T]) done() bool { return a.there && a.err == nil }
 
 // A tally counts the answers of all nodes to one operation.
 type tally[T any] struct {
+	r       *redlock
 	op      string
 	key     string
-	names   []string // of the nodes
-	report  func(node string, err error)
-	quorum  int
 	read    func(i int, r node.Reply) (T, error)
 	calls   []*node.Call // by node
 	reports chan *node.Call
@@ -63,7 +61,7 @@ func ask[T any](
 	call func(i int) *node.Call, read func(i int, r node.Reply) (T, error),
 ) *tally[T] {
 	t := &tally[T]{
-		op: op, key: lock.key, names: r.names, report: r.report, quorum: r.quorum, read: read,
+		r: r, op: op, key: lock.key, read: read,
 		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
 		reports: make(chan *node.Call, len(r.nodes)),
 	}
@@ -96,7 +94,7 @@ func (t *tally[T]) take(c *node.Call) outcome {
 	o := outcomeOf(a.err)
 	t.counts[o]++
 	if o == noAnswer && node.Answered(a.err) { // the node has reported other failures
-		t.report(t.names[c.Index], a.err)
+		t.r.report(t.r.names[c.Index], a.err)
 	}
 	return o
 }
@@ -109,25 +107,25 @@ func (t *tally[T]) pending() int {
 // certainly reports whether no quorum can be successful any more, and whether it is certain why: either enough nodes
 // answered no to refuse the operation, or so many failed that the answer stays unknown.
 func (t *tally[T]) certainly(no outcome) bool {
-	most := len(t.answers) - t.quorum // how many nodes may fail
-	if t.counts[done]+t.pending() >= t.quorum {
+	most := len(t.answers) - t.r.quorum // how many nodes may fail
+	if t.counts[done]+t.pending() >= t.r.quorum {
 		return false
 	}
 	if no == heldByAnother {
 		// A node has either granted or refused, so a quorum of answers decides.
-		return t.counts[done]+t.counts[heldByAnother] >= t.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
+		return t.counts[done]+t.counts[heldByAnother] >= t.r.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
 	}
 	return t.counts[no] > most || t.counts[no]+t.pending() <= most
 }
 
 // refusedBesideSilence reports whether a quorum has answered an acquire, at least one node for another owner, and all
 // nodes without an answer were silent at their last call.
-func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
-	if t.counts[heldByAnother] == 0 || t.counts[done]+t.counts[heldByAnother] < t.quorum {
+func (t *tally[T]) refusedBesideSilence() bool {
+	if t.counts[heldByAnother] == 0 || t.counts[done]+t.counts[heldByAnother] < t.r.quorum {
 		return false
 	}
 	for i := range t.answers {
-		if !t.answers[i].there && !nodes[i].Silent() {
+		if !t.answers[i].there && !t.r.nodes[i].Silent() {
 			return false
 		}
 	}
@@ -136,11 +134,11 @@ func (t *tally[T]) refusedBesideSilence(nodes []*node.Node) bool {
 
 // collectHeld collects the answers to an operation that fails on a node where the token does not hold the key.
 func (t *tally[T]) collectHeld(ctx context.Context) error {
-	t.collect(ctx, func() bool { return t.counts[done] >= t.quorum || t.certainly(notHeld) })
+	t.collect(ctx, func() bool { return t.counts[done] >= t.r.quorum || t.certainly(notHeld) })
 	switch {
-	case t.counts[done] >= t.quorum:
+	case t.counts[done] >= t.r.quorum:
 		return nil
-	case t.counts[notHeld] > len(t.answers)-t.quorum:
+	case t.counts[notHeld] > len(t.answers)-t.r.quorum:
 		return t.fail(ErrLost)
 	case ctx.Err() != nil:
 		return t.cut(ctx)
@@ -150,7 +148,7 @@ func (t *tally[T]) collectHeld(ctx context.Context) error {
 
 // fail returns a QuorumError that matches err and has the answer of each node.
 func (t *tally[T]) fail(err error) *QuorumError {
-	e := &QuorumError{Op: t.op, Key: t.key, Need: t.quorum, Nodes: make([]error, len(t.answers)), names: t.names, err: err}
+	e := &QuorumError{Op: t.op, Key: t.key, Need: t.r.quorum, Nodes: make([]error, len(t.answers)), names: t.r.names, err: err}
 	for i := range t.answers {
 		if e.Nodes[i] = t.answers[i].err; !t.answers[i].there {
 			e.Nodes[i] = errNotWaitedFor
@@ -170,7 +168,7 @@ func (t *tally[T]) cut(ctx context.Context) error {
 			}
 		}
 	}
-	return &node.CutShort{Ctx: node.CtxError(ctx), Trouble: e, Silent: failed <= len(t.answers)-t.quorum}
+	return &node.CutShort{Ctx: node.CtxError(ctx), Trouble: e, Silent: failed <= len(t.answers)-t.r.quorum}
 }
 
 var errNotWaitedFor = errors.New("not waited for")
@@ -186,11 +184,11 @@ func soonest(t *tally[acquireReply]) time.Duration {
 			free = append(free, a.value.Left)
 		}
 	}
-	if len(free) < t.quorum {
+	if len(free) < t.r.quorum {
 		return 0
 	}
 	slices.Sort(free)
-	return free[t.quorum-1]
+	return free[t.r.quorum-1]
 }
 
 // holderIn returns the holder that most nodes named, or "".
@@ -231,9 +229,9 @@ func majority(t *tally[Status]) (st Status, certain bool) {
 		}
 	}
 	for holder, left := range ttls {
-		if len(left) >= t.quorum {
+		if len(left) >= t.r.quorum {
 			slices.Sort(left)
-			st = Status{Held: holder != "", Token: holder, TTL: left[len(left)-t.quorum]}
+			st = Status{Held: holder != "", Token: holder, TTL: left[len(left)-t.r.quorum]}
 			certain = true
 		}
 	}

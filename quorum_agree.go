@@ -22,30 +22,6 @@ var (
 	healScript  = script("quorum_heal.lua")
 )
 
-// quorumAcquireCall takes the lock. With a token that the caller chose, it does not extend an earlier vote, so that
-// callers that try again and again with such tokens cannot keep each other out for ever.
-func quorumAcquireCall(p *acquireParams) *node.Call {
-	ttl := p.ttl.Milliseconds()
-	c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &ttl)
-	if p.callerToken {
-		c.Append("keep")
-	}
-	return c
-}
-
-// quorumExtendCall makes the lock last.
-func quorumExtendCall(lock *target, ttl time.Duration) *node.Call {
-	ms := ttl.Milliseconds()
-	return node.Eval(quorumScripts.extend, 2, &lock.key, &lock.fences, &lock.token, &ms)
-}
-
-// quorumAdoptCall also has the node vote for a new fence.
-func quorumAdoptCall(p *acquireParams) *node.Call {
-	c := quorumExtendCall(&p.target, p.ttl)
-	c.Append("mint")
-	return c
-}
-
 // quorumReleaseCall deletes the lock, or keeps it for some time.
 func quorumReleaseCall(p *releaseParams) *node.Call {
 	return p.released(node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token))
@@ -116,7 +92,7 @@ func readRaise(r node.Reply) (uint64, error) {
 }
 
 // heal gives the lock back to nodes that have lost it, including those that answer later.
-func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
+func (r *redlock) heal(ctx context.Context, p *leaseParams, t *tally[uint64]) {
 	for i := range t.answers {
 		if a := &t.answers[i]; a.there && outcomeOf(a.err) == notHeld {
 			r.healOn(ctx, i, p)
@@ -136,7 +112,7 @@ func (r *redlock) heal(ctx context.Context, p *extendParams, t *tally[uint64]) {
 
 // healOn gives the lock back to node i, while the lease lasts and for as long. The release of Unlock follows it. If that
 // release overtakes it, the late reply has it released again.
-func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
+func (r *redlock) healOn(ctx context.Context, i int, p *leaseParams) {
 	ctx = detached(ctx)
 	p.whileHeld(func(left time.Duration) {
 		c := healCall(p, max(p.ttl, clock.TTLFor(left, p.drift)))
@@ -149,7 +125,7 @@ func (r *redlock) healOn(ctx context.Context, i int, p *extendParams) {
 	})
 }
 
-func healCall(p *extendParams, ttl time.Duration) *node.Call {
+func healCall(p *leaseParams, ttl time.Duration) *node.Call {
 	ms := ttl.Milliseconds()
 	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ms, &p.fence)
 }

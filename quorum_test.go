@@ -301,9 +301,9 @@ func TestHealThatArrivesAfterUnlockLeavesNoKey(t *testing.T) {
 }
 
 // healOf returns what an extension of lock passes on to heal a node.
-func healOf(lock *Lock) *extendParams {
+func healOf(lock *Lock) *leaseParams {
 	l := lock.lease
-	return &extendParams{target: l.params.target, ttl: time.Hour, fence: l.fence, state: &l.state, whileHeld: l.whileHeld}
+	return &leaseParams{target: l.params.target, ttl: time.Hour, fence: l.fence, state: &l.state, whileHeld: l.whileHeld}
 }
 
 // stuck are servers whose clients have idle connections. The first ones are sick: their connections can go silent.

@@ -117,14 +117,18 @@ func (r *redlock) ready(ctx context.Context) error {
 	return nil
 }
 
-func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
 	if err := r.ready(ctx); err != nil {
 		return acquireReply{}, err
 	}
 	// 2. All nodes at once.
 	t := ask(ctx, r, "acquire", &p.target, func(i int) *node.Call {
-		c := quorumAcquireCall(p)
-		if !p.callerToken { // the caller may want to recover a lock with this token
+		c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
+		if p.callerToken {
+			// An earlier vote is not extended. Else callers that try again and again could keep each other out for ever.
+			// And a late one is not released: the caller may want to recover a lock with this token.
+			c.Append("keep")
+		} else {
 			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
 		}
 		return r.servers.withInfo(i, c)
@@ -132,7 +136,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	t.collect(ctx, func() bool {
 		return t.counts[done] >= r.quorum || // 3. A quorum granted,
 			t.certainly(heldByAnother) || // or it is certain that none can and why,
-			t.refusedBesideSilence(r.nodes) // or only silent nodes are left.
+			t.refusedBesideSilence() // or only silent nodes are left.
 	})
 	err := r.refused(ctx, t)
 	var fence uint64
@@ -141,7 +145,7 @@ func (r *redlock) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	}
 	if p.callerToken && alreadyHeld(t) { // its earlier votes may end before the new lease
 		if err == nil {
-			err = r.extend(ctx, &extendParams{target: p.target, ttl: p.ttl})
+			err = r.extend(ctx, p)
 		}
 		err = lostIsRefused(err)
 	}
@@ -191,7 +195,7 @@ func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 // A token that the caller chose may hold an earlier lock. Then only votes that are certainly new are released, since
 // they would keep everybody out. If other owners have so many nodes that the token cannot have a quorum, all votes
 // are released.
-func (r *redlock) takeBack(ctx context.Context, p *acquireParams, t *tally[acquireReply]) {
+func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquireReply]) {
 	all := !p.callerToken || t.counts[heldByAnother] > len(r.nodes)-r.quorum
 	released := make(chan *node.Call, len(r.nodes))
 	waits := 0
@@ -247,8 +251,8 @@ func (r *redlock) late(
 
 // extend makes the lock last on a quorum of the nodes that still have it. Nodes that have lost it are healed, but do
 // not count.
-func (r *redlock) extend(ctx context.Context, p *extendParams) error {
-	t, err := r.lengthen(ctx, &p.target, func() *node.Call { return quorumExtendCall(&p.target, p.ttl) })
+func (r *redlock) extend(ctx context.Context, p *leaseParams) error {
+	t, err := r.lengthen(ctx, p)
 	if err == nil && p.whileHeld != nil {
 		r.heal(ctx, p, t)
 	}
@@ -256,21 +260,23 @@ func (r *redlock) extend(ctx context.Context, p *extendParams) error {
 }
 
 // adopt extends the lock without healing, and has a quorum agree on a new fence.
-func (r *redlock) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
-	t, err := r.lengthen(ctx, &p.target, func() *node.Call { return quorumAdoptCall(p) })
+func (r *redlock) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
+	t, err := r.lengthen(ctx, p, "mint")
 	if err != nil {
 		return 0, err
 	}
 	return r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }))
 }
 
-// lengthen makes the lock last on a quorum of the nodes that still have it.
-func (r *redlock) lengthen(ctx context.Context, lock *target, call func() *node.Call) (*tally[uint64], error) {
+// lengthen makes the lock last on a quorum of the nodes that still have it. With "mint" they also vote for a new fence.
+func (r *redlock) lengthen(ctx context.Context, p *leaseParams, mint ...any) (*tally[uint64], error) {
 	if err := r.ready(ctx); err != nil {
 		return nil, err
 	}
-	t := ask(ctx, r, "extend", lock, func(i int) *node.Call {
-		return r.servers.withInfo(i, call())
+	t := ask(ctx, r, "extend", &p.target, func(i int) *node.Call {
+		c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
+		c.Append(mint...)
+		return r.servers.withInfo(i, c)
 	}, checked(&r.servers, readExtend))
 	err := t.collectHeld(ctx)
 	if shared := r.servers.check(); shared != nil {

@@ -86,12 +86,12 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 // leaves the lease as it was. After a failed renewal the next one is due soon.
 func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
 	start := l.engine.now()
-	p := &extendParams{
-		target: l.params.target, ttl: l.affordable(start, ttl),
-		fence: l.fence, drift: l.r.cfg.drift, state: &l.state, whileHeld: l.whileHeld,
-	}
+	p := l.params
+	p.ttl = l.affordable(start, ttl)
+	p.ttlMS = p.ttl.Milliseconds()
 	p.timeout = l.renewTimeout(start, l.until())
-	err := l.engine.strategy.extend(ctx, p)
+	p.fence, p.drift, p.whileHeld = l.fence, l.r.cfg.drift, l.whileHeld
+	err := l.engine.strategy.extend(ctx, &p)
 	replied := l.engine.now()
 	trip := replied.Since(start)
 

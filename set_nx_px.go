@@ -94,7 +94,7 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 	return p, s.kind.check(p.key)
 }
 
-func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, error) {
+func (s *setNXPX) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
 	c := s.grantCall(s.scripts.acquire, p)
 	if s.limit > 0 { // it hands on permits that have expired
 		c.Append(&s.cluster)
@@ -111,22 +111,21 @@ func (s *setNXPX) acquire(ctx context.Context, p *acquireParams) (acquireReply, 
 	return s.take(ctx, p, c)
 }
 
-func (s *setNXPX) adopt(ctx context.Context, p *acquireParams) (uint64, error) {
+func (s *setNXPX) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
 	r := s.send(ctx, &p.target, p.withReplicas(s.grantCall(s.scripts.extend, p)))
 	fence, err := readExtend(r)
 	return fence, p.confirmed(r, err)
 }
 
 // grantCall begins the call of a script that acquires or adopts the lock, and issues fences.
-func (s *setNXPX) grantCall(script *node.Script, p *acquireParams) *node.Call {
+func (s *setNXPX) grantCall(script *node.Script, p *leaseParams) *node.Call {
 	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
 	c.Append(s.limits...)
 	return c
 }
 
-func (s *setNXPX) extend(ctx context.Context, p *extendParams) error {
-	ttl := p.ttl.Milliseconds()
-	c := node.Eval(s.scripts.extend, 1, &p.key, &p.token, &ttl)
+func (s *setNXPX) extend(ctx context.Context, p *leaseParams) error {
+	c := node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS)
 	c.Append(s.limits...)
 	_, err := readExtend(s.send(ctx, &p.target, c))
 	return err
@@ -181,7 +180,7 @@ func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {
 // it is pipelined with the script whose write it must confirm.
 
 // withReplicas adds WAIT to a grant that replicas must confirm.
-func (p *acquireParams) withReplicas(c *node.Call) *node.Call {
+func (p *leaseParams) withReplicas(c *node.Call) *node.Call {
 	if p.replicas > 0 {
 		c.Timeout = p.replicaTimeout // added to that of the command
 		c.Key = p.key
@@ -191,7 +190,7 @@ func (p *acquireParams) withReplicas(c *node.Call) *node.Call {
 }
 
 // confirmed returns err, or an error if too few replicas have confirmed the grant.
-func (p *acquireParams) confirmed(r node.Reply, err error) error {
+func (p *leaseParams) confirmed(r node.Reply, err error) error {
 	if err != nil || p.replicas == 0 {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // Every operation ends within a small multiple of its timeout, or soon after ctx, whatever the settings of the client
 // are. It has one of three outcomes: done (nil), known not done (see knownNotDone), or unknown (any other error).
 // After an acquire of unknown outcome the engine releases the token. The strategy itself releases what commands do
-// that are still under way when the operation returns, see acquireParams.state.
+// that are still under way when the operation returns, see leaseParams.state.
 type strategy interface {
 	// name is the strategy's name in events.
 	name() string
@@ -29,14 +29,14 @@ type strategy interface {
 
 	// acquire takes the key for the token. It is idempotent: if the token already holds the key, it is granted. A
 	// refusal is ErrNotAcquired, and the reply then describes the holder.
-	acquire(ctx context.Context, p *acquireParams) (acquireReply, error)
+	acquire(ctx context.Context, p *leaseParams) (acquireReply, error)
 
 	// extend makes the lock last for the TTL from now on and never shortens it. It fails with ErrLost if the token
 	// does not hold the key.
-	extend(ctx context.Context, p *extendParams) error
+	extend(ctx context.Context, p *leaseParams) error
 
 	// adopt extends the lock for a new handle, and issues a fence for it.
-	adopt(ctx context.Context, p *acquireParams) (fence uint64, err error)
+	adopt(ctx context.Context, p *leaseParams) (fence uint64, err error)
 
 	// release gives the key back if the token holds it, else it fails with ErrLost. ctx bounds the waiting only: the
 	// release continues without the caller, within its timeout.
@@ -89,20 +89,27 @@ type target struct {
 	serverTime  bool          // see WithServerTime
 }
 
-type acquireParams struct {
+// leaseParams say which lock to acquire, extend or adopt, and for how long.
+type leaseParams struct {
 	target
-	ttl    time.Duration
-	ttlMS  int64         // the same in ms, kept here since a call refers to it
+	ttl   time.Duration
+	ttlMS int64      // the same in ms, kept here since a call refers to it
+	state *lockState // of the attempt or lease. Commands that outlive their caller read it
+
+	// To acquire.
 	want   int           // how many fences to issue, if the strategy can; at least 1
 	entry  string        // what to put into the queue if the key is held; empty: nothing
 	queued bool          // the entry should be in the queue already
 	waited time.Duration // how long the line has waited
 
+	// To acquire or adopt.
 	replicas       int // see WithReplicas; 0: none
 	replicaTimeout time.Duration
 
-	// state is that of the attempt. Commands that outlive their caller read it.
-	state *lockState
+	// To heal nodes that lost the lock, when it is extended.
+	fence     uint64
+	drift     float64
+	whileHeld func(post func(left time.Duration)) // see lease; nil: no node is healed
 }
 
 // With WithMinHold there are two releases: one that keeps the key, and later one that hands it on.
@@ -136,17 +143,6 @@ type acquireReply struct {
 
 	// lookWithin is the longest time until the next look, even if the holder's lease lasts longer; 0: no limit.
 	lookWithin time.Duration
-}
-
-type extendParams struct {
-	target
-	ttl time.Duration
-
-	// To heal nodes that lost the lock.
-	fence     uint64
-	drift     float64
-	state     *lockState
-	whileHeld func(post func(left time.Duration)) // see lease; nil: no node is healed
 }
 
 // detached returns ctx with its values and without its end.

@@ -25,7 +25,7 @@ type turn struct {
 func newTurn(t *testing.T, n, more int, opts ...Option) *turn {
 	t.Helper()
 	s := &scripted{}
-	s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+	s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 		if s.acquires.Load() == 1 {
 			time.Sleep(time.Millisecond) // the others join
 			return acquireReply{fence: 100, more: more}, nil
@@ -223,7 +223,7 @@ func TestCallsWithOptionsStandAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
 		var free atomic.Bool
-		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if !free.CompareAndSwap(true, false) {
 				return acquireReply{}, ErrNotAcquired
 			}
@@ -353,7 +353,7 @@ func TestDroppedPassedLockIsNotRenewed(t *testing.T) {
 	var began atomic.Bool
 	s := &scripted{}
 	joined := make(chan struct{})
-	s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+	s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 		<-joined
 		return acquireReply{fence: 100, more: 63}, nil
 	}
@@ -392,7 +392,7 @@ func TestCtxThatEndsAsTheLockIsPassedOn(t *testing.T) {
 		for range 200 {
 			s := &scripted{}
 			joined := make(chan struct{})
-			s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+			s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 				<-joined
 				return acquireReply{fence: 100, more: 63}, nil
 			}

@@ -26,7 +26,7 @@ import (
 func TestPollingRidesTroubleOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{ErrNotAcquired, errors.New("connection reset"), ErrNotAcquired, errors.New("no route"), nil}
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			err := answers[0]
 			answers = answers[1:]
 			return acquireReply{}, err
@@ -36,7 +36,7 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 
 		trouble := errors.New("no route")
-		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if s.acquires.Load() == 6 {
 				return acquireReply{}, ErrNotAcquired
 			}
@@ -104,7 +104,7 @@ func TestLastAttemptDecidesTheError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := 0
-				s := &scripted{onAcquire: func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+				s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
 					n++
 					return c.attempts[n-1](ctx)
 				}}
@@ -128,7 +128,7 @@ func TestLastAttemptDecidesTheError(t *testing.T) {
 func TestOutageIsNoticedByAllWhoPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
-		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if s.acquires.Load() <= 3 {
 				return acquireReply{}, ErrNotAcquired
 			}
@@ -154,7 +154,7 @@ func TestOutageIsNoticedByAllWhoPoll(t *testing.T) {
 // before it asks again. Nobody has shown it another owner.
 func TestLocalWaiterWhoYieldsWasRefusedByNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := scriptedLocker(t, &scripted{onAcquire: func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+		l := scriptedLocker(t, &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
 			return acquireReply{}, &node.NotDone{Err: ctx.Err()}
 		}})
 		l.lines.rest("k")
@@ -173,7 +173,7 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 	trouble := errors.New("no route")
 	slow := func(answers ...error) *scripted {
 		return &scripted{
-			onAcquire: func(context.Context, *acquireParams) (acquireReply, error) {
+			onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 				err := answers[0]
 				if len(answers) > 1 {
 					answers = answers[1:]
@@ -248,7 +248,7 @@ func TestHourOfWaiting(t *testing.T) {
 // TestLocalWaitersTakeTurns: the callers of a process stand in one line, which sends one attempt at a time. Rule 18.
 func TestLocalWaitersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{onAcquire: func(context.Context, *acquireParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }}
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }}
 		l := scriptedLocker(t, s, WithBackoff(func(int) time.Duration { return time.Second }))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second+500*time.Millisecond)
 		defer cancel()
@@ -518,7 +518,7 @@ func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Second
 		var began []time.Time
-		s := &scripted{onAcquire: func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
 			began = append(began, time.Now())
 			select {
 			case <-time.After(timeout):
@@ -553,7 +553,7 @@ func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 func TestCtxThatEndsACallSendsNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 {
-			s := &scripted{onAcquire: func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+			s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
 				<-ctx.Done()
 				return acquireReply{}, &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no reply"), Silent: true}
 			}}
@@ -798,7 +798,7 @@ func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &scripted{}
-				s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+				s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 					time.Sleep(time.Second)
 					return refused, c.outcomes[s.acquires.Load()-1]
 				}
@@ -830,7 +830,7 @@ func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
 func TestEndOfAnothersCtxIsNobodysError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
-		s.onAcquire = func(ctx context.Context, _ *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
 			if s.acquires.Load() > 1 {
 				return acquireReply{fence: 1}, nil
 			}
@@ -871,7 +871,7 @@ func TestHolderInThisProcessIsARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refusals []error
 		s := &scripted{}
-		s.onAcquire = func(context.Context, *acquireParams) (acquireReply, error) {
+		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if s.acquires.Load() == 2 {
 				return acquireReply{}, errors.New("no route")
 			}
@@ -943,7 +943,7 @@ func TestBackoffRunsUnderNoMutex(t *testing.T) {
 			return time.Second
 		}))
 		outcomes := []error{ErrNotAcquired, errors.New("no route"), nil, nil}
-		q.reply(func(context.Context, *acquireParams) (acquireReply, error) {
+		q.reply(func(context.Context, *leaseParams) (acquireReply, error) {
 			return acquireReply{fence: 1}, outcomes[q.acquires.Load()-1]
 		}, nil)
 		lock, err := l.Lock(t.Context(), "k")

@@ -41,8 +41,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a renewal measured from the reply", rule: "2", file: "renewal.go",
-		old: `err := l.engine.strategy.extend(ctx, p)`,
-		new: `err := l.engine.strategy.extend(ctx, p)
+		old: `err := l.engine.strategy.extend(ctx, &p)`,
+		new: `err := l.engine.strategy.extend(ctx, &p)
 	start = l.engine.now()`,
 		tests: "TestUntilIsCountedFromBeforeTheRequest",
 	},
@@ -166,8 +166,11 @@ var grants = []mutant{
 	},
 	{
 		name: "a late vote released although the caller chose the token", rule: "4", file: "redlock.go",
-		old:   `if !p.callerToken { // the caller may want`,
-		new:   `if true { // the caller may want`,
+		old: `		} else {
+			c.Late`,
+		new: `		}
+		{
+			c.Late`,
 		tests: "TestLateVoteOfAChosenToken",
 	},
 	{
