@@ -97,7 +97,7 @@ func marked(err error) error {
 
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ")
 
-// line prints err without the package's name and without line breaks.
+// oneLine prints err without the package's name and without line breaks.
 func oneLine(err error) string {
 	return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))
 }

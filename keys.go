@@ -41,28 +41,19 @@ func companion(kind, key string) string {
 	return "{" + slotTag(key) + "}:" + kind + ":" + key
 }
 
-// slotTag returns the hash tag that puts a companion into the slot of key.
+// slotTag returns what Redis Cluster hashes of key: the text between the first { and the next }, or all of key if that is
+// empty or missing.
 func slotTag(key string) string {
-	if t, tagged := hashTag(key); tagged {
-		return t
+	_, rest, _ := strings.Cut(key, "{")
+	if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+		return tag
 	}
 	return key
 }
 
 // hasCompanions reports whether companions can be in the slot of key. If a key without a tag contains a }, that would
 // end the tag of the companion early.
-func hasCompanions(key string) bool {
-	_, tagged := hashTag(key)
-	return tagged || !strings.Contains(key, "}")
-}
-
-// hashTag returns the part of key that Redis Cluster hashes: the text between the first { and the next }, unless that
-// is empty.
-func hashTag(key string) (tag string, tagged bool) {
-	_, rest, _ := strings.Cut(key, "{")
-	tag, _, closed := strings.Cut(rest, "}")
-	return tag, closed && tag != ""
-}
+func hasCompanions(key string) bool { return !strings.Contains(slotTag(key), "}") }
 
 // A fresh token is a UUID, or with WithOwner the owner, a slash and a UUID. Readers of the key see the owner.
 

@@ -107,10 +107,7 @@ func WithTTL(d time.Duration) Option {
 // WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless [Lock.Extend] is called. By
 // default a lock is renewed every TTL/3 until Unlock.
 func WithoutRenewal() Option {
-	return func(cfg *config) error {
-		cfg.renew = false
-		return nil
-	}
+	return func(cfg *config) error { cfg.renew = false; return nil }
 }
 
 // WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and Extend. By default
@@ -182,19 +179,13 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 // so clients that poll get it late. Processes that poll are served in no particular order. If others queue for the key,
 // Unlock still hands it to the first of those. [NewSemaphore] refuses this option. [NewRedlock] never queues.
 func WithoutQueue() Option {
-	return func(cfg *config) error {
-		cfg.noQueue = true
-		return nil
-	}
+	return func(cfg *config) error { cfg.noQueue = true; return nil }
 }
 
 // WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key without it. The Key
 // of [QuorumError] includes it. The default is no prefix.
 func WithKeyPrefix(prefix string) Option {
-	return func(cfg *config) error {
-		cfg.prefix = prefix
-		return nil
-	}
+	return func(cfg *config) error { cfg.prefix = prefix; return nil }
 }
 
 // WithToken makes token the proof of ownership of one lock, instead of a fresh UUID. A process that restarts can
@@ -246,10 +237,7 @@ func WithDrift(factor float64) Option {
 // clock of this machine is not synchronized. Clients without it still need clocks that agree with that of Redis. Other
 // strategies refuse it.
 func WithServerTime() Option {
-	return func(cfg *config) error {
-		cfg.serverTime = true
-		return nil
-	}
+	return func(cfg *config) error { cfg.serverTime = true; return nil }
 }
 
 // WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover to
@@ -273,8 +261,5 @@ func WithReplicas(n int, timeout time.Duration) Option {
 
 // WithHooks adds callbacks that report events of locks. The hooks of a call run after those of the Locker.
 func WithHooks(h Hooks) Option {
-	return func(cfg *config) error {
-		cfg.hooks = JoinHooks(cfg.hooks, h)
-		return nil
-	}
+	return func(cfg *config) error { cfg.hooks = JoinHooks(cfg.hooks, h); return nil }
 }
