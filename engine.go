@@ -64,13 +64,13 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
 	}
-	e := &engine{strategy: s, cfg: &cfg, now: clock.Now}
+	e := &engine{strategy: s, cfg: &cfg, now: clock.Now, channel: s.habits().channel}
 	e.lines.byKey = make(map[string]*waiters)
+	e.troubles.reported = make(map[cause]time.Time)
 	if s, ok := s.(ofNodes); ok {
 		s.onTrouble(e.reportNode)
 	}
-	if s, ok := s.(handsOn); ok {
-		e.channel = s.subscription()
+	if e.channel != nil {
 		e.channel.Deliver, e.channel.Changed, e.channel.Degraded = e.deliver, e.lines.look, e.reportDegraded
 	}
 	return e, nil
@@ -143,7 +143,7 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 	if err != nil {
 		return nil, wrap("try lock", key, err)
 	}
-	lock, err := e.once(ctx, r)
+	lock, err := e.try(ctx, r)
 	e.reportFailure(r, err)
 	return lock, wrap("try lock", key, err)
 }
@@ -161,8 +161,8 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	return lock, wrap("lock", key, err)
 }
 
-// once makes a single attempt, and gives it up if it fails.
-func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
+// try makes a single attempt. If the outcome is unknown, the token is released, unless the caller chose it.
+func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	a, err := e.newAttempt(r, nil, r.cfg.token)
 	if err != nil {
 		return nil, err
@@ -177,7 +177,10 @@ func (e *engine) once(ctx context.Context, r *request) (*Lock, error) {
 		lock, err = a.grant(start, got.fence, got.recheckAfter)
 	}
 	if err != nil {
-		a.giveUp(ctx, err)
+		a.state.become(refused) // commands that are carried out later are undone
+		if !knownNotDone(err) && !a.params.callerToken {
+			a.undoAfter(ctx, err)
+		}
 	}
 	return lock, err
 }
@@ -214,15 +217,6 @@ func (l *lease) grant(start clock.Instant, fence uint64, recheckAfter time.Durat
 		hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))
 	}
 	return lock, nil
-}
-
-// giveUp ends an attempt that failed with err. Commands that are carried out later are undone. If the outcome is
-// unknown, the token is released, unless the caller chose it.
-func (l *lease) giveUp(ctx context.Context, err error) {
-	l.state.become(refused)
-	if !knownNotDone(err) && !l.params.callerToken {
-		l.undoAfter(ctx, err)
-	}
 }
 
 // Adopt proves the token by extending the lock.

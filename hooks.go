@@ -168,9 +168,6 @@ func (t *troubles) due(c cause) bool {
 	if last, ok := t.reported[c]; ok && now.Sub(last) < troubleEvery {
 		return false
 	}
-	if t.reported == nil {
-		t.reported = make(map[cause]time.Time)
-	}
 	t.reported[c] = now
 	return true
 }

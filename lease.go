@@ -66,8 +66,8 @@ type lease struct {
 	recheckAt time.Duration      // when to check that the key is still ours, counted from granted; 0: never
 	renewing  bool               // a renewal or a check is in flight
 	timer     *time.Timer        // runs tick; stopped when the lease ends
-	fresh     *Lock              // the handle until the first tick, which saves short locks the weak pointer
-	held      weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
+	strong    *Lock              // the handle until the first tick, which saves short locks the weak pointer
+	weak      weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
 	trouble   error              // of the last extension; nil if it succeeded
 	err       error              // why the lease ended, nil before
 	newlyLost bool               // the lease was lost since mu was locked
@@ -80,7 +80,7 @@ type lease struct {
 func (l *lease) begin(start, now clock.Instant, length time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fresh = &Lock{lease: l, fence: l.fence}
+	l.strong = &Lock{lease: l, fence: l.fence}
 	if l.hooks == nil {
 		l.hooks = &l.r.cfg.hooks
 	}
@@ -89,7 +89,7 @@ func (l *lease) begin(start, now clock.Instant, length time.Duration) *Lock {
 	l.prolongLocked(start, length)
 	l.renewedLocked(start)
 	l.timer = time.AfterFunc(l.nextLocked(now), l.tick)
-	return l.fresh
+	return l.strong
 }
 
 // prolongLocked lets the lease last until start + length. It never shortens the lease and never passes the limit of
@@ -142,7 +142,7 @@ const clockTime = "15:04:05.000"
 func (l *lease) endLocked(err error, state int32) {
 	l.err, l.newlyLost = err, state == lost
 	l.state.become(state)
-	l.fresh = nil
+	l.strong = nil
 	l.timer.Stop()
 	l.endHandleLocked(err)
 }

@@ -71,7 +71,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 		return nil, wrap("new legacysetnx", "", err)
 	}
 	s := &legacySetNX{newSingle(client)}
-	s.readAcquire, s.releaseCall = readLegacyAcquire, legacyReleaseCall
+	s.readAcquire, s.undoCall = readLegacyAcquire, legacyReleaseCall
 	return newEngine(s, opts)
 }
 

@@ -30,9 +30,7 @@ type queueing struct {
 	give func(p *releaseParams) (releaseReply, error)                    // the reply to a release; nil: it succeeds
 }
 
-func (q *queueing) subscription() *handoff.Subscription { return q.channel }
-
-func (q *queueing) habits() habits { return habits{shares: q.shares} }
+func (q *queueing) habits() habits { return habits{shares: q.shares, channel: q.channel} }
 
 func (q *queueing) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
 	q.acquires.Add(1)

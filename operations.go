@@ -47,7 +47,7 @@ type single struct {
 	limit      int // of a semaphore; else 0
 
 	readAcquire func(r node.Reply) (acquireReply, error)
-	releaseCall func(p *releaseParams) *node.Call
+	undoCall    func(p *releaseParams) *node.Call // the release of a late acquire
 }
 
 func newSingle(client redis.UniversalClient) single {
@@ -81,7 +81,7 @@ func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
 		} else {
 			p.state.undone.Store(true)
 		}
-		c := s.releaseCall(release)
+		c := s.undoCall(release)
 		c.Timeout = p.timeout
 		s.node.Post(detached(ctx), c)
 	})

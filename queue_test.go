@@ -916,7 +916,7 @@ func TestLineThatFindsTheKeyFreePollsOn(t *testing.T) {
 			first, _ := standing(t.Context(), l)
 			second, _ := standing(t.Context(), l)
 			time.Sleep(time.Minute) // the line queues
-			q.reply(func(context.Context, *acquireParams) (acquireReply, error) {
+			q.reply(func(context.Context, *leaseParams) (acquireReply, error) {
 				return acquireReply{fence: 1, alreadyHeld: held}, nil
 			}, nil)
 			lock := <-first

@@ -12,7 +12,7 @@ import (
 
 // renewableLocked reports whether a renewal may start.
 func (l *lease) renewableLocked() bool {
-	kept := l.fresh != nil || l.held.Value() != nil
+	kept := l.strong != nil || l.weak.Value() != nil
 	return l.r.cfg.renew && kept && !l.renewing
 }
 
@@ -25,7 +25,7 @@ func (l *lease) nextLocked(now clock.Instant) time.Duration {
 	}
 	if l.renewableLocked() {
 		at := l.renewAt
-		if l.fresh != nil {
+		if l.strong != nil {
 			at /= 2
 		}
 		next = min(next, at-now.Since(l.renewed))
@@ -39,8 +39,8 @@ func (l *lease) tick() {
 	at := l.engine.now()
 	l.mu.Lock()
 	ended := l.judgeLocked(at) != nil
-	if l.fresh != nil {
-		l.fresh, l.held = nil, weak.Make(l.fresh)
+	if l.strong != nil {
+		l.strong, l.weak = nil, weak.Make(l.strong)
 	}
 	var ttl time.Duration
 	switch {

@@ -61,7 +61,7 @@ var semaphoreScripts = scripts{
 
 func (s *semaphore) name() string { return "semaphore" }
 
-func (s *semaphore) habits() habits { return habits{shares: true} }
+func (s *semaphore) habits() habits { return habits{shares: true, channel: s.channel} }
 
 func (s *semaphore) check(cfg *config) error {
 	switch {

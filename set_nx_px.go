@@ -53,7 +53,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 
 func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	s := &setNXPX{single: newSingle(client), scripts: lockScripts}
-	s.readAcquire, s.releaseCall = readAcquire, s.passOnCall
+	s.readAcquire, s.undoCall = readAcquire, s.releaseCall
 	s.channel = handoff.NewSubscription(client, s.kind == ring) // a Ring keeps channels and keys on different nodes
 	if s.kind == cluster {
 		s.cluster = "cluster"
@@ -71,9 +71,7 @@ type setNXPX struct {
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
-func (s *setNXPX) habits() habits { return habits{} }
-
-func (s *setNXPX) subscription() *handoff.Subscription { return s.channel }
+func (s *setNXPX) habits() habits { return habits{channel: s.channel} }
 
 func (s *setNXPX) check(cfg *config) error {
 	if cfg.serverTime {
@@ -132,7 +130,7 @@ func (s *setNXPX) extend(ctx context.Context, p *leaseParams) error {
 }
 
 func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	got, err := readPassOn(s.send(ctx, &p.target, s.passOnCall(p)))
+	got, err := readHandOn(s.send(ctx, &p.target, s.releaseCall(p)))
 	if got.wanted {
 		s.channel.RefusePublish(errNoPublish)
 	}
@@ -141,8 +139,8 @@ func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, 
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
-// passOnCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
-func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
+// releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
+func (s *setNXPX) releaseCall(p *releaseParams) *node.Call {
 	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
 	c.Append(s.limits...)
 	c.Append(&s.cluster)
@@ -155,9 +153,9 @@ func (s *setNXPX) passOnCall(p *releaseParams) *node.Call {
 	return p.released(c)
 }
 
-// readPassOn reads the replies of release.lua and semaphore_release.lua. If the lock was released, but nobody got it since
+// readHandOn reads the replies of release.lua and semaphore_release.lua. If the lock was released, but nobody got it since
 // PUBLISH is forbidden, it is wanted.
-func readPassOn(r node.Reply) (got releaseReply, err error) {
+func readHandOn(r node.Reply) (got releaseReply, err error) {
 	n, count := integers(r.Value, 0)
 	switch {
 	case count == 0 || r.Err != nil:

@@ -51,9 +51,10 @@ type strategy interface {
 
 // habits are what lines must know of a strategy.
 type habits struct {
-	shares      bool // a key may have several holders
-	freshTokens bool // each attempt needs a token of its own, since it may be undone late
-	tells       bool // releaseReply.wanted is known
+	shares      bool                  // a key may have several holders
+	freshTokens bool                  // each attempt needs a token of its own, since it may be undone late
+	tells       bool                  // releaseReply.wanted is known
+	channel     *handoff.Subscription // of what is handed to this process; nil: a release hands nothing on
 }
 
 // knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing
@@ -61,14 +62,6 @@ type habits struct {
 func knownNotDone(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
 		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
-}
-
-// handsOn is a strategy whose release hands a lock to the next waiter.
-type handsOn interface {
-	strategy
-
-	// subscription returns the channel for what is handed to this process.
-	subscription() *handoff.Subscription
 }
 
 // ofNodes is a strategy with several nodes, of which some may fail while it still works.

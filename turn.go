@@ -172,8 +172,8 @@ func (w *waiters) pass(l *lease, now clock.Instant) bool {
 		l.fence++
 	}
 	l.since, l.hooks = now, &next.Of.cfg.hooks
-	l.fresh = &Lock{lease: l, number: l.handle, fence: l.fence}
-	next.Of.serveLocked(w, l.fresh, nil)
+	l.strong = &Lock{lease: l, number: l.handle, fence: l.fence}
+	next.Of.serveLocked(w, l.strong, nil)
 	w.dropLocked()
 	return true
 }

@@ -275,7 +275,7 @@ func TestPassAllocatesOnlyTheHandle(t *testing.T) {
 		if err := lock.Unlock(context.Background()); err != nil {
 			t.Error(err)
 		}
-		lock = lock.lease.fresh
+		lock = lock.lease.strong
 	})
 	require.Equal(t, 1.0, allocations)
 }

@@ -77,7 +77,7 @@ func (l *lease) release(ctx context.Context, handle int) error {
 // The first tick comes half-way to the renewal. From then on the lock is not passed on, nor once others may rely on the
 // token or on a lease that Extend has lengthened.
 func (l *lease) passLocked(now clock.Instant) bool {
-	if l.line == nil || l.pinned || l.fresh == nil || now.Mono.Sub(l.taken) >= min(turnLasts, l.params.ttl/turnShare) {
+	if l.line == nil || l.pinned || l.strong == nil || now.Mono.Sub(l.taken) >= min(turnLasts, l.params.ttl/turnShare) {
 		return false
 	}
 	if !l.line.pass(l, now) {

@@ -73,7 +73,7 @@ var spare = sync.Pool{New: func() any { return new(waiters) }}
 // lock waits in line for the key of r.
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	if e.lines.clear(e, r) {
-		lock, err := e.once(ctx, r)
+		lock, err := e.try(ctx, r)
 		e.observe(e.now().Since(r.started), err)
 		if !errors.Is(err, ErrNotAcquired) {
 			return lock, err

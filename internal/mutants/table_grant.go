@@ -86,8 +86,8 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow grant not released", rule: "2", file: "engine.go",
-		old:   `if !knownNotDone(err) && !l.params.callerToken {`,
-		new:   `if !knownNotDone(err) && !l.params.callerToken && err != errSlow {`,
+		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
+		new:   `if !knownNotDone(err) && !a.params.callerToken && err != errSlow {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{
@@ -110,7 +110,7 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt of unknown outcome that is not released", rule: "3", file: "engine.go",
-		old:   `l.undoAfter(ctx, err)`,
+		old:   `a.undoAfter(ctx, err)`,
 		new:   ``,
 		tests: "TestMigrationThatGetsNoAnswerLeavesNeither",
 	},
@@ -175,7 +175,7 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt released although the caller chose the token", rule: "4", file: "engine.go",
-		old:   `if !knownNotDone(err) && !l.params.callerToken {`,
+		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
 		new:   `if !knownNotDone(err) {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},

@@ -57,7 +57,7 @@ var renewals = []mutant{
 	},
 	{
 		name: "a forgotten lock renewed for ever", rule: "13", file: "renewal.go",
-		old:   `kept := l.fresh != nil || l.held.Value() != nil`,
+		old:   `kept := l.strong != nil || l.weak.Value() != nil`,
 		new:   `kept := true`,
 		tests: "TestForgottenLockIsRenewedNoMore",
 	},
