@@ -144,18 +144,13 @@ func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
 	if r.Err != nil {
 		return Status{}, r.Err
 	}
-	fields, _ := r.Value.([]any)
-	var left int64
-	ok := len(fields) == 2
-	if ok {
-		left, ok = fields[0].(int64)
+	if fields, _ := r.Value.([]any); len(fields) == 2 {
+		if left, ok := fields[0].(int64); ok {
+			token, _ := fields[1].(string)
+			return Status{Held: left > 0, Token: token, TTL: time.Duration(left) * time.Millisecond}, nil
+		}
 	}
-	if !ok {
-		return Status{}, oddReply(r.Value)
-	}
-	st := Status{Held: left > 0, TTL: time.Duration(left) * time.Millisecond}
-	st.Token, _ = fields[1].(string)
-	return st, nil
+	return Status{}, oddReply(r.Value)
 }
 
 // legacyCall calls a script with the lock and its two companions as keys.

@@ -69,9 +69,12 @@ func waits(cfg *config) error {
 	return nil
 }
 
-// refuseServerTime returns the error of a strategy that does not support WithServerTime.
-func refuseServerTime(s strategy) error {
-	return invalid("WithServerTime: %s keeps no timestamps", s.name())
+// refuseServerTime returns an error for WithServerTime, for a strategy that does not support it.
+func refuseServerTime(s strategy, cfg *config) error {
+	if cfg.serverTime {
+		return invalid("WithServerTime: %s keeps no timestamps", s.name())
+	}
+	return nil
 }
 
 // refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.

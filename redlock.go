@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,10 +88,7 @@ func (r *redlock) name() string { return "redlock" }
 func (r *redlock) habits() habits { return habits{freshTokens: true, tells: true} }
 
 func (r *redlock) check(cfg *config) error {
-	if cfg.serverTime {
-		return refuseServerTime(r)
-	}
-	return refuseReplicas(r, cfg)
+	return cmp.Or(refuseServerTime(r, cfg), refuseReplicas(r, cfg))
 }
 
 func (r *redlock) place(prefix, key string) (place, error) {

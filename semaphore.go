@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"math"
 
@@ -64,13 +65,10 @@ func (s *semaphore) name() string { return "semaphore" }
 func (s *semaphore) habits() habits { return habits{shares: true, channel: s.channel} }
 
 func (s *semaphore) check(cfg *config) error {
-	switch {
-	case cfg.serverTime:
-		return refuseServerTime(s)
-	case cfg.noQueue:
+	if cfg.noQueue {
 		return invalid("WithoutQueue: %s grants its permits in the order of arrival", s.name())
 	}
-	return s.checkReplicas(cfg)
+	return cmp.Or(refuseServerTime(s, cfg), s.checkReplicas(cfg))
 }
 
 // place uses a queue of its own, so that no release of a lock hands out a permit.

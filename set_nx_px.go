@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,10 +75,7 @@ func (s *setNXPX) name() string { return "setnxpx" }
 func (s *setNXPX) habits() habits { return habits{channel: s.channel} }
 
 func (s *setNXPX) check(cfg *config) error {
-	if cfg.serverTime {
-		return refuseServerTime(s)
-	}
-	return s.checkReplicas(cfg)
+	return cmp.Or(refuseServerTime(s, cfg), s.checkReplicas(cfg))
 }
 
 func (s *setNXPX) place(prefix, key string) (place, error) {

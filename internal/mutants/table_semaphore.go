@@ -176,8 +176,8 @@ if had then adopted(token) end
 	},
 	{
 		name: "a semaphore that polls with WithoutQueue", rule: "20", file: "semaphore.go",
-		old:   `case cfg.noQueue:`,
-		new:   `case false:`,
+		old:   `if cfg.noQueue {`,
+		new:   `if false {`,
 		tests: "TestLimitIsChecked",
 	},
 	{
