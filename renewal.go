@@ -87,9 +87,12 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
 	start := l.engine.now()
 	p := l.params
-	p.ttl = l.affordable(start, ttl)
+	p.ttl = ttl
+	if most := l.r.cfg.maxHold; most > 0 {
+		p.ttl = min(ttl, clock.TTLFor(most-start.Since(l.granted), l.r.cfg.drift))
+	}
 	p.ttlMS = p.ttl.Milliseconds()
-	p.timeout = l.renewTimeout(start, l.until())
+	p.timeout = min(p.timeout, max(l.until().Sub(start.Mono)/4, 50*time.Millisecond)) // for several attempts until the end
 	p.fence, p.drift, p.whileHeld = l.fence, l.r.cfg.drift, l.whileHeld
 	err := l.engine.strategy.extend(ctx, &p)
 	replied := l.engine.now()
@@ -138,18 +141,4 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		l.fire(l.hooks.Renewed, e)
 	}
 	return err
-}
-
-// renewTimeout returns the timeout of an extension at start. It leaves time for several attempts until the lease
-// ends.
-func (l *lease) renewTimeout(start clock.Instant, until time.Time) time.Duration {
-	return min(l.params.timeout, max(until.Sub(start.Mono)/4, 50*time.Millisecond))
-}
-
-// affordable limits ttl to the time that WithMaxHold allows after start.
-func (l *lease) affordable(start clock.Instant, ttl time.Duration) time.Duration {
-	if l.r.cfg.maxHold == 0 {
-		return ttl
-	}
-	return min(ttl, clock.TTLFor(l.r.cfg.maxHold-start.Since(l.granted), l.r.cfg.drift))
 }
