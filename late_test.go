@@ -305,7 +305,7 @@ func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
 		"Redlock": {
 			func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}) },
 			func(s strategy, p *leaseParams, r node.Reply) {
-				s.(*redlock).late(context.Background(), 0, &p.target, p.state, readAcquire)(r)
+				s.(*redlock).late(context.Background(), 0, p, readAcquire)(r)
 			},
 		},
 	} {
@@ -349,7 +349,7 @@ func TestCleanUpOfOneNodeHidesNoLoss(t *testing.T) {
 		p := &lock.lease.params
 		l.strategy = cleaned{l.strategy, func(s strategy) {
 			require.True(t, p.state.is(releasing))
-			s.(*redlock).late(context.Background(), 2, &p.target, p.state, readAcquire)(node.Reply{Value: int64(7), Overtaken: true})
+			s.(*redlock).late(context.Background(), 2, p, readAcquire)(node.Reply{Value: int64(7), Overtaken: true})
 			synctest.Wait()
 			require.False(t, servers[2].Exists("k"))
 		}}
@@ -513,10 +513,10 @@ func lateAcquire(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Rep
 	require.NoError(t, m.Set("k", "mine"))
 	s := &lockState{}
 	s.become(state)
-	lock := mine()
+	p := &leaseParams{target: mine(), state: s}
 	return m, func(r node.Reply) {
 		got, err := readAcquire(r)
-		s.late(n, r, got, err, func() { n.Post(context.Background(), releaseOn(&lock)) })
+		p.late(n, r, got, err, func() { n.Post(context.Background(), releaseOn(&p.target)) })
 	}, s
 }
 

@@ -64,17 +64,13 @@ func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call) (acquir
 }
 
 // late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
-// handed on, or whether only its entry leaves the queue. A token that the caller chose may have held the key before, so
-// its lock stays.
+// handed on, or whether only its entry leaves the queue.
 func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
-	if p.callerToken {
-		return
-	}
 	got, err := s.readAcquire(r)
 	if p.entry != "" && errors.Is(err, ErrNotAcquired) {
 		err = errQueued
 	}
-	p.state.late(s.node, r, got, err, func() {
+	p.late(s.node, r, got, err, func() {
 		release := &releaseParams{target: p.target, entry: p.entry}
 		if errors.Is(err, errQueued) && (p.state.is(lost) || p.state.is(kept)) {
 			release.token = "" // it may have been adopted, or keep the key: only the entry goes

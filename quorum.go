@@ -40,7 +40,7 @@ type answer[T any] struct {
 	err   error
 }
 
-func (a *answer[T]) done() bool { return a.there && a.err == nil }
+func (a *answer[T]) succeeded() bool { return a.there && a.err == nil }
 
 // A tally counts the answers of all nodes to one operation.
 type tally[T any] struct {
@@ -178,7 +178,7 @@ func soonest(t *tally[acquireReply]) time.Duration {
 	var free []time.Duration
 	for i := range t.answers {
 		switch a := &t.answers[i]; {
-		case a.done():
+		case a.succeeded():
 			free = append(free, 0)
 		case a.there && outcomeOf(a.err) == heldByAnother && a.value.Left > 0:
 			free = append(free, a.value.Left)
@@ -207,7 +207,7 @@ func holderIn(t *tally[acquireReply]) (most string) {
 // votes returns the votes for the fence of the nodes that were successful.
 func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
 	for i := range t.answers {
-		if a := &t.answers[i]; a.done() {
+		if a := &t.answers[i]; a.succeeded() {
 			all = append(all, vote(a.value))
 		}
 	}
@@ -216,15 +216,15 @@ func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
 
 // alreadyHeld reports whether the token had the key before on a node that granted it.
 func alreadyHeld(t *tally[acquireReply]) bool {
-	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.done() && a.value.alreadyHeld })
+	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.succeeded() && a.value.alreadyHeld })
 }
 
-// majority returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how long
+// agreedStatus returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how long
 // the holder has the key on a quorum. certain reports whether there is one.
-func majority(t *tally[Status]) (st Status, certain bool) {
+func agreedStatus(t *tally[Status]) (st Status, certain bool) {
 	ttls := make(map[string][]time.Duration) // by holder
 	for i := range t.answers {
-		if a := &t.answers[i]; a.done() {
+		if a := &t.answers[i]; a.succeeded() {
 			ttls[a.value.Token] = append(ttls[a.value.Token], a.value.TTL)
 		}
 	}

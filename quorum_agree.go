@@ -58,7 +58,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 		t.collect(ctx, func() bool { // 2.
 			agreed = 0
 			for i := range t.answers {
-				if a := &t.answers[i]; a.done() {
+				if a := &t.answers[i]; a.succeeded() {
 					higher = max(higher, a.value)
 					if a.value == fence {
 						agreed++
@@ -117,9 +117,7 @@ func (r *redlock) healOn(ctx context.Context, i int, p *leaseParams) {
 	p.whileHeld(func(left time.Duration) {
 		c := healCall(p, max(p.ttl, clock.TTLFor(left, p.drift)))
 		c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
-		if !p.callerToken {
-			c.Late = r.late(ctx, i, &p.target, p.state, readHeal)
-		}
+		c.Late = r.late(ctx, i, p, readHeal)
 		r.nodes[i].Post(ctx, c)
 		c.Unwatch()
 	})

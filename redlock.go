@@ -123,12 +123,9 @@ func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, er
 	t := ask(ctx, r, "acquire", &p.target, func(i int) *node.Call {
 		c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
 		if p.callerToken {
-			// An earlier vote is not extended. Else callers that try again and again could keep each other out for ever.
-			// And a late one is not released: the caller may want to recover a lock with this token.
-			c.Append("keep")
-		} else {
-			c.Late = r.late(ctx, i, &p.target, p.state, readAcquire)
+			c.Append("keep") // an earlier vote as it is, else callers that try again would keep each other out for ever
 		}
+		c.Late = r.late(ctx, i, p, readAcquire)
 		return r.servers.withInfo(i, c)
 	}, checked(&r.servers, readAcquire))
 	t.collect(ctx, func() bool {
@@ -205,7 +202,7 @@ func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquire
 				continue // it was never sent
 			}
 		}
-		granted := a.done()
+		granted := a.succeeded()
 		if a.there && knownNotDone(a.err) || !all && (!granted || a.value.alreadyHeld) {
 			continue
 		}
@@ -234,15 +231,15 @@ func releaseOn(t *target) *node.Call {
 
 // late returns the callback for the late reply to an acquire or a heal on node i.
 func (r *redlock) late(
-	ctx context.Context, i int, t *target, state *lockState, read func(node.Reply) (acquireReply, error),
+	ctx context.Context, i int, p *leaseParams, read func(node.Reply) (acquireReply, error),
 ) func(node.Reply) {
 	return func(reply node.Reply) {
 		got, err := read(reply)
-		state.late(r.nodes[i], reply, got, err, func() {
+		p.late(r.nodes[i], reply, got, err, func() {
 			if r.quorum == 1 { // on more nodes, a release that finds nothing on a quorum has another reason
-				state.undone.Store(true)
+				p.state.undone.Store(true)
 			}
-			r.nodes[i].Post(detached(ctx), releaseOn(t))
+			r.nodes[i].Post(detached(ctx), releaseOn(&p.target))
 		})
 	}
 }
@@ -289,7 +286,7 @@ func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseRep
 		return quorumReleaseCall(p)
 	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	if err = t.collectHeld(ctx); err == nil {
-		got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.done() && a.value == 2 })
+		got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.succeeded() && a.value == 2 })
 	}
 	return got, err
 }
@@ -304,7 +301,7 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 	var st Status
 	t.collect(ctx, func() bool {
 		var certain bool
-		st, certain = majority(t)
+		st, certain = agreedStatus(t)
 		return certain
 	})
 	switch {

@@ -203,15 +203,15 @@ const (
 )
 
 // late handles a reply r that came late from n. got and err are its content. If nobody wants the lock, late calls
-// undo.
-func (s *lockState) late(n *node.Node, r node.Reply, got acquireReply, err error, undo func()) {
-	if knownNotDone(err) {
+// undo. A token that the caller chose may have held the key before, so its lock stays.
+func (p *leaseParams) late(n *node.Node, r node.Reply, got acquireReply, err error, undo func()) {
+	if p.callerToken || knownNotDone(err) {
 		return
 	}
 	if node.MayStillRun(err) {
-		s.reap(n, undo)
+		p.state.reap(n, undo)
 	}
-	if s.unwanted(got, err, r.Overtaken) {
+	if p.state.unwanted(got, err, r.Overtaken) {
 		undo()
 	}
 }

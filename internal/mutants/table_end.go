@@ -201,7 +201,7 @@ var ends = []mutant{
 	},
 	{
 		name: "Unlock reports a loss when a clean-up on a quorum was faster", rule: "7", file: "redlock.go",
-		old:   `state.undone.Store(true)`,
+		old:   `p.state.undone.Store(true)`,
 		new:   ``,
 		tests: "TestUnlockBehindACleanUp",
 	},

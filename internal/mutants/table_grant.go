@@ -145,32 +145,21 @@ var grants = []mutant{
 		tests: "TestAcquireThatRunsLastIsReleased",
 	},
 	{
-		name: "a late acquire released although the caller chose the token", rule: "4", file: "operations.go",
-		old: `if p.callerToken {
-		return`,
-		new: `if p.callerToken {
-		fresh := *p
-		fresh.callerToken = false
-		p = &fresh`,
+		name: "a late acquire released although the caller chose the token", rule: "4", file: "strategy.go",
+		old:   `if p.callerToken || knownNotDone(err) {`,
+		new:   `if knownNotDone(err) {`,
 		tests: "TestLateAcquireOfAChosenTokenIsLeft",
 	},
 	{
-		name: "a late legacy acquire released although the caller chose the token", rule: "4", file: "operations.go",
-		old: `if p.callerToken {
-		return`,
-		new: `if p.callerToken {
-		fresh := *p
-		fresh.callerToken = false
-		p = &fresh`,
+		name: "a late legacy acquire released although the caller chose the token", rule: "4", file: "strategy.go",
+		old:   `if p.callerToken || knownNotDone(err) {`,
+		new:   `if knownNotDone(err) {`,
 		tests: "TestLegacyLateAcquireWithAChosenTokenStays",
 	},
 	{
-		name: "a late vote released although the caller chose the token", rule: "4", file: "redlock.go",
-		old: `		} else {
-			c.Late`,
-		new: `		}
-		{
-			c.Late`,
+		name: "a late vote released although the caller chose the token", rule: "4", file: "strategy.go",
+		old:   `if p.callerToken || knownNotDone(err) {`,
+		new:   `if knownNotDone(err) {`,
 		tests: "TestLateVoteOfAChosenToken",
 	},
 	{
