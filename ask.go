@@ -140,8 +140,11 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 	if w.hasten {
 		w.hasten, w.next = false, time.Time{}
 	}
+	leaves := ended && w.cancel == nil && w.Len() == 1 // the caller whose ctx it was, which settles then
 	w.quietLocked()
-	undo = w.settleLocked()
+	if undo = nil; !leaves {
+		undo = w.settleLocked()
+	}
 	l.mu.Unlock()
 	undo.undoAfter(ctx, err)
 	if report != nil {
@@ -153,7 +156,7 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 	return nil
 }
 
-// quietLocked notes that no acquire is under way any more.
+// quietLocked notes that no acquire is under way.
 func (w *waiters) quietLocked() {
 	w.asking, w.cancel = false, nil
 	if w.heard != nil {
@@ -253,8 +256,7 @@ const (
 	longestPause  = 128 * time.Millisecond
 )
 
-// pause returns how long to wait after the attempt-th attempt. held is what is left of the holder's lease; the pause
-// ends when it does.
+// pause returns how long to wait after the attempt-th attempt, at most until held, the rest of the holder's lease, has passed.
 func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
 	var d time.Duration
 	if cfg.backoff != nil {

@@ -161,6 +161,28 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	return lock, wrap("lock", key, err)
 }
 
+// done reports whether r was served. The caller holds lines.mu.
+func (r *request) done() bool { return r.lock != nil || r.err != nil }
+
+// result returns what r was served with. The request must not keep the lock alive.
+func (r *request) result(e *engine) (*Lock, error) {
+	lock := r.lock
+	r.lock = nil
+	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
+		hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))
+	}
+	return lock, r.err
+}
+
+// serveLocked ends the wait of r, which has left the line.
+func (r *request) serveLocked(w *waiters, lock *Lock, err error) {
+	r.lock, r.err = lock, err
+	r.attempts = w.asked - r.joined
+	if r.served != nil {
+		close(r.served)
+	}
+}
+
 // try makes a single attempt. If the outcome is unknown, the token is released, unless the caller chose it.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	a, err := e.newAttempt(r, nil, r.cfg.token)

@@ -126,28 +126,6 @@ func (l *lines) clear(e *engine, r *request) bool {
 	return l.byKey[r.place.key] == nil && l.resting[r.place.key].IsZero()
 }
 
-// done reports whether r was served. The caller holds lines.mu.
-func (r *request) done() bool { return r.lock != nil || r.err != nil }
-
-// result returns what r was served with. The request must not keep the lock alive.
-func (r *request) result(e *engine) (*Lock, error) {
-	lock := r.lock
-	r.lock = nil
-	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
-		hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))
-	}
-	return lock, r.err
-}
-
-// serveLocked ends the wait of r, which has left the line.
-func (r *request) serveLocked(w *waiters, lock *Lock, err error) {
-	r.lock, r.err = lock, err
-	r.attempts = w.asked - r.joined
-	if r.served != nil {
-		close(r.served)
-	}
-}
-
 // join adds r to the line of its key. If the line was idle, the caller must ask, unless an attempt of its own was refused.
 // If the key is known to be held, refusal returns the error that says so.
 func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, refusal func() error, asks bool) {

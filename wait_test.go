@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -568,6 +569,37 @@ func TestCtxThatEndsACallSendsNothingMore(t *testing.T) {
 			require.Empty(t, l.lines.byKey)
 		}
 	})
+}
+
+// TestCtxThatEndsAnAcquireOfItsLine is rules 17 and 21: ctx ends in mid-command, and its caller has not left the line yet. The line
+// asks for those who stay. Of a line that the caller leaves empty, nothing is planned.
+func TestCtxThatEndsAnAcquireOfItsLine(t *testing.T) {
+	for others, acquires := range []int64{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
+				return acquireReply{}, cmp.Or(ctx.Err(), ErrNotAcquired)
+			}}
+			l := scriptedLocker(t, s, WithBackoff(func(int) time.Duration { return time.Minute }))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			r, err := l.request(t.Context(), "k", nil)
+			require.NoError(t, err)
+			w, _, asks := l.lines.join(ctx, l, r)
+			require.True(t, asks)
+			stays, leave := context.WithCancel(t.Context())
+			for range others {
+				_, _ = standing(stays, l)
+			}
+			require.Error(t, w.ask(ctx, r.started))
+			synctest.Wait()
+			require.Equal(t, acquires, s.acquires.Load())
+			_, err = l.leave(ctx, w, r)
+			require.ErrorIs(t, err, context.Canceled)
+			leave()
+			synctest.Wait()
+			require.Empty(t, l.lines.byKey)
+		})
+	}
 }
 
 // slowly has each script of a client reach Redis after there, and its reply come after back. That is the bubble's time.

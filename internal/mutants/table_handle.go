@@ -89,7 +89,7 @@ var handles = []mutant{
 		tests: "TestPassedHandleHasItsCallersHooks",
 	},
 	{
-		name: "a caller that was served keeps its lock alive", rule: "13", file: "wait.go",
+		name: "a caller that was served keeps its lock alive", rule: "13", file: "engine.go",
 		old: `	r.lock = nil
 `,
 		new:   ``,
@@ -104,7 +104,7 @@ var handles = []mutant{
 		tests: "TestTurnServesWhoeverStoodInLine",
 	},
 	{
-		name: "the hook of a grant to Lock shows the token", rule: "35", file: "wait.go",
+		name: "the hook of a grant to Lock shows the token", rule: "35", file: "engine.go",
 		old:   `hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))`,
 		new:   `hook(r.event(e, lock.lease.params.token, lock.fence))`,
 		tests: "TestPassedHandleHasItsCallersHooks",

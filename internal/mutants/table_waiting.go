@@ -160,4 +160,16 @@ var waits = []mutant{
 		new:   `if false && !returned {`,
 		tests: "TestPanicOfBackoffEndsNoLine",
 	},
+	{
+		name: "a line asks for the caller that is about to leave", rule: "17, 21", file: "ask.go",
+		old:   `leaves := ended && w.cancel == nil && w.Len() == 1`,
+		new:   `leaves := false`,
+		tests: "TestCtxThatEndsAnAcquireOfItsLine",
+	},
+	{
+		name: "a line waits because one caller leaves", rule: "17", file: "ask.go",
+		old:   `leaves := ended && w.cancel == nil && w.Len() == 1`,
+		new:   `leaves := ended && w.cancel == nil`,
+		tests: "TestCtxThatEndsAnAcquireOfItsLine",
+	},
 }
