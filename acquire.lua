@@ -23,7 +23,7 @@
 local queueMemory = 60000 -- TTL of the queue after a look, ms: waiters look every few seconds
 
 local call, pcall, format = redis.call, redis.pcall, string.format
-local want, queue, entry = tonumber(ARGV[3] or 1), KEYS[3], ARGV[4] ~= '' and ARGV[4]
+local want, queue, entry = ARGV[3] and tonumber(ARGV[3]) or 1, KEYS[3], ARGV[4] ~= '' and ARGV[4]
 local holder = entry and call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
 local time
 local new = not holder and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])

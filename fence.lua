@@ -12,15 +12,15 @@
 local registerMemory = 86400000 -- TTL of the register after the clock has set it, ms
 local slack = 10000 -- how far the register may lag behind the clock, µs
 
-local fence = want > 1 and pcall('INCRBY', KEYS[2], want)
-local block = type(fence) == 'number' and want or 1
-if block == 1 then fence = pcall('INCR', KEYS[2]) end
+local block, fence = want, want > 1 and pcall('INCRBY', KEYS[2], want)
+if type(fence) ~= 'number' then block, fence = 1, pcall('INCR', KEYS[2]) end
+local minted = type(fence) == 'number'
 local more, failed = block - 1, nil
-if type(fence) == 'number' and fence >= 2^53 then -- Lua rounds integers above that
+if minted and fence >= 2^53 then -- Lua rounds integers above that
   pcall('INCRBY', KEYS[2], -block)
-  fence = {err = 'overflow'}
+  minted, fence = false, {err = 'overflow'}
 end
-if type(fence) == 'table' then
+if not minted then
   failed, fence = fence, nil
   local why = failed.err
   if string.find(why, 'WRONGTYPE') or string.find(why, 'integer') or string.find(why, 'overflow') then

@@ -23,10 +23,9 @@
 -- The entry that was handed the lock stays in the queue, with a score of 0, until its token is released. If another
 -- token is released first, the lock has expired unreleased, and the entry leaves the queue.
 
-local call, pcall, format = redis.call, redis.pcall, string.format
-local function given(i) return ARGV[i] ~= '' and ARGV[i] or nil end
-local queue, cluster, keeper, keep = KEYS[3], ARGV[2] == 'cluster', given(6), given(7)
-local own, nextEntry = queue and given(3), queue and given(4)
+local call, pcall = redis.call, redis.pcall
+local queue, keeper, keep = KEYS[3], ARGV[6] ~= '' and ARGV[6], ARGV[7] ~= '' and ARGV[7]
+local own, nextEntry = queue and ARGV[3] ~= '' and ARGV[3], queue and ARGV[4] ~= '' and ARGV[4]
 
 -- A key of another type counts as no queue, so that it does not keep a lock from being released. A ZREM that removes
 -- nothing is a write too: behind it, a full Redis accepts the others.
@@ -42,20 +41,22 @@ if keep then
 end
 if not ours and (not keeper or holder and holder ~= keeper) then return 0 end
 
-local queueMemory = 60000 -- as in acquire.lua
-local time = nextEntry and call('TIME')
+local format, queueMemory = string.format, 60000 -- as in acquire.lua
+local time
 if nextEntry then
+  time = call('TIME')
   local entry, waited, again, try = nextEntry, ARGV[5], false, pcall
   -- include queue.lua
   if fresh == 1 and (last == '0' or time[2] % 16 == 0) then call('PEXPIRE', queue, queueMemory) end
 end
 
+local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}
+local entry = heads[1]
+if not entry and not nextEntry then return call('DEL', KEYS[1]) end
+
 local function reply(answer, ...)
   return nextEntry and answer ~= 0 and {answer, tonumber(time[1]), tonumber(time[2]), ...} or answer
 end
-
-local heads = queue and pcall('ZRANGE', queue, 0, 1, 'WITHSCORES') or {}
-local entry = heads[1]
 if heads[2] == '0' then
   call('ZREM', queue, entry)
   entry = heads[3]
@@ -64,7 +65,7 @@ elseif entry and not own and not nextEntry then -- a queue that hands on is kept
 end
 if not entry then return reply(call('DEL', KEYS[1])) end
 
-local want = 64
+local want, cluster = 64, ARGV[2] == 'cluster'
 -- include fence.lua
 while fence and entry do -- without a fence, the next acquire reports the error
   -- include announce.lua

@@ -4,8 +4,8 @@ package main
 var fences = []mutant{
 	{
 		name: "a fence that does not grow", rule: "Fencing", file: "fence.lua",
-		old:   `fence = pcall('INCR', KEYS[2])`,
-		new:   `fence = tonumber(redis.call('GET', KEYS[2]) or '0')`,
+		old:   `1, pcall('INCR', KEYS[2])`,
+		new:   `1, tonumber(redis.call('GET', KEYS[2]) or '0')`,
 		tests: conformance + "fences grow",
 	},
 	{

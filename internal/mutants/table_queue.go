@@ -43,8 +43,8 @@ var queues = []mutant{
 	},
 	{
 		name: "a hand-off that mints no fence", rule: "Fencing", file: "fence.lua",
-		old:   `fence = want > 1 and pcall('INCRBY', KEYS[2], want)`,
-		new:   `fence = want > 1 and tonumber(call('GET', KEYS[2]) or '0')`,
+		old:   `want, want > 1 and pcall('INCRBY', KEYS[2], want)`,
+		new:   `want, want > 1 and tonumber(call('GET', KEYS[2]) or '0')`,
 		tests: "TestFirstComeFirstServed",
 	},
 	{
