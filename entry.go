@@ -112,7 +112,7 @@ func (w *waiters) giveUpLocked() (undo *lease) {
 // undo releases the token of an attempt that was given up, and takes its entry out of the queue. The caller waits while
 // ctx lasts; the release continues without it. If Redis cannot be reached, the key ends with its TTL.
 func (l *lease) undo(ctx context.Context) {
-	p := &releaseParams{target: l.params.target, entry: l.entry}
+	p := &releaseParams{target: &l.params.target, entry: l.entry}
 	if l.entry == "" {
 		_, _ = l.engine.strategy.release(ctx, p)
 		return

@@ -47,8 +47,7 @@ type lease struct {
 	ended   time.Time     // when it was given up; zero: it was not
 
 	granted clock.Instant  // when the acquire was sent
-	replied clock.Instant  // when its reply came
-	taken   time.Time      // when this process learned of the grant
+	replied clock.Instant  // when this process learned of the grant
 	running sync.WaitGroup // extensions in flight; none starts once err is set
 
 	mu        sync.Mutex         // guards the fields below; locked before lines.mu
@@ -217,8 +216,7 @@ func (l *lease) lose(err error) {
 
 // dropEntry takes the entry of a lock that was handed over out of the queue, and releases nothing.
 func (l *lease) dropEntry() {
-	p := &releaseParams{target: l.params.target, entry: l.entry}
-	p.token = ""
+	p := &releaseParams{target: l.params.withoutToken(), entry: l.entry}
 	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 

@@ -128,7 +128,7 @@ func (s *legacySetNX) adopt(ctx context.Context, p *leaseParams) (uint64, error)
 }
 
 func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	answer, err := readRelease(s.send(ctx, &p.target, legacyReleaseCall(p)))
+	answer, err := readRelease(s.send(ctx, p.target, legacyReleaseCall(p)))
 	if answer < 0 {
 		err = ErrLost // no earlier send has released it
 	}
@@ -136,7 +136,7 @@ func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseRep
 }
 
 func legacyReleaseCall(p *releaseParams) *node.Call {
-	return p.released(legacyCall(legacyScripts.release, &p.target, p.token, judgedAt(&p.target)))
+	return p.released(legacyCall(legacyScripts.release, p.target, p.token, judgedAt(p.target)))
 }
 
 func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {

@@ -1071,7 +1071,7 @@ func TestPassAllocatesOnlyTheHandle(t *testing.T) {
 	l.lines.mu.Unlock()
 
 	allocations := testing.AllocsPerRun(passes-5, func() {
-		lock.lease.taken = time.Now()
+		lock.lease.replied.Mono = time.Now()
 		if err := lock.Unlock(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -1163,7 +1163,7 @@ func TestDroppedPassedLockIsNotRenewed(t *testing.T) {
 		go func() { // ends with the lock
 			lock, err := l.Lock(context.Background(), "k")
 			if err == nil && began.CompareAndSwap(false, true) {
-				lock.lease.taken = time.Now().Add(time.Minute) // however busy the machine is
+				lock.lease.replied.Mono = time.Now().Add(time.Minute) // however busy the machine is
 				err = lock.Unlock(context.Background())
 			} else {
 				close(served) // and the lock is dropped

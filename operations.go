@@ -71,9 +71,9 @@ func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
 		err = errQueued
 	}
 	p.late(s.node, r, got, err, func() {
-		release := &releaseParams{target: p.target, entry: p.entry}
+		release := &releaseParams{target: &p.target, entry: p.entry}
 		if errors.Is(err, errQueued) && (p.state.is(lost) || p.state.is(kept)) {
-			release.token = "" // it may have been adopted, or keep the key: only the entry goes
+			release.target = p.withoutToken() // it may have been adopted, or keep the key: only the entry goes
 		} else {
 			p.state.undone.Store(true)
 		}

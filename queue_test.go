@@ -323,7 +323,7 @@ func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
 	_, err = a.send(t, false)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	m.Del("k")
-	p := &releaseParams{target: holder.lease.params.target}
+	p := &releaseParams{target: &holder.lease.params.target}
 	s := made.(*engine).strategy
 	_, err = s.release(t.Context(), p)
 	require.ErrorIs(t, err, ErrLost)
@@ -641,11 +641,11 @@ func TestBlocksOfFencesStayBelowTheClock(t *testing.T) {
 				now = now.Add(time.Duration(rand.N(100)) * time.Microsecond)
 				m.SetTime(now)
 				next := newEntry(t, l)
-				reply, err := l.strategy.release(t.Context(), &releaseParams{target: a.params.target, next: next.entry})
+				reply, err := l.strategy.release(t.Context(), &releaseParams{target: &a.params.target, next: next.entry})
 				require.NoError(t, err)
 				require.True(t, reply.handed)
 				took(what+", handed over", reply.fence, reply.more)
-				_, err = l.strategy.release(t.Context(), &releaseParams{target: next.params.target, entry: next.entry})
+				_, err = l.strategy.release(t.Context(), &releaseParams{target: &next.params.target, entry: next.entry})
 				require.NoError(t, err)
 			}
 			require.Greater(t, issued, uint64(2000), "blocks are issued")
@@ -780,7 +780,7 @@ func TestBlockNeverEndsAboveTheClock(t *testing.T) {
 			register, err := q.m.Get("redlatch:fence")
 			require.NoError(t, err)
 			require.Equal(t, strconv.FormatInt(c.fence+c.more, 10), register, name)
-			_, err = q.strategy.release(t.Context(), &releaseParams{target: a.params.target})
+			_, err = q.strategy.release(t.Context(), &releaseParams{target: &a.params.target})
 			require.NoError(t, err)
 		}
 	})
@@ -812,7 +812,7 @@ func TestPlaceIsThatOfTheArrival(t *testing.T) {
 			require.Equal(t, c.first, got.First)
 		}
 		next := q.entry(t, 0)
-		_, err := q.strategy.release(t.Context(), &releaseParams{target: holder.lease.params.target, next: next.entry, waited: hour / 4})
+		_, err := q.strategy.release(t.Context(), &releaseParams{target: &holder.lease.params.target, next: next.entry, waited: hour / 4})
 		require.NoError(t, err)
 		require.Equal(t, q.now+2-(hour/4).Microseconds(), q.score(t, next))
 	})
@@ -823,7 +823,7 @@ func TestPlaceIsThatOfTheArrival(t *testing.T) {
 func TestReleaseThatFindsNothingQueuesNothing(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
 		holder, lost := granted(t, q.engine), q.entry(t, 0)
-		_, err := q.strategy.release(t.Context(), &releaseParams{target: lost.params.target, next: q.entry(t, 0).entry})
+		_, err := q.strategy.release(t.Context(), &releaseParams{target: &lost.params.target, next: q.entry(t, 0).entry})
 		require.ErrorIs(t, err, ErrLost)
 		require.False(t, q.m.Exists(q.queue))
 		require.NoError(t, holder.Unlock(t.Context()))
@@ -838,16 +838,16 @@ func TestReleaseSaysThatItHandsTheLockToItsLine(t *testing.T) {
 		_, err := earlier.send(t, false)
 		require.ErrorIs(t, err, ErrNotAcquired)
 		require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatInt(q.now-1000, 10)))
-		got, err := q.strategy.release(t.Context(), &releaseParams{target: holder.lease.params.target, next: next.entry})
+		got, err := q.strategy.release(t.Context(), &releaseParams{target: &holder.lease.params.target, next: next.entry})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{at: time.Duration(q.now) * time.Microsecond}, got)
-		got, err = q.strategy.release(t.Context(), &releaseParams{target: earlier.params.target, entry: earlier.entry})
+		got, err = q.strategy.release(t.Context(), &releaseParams{target: &earlier.params.target, entry: earlier.entry})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{}, got)
 		last := q.entry(t, time.Hour)
 		require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatInt(q.now-1000, 10)))
 		got, err = q.strategy.release(t.Context(), &releaseParams{
-			target: next.params.target, entry: next.entry, next: last.entry, waited: time.Hour,
+			target: &next.params.target, entry: next.entry, next: last.entry, waited: time.Hour,
 		})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{

@@ -224,7 +224,7 @@ func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquire
 
 // releaseOn returns the call that releases a lock on one node, ordered behind earlier calls for its key.
 func releaseOn(t *target) *node.Call {
-	c := quorumReleaseCall(&releaseParams{target: *t})
+	c := quorumReleaseCall(&releaseParams{target: t})
 	c.Key, c.Ordered, c.Timeout = t.key, true, t.timeout
 	return c
 }
@@ -282,7 +282,7 @@ func (r *redlock) lengthen(ctx context.Context, p *leaseParams, mint ...any) (*t
 
 func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseReply, err error) {
 	ctx = detached(ctx)
-	t := ask(ctx, r, "release", &p.target, func(int) *node.Call {
+	t := ask(ctx, r, "release", p.target, func(int) *node.Call {
 		return quorumReleaseCall(p)
 	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	if err = t.collectHeld(ctx); err == nil {

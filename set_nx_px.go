@@ -128,7 +128,7 @@ func (s *setNXPX) extend(ctx context.Context, p *leaseParams) error {
 }
 
 func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	got, err := readHandOn(s.send(ctx, &p.target, s.releaseCall(p)))
+	got, err := readHandOn(s.send(ctx, p.target, s.releaseCall(p)))
 	if got.wanted {
 		s.channel.RefusePublish(errNoPublish)
 	}

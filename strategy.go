@@ -82,6 +82,13 @@ type target struct {
 	serverTime  bool          // see WithServerTime
 }
 
+// withoutToken returns a copy of t for a release that gives back no token.
+func (t *target) withoutToken() *target {
+	other := *t
+	other.token = ""
+	return &other
+}
+
 // leaseParams say which lock to acquire, extend or adopt, and for how long.
 type leaseParams struct {
 	target
@@ -107,7 +114,7 @@ type leaseParams struct {
 
 // With WithMinHold there are two releases: one that keeps the key, and later one that hands it on.
 type releaseParams struct {
-	target
+	*target
 	entry  string        // the entry to take out of the queue; empty: none
 	next   string        // the entry of the line of the releaser, to put into the queue; empty: none
 	waited time.Duration // how long that line has waited

@@ -47,7 +47,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 			passes = 0
 		}
 		turn, head := w.Begin(passes)
-		a.fence, a.turn, a.taken, a.hooks = g.Fence, turn, now.Mono, &head.Of.cfg.hooks
+		a.fence, a.turn, a.hooks = g.Fence, turn, &head.Of.cfg.hooks
 		if got != nil && !a.carried && w.handed == nil {
 			a.entry = "" // no release has queued it, nor will one
 		}

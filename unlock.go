@@ -27,7 +27,7 @@ func (l *lease) release(ctx context.Context, handle int) error {
 		return nil
 	}
 	l.unlocked = true
-	p := &releaseParams{target: l.params.target, entry: l.entry}
+	p := &releaseParams{target: &l.params.target, entry: l.entry}
 	var next *succession // nil: nobody waits
 	switch {
 	case ended != nil && l.sharesTokenLocked():
@@ -77,7 +77,7 @@ func (l *lease) release(ctx context.Context, handle int) error {
 // The first tick comes half-way to the renewal. From then on the lock is not passed on, nor once others may rely on the
 // token or on a lease that Extend has lengthened.
 func (l *lease) passLocked(now clock.Instant) bool {
-	if l.line == nil || l.pinned || l.strong == nil || now.Mono.Sub(l.taken) >= min(turnLasts, l.params.ttl/turnShare) {
+	if l.line == nil || l.pinned || l.strong == nil || now.Mono.Sub(l.replied.Mono) >= min(turnLasts, l.params.ttl/turnShare) {
 		return false
 	}
 	if !l.line.pass(l, now) {
@@ -128,7 +128,7 @@ func (l *lease) handOnLater(p *releaseParams) {
 	later.keep = 0
 	l.mu.Lock()
 	if l.sharesTokenLocked() {
-		later.token = ""
+		later.target = p.withoutToken()
 	}
 	l.mu.Unlock()
 	_, _ = l.engine.strategy.release(context.Background(), &later)

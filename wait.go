@@ -260,9 +260,9 @@ func (w *waiters) planLocked() {
 	}
 	due := w.next
 	if w.lease != nil && (w.attempt == nil || w.attempt.entry == "") {
-		at := w.lease.taken.Add(longHold)
+		at := w.lease.replied.Mono.Add(longHold)
 		if !w.queues() { // only a lost lock is found by that
-			at = w.lease.taken
+			at = w.lease.replied.Mono
 			if w.since.After(at) {
 				at = w.since
 			}

@@ -4,8 +4,8 @@ package main
 var minHolds = []mutant{
 	{
 		name: "a late reply that says queued releases the lock of an adopter", rule: "4, 7", file: "operations.go",
-		old:   `release.token = ""`,
-		new:   `_ = release.token`,
+		old:   `release.target = p.withoutToken()`,
+		new:   `release.target = &p.target`,
 		tests: "TestLateAcquireLeavesWhoeverHasItsToken",
 	},
 	{

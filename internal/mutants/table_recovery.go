@@ -46,9 +46,9 @@ var recoveries = []mutant{
 	},
 	{
 		name: "a lock that was deleted makes its process count as frozen", rule: "25", file: "unlock.go",
-		old: `p := &releaseParams{target: l.params.target, entry: l.entry}
+		old: `p := &releaseParams{target: &l.params.target, entry: l.entry}
 	var next`,
-		new: `p := &releaseParams{target: l.params.target}
+		new: `p := &releaseParams{target: &l.params.target}
 	var next`,
 		tests: "TestUnlockOfALostHandedLock",
 	},

@@ -46,9 +46,9 @@ var passes = []mutant{
 		tests: "TestWhatIsNotPassedOn/too old for its TTL",
 	},
 	{
-		name: "the age of a turn counts from the start of its lease", rule: "18", file: "turn.go",
-		old:   `a.fence, a.turn, a.taken, a.hooks = g.Fence, turn, now.Mono,`,
-		new:   `a.fence, a.turn, a.taken, a.hooks = g.Fence, turn, start.Mono,`,
+		name: "the age of a turn counts from the start of its lease", rule: "18", file: "unlock.go",
+		old:   `now.Mono.Sub(l.replied.Mono)`,
+		new:   `now.Mono.Sub(l.granted.Mono)`,
 		tests: "TestWhatIsNotPassedOn/almost too old",
 	},
 	{
