@@ -162,4 +162,18 @@ var couriers = []mutant{
 		new:   `if r.Err == nil {`,
 		tests: "TestCallThatACourierStillHasIsNotReused",
 	},
+	{
+		name: "a courier does not wait for the next calls of those that it has served", rule: "Couriers", file: "internal/node/courier.go",
+		old: `		n.yieldLocked()
+`,
+		new:   ``,
+		tests: "TestAnsweredCallersTravelTogether",
+	},
+	{
+		name: "calls behind a full batch wait for its courier", rule: "21", file: "internal/node/courier.go",
+		old: `	n.dispatchLocked()
+	return t`,
+		new:   `	return t`,
+		tests: "TestCallsBehindACourierThatYielded",
+	},
 }

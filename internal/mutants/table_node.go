@@ -20,7 +20,7 @@ var nodes = []mutant{
 	{
 		name: "Late is not called for a call that failed after its end", rule: "22", file: "internal/node/courier.go",
 		old:   `(c.over || first`,
-		new:   `(c.over && !o.again || first`,
+		new:   `(c.over && !again || first`,
 		tests: "TestEndedCallThatFailsIsLate",
 	},
 	{
@@ -103,7 +103,7 @@ var nodes = []mutant{
 	{
 		name: "a reply in time is late too", rule: "22", file: "internal/node/courier.go",
 		old:   `(c.over || first`,
-		new:   `(!o.again || c.over || first`,
+		new:   `(!again || c.over || first`,
 		tests: "TestReplyToACallThatWasLeftIsLate",
 	},
 	{

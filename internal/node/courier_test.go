@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -239,5 +241,56 @@ func TestSilentNodeTriesAnotherConnection(t *testing.T) {
 				require.Empty(t, sent)
 			})
 		})
+	}
+}
+
+// TestAnsweredCallersTravelTogether: callers that get replies post their next calls before the courier loads again.
+func TestAnsweredCallersTravelTogether(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that those who are runnable run in turn
+	synctest.Test(t, func(t *testing.T) {           // no yield takes time
+		const callers, rounds = 8, 100
+		var trips atomic.Int32
+		n := answered(t, func(batch) error {
+			trips.Add(1)
+			return nil
+		})
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range rounds {
+					if r := n.Do(t.Context(), within(Command("ping"), limit)); r.Err != nil {
+						t.Error(r.Err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Less(t, int(trips.Load()), callers*rounds/2)
+	})
+}
+
+// TestCallsBehindACourierThatYielded: a courier that yielded takes one batch of what has been posted meanwhile, and another
+// courier takes the rest.
+func TestCallsBehindACourierThatYielded(t *testing.T) {
+	t.Parallel()
+	n, g := gated(t)
+	n.mu.Lock()
+	n.busy++
+	n.back++
+	n.mu.Unlock()
+	var all []*posted
+	for range longestBatch + 1 {
+		all = append(all, post(t.Context(), n, within(Command("ping"), limit)))
+	}
+	require.Empty(t, g.sent)
+	n.mu.Lock()
+	n.back--
+	n.mu.Unlock()
+	go n.courier()
+	require.Eventually(t, func() bool { return len(g.sent) == 2 }, limit, time.Millisecond, "while the first batch is under way")
+	require.Equal(t, longestBatch+1, len(<-g.sent)+len(<-g.sent))
+	g.open()
+	for _, p := range all {
+		requireOK(t, false, p.wait(t))
 	}
 }

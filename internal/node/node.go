@@ -34,6 +34,8 @@ const (
 	lastPause  = 64 * time.Millisecond
 
 	tick = time.Millisecond // the least time between two runs of the timer
+
+	longestYield = 200 * time.Microsecond // of a courier; longer ones cost more than they save
 )
 
 // A Node is one Redis: a server, or whatever a client presents as one. Its methods may be called from many goroutines.
@@ -53,6 +55,8 @@ type Node struct {
 	mu       sync.Mutex       // guards the fields below and the lower part of every Call
 	mail     link             // the root of the mailbox, the calls to send, in order
 	busy     int              // couriers at work
+	back     int              // those of them that yield before they load again
+	yields   time.Duration    // when couriers may yield again
 	lost     int              // couriers written off
 	lanes    map[string]*Call // by key, the last ordered call that has not returned
 	timed    link             // the root of the calls that the timer handles
@@ -170,7 +174,7 @@ func (n *Node) sendLocked(c *Call) {
 
 // dispatchLocked starts a courier if there are calls and one more is allowed.
 func (n *Node) dispatchLocked() {
-	if n.mail.first() != nil && n.busy < n.most && n.lost < n.mostLost {
+	if n.mail.first() != nil && n.back == 0 && n.busy < n.most && n.lost < n.mostLost {
 		n.busy++
 		go n.run()
 	}
