@@ -571,6 +571,26 @@ func mine() target {
 	return target{place: at, token: "mine", timeout: time.Minute}
 }
 
+// TestHolderOfAQuorumIsThatOfMostNodes is rule 35: another owner has the key on one node, which is left from a crash.
+func TestHolderOfAQuorumIsThatOfMostNodes(t *testing.T) {
+	of := func(holders ...string) (t tally[acquireReply]) {
+		for _, holder := range holders {
+			a := answer[acquireReply]{there: true, err: ErrNotAcquired}
+			a.value.Holder = holder
+			t.answers = append(t.answers, a)
+		}
+		return t
+	}
+	for want, t2 := range map[string]tally[acquireReply]{
+		"":  of("", "", ""),
+		"a": of("a", "", ""),
+		"b": of("crashed", "b", "", "b"),
+		"c": of("c", "crashed", "c"),
+	} {
+		require.Equal(t, want, holderIn(&t2))
+	}
+}
+
 // TestRaiseNeedsTheLock: a node where the token does not hold the key refuses to raise its counter.
 func TestRaiseNeedsTheLock(t *testing.T) {
 	m, _, n := oneNode(t)

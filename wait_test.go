@@ -872,24 +872,21 @@ func TestEndOfAnothersCtxIsNobodysError(t *testing.T) {
 		l := scriptedLocker(t, s)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
+		first, err := l.request(ctx, "k", nil)
+		require.NoError(t, err)
+		w, _, asks := l.lines.join(ctx, l, first)
+		require.True(t, asks)
 		second := make(chan *Lock, 1)
-		var readings atomic.Int64
-		l.now = func() clock.Instant {
-			if readings.Add(1) == 2 { // the first caller stands in line and has not asked
-				go func() { // ends with the lock
-					lock, err := l.Lock(context.Background(), "k")
-					if err != nil {
-						t.Error(err)
-					}
-					second <- lock
-				}()
-				for inLine(l, "k") < 2 {
-					time.Sleep(time.Millisecond)
-				}
+		go func() { // ends with the lock
+			lock, err := l.Lock(context.Background(), "k")
+			if err != nil {
+				t.Error(err)
 			}
-			return clock.Now()
-		}
-		_, err := l.Lock(ctx, "k")
+			second <- lock
+		}()
+		synctest.Wait() // it stands in line
+		require.ErrorIs(t, w.ask(ctx, first.started), context.DeadlineExceeded)
+		_, err = l.leave(ctx, w, first)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		lock := <-second
 		require.NotNil(t, lock)

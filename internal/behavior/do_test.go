@@ -17,6 +17,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -282,32 +283,43 @@ func TestFinishedWorkIsNoFailure(t *testing.T) {
 func TestDoReportsALockThatEndedBeforeFn(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		failure := errors.New("no paper")
+		l := locker()
+		var wg sync.WaitGroup
 		for _, result := range []error{nil, failure} {
 			for why, c := range map[string]struct {
 				opt redlatch.Option
-				end func(ctx context.Context, key string)
+				end func(ctx context.Context, key string) error
 				max bool
 			}{
-				"it was deleted": {longTTL, func(ctx context.Context, key string) { require.NoError(t, direct.Del(ctx, key).Err()) }, false},
-				"max hold":       {redlatch.WithMaxHold(time.Second), func(ctx context.Context, _ string) { <-ctx.Done() }, true},
+				"it was deleted": {longTTL, func(ctx context.Context, key string) error { return direct.Del(ctx, key).Err() }, false},
+				"max hold":       {redlatch.WithMaxHold(time.Second), func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }, true},
 			} {
 				fn := func(ctx context.Context, lock *redlatch.Lock) error {
-					c.end(ctx, lock.Key())
+					if err := c.end(ctx, lock.Key()); err != nil {
+						return err
+					}
 					return result
 				}
-				for call, err := range map[string]error{
-					"Do":    redlatch.Do(t.Context(), locker(), "k", fn, c.opt),
-					"TryDo": redlatch.TryDo(t.Context(), locker(), "k2", fn, c.opt),
-					"DoAll": redlatch.DoAll(t.Context(), locker(), []string{"a", "b"}, func(ctx context.Context, locks []*redlatch.Lock) error {
-						return fn(ctx, locks[0])
-					}, c.opt),
+				for call, do := range map[string]func(key string) error{
+					"Do":    func(key string) error { return redlatch.Do(t.Context(), l, key, fn, c.opt) },
+					"TryDo": func(key string) error { return redlatch.TryDo(t.Context(), l, key, fn, c.opt) },
+					"DoAll": func(key string) error {
+						return redlatch.DoAll(t.Context(), l, []string{key + "a", key + "b"}, func(ctx context.Context, locks []*redlatch.Lock) error {
+							return fn(ctx, locks[0])
+						}, c.opt)
+					},
 				} {
-					require.ErrorIs(t, err, redlatch.ErrLost, "%s, %s", call, why)
-					require.Equal(t, c.max, errors.Is(err, redlatch.ErrMaxHold), "%s, %s", call, why)
-					require.Equal(t, result != nil, errors.Is(err, failure), "%s, %s", call, why)
+					name := fmt.Sprint(call, ", ", why, ", ", result)
+					wg.Go(func() {
+						err := do(name)
+						assert.ErrorIs(t, err, redlatch.ErrLost, name)
+						assert.Equal(t, c.max, errors.Is(err, redlatch.ErrMaxHold), name)
+						assert.Equal(t, result != nil, errors.Is(err, failure), name)
+					})
 				}
 			}
 		}
+		wg.Wait()
 	})
 }
 

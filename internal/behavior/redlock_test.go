@@ -17,7 +17,6 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -395,17 +394,41 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestOneNodesDataEndsNoWait is rule 18: somebody's data at the key of one node is no reason to stop
-// waiting for the others, whatever the key is called.
-func TestOneNodesDataEndsNoWait(t *testing.T) {
+// TestNodesWithOtherDataEndNoWait is rule 18: somebody's data at the key of some nodes are no reason to stop waiting, also if
+// the other nodes are too few for a quorum.
+func TestNodesWithOtherDataEndNoWait(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
-	l := n.locker(t, false)
-	for _, key := range []string{"k", "WRONGTYPE"} {
-		require.NoError(t, n.direct[0].LPush(t.Context(), key, "data").Err())
-		for _, node := range n.direct[1:] {
-			require.NoError(t, node.Set(t.Context(), key, "another", time.Hour).Err())
-		}
-		require.ErrorIs(t, locktest.WaitInVain(t, l, key), redlatch.ErrNotAcquired, key)
+	waits, trouble := make(chan struct{}), make(chan error, 1000)
+	l := n.locker(t, false, redlatch.WithHooks(redlatch.Hooks{
+		Waiting: func(redlatch.Event) { close(waits) },
+		Trouble: func(e redlatch.Event) { trouble <- e.Err },
+	}))
+	for _, node := range n.direct {
+		require.NoError(t, node.Set(t.Context(), "k", "another", time.Hour).Err())
 	}
+	granted := make(chan *redlatch.Lock)
+	go func() { // ends with the lock
+		lock, _ := l.Lock(t.Context(), "k")
+		granted <- lock
+	}()
+	<-waits
+	for _, node := range n.direct[:3] {
+		require.NoError(t, node.Del(t.Context(), "k").Err())
+		require.NoError(t, node.LPush(t.Context(), "k", "data").Err())
+	}
+	for quorum := true; quorum; {
+		select {
+		case err := <-trouble:
+			quorum = !errors.Is(err, redlatch.ErrNoQuorum) || !strings.Contains(err.Error(), "WRONGTYPE")
+		case <-granted:
+			require.Fail(t, "the wait has ended")
+		}
+	}
+	for _, node := range n.direct {
+		require.NoError(t, node.Del(t.Context(), "k").Err())
+	}
+	lock := <-granted
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
 }

@@ -48,7 +48,7 @@ var failures = []mutant{
 		name: "a call that ctx ended does not say what is wrong with its node", rule: "33", file: "internal/node/call.go",
 		old:   `return cmp.Or(c.trouble, c.node.trouble)`,
 		new:   `return c.trouble`,
-		tests: "TestShortCallInAnOutageIsNoConflict",
+		tests: "TestCutShortSaysWhatIsWrongWithTheNode",
 	},
 	{
 		name: "a ctx that had ended before counts as an outage", rule: "33", file: "engine.go",

@@ -24,7 +24,7 @@ var reports = []mutant{
 		name: "the first node names the owner of a quorum's key", rule: "35", file: "quorum.go",
 		old:   `named[holder] > named[most]`,
 		new:   `most == ""`,
-		tests: "TestQuorumNamesTheOwnerOfMostNodes",
+		tests: "TestHolderOfAQuorumIsThatOfMostNodes",
 	},
 	{
 		name: "a caller does not know who refused its line", rule: "33, 35", file: "ask.go",

@@ -24,7 +24,7 @@ var waits = []mutant{
 		name: "one node's data ends a wait for the others", rule: "18", file: "errors.go",
 		old:   `errors.Is(err, node.ErrOtherData) ||`,
 		new:   `errors.Is(err, node.ErrOtherData) || strings.Contains(err.Error(), "WRONGTYPE") ||`,
-		tests: "TestOneNodesDataEndsNoWait",
+		tests: "TestNodesWithOtherDataEndNoWait",
 	},
 	{
 		name: "trouble ends a wait", rule: "16", file: "ask.go",

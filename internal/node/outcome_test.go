@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -460,5 +461,25 @@ func TestReleaseIsTriedAgainWhereRedisCannotSave(t *testing.T) {
 		c := within(Command("del"), time.Second)
 		c.OutlivesCaller = true
 		requireOK(t, false, n.Do(t.Context(), c))
+	})
+}
+
+// TestCutShortSaysWhatIsWrongWithTheNode is rule 33: a call that ctx ends in the mailbox says why another call was last
+// resent, unless the server has answered since then.
+func TestCutShortSaysWhatIsWrongWithTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		g.occupy(t, n)
+		for _, trouble := range []error{nil, io.ErrUnexpectedEOF} {
+			n.mu.Lock()
+			n.trouble = trouble
+			n.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			cut, ok := errors.AsType[*CutShort](n.Do(ctx, within(Command("get", "k"), time.Minute)).Err)
+			cancel()
+			require.True(t, ok)
+			require.Equal(t, trouble == nil, cut.Silent)
+			require.Equal(t, cmp.Or(trouble, errSilent), cut.Trouble)
+		}
 	})
 }
