@@ -20,9 +20,15 @@ import (
 func together(t *testing.T, n *Node, calls ...*Call) (all []*posted) {
 	t.Helper()
 	require.LessOrEqual(t, len(calls), longestBatch)
-	n.mu.Lock()
-	n.busy += couriers // so that nothing is sent before all calls are posted
-	n.mu.Unlock()
+	eventually(t, "no courier is about to load", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.back > 0 {
+			return false
+		}
+		n.busy += couriers // so that nothing is sent before all calls are posted
+		return true
+	})
 	for _, c := range calls {
 		if c.Timeout == 0 {
 			c.Timeout = limit
