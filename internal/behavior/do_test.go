@@ -326,6 +326,7 @@ func TestDoReportsALockThatEndedBeforeFn(t *testing.T) {
 // TestDoAllNoticesALossBeforeFn is rule 38: if a lock ends while DoAll waits for a later one, the wait ends. A lock
 // that ends as the last one is granted is noticed too. Neither error matches ErrNotAcquired or an error of ctx.
 func TestDoAllNoticesALossBeforeFn(t *testing.T) {
+	t.Parallel()
 	requireLoss := func(t *testing.T, err error) {
 		require.ErrorIs(t, err, redlatch.ErrLost)
 		require.ErrorContains(t, err, "before all locks were acquired")
@@ -400,6 +401,7 @@ func TestCallersOfDoAllNeverDeadlock(t *testing.T) {
 // TestFirstLostLockEndsCtx is rule 39: if any lock is lost, the ctx of DoAll's fn ends. The cause is the Err of that
 // lock. The other locks are released.
 func TestFirstLostLockEndsCtx(t *testing.T) {
+	t.Parallel()
 	for i, victim := range []string{"a", "b", "c"} {
 		t.Run(victim, func(t *testing.T) {
 			onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {

@@ -126,6 +126,7 @@ func TestOutageIsNoCancellation(t *testing.T) {
 // TestHolderKnowsBeforeTheNextOwner is rule 9: the holder knows of its loss before the next owner gets the key,
 // whenever the network goes silent.
 func TestHolderKnowsBeforeTheNextOwner(t *testing.T) {
+	t.Parallel()
 	const runs = 34 // for each of three moments
 	for _, moment := range []time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecond} {
 		t.Run(moment.String(), func(t *testing.T) {

@@ -144,7 +144,10 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 
 // TestLostQueueCostsASecond is rule 15: Redis loses its data while twenty waiters of one process stand in line. A look
 // finds the key free and the queue empty. Each waiter releases the lock at once.
-func TestLostQueueCostsASecond(t *testing.T) { onQueues(t, testLostQueueCostsASecond) }
+func TestLostQueueCostsASecond(t *testing.T) {
+	t.Parallel()
+	onQueues(t, testLostQueueCostsASecond)
+}
 
 func testLostQueueCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	t.Parallel()

@@ -38,13 +38,13 @@ func StopShared() {
 	}
 }
 
-// Main is a TestMain that stops the server of [Shared]. Unless -parallel is given, it runs twelve tests at once, even
+// Main is a TestMain that stops the server of [Shared]. Unless -parallel is given, it runs 24 tests at once, even
 // with fewer processors: most tests of locks wait for time to pass. The race detector slows them down, so it runs four.
 // Garbage is collected seldom, which saves a fifth of the processor time: a miniredis makes an interpreter for each script.
 func Main(m *testing.M) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		atOnce := "12"
+		atOnce := "24"
 		if RaceDetector() {
 			atOnce = "4"
 		}
