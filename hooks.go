@@ -13,8 +13,8 @@ import (
 
 // Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them may be nil, and
 // they may run concurrently. A hook is called synchronously, in the goroutine that noticed the event, so it must
-// return quickly. A hook may run after Done was closed. If a timer noticed the loss, Lost may run even after Unlock
-// has returned.
+// return quickly. A hook may run after Done was closed, and Released or Lost after Acquired of the next lock. If a timer
+// noticed the loss, Lost may run even after Unlock has returned.
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted, or was passed on to this call. Elapsed is how long the call
 	// took.
