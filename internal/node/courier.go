@@ -166,14 +166,18 @@ func carryTogether(t *trip, client redis.UniversalClient) {
 			_ = pipe.Process(t, once{p.then})
 		}
 	}
-	_, err := pipe.Exec(t)
-	for _, p := range t.passengers {
-		unanswered(p.cmd, err)
-		if p.then != nil {
-			unanswered(p.then, err)
+	cmds, err := pipe.Exec(t)
+	if err == nil || Answered(err) {
+		err = errNoReply
+	}
+	for _, cmd := range cmds {
+		if cmd := cmd.(once); cmd.Err() == nil && cmd.Val() == nil { // a hook of the client failed
+			cmd.SetErr(err)
 		}
 	}
 }
+
+var errNoReply = errors.New("the client returned no reply")
 
 // process runs one command. If there was no reply, cmd has an error afterwards.
 func process(t *trip, client redis.UniversalClient, cmd *redis.Cmd) {
@@ -182,20 +186,6 @@ func process(t *trip, client redis.UniversalClient, cmd *redis.Cmd) {
 	}
 	_ = cmd.Err() // with a deferred pipeline this waits for the reply
 }
-
-// unanswered sets the error of cmd to that of its pipeline if cmd has neither a value nor an error: a hook of the
-// client failed.
-func unanswered(cmd *redis.Cmd, err error) {
-	if cmd.Err() != nil || cmd.Val() != nil {
-		return
-	}
-	if err == nil || Answered(err) {
-		err = errNoReply
-	}
-	cmd.SetErr(err)
-}
-
-var errNoReply = errors.New("the client returned no reply")
 
 // carryToMaster sends both commands of a call to the master of its key.
 func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {

@@ -118,9 +118,7 @@ func Cause(err error) string {
 	case Answered(err):
 		word, _, _ := strings.Cut(answerText(err), " ")
 		return word
-	case Unreachable(err):
-		return "connection"
-	case errors.As(err, new(*NoReply)), errors.Is(err, errSilent), timedOut(err):
+	case !Unreachable(err) && (timedOut(err) || errors.Is(err, errSilent)):
 		return "timeout"
 	}
 	return "connection"

@@ -16,6 +16,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -102,10 +103,7 @@ func connections(client redis.UniversalClient) int {
 	case *redis.ClusterClient: // all calls may go to one master
 		pool, pipelines = client.Options().PoolSize, client.Options().PipelinePoolSize
 	}
-	if pipelines == 0 {
-		pipelines = redis.DefaultPipelinePoolSize
-	}
-	return pool + max(pipelines, 0)
+	return pool + max(cmp.Or(pipelines, redis.DefaultPipelinePoolSize), 0)
 }
 
 // now returns the time since the node was made, at least 1.
