@@ -195,8 +195,8 @@ var nodes = []mutant{
 	},
 	{
 		name: "a pipeline that failed counts as nil replies", rule: "21", file: "internal/node/courier.go",
-		old:   `if cmd.Err() != nil || cmd.Val() != nil {`,
-		new:   `if true {`,
+		old:   `cmd.Err() == nil && cmd.Val() == nil {`,
+		new:   `false {`,
 		tests: "TestHookThatFailsIsTriedAgain",
 	},
 	{
