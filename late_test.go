@@ -695,6 +695,54 @@ func TestHealThatIsOvertakenIsReleased(t *testing.T) {
 	})
 }
 
+// TestAcquireThatIsOvertakenIsReleased is rule 4 on a quorum: TryLock is refused, and waits for the release of its vote on
+// node 0. Meanwhile an acquire on node 4 is carried out after its release.
+func TestAcquireThatIsOvertakenIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, clients := make([]*miniredis.Miniredis, 5), make([]redis.UniversalClient, 5)
+		slow := map[[2]int]time.Duration{ // by node and script
+			{0, 2}: 3500 * time.Millisecond,
+			{1, 1}: time.Millisecond, {2, 1}: time.Millisecond, {3, 1}: time.Millisecond, // node 0 has answered
+			{4, 1}: 3 * time.Second,
+		}
+		for i := range servers {
+			m, client := bubbleRedis(t)
+			servers[i], clients[i] = m, client
+		}
+		l, err := NewRedlock(clients, WithOpTimeout(4*time.Second), WithTTL(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+		synctest.Wait()
+		for i, client := range clients {
+			var scripts atomic.Int64
+			client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+				return func(ctx context.Context, cmd redis.Cmder) error {
+					if cmd.Name() == "evalsha" {
+						time.Sleep(slow[[2]int{i, int(scripts.Add(1))}]) // of the bubble
+					}
+					return next(context.WithoutCancel(ctx), cmd)
+				}
+			}))
+		}
+		for _, m := range servers[1:4] {
+			require.NoError(t, m.Set("k", "another"))
+		}
+		require.True(t, servers[4].Del("{k}:fence:k"))
+		refused := make(chan error, 1)
+		go func() {
+			_, err := l.TryLock(t.Context(), "k")
+			refused <- err
+		}()
+		time.Sleep(3100 * time.Millisecond)
+		synctest.Wait()
+		minted, left, returned := servers[4].Exists("{k}:fence:k"), servers[4].Exists("k"), len(refused)
+		require.ErrorIs(t, <-refused, ErrNotAcquired)
+		require.True(t, minted, "the acquire has run")
+		require.Zero(t, returned, "TryLock still waited")
+		require.False(t, left)
+	})
+}
+
 // timed returns c with a timeout.
 func timed(c *node.Call) *node.Call {
 	c.Timeout = time.Minute

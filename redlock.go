@@ -191,6 +191,7 @@ func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 // they would keep everybody out. If other owners have so many nodes that the token cannot have a quorum, all votes
 // are released.
 func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquireReply]) {
+	p.state.become(refused) // first: an acquire that is carried out behind its release is undone from now on
 	all := !p.callerToken || t.counts[heldByAnother] > len(r.nodes)-r.quorum
 	released := make(chan *node.Call, len(r.nodes))
 	waits := 0

@@ -154,7 +154,7 @@ func detached(ctx context.Context) context.Context {
 }
 
 // A lockState is the state of an attempt and of the lease that it became; the diagram is above lease. Commands that
-// outlive their callers read it. Only attempt and lease change it.
+// outlive their callers read it. Only attempt, lease and Redlock's takeBack change it.
 type lockState struct {
 	now atomic.Int32
 

@@ -3,6 +3,12 @@ package main
 // quorums are mistakes about Redlock.
 var quorums = []mutant{
 	{
+		name: "a refused attempt is undone only after its releases", rule: "4", file: "redlock.go",
+		old:   `p.state.become(refused) // first: an acquire that is carried out behind its release is undone from now on`,
+		new:   ``,
+		tests: "TestAcquireThatIsOvertakenIsReleased",
+	},
+	{
 		name: "a quorum of half the nodes", rule: "Redlock", file: "redlock.go",
 		old:   `quorum: len(clients)/2 + 1`,
 		new:   `quorum: (len(clients) + 1) / 2`,
