@@ -126,10 +126,15 @@ var nodes = []mutant{
 	},
 	{
 		name: "a call that was overtaken does not say so", rule: "22", file: "internal/node/lane.go",
-		old: `c.overtaken = true
-		n.sendLocked`,
-		new:   `n.sendLocked`,
+		old:   `c.overtaken = true`,
+		new:   `break`,
 		tests: "TestEndedCallHoldsUpTheNext",
+	},
+	{
+		name: "an impatient call overtakes only the one before it", rule: "22", file: "internal/node/lane.go",
+		old:   `for ; c != nil; c = c.ahead {`,
+		new:   `for range 1 {`,
+		tests: "TestImpatientCallOvertakesAllBeforeIt",
 	},
 	{
 		name: "a release ends with the ctx of its caller", rule: "8, 22", file: "internal/node/call.go",

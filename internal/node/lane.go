@@ -2,8 +2,7 @@ package node
 
 import "time"
 
-// A lane has the ordered calls for one key. They are linked from the oldest, which is under way, to the newest,
-// which is in Node.lanes.
+// A lane links the ordered calls for one key, from the oldest, which is under way, to the newest, which is in Node.lanes.
 
 // queueInLaneLocked puts c behind the other calls for its key. It reports whether c must wait.
 func (n *Node) queueInLaneLocked(c *Call, now time.Duration) bool {
@@ -16,8 +15,7 @@ func (n *Node) queueInLaneLocked(c *Call, now time.Duration) bool {
 		before.overtaken = true
 		return false
 	}
-	c.ahead, before.behind = before, c
-	c.place = queued
+	c.ahead, c.place, before.behind = before, queued, c
 	return true
 }
 
@@ -45,11 +43,13 @@ func (n *Node) leaveLaneLocked(c *Call) {
 	}
 }
 
-// passLaneLocked sends the call behind c, if any, before c has returned.
+// passLaneLocked sends the call behind c, if any, before c and those before it have returned.
 func (n *Node) passLaneLocked(c *Call) {
 	if behind := c.behind; behind != nil {
 		c.behind, behind.ahead = nil, nil
-		c.overtaken = true
+		for ; c != nil; c = c.ahead {
+			c.overtaken = true
+		}
 		n.sendLocked(behind)
 	}
 }

@@ -98,6 +98,26 @@ func TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout(t *testing.T) {
 	}
 }
 
+// TestImpatientCallOvertakesAllBeforeIt is rule 22: a call that does not wait for the queued one before it overtakes the one
+// under way as well.
+func TestImpatientCallOvertakesAllBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		first := post(t.Context(), n, ordered("k", "first", time.Minute))
+		require.Equal(t, batch{{"first"}}, <-g.sent)
+		second := post(t.Context(), n, ordered("k", "second", time.Minute))
+		post(t.Context(), n, ordered("k", "third", time.Second))
+		require.Equal(t, batch{{"third"}}, <-g.sent)
+		g.open()
+		for _, p := range []*posted{first, second} {
+			r := p.wait(t)
+			requireOK(t, false, r)
+			require.True(t, r.Overtaken)
+		}
+		requireIdle(t, n)
+	})
+}
+
 // TestEndedCallThatReturnsFreesItsLane: it frees the lane at once, whatever timeouts are left.
 func TestEndedCallThatReturnsFreesItsLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
