@@ -162,8 +162,8 @@ func TestEndedCtxSendsNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, lock.Extend(ctx, time.Hour), context.Canceled)
 	}
-	require.Equal(t, before, sent())
-	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, lock.Unlock(t.Context()), "its commands follow all others")
+	require.LessOrEqual(t, sent(), before+len(n.proxies))
 }
 
 // TestHungNodeDelaysNoInspect: Inspect does not wait for a hung node if the key is free or held on a quorum
