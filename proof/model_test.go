@@ -3,7 +3,6 @@ package proof
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -59,7 +58,7 @@ func newKeyModel() *keyModel {
 }
 
 // nobody begins the names of keys that are kept after a release.
-const nobody = "nobody, since "
+const nobody = "nobody, after "
 
 // has reports whether a token holds the key.
 func (k *keyModel) has(name string) bool { return time.Now().Before(k.freeAt[name]) }
@@ -171,7 +170,7 @@ func (h *handleModel) unlock() error {
 	if mine && (alive || !h.shared) {
 		h.key.drop(h.name)
 		if alive && time.Now().Before(h.kept) {
-			h.key.keep(fmt.Sprint(nobody, time.Now()), h.kept)
+			h.key.keep(nobody+h.name, h.kept)
 		}
 	}
 	if alive {
