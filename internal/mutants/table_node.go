@@ -125,6 +125,12 @@ var nodes = []mutant{
 		tests: "TestLateKnowsOnceOfASendThatMayStillRun",
 	},
 	{
+		name: "what continues a call may be sent twice", rule: "23", file: "internal/node/node.go",
+		old:   `Timeout: c.Timeout, NoResend: c.NoResend, Ordered`,
+		new:   `Timeout: c.Timeout, Ordered`,
+		tests: "TestContinuedCallIsSentOnce",
+	},
+	{
 		name: "a call that was overtaken does not say so", rule: "22", file: "internal/node/lane.go",
 		old:   `c.overtaken = true`,
 		new:   `break`,

@@ -99,6 +99,32 @@ func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
 	}
 }
 
+// TestContinuedCallIsSentOnce is rule 23: what continues a call that must not be sent twice is not sent twice either.
+func TestContinuedCallIsSentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opens := make(chan struct{})
+		var sends atomic.Int64
+		n := answered(t, func(sent batch) error {
+			if sent[0][0] == "del" {
+				sends.Add(1)
+				return io.EOF
+			}
+			<-opens
+			return nil
+		})
+		for range n.most {
+			post(t.Context(), n, within(Command("ping"), time.Hour))
+			synctest.Wait()
+		}
+		c := within(Command("del"), time.Second)
+		c.OutlivesCaller, c.NoResend = true, true
+		require.ErrorAs(t, n.Do(t.Context(), c).Err, new(*NoReply))
+		close(opens)
+		time.Sleep(time.Minute)
+		require.Equal(t, int64(1), sends.Load())
+	})
+}
+
 // TestContinuedReleaseEndsInTime is rule 8: the release continues for its timeout once more and no longer, even
 // beside a call that times out much later.
 func TestContinuedReleaseEndsInTime(t *testing.T) {

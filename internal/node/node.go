@@ -285,7 +285,7 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		n.Trouble(err)
 		if c.OutlivesCaller && (!c.NoResend || !c.mayBeDone()) {
 			n.postLocked(&Call{
-				Timeout: c.Timeout, Ordered: c.Ordered, Key: c.Key,
+				Timeout: c.Timeout, NoResend: c.NoResend, Ordered: c.Ordered, Key: c.Key,
 				script: c.script, words: c.words, ctx: c.ctx, unclear: c.mayBeDone(),
 			}, now)
 			c.unclear = true // the new call may be carried out
