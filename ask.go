@@ -97,7 +97,7 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 	l := &w.engine.lines
 	l.mu.Lock()
 	if a := w.attempt; p != nil {
-		a.sent = a.sent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
+		a.sent = a.sent || got.resent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
 	}
 	l.mu.Unlock()
 	next := w.nextAsk(asked, got, err)

@@ -200,7 +200,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	}
 	if err != nil {
 		a.state.become(refused) // commands that are carried out later are undone
-		if !knownNotDone(err) && !a.params.callerToken {
+		if (got.resent || !knownNotDone(err)) && !a.params.callerToken {
 			a.undoAfter(ctx, err)
 		}
 	}

@@ -695,38 +695,48 @@ func TestHealThatIsOvertakenIsReleased(t *testing.T) {
 	})
 }
 
+// scriptsSleep has the scripts that client sends from now on sleep before they are sent, each for the next of pauses.
+func scriptsSleep(client redis.UniversalClient, pauses ...time.Duration) {
+	var scripts atomic.Int64
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if cmd.Name() == "evalsha" {
+				if i := int(scripts.Add(1)) - 1; i < len(pauses) {
+					time.Sleep(pauses[i]) // of the bubble
+				}
+			}
+			return next(context.WithoutCancel(ctx), cmd)
+		}
+	}))
+}
+
+// bubbleQuorum returns a Redlock on n nodes, which have its scripts.
+func bubbleQuorum(t *testing.T, n int, opts ...Option) (l Locker, servers []*miniredis.Miniredis, clients []redis.UniversalClient) {
+	t.Helper()
+	for range n {
+		m, client := bubbleRedis(t)
+		servers, clients = append(servers, m), append(clients, client)
+	}
+	l, err := NewRedlock(clients, append([]Option{WithTTL(time.Hour), WithOpTimeout(4 * time.Second)}, opts...)...)
+	require.NoError(t, err)
+	require.NoError(t, granted(t, l).Unlock(t.Context()))
+	_, err = l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	synctest.Wait()
+	return l, servers, clients
+}
+
 // TestAcquireThatIsOvertakenIsReleased is rule 4 on a quorum: TryLock is refused, and waits for the release of its vote on
 // node 0. Meanwhile an acquire on node 4 is carried out after its release.
 func TestAcquireThatIsOvertakenIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		servers, clients := make([]*miniredis.Miniredis, 5), make([]redis.UniversalClient, 5)
-		slow := map[[2]int]time.Duration{ // by node and script
-			{0, 2}: 3500 * time.Millisecond,
-			{1, 1}: time.Millisecond, {2, 1}: time.Millisecond, {3, 1}: time.Millisecond, // node 0 has answered
-			{4, 1}: 3 * time.Second,
+		l, servers, clients := bubbleQuorum(t, 5)
+		scriptsSleep(clients[0], 0, 3500*time.Millisecond)
+		for i := 1; i <= 3; i++ { // they answer after node 0
+			require.NoError(t, servers[i].Set("k", "another"))
+			scriptsSleep(clients[i], time.Millisecond)
 		}
-		for i := range servers {
-			m, client := bubbleRedis(t)
-			servers[i], clients[i] = m, client
-		}
-		l, err := NewRedlock(clients, WithOpTimeout(4*time.Second), WithTTL(time.Hour))
-		require.NoError(t, err)
-		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
-		synctest.Wait()
-		for i, client := range clients {
-			var scripts atomic.Int64
-			client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-				return func(ctx context.Context, cmd redis.Cmder) error {
-					if cmd.Name() == "evalsha" {
-						time.Sleep(slow[[2]int{i, int(scripts.Add(1))}]) // of the bubble
-					}
-					return next(context.WithoutCancel(ctx), cmd)
-				}
-			}))
-		}
-		for _, m := range servers[1:4] {
-			require.NoError(t, m.Set("k", "another"))
-		}
+		scriptsSleep(clients[4], 3*time.Second)
 		require.True(t, servers[4].Del("{k}:fence:k"))
 		refused := make(chan error, 1)
 		go func() {
@@ -740,6 +750,79 @@ func TestAcquireThatIsOvertakenIsReleased(t *testing.T) {
 		require.True(t, minted, "the acquire has run")
 		require.Zero(t, returned, "TryLock still waited")
 		require.False(t, left)
+	})
+}
+
+// TestRefusedResendIsNoCertainRefusal is rule 3: the server is silent, so an acquire is sent again, and refused. Then the key
+// becomes free, and the first send is carried out.
+func TestRefusedResendIsNoCertainRefusal(t *testing.T) {
+	const silence = 30 * time.Second // of the server, until the client gets another connection
+	t.Run("TryLock", func(t *testing.T) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
+			return acquireReply{resent: true}, ErrNotAcquired
+		}}
+		_, err := scriptedLocker(t, s).TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.Equal(t, int64(1), s.releases.Load())
+	})
+	t.Run("Redlock", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, servers, clients := bubbleQuorum(t, 3)
+			scriptsSleep(clients[0], silence, 2*time.Second)
+			scriptsSleep(clients[2], 0, 3*time.Second)
+			time.Sleep(time.Second) // since the last answer
+			_, err := l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			time.Sleep(5 * time.Second) // node 0 counts as silent
+			require.NoError(t, servers[0].Set("k", "another"))
+			require.NoError(t, servers[2].Set("k", "another"))
+			time.AfterFunc(1500*time.Millisecond, func() { servers[0].Del("k") })
+			_, err = l.TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, ErrNotAcquired)
+			time.Sleep(silence)
+			require.False(t, servers[0].Exists("k"))
+		})
+	})
+	t.Run("SetNXPX", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m, client := bubbleRedis(t)
+			l, err := NewSetNXPX(client, WithTTL(time.Hour), WithOpTimeout(4*time.Second), WithoutQueue(),
+				WithBackoff(func(int) time.Duration { return time.Hour }))
+			require.NoError(t, err)
+			require.NoError(t, granted(t, l).Unlock(t.Context()))
+			_, err = l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			scriptsSleep(client, silence, 2*time.Second)
+			time.Sleep(time.Second) // since the last answer
+			_, err = l.Inspect(t.Context(), "k")
+			require.ErrorIs(t, err, ErrUnavailable)
+			require.NoError(t, m.Set("k", "another"))
+			time.AfterFunc(1500*time.Millisecond, func() { m.Del("k") })
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, err = l.Lock(ctx, "k")
+			require.ErrorIs(t, err, ErrNotAcquired)
+			time.Sleep(silence)
+			require.False(t, m.Exists("k"))
+		})
+	})
+}
+
+// TestCleanUpEndsWithCtx is rule 17 on a quorum: the grant was slow, and its release hangs. The caller does not wait for it
+// any longer than ctx lasts.
+func TestCleanUpEndsWithCtx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, clients := bubbleQuorum(t, 3, WithTTL(300*time.Millisecond))
+		for _, client := range clients {
+			scriptsSleep(client, 400*time.Millisecond, 3*time.Second)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err := l.TryLock(ctx, "k")
+		require.ErrorIs(t, err, ErrLost)
+		require.Equal(t, time.Second, time.Since(begin))
+		time.Sleep(time.Minute)
 	})
 }
 

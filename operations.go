@@ -59,7 +59,7 @@ func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call) (acquir
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r := s.send(ctx, &p.target, p.withReplicas(c))
 	got, err := s.readAcquire(r)
-	got.Shared = s.limit > 0
+	got.Shared, got.resent = s.limit > 0, r.Resent
 	return got, p.confirmed(r, err)
 }
 

@@ -35,12 +35,19 @@ func outcomeOf(err error) outcome {
 
 // An answer is the reply of one node. value and err are valid if there is set.
 type answer[T any] struct {
-	there bool
-	value T
-	err   error
+	there  bool
+	value  T
+	err    error
+	resent bool // an earlier send may be carried out as well
 }
 
 func (a *answer[T]) succeeded() bool { return a.there && a.err == nil }
+
+// refused reports whether the node has certainly done nothing, nor will. If the command was resent, the first send may still
+// be carried out.
+func (a *answer[T]) refused() bool {
+	return a.there && !a.resent && (outcomeOf(a.err) == heldByAnother || errors.As(a.err, new(*node.NotDone)))
+}
 
 // A tally counts the answers of all nodes to one operation.
 type tally[T any] struct {
@@ -90,7 +97,9 @@ func (t *tally[T]) collect(ctx context.Context, decided func() bool) {
 func (t *tally[T]) take(c *node.Call) outcome {
 	a := &t.answers[c.Index]
 	a.there = true
-	a.value, a.err = t.read(c.Index, c.Reply())
+	r := c.Reply()
+	a.value, a.err = t.read(c.Index, r)
+	a.resent = r.Resent
 	o := outcomeOf(a.err)
 	t.counts[o]++
 	if o == noAnswer && node.Answered(a.err) { // the node has reported other failures

@@ -204,7 +204,7 @@ func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquire
 			}
 		}
 		granted := a.succeeded()
-		if a.there && knownNotDone(a.err) || !all && (!granted || a.value.alreadyHeld) {
+		if a.refused() || !all && (!granted || a.value.alreadyHeld) {
 			continue
 		}
 		c := releaseOn(&p.target)
@@ -282,8 +282,7 @@ func (r *redlock) lengthen(ctx context.Context, p *leaseParams, mint ...any) (*t
 }
 
 func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseReply, err error) {
-	ctx = detached(ctx)
-	t := ask(ctx, r, "release", p.target, func(int) *node.Call {
+	t := ask(detached(ctx), r, "release", p.target, func(int) *node.Call {
 		return quorumReleaseCall(p)
 	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
 	if err = t.collectHeld(ctx); err == nil {

@@ -392,6 +392,16 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	}
 	require.NoError(t, n.direct[1].Del(t.Context(), "k").Err())
 	n.noLocks(t)
+
+	// The third node grants its vote when the other two are known to be one.
+	slow := n.proxies[1].Client(t)
+	require.NoError(t, slow.Ping(t.Context()).Err())
+	n.proxies[1].Delay(100 * time.Millisecond)
+	l, err := redlatch.NewRedlock([]redis.UniversalClient{n.direct[0], twin, slow}, longTTL)
+	require.NoError(t, err)
+	_, err = l.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	n.noLocks(t)
 }
 
 // TestNodesWithOtherDataEndNoWait is rule 18: somebody's data at the key of some nodes are no reason to stop waiting, also if

@@ -86,7 +86,7 @@ var grants = []mutant{
 	},
 	{
 		name: "a slow grant not released", rule: "2", file: "engine.go",
-		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
+		old:   `(got.resent || !knownNotDone(err)) && !a.params.callerToken {`,
 		new:   `if !knownNotDone(err) && !a.params.callerToken && err != errSlow {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
@@ -164,8 +164,8 @@ var grants = []mutant{
 	},
 	{
 		name: "an attempt released although the caller chose the token", rule: "4", file: "engine.go",
-		old:   `if !knownNotDone(err) && !a.params.callerToken {`,
-		new:   `if !knownNotDone(err) {`,
+		old:   `(got.resent || !knownNotDone(err)) && !a.params.callerToken {`,
+		new:   `(got.resent || !knownNotDone(err)) {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{

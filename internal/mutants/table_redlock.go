@@ -3,6 +3,37 @@ package main
 // quorums are mistakes about Redlock.
 var quorums = []mutant{
 	{
+		name: "a vote that is refused when it is sent again is not released", rule: "3", file: "quorum.go",
+		old:   `a.there && !a.resent && (`,
+		new:   `a.there && (`,
+		tests: "TestRefusedResendIsNoCertainRefusal/Redlock",
+	},
+	{
+		name: "a line forgets what it sent before it was refused", rule: "3", file: "ask.go",
+		old:   `got.resent || !knownNotDone(err) ||`,
+		new:   `!knownNotDone(err) ||`,
+		tests: "TestRefusedResendIsNoCertainRefusal/SetNXPX",
+	},
+	{
+		name: "TryLock forgets what it sent before it was refused", rule: "3", file: "engine.go",
+		old:   `(got.resent || !knownNotDone(err))`,
+		new:   `!knownNotDone(err)`,
+		tests: "TestRefusedResendIsNoCertainRefusal/TryLock",
+	},
+	{
+		name: "a vote stays where two other nodes are one server", rule: "3", file: "quorum.go",
+		old:   `(outcomeOf(a.err) == heldByAnother ||`,
+		new:   `(knownNotDone(a.err) ||`,
+		tests: "TestTwoClientsOfOneServerAreRefused",
+	},
+	{
+		name: "the clean-up on a quorum waits although ctx has ended", rule: "17", file: "redlock.go",
+		old: `t := ask(detached(ctx), r, "release"`,
+		new: `ctx = detached(ctx)
+	t := ask(ctx, r, "release"`,
+		tests: "TestCleanUpEndsWithCtx",
+	},
+	{
 		name: "a refused attempt is undone only after its releases", rule: "4", file: "redlock.go",
 		old:   `p.state.become(refused) // first: an acquire that is carried out behind its release is undone from now on`,
 		new:   ``,
