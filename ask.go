@@ -118,7 +118,9 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 	case ended:
 		w.next, w.last = time.Time{}, w.reasonLocked(asked, err)
 	case errors.Is(err, ErrNotAcquired):
-		report = w.refusedLocked(err)
+		told := w.refusedLocked(err, w.asked)
+		report = func() { w.engine.tell(told, err) }
+		w.pace.refused()
 		w.next = next
 		w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
 		if next.IsZero() {
@@ -165,25 +167,19 @@ func (w *waiters) quietLocked() {
 	}
 }
 
-// refusedLocked notes that the key is held. It returns a function that calls Hooks.Waiting for those who start to wait.
-func (w *waiters) refusedLocked(err error) (report func()) {
-	var told []*request
+// refusedLocked notes that err has shown another owner to all who joined before an attempt. It returns those who start to wait,
+// for Hooks.Waiting.
+func (w *waiters) refusedLocked(err error, attempt int) (told []*request) {
+	w.last = err
 	for p := range w.All() {
 		r := p.Of
-		r.refused = r.refused || r.joined < w.asked
-		if !r.told {
-			r.told = true
-			told = append(told, &request{key: r.key, cfg: r.cfg, started: r.started, attempts: w.asked - r.joined})
+		r.refused = r.refused || r.joined < attempt
+		if !r.told && r.cfg.hooks.Waiting != nil {
+			told = append(told, r.after(w.asked-r.joined))
 		}
+		r.told = true
 	}
-	w.last = err
-	w.pace.refused()
-	e := w.engine
-	return func() {
-		for _, r := range told {
-			r.waiting(e, err)
-		}
-	}
+	return told
 }
 
 // failedLocked notes that an attempt has failed with err. Callers that have seen no refusal get the error of the first
@@ -200,7 +196,7 @@ func (w *waiters) failedLocked(err error) (report func()) {
 		return nil // they report it
 	}
 	head := w.Head().Of
-	r := &request{key: head.key, cfg: head.cfg, started: head.started, attempts: w.asked - head.joined}
+	r := head.after(w.asked - head.joined)
 	e := w.engine
 	return func() { e.reportTrouble(r, err) }
 }

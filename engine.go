@@ -294,6 +294,18 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	return st, wrap("inspect", key, err)
 }
 
+// after returns r as hooks see it after a number of attempts, even while the line changes r.
+func (r *request) after(attempts int) *request {
+	return &request{key: r.key, cfg: r.cfg, started: r.started, attempts: attempts}
+}
+
+// tell calls Hooks.Waiting for all who have been refused by err.
+func (e *engine) tell(told []*request, err error) {
+	for _, r := range told {
+		r.waiting(e, err)
+	}
+}
+
 // waiting calls Hooks.Waiting after the refusal err.
 func (r *request) waiting(e *engine, err error) {
 	if hook := r.cfg.hooks.Waiting; hook != nil {

@@ -168,7 +168,7 @@ func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 		"kept, and new":                     {states: []int32{kept}, overtaken: true},
 		"lost or kept, and held before":     {states: []int32{lost, kept}, alreadyHeld: true, overtaken: true},
 		"lost or kept, outcome unknown":     {states: []int32{lost, kept}, err: io.EOF, overtaken: true},
-		"lost or kept, and queued":          {states: []int32{lost, kept}, err: errQueued, want: true},
+		"held, lost or kept, and queued":    {states: []int32{held, lost, kept}, err: errQueued, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, state := range c.states {
@@ -227,12 +227,12 @@ func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestLateAcquireLeavesWhoeverHasItsToken is rules 4 and 37: a lock is lost and may have been adopted, or Redis has not
+// TestLateAcquireLeavesWhoeverHasItsToken is rules 4 and 37: a lock is held, or is lost and may have been adopted, or Redis has not
 // confirmed that its minimum hold is kept. A late reply may say that the acquire was queued: then its entry leaves the
 // queue. It may also be the reply to the send that was granted, if a resend found the key held by the token. The key
 // stays.
 func TestLateAcquireLeavesWhoeverHasItsToken(t *testing.T) {
-	for name, state := range map[string]int32{"lost": lost, "kept": kept} {
+	for name, state := range map[string]int32{"held": held, "lost": lost, "kept": kept} {
 		for strategy, newLocker := range map[string]func(redis.UniversalClient) (Locker, error){
 			"SetNXPX":   func(c redis.UniversalClient) (Locker, error) { return NewSetNXPX(c) },
 			"Semaphore": func(c redis.UniversalClient) (Locker, error) { return NewSemaphore(c, 1) },

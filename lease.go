@@ -39,12 +39,13 @@ type lease struct {
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 
 	// Of the token of a line. lines.mu guards them until it is granted.
-	entry   string        // that may be in the queue of Redis; empty: none
-	made    handoff.State // of the subscription when the entry was made
-	asked   bool          // an acquire was sent
-	sent    bool          // Redis may have the token or the entry
-	carried bool          // a release that queues the entry is under way, or has an unknown outcome
-	ended   time.Time     // when it was given up; zero: it was not
+	entry     string        // that may be in the queue of Redis; empty: none
+	made      handoff.State // of the subscription when the entry was made
+	asked     bool          // an acquire was sent
+	sent      bool          // Redis may have the token or the entry
+	announced bool          // a message has said that the token was handed the lock
+	carried   bool          // a release that queues the entry is under way, or has an unknown outcome
+	ended     time.Time     // when it was given up; zero: it was not
 
 	granted clock.Instant  // when the acquire was sent
 	replied clock.Instant  // when this process learned of the grant

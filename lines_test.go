@@ -410,6 +410,13 @@ func TestMessageThatCameIsNotMissed(t *testing.T) {
 			w.handed = &handoff.Grant{}
 			w.foundLocked()
 		}, false},
+		"before, to a line that then asks its replicas": {func(l *engine, w *waiters) {
+			a := w.attempt
+			a.line, a.params.replicas, w.asking = w, 1, true
+			l.lines.rememberLocked(a)
+			l.deliver(handoff.Grant{Token: a.params.token})
+			w.foundLocked()
+		}, false},
 		"never": {func(_ *engine, w *waiters) { w.foundLocked() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1109,7 +1116,7 @@ func TestHooksRunOnceForEachHandle(t *testing.T) {
 		u.strategy.onRelease = nil
 		u.finish(t)
 		require.Equal(t, map[uint64][]string{
-			0: {"waiting"}, 100: {"acquired", "released"}, 101: {"acquired", "released"},
+			0: {"waiting", "waiting", "waiting"}, 100: {"acquired", "released"}, 101: {"acquired", "released"},
 			102: {"acquired", "lost"}, 1000: {"acquired", "released"},
 		}, heard)
 	})

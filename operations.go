@@ -72,8 +72,8 @@ func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
 	}
 	p.late(s.node, r, got, err, func() {
 		release := &releaseParams{target: &p.target, entry: p.entry}
-		if errors.Is(err, errQueued) && (p.state.is(lost) || p.state.is(kept)) {
-			release.target = p.withoutToken() // it may have been adopted, or keep the key: only the entry goes
+		if errors.Is(err, errQueued) && (p.state.is(held) || p.state.is(lost) || p.state.is(kept)) {
+			release.target = p.withoutToken() // it holds the key, may have been adopted, or keeps the key: only the entry goes
 		} else {
 			p.state.undone.Store(true)
 		}

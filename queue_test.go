@@ -123,6 +123,25 @@ func newEntry(t *testing.T, l Locker) *lease {
 	return a
 }
 
+// TestAdoptEndsTheTurnOfASemaphore is rule 44: a semaphore with one permit passes it on, as a lock does. So Adopt by the same
+// Locker keeps Unlock from passing it on.
+func TestAdoptEndsTheTurnOfASemaphore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := bubbleRedis(t)
+		l, err := NewSemaphore(client, 1)
+		require.NoError(t, err)
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		adopted, err := l.Adopt(t.Context(), "k", st.Token)
+		require.NoError(t, err)
+		require.True(t, lock.lease.pinned)
+		require.NoError(t, adopted.Unlock(t.Context()))
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+	})
+}
+
 // send sends the acquire of a, which is in the queue already if queued is set.
 func (a *lease) send(t *testing.T, queued bool) (acquireReply, error) {
 	p := a.params

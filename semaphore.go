@@ -62,7 +62,7 @@ var semaphoreScripts = scripts{
 
 func (s *semaphore) name() string { return "semaphore" }
 
-func (s *semaphore) habits() habits { return habits{shares: true, channel: s.channel} }
+func (s *semaphore) habits() habits { return habits{shares: s.limit > 1, channel: s.channel} }
 
 func (s *semaphore) check(cfg *config) error {
 	if cfg.noQueue {

@@ -195,7 +195,7 @@ func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 		return overtaken
 	case lost:
 		return err == nil && !got.alreadyHeld && !s.again.Load() || errors.Is(err, errQueued)
-	case kept:
+	case held, kept:
 		return errors.Is(err, errQueued)
 	}
 	return false

@@ -41,6 +41,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 	}
 	a.sent = true
 	var undo *lease
+	var told []*request
 	if w.Len() > 0 {
 		passes := min(g.More, mostPasses)
 		if !w.passable() {
@@ -67,12 +68,18 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 		w.next, w.hasten = time.Time{}, false
 		w.pace.granted()
 		head.Of.serveLocked(w, lock, nil)
+		if w.lease == a {
+			told = w.refusedLocked(&HeldError{Owner: cfg.owner, err: ErrNotAcquired}, w.asked+1)
+		}
 	} else { // everybody has left
 		undo = w.giveUpLocked()
 	}
 	w.quietLocked()
 	w.settleLocked()
 	l.mu.Unlock()
+	if told != nil {
+		a.engine.tell(told, a.refusal())
+	}
 	switch {
 	case undo == nil:
 	case got == nil:
@@ -87,7 +94,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 // the subscription is replaced.
 func (w *waiters) foundLocked() {
 	a, l := w.attempt, &w.engine.lines
-	if a.entry == "" || w.handed != nil || a.made.Polls {
+	if a.entry == "" || a.announced || w.handed != nil || a.made.Polls {
 		return
 	}
 	token, channel := a.params.token, w.engine.channel
@@ -117,6 +124,7 @@ func (e *engine) deliver(g handoff.Grant) {
 	case a.state.settled():
 		go a.undo(context.Background()) // ends with the op timeout
 	case a.line.attempt == a: // else it was granted
+		a.announced = true
 		if !a.carried { // else this process has handed the lock on
 			a.line.watch.Announced()
 		}

@@ -81,6 +81,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		r.refusal = err
 		r.waiting(e, err)
 	}
+	attempts := r.attempts
 	w, refusal, asks := e.lines.join(ctx, e, r)
 	waiting := true
 	defer func() { //nolint:contextcheck // the ctx of the caller may last
@@ -89,7 +90,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		}
 	}()
 	if refusal != nil {
-		r.waiting(e, refusal())
+		r.after(attempts).waiting(e, refusal())
 	}
 	if asks {
 		if err := w.ask(ctx, r.started); err != nil {

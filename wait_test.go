@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -928,6 +929,80 @@ func TestHolderInThisProcessIsARefusal(t *testing.T) {
 		require.NoError(t, holder.Unlock(t.Context()))
 		require.NoError(t, (<-got).Unlock(t.Context()))
 	})
+}
+
+// TestGrantShowsTheHolderToThoseInLine is rules 16, 33 and 34: a caller joins while the acquire of another is under way, which
+// is granted. So the holder is this process. The caller is told, and rides out trouble.
+func TestGrantShowsTheHolderToThoseInLine(t *testing.T) {
+	for name, trouble := range map[string]bool{"at once": false, "after a look that fails": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{}
+				s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
+					if s.acquires.Load() > 1 {
+						return acquireReply{}, errors.New("no route")
+					}
+					time.Sleep(time.Second)
+					return acquireReply{fence: 1}, nil
+				}
+				var told []error
+				l := scriptedLocker(t, s, WithOwner("api-7"), WithHooks(Hooks{Waiting: func(e Event) { told = append(told, e.Err) }}))
+				got, _ := standing(t.Context(), l)
+				ctx, cancel := context.WithCancel(t.Context())
+				_, ended := standing(ctx, l)
+				holder := <-got
+				if trouble {
+					time.Sleep(2 * handoff.LookEvery)
+					require.Greater(t, s.acquires.Load(), int64(1))
+				}
+				synctest.Wait()
+				require.Empty(t, ended)
+				cancel()
+				err := <-ended
+				require.Equal(t, trouble, errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrNotAcquired), err)
+				require.Len(t, told, 1)
+				var held *HeldError
+				require.ErrorAs(t, told[0], &held)
+				require.Equal(t, "api-7", held.Owner)
+				require.Positive(t, held.TTL)
+				require.NoError(t, holder.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// TestHookGetsACopyOfItsCall is rule 34: Waiting may run while the line serves the call. The race detector sees a hook that
+// reads the call itself.
+func TestHookGetsACopyOfItsCall(t *testing.T) {
+	attempts, served := make(chan int, 1), make(chan struct{})
+	s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, nil }}
+	l := scriptedLocker(t, s, WithTTL(time.Hour), WithHooks(Hooks{Waiting: func(e Event) {
+		<-served
+		attempts <- e.Attempts
+	}}))
+	holder, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		lock, err := l.Lock(t.Context(), "k")
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		ended <- err
+	}()
+	until := func(length int) {
+		for is := -1; is != length; runtime.Gosched() {
+			l.lines.mu.Lock()
+			is = l.lines.byKey["k"].Len()
+			l.lines.mu.Unlock()
+		}
+	}
+	until(1)
+	require.NoError(t, holder.Unlock(t.Context()))
+	until(0) // the call was served
+	close(served)
+	require.NoError(t, <-ended)
+	require.Zero(t, <-attempts)
 }
 
 // TestWhoeverJoinsLaterIsToldOnce is rule 34: Waiting runs once for each caller, also for one that joins a line that was

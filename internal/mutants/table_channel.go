@@ -22,7 +22,7 @@ var channels = []mutant{
 	},
 	{
 		name: "a silent subscription is kept", rule: "30", file: "turn.go",
-		old:   `if a.entry == "" || w.handed != nil || a.made.Polls {`,
+		old:   `if a.entry == "" || a.announced || w.handed != nil || a.made.Polls {`,
 		new:   `if true {`,
 		tests: "TestSilentSubscription",
 	},
@@ -63,8 +63,8 @@ var channels = []mutant{
 	},
 	{
 		name: "a message that has arrived counts as missing", rule: "30", file: "turn.go",
-		old:   `a.entry == "" || w.handed != nil || a.made.Polls`,
-		new:   `a.entry == "" || a.made.Polls`,
+		old:   `a.announced || w.handed != nil || a.made.Polls`,
+		new:   `a.announced || a.made.Polls`,
 		tests: "TestMessageThatCameIsNotMissed",
 	},
 	{

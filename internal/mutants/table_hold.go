@@ -16,9 +16,9 @@ var minHolds = []mutant{
 	},
 	{
 		name: "the late reply to a grant ends the minimum hold", rule: "4, 37", file: "strategy.go",
-		old: `case kept:
+		old: `case held, kept:
 		return errors`,
-		new: `case kept:
+		new: `case held, kept:
 		return err == nil || errors`,
 		tests: "TestLateAcquireLeavesWhoeverHasItsToken/kept",
 	},

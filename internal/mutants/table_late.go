@@ -3,6 +3,18 @@ package main
 // lates are mistakes about acquires that run after their attempt has ended.
 var lates = []mutant{
 	{
+		name: "a late entry of a held lock stays in the queue", rule: "26", file: "strategy.go",
+		old:   `case held, kept:`,
+		new:   `case kept:`,
+		tests: "TestLateAcquireLeavesWhoeverHasItsToken/held",
+	},
+	{
+		name: "the late entry of a held lock takes the lock with it", rule: "4", file: "operations.go",
+		old:   `p.state.is(held) || p.state`,
+		new:   `p.state`,
+		tests: "TestLateAcquireLeavesWhoeverHasItsToken/held",
+	},
+	{
 		name: "a late acquire that its release overtook stays", rule: "4", file: "strategy.go",
 		old:   `return overtaken`,
 		new:   `return false`,

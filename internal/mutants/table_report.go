@@ -29,8 +29,12 @@ var reports = []mutant{
 	{
 		name: "a caller does not know who refused its line", rule: "33, 35", file: "ask.go",
 		old: `	w.last = err
-	w.pace.refused()`,
-		new:   `	w.pace.refused()`,
+	for p := range w.All() {
+		r := p.Of
+`,
+		new: `	for p := range w.All() {
+		r := p.Of
+`,
 		tests: "TestHolderIsNamed/SetNXPX",
 	},
 	{
@@ -86,11 +90,11 @@ var reports = []mutant{
 		tests: "TestLogsSayHowALockWasReleased",
 	},
 	{
-		name: "a wait does not say who has the key", rule: "35", file: "ask.go",
+		name: "a wait does not say who has the key", rule: "35", file: "engine.go",
 		old: `r.waiting(e, err)
-		}`,
+	}`,
 		new: `r.waiting(e, nil)
-		}`,
+	}`,
 		tests: "TestWaitInTheQueueNamesTheHolder|TestLogsNameTheHolder/Redlock",
 	},
 	{

@@ -3,6 +3,12 @@ package main
 // semaphores are mistakes about permits.
 var semaphores = []mutant{
 	{
+		name: "Adopt does not end the turn of a semaphore", rule: "44", file: "semaphore.go",
+		old:   `shares: s.limit > 1`,
+		new:   `shares: true`,
+		tests: "TestAdoptEndsTheTurnOfASemaphore",
+	},
+	{
 		name: "a permit more than the limit", rule: "44", file: "semaphore_acquire.lua",
 		old:   `local free = limit - held`,
 		new:   `local free = limit - held + 1`,

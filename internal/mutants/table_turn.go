@@ -3,6 +3,18 @@ package main
 // passes are mistakes about how a turn begins, what it passes on, and how it ends.
 var passes = []mutant{
 	{
+		name: "a grant is no refusal for those left in line", rule: "16, 33", file: "turn.go",
+		old:   `if w.lease == a {`,
+		new:   `if false {`,
+		tests: "TestGrantShowsTheHolderToThoseInLine",
+	},
+	{
+		name: "a message is missed that came before the replicas were asked", rule: "30", file: "turn.go",
+		old:   `a.announced || w.handed`,
+		new:   `w.handed`,
+		tests: "TestMessageThatCameIsNotMissed",
+	},
+	{
 		name: "a lost lease is passed on", rule: "7, 18", file: "unlock.go",
 		old:   `if ended == nil && l.passLocked(now) {`,
 		new:   `if ended != nil && l.line != nil && l.line.pass(l, now) || ended == nil && l.passLocked(now) {`,

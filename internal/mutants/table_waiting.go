@@ -67,8 +67,8 @@ var waits = []mutant{
 	},
 	{
 		name: "a hidden number of tries", rule: "18", file: "ask.go",
-		old: `report = w.refusedLocked(err)`,
-		new: `report = w.refusedLocked(err)
+		old: `told := w.refusedLocked(err, w.asked)`,
+		new: `told := w.refusedLocked(err, w.asked)
 		if p := w.Head(); w.asked == 64 && p != nil {
 			w.Leave(p)
 			p.Of.serveLocked(w, nil, err)
@@ -127,7 +127,7 @@ var waits = []mutant{
 	},
 	{
 		name: "a refusal before a caller joined has it ride out an error", rule: "16", file: "ask.go",
-		old:   `r.refused = r.refused || r.joined < w.asked`,
+		old:   `r.refused = r.refused || r.joined < attempt`,
 		new:   `r.refused = true`,
 		tests: "TestErrorOfTheFirstAttemptAfterJoining",
 	},
