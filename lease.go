@@ -29,8 +29,8 @@ import (
 //
 // refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter may
 // rely on the token. If others may know it, the lock stays lost after Unlock. kept: Unlock was called within WithMinHold,
-// and Redis has not confirmed that the keeper has replaced the token. err is nil in held, and set from lost, kept and
-// releasing on.
+// and Redis has not confirmed that the keeper has replaced the token. Or a migration left the key to an earlier lock of the
+// token. err is nil in held, and set from lost, kept and releasing on.
 type lease struct {
 	engine *engine
 	r      *request

@@ -40,6 +40,7 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -224,7 +225,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		_ = k.Err() // the other side may have ended
 	}
 	err := wrap("unlock", k.lease.r.key, k.lease.release(ctx, k.number))
-	if k.from != nil {
+	if k.from != nil && !errors.Is(err, ErrReleased) { // else another call releases both sides
 		if old := k.from.Unlock(ctx); err == nil {
 			err = old
 		}

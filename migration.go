@@ -57,7 +57,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 	}
 	lock, err := m.to.TryLock(ctx, key, opts...)
 	if err != nil {
-		_ = old.Unlock(ctx) // if it fails, the key ends with its TTL
+		old.withdraw(ctx)
 		return nil, err
 	}
 	if err := lock.joinTo(old); err != nil {
@@ -198,6 +198,18 @@ func probe(ctx context.Context, key string, first, second Locker) (held bool, er
 	}
 	_ = one.Unlock(ctx)
 	return errors.Is(err, ErrNotAcquired), err
+}
+
+// withdraw gives back a lock of one side, since the other side did not grant it. What the token of the caller held before
+// stays.
+func (k *Lock) withdraw(ctx context.Context) {
+	for ; k != nil; k = k.from {
+		if l := k.lease; l.params.callerToken && l.state.again.Load() {
+			l.leave()
+		} else {
+			_ = l.release(ctx, k.number) // if it fails, the key ends with its TTL
+		}
+	}
 }
 
 // joinTo makes old a part of k: each ends when the other is lost, and k's Unlock unlocks both. It fails if one of

@@ -70,6 +70,21 @@ func (l *lease) release(ctx context.Context, handle int) error {
 	return err
 }
 
+// leave ends a lease that was not passed on, as release does, and leaves the key alone.
+func (l *lease) leave() {
+	l.mu.Lock()
+	now := l.engine.now()
+	ended := l.judgeLocked(now)
+	if ended == nil {
+		l.endLocked(ErrReleased, kept)
+	}
+	l.unlocked = true
+	l.unlock()
+	if ended == nil {
+		l.fire(l.hooks.Released, Event{Elapsed: now.Since(l.since), Fence: l.fence})
+	}
+}
+
 // passLocked passes the lock on to the next in line, if the turn and the lease let it:
 //
 //	age of the turn < 5 ms, and < TTL / 100

@@ -114,8 +114,10 @@ var minHolds = []mutant{
 	},
 	{
 		name: "an outage cuts the minimum hold short", rule: "4, 37", file: "unlock.go",
-		old:   `l.endLocked(ErrReleased, kept)`,
-		new:   `l.endLocked(ErrReleased, releasing)`,
+		old: `p.keeper = newKeeper()
+			l.endLocked(ErrReleased, kept)`,
+		new: `p.keeper = newKeeper()
+			l.endLocked(ErrReleased, releasing)`,
 		tests: "TestKeptLockIsLeftByALateAcquire",
 	},
 	{

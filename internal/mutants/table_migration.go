@@ -3,6 +3,18 @@ package main
 // migrations are mistakes about NewMigration.
 var migrations = []mutant{
 	{
+		name: "a migration that fails half-way deletes an earlier lock of its token", rule: "4", file: "migration.go",
+		old:   `l.params.callerToken && l.state.again.Load() {`,
+		new:   `false {`,
+		tests: "TestMigrationThatFailsHalfWayLeavesAnEarlierLock",
+	},
+	{
+		name: "a second Unlock of a migration releases from", rule: "Migration", file: "lock.go",
+		old:   `k.from != nil && !errors.Is(err, ErrReleased) {`,
+		new:   `k.from != nil && (err == nil || errors.Is(err, err)) {`,
+		tests: "TestUnlocksOfAMigrationAtOnce",
+	},
+	{
 		name: "a migration that locks only from", rule: "Migration", file: "migration.go",
 		old: `lock, err := m.to.Lock(old.Context(ctx), key, opts...)
 		if err == nil {`,
@@ -26,7 +38,7 @@ var migrations = []mutant{
 	},
 	{
 		name: "from stays when to refuses an attempt", rule: "Migration", file: "migration.go",
-		old:   `_ = old.Unlock(ctx) // if it fails, the key ends with its TTL`,
+		old:   `old.withdraw(ctx)`,
 		new:   `_ = old`,
 		tests: "TestMigrationThatFailsHalfWayLeavesNeither",
 	},
