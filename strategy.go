@@ -137,8 +137,8 @@ type acquireReply struct {
 	fence        uint64        // 0: the strategy issues none
 	more         int           // how many fences follow, and so how often the lock may be passed on
 	alreadyHeld  bool          // the token had the key before
-	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 	resent       bool          // an earlier send may be carried out as well, even after a refusal
+	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 
 	handoff.Refusal
 
