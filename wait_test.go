@@ -965,6 +965,11 @@ func TestGrantShowsTheHolderToThoseInLine(t *testing.T) {
 				require.ErrorAs(t, told[0], &held)
 				require.Equal(t, "api-7", held.Owner)
 				require.Positive(t, held.TTL)
+
+				ctx, cancel = context.WithCancel(t.Context())
+				_, ended = standing(ctx, l)
+				cancel()
+				require.ErrorIs(t, <-ended, ErrNotAcquired, "it joined while the holder had the key")
 				require.NoError(t, holder.Unlock(t.Context()))
 			})
 		})

@@ -87,7 +87,7 @@ var grants = []mutant{
 	{
 		name: "a slow grant not released", rule: "2", file: "engine.go",
 		old:   `(got.resent || !knownNotDone(err)) && !a.params.callerToken {`,
-		new:   `if !knownNotDone(err) && !a.params.callerToken && err != errSlow {`,
+		new:   `(got.resent || !knownNotDone(err)) && !a.params.callerToken && err != errSlow {`,
 		tests: "TestSlowGrantIsNoGrant",
 	},
 	{

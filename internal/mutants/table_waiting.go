@@ -98,7 +98,7 @@ var waits = []mutant{
 		old: `w.last = &HeldError{Owner: w.r.cfg.owner, err: ErrNotAcquired}
 `,
 		new:   ``,
-		tests: "TestHolderInThisProcessIsARefusal",
+		tests: "TestGrantShowsTheHolderToThoseInLine",
 	},
 	{
 		name: "a caller that waits for its own process gets an error", rule: "16", file: "wait.go",
