@@ -187,8 +187,8 @@ func (s *lockState) settled() bool { return s.is(refused) || s.is(over) }
 
 // unwanted reports whether a late acquire must be undone. err is nil if it was granted, with the reply got. After the end
 // of an attempt or of a lease a release is under way; the acquire needs another only if that release overtook it. A
-// lost lock may have been adopted, so it is released only if the acquire is known to have taken the key anew. A kept key
-// must stay. An entry that the acquire has queued leaves the queue in both states.
+// lost lock may have been adopted, so it is released only if the acquire is known to have taken the key anew. A key that is
+// held or kept must stay. In these three states an entry that the acquire has queued leaves the queue.
 func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 	switch s.now.Load() {
 	case refused, releasing, over:
