@@ -143,7 +143,7 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	require.Positive(t, named)
 }
 
-// TestOutageIsNoConflict is rule 33: a request waits for 5 s behind a holder, while Redis is killed or stops
+// TestOutageIsNoConflict: a request waits for 5 s behind a holder, while Redis is killed or stops
 // answering. It gets 503, and not 409.
 func TestOutageIsNoConflict(t *testing.T) {
 	t.Parallel()

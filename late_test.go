@@ -20,7 +20,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestAcquireThatRunsLastIsReleased is rule 4: the client has given up the connection, so nobody learns when the
+// TestAcquireThatRunsLastIsReleased: the client has given up the connection, so nobody learns when the
 // acquire is carried out. Here that happens after the clean-up has found nothing.
 func TestAcquireThatRunsLastIsReleased(t *testing.T) {
 	t.Parallel()
@@ -107,7 +107,7 @@ func (h *onItsWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestLateAcquireIsLeftToUnlock is rule 7: while the lease lasts, the key that a late acquire took is left for Unlock
+// TestLateAcquireIsLeftToUnlock: while the lease lasts, the key that a late acquire took is left for Unlock
 // to release. After the end of the lease, a clean-up releases the key, even if the acquire is carried out only then.
 func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestLateAcquireIsLeftToUnlock(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }
 
-// TestAcquireThatRunsAfterItsReleaseIsReleased is rule 4: the release of an attempt finds nothing, because the
+// TestAcquireThatRunsAfterItsReleaseIsReleased: the release of an attempt finds nothing, because the
 // acquire arrives only after it.
 func TestAcquireThatRunsAfterItsReleaseIsReleased(t *testing.T) {
 	t.Parallel()
@@ -151,7 +151,7 @@ func TestAcquireThatRunsAfterItsReleaseIsReleased(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond)
 }
 
-// TestLateAcquireIsReleasedWhereNobodyWantsIt is rule 4. A release follows the end of an attempt or a lease. So a
+// TestLateAcquireIsReleasedWhereNobodyWantsIt: a release follows the end of an attempt or a lease. So a
 // late acquire needs another release only if that one overtook it. After a loss, the key is
 // released only if the acquire is known to have taken it anew. A kept key stays. What was queued is undone in any case.
 func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
@@ -180,7 +180,7 @@ func TestLateAcquireIsReleasedWhereNobodyWantsIt(t *testing.T) {
 	}
 }
 
-// TestLateReplySaysWhetherAnAdopterMayHaveTheLock is rule 4: after a loss, a late acquire is released only if its
+// TestLateReplySaysWhetherAnAdopterMayHaveTheLock: after a loss, a late acquire is released only if its
 // reply says that the token did not hold the key before.
 func TestLateReplySaysWhetherAnAdopterMayHaveTheLock(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -203,7 +203,7 @@ func TestLateReplySaysWhetherAnAdopterMayHaveTheLock(t *testing.T) {
 	}
 }
 
-// TestUnlockAfterACleanUpIsNoLoss is rule 7: if a clean-up has just released a late acquire, the release of Unlock
+// TestUnlockAfterACleanUpIsNoLoss: if a clean-up has just released a late acquire, the release of Unlock
 // finds nothing. Unlock still succeeds.
 func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 	for _, cleanedUp := range []bool{true, false} {
@@ -227,7 +227,7 @@ func TestUnlockAfterACleanUpIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestLateAcquireLeavesWhoeverHasItsToken is rules 4 and 37: a lock is held, or is lost and may have been adopted, or Redis has not
+// TestLateAcquireLeavesWhoeverHasItsToken: a lock is held, or is lost and may have been adopted, or Redis has not
 // confirmed that its minimum hold is kept. A late reply may say that the acquire was queued: then its entry leaves the
 // queue. It may also be the reply to the send that was granted, if a resend found the key held by the token. The key
 // stays.
@@ -291,7 +291,7 @@ func (c cleaned) release(ctx context.Context, p *releaseParams) (releaseReply, e
 	return c.strategy.release(ctx, p)
 }
 
-// TestUnlockBehindACleanUpIsNoLoss is rule 7: a late acquire is released when Unlock has begun and has not sent its
+// TestUnlockBehindACleanUpIsNoLoss: a late acquire is released when Unlock has begun and has not sent its
 // release yet.
 func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -329,7 +329,7 @@ func TestUnlockBehindACleanUpIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestCleanUpOfOneNodeHidesNoLoss is rule 7: the lock was deleted on two nodes of three, and the third is cleaned up when
+// TestCleanUpOfOneNodeHidesNoLoss: the lock was deleted on two nodes of three, and the third is cleaned up when
 // Unlock has begun.
 func TestCleanUpOfOneNodeHidesNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -357,7 +357,7 @@ func TestCleanUpOfOneNodeHidesNoLoss(t *testing.T) {
 	})
 }
 
-// TestLateAcquireIsLookedForWhileTheServerIsSilent is rule 4: the acquire may be carried out when the server
+// TestLateAcquireIsLookedForWhileTheServerIsSilent: the acquire may be carried out when the server
 // continues. So redlatch looks for its key while the server is silent, but not forever.
 func TestLateAcquireIsLookedForWhileTheServerIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -393,7 +393,7 @@ func TestLateAcquireIsLookedForWhileTheServerIsSilent(t *testing.T) {
 	})
 }
 
-// TestLateAcquireIsNotReleasedBeforeUnlock is rule 7: if the release of a late acquire overtook that of Unlock,
+// TestLateAcquireIsNotReleasedBeforeUnlock: if the release of a late acquire overtook that of Unlock,
 // Unlock would report a loss.
 func TestLateAcquireIsNotReleasedBeforeUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -410,7 +410,7 @@ func TestLateAcquireIsNotReleasedBeforeUnlock(t *testing.T) {
 	})
 }
 
-// TestReleaseIsSentThoughItsCtxHasEnded is rule 8: an attempt acquired the lock, but its connection broke before the
+// TestReleaseIsSentThoughItsCtxHasEnded: an attempt acquired the lock, but its connection broke before the
 // reply, and ctx ended before the resend. No late reply will come.
 func TestReleaseIsSentThoughItsCtxHasEnded(t *testing.T) {
 	for name, strategy := range map[string]func(c *redis.Client) (Locker, error){
@@ -450,7 +450,7 @@ func TestReleaseIsSentThoughItsCtxHasEnded(t *testing.T) {
 	}
 }
 
-// TestKeptLockIsLeftByALateAcquire is rules 4 and 37: while the token may keep the key, a late acquire that held it
+// TestKeptLockIsLeftByALateAcquire: while the token may keep the key, a late acquire that held it
 // before is not released. That ends with the reply to the release, or with the minimum hold if no reply comes.
 func TestKeptLockIsLeftByALateAcquire(t *testing.T) {
 	for name, reply := range map[string]error{"kept": nil, "lost": errNotOurs, "no reply": io.EOF} {
@@ -477,7 +477,7 @@ func TestKeptLockIsLeftByALateAcquire(t *testing.T) {
 	}
 }
 
-// TestUnlockOfALostChosenTokenDeletesNothing is rule 7: after a loss, the token may have been granted again. So
+// TestUnlockOfALostChosenTokenDeletesNothing: after a loss, the token may have been granted again. So
 // Unlock of the lost lock leaves the key alone, also in a migration.
 func TestUnlockOfALostChosenTokenDeletesNothing(t *testing.T) {
 	for name, migrating := range map[string]bool{"SetNXPX": false, "Migration": true} {
@@ -523,7 +523,7 @@ func lateAcquire(t *testing.T, state int32) (*miniredis.Miniredis, func(node.Rep
 // gaveUpReading is the outcome of a command whose connection the client closed before a reply came.
 var gaveUpReading = node.Reply{Err: os.ErrDeadlineExceeded}
 
-// TestAdoptedLockOutlivesItsParent is rule 4: after a lease is lost, somebody may have adopted its token. A late
+// TestAdoptedLockOutlivesItsParent: after a lease is lost, somebody may have adopted its token. A late
 // acquire is released only if it is known to have taken the key anew.
 func TestAdoptedLockOutlivesItsParent(t *testing.T) {
 	t.Parallel()
@@ -537,7 +537,7 @@ func TestAdoptedLockOutlivesItsParent(t *testing.T) {
 	require.Eventually(t, func() bool { return !m.Exists("k") }, 10*time.Second, time.Millisecond, "the late acquire is released")
 }
 
-// TestLateAcquireOfAChosenTokenIsLeft is rule 4: after Unlock the token may be in use again, so its key stays.
+// TestLateAcquireOfAChosenTokenIsLeft: after Unlock the token may be in use again, so its key stays.
 func TestLateAcquireOfAChosenTokenIsLeft(t *testing.T) {
 	t.Parallel()
 	m, client, _ := oneNode(t)
@@ -571,7 +571,7 @@ func mine() target {
 	return target{place: at, token: "mine", timeout: time.Minute}
 }
 
-// TestHolderOfAQuorumIsThatOfMostNodes is rule 35: another owner has the key on one node, which is left from a crash.
+// TestHolderOfAQuorumIsThatOfMostNodes: another owner has the key on one node, which is left from a crash.
 func TestHolderOfAQuorumIsThatOfMostNodes(t *testing.T) {
 	of := func(holders ...string) (t tally[acquireReply]) {
 		for _, holder := range holders {
@@ -614,7 +614,7 @@ func TestRaiseNeedsTheLock(t *testing.T) {
 	}
 }
 
-// TestHealEndsWithTheLease is rule 11 on a quorum: nothing is healed once the lease has ended, or where
+// TestHealEndsWithTheLease, on a quorum: nothing is healed once the lease has ended, or where
 // somebody else has the key.
 func TestHealEndsWithTheLease(t *testing.T) {
 	m, _, n := oneNode(t)
@@ -638,7 +638,7 @@ func TestHealEndsWithTheLease(t *testing.T) {
 	require.NotPanics(t, func() { r.healOn(t.Context(), 0, p) }, "nothing is sent to a node")
 }
 
-// TestNoHealFollowsTheReleaseOfUnlock is rule 11 on a quorum: Unlock begins while a node is being healed.
+// TestNoHealFollowsTheReleaseOfUnlock, on a quorum: Unlock begins while a node is being healed.
 func TestNoHealFollowsTheReleaseOfUnlock(t *testing.T) {
 	t.Parallel()
 	m, client, _ := oneNode(t)
@@ -666,7 +666,7 @@ func TestNoHealFollowsTheReleaseOfUnlock(t *testing.T) {
 	require.False(t, m.Exists("k"))
 }
 
-// TestHealThatIsOvertakenIsReleased is rule 4 on a quorum: Unlock waits no longer than half of its timeout for a
+// TestHealThatIsOvertakenIsReleased, on a quorum: Unlock waits no longer than half of its timeout for a
 // heal, which is carried out after its release, and in time.
 func TestHealThatIsOvertakenIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -729,7 +729,7 @@ func bubbleQuorum(t *testing.T, n int, opts ...Option) (l Locker, servers []*min
 	return l, servers, clients
 }
 
-// TestAcquireThatIsOvertakenIsReleased is rule 4 on a quorum: TryLock is refused, and waits for the release of its vote on
+// TestAcquireThatIsOvertakenIsReleased, on a quorum: TryLock is refused, and waits for the release of its vote on
 // node 0. Meanwhile an acquire on node 4 is carried out after its release.
 func TestAcquireThatIsOvertakenIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -756,7 +756,7 @@ func TestAcquireThatIsOvertakenIsReleased(t *testing.T) {
 	})
 }
 
-// TestRefusedResendIsNoCertainRefusal is rule 3: the server is silent, so an acquire is sent again, and refused. Then the key
+// TestRefusedResendIsNoCertainRefusal: the server is silent, so an acquire is sent again, and refused. Then the key
 // becomes free, and the first send is carried out.
 func TestRefusedResendIsNoCertainRefusal(t *testing.T) {
 	const silence = 30 * time.Second // of the server, until the client gets another connection
@@ -811,7 +811,7 @@ func TestRefusedResendIsNoCertainRefusal(t *testing.T) {
 	})
 }
 
-// TestCleanUpEndsWithCtx is rule 17 on a quorum: the grant was slow, and its release hangs. The caller does not wait for it
+// TestCleanUpEndsWithCtx, on a quorum: the grant was slow, and its release hangs. The caller does not wait for it
 // any longer than ctx lasts.
 func TestCleanUpEndsWithCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -835,7 +835,7 @@ func timed(c *node.Call) *node.Call {
 	return c
 }
 
-// TestReleaseFollowsItsAcquireOnAQuorum is rule 4: a failed attempt is released only after its acquire has returned.
+// TestReleaseFollowsItsAcquireOnAQuorum: a failed attempt is released only after its acquire has returned.
 // If the acquire ran after the release, nobody would release its vote.
 func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -866,7 +866,7 @@ func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
 	})
 }
 
-// TestLateVoteOfAChosenTokenIsLeft is rule 4: a late vote for a chosen token is not released, since the caller may
+// TestLateVoteOfAChosenTokenIsLeft: a late vote for a chosen token is not released, since the caller may
 // want to recover the lock that the token already holds.
 func TestLateVoteOfAChosenTokenIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -892,7 +892,7 @@ func TestLateVoteOfAChosenTokenIsLeft(t *testing.T) {
 	})
 }
 
-// TestLateVoteOfALostLockIsReleased is rule 4: an acquire that nobody waited for runs only after the lease has
+// TestLateVoteOfALostLockIsReleased: an acquire that nobody waited for runs only after the lease has
 // ended. Its vote is released.
 func TestLateVoteOfALostLockIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -929,7 +929,7 @@ func TestLateVoteOfALostLockIsReleased(t *testing.T) {
 	})
 }
 
-// TestSendThatArrivesAfterUnlockLeavesNoKey is rule 4: a call to a silent server is stuck on one connection, and is
+// TestSendThatArrivesAfterUnlockLeavesNoKey: a call to a silent server is stuck on one connection, and is
 // sent again on another, which works. The lock is unlocked. Only then the first send is carried out.
 func TestSendThatArrivesAfterUnlockLeavesNoKey(t *testing.T) {
 	t.Parallel()
@@ -974,7 +974,7 @@ func TestSendThatArrivesAfterUnlockLeavesNoKey(t *testing.T) {
 	}
 }
 
-// TestHealThatArrivesAfterUnlockLeavesNoKey is rule 4, as [TestSendThatArrivesAfterUnlockLeavesNoKey].
+// TestHealThatArrivesAfterUnlockLeavesNoKey: as [TestSendThatArrivesAfterUnlockLeavesNoKey].
 func TestHealThatArrivesAfterUnlockLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	f := newStuck(t, 5, 1)

@@ -82,7 +82,7 @@ func granted(t *testing.T, l Locker, opts ...Option) *Lock {
 	return lock
 }
 
-// TestSlowGrantIsNoGrant is rule 2: if nothing is left of the lease when the reply arrives, the lock is released.
+// TestSlowGrantIsNoGrant: if nothing is left of the lease when the reply arrives, the lock is released.
 func TestSlowGrantIsNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
@@ -121,7 +121,7 @@ func TestAdoptTakesItsFenceInOneStep(t *testing.T) {
 	require.Zero(t, s.acquires.Load()+s.releases.Load())
 }
 
-// TestReleaseOutlivesItsCtx is rule 8: an attempt took the lock, and its ctx ended before the reply came.
+// TestReleaseOutlivesItsCtx: an attempt took the lock, and its ctx ended before the reply came.
 func TestReleaseOutlivesItsCtx(t *testing.T) {
 	m, client, _ := oneNode(t)
 	l, err := NewSetNXPX(client)
@@ -162,7 +162,7 @@ func TestMaxHoldIsExact(t *testing.T) {
 	})
 }
 
-// TestLateAnswerRevivesNothing is rule 10: the wall clock ends the lease while an extension is in flight, before the
+// TestLateAnswerRevivesNothing: the wall clock ends the lease while an extension is in flight, before the
 // timer notices.
 func TestLateAnswerRevivesNothing(t *testing.T) {
 	var asleep atomic.Int64
@@ -181,7 +181,7 @@ func TestLateAnswerRevivesNothing(t *testing.T) {
 	require.ErrorIs(t, lock.Err(), ErrLost)
 }
 
-// TestEveryAttemptHasATokenOfItsOwn is rules 1 and 4: a clean-up may release the key of an earlier attempt at any
+// TestEveryAttemptHasATokenOfItsOwn: a clean-up may release the key of an earlier attempt at any
 // time, by its token. It must not release the lock of a later attempt.
 func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestEveryAttemptHasATokenOfItsOwn(t *testing.T) {
 	})
 }
 
-// TestLossNeedsNoAnswer is rule 9: the lease ends on time while a renewal hangs.
+// TestLossNeedsNoAnswer: the lease ends on time while a renewal hangs.
 func TestLossNeedsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -221,7 +221,6 @@ func TestLossNeedsNoAnswer(t *testing.T) {
 	})
 }
 
-// TestContextEndsWithItsParentOrItsLock is rule 11.
 func TestContextEndsWithItsParentOrItsLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := granted(t, scriptedLocker(t, &scripted{}))
@@ -241,7 +240,6 @@ func TestContextEndsWithItsParentOrItsLock(t *testing.T) {
 	})
 }
 
-// TestUnlockIsDetachedFromItsCtx is rule 8.
 func TestUnlockIsDetachedFromItsCtx(t *testing.T) {
 	type tag struct{}
 	s := &scripted{onRelease: func(ctx context.Context, _ *releaseParams) error {
@@ -256,7 +254,6 @@ func TestUnlockIsDetachedFromItsCtx(t *testing.T) {
 	require.NoError(t, lock.Unlock(ctx))
 }
 
-// TestIdleLockCostsNoGoroutine is rule 14.
 func TestIdleLockCostsNoGoroutine(t *testing.T) {
 	l := scriptedLocker(t, &scripted{})
 	before := runtime.NumGoroutine()
@@ -327,7 +324,7 @@ func TestHooksMayUseTheLock(t *testing.T) {
 	})
 }
 
-// TestReleaseThatOutlastsTheLeaseIsNoLoss is rule 38: fn returns while the lock is trusted, and the release reaches Redis
+// TestReleaseThatOutlastsTheLeaseIsNoLoss: fn returns while the lock is trusted, and the release reaches Redis
 // only when the lease has ended. Do returns no error. If the lease lasts longer, the key was taken while fn ran.
 func TestReleaseThatOutlastsTheLeaseIsNoLoss(t *testing.T) {
 	for work, loss := range map[time.Duration]error{900 * time.Millisecond: nil, 100 * time.Millisecond: ErrLost} {
@@ -345,7 +342,6 @@ func TestReleaseThatOutlastsTheLeaseIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestUntilIsCountedFromBeforeTheRequest is rule 2.
 func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -378,7 +374,7 @@ func TestUntilIsCountedFromBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// TestSuspendedMachineWakesUpKnowing is rule 10: either clock ends the lease, at the next call of Err.
+// TestSuspendedMachineWakesUpKnowing: either clock ends the lease, at the next call of Err.
 func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 	for name, jump := range map[string]func(*clock.Instant, time.Duration){
 		"the wall clock ran on":      func(i *clock.Instant, d time.Duration) { i.Wall += d },
@@ -420,7 +416,7 @@ func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 	}
 }
 
-// TestWallClockStepsBackHarmlessly is rule 10 again: the clock that is ahead decides.
+// TestWallClockStepsBackHarmlessly: the clock that is ahead decides.
 func TestWallClockStepsBackHarmlessly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := scriptedLocker(t, &scripted{}, WithTTL(time.Minute), WithoutRenewal())
@@ -464,7 +460,7 @@ func TestLongestTimesStayTheLongest(t *testing.T) {
 	})
 }
 
-// TestMinHoldCountsOnTheSlowerClock is rule 37: a clock that is set forward does not shorten the minimum hold, and its
+// TestMinHoldCountsOnTheSlowerClock: a clock that is set forward does not shorten the minimum hold, and its
 // rest is rounded up to whole milliseconds.
 func TestMinHoldCountsOnTheSlowerClock(t *testing.T) {
 	for name, c := range map[string]struct{ mono, wall, want time.Duration }{
@@ -491,8 +487,8 @@ func TestMinHoldCountsOnTheSlowerClock(t *testing.T) {
 	}
 }
 
-// TestHourOfRenewals holds a lock through an hour of renewals every TTL/3, as rule 12 wants it,
-// and leaves nothing behind. Rule 6.
+// TestHourOfRenewals holds a lock through an hour of renewals every TTL/3,
+// and leaves nothing behind.
 func TestHourOfRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client := bubbleRedis(t)
@@ -545,7 +541,7 @@ func TestRenewalComesBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// TestRenewalsGoOnWhileTheLeaseIsLong is rules 4 and 12: a lock that lasts for longer than its TTL is renewed as often as any
+// TestRenewalsGoOnWhileTheLeaseIsLong: a lock that lasts for longer than its TTL is renewed as often as any
 // other. So a deleted key is noticed as soon. No renewal shortens the lease.
 func TestRenewalsGoOnWhileTheLeaseIsLong(t *testing.T) {
 	for name, opts := range map[string][]Option{
@@ -581,7 +577,6 @@ func TestRenewalsGoOnWhileTheLeaseIsLong(t *testing.T) {
 	}
 }
 
-// TestUnclearRenewalIsRetriedUntilTheEnd is rule 12.
 func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failed atomic.Int64
@@ -608,7 +603,6 @@ func TestUnclearRenewalIsRetriedUntilTheEnd(t *testing.T) {
 	})
 }
 
-// TestDefiniteAnswerEndsTheLeaseAtOnce is rule 12.
 func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onExtend: func(context.Context, *leaseParams) error { return ErrLost }}
@@ -621,7 +615,7 @@ func TestDefiniteAnswerEndsTheLeaseAtOnce(t *testing.T) {
 	})
 }
 
-// TestUnlockWaitsForARenewalInFlight is rule 11: the release is sent at once. Unlock returns after
+// TestUnlockWaitsForARenewalInFlight: the release is sent at once. Unlock returns after
 // the release and the renewal, and no other renewal starts.
 func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -648,7 +642,7 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	})
 }
 
-// TestUnlockRacesRenewals is rule 11, 100,000 times: no renewal starts after Unlock has
+// TestUnlockRacesRenewals: 100,000 times: no renewal starts after Unlock has
 // returned, and nothing is left running.
 func TestUnlockRacesRenewals(t *testing.T) {
 	before := runtime.NumGoroutine()
@@ -694,7 +688,7 @@ func TestUnlockRacesRenewals(t *testing.T) {
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+1 }, 20*time.Second, time.Millisecond)
 }
 
-// TestForgottenLockIsRenewedNoMore is rule 13. In a bubble the load of the machine does not matter.
+// TestForgottenLockIsRenewedNoMore: In a bubble the load of the machine does not matter.
 func TestForgottenLockIsRenewedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
@@ -707,7 +701,7 @@ func TestForgottenLockIsRenewedNoMore(t *testing.T) {
 	})
 }
 
-// TestFailingExtendsPutNoRenewalOff is rule 12: calls of Extend that fail do not delay renewals.
+// TestFailingExtendsPutNoRenewalOff: calls of Extend that fail do not delay renewals.
 func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onExtend: func(_ context.Context, c *leaseParams) error {
@@ -726,7 +720,7 @@ func TestFailingExtendsPutNoRenewalOff(t *testing.T) {
 	})
 }
 
-// TestShortExtendsPutNoRenewalOff is rule 12: an Extend that does not move the end does not move the next renewal either.
+// TestShortExtendsPutNoRenewalOff: an Extend that does not move the end does not move the next renewal either.
 func TestShortExtendsPutNoRenewalOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := granted(t, scriptedLocker(t, &scripted{}, WithTTL(10*time.Second)))

@@ -90,7 +90,7 @@ func standing(ctx context.Context, l Locker, opts ...Option) (got chan *Lock, en
 	return got, ended
 }
 
-// TestLostLeaseIsNotPassedOn is rule 7: Unlock finds that the lease has just ended, while another caller is in line.
+// TestLostLeaseIsNotPassedOn: Unlock finds that the lease has just ended, while another caller is in line.
 func TestLostLeaseIsNotPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
@@ -116,7 +116,7 @@ func TestLostLeaseIsNotPassedOn(t *testing.T) {
 	})
 }
 
-// TestPassWithoutFences is rule 18: a strategy that issues no fences passes locks on without them.
+// TestPassWithoutFences: a strategy that issues no fences passes locks on without them.
 func TestPassWithoutFences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
@@ -134,7 +134,7 @@ func TestPassWithoutFences(t *testing.T) {
 	})
 }
 
-// TestEachTurnHasAFreshToken is rule 1: also if others are in line when a turn begins.
+// TestEachTurnHasAFreshToken: also if others are in line when a turn begins.
 func TestEachTurnHasAFreshToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{}
@@ -157,7 +157,7 @@ func TestEachTurnHasAFreshToken(t *testing.T) {
 	})
 }
 
-// TestCallerThatWasServedCannotLeave is rule 17: ctx ends after the lock was passed on to a caller, which has not noticed yet.
+// TestCallerThatWasServedCannotLeave: ctx ends after the lock was passed on to a caller, which has not noticed yet.
 func TestCallerThatWasServedCannotLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
@@ -179,7 +179,7 @@ func TestCallerThatWasServedCannotLeave(t *testing.T) {
 	})
 }
 
-// TestDroppedLockOfALineIsNotRenewed is rule 13: the request of the caller that was served does not keep its lock.
+// TestDroppedLockOfALineIsNotRenewed: the request of the caller that was served does not keep its lock.
 func TestDroppedLockOfALineIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
@@ -193,7 +193,6 @@ func TestDroppedLockOfALineIsNotRenewed(t *testing.T) {
 	})
 }
 
-// TestTurnIsCountedFromBeforeTheRequest is rule 2.
 func TestTurnIsCountedFromBeforeTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -213,7 +212,7 @@ func TestTurnIsCountedFromBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// TestMigrationEndsOnlyItsOwnHandle is rule 11: the other side of a migration is lost after Unlock has passed the lock on.
+// TestMigrationEndsOnlyItsOwnHandle: the other side of a migration is lost after Unlock has passed the lock on.
 func TestMigrationEndsOnlyItsOwnHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newTurn(t, 2, 63)
@@ -254,7 +253,7 @@ func TestReplicasConfirmWhatAReleaseHandsOver(t *testing.T) {
 	}
 }
 
-// TestAcquireOfAnEmptyLineIsGivenBack is rule 26: everybody leaves while an acquire is under way that is granted.
+// TestAcquireOfAnEmptyLineIsGivenBack: everybody leaves while an acquire is under way that is granted.
 func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
@@ -277,7 +276,7 @@ func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestOneReleaseQueuesTheLine is rule 45: a line has one entry, also while two releases are under way.
+// TestOneReleaseQueuesTheLine: a line has one entry, also while two releases are under way.
 func TestOneReleaseQueuesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{shares: true}
@@ -321,7 +320,7 @@ func TestOneReleaseQueuesTheLine(t *testing.T) {
 	})
 }
 
-// TestMessageDuringALookIsNotLost is rule 15: the message comes while the line asks, and the reply is a refusal that is older.
+// TestMessageDuringALookIsNotLost: the message comes while the line asks, and the reply is a refusal that is older.
 func TestMessageDuringALookIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{}
@@ -343,7 +342,7 @@ func TestMessageDuringALookIsNotLost(t *testing.T) {
 	})
 }
 
-// TestGivenUpTokensAreRemembered is rules 24 and 26: for ten minutes. A token of a line that waits, or that a release may
+// TestGivenUpTokensAreRemembered: for ten minutes. A token of a line that waits, or that a release may
 // queue again, is remembered for longer.
 func TestGivenUpTokensAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -373,7 +372,7 @@ func TestGivenUpTokensAreRemembered(t *testing.T) {
 	})
 }
 
-// TestRefusedPublishCostsNoPlace is rule 28: an entry that was made while PUBLISH was refused stays when messages come
+// TestRefusedPublishCostsNoPlace: an entry that was made while PUBLISH was refused stays when messages come
 // again. One that was made while SUBSCRIBE was refused is replaced, and so is one that relies on messages that cannot come.
 func TestRefusedPublishCostsNoPlace(t *testing.T) {
 	ready, mute, deaf := handoff.State{Ready: true}, handoff.State{Polls: true}, handoff.State{Polls: true, Deaf: true}
@@ -395,7 +394,7 @@ func TestRefusedPublishCostsNoPlace(t *testing.T) {
 	}
 }
 
-// TestMessageThatCameIsNotMissed is rule 30: a look finds a lock, and its message comes soon after, or came before. The
+// TestMessageThatCameIsNotMissed: a look finds a lock, and its message comes soon after, or came before. The
 // subscription stays. It is replaced if no message comes.
 func TestMessageThatCameIsNotMissed(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -439,7 +438,7 @@ func TestMessageThatCameIsNotMissed(t *testing.T) {
 	}
 }
 
-// TestEntryOfAnUnknownReleaseLeavesWithTheLock is rule 25: the outcome of the release that queues a line is unknown, and the
+// TestEntryOfAnUnknownReleaseLeavesWithTheLock: the outcome of the release that queues a line is unknown, and the
 // line acquires the lock. The release may still queue its entry, so the next release removes it. It may also hand the token a
 // lock: a message that says so grants nothing more.
 func TestEntryOfAnUnknownReleaseLeavesWithTheLock(t *testing.T) {
@@ -471,7 +470,7 @@ func TestEntryOfAnUnknownReleaseLeavesWithTheLock(t *testing.T) {
 	})
 }
 
-// TestLineYieldsAfterItsTurn is rule 32: a strategy cannot tell whether other processes want a key. So after a turn its line
+// TestLineYieldsAfterItsTurn: a strategy cannot tell whether other processes want a key. So after a turn its line
 // leaves them time, if it has found the key held before.
 func TestLineYieldsAfterItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -497,7 +496,7 @@ func TestLineYieldsAfterItsTurn(t *testing.T) {
 	})
 }
 
-// TestWhoeverLeavesDuringSilenceIsToldOfIt is rules 17 and 33: an attempt of the line has got no answer when the ctx of a caller ends,
+// TestWhoeverLeavesDuringSilenceIsToldOfIt: an attempt of the line has got no answer when the ctx of a caller ends,
 // while another caller stays. If the attempt is older than a quarter of the op timeout, the error matches ErrUnavailable.
 // Otherwise the refusal before it counts.
 func TestWhoeverLeavesDuringSilenceIsToldOfIt(t *testing.T) {
@@ -528,7 +527,7 @@ func TestWhoeverLeavesDuringSilenceIsToldOfIt(t *testing.T) {
 	}
 }
 
-// TestPassedHandleHasItsCallersHooks is rules 34 and 35: calls whose options differ in hooks only stand in one line. Events have
+// TestPassedHandleHasItsCallersHooks: calls whose options differ in hooks only stand in one line. Events have
 // the owner, and not the token.
 func TestPassedHandleHasItsCallersHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -563,7 +562,7 @@ func TestPassedHandleHasItsCallersHooks(t *testing.T) {
 	})
 }
 
-// TestReleasedLockIsNotLost is rule 11: the time at which the lease would have ended changes nothing after Unlock.
+// TestReleasedLockIsNotLost: the time at which the lease would have ended changes nothing after Unlock.
 func TestReleasedLockIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := granted(t, scriptedLocker(t, &scripted{}, WithHooks(Hooks{Lost: func(Event) { t.Error("lost") }})))
@@ -585,7 +584,7 @@ func inLine(l Locker, key string) int {
 	return 0
 }
 
-// TestPanicOfBackoffEndsNoLine is rule 18: a function of WithBackoff panics, and somebody recovers. The line goes on.
+// TestPanicOfBackoffEndsNoLine: a function of WithBackoff panics, and somebody recovers. The line goes on.
 func TestPanicOfBackoffEndsNoLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
@@ -620,7 +619,7 @@ func TestPanicOfBackoffEndsNoLine(t *testing.T) {
 	})
 }
 
-// TestReleaseDoesNotQueueALineThatAsks is rule 26: a token that an acquire may be granted meanwhile, and that is released
+// TestReleaseDoesNotQueueALineThatAsks: a token that an acquire may be granted meanwhile, and that is released
 // again, would get into the queue behind that. The line asks once the release has ended.
 func TestReleaseDoesNotQueueALineThatAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -658,7 +657,7 @@ func impatient(t *testing.T, q *queueing, opts ...Option) *engine {
 	return scriptedLocker(t, q, opts...)
 }
 
-// TestSemaphoreLeavesAKeyToOthers is rule 32: after a release that others waited for, Lock rests before its first attempt.
+// TestSemaphoreLeavesAKeyToOthers: after a release that others waited for, Lock rests before its first attempt.
 func TestSemaphoreLeavesAKeyToOthers(t *testing.T) {
 	for name, shares := range map[string]bool{"lock": false, "semaphore": true} {
 		t.Run(name, func(t *testing.T) {
@@ -680,7 +679,7 @@ func TestSemaphoreLeavesAKeyToOthers(t *testing.T) {
 	}
 }
 
-// TestNewcomerDoesNotOvertakeItsLine is rule 45: callers of a semaphore with several permits make their first attempts by
+// TestNewcomerDoesNotOvertakeItsLine: callers of a semaphore with several permits make their first attempts by
 // themselves only while no line of the process waits.
 func TestNewcomerDoesNotOvertakeItsLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -697,7 +696,7 @@ func TestNewcomerDoesNotOvertakeItsLine(t *testing.T) {
 	})
 }
 
-// TestRefusedSemaphorePollsSoon is rule 28: a process without a channel polls, also after a first attempt of its own.
+// TestRefusedSemaphorePollsSoon: a process without a channel polls, also after a first attempt of its own.
 func TestRefusedSemaphorePollsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{shares: true}
@@ -711,7 +710,7 @@ func TestRefusedSemaphorePollsSoon(t *testing.T) {
 	})
 }
 
-// TestPanicOfBackoffLeavesNoKey is rule 3: the outcome of the attempt before the panic is unknown.
+// TestPanicOfBackoffLeavesNoKey: the outcome of the attempt before the panic is unknown.
 func TestPanicOfBackoffLeavesNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{}
@@ -723,7 +722,7 @@ func TestPanicOfBackoffLeavesNoKey(t *testing.T) {
 	})
 }
 
-// TestSlowHookMakesNoLeaseLonger is rule 9: Hooks.Lost of the lease before runs between the grant and its handle.
+// TestSlowHookMakesNoLeaseLonger: Hooks.Lost of the lease before runs between the grant and its handle.
 func TestSlowHookMakesNoLeaseLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost sync.Once
@@ -740,7 +739,7 @@ func TestSlowHookMakesNoLeaseLonger(t *testing.T) {
 	})
 }
 
-// TestLockForNobodyIsGivenBackDuringARelease is rule 26: everybody has left while the release that queues the line hangs, and
+// TestLockForNobodyIsGivenBackDuringARelease: everybody has left while the release that queues the line hangs, and
 // a message hands the token the lock.
 func TestLockForNobodyIsGivenBackDuringARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -791,7 +790,7 @@ func TestReleaseIsTimedWithoutARenewal(t *testing.T) {
 	})
 }
 
-// TestReleaseOfAPermitQueuesNoEntryAgain is rule 26: the line is in the queue, so the release of somebody else's permit may
+// TestReleaseOfAPermitQueuesNoEntryAgain: the line is in the queue, so the release of somebody else's permit may
 // grant it one, which it may release before this release is carried out.
 func TestReleaseOfAPermitQueuesNoEntryAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -898,7 +897,7 @@ func (u *turn) finish(t *testing.T) {
 	require.Empty(t, u.lines.byKey)
 }
 
-// TestTurnServesWhoeverStoodInLine is rule 18: a turn passes the lock on to each caller that was in line when it began, in
+// TestTurnServesWhoeverStoodInLine: a turn passes the lock on to each caller that was in line when it began, in
 // order, without a command. Whoever comes later waits for the next turn, also a caller that was served before.
 func TestTurnServesWhoeverStoodInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -917,7 +916,7 @@ func TestTurnServesWhoeverStoodInLine(t *testing.T) {
 	})
 }
 
-// TestTurnServesAtMost64 is rule 18, also if there are more fences. If there are fewer, they end the turn.
+// TestTurnServesAtMost64: also if there are more fences. If there are fewer, they end the turn.
 func TestTurnServesAtMost64(t *testing.T) {
 	for more, served := range map[int]int{200: 64, 63: 64, 2: 3, 0: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -930,7 +929,7 @@ func TestTurnServesAtMost64(t *testing.T) {
 	}
 }
 
-// TestPassedHandleHasEnded is rule 11: a pass ends one handle with ErrReleased and begins another.
+// TestPassedHandleHasEnded: a pass ends one handle with ErrReleased and begins another.
 func TestPassedHandleHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newTurn(t, 3, 63, WithOwner("api-7"))
@@ -968,7 +967,6 @@ func TestPassedHandleHasEnded(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotPassedOn is rule 18.
 func TestWhatIsNotPassedOn(t *testing.T) {
 	rest := func(d time.Duration) func(*testing.T, *turn) {
 		return func(*testing.T, *turn) { time.Sleep(d) }
@@ -1025,7 +1023,7 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// TestCallsWithOptionsStandAlone is rule 18: they are passed nothing, and pass nothing on.
+// TestCallsWithOptionsStandAlone: they are passed nothing, and pass nothing on.
 func TestCallsWithOptionsStandAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
@@ -1057,7 +1055,6 @@ func TestCallsWithOptionsStandAlone(t *testing.T) {
 	})
 }
 
-// TestPassAllocatesOnlyTheHandle is rule 18.
 func TestPassAllocatesOnlyTheHandle(t *testing.T) {
 	const passes = 60
 	l := scriptedLocker(t, &scripted{}, WithTTL(time.Hour))
@@ -1087,7 +1084,6 @@ func TestPassAllocatesOnlyTheHandle(t *testing.T) {
 	require.Equal(t, 1.0, allocations)
 }
 
-// TestHooksRunOnceForEachHandle is rule 34.
 func TestHooksRunOnceForEachHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -1122,7 +1118,7 @@ func TestHooksRunOnceForEachHandle(t *testing.T) {
 	})
 }
 
-// TestLossEndsTheTurn is rule 7: a lease that is lost ends the handle that holds the lock, and passes nothing on. The line
+// TestLossEndsTheTurn: a lease that is lost ends the handle that holds the lock, and passes nothing on. The line
 // asks again.
 func TestLossEndsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1138,7 +1134,7 @@ func TestLossEndsTheTurn(t *testing.T) {
 	})
 }
 
-// TestPassedLockIsRenewed is rule 12: as long as its handle is kept.
+// TestPassedLockIsRenewed: as long as its handle is kept.
 func TestPassedLockIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newTurn(t, 3, 63)
@@ -1151,7 +1147,7 @@ func TestPassedLockIsRenewed(t *testing.T) {
 	})
 }
 
-// TestDroppedPassedLockIsNotRenewed is rule 13: a handle that a pass has begun is collected, and then not renewed.
+// TestDroppedPassedLockIsNotRenewed: a handle that a pass has begun is collected, and then not renewed.
 func TestDroppedPassedLockIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	lost := make(chan Event, 1)
@@ -1191,7 +1187,7 @@ func TestDroppedPassedLockIsNotRenewed(t *testing.T) {
 	require.ErrorIs(t, e.Err, ErrLost)
 }
 
-// TestCtxThatEndsAsTheLockIsPassedOn is rule 17: a caller that was served before it could leave has the lock.
+// TestCtxThatEndsAsTheLockIsPassedOn: a caller that was served before it could leave has the lock.
 func TestCtxThatEndsAsTheLockIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {

@@ -186,7 +186,6 @@ func (w *world) everywhere(f func(c *redis.Client)) {
 }
 
 // TestConformance runs every case on every strategy, on miniredis and on real Redis.
-// Rules 1, 4, 5, 6, 7, 9, 12, 17, 19 and 20.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {

@@ -148,7 +148,7 @@ func TestMigrationEndsWithEither(t *testing.T) {
 }
 
 // TestMigrationJudgesBothSides: each call checks the clocks of both sides, even before a timer notices that the lease
-// of one side has ended. Rule 10.
+// of one side has ended.
 func TestMigrationJudgesBothSides(t *testing.T) {
 	for name, look := range map[string]func(lock *Lock) error{
 		"Err":     (*Lock).Err,
@@ -333,7 +333,7 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	})
 }
 
-// TestMigrationThatFailsHalfWayLeavesAnEarlierLock is rule 4: the token of the caller held from before, and may still rely on
+// TestMigrationThatFailsHalfWayLeavesAnEarlierLock: the token of the caller held from before, and may still rely on
 // it.
 func TestMigrationThatFailsHalfWayLeavesAnEarlierLock(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -380,7 +380,7 @@ func TestUnlocksOfAMigrationAtOnce(t *testing.T) {
 	})
 }
 
-// TestForgottenMigrationIsRenewedNoMore: neither side keeps the other's handle alive. Rule 13.
+// TestForgottenMigrationIsRenewedNoMore: neither side keeps the other's handle alive.
 func TestForgottenMigrationIsRenewedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

@@ -56,7 +56,7 @@ func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[strin
 	return holder, queue, heard
 }
 
-// TestReleaseForgetsAFrozenProcess is rule 25: a line was handed a lock that has expired unreleased. Its entry leaves the
+// TestReleaseForgetsAFrozenProcess: a line was handed a lock that has expired unreleased. Its entry leaves the
 // queue, though its process still listens. Other lines of that process keep their places.
 func TestReleaseForgetsAFrozenProcess(t *testing.T) {
 	next, last := "3000 redlatch:there b", "3000 redlatch:polls c"
@@ -66,7 +66,7 @@ func TestReleaseForgetsAFrozenProcess(t *testing.T) {
 	require.Equal(t, []string{"redlatch:there"}, heard)
 }
 
-// TestReleaseHandsOnToAProcessThatPolls is rule 28: a process that polls is handed the lock, whether it listens or
+// TestReleaseHandsOnToAProcessThatPolls: a process that polls is handed the lock, whether it listens or
 // not. Nothing is published to it.
 func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
 	for name, listens := range map[string]string{"it listens": "redlatch:polls", "it does not": "redlatch:silent"} {
@@ -80,7 +80,7 @@ func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
 	}
 }
 
-// TestWaitInTheQueueNamesTheHolder is rule 35: Waiting has the refusal also if the process has a subscription already, so
+// TestWaitInTheQueueNamesTheHolder: Waiting has the refusal also if the process has a subscription already, so
 // that the first attempt queues.
 func TestWaitInTheQueueNamesTheHolder(t *testing.T) {
 	_, client, _ := oneNode(t)
@@ -123,7 +123,7 @@ func newEntry(t *testing.T, l Locker) *lease {
 	return a
 }
 
-// TestAdoptEndsTheTurnOfASemaphore is rule 44: a semaphore with one permit passes it on, as a lock does. So Adopt by the same
+// TestAdoptEndsTheTurnOfASemaphore: a semaphore with one permit passes it on, as a lock does. So Adopt by the same
 // Locker keeps Unlock from passing it on.
 func TestAdoptEndsTheTurnOfASemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func (a *lease) send(t *testing.T, queued bool) (acquireReply, error) {
 	return a.engine.strategy.acquire(t.Context(), &p)
 }
 
-// TestHolderThatHandsOnIsKnownByItsToken is rule 27: the token of such a holder is a UUID, alone or after an owner.
+// TestHolderThatHandsOnIsKnownByItsToken: the token of such a holder is a UUID, alone or after an owner.
 // Other holders may be clients that do not hand the lock on.
 func TestHolderThatHandsOnIsKnownByItsToken(t *testing.T) {
 	const id = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11"
@@ -185,7 +185,7 @@ func TestGrantTakesItsPlaceOut(t *testing.T) {
 	}
 }
 
-// TestEntryThatLostItsLockIsPlacedAnew is rule 25: a waiter was handed the lock, but asks only when another owner has
+// TestEntryThatLostItsLockIsPlacedAnew: a waiter was handed the lock, but asks only when another owner has
 // it. Its entry moves to the end of the queue, and the reply says that the entry is new.
 func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	m, client, _ := oneNode(t)
@@ -207,7 +207,7 @@ func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	require.Equal(t, ahead+1, score)
 }
 
-// TestUnlockOfALostHandedLockLeavesNoPlace is rule 25: Unlock removes the entry of a handed lock even if its key was
+// TestUnlockOfALostHandedLockLeavesNoPlace: Unlock removes the entry of a handed lock even if its key was
 // deleted. Otherwise the next release would take the process for frozen and remove the entries of its other waiters.
 func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestHopelessGrantsAreNoLoop(t *testing.T) {
 	})
 }
 
-// TestWaiterThatWasNeverQueuedSendsNothing is rule 21: a waiter whose ctx has ended before it queues sends nothing.
+// TestWaiterThatWasNeverQueuedSendsNothing: a waiter whose ctx has ended before it queues sends nothing.
 // It has no place to give up.
 func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 	})
 }
 
-// TestLockThatEndsByItselfLeavesNoNote is rule 25: a process that is alive removes the entry of a handed lock when
+// TestLockThatEndsByItselfLeavesNoNote: a process that is alive removes the entry of a handed lock when
 // the lock expires. So its other waiters keep their places.
 func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
 	})
 }
 
-// TestPlaceThatWasNotGivenUpIsReleased is rule 26: everybody left a line while Redis refused all commands, so its entry
+// TestPlaceThatWasNotGivenUpIsReleased: everybody left a line while Redis refused all commands, so its entry
 // stayed in the queue. A lock that is handed to the entry later is released.
 func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 	})
 }
 
-// TestKeptLockIsHandedOnThoughItHasExpired is rule 37: the key may expire just before the minimum hold ends. The
+// TestKeptLockIsHandedOnThoughItHasExpired: the key may expire just before the minimum hold ends. The
 // process still hands the lock on then. Any other release of an expired key is ErrLost.
 func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
 	m, client, _ := oneNode(t)
@@ -372,7 +372,7 @@ func countScripts(client *redis.Client) *atomic.Int64 {
 // A grantee is a caller that was granted the lock.
 type grantee struct{ process, caller int }
 
-// TestTurnsKeepTheOrderOfArrival is rules 18 and 45: callers of four processes arrive in a random order, while another
+// TestTurnsKeepTheOrderOfArrival: callers of four processes arrive in a random order, while another
 // process holds the lock. If each holds it for longer than a turn may pass it on, they are served in that order. If they hold
 // it for less, a turn serves all callers of the process whose caller has waited longest, and then the next process is served.
 // Fences grow in both.
@@ -433,7 +433,7 @@ func TestTurnsKeepTheOrderOfArrival(t *testing.T) {
 	}
 }
 
-// TestWhoeverComesLaterWaitsForTheNextTurn is rules 18 and 45: callers of two processes take the lock again and again. No turn
+// TestWhoeverComesLaterWaitsForTheNextTurn: callers of two processes take the lock again and again. No turn
 // of a process serves a caller twice, so both get the same number of grants.
 func TestWhoeverComesLaterWaitsForTheNextTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -466,7 +466,7 @@ func TestWhoeverComesLaterWaitsForTheNextTurn(t *testing.T) {
 	})
 }
 
-// TestContendedGrantCostsOneCommand is rule 18: the release that ends a turn queues the line, and hands the lock on. Neither the
+// TestContendedGrantCostsOneCommand: the release that ends a turn queues the line, and hands the lock on. Neither the
 // releaser nor the next owner sends anything else.
 func TestContendedGrantCostsOneCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -510,7 +510,7 @@ func TestContendedGrantCostsOneCommand(t *testing.T) {
 	})
 }
 
-// TestReleaseGrantsItsOwnLineByItsReply is rule 15: no message reaches the process, and nobody else waits. The reply to the release
+// TestReleaseGrantsItsOwnLineByItsReply: no message reaches the process, and nobody else waits. The reply to the release
 // grants the lock to the line of the releaser at once.
 func TestReleaseGrantsItsOwnLineByItsReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -569,7 +569,7 @@ func TestStatusCountsLines(t *testing.T) {
 	})
 }
 
-// TestOrderSurvivesALostQueue is rule 15: Redis loses the queue, but not the lock. Each line queues again, at the place that its
+// TestOrderSurvivesALostQueue: Redis loses the queue, but not the lock. Each line queues again, at the place that its
 // head has earned by waiting.
 func TestOrderSurvivesALostQueue(t *testing.T) {
 	bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), m *miniredis.Miniredis) {
@@ -805,7 +805,7 @@ func TestBlockNeverEndsAboveTheClock(t *testing.T) {
 	})
 }
 
-// TestPlaceIsThatOfTheArrival is rules 15 and 45: the score of an entry is the clock of Redis, or what is above the highest
+// TestPlaceIsThatOfTheArrival: the score of an entry is the clock of Redis, or what is above the highest
 // score, less how long the line has waited. It is above 0, the score of an entry that was handed the lock. The lowest is the
 // first of the queue.
 func TestPlaceIsThatOfTheArrival(t *testing.T) {
@@ -837,7 +837,7 @@ func TestPlaceIsThatOfTheArrival(t *testing.T) {
 	})
 }
 
-// TestReleaseThatFindsNothingQueuesNothing is rule 7: a release whose token does not hold the lock leaves all as it is. So a
+// TestReleaseThatFindsNothingQueuesNothing: a release whose token does not hold the lock leaves all as it is. So a
 // resend does not queue the line of the releaser again.
 func TestReleaseThatFindsNothingQueuesNothing(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
@@ -849,7 +849,7 @@ func TestReleaseThatFindsNothingQueuesNothing(t *testing.T) {
 	})
 }
 
-// TestReleaseSaysThatItHandsTheLockToItsLine is rule 45, with the fences of the grant.
+// TestReleaseSaysThatItHandsTheLockToItsLine: with the fences of the grant.
 func TestReleaseSaysThatItHandsTheLockToItsLine(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
 		holder := granted(t, q.engine)
@@ -875,7 +875,7 @@ func TestReleaseSaysThatItHandsTheLockToItsLine(t *testing.T) {
 	})
 }
 
-// TestLostPlaceIsTakenAgain is rule 15: the queue is lost, and a look adds the entry again, by the time of its arrival.
+// TestLostPlaceIsTakenAgain: the queue is lost, and a look adds the entry again, by the time of its arrival.
 func TestLostPlaceIsTakenAgain(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
 		granted(t, q.engine)
@@ -893,7 +893,7 @@ func TestLostPlaceIsTakenAgain(t *testing.T) {
 	})
 }
 
-// TestRefusalSaysWhetherTheQueueHandedTheLock is rule 27: only the first of the queue is told, and only if the holder is the
+// TestRefusalSaysWhetherTheQueueHandedTheLock: only the first of the queue is told, and only if the holder is the
 // one that was handed the lock.
 func TestRefusalSaysWhetherTheQueueHandedTheLock(t *testing.T) {
 	m, client, _ := oneNode(t)
@@ -924,7 +924,7 @@ func passedOn(w *waiters) bool {
 	return next.Polls()
 }
 
-// TestLineThatFindsTheKeyFreePollsOn is rule 27: a line is in the queue, and its acquire is granted. If the key was free,
+// TestLineThatFindsTheKeyFreePollsOn: a line is in the queue, and its acquire is granted. If the key was free,
 // nobody hands it on. If the line already held it, somebody has, and only the message is missing.
 func TestLineThatFindsTheKeyFreePollsOn(t *testing.T) {
 	for _, held := range []bool{false, true} {
@@ -946,7 +946,7 @@ func TestLineThatFindsTheKeyFreePollsOn(t *testing.T) {
 	}
 }
 
-// TestOnlyTheMessageOfAnotherProcessEndsPolling is rule 27: a message announces a lock to a line past which the key has changed
+// TestOnlyTheMessageOfAnotherProcessEndsPolling: a message announces a lock to a line past which the key has changed
 // hands. If a release of this process has handed it on, that says nothing about the others.
 func TestOnlyTheMessageOfAnotherProcessEndsPolling(t *testing.T) {
 	for _, own := range []bool{false, true} {
@@ -965,7 +965,7 @@ func TestOnlyTheMessageOfAnotherProcessEndsPolling(t *testing.T) {
 	}
 }
 
-// TestOneOfSeveralPermitsHasOneFence is rules 18 and 44: an acquire of a semaphore of two that asks for five fences gets one.
+// TestOneOfSeveralPermitsHasOneFence: an acquire of a semaphore of two that asks for five fences gets one.
 func TestOneOfSeveralPermitsHasOneFence(t *testing.T) {
 	m, client, _ := oneNode(t)
 	at := time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)

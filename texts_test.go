@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/texts.golden anew")
 
-// TestTexts is rule 35: every text that a user can see is in testdata/texts.golden, one line each.
+// TestTexts: every text that a user can see is in testdata/texts.golden, one line each.
 func TestTexts(t *testing.T) {
 	_, client, _ := oneNode(t)
 	l, err := NewSetNXPX(client)

@@ -24,7 +24,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestPollingRidesTroubleOut is rule 16 for a waiter that polls.
+// TestPollingRidesTroubleOut: for a waiter that polls.
 func TestPollingRidesTroubleOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []error{ErrNotAcquired, errors.New("connection reset"), ErrNotAcquired, errors.New("no route"), nil}
@@ -59,7 +59,7 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 	})
 }
 
-// TestLastAttemptDecidesTheError is rule 33: if the last attempt failed, or got no reply for more than a quarter of the op
+// TestLastAttemptDecidesTheError: if the last attempt failed, or got no reply for more than a quarter of the op
 // timeout, the error matches ErrUnavailable. If it had less time, the attempt before it decides. If there is none, the
 // error matches ErrUnavailable.
 func TestLastAttemptDecidesTheError(t *testing.T) {
@@ -125,7 +125,7 @@ func TestLastAttemptDecidesTheError(t *testing.T) {
 	}
 }
 
-// TestOutageIsNoticedByAllWhoPoll is rule 33: three waiters of a process were refused, and the one whose turn it is finds
+// TestOutageIsNoticedByAllWhoPoll: three waiters of a process were refused, and the one whose turn it is finds
 // that Redis is gone. When ctx ends, the error of each of them matches ErrUnavailable.
 func TestOutageIsNoticedByAllWhoPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestOutageIsNoticedByAllWhoPoll(t *testing.T) {
 	})
 }
 
-// TestLocalWaiterWhoYieldsWasRefusedByNobody is rule 33: this process has released a key that others want, and ctx ends
+// TestLocalWaiterWhoYieldsWasRefusedByNobody: this process has released a key that others want, and ctx ends
 // before it asks again. Nobody has shown it another owner.
 func TestLocalWaiterWhoYieldsWasRefusedByNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestLocalWaiterWhoYieldsWasRefusedByNobody(t *testing.T) {
 	})
 }
 
-// TestTroubleIsNotForgottenWhileItIsUndone is rule 16: if ctx ends while a failed attempt is released,
+// TestTroubleIsNotForgottenWhileItIsUndone: if ctx ends while a failed attempt is released,
 // the error still reports that failure. So does the error of a waiter whose last attempt failed.
 func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 	trouble := errors.New("no route")
@@ -212,7 +212,7 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 	})
 }
 
-// TestHourOfWaiting is rules 15, 17 and 18 in a bubble: a waiter waits for an hour without a timeout,
+// TestHourOfWaiting, in a bubble: a waiter waits for an hour without a timeout,
 // and is served soon after the holder releases the lock. A crashed holder costs what is left of its
 // TTL. Then the subscription is closed, and no goroutine is left in the bubble.
 func TestHourOfWaiting(t *testing.T) {
@@ -247,7 +247,7 @@ func TestHourOfWaiting(t *testing.T) {
 	})
 }
 
-// TestLocalWaitersTakeTurns: the callers of a process stand in one line, which sends one attempt at a time. Rule 18.
+// TestLocalWaitersTakeTurns: the callers of a process stand in one line, which sends one attempt at a time.
 func TestLocalWaitersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, ErrNotAcquired }}
@@ -266,7 +266,7 @@ func TestLocalWaitersTakeTurns(t *testing.T) {
 	})
 }
 
-// TestPauseEndsWithTheHoldersLease is rule 15: a crashed holder costs what is left of its TTL.
+// TestPauseEndsWithTheHoldersLease: a crashed holder costs what is left of its TTL.
 func TestPauseEndsWithTheHoldersLease(t *testing.T) {
 	slow := &config{backoff: func(int) time.Duration { return time.Hour }}
 	require.Equal(t, time.Hour, slow.pause(1, 0))
@@ -283,7 +283,7 @@ func TestPauseEndsWithTheHoldersLease(t *testing.T) {
 	}
 }
 
-// TestKeyExpiresWhileAScriptRuns is rule 18: unlike Redis, miniredis may expire a key between two commands of a
+// TestKeyExpiresWhileAScriptRuns: unlike Redis, miniredis may expire a key between two commands of a
 // script. The attempt counts as refused, and a waiter looks again at once.
 func TestKeyExpiresWhileAScriptRuns(t *testing.T) {
 	t.Parallel()
@@ -334,7 +334,7 @@ func TestKeyExpiresWhileAScriptRuns(t *testing.T) {
 	}
 }
 
-// TestPollersAreServedInTheEnd is rule 32: 8 processes poll for a quorum, each holds the lock for 200 ms and wants it again at
+// TestPollersAreServedInTheEnd: 8 processes poll for a quorum, each holds the lock for 200 ms and wants it again at
 // once. Nobody waits for longer than four times a fair turn.
 func TestPollersAreServedInTheEnd(t *testing.T) {
 	t.Parallel()
@@ -381,7 +381,7 @@ func TestPollersAreServedInTheEnd(t *testing.T) {
 	})
 }
 
-// TestWantedKeyIsYielded is rule 32: a process that has released a key on a quorum lets others who want it go first.
+// TestWantedKeyIsYielded: a process that has released a key on a quorum lets others who want it go first.
 // A key that nobody else wants is granted at once.
 func TestWantedKeyIsYielded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -411,7 +411,7 @@ func TestWantedKeyIsYielded(t *testing.T) {
 	})
 }
 
-// TestWhoeverWaitsLongerAsksSooner is rule 32: pauses get shorter with each change of hands, and longer again
+// TestWhoeverWaitsLongerAsksSooner: pauses get shorter with each change of hands, and longer again
 // while the key stays with one holder.
 func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
 	cfg := defaults()
@@ -436,7 +436,7 @@ func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
 	require.Equal(t, time.Hour, longest("z"))
 }
 
-// TestShortWaitsDoNotQueueWhenCommandsAreSlow is rule 31: a waiter whose ctx leaves less than ten times what a command
+// TestShortWaitsDoNotQueueWhenCommandsAreSlow: a waiter whose ctx leaves less than ten times what a command
 // takes at the moment polls, without an entry in the queue. So it has nothing to remove when it leaves. A waiter with
 // more time queues.
 func TestShortWaitsDoNotQueueWhenCommandsAreSlow(t *testing.T) {
@@ -500,7 +500,7 @@ func TestShortWaitsDoNotQueueWhenCommandsAreSlow(t *testing.T) {
 	}
 }
 
-// TestUnansweredAttemptsDoNotLookQuick is rule 31: an attempt that its ctx cut short would have taken longer. It does not
+// TestUnansweredAttemptsDoNotLookQuick: an attempt that its ctx cut short would have taken longer. It does not
 // lower the average of what commands take, and may raise it.
 func TestUnansweredAttemptsDoNotLookQuick(t *testing.T) {
 	e := &engine{}
@@ -514,7 +514,7 @@ func TestUnansweredAttemptsDoNotLookQuick(t *testing.T) {
 	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
 }
 
-// TestCallersOfASilentRedisFailTogether is rule 16: 64 callers stand in line for a key of a Redis that answers nothing. Each
+// TestCallersOfASilentRedisFailTogether: 64 callers stand in line for a key of a Redis that answers nothing. Each
 // gets the error of the first attempt that began after it joined. So all fail within two op timeouts.
 func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -550,7 +550,7 @@ func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 	})
 }
 
-// TestCtxThatEndsACallSendsNothingMore is rules 17 and 21: the only caller of a line leaves in mid-command. The line sends no
+// TestCtxThatEndsACallSendsNothingMore: the only caller of a line leaves in mid-command. The line sends no
 // further acquire.
 func TestCtxThatEndsACallSendsNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -572,7 +572,7 @@ func TestCtxThatEndsACallSendsNothingMore(t *testing.T) {
 	})
 }
 
-// TestCtxThatEndsAnAcquireOfItsLine is rules 17 and 21: ctx ends in mid-command, and its caller has not left the line yet. The line
+// TestCtxThatEndsAnAcquireOfItsLine: ctx ends in mid-command, and its caller has not left the line yet. The line
 // asks for those who stay. Of a line that the caller leaves empty, nothing is planned.
 func TestCtxThatEndsAnAcquireOfItsLine(t *testing.T) {
 	for others, acquires := range []int64{1, 2} {
@@ -640,7 +640,7 @@ func bubbleQueues(t *testing.T, test func(t *testing.T, newLocker func(...Option
 	}
 }
 
-// TestSuccessorKeepsTheCommandOfAHeadThatLeaves is rule 17: the head of a line leaves while its acquire is in flight, and Redis
+// TestSuccessorKeepsTheCommandOfAHeadThatLeaves: the head of a line leaves while its acquire is in flight, and Redis
 // grants it. The next in line has that lock, and nothing undoes it.
 func TestSuccessorKeepsTheCommandOfAHeadThatLeaves(t *testing.T) {
 	bubbleQueues(t, func(t *testing.T, newLocker func(...Option) (*engine, *redis.Client), _ *miniredis.Miniredis) {
@@ -667,7 +667,7 @@ func TestSuccessorKeepsTheCommandOfAHeadThatLeaves(t *testing.T) {
 	})
 }
 
-// TestLeavingAtEveryInstantLeavesNothing is rules 17 and 26: three callers of a line and one of another process wait for a
+// TestLeavingAtEveryInstantLeavesNothing: three callers of a line and one of another process wait for a
 // lock that is released after 10 ms, over a network with a delay. One of them leaves at every instant from before its first command to
 // after it was served. Everybody else is served, and nothing is left.
 func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
@@ -720,7 +720,7 @@ func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestLockThatComesToAnEmptyLineIsGivenBack is rule 26: everybody leaves a line while the release that queues it and hands it
+// TestLockThatComesToAnEmptyLineIsGivenBack: everybody leaves a line while the release that queues it and hands it
 // the lock is in flight. The lock is released, whether the message or the reply comes first.
 func TestLockThatComesToAnEmptyLineIsGivenBack(t *testing.T) {
 	for name, there := range map[string]time.Duration{"they leave before Redis releases": 30 * time.Millisecond, "after it": 0} {
@@ -760,7 +760,7 @@ func TestLockThatComesToAnEmptyLineIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestLostKeyEndsTheOldLeaseFirst is rule 7: the key is deleted while the process trusts its lease, and the line of the
+// TestLostKeyEndsTheOldLeaseFirst: the key is deleted while the process trusts its lease, and the line of the
 // process is granted it. The old lease is lost before the new turn begins.
 func TestLostKeyEndsTheOldLeaseFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -795,7 +795,7 @@ func TestLostKeyEndsTheOldLeaseFirst(t *testing.T) {
 	})
 }
 
-// TestPermitsOfAProcessStandSideBySide is rule 44: another permit that a line is granted ends no lease of its process.
+// TestPermitsOfAProcessStandSideBySide: another permit that a line is granted ends no lease of its process.
 func TestPermitsOfAProcessStandSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := bubbleRedis(t)
@@ -815,7 +815,7 @@ func TestPermitsOfAProcessStandSideBySide(t *testing.T) {
 	})
 }
 
-// TestErrorOfTheFirstAttemptAfterJoining is rule 16: a caller that joins during an attempt gets neither its error nor its
+// TestErrorOfTheFirstAttemptAfterJoining: a caller that joins during an attempt gets neither its error nor its
 // refusal, but the outcome of the next one.
 func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
 	trouble := errors.New("no route")
@@ -858,7 +858,7 @@ func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
 	}
 }
 
-// TestEndOfAnothersCtxIsNobodysError is rule 16: a caller joins before the first caller sends its attempt, and the ctx of
+// TestEndOfAnothersCtxIsNobodysError: a caller joins before the first caller sends its attempt, and the ctx of
 // that one ends during the attempt.
 func TestEndOfAnothersCtxIsNobodysError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -895,7 +895,7 @@ func TestEndOfAnothersCtxIsNobodysError(t *testing.T) {
 	})
 }
 
-// TestHolderInThisProcessIsARefusal is rules 33, 34 and 35: the holder is this process. So a caller is refused without a
+// TestHolderInThisProcessIsARefusal: the holder is this process. So a caller is refused without a
 // command, and rides out trouble from then on.
 func TestHolderInThisProcessIsARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -931,7 +931,7 @@ func TestHolderInThisProcessIsARefusal(t *testing.T) {
 	})
 }
 
-// TestGrantShowsTheHolderToThoseInLine is rules 16, 33 and 34: a caller joins while the acquire of another is under way, which
+// TestGrantShowsTheHolderToThoseInLine: a caller joins while the acquire of another is under way, which
 // is granted. So the holder is this process. The caller is told, and rides out trouble.
 func TestGrantShowsTheHolderToThoseInLine(t *testing.T) {
 	for name, trouble := range map[string]bool{"at once": false, "after a look that fails": true} {
@@ -976,7 +976,7 @@ func TestGrantShowsTheHolderToThoseInLine(t *testing.T) {
 	}
 }
 
-// TestHookGetsACopyOfItsCall is rule 34: Waiting may run while the line serves the call. The race detector sees a hook that
+// TestHookGetsACopyOfItsCall: Waiting may run while the line serves the call. The race detector sees a hook that
 // reads the call itself.
 func TestHookGetsACopyOfItsCall(t *testing.T) {
 	attempts, served := make(chan int, 1), make(chan struct{})
@@ -1010,7 +1010,7 @@ func TestHookGetsACopyOfItsCall(t *testing.T) {
 	require.Zero(t, <-attempts)
 }
 
-// TestWhoeverJoinsLaterIsToldOnce is rule 34: Waiting runs once for each caller, also for one that joins a line that was
+// TestWhoeverJoinsLaterIsToldOnce: Waiting runs once for each caller, also for one that joins a line that was
 // refused before.
 func TestWhoeverJoinsLaterIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1064,7 +1064,7 @@ func TestBackoffRunsUnderNoMutex(t *testing.T) {
 	})
 }
 
-// TestLineHurriesWhileNobodyCanWait is rule 31: one caller that can wait is enough for the queue. So is a line that has not
+// TestLineHurriesWhileNobodyCanWait: one caller that can wait is enough for the queue. So is a line that has not
 // been empty for long.
 func TestLineHurriesWhileNobodyCanWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1093,7 +1093,7 @@ func TestLineHurriesWhileNobodyCanWait(t *testing.T) {
 	})
 }
 
-// TestHurriedLineIsNotQueuedByItsRelease is rule 31: the release that ends a turn.
+// TestHurriedLineIsNotQueuedByItsRelease: the release that ends a turn.
 func TestHurriedLineIsNotQueuedByItsRelease(t *testing.T) {
 	for patience, queued := range map[time.Duration]bool{90 * time.Millisecond: false, 110 * time.Millisecond: true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -1118,7 +1118,6 @@ func TestHurriedLineIsNotQueuedByItsRelease(t *testing.T) {
 	}
 }
 
-// TestRestIsCountedFromTheNewestRelease is rule 32.
 func TestRestIsCountedFromTheNewestRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lines

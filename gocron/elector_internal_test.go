@@ -12,7 +12,6 @@ import (
 )
 
 // TestIsLeaderJudgesTheLockAtEachCall: IsLeader notices the loss by itself. No goroutine runs here that could notice it.
-// Rules 9 and 10.
 func TestIsLeaderJudgesTheLockAtEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock, err := redlatchtest.NewLocker(t).TryLock(t.Context(), "leader", redlatch.WithTTL(time.Second), redlatch.WithoutRenewal())
@@ -25,7 +24,6 @@ func TestIsLeaderJudgesTheLockAtEachCall(t *testing.T) {
 }
 
 // TestClosedElectorNeverLeads: it does not lead once Close was called, even if its lock is still valid and not released.
-// Rule 38.
 func TestClosedElectorNeverLeads(t *testing.T) {
 	lock, err := redlatchtest.NewLocker(t).TryLock(t.Context(), "leader")
 	require.NoError(t, err)

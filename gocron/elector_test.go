@@ -94,7 +94,7 @@ func TestLeaderRunsEachTick(t *testing.T) {
 	})
 }
 
-// TestCloseHandsTheLeadOver: the next instance leads at once, by rule 38. A closed one never leads again.
+// TestCloseHandsTheLeadOver: the next instance leads at once. A closed one never leads again.
 func TestCloseHandsTheLeadOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := electors(t, redlatchtest.NewLocker(t))
@@ -127,7 +127,7 @@ func TestClosedWaiterLeavesTheQueue(t *testing.T) {
 }
 
 // TestLostLeadGoesToAnother: IsLeader reports that the lead was lost once a renewal has found it. The next instance leads,
-// and the one that lost the lead tries again. Rule 40.
+// and the one that lost the lead tries again.
 func TestLostLeadGoesToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -165,7 +165,7 @@ func TestCrashedLeaderCostsItsTTL(t *testing.T) {
 	})
 }
 
-// TestNobodyLeadsThroughAnOutage: the lead ends before its TTL has passed, by rule 9. IsLeader reports the outage for as
+// TestNobodyLeadsThroughAnOutage: the lead ends before its TTL has passed. IsLeader reports the outage for as
 // long as it lasts, without waiting for Redis. Afterwards one instance leads.
 func TestNobodyLeadsThroughAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestNobodyLeadsThroughAnOutage(t *testing.T) {
 }
 
 // TestCampaignOutlastsWhatRetryingCannotFix: while the key has data of another type, IsLeader returns that error. Once the
-// data is deleted, one instance leads. Rule 40.
+// data is deleted, one instance leads.
 func TestCampaignOutlastsWhatRetryingCannotFix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)

@@ -22,7 +22,7 @@ import (
 func nothing() {}
 
 // TestEachTickRunsOnce: three instances tick one after the other, and the job ends at once. With a min hold one of them
-// runs each tick, by rule 37. Without it each of them does.
+// runs each tick. Without it each of them does.
 func TestEachTickRunsOnce(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -66,7 +66,7 @@ func TestLongRunKeepsOthersOut(t *testing.T) {
 	})
 }
 
-// TestOutageSkipsRuns: nobody runs the job while Redis cannot be reached, and each tick runs again afterwards. Rule 37.
+// TestOutageSkipsRuns: nobody runs the job while Redis cannot be reached, and each tick runs again afterwards.
 func TestOutageSkipsRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -107,7 +107,7 @@ func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	})
 }
 
-// TestStolenLockIsLeftToItsThief: a run whose lock was taken away ends without touching the new owner's key, by rule 7,
+// TestStolenLockIsLeftToItsThief: a run whose lock was taken away ends without touching the new owner's key,
 // and Lost reports it. Nobody runs the job until the new owner is done.
 func TestStolenLockIsLeftToItsThief(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestStolenLockIsLeftToItsThief(t *testing.T) {
 	})
 }
 
-// TestShutdownLeavesNoLock: a job that a shutdown ends releases its lock, although its ctx has ended. Rules 8 and 38.
+// TestShutdownLeavesNoLock: a job that a shutdown ends releases its lock, although its ctx has ended.
 func TestShutdownLeavesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -186,7 +186,7 @@ func TestJobNameIsTheKey(t *testing.T) {
 	}
 }
 
-// TestInvalidInputSendsNothing: the error is ErrInvalidOption, and names the option and its value. Rule 20.
+// TestInvalidInputSendsNothing: the error is ErrInvalidOption, and names the option and its value.
 func TestInvalidInputSendsNothing(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("something was sent")
@@ -249,7 +249,7 @@ func (a attempts) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 }
 
 // TestEachTickRunsOnceOnRedis: on a real Redis, one of three instances runs each tick. The test moves the clock of the
-// schedulers and ends each min hold, so that no instance is ever too late for its tick. Rule 37.
+// schedulers and ends each min hold, so that no instance is ever too late for its tick.
 func TestEachTickRunsOnceOnRedis(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	clock := clockwork.NewFakeClock()

@@ -82,7 +82,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 	}
 }
 
-// TestPasswordIsNotPrinted: not even if Redis refuses the password, or if there is no server. Rule 43.
+// TestPasswordIsNotPrinted: not even if Redis refuses the password, or if there is no server.
 func TestPasswordIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -170,7 +170,7 @@ func TestSentinelsFindThePrimary(t *testing.T) {
 	require.Equal(t, 7*time.Second, o.ReadTimeout)
 }
 
-// TestErrorsNameFlags: they do not name options of the library, which its hints advise. Rule 43.
+// TestErrorsNameFlags: they do not name options of the library, which its hints advise.
 func TestErrorsNameFlags(t *testing.T) {
 	t.Parallel()
 	s := onRedis(t)

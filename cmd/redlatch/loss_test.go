@@ -17,7 +17,7 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestLossEndsTheCommand is rule 42. The status is 70, whatever the command returns. If another owner has the key, it
+// TestLossEndsTheCommand: the status is 70, whatever the command returns. If another owner has the key, it
 // keeps it.
 func TestLossEndsTheCommand(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
@@ -39,7 +39,7 @@ func TestLossEndsTheCommand(t *testing.T) {
 	})
 }
 
-// TestLossThatTheCommandDidNotLiveToSee is rule 42. The command ended before run noticed the loss. It may have worked
+// TestLossThatTheCommandDidNotLiveToSee: the command ended before run noticed the loss. It may have worked
 // while another owner had the key, so the status is 70.
 func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
@@ -65,7 +65,7 @@ func stubborn(leader string) string {
 		wait; wait`
 }
 
-// TestGroupIsKilledAfterTheGrace is rule 42. SIGKILL ends the processes of the group even if the command itself has
+// TestGroupIsKilledAfterTheGrace: SIGKILL ends the processes of the group even if the command itself has
 // ended.
 func TestGroupIsKilledAfterTheGrace(t *testing.T) {
 	t.Parallel()
@@ -83,7 +83,7 @@ func TestGroupIsKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-// TestCommandHasItsGrace is rule 42. The command has time to clean up.
+// TestCommandHasItsGrace: the command has time to clean up.
 func TestCommandHasItsGrace(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -95,7 +95,7 @@ func TestCommandHasItsGrace(t *testing.T) {
 	require.Equal(t, exitLost, p.code())
 }
 
-// TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway is rule 42. SIGTERM, the grace and SIGKILL all come while
+// TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway: SIGTERM, the grace and SIGKILL all come while
 // Redis still has the key.
 func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
@@ -121,7 +121,7 @@ func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 	})
 }
 
-// TestShortOutageDoesNotEndTheCommand is rule 42. The lock is renewed in time.
+// TestShortOutageDoesNotEndTheCommand: the lock is renewed in time.
 func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -143,7 +143,7 @@ func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	require.Equal(t, 3, p.code())
 }
 
-// TestCommandIsKilledWithRedlatch: only Linux can do that. Rule 42.
+// TestCommandIsKilledWithRedlatch: only Linux can do that.
 func TestCommandIsKilledWithRedlatch(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux kills the command")

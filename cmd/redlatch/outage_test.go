@@ -17,7 +17,7 @@ import (
 
 const riding = "redlatch: continuing despite an error: "
 
-// TestRunRidesOutAnOutage is rule 41. Redis is unavailable from the first attempt on. stderr says so once.
+// TestRunRidesOutAnOutage: Redis is unavailable from the first attempt on. stderr says so once.
 func TestRunRidesOutAnOutage(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for name, fail := range map[string]func(*faultproxy.Proxy){"refuses": (*faultproxy.Proxy).Refuse, "is silent": (*faultproxy.Proxy).Silence} {
@@ -36,7 +36,7 @@ func TestRunRidesOutAnOutage(t *testing.T) {
 	})
 }
 
-// TestOutageEndsAWaitOnlyWithItsTimeout is rule 41. The status is 69 then, and that of a signal if one ends the wait.
+// TestOutageEndsAWaitOnlyWithItsTimeout: the status is 69 then, and that of a signal if one ends the wait.
 func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
@@ -54,7 +54,7 @@ func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
 	require.Equal(t, exitSignal+int(syscall.SIGTERM), p.code())
 }
 
-// TestErrorThatRetryingCannotFixEndsTheWait is rule 41: the status is 69 at once.
+// TestErrorThatRetryingCannotFixEndsTheWait: the status is 69 at once.
 func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 	t.Parallel()
 	s := onRedis(t)
@@ -66,7 +66,7 @@ func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 	require.Contains(t, p.errors(), "put the password into the URL")
 }
 
-// TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it has ended. Rule 42.
+// TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it has ended.
 func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		begun := time.Now()
@@ -96,7 +96,7 @@ func TestQuietRunSaysNothingOfAnotherOwner(t *testing.T) {
 	require.NotEmpty(t, p.errors())
 }
 
-// TestMinHoldIsForCommandsThatRan is rule 41. A command that cannot be executed leaves no key behind.
+// TestMinHoldIsForCommandsThatRan: a command that cannot be executed leaves no key behind.
 func TestMinHoldIsForCommandsThatRan(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		odd := notExecutable(t)

@@ -48,7 +48,7 @@ func adopted(t *testing.T, who, url string, flags []string, script string) *exec
 	return cmd
 }
 
-// TestLossEndsARunBesideZombies is rule 42. In a container, nobody may reap the children that COMMAND leaves. They stay
+// TestLossEndsARunBesideZombies: In a container, nobody may reap the children that COMMAND leaves. They stay
 // in its group as zombies.
 func TestLossEndsARunBesideZombies(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestLossEndsARunBesideZombies(t *testing.T) {
 	}
 }
 
-// TestOrphansAreReaped: as PID 1 of a container, run reaps what COMMAND leaves, and is not held up by it. Rule 42.
+// TestOrphansAreReaped: as PID 1 of a container, run reaps what COMMAND leaves, and is not held up by it.
 func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)

@@ -22,7 +22,7 @@ import (
 // patient has the flags for tests in which no lock expires.
 var patient = []string{"-ttl", "1m"}
 
-// TestExitStatusOfTheCommandIsThatOfRun is rule 41, also if a signal killed the command.
+// TestExitStatusOfTheCommandIsThatOfRun: also if a signal killed the command.
 func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -TERM $$": 143} {
@@ -34,7 +34,7 @@ func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
 	})
 }
 
-// TestLockIsHeldWhileTheCommandRuns is rule 41. The command also has its arguments, its environment and its streams.
+// TestLockIsHeldWhileTheCommandRuns: the command also has its arguments, its environment and its streams.
 func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "-owner", "nightly report", "k", "--", "sh", "-c",
@@ -90,7 +90,7 @@ func TestUnavailableRedisEndsATry(t *testing.T) {
 	p.gone()
 }
 
-// TestCommandThatCannotRunTakesNoLock is rule 41. If run finds out only at the start of the command, it releases the
+// TestCommandThatCannotRunTakesNoLock: if run finds out only at the start of the command, it releases the
 // lock.
 func TestCommandThatCannotRunTakesNoLock(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func (s *server) awaitWaiters(t *testing.T, n int) {
 	})
 }
 
-// TestCleanUpHasTimeToBegin is rule 41: the wait that a signal ends may have been quiet for long.
+// TestCleanUpHasTimeToBegin: the wait that a signal ends may have been quiet for long.
 func TestCleanUpHasTimeToBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := &traffic{}
@@ -172,7 +172,7 @@ func TestCleanUpHasTimeToBegin(t *testing.T) {
 	})
 }
 
-// TestSignalEndsTheWait is rule 41: nothing is left in Redis.
+// TestSignalEndsTheWait: nothing is left in Redis.
 func TestSignalEndsTheWait(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
@@ -191,7 +191,7 @@ func TestSignalEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestSignalsReachTheWholeGroup is rule 41. The children of the command get the signals too.
+// TestSignalsReachTheWholeGroup: the children of the command get the signals too.
 func TestSignalsReachTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)

@@ -83,7 +83,7 @@ func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	require.Equal(t, `"a\tb"`+"\theld\t"+`"x\x1b[2J\n"`+"\t0s\t0\n", b.String())
 }
 
-// TestStatusShowsAMinHold is rule 37: nobody holds the key, and the time left is that of the min hold.
+// TestStatusShowsAMinHold: nobody holds the key, and the time left is that of the min hold.
 func TestStatusShowsAMinHold(t *testing.T) {
 	t.Parallel()
 	var line, object bytes.Buffer

@@ -144,7 +144,7 @@ func TestPipelineKeepsTheTerminal(t *testing.T) {
 	require.Equal(t, 5, s.code())
 }
 
-// TestSuspendedCommandDoesNotGoOnWithoutItsLock is rule 42. The lock is lost while redlatch is stopped.
+// TestSuspendedCommandDoesNotGoOnWithoutItsLock: the lock is lost while redlatch is stopped.
 func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
@@ -164,7 +164,7 @@ func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 	require.NotContains(t, s.screen.String(), "woken")
 }
 
-// TestUnlockAsksOnATerminal is rule 43. Only a yes releases the lock.
+// TestUnlockAsksOnATerminal: only a yes releases the lock.
 func TestUnlockAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)

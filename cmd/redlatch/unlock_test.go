@@ -17,7 +17,7 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestUnlockReleasesInThePlaceOfTheOwner is rule 43. The run that held the lock ends, and a waiter gets the lock.
+// TestUnlockReleasesInThePlaceOfTheOwner: the run that held the lock ends, and a waiter gets the lock.
 func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		owner := redlatchRun(t, s.url, []string{"-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
@@ -43,7 +43,7 @@ func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	})
 }
 
-// TestLimitMakesASemaphore is rules 43 and 44, with -limit in each command.
+// TestLimitMakesASemaphore: with -limit in each command.
 func TestLimitMakesASemaphore(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		var inputs []io.Closer
@@ -84,7 +84,7 @@ func TestLimitMakesASemaphore(t *testing.T) {
 	})
 }
 
-// TestUnlockReleasesNothingNewer is rule 43. A lock that another owner acquired after the status was shown stays.
+// TestUnlockReleasesNothingNewer: a lock that another owner acquired after the status was shown stays.
 func TestUnlockReleasesNothingNewer(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
@@ -106,7 +106,7 @@ func TestUnlockReleasesNothingNewer(t *testing.T) {
 	})
 }
 
-// TestUnlockLeavesAloneWhatIsNoLock is rule 43. A key without a TTL stays as it is.
+// TestUnlockLeavesAloneWhatIsNoLock: a key without a TTL stays as it is.
 func TestUnlockLeavesAloneWhatIsNoLock(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -132,7 +132,7 @@ func TestUnlockReleasesAQuorum(t *testing.T) {
 	require.Zero(t, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
 }
 
-// TestUnlockAsks is rule 43. The question shows who would lose the lock. Only y and yes mean yes.
+// TestUnlockAsks: the question shows who would lose the lock. Only y and yes mean yes.
 func TestUnlockAsks(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{
@@ -145,7 +145,7 @@ func TestUnlockAsks(t *testing.T) {
 	}
 }
 
-// TestUnlockEndsNoMinHold is rule 43. The status is 75, also if the min hold began after the status was shown.
+// TestUnlockEndsNoMinHold: the status is 75, also if the min hold began after the status was shown.
 func TestUnlockEndsNoMinHold(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()

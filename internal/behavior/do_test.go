@@ -92,7 +92,7 @@ func waiting(h *redlatch.Hooks, f func(redlatch.Event))  { h.Waiting = f }
 func lost(h *redlatch.Hooks, f func(redlatch.Event))     { h.Lost = f }
 func trouble(h *redlatch.Hooks, f func(redlatch.Event))  { h.Trouble = f }
 
-// TestTryDoMakesOneAttempt is rule 38: if another owner has the key, TryDo neither waits nor calls fn.
+// TestTryDoMakesOneAttempt: if another owner has the key, TryDo neither waits nor calls fn.
 func TestTryDoMakesOneAttempt(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		l := locker()
@@ -120,7 +120,7 @@ func TestTryDoMakesOneAttempt(t *testing.T) {
 	})
 }
 
-// TestDoAllAcquiresEachKeyOnceInOneOrder is rule 38: the keys are sorted, each is acquired once, and they are released
+// TestDoAllAcquiresEachKeyOnceInOneOrder: the keys are sorted, each is acquired once, and they are released
 // in reverse. fn gets the locks in that order, and the caller's slice stays as it is.
 func TestDoAllAcquiresEachKeyOnceInOneOrder(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
@@ -164,7 +164,7 @@ func orderOf(events []redlatch.Event) []string {
 	return slices.Compact(keys)
 }
 
-// TestDoAllIsAllOrNothing is rule 38: a key in the middle is not granted, so all others are released and fn is not
+// TestDoAllIsAllOrNothing: a key in the middle is not granted, so all others are released and fn is not
 // called.
 func TestDoAllIsAllOrNothing(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -209,7 +209,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestDoAllEndsWithAnOutage is rule 38: Redis becomes unavailable before the second key is acquired. The error
+// TestDoAllEndsWithAnOutage: Redis becomes unavailable before the second key is acquired. The error
 // reports that, and nothing of the release of the first key.
 func TestDoAllEndsWithAnOutage(t *testing.T) {
 	t.Parallel()
@@ -233,7 +233,7 @@ func TestDoAllEndsWithAnOutage(t *testing.T) {
 	}
 }
 
-// TestFinishedWorkIsNoFailure is rule 38, on every Locker: fn returns while its locks are trusted, and Redis cannot be
+// TestFinishedWorkIsNoFailure, on every Locker: fn returns while its locks are trusted, and Redis cannot be
 // reached any more. The release gets no reply, which Hooks.Released reports. Do, TryDo and DoAll return fn's error and
 // nothing of the release. Unlock returns its own.
 func TestFinishedWorkIsNoFailure(t *testing.T) {
@@ -278,7 +278,7 @@ func TestFinishedWorkIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestDoReportsALockThatEndedBeforeFn is rule 38, on every Locker: the error matches ErrLost, and ErrMaxHold if that
+// TestDoReportsALockThatEndedBeforeFn, on every Locker: the error matches ErrLost, and ErrMaxHold if that
 // ended the lock. It also matches fn's error.
 func TestDoReportsALockThatEndedBeforeFn(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
@@ -323,7 +323,7 @@ func TestDoReportsALockThatEndedBeforeFn(t *testing.T) {
 	})
 }
 
-// TestDoAllNoticesALossBeforeFn is rule 38: if a lock ends while DoAll waits for a later one, the wait ends. A lock
+// TestDoAllNoticesALossBeforeFn: if a lock ends while DoAll waits for a later one, the wait ends. A lock
 // that ends as the last one is granted is noticed too. Neither error matches ErrNotAcquired or an error of ctx.
 func TestDoAllNoticesALossBeforeFn(t *testing.T) {
 	t.Parallel()
@@ -361,7 +361,7 @@ func TestDoAllNoticesALossBeforeFn(t *testing.T) {
 	})
 }
 
-// TestCallersOfDoAllNeverDeadlock is rule 38: 20 goroutines acquire random keys in random order. Each key guards a
+// TestCallersOfDoAllNeverDeadlock: 20 goroutines acquire random keys in random order. Each key guards a
 // counter. If two goroutines held one key, a counter could lose an increment.
 func TestCallersOfDoAllNeverDeadlock(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, _ *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
@@ -398,7 +398,7 @@ func TestCallersOfDoAllNeverDeadlock(t *testing.T) {
 	})
 }
 
-// TestFirstLostLockEndsCtx is rule 39: if any lock is lost, the ctx of DoAll's fn ends. The cause is the Err of that
+// TestFirstLostLockEndsCtx: if any lock is lost, the ctx of DoAll's fn ends. The cause is the Err of that
 // lock. The other locks are released.
 func TestFirstLostLockEndsCtx(t *testing.T) {
 	t.Parallel()
@@ -429,7 +429,7 @@ func TestFirstLostLockEndsCtx(t *testing.T) {
 	}
 }
 
-// TestPanicReleasesAll is rule 38: a panic in fn releases all locks. So does runtime.Goexit, which t.FailNow calls.
+// TestPanicReleasesAll: a panic in fn releases all locks. So does runtime.Goexit, which t.FailNow calls.
 func TestPanicReleasesAll(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		l := locker(longTTL)
@@ -454,7 +454,7 @@ func TestPanicReleasesAll(t *testing.T) {
 	})
 }
 
-// TestDoAllReportsEveryLostLock is rule 38: the losses are joined to fn's error. It is no failure if fn has unlocked a
+// TestDoAllReportsEveryLostLock: the losses are joined to fn's error. It is no failure if fn has unlocked a
 // lock itself.
 func TestDoAllReportsEveryLostLock(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
@@ -474,7 +474,6 @@ func TestDoAllReportsEveryLostLock(t *testing.T) {
 	})
 }
 
-// TestInvalidCallsSendNothing is rule 20.
 func TestInvalidCallsSendNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	var sent atomic.Int64
@@ -567,7 +566,7 @@ func await[T any](t *testing.T, c <-chan T, what string) (it T) {
 	return it
 }
 
-// TestLostLeaderIsFollowed is rule 40: the leader's lock is deleted again and again, and each time somebody leads again.
+// TestLostLeaderIsFollowed: the leader's lock is deleted again and again, and each time somebody leads again.
 func TestLostLeaderIsFollowed(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		terms := make(chan term)
@@ -585,7 +584,7 @@ func TestLostLeaderIsFollowed(t *testing.T) {
 	})
 }
 
-// TestLeadOutlastsAnOutage is rule 40: Redis is unavailable for longer than the lock lasts, and hooks report it.
+// TestLeadOutlastsAnOutage: Redis is unavailable for longer than the lock lasts, and hooks report it.
 // Then the leader leads again.
 func TestLeadOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
@@ -631,7 +630,7 @@ func inBubble(t *testing.T, f func(t *testing.T, client *redis.Client)) {
 	})
 }
 
-// TestLeadPausesBetweenTerms is rule 40: an fn that returns or fails at once does not hammer Redis.
+// TestLeadPausesBetweenTerms: an fn that returns or fails at once does not hammer Redis.
 func TestLeadPausesBetweenTerms(t *testing.T) {
 	for name, result := range map[string]error{"nil": nil, "a failure": errors.New("no paper"), "ErrInvalidOption": redlatch.ErrInvalidOption} {
 		t.Run(name, func(t *testing.T) {
@@ -678,7 +677,7 @@ func (m *moody) Lock(ctx context.Context, key string, opts ...redlatch.Option) (
 	return m.Locker.Lock(ctx, key, opts...)
 }
 
-// TestLeadAsksEverLessOftenWhileLockFails is rule 40, with a Locker that the caller wrote: while Lock fails, the
+// TestLeadAsksEverLessOftenWhileLockFails: with a Locker that the caller wrote: while Lock fails, the
 // pause doubles up to 16 s. After a term it is short again.
 func TestLeadAsksEverLessOftenWhileLockFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, client *redis.Client) {
@@ -703,7 +702,7 @@ func TestLeadAsksEverLessOftenWhileLockFails(t *testing.T) {
 	})
 }
 
-// TestLeadEndsWithWhatRetryingCannotFix is rule 40. On a quorum, a key of another type counts as a failure of the
+// TestLeadEndsWithWhatRetryingCannotFix: On a quorum, a key of another type counts as a failure of the
 // node, so Lead retries.
 func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
@@ -735,7 +734,7 @@ func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	})
 }
 
-// TestLeadIsStoppedByItsFn is rule 40: if fn cancels ctx, Lead returns the cause and releases the lock.
+// TestLeadIsStoppedByItsFn: if fn cancels ctx, Lead returns the cause and releases the lock.
 func TestLeadIsStoppedByItsFn(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		done := errors.New("done")
@@ -751,7 +750,7 @@ func TestLeadIsStoppedByItsFn(t *testing.T) {
 	})
 }
 
-// TestPanicOfALeaderReleases is rule 38: the lock is released, and the panic continues to the caller.
+// TestPanicOfALeaderReleases: the lock is released, and the panic continues to the caller.
 func TestPanicOfALeaderReleases(t *testing.T) {
 	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
 		require.PanicsWithValue(t, "jam", func() {
@@ -761,7 +760,7 @@ func TestPanicOfALeaderReleases(t *testing.T) {
 	})
 }
 
-// TestStoppedLeadSaysWhyItDidNotLead is rule 33: Lock has failed because of Redis, and ctx ends during the pause.
+// TestStoppedLeadSaysWhyItDidNotLead: Lock has failed because of Redis, and ctx ends during the pause.
 func TestStoppedLeadSaysWhyItDidNotLead(t *testing.T) {
 	inBubble(t, func(t *testing.T, client *redis.Client) {
 		l := &moody{Locker: newLocker(t, client), errs: []error{fmt.Errorf("proxy: %w", redlatch.ErrUnavailable)}}

@@ -21,7 +21,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestHolderIsNamed is rule 35, on every strategy: after a refusal, and after a wait that ctx ended, HeldError has
+// TestHolderIsNamed, on every strategy: after a refusal, and after a wait that ctx ended, HeldError has
 // the owner and the remaining TTL, and the text names the owner. Inspect reports the owner too. With LegacySetNX,
 // HeldError has no owner.
 func TestHolderIsNamed(t *testing.T) {
@@ -63,7 +63,7 @@ func TestHolderIsNamed(t *testing.T) {
 	}
 }
 
-// TestRefusedWaiterKnowsTheLease is rule 35, on every strategy: each of several waiters in two processes knows what is
+// TestRefusedWaiterKnowsTheLease, on every strategy: each of several waiters in two processes knows what is
 // left of the lease, wherever it is in the queue. When the key changes hands, the owner and the TTL are those of the last
 // look. The text names the owner once.
 func TestRefusedWaiterKnowsTheLease(t *testing.T) {
@@ -124,7 +124,7 @@ func TestRefusedWaiterKnowsTheLease(t *testing.T) {
 	}
 }
 
-// TestQuorumNamesTheOwnerOfMostNodes is rule 35: another owner has the key on one node, which is left from a crash.
+// TestQuorumNamesTheOwnerOfMostNodes: another owner has the key on one node, which is left from a crash.
 func TestQuorumNamesTheOwnerOfMostNodes(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -148,7 +148,7 @@ var everyStrategy = map[string]func(c redis.UniversalClient, opts ...redlatch.Op
 	},
 }
 
-// TestOwnerIsHandedOn: after a hand-over, Inspect reports the owner of the next waiter. Rule 35.
+// TestOwnerIsHandedOn: after a hand-over, Inspect reports the owner of the next waiter.
 func TestOwnerIsHandedOn(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t), redlatch.WithOwner("first"))
@@ -163,7 +163,6 @@ func TestOwnerIsHandedOn(t *testing.T) {
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// TestOwnerFitsOnALine is rule 20.
 func TestOwnerFitsOnALine(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	for _, name := range []string{"", "two\nlines", strings.Repeat("x", 201), "\x7f"} {
@@ -174,7 +173,7 @@ func TestOwnerFitsOnALine(t *testing.T) {
 	require.NoError(t, mustLock(t, newLocker(t, client, redlatch.WithOwner("Zürich 7: "+strings.Repeat("x", 100))), "k").Unlock(t.Context()))
 }
 
-// TestUnavailableIsNoHolder is rule 33, on every strategy: while Redis hangs or refuses connections, the error of
+// TestUnavailableIsNoHolder, on every strategy: while Redis hangs or refuses connections, the error of
 // each call matches ErrUnavailable and not ErrNotAcquired.
 func TestUnavailableIsNoHolder(t *testing.T) {
 	t.Parallel()
@@ -233,7 +232,7 @@ var everyCall = map[string]func(ctx context.Context, l redlatch.Locker, key stri
 	},
 }
 
-// TestShortCallInAnOutageIsNoConflict is rule 33, on every Locker: calls on keys that nobody ever held end with their ctx,
+// TestShortCallInAnOutageIsNoConflict, on every Locker: calls on keys that nobody ever held end with their ctx,
 // before the op timeout. Most are still in the mailbox then, behind others. The error matches ErrUnavailable and not
 // ErrNotAcquired, and its text has the last trouble of the node. If ctx had ended before the call, it matches neither.
 func TestShortCallInAnOutageIsNoConflict(t *testing.T) {
@@ -293,7 +292,7 @@ func TestShortCallInAnOutageIsNoConflict(t *testing.T) {
 	}
 }
 
-// TestOutageIsNoticedByAllWaiters is rule 33: Redis becomes unreachable, and all waiters for a key notice it long
+// TestOutageIsNoticedByAllWaiters: Redis becomes unreachable, and all waiters for a key notice it long
 // before their lines would look again. The test has three tries, since a busy machine may be late.
 func TestOutageIsNoticedByAllWaiters(t *testing.T) {
 	t.Parallel()
@@ -338,7 +337,7 @@ func TestOutageIsNoticedByAllWaiters(t *testing.T) {
 	require.Fail(t, "not noticed in three tries")
 }
 
-// TestSilentQuorumIsNoHolder is rule 33: the nodes of a quorum fall silent while a waiter asks them.
+// TestSilentQuorumIsNoHolder: the nodes of a quorum fall silent while a waiter asks them.
 func TestSilentQuorumIsNoHolder(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
@@ -359,7 +358,7 @@ func TestSilentQuorumIsNoHolder(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestSilenceUntilAnEarlyEndIsNoHolder is rule 33, on every strategy: Redis is silent, and ctx ends before the op
+// TestSilenceUntilAnEarlyEndIsNoHolder, on every strategy: Redis is silent, and ctx ends before the op
 // timeout.
 func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
 	t.Parallel()
@@ -381,7 +380,7 @@ func TestSilenceUntilAnEarlyEndIsNoHolder(t *testing.T) {
 	}
 }
 
-// TestUnreachableRedisCostsOneOpTimeout is rule 36: an attempt that cannot connect takes the op timeout once, and not
+// TestUnreachableRedisCostsOneOpTimeout: an attempt that cannot connect takes the op timeout once, and not
 // twice.
 func TestUnreachableRedisCostsOneOpTimeout(t *testing.T) {
 	t.Parallel()
@@ -399,7 +398,7 @@ func TestUnreachableRedisCostsOneOpTimeout(t *testing.T) {
 	}
 }
 
-// TestLossSaysWhy is rule 35, on every strategy.
+// TestLossSaysWhy, on every strategy: .
 func TestLossSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {
@@ -471,7 +470,7 @@ func (h *heard) all() []redlatch.Event {
 	return append([]redlatch.Event(nil), h.events...)
 }
 
-// TestWaitThroughAnOutageIsReported is rule 34, on every strategy: while Lock waits through an outage, Hooks.Trouble
+// TestWaitThroughAnOutageIsReported, on every strategy: while Lock waits through an outage, Hooks.Trouble
 // reports the cause at most once a second.
 func TestWaitThroughAnOutageIsReported(t *testing.T) {
 	t.Parallel()
@@ -525,7 +524,7 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 	}
 }
 
-// TestReturnedTroubleIsReported is rule 34, on every strategy: Hooks.Trouble reports a call that fails because of Redis
+// TestReturnedTroubleIsReported, on every strategy: Hooks.Trouble reports a call that fails because of Redis
 // although the call returns the error. One cause is reported once a second.
 func TestReturnedTroubleIsReported(t *testing.T) {
 	t.Parallel()
@@ -580,7 +579,7 @@ func waitBriefly(t *testing.T, l redlatch.Locker, key string) error {
 	return err
 }
 
-// TestOtherErrorsAreNoTrouble is rule 34, on every strategy: a refusal, a token that does not hold the key, a ctx that has
+// TestOtherErrorsAreNoTrouble, on every strategy: a refusal, a token that does not hold the key, a ctx that has
 // ended and an invalid option are not failures of Redis.
 func TestOtherErrorsAreNoTrouble(t *testing.T) {
 	t.Parallel()
@@ -607,7 +606,7 @@ func TestOtherErrorsAreNoTrouble(t *testing.T) {
 	}
 }
 
-// TestLogsSayHowALockWasReleased is rule 34: a release that Redis did not confirm is logged at Warn, and one that it
+// TestLogsSayHowALockWasReleased: a release that Redis did not confirm is logged at Warn, and one that it
 // confirmed at Debug.
 func TestLogsSayHowALockWasReleased(t *testing.T) {
 	var log bytes.Buffer
@@ -623,7 +622,7 @@ func TestLogsSayHowALockWasReleased(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "lock released"))
 }
 
-// TestLogsNameTheHolder is rule 35, on every strategy: the line of a call that starts to wait has the holder's name, if it
+// TestLogsNameTheHolder, on every strategy: the line of a call that starts to wait has the holder's name, if it
 // is known. No line has an attribute without a value.
 func TestLogsNameTheHolder(t *testing.T) {
 	t.Parallel()
@@ -655,7 +654,7 @@ func TestLogsNameTheHolder(t *testing.T) {
 	}
 }
 
-// TestSilentMinorityIsReported is rule 34: two of five nodes are dead, and locks are still granted. Hooks.Trouble
+// TestSilentMinorityIsReported: two of five nodes are dead, and locks are still granted. Hooks.Trouble
 // names both nodes. If a third node is dead, the error of an attempt names the first two as well.
 func TestSilentMinorityIsReported(t *testing.T) {
 	t.Parallel()
@@ -693,7 +692,7 @@ func TestSilentMinorityIsReported(t *testing.T) {
 	}
 }
 
-// TestNodeThatRefusesIsReported is rule 34: one of five nodes is out of memory. Hooks.Trouble reports the node and its
+// TestNodeThatRefusesIsReported: one of five nodes is out of memory. Hooks.Trouble reports the node and its
 // answer.
 func TestNodeThatRefusesIsReported(t *testing.T) {
 	t.Parallel()
@@ -713,7 +712,7 @@ func TestNodeThatRefusesIsReported(t *testing.T) {
 	}
 }
 
-// TestHooksAndLogsHoldNoToken is rule 35. A token leaves a handle only by Lock.Token.
+// TestHooksAndLogsHoldNoToken: a token leaves a handle only by Lock.Token.
 func TestHooksAndLogsHoldNoToken(t *testing.T) {
 	var log bytes.Buffer
 	var h heard
@@ -750,7 +749,7 @@ func TestHooksOfACallAreAddedToTheLockers(t *testing.T) {
 	require.Len(t, call.all(), 1)
 }
 
-// TestUnknownCommandShowsNoToken is rule 35, on every strategy: a server without EVALSHA answers with the arguments of the
+// TestUnknownCommandShowsNoToken, on every strategy: a server without EVALSHA answers with the arguments of the
 // command. Neither errors nor hooks have the token then.
 func TestUnknownCommandShowsNoToken(t *testing.T) {
 	t.Parallel()
@@ -802,7 +801,7 @@ func everyText(err error) []string {
 	return texts
 }
 
-// TestCallerThatLeavesEarlyIsNoTrouble is rule 34: a ctx that ends before Redis had time to answer says nothing of Redis.
+// TestCallerThatLeavesEarlyIsNoTrouble: a ctx that ends before Redis had time to answer says nothing of Redis.
 func TestCallerThatLeavesEarlyIsNoTrouble(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range everyStrategy {

@@ -24,7 +24,7 @@ func gone(t *testing.T, direct *redis.Client, key string) {
 	eventually(t, key+" is gone", func() bool { return direct.Exists(t.Context(), key).Val() == 0 })
 }
 
-// TestLostReplyIsNotLostOwnership is rules 3 and 7: a command whose reply is lost succeeds as if the reply had
+// TestLostReplyIsNotLostOwnership: a command whose reply is lost succeeds as if the reply had
 // arrived, whether or not go-redis itself retries commands.
 func TestLostReplyIsNotLostOwnership(t *testing.T) {
 	for _, retries := range []int{0, -1} { // the default of go-redis, and no retries
@@ -57,7 +57,7 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeLeavesNoKey is rule 3: when every reply is lost, the attempt fails, and the key that it acquired
+// TestUnknownOutcomeLeavesNoKey: when every reply is lost, the attempt fails, and the key that it acquired
 // is released.
 func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func testUnknownOutcomeLeavesNoKey(t *testing.T, newLocker newLockerFunc) {
 	gone(t, direct, "k")
 }
 
-// TestLateAcquireDoesNotTakeTheLock is rule 4: if Redis receives an acquire only after its attempt has ended, a
+// TestLateAcquireDoesNotTakeTheLock: if Redis receives an acquire only after its attempt has ended, a
 // release follows.
 func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 	gone(t, direct, "k")
 }
 
-// TestLateAcquireWithAChosenTokenStays is rule 4: undoing it would delete the lock that the caller
+// TestLateAcquireWithAChosenTokenStays: undoing it would delete the lock that the caller
 // wants to recover.
 func TestLateAcquireWithAChosenTokenStays(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestLateAcquireWithAChosenTokenStays(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestUnlockThatNeverLeftFindsTheLockLost is rule 7: if the retry of a release finds nothing, Unlock succeeds only if
+// TestUnlockThatNeverLeftFindsTheLockLost: if the retry of a release finds nothing, Unlock succeeds only if
 // the first send may have been carried out. Here the first send cannot connect.
 func TestUnlockThatNeverLeftFindsTheLockLost(t *testing.T) {
 	onQueues(t, testUnlockThatNeverLeftFindsTheLockLost)
@@ -141,7 +141,7 @@ func testUnlockThatNeverLeftFindsTheLockLost(t *testing.T, newLocker newLockerFu
 	require.Negative(t, failing.Load(), "the first dial failed")
 }
 
-// TestAttemptThatMayHaveBeenSentIsReleased is rule 3: the reply to an acquire is lost, and its resend cannot connect.
+// TestAttemptThatMayHaveBeenSentIsReleased: the reply to an acquire is lost, and its resend cannot connect.
 func TestAttemptThatMayHaveBeenSentIsReleased(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testAttemptThatWasPerhapsSentIsUndone)
@@ -192,7 +192,7 @@ func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestRefusedUnlockIsNoSuccess is rule 7: Redis refuses the first release, and the retry finds nothing. Unlock
+// TestRefusedUnlockIsNoSuccess: Redis refuses the first release, and the retry finds nothing. Unlock
 // returns ErrLost.
 func TestRefusedUnlockIsNoSuccess(t *testing.T) { onQueues(t, testRefusedUnlockIsNoSuccess) }
 
@@ -208,7 +208,6 @@ func testRefusedUnlockIsNoSuccess(t *testing.T, newLocker newLockerFunc) {
 	require.Negative(t, left.Load())
 }
 
-// TestForgottenLockEndsWithItsTTL is rule 13.
 func TestForgottenLockEndsWithItsTTL(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testForgottenLockEndsWithItsTTL)

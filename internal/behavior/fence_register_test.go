@@ -335,7 +335,7 @@ func TestMigrationFencesGrow(t *testing.T) {
 	}
 }
 
-// TestNoFenceIsRounded is rule 19: fences are exact up to the highest one, 2^53 - 1. Then the register, or the counter
+// TestNoFenceIsRounded: fences are exact up to the highest one, 2^53 - 1. Then the register, or the counter
 // of a quorum, counts as other data. No fence is issued twice.
 func TestNoFenceIsRounded(t *testing.T) {
 	t.Parallel()
@@ -379,7 +379,7 @@ func TestNoFenceIsRounded(t *testing.T) {
 	}
 }
 
-// TestHandOverWithoutAFenceLocksNothing is rule 19: a release that cannot mint a fence for the next waiter deletes the
+// TestHandOverWithoutAFenceLocksNothing: a release that cannot mint a fence for the next waiter deletes the
 // key. The waiter reports why it is not served, and is served once the register is deleted.
 func TestHandOverWithoutAFenceLocksNothing(t *testing.T) {
 	t.Parallel()

@@ -186,7 +186,7 @@ func TestAdoptedQuorumLockHasAFence(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// TestOtherDataOnOneNodeRaiseNoFence is rule 19: the counter of one node is a number that scripts cannot count exactly.
+// TestOtherDataOnOneNodeRaiseNoFence: the counter of one node is a number that scripts cannot count exactly.
 // The other nodes disagree, and a higher number has to be tried. It is not that of the one node.
 func TestOtherDataOnOneNodeRaiseNoFence(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// TestLegacyLostReplyIsNotLostOwnership is rules 3, 4 and 7: a command whose reply is lost succeeds as if the reply
+// TestLegacyLostReplyIsNotLostOwnership: a command whose reply is lost succeeds as if the reply
 // had arrived.
 func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -47,7 +47,7 @@ func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
 	})
 }
 
-// TestLegacyRefusedReleaseIsNoSuccess is rule 7: the resend of a release is a success only if the first send deleted
+// TestLegacyRefusedReleaseIsNoSuccess: the resend of a release is a success only if the first send deleted
 // the key. Here the first send deleted nothing, and its reply was lost.
 func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -63,7 +63,7 @@ func TestLegacyRefusedReleaseIsNoSuccess(t *testing.T) {
 	})
 }
 
-// TestLegacyUnknownOutcomeLeavesNoKey is rules 3 and 4: if an attempt fails without a reply, its key is released,
+// TestLegacyUnknownOutcomeLeavesNoKey: if an attempt fails without a reply, its key is released,
 // even if Redis receives the acquire only later.
 func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -92,7 +92,7 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 	})
 }
 
-// TestLegacyLateAcquireWithAChosenTokenStays is rule 4: it may be the very lock that the caller wants
+// TestLegacyLateAcquireWithAChosenTokenStays: it may be the very lock that the caller wants
 // to recover.
 func TestLegacyLateAcquireWithAChosenTokenStays(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {

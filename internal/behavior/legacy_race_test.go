@@ -136,7 +136,7 @@ func TestLegacyExpiredKeyHasOneWinner(t *testing.T) {
 	})
 }
 
-// TestLegacyOneValueIsNotOneOwner is rule 3: clients with the same TTL write the same value within a second, and
+// TestLegacyOneValueIsNotOneOwner: clients with the same TTL write the same value within a second, and
 // still only one of them acquires the lock. Those whose first reply was lost send again.
 func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
 	const clients, rounds = 12, 40
@@ -213,7 +213,7 @@ func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestLegacyLateUnlockLeavesTheSuccessor is rule 7: Unlock changes nothing after the time of the lock has passed,
+// TestLegacyLateUnlockLeavesTheSuccessor: Unlock changes nothing after the time of the lock has passed,
 // whether or not another client took over.
 func TestLegacyLateUnlockLeavesTheSuccessor(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestLegacyWireIsThePages: the key has the format of the SETNX page, so foreign clients can read it. Our companion
-// keys, which they do not know, have a TTL (rule 6).
+// keys, which they do not know, have a TTL.
 func TestLegacyWireIsThePages(t *testing.T) {
 	for name, opts := range map[string][]redlatch.Option{
 		"this machine's clock": nil,
@@ -89,7 +89,7 @@ func TestLegacyLoserWritesNothing(t *testing.T) {
 	})
 }
 
-// TestLegacyOnlyWhatIsExactlyOursIsTouched is rule 7: a release, an extension, an adoption and a repeated acquire
+// TestLegacyOnlyWhatIsExactlyOursIsTouched: a release, an extension, an adoption and a repeated acquire
 // need three proofs: the companion names our token, the key holds the value that we wrote last, and its time has not
 // passed. If one is missing, the lock is lost and its keys stay as they are. The repeated acquire is refused, unless
 // the key is free or its time has passed.
@@ -146,7 +146,7 @@ func TestLegacyOnlyWhatIsExactlyOursIsTouched(t *testing.T) {
 	})
 }
 
-// TestLegacyLeaseIsNeverShortened is rule 4, on the wire: neither an extension nor a repeated acquire shortens the
+// TestLegacyLeaseIsNeverShortened, on the wire: neither an extension nor a repeated acquire shortens the
 // lease.
 func TestLegacyLeaseIsNeverShortened(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -299,7 +299,7 @@ func TestLegacyCallIsOneRoundTrip(t *testing.T) {
 	})
 }
 
-// TestLegacyLeavesOtherDataAlone is rule 19: data of another kind under any of the three keys is
+// TestLegacyLeavesOtherDataAlone: data of another kind under any of the three keys is
 // an error, and stays.
 func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {

@@ -22,7 +22,7 @@ var holding = map[string]func(c redis.UniversalClient, opts ...redlatch.Option) 
 	"Semaphore": everyStrategy["Semaphore"],
 }
 
-// TestMinHoldKeepsOthersOut is rule 37: nobody else gets the lock before the minimum hold has passed since the grant.
+// TestMinHoldKeepsOthersOut: nobody else gets the lock before the minimum hold has passed since the grant.
 // A release after that deletes the key at once.
 func TestMinHoldKeepsOthersOut(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestMinHoldKeepsOthersOut(t *testing.T) {
 	}
 }
 
-// TestMinHoldHandsOnWhenItEnds is rule 37: when the minimum hold ends, the next waiter is handed the lock before it
+// TestMinHoldHandsOnWhenItEnds: when the minimum hold ends, the next waiter is handed the lock before it
 // looks again. The test has three tries, since a busy machine is late.
 func TestMinHoldHandsOnWhenItEnds(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestMinHoldHandsOnWhenItEnds(t *testing.T) {
 	require.Fail(t, "the lock was not kept, or the waiter had to look, in all three tries")
 }
 
-// TestMinHoldOutlastsACrash is rule 37: the TTL is at least as long as the minimum hold.
+// TestMinHoldOutlastsACrash: the TTL is at least as long as the minimum hold.
 func TestMinHoldOutlastsACrash(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range holding {
@@ -104,7 +104,7 @@ func TestMinHoldOutlastsACrash(t *testing.T) {
 	}
 }
 
-// TestMinHoldLeavesTheNextOwnerAlone is rules 7 and 37: Unlock of a lost lock reports the loss. The end of a minimum
+// TestMinHoldLeavesTheNextOwnerAlone: Unlock of a lost lock reports the loss. The end of a minimum
 // hold does not touch the key of the next owner.
 func TestMinHoldLeavesTheNextOwnerAlone(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,7 @@ func TestMinHoldLeavesTheNextOwnerAlone(t *testing.T) {
 	}
 }
 
-// TestMinHoldSurvivesLostReplies is rules 3 and 37: the release is sent again, and the key is kept all the same.
+// TestMinHoldSurvivesLostReplies: the release is sent again, and the key is kept all the same.
 func TestMinHoldSurvivesLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, strategy := range holding {
@@ -153,7 +153,7 @@ func TestMinHoldSurvivesLostReplies(t *testing.T) {
 	}
 }
 
-// TestTickOfManyInstancesRunsOnce is rule 37: five instances try to run a job at each tick, and only one runs it,
+// TestTickOfManyInstancesRunsOnce: five instances try to run a job at each tick, and only one runs it,
 // though the job ends at once.
 func TestTickOfManyInstancesRunsOnce(t *testing.T) {
 	t.Parallel()
@@ -187,7 +187,6 @@ func TestTickOfManyInstancesRunsOnce(t *testing.T) {
 	}
 }
 
-// TestMinHoldFitsItsLock is rule 20.
 func TestMinHoldFitsItsLock(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	_, err := redlatch.NewSetNXPX(client, redlatch.WithMinHold(0))
@@ -198,7 +197,7 @@ func TestMinHoldFitsItsLock(t *testing.T) {
 	require.ErrorContains(t, err, "WithMinHold(1s): legacysetnx counts whole seconds")
 }
 
-// TestKeptKeyIsNobodysLock is rules 7 and 37: after Unlock, nobody can acquire, adopt or extend what the minimum hold
+// TestKeptKeyIsNobodysLock: after Unlock, nobody can acquire, adopt or extend what the minimum hold
 // keeps, by the token or by the value of the key.
 func TestKeptKeyIsNobodysLock(t *testing.T) {
 	t.Parallel()
@@ -239,7 +238,7 @@ func TestKeptKeyIsNobodysLock(t *testing.T) {
 	}
 }
 
-// TestKeptLocksKeepTheOrder is rules 25 and 37: the entry of a lock that was handed over leaves the queue when the lock
+// TestKeptLocksKeepTheOrder: the entry of a lock that was handed over leaves the queue when the lock
 // is kept. So its process is not taken for frozen, and its other waiters keep their places, even if that process hands
 // the lock on after the key has expired.
 func TestKeptLocksKeepTheOrder(t *testing.T) {
@@ -277,7 +276,7 @@ func TestKeptLocksKeepTheOrder(t *testing.T) {
 	}
 }
 
-// TestMinHoldOutlastsAnOutage is rules 4 and 37: the first send of the acquire gets no reply, a resend is granted, and
+// TestMinHoldOutlastsAnOutage: the first send of the acquire gets no reply, a resend is granted, and
 // the release gets no reply. What releases a late acquire then does not cut the minimum hold short.
 func TestMinHoldOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
@@ -314,7 +313,7 @@ func TestMinHoldOutlastsAnOutage(t *testing.T) {
 	}
 }
 
-// TestKeptPermitHidesNoHolder is rule 44: Inspect names a holder, though the min hold of another permit ends sooner.
+// TestKeptPermitHidesNoHolder: Inspect names a holder, though the min hold of another permit ends sooner.
 func TestKeptPermitHidesNoHolder(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		l := newSemaphore(t, s.Client(t), 2)

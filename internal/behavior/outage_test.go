@@ -20,7 +20,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestCtxEndsACallInMidCommand is rule 17, for a cancel and a deadline, with clients that ignore
+// TestCtxEndsACallInMidCommand: for a cancel and a deadline, with clients that ignore
 // both: the call does not wait for the reply, and the late grant is released.
 func TestCtxEndsACallInMidCommand(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestCtxEndsACallInMidCommand(t *testing.T) {
 	}
 }
 
-// TestTroubleIsNoRefusal is rule 16: if Redis answers the first attempt only with errors until ctx
+// TestTroubleIsNoRefusal: if Redis answers the first attempt only with errors until ctx
 // ends, Lock reports the error of Redis, and not ErrNotAcquired.
 func TestTroubleIsNoRefusal(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,6 @@ func TestTroubleIsNoRefusal(t *testing.T) {
 	}
 }
 
-// TestUnlockIsBoundedBySilence is rule 8.
 func TestUnlockIsBoundedBySilence(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
@@ -107,7 +106,7 @@ func TestUnlockIsBoundedBySilence(t *testing.T) {
 	require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
 }
 
-// TestOutageIsNoCancellation: the error of an operation that times out does not match context.Canceled. Rule 16.
+// TestOutageIsNoCancellation: the error of an operation that times out does not match context.Canceled.
 func TestOutageIsNoCancellation(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
@@ -123,7 +122,7 @@ func TestOutageIsNoCancellation(t *testing.T) {
 	}
 }
 
-// TestHolderKnowsBeforeTheNextOwner is rule 9: the holder knows of its loss before the next owner gets the key,
+// TestHolderKnowsBeforeTheNextOwner: the holder knows of its loss before the next owner gets the key,
 // whenever the network goes silent.
 func TestHolderKnowsBeforeTheNextOwner(t *testing.T) {
 	t.Parallel()
@@ -161,7 +160,6 @@ func TestHolderKnowsBeforeTheNextOwner(t *testing.T) {
 	}
 }
 
-// TestCutConnectionsLoseNothing is rule 12.
 func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
@@ -180,7 +178,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestOutageIsRiddenOut is rule 12: an unclear failure keeps the lease, and the renewal is retried.
+// TestOutageIsRiddenOut: an unclear failure keeps the lease, and the renewal is retried.
 func TestOutageIsRiddenOut(t *testing.T) {
 	t.Parallel()
 	_, p, client := behindProxy(t)
@@ -198,7 +196,7 @@ func TestOutageIsRiddenOut(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestFlushedLockIsLost is rule 12: a definite answer ends the lock within a renewal interval.
+// TestFlushedLockIsLost: a definite answer ends the lock within a renewal interval.
 func TestFlushedLockIsLost(t *testing.T) {
 	t.Parallel()
 	direct, _, client := behindProxy(t)
@@ -214,7 +212,6 @@ func TestFlushedLockIsLost(t *testing.T) {
 	runtime.KeepAlive(lock) // a garbage-collected lock is not renewed
 }
 
-// TestFirstAttemptReportsTroubleAndAWaitRidesItOut is rule 16.
 func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -252,7 +249,7 @@ func TestFirstAttemptReportsTroubleAndAWaitRidesItOut(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// TestWaitReportsItsTrouble is rule 16: if ctx ends a wait, the error also reports the last failure.
+// TestWaitReportsItsTrouble: if ctx ends a wait, the error also reports the last failure.
 func TestWaitReportsItsTrouble(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
@@ -304,7 +301,7 @@ func giveUpAtRandom(t *testing.T, l redlatch.Locker, most time.Duration) {
 	require.Zero(t, failures.Load())
 }
 
-// TestGivingUpLeavesNoGoroutineAndNoKey is rule 17: 300 calls end at random moments over a slow
+// TestGivingUpLeavesNoGoroutineAndNoKey: 300 calls end at random moments over a slow
 // network.
 func TestGivingUpLeavesNoGoroutineAndNoKey(t *testing.T) {
 	direct, p, client := behindProxy(t)

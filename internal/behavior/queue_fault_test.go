@@ -19,7 +19,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestCrashedHolderCostsItsTTL is rule 15: the first waiter gets the lock within 300 ms after the lease has ended.
+// TestCrashedHolderCostsItsTTL: the first waiter gets the lock within 300 ms after the lease has ended.
 // The test has three tries, since an expired key goes to whoever looks first, and a busy machine looks late.
 func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func testCrashedHolderCostsItsTTL(t *testing.T, newLocker newLockerFunc) {
 }
 
 // TestCrashedWaitersAreSkipped: five waiters whose processes have died cost almost no time, since
-// the reply to PUBLISH says that nobody listens. Rule 15.
+// the reply to PUBLISH says that nobody listens.
 func TestCrashedWaitersAreSkipped(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
@@ -108,7 +108,7 @@ func (c *deafConn) Read(b []byte) (int, error) {
 	}
 }
 
-// TestLostMessageCostsASecond is rule 15: the subscription loses all messages without an error. The
+// TestLostMessageCostsASecond: the subscription loses all messages without an error. The
 // waiter is still served, long before a TTL has passed. So is the next one, once messages arrive
 // again.
 func TestLostMessageCostsASecond(t *testing.T) {
@@ -142,7 +142,7 @@ func testLostMessageCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestLostQueueCostsASecond is rule 15: Redis loses its data while twenty waiters of one process stand in line. A look
+// TestLostQueueCostsASecond: Redis loses its data while twenty waiters of one process stand in line. A look
 // finds the key free and the queue empty. Each waiter releases the lock at once.
 func TestLostQueueCostsASecond(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func testLostQueueCostsASecond(t *testing.T, newLocker newLockerFunc) {
 	require.ErrorIs(t, holder.Unlock(t.Context()), redlatch.ErrLost)
 }
 
-// TestEverybodyIsServedWhateverHappens is rule 15 and 16: everybody is served while subscriptions are
+// TestEverybodyIsServedWhateverHappens: everybody is served while subscriptions are
 // killed, scripts are flushed or the queue is deleted 25 times a second.
 func TestEverybodyIsServedWhateverHappens(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func testEverybodyIsServedWhateverHappens(t *testing.T, newLocker newLockerFunc)
 	}
 }
 
-// TestRestartDuringTheWaitIsRiddenOut is rule 16: Redis restarts and loses the queue and the holder's
+// TestRestartDuringTheWaitIsRiddenOut: Redis restarts and loses the queue and the holder's
 // key. All waiters are still served.
 func TestRestartDuringTheWaitIsRiddenOut(t *testing.T) {
 	t.Parallel()
@@ -266,7 +266,7 @@ func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 }
 
 // TestForbiddenChannelsDegradeToPolling: if SUBSCRIBE or PUBLISH is forbidden, everybody is served by
-// polling. Hooks.Degraded reports that at most once for each Locker. Rule 28.
+// polling. Hooks.Degraded reports that at most once for each Locker.
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	t.Parallel()
 	for _, forbidden := range []string{"subscribe", "publish"} {
@@ -301,7 +301,7 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	}
 }
 
-// TestProcessWithoutPublishLeavesOthersTheirShare is rule 27: a process that may not PUBLISH deletes the key, and beside it the
+// TestProcessWithoutPublishLeavesOthersTheirShare: a process that may not PUBLISH deletes the key, and beside it the
 // lines of another process find it free. Of a key that both want all the time, neither gets a fifth of the other's grants.
 func TestProcessWithoutPublishLeavesOthersTheirShare(t *testing.T) {
 	t.Parallel()
@@ -371,7 +371,7 @@ func testForgedMessagesGrantNothing(t *testing.T, newLocker newLockerFunc) {
 }
 
 // TestFrozenWaiterKnowsThatItsTurnHasPassed: a process is frozen when it is handed the lock, and loses
-// it after its TTL. When the process continues, it does not trust the stale message. Rule 10.
+// it after its TTL. When the process continues, it does not trust the stale message.
 func TestFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testFrozenWaiterKnowsThatItsTurnHasPassed)
@@ -419,7 +419,7 @@ func testFrozenWaiterKnowsThatItsTurnHasPassed(t *testing.T, newLocker newLocker
 	child.Wait(t)
 }
 
-// TestLostReplyOfTheReleaseCostsASecond is rule 15: the reply to the release that queues the line and hands it the lock is
+// TestLostReplyOfTheReleaseCostsASecond: the reply to the release that queues the line and hands it the lock is
 // lost, and perhaps the message too. The line is served even so, and nothing is left.
 func TestLostReplyOfTheReleaseCostsASecond(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestEntriesOfWaitersThatLeftAreGivenBack is rule 26: 20 waiters give up while their commands do not reach Redis, so
+// TestEntriesOfWaitersThatLeftAreGivenBack: 20 waiters give up while their commands do not reach Redis, so
 // their entries stay in the queue. Their process still listens. The entries cost later callers almost no time.
 func TestEntriesOfWaitersThatLeftAreGivenBack(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func shared(t *testing.T, opts ...redlatch.Option) (ours, theirs int64) {
 	return mine.Load(), other.Load()
 }
 
-// TestWaiterIsServedBesidePollers is rule 27: pollers never hand the lock on, but waiters still get more than a third
+// TestWaiterIsServedBesidePollers: pollers never hand the lock on, but waiters still get more than a third
 // of their fair share.
 func TestWaiterIsServedBesidePollers(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func TestWaiterIsServedBesidePollers(t *testing.T) {
 }
 
 // TestWithoutQueueSharesTheKey: waiters without an entry do not keep pollers out. Both get more than a quarter of
-// their fair share. Rule 27.
+// their fair share.
 func TestWithoutQueueSharesTheKey(t *testing.T) {
 	t.Parallel()
 	ours, theirs := shared(t, redlatch.WithoutQueue())
@@ -167,7 +167,7 @@ func TestWithoutQueueSharesTheKey(t *testing.T) {
 }
 
 // TestWithoutQueueLeavesNoEntry: a waiter with WithoutQueue polls at the intervals of WithBackoff, and leaves no
-// entry. Its Unlock hands the lock on. Rule 27.
+// entry. Its Unlock hands the lock on.
 func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
@@ -203,7 +203,7 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestProcessWithoutAChannelIsServed is rule 28: a process that may not SUBSCRIBE is served, also while others hand
+// TestProcessWithoutAChannelIsServed: a process that may not SUBSCRIBE is served, also while others hand
 // the lock to each other all the time.
 func TestProcessWithoutAChannelIsServed(t *testing.T) {
 	t.Parallel()
@@ -223,7 +223,7 @@ func testProcessWithoutAChannelIsServed(t *testing.T, newLocker newLockerFunc) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestHandedLockOutlastsAnOutage is rule 25: a handed lock is kept if Redis stops for half of the TTL right after the
+// TestHandedLockOutlastsAnOutage: a handed lock is kept if Redis stops for half of the TTL right after the
 // hand-over, or if the link delays every reply by 300 ms.
 func TestHandedLockOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
@@ -264,7 +264,7 @@ func testHandedLockOutlastsAnOutage(t *testing.T, newLocker newLockerFunc) {
 	})
 }
 
-// TestReleaseInAFullOrReadOnlyRedis is rule 29: a release hands the lock on or deletes the key, or is retried.
+// TestReleaseInAFullOrReadOnlyRedis: a release hands the lock on or deletes the key, or is retried.
 func TestReleaseInAFullOrReadOnlyRedis(t *testing.T) {
 	t.Parallel()
 	onQueues(t, testReleaseInAFullOrReadOnlyRedis)
@@ -327,7 +327,7 @@ func (c *muffled) Read(b []byte) (int, error) {
 	}
 }
 
-// TestSilentSubscriptionIsReplacedSoon is rule 30: a look finds a lock that no message announced, so the subscription
+// TestSilentSubscriptionIsReplacedSoon: a look finds a lock that no message announced, so the subscription
 // is replaced. The next hand-over arrives by the new one.
 func TestSilentSubscriptionIsReplacedSoon(t *testing.T) {
 	t.Parallel()
@@ -407,7 +407,7 @@ func commands(t *testing.T, direct *redis.Client) (n float64) {
 	return n
 }
 
-// TestShortPatienceDoesNotCollapse is rule 31: 40 goroutines wait for 20 ms each. If the machine is too busy to end
+// TestShortPatienceDoesNotCollapse: 40 goroutines wait for 20 ms each. If the machine is too busy to end
 // such waits in time, the test repeats with longer ones.
 func TestShortPatienceDoesNotCollapse(t *testing.T) { onQueues(t, testShortPatienceDoesNotCollapse) }
 
@@ -443,7 +443,7 @@ func testShortPatienceDoesNotCollapse(t *testing.T, newLocker newLockerFunc) {
 	}
 }
 
-// TestHandedLockThatIsTakenAgainLeavesTheQueue is rule 25: a waiter was handed a lock, and another call acquires or adopts
+// TestHandedLockThatIsTakenAgainLeavesTheQueue: a waiter was handed a lock, and another call acquires or adopts
 // it by the same token. The entry of the waiter is removed, so its process is not taken for frozen if that call lets the
 // lock expire.
 func TestHandedLockThatIsTakenAgainLeavesTheQueue(t *testing.T) {

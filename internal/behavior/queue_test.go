@@ -33,7 +33,7 @@ func onlyFences(t *testing.T, direct *redis.Client) {
 	})
 }
 
-// TestFirstComeFirstServed is rule 18: lines are served in the order of their arrival, whatever their processes are. Each
+// TestFirstComeFirstServed: lines are served in the order of their arrival, whatever their processes are. Each
 // grant has a higher fence than the one before.
 func TestFirstComeFirstServed(t *testing.T) { onQueues(t, testFirstComeFirstServed) }
 
@@ -70,7 +70,7 @@ func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestHandedLockHasItsFullTTL: a handed lock is trusted for its full TTL, less the drift, from the start. Rule 25.
+// TestHandedLockHasItsFullTTL: a handed lock is trusted for its full TTL, less the drift, from the start.
 func TestHandedLockHasItsFullTTL(t *testing.T) { onQueues(t, testHandedLockHasItsFullTTL) }
 
 func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {
@@ -156,7 +156,7 @@ func calls(t *testing.T, admin *redis.Client, command string) (n float64) {
 	return 0
 }
 
-// TestGivingUpInTheQueueLeavesNothing is rule 17: 10,000 waits end at random moments under load,
+// TestGivingUpInTheQueueLeavesNothing: 10,000 waits end at random moments under load,
 // some when the lock was just handed over.
 func TestGivingUpInTheQueueLeavesNothing(t *testing.T) {
 	onQueues(t, testGivingUpInTheQueueLeavesNothing)
@@ -228,7 +228,7 @@ func TestLocksDoNotShareAQueue(t *testing.T) {
 	}
 }
 
-// TestQueueOfAnotherTypeKeepsNoLock is rules 7 and 19: other data at the key of the queue stay as they are, and do
+// TestQueueOfAnotherTypeKeepsNoLock: other data at the key of the queue stay as they are, and do
 // not keep the lock from being released.
 func TestQueueOfAnotherTypeKeepsNoLock(t *testing.T) {
 	s := redistest.Start(t)
@@ -239,7 +239,7 @@ func TestQueueOfAnotherTypeKeepsNoLock(t *testing.T) {
 	require.Equal(t, "theirs", s.Client(t).Get(t.Context(), "{k}:queue:k").Val())
 }
 
-// TestGivingUpTouchesNoStrangersKey is rule 19: a waiter that gives up leaves another owner's key alone, even if its
+// TestGivingUpTouchesNoStrangersKey: a waiter that gives up leaves another owner's key alone, even if its
 // value is empty.
 func TestGivingUpTouchesNoStrangersKey(t *testing.T) {
 	s := redistest.Start(t)

@@ -121,7 +121,7 @@ func TestErrorWaitsUntilItIsCertain(t *testing.T) {
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestSilentNodesAreNotWaitedFor is rule 15: a refused attempt does not wait for nodes that did not
+// TestSilentNodesAreNotWaitedFor: a refused attempt does not wait for nodes that did not
 // answer their last call. If it waited, its votes would keep everybody else out meanwhile, and two such
 // attempts could keep each other out for ever. Attempts wait again for a node that has answered since.
 func TestSilentNodesAreNotWaitedFor(t *testing.T) {
@@ -168,7 +168,7 @@ func TestSilentNodesAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestSlowQuorumIsNoGrant is rule 2 on a quorum, whether the nodes vote for one fence or have to agree on one first.
+// TestSlowQuorumIsNoGrant, on a quorum: whether the nodes vote for one fence or have to agree on one first.
 func TestSlowQuorumIsNoGrant(t *testing.T) {
 	t.Parallel()
 	for name, differ := range map[string]bool{"one fence": false, "votes that differ": true} {
@@ -193,7 +193,7 @@ func TestSlowQuorumIsNoGrant(t *testing.T) {
 }
 
 // TestPausedAttemptNeverReturnsALock: the replies to an attempt are held back for longer than the
-// TTL, and meanwhile another client is granted the lock. Rule 2.
+// TTL, and meanwhile another client is granted the lock.
 func TestPausedAttemptNeverReturnsALock(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -219,7 +219,7 @@ func TestPausedAttemptNeverReturnsALock(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestLostRepliesOfAllNodesChangeNothing is rule 3 on a quorum.
+// TestLostRepliesOfAllNodesChangeNothing, on a quorum: .
 func TestLostRepliesOfAllNodesChangeNothing(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
@@ -241,7 +241,7 @@ func TestLostRepliesOfAllNodesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeOnAQuorumLeavesNoKey is rule 3: when every reply of every node is lost, the attempt
+// TestUnknownOutcomeOnAQuorumLeavesNoKey: when every reply of every node is lost, the attempt
 // fails, and its votes are released.
 func TestUnknownOutcomeOnAQuorumLeavesNoKey(t *testing.T) {
 	t.Parallel()
@@ -260,7 +260,6 @@ func TestUnknownOutcomeOnAQuorumLeavesNoKey(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestCrashedHolderOfAQuorumCostsItsTTL is rule 15.
 func TestCrashedHolderOfAQuorumCostsItsTTL(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -274,7 +273,7 @@ func TestCrashedHolderOfAQuorumCostsItsTTL(t *testing.T) {
 	n.settled(t, "k")
 }
 
-// TestLateAcquireOfALostLockIsReleased is rule 4: an acquire that runs after the lease has ended is
+// TestLateAcquireOfALostLockIsReleased: an acquire that runs after the lease has ended is
 // released.
 func TestLateAcquireOfALostLockIsReleased(t *testing.T) {
 	n := newCluster(t)
@@ -313,7 +312,7 @@ func TestLateGrantOfARefusedTokenIsReleased(t *testing.T) {
 	}
 }
 
-// TestCancelledQuorumLocksLeaveNoKey is rule 17: 300 Lock calls end at random moments over jittery
+// TestCancelledQuorumLocksLeaveNoKey: 300 Lock calls end at random moments over jittery
 // links.
 func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {
 	n := newCluster(t)
@@ -326,7 +325,7 @@ func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {
 }
 
 // TestHungNodePilesNothingUp: 2,000 cycles on keys of their own, with one node hung, start few
-// goroutines. No lock is left when the node returns. Rule 24.
+// goroutines. No lock is left when the node returns.
 func TestHungNodePilesNothingUp(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)

@@ -16,7 +16,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestChosenTokensDoNotKeepEachOtherOutWithADeadNode is rule 15: two nodes of five are dead. A refused
+// TestChosenTokensDoNotKeepEachOtherOutWithADeadNode: two nodes of five are dead. A refused
 // attempt does not extend a vote that its token already had, and releases its new votes. So all
 // waiters are served.
 func TestChosenTokensDoNotKeepEachOtherOutWithADeadNode(t *testing.T) {
@@ -64,7 +64,7 @@ func TestNewVotesOfAChosenTokenAreGivenBack(t *testing.T) {
 	require.Equal(t, "job-7", n.direct[0].Get(t.Context(), "k").Val())
 }
 
-// TestRecoveredLockLastsForItsTTL is rule 2: a token acquires its lock again. Its earlier votes would end
+// TestRecoveredLockLastsForItsTTL: a token acquires its lock again. Its earlier votes would end
 // before the new lease, so a quorum of them is extended.
 func TestRecoveredLockLastsForItsTTL(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,6 @@ func TestServerThatCannotTellYetIsAskedAgain(t *testing.T) {
 	})
 }
 
-// TestEndedCtxSendsNothing is rule 17.
 func TestEndedCtxSendsNothing(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
@@ -186,7 +185,7 @@ func TestHungNodeDelaysNoInspect(t *testing.T) {
 	require.Less(t, time.Since(begin), 10*time.Second)
 }
 
-// TestDeadQuorumIsTroubleWhileItIsGivenBack is rule 16: ctx ends while the votes of two slow nodes are
+// TestDeadQuorumIsTroubleWhileItIsGivenBack: ctx ends while the votes of two slow nodes are
 // released. The error is still ErrNoQuorum.
 func TestDeadQuorumIsTroubleWhileItIsGivenBack(t *testing.T) {
 	t.Parallel()

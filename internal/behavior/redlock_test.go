@@ -149,7 +149,7 @@ func TestEvenNumberOfNodesNeedsMoreThanHalf(t *testing.T) {
 }
 
 // TestHealthyNodesKeepNoOrphan runs 2,000 cycles on healthy nodes, and 500 with one whose
-// answers come late: each release follows its acquire. Rule 4.
+// answers come late: each release follows its acquire.
 func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
@@ -264,7 +264,7 @@ func TestContendersAreServedOneByOne(t *testing.T) {
 	require.Equal(t, int64(90), grants.Load())
 }
 
-// TestChosenTokensDoNotKeepEachOtherOut is rule 15: five callers with chosen tokens have one node each, and try again
+// TestChosenTokensDoNotKeepEachOtherOut: five callers with chosen tokens have one node each, and try again
 // and again. Votes of a minority are no earlier lock, so a refused attempt releases them.
 func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
 	n := newCluster(t)
@@ -304,7 +304,7 @@ func tryUntilGranted(ctx context.Context, l redlatch.Locker, opts ...redlatch.Op
 	}
 }
 
-// TestEarlierLockThatEndsMeanwhileIsRefused is rule 3: a chosen token has the key, and loses it while it acquires the
+// TestEarlierLockThatEndsMeanwhileIsRefused: a chosen token has the key, and loses it while it acquires the
 // key again. That attempt is refused, and the next one is granted.
 func TestEarlierLockThatEndsMeanwhileIsRefused(t *testing.T) {
 	t.Parallel()
@@ -340,7 +340,7 @@ func TestEarlierLockThatEndsMeanwhileIsRefused(t *testing.T) {
 	require.NoError(t, mustLock(t, l, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
 }
 
-// TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted. Rule 24.
+// TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted.
 func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, true)
@@ -404,7 +404,7 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestNodesWithOtherDataEndNoWait is rule 18: somebody's data at the key of some nodes are no reason to stop waiting, also if
+// TestNodesWithOtherDataEndNoWait: somebody's data at the key of some nodes are no reason to stop waiting, also if
 // the other nodes are too few for a quorum.
 func TestNodesWithOtherDataEndNoWait(t *testing.T) {
 	t.Parallel()

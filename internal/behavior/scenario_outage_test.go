@@ -19,7 +19,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestStoppedServerIsLeftWithNothing is rules 4, 8 and 17, with 2,000 callers on a server that is stopped:
+// TestStoppedServerIsLeftWithNothing: with 2,000 callers on a server that is stopped:
 // half of them try to lock keys of their own, and half wait for one key. All calls return in time. When the
 // server continues, locks are granted at once, and no key, place in the queue or goroutine is left.
 func TestStoppedServerIsLeftWithNothing(t *testing.T) { // not parallel: it counts goroutines
@@ -84,7 +84,7 @@ func TestStoppedServerIsLeftWithNothing(t *testing.T) { // not parallel: it coun
 	onlyFences(t, direct)
 }
 
-// TestLockIsKeptWhereItsConnectionsGoSilent is rule 12: open connections go silent, as behind a firewall that
+// TestLockIsKeptWhereItsConnectionsGoSilent: open connections go silent, as behind a firewall that
 // forgot them, while new ones work. The lock is still renewed.
 func TestLockIsKeptWhereItsConnectionsGoSilent(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestLockIsKeptWhereItsConnectionsGoSilent(t *testing.T) {
 	}
 }
 
-// TestUnlockIsBoundedWhereItsConnectionIsNew is rule 8: several commands set up the connection, and each
+// TestUnlockIsBoundedWhereItsConnectionIsNew: several commands set up the connection, and each
 // gets its reply just in time. The op timeout bounds all of them together.
 func TestUnlockIsBoundedWhereItsConnectionIsNew(t *testing.T) {
 	t.Parallel()
@@ -188,7 +188,7 @@ func TestUnlockIsBoundedWhereItsConnectionIsNew(t *testing.T) {
 	}
 }
 
-// TestUnlockOutlastsAScriptThatKeepsTheServerBusy is rule 8: Redis refuses a release while another client's
+// TestUnlockOutlastsAScriptThatKeepsTheServerBusy: Redis refuses a release while another client's
 // script runs for long, and carries it out afterwards.
 func TestUnlockOutlastsAScriptThatKeepsTheServerBusy(t *testing.T) {
 	t.Parallel()
@@ -224,7 +224,7 @@ func TestUnlockOutlastsAScriptThatKeepsTheServerBusy(t *testing.T) {
 	require.Zero(t, direct.Exists(t.Context(), "k").Val())
 }
 
-// TestWaitForReplicasHoldsUpNobodyElse is rule 8: many attempts wait for a replica that does not exist. They
+// TestWaitForReplicasHoldsUpNobodyElse: many attempts wait for a replica that does not exist. They
 // do not hold up plain locks of the same Locker.
 func TestWaitForReplicasHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
@@ -269,7 +269,7 @@ func TestWaitForReplicasHoldsUpNobodyElse(t *testing.T) {
 	onlyFences(t, direct)
 }
 
-// TestCtxEndsALockAtAnyInstant is rules 4 and 17: calls whose ctx ends at random instants under load return
+// TestCtxEndsALockAtAnyInstant: calls whose ctx ends at random instants under load return
 // soon, and leave no key and no place in a queue.
 func TestCtxEndsALockAtAnyInstant(t *testing.T) {
 	t.Parallel()

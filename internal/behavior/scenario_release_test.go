@@ -12,7 +12,7 @@ import (
 	"github.com/redlatch/redlatch/internal/faultproxy"
 )
 
-// TestReleaseOfAChosenTokenIsSentOnce is rule 7: if its first send may have been carried out, or may still
+// TestReleaseOfAChosenTokenIsSentOnce: if its first send may have been carried out, or may still
 // be, a second one could delete the token's next lock. So it is not sent again, and Unlock fails. A release
 // with a fresh token is sent again.
 func TestReleaseOfAChosenTokenIsSentOnce(t *testing.T) {

@@ -22,7 +22,7 @@ func setFull(t *testing.T, direct *redis.Client, full bool) {
 	require.NoError(t, direct.ConfigSet(t.Context(), "maxmemory", limit).Err())
 }
 
-// TestLocksSurviveAFullRedis is rules 12 and 29: on a full Redis locks are renewed, extended, released and handed on.
+// TestLocksSurviveAFullRedis: on a full Redis locks are renewed, extended, released and handed on.
 // Nothing new is granted.
 func TestLocksSurviveAFullRedis(t *testing.T) {
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestLocksSurviveAFullRedis(t *testing.T) {
 	})
 }
 
-// TestPermitsSurviveAFullRedis is rules 12 and 29, for permits beside a longer lease.
+// TestPermitsSurviveAFullRedis: for permits beside a longer lease.
 func TestPermitsSurviveAFullRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -79,7 +79,7 @@ func TestPermitsSurviveAFullRedis(t *testing.T) {
 	require.Zero(t, direct.Exists(t.Context(), "k").Val())
 }
 
-// TestLostMessageOnAFullRedisCostsASecond is rules 15 and 29: the message about a hand-over is lost. The waiter finds its
+// TestLostMessageOnAFullRedisCostsASecond: the message about a hand-over is lost. The waiter finds its
 // lock by asking, though Redis is full.
 func TestLostMessageOnAFullRedisCostsASecond(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func refusedWith(t *testing.T, err error, op string) {
 	require.Regexp(t, `limit 5: .*"k".* limit 1$`, err.Error(), op)
 }
 
-// TestAnotherLimitChangesNothing is rule 44: the limit of those who hold a key or wait for it counts for every
+// TestAnotherLimitChangesNothing: the limit of those who hold a key or wait for it counts for every
 // operation, also once all leases have expired.
 func TestAnotherLimitChangesNothing(t *testing.T) {
 	for name, expired := range map[string]bool{"held": false, "expired, with a waiter": true} {
@@ -85,7 +85,7 @@ func TestAnotherLimitChangesNothing(t *testing.T) {
 	}
 }
 
-// TestHandleOfAnotherLimitLetsNobodyIn is rules 7 and 44, for handles that were granted before others used the key
+// TestHandleOfAnotherLimitLetsNobodyIn: for handles that were granted before others used the key
 // with another limit. A permit that is still held is neither extended nor released. A permit that is gone is lost.
 // Neither lets a waiter in.
 func TestHandleOfAnotherLimitLetsNobodyIn(t *testing.T) {
@@ -120,7 +120,7 @@ func TestHandleOfAnotherLimitLetsNobodyIn(t *testing.T) {
 	})
 }
 
-// TestWaiterOfAnotherLimitLeavesTheQueue is rules 17 and 44: somebody deletes the key, and others use it with another
+// TestWaiterOfAnotherLimitLeavesTheQueue: somebody deletes the key, and others use it with another
 // limit. A waiter of the first limit learns of that when it asks again, and leaves no entry behind.
 func TestWaiterOfAnotherLimitLeavesTheQueue(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {

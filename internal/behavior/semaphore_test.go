@@ -55,7 +55,7 @@ func holders(t *testing.T, l redlatch.Locker, key string) int {
 	return st.Holders
 }
 
-// TestLimitIsReachedAndNotPassed is rule 44: each permit has a higher fence than the one before. Once all permits are
+// TestLimitIsReachedAndNotPassed: each permit has a higher fence than the one before. Once all permits are
 // taken, the next call is refused. Once all are released, the key is gone.
 func TestLimitIsReachedAndNotPassed(t *testing.T) {
 	onLimits(t, func(t *testing.T, s *locktest.Site, limit int) {
@@ -80,7 +80,7 @@ func TestLimitIsReachedAndNotPassed(t *testing.T) {
 	})
 }
 
-// TestNeverMoreThanLimitHold is rule 44: a crowd of three processes never holds more permits than the limit.
+// TestNeverMoreThanLimitHold: a crowd of three processes never holds more permits than the limit.
 func TestNeverMoreThanLimitHold(t *testing.T) {
 	onLimits(t, func(t *testing.T, s *locktest.Site, limit int) {
 		var inside locktest.Peak
@@ -110,7 +110,7 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 	})
 }
 
-// TestSeveralPermitsAreNotPassedOn is rule 18: while one permit of a semaphore is passed on, another may be granted. So each
+// TestSeveralPermitsAreNotPassedOn: while one permit of a semaphore is passed on, another may be granted. So each
 // grant mints its own fence, which is the last of the register.
 func TestSeveralPermitsAreNotPassedOn(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -136,7 +136,7 @@ func TestSeveralPermitsAreNotPassedOn(t *testing.T) {
 	})
 }
 
-// TestPermitsAreGrantedInTheOrderOfArrival is rule 45: as many waiters are served as permits come free, and those who
+// TestPermitsAreGrantedInTheOrderOfArrival: as many waiters are served as permits come free, and those who
 // have waited longest come first.
 func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
 	}
 }
 
-// TestExpiredPermitGoesToTheLongestWaiter is rule 45: a caller that finds an expired permit hands it to a waiter, and
+// TestExpiredPermitGoesToTheLongestWaiter: a caller that finds an expired permit hands it to a waiter, and
 // gets none itself.
 func TestExpiredPermitGoesToTheLongestWaiter(t *testing.T) {
 	t.Parallel()
@@ -200,7 +200,7 @@ func TestExpiredPermitGoesToTheLongestWaiter(t *testing.T) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestCrashedHoldersCostTheirTTL is rule 44 for permits that nobody releases: they count until they expire and no
+// TestCrashedHoldersCostTheirTTL: for permits that nobody releases: they count until they expire and no
 // longer, whatever the TTLs of the others are.
 func TestCrashedHoldersCostTheirTTL(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
@@ -230,7 +230,7 @@ func TestCrashedHoldersCostTheirTTL(t *testing.T) {
 	})
 }
 
-// TestLimitIsTheSameForAll is rule 44: while anybody holds the key, a call with another limit gets an error that
+// TestLimitIsTheSameForAll: while anybody holds the key, a call with another limit gets an error that
 // names both limits. Lock does not wait then.
 func TestLimitIsTheSameForAll(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
@@ -260,7 +260,6 @@ func TestLimitIsTheSameForAll(t *testing.T) {
 	})
 }
 
-// TestLimitIsChecked is rule 20.
 func TestLimitIsChecked(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = c.Close() })
@@ -280,7 +279,7 @@ func TestLimitIsChecked(t *testing.T) {
 	}
 }
 
-// TestPermitIsTakenOnce is rules 3 and 7: a command that is sent again after a lost reply takes no second permit, and
+// TestPermitIsTakenOnce: a command that is sent again after a lost reply takes no second permit, and
 // releases no permit of another token.
 func TestPermitIsTakenOnce(t *testing.T) {
 	t.Parallel()
@@ -307,7 +306,7 @@ func TestPermitIsTakenOnce(t *testing.T) {
 	require.Zero(t, direct.Exists(t.Context(), "k").Val())
 }
 
-// TestLostMessagesCostASecond is rule 15: many permits are released at once, and messages to a process are lost. All
+// TestLostMessagesCostASecond: many permits are released at once, and messages to a process are lost. All
 // its waiters find their permits.
 func TestLostMessagesCostASecond(t *testing.T) {
 	t.Parallel()
@@ -344,7 +343,7 @@ func TestLostMessagesCostASecond(t *testing.T) {
 	require.Less(t, time.Since(begin), 8*time.Second, "the waiters looked for their permits one after the other")
 }
 
-// TestLostMessageToALaterWaiterCostsASecond is rule 15: a process has two lines for a key. The message to the later one is
+// TestLostMessageToALaterWaiterCostsASecond: a process has two lines for a key. The message to the later one is
 // lost, and the look of the earlier one finds no permit for itself. The later one is still served in time.
 func TestLostMessageToALaterWaiterCostsASecond(t *testing.T) {
 	t.Parallel()
@@ -376,7 +375,7 @@ func TestLostMessageToALaterWaiterCostsASecond(t *testing.T) {
 	require.NotNil(t, <-early)
 }
 
-// TestFrozenWaitersOfASemaphoreCostOneTTL is rule 25: a frozen process is handed two permits. They expire together, and it
+// TestFrozenWaitersOfASemaphoreCostOneTTL: a frozen process is handed two permits. They expire together, and it
 // is handed none again.
 func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
 	t.Parallel()
@@ -408,7 +407,7 @@ func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
 	onlyFences(t, direct)
 }
 
-// TestReleaseSkipsThoseWhoCannotHear is rule 25 for processes that have ended: the next waiter whose process listens
+// TestReleaseSkipsThoseWhoCannotHear: for processes that have ended: the next waiter whose process listens
 // is served at once.
 func TestReleaseSkipsThoseWhoCannotHear(t *testing.T) {
 	t.Parallel()
@@ -429,7 +428,7 @@ func TestReleaseSkipsThoseWhoCannotHear(t *testing.T) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestEndedPermitsOfALiveProcessKeepItsPlaces is rule 25: if a holder lets a handed permit expire, its process is not
+// TestEndedPermitsOfALiveProcessKeepItsPlaces: if a holder lets a handed permit expire, its process is not
 // taken for frozen, and its other waiters keep their places.
 func TestEndedPermitsOfALiveProcessKeepItsPlaces(t *testing.T) {
 	t.Parallel()
@@ -455,7 +454,7 @@ func TestEndedPermitsOfALiveProcessKeepItsPlaces(t *testing.T) {
 	require.NoError(t, (<-last).Unlock(t.Context()))
 }
 
-// TestSomebodysSortedSetIsLeftAlone is rules 19 and 40: a sorted set that is no semaphore stays as it is. It is an error
+// TestSomebodysSortedSetIsLeftAlone: a sorted set that is no semaphore stays as it is. It is an error
 // that retrying cannot fix, also for Lead. To the holder of a permit it is a lost lock.
 func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
 	for name, theirs := range map[string][]redis.Z{
@@ -491,7 +490,7 @@ func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestLockAndSemaphoreDoNotShareAKey is rule 19, both ways.
+// TestLockAndSemaphoreDoNotShareAKey: both ways.
 func TestLockAndSemaphoreDoNotShareAKey(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		semaphore, lock := newSemaphore(t, s.Client(t), 2), newLocker(t, s.Client(t))
@@ -508,7 +507,7 @@ func TestLockAndSemaphoreDoNotShareAKey(t *testing.T) {
 	})
 }
 
-// TestExpiredPermitIsNotExtended is rule 7: an expired permit is lost even if nobody has removed it yet. Adopt,
+// TestExpiredPermitIsNotExtended: an expired permit is lost even if nobody has removed it yet. Adopt,
 // Extend and Unlock report the loss.
 func TestExpiredPermitIsNotExtended(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
@@ -527,7 +526,7 @@ func TestExpiredPermitIsNotExtended(t *testing.T) {
 	})
 }
 
-// TestDeletedPermitIsLostAtOnce (rule 12): also for an extension that knows neither register nor queue.
+// TestDeletedPermitIsLostAtOnce: also for an extension that knows neither register nor queue.
 func TestDeletedPermitIsLostAtOnce(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		lock := mustLock(t, newSemaphore(t, s.Client(t), 2, longTTL), "k")

@@ -185,7 +185,6 @@ func TestWaiterClaimsOnReplicas(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestWaiterWithoutReplicasGivesUpAndLeavesNothing is rule 17.
 func TestWaiterWithoutReplicasGivesUpAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -271,7 +270,7 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 	require.False(t, m.Exists("k"))
 }
 
-// TestUnconfirmedWaiterKeepsNobodyOut is rule 15: a lock that too few replicas confirmed is released, also by
+// TestUnconfirmedWaiterKeepsNobodyOut: a lock that too few replicas confirmed is released, also by
 // a waiter, which tries again later.
 func TestUnconfirmedWaiterKeepsNobodyOut(t *testing.T) {
 	t.Parallel()

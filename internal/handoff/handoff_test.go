@@ -116,7 +116,7 @@ func FuzzDeliveries(f *testing.F) {
 // was handed over is not trusted for longer than Redis keeps the key. That holds for any offset
 // between the clocks, any drift and any delay of the message, even if Redis's clock was set back in
 // the meantime. If that clock was set forward, the error is at most the delay of the message, since
-// no lease begins after the message has arrived. Rule 2.
+// no lease begins after the message has arrived.
 func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 	const factor = 0.01
 	scale := func(n uint32, most time.Duration) time.Duration {
@@ -160,7 +160,7 @@ func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	require.Equal(t, 12*time.Millisecond, arrived.Since(start))
 }
 
-// TestSleptOverItsTurn: only the wall clock moved on while the machine slept. Rule 10.
+// TestSleptOverItsTurn: only the wall clock moved on while the machine slept.
 func TestSleptOverItsTurn(t *testing.T) {
 	base := clock.Now()
 	arrived := clock.Instant{Mono: base.Mono.Add(time.Millisecond), Wall: base.Wall + time.Minute}

@@ -37,7 +37,7 @@ func TestDegradationIsReportedOnce(t *testing.T) {
 	require.True(t, s.State().Polls)
 }
 
-// TestClosedSubscriptionKeepsWhatWasRefused is rule 34: the subscription is closed between two waits. What Redis refused before
+// TestClosedSubscriptionKeepsWhatWasRefused: the subscription is closed between two waits. What Redis refused before
 // is not reported again, unless Redis has allowed it meanwhile.
 func TestClosedSubscriptionKeepsWhatWasRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestClosedSubscriptionKeepsWhatWasRefused(t *testing.T) {
 	})
 }
 
-// TestPublishIsTriedAgain is rule 28: a minute after Redis refused PUBLISH, a process relies on messages again, even
+// TestPublishIsTriedAgain: a minute after Redis refused PUBLISH, a process relies on messages again, even
 // if it always has waiters. If Redis still refuses PUBLISH, that is reported once more.
 func TestPublishIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestPublishIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestStateSaysHowGrantsArrive is rule 28: a process polls while SUBSCRIBE or PUBLISH is refused, or if its client cannot
+// TestStateSaysHowGrantsArrive: a process polls while SUBSCRIBE or PUBLISH is refused, or if its client cannot
 // subscribe. It is deaf unless only PUBLISH is refused. It listens once SUBSCRIBE is confirmed.
 func TestStateSaysHowGrantsArrive(t *testing.T) {
 	confirm := func(s *Subscription) { s.received(&redis.Subscription{}) }
@@ -109,7 +109,7 @@ func TestStateSaysHowGrantsArrive(t *testing.T) {
 	}
 }
 
-// TestChangedAfterEachConfirmation is rule 15: messages may have been lost whenever the connection broke, and come again
+// TestChangedAfterEachConfirmation: messages may have been lost whenever the connection broke, and come again
 // when it is confirmed. Both are told.
 func TestChangedAfterEachConfirmation(t *testing.T) {
 	s, changed := newSubscription(t)

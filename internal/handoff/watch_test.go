@@ -53,7 +53,7 @@ func handed(got *Refusal) { got.Handed = true }
 func kept(got *Refusal)   { got.Kept = true }
 func shared(got *Refusal) { got.Shared = true }
 
-// TestLooksComeAtIntervals is rule 27: the first of the queue polls if the lock changes hands past it. Other lines look
+// TestLooksComeAtIntervals: the first of the queue polls if the lock changes hands past it. Other lines look
 // less and less often while the key stays with one holder.
 func TestLooksComeAtIntervals(t *testing.T) {
 	w := refusals{t: t}
@@ -73,7 +73,7 @@ func TestLooksComeAtIntervals(t *testing.T) {
 	w.polled(1, ours, first)
 }
 
-// TestHandOverPassesNobody is rule 27: a holder that the queue has handed the lock has not overtaken the first of the queue.
+// TestHandOverPassesNobody: a holder that the queue has handed the lock has not overtaken the first of the queue.
 // Nor has a keeper of WithMinHold, nor one of several holders.
 func TestHandOverPassesNobody(t *testing.T) {
 	for name, how := range map[string]func(*Refusal){"handed": handed, "kept": kept, "one of several": shared} {
@@ -89,7 +89,7 @@ func TestHandOverPassesNobody(t *testing.T) {
 	}
 }
 
-// TestOnlyTheFirstIsOvertaken is rule 27: what happened before a line became the first of the queue does not count. A line
+// TestOnlyTheFirstIsOvertaken: what happened before a line became the first of the queue does not count. A line
 // that polls counts anew from when it is the first.
 func TestOnlyTheFirstIsOvertaken(t *testing.T) {
 	w := refusals{t: t}
@@ -108,7 +108,7 @@ func TestOnlyTheFirstIsOvertaken(t *testing.T) {
 	w.polled(3, others, first)
 }
 
-// TestLineThatWasPassedPollsOn is rule 27: the next entry of a line polls from the start if the key has changed hands past
+// TestLineThatWasPassedPollsOn: the next entry of a line polls from the start if the key has changed hands past
 // the line, or if the line found it free while it was in the queue. A message from another process ends that.
 func TestLineThatWasPassedPollsOn(t *testing.T) {
 	passed := func(w *Watch) {
@@ -147,7 +147,7 @@ func TestLookWithoutAnEntryPollsOnlyIfTheLineDoes(t *testing.T) {
 	require.Equal(t, 1, polls)
 }
 
-// TestLookComesWhenTheLeaseMayHaveEnded is rule 15: a crashed holder costs what is left of its TTL. The first of the queue
+// TestLookComesWhenTheLeaseMayHaveEnded: a crashed holder costs what is left of its TTL. The first of the queue
 // looks then, and the others soon after it.
 func TestLookComesWhenTheLeaseMayHaveEnded(t *testing.T) {
 	ends := func(left time.Duration) func(*Refusal) { return func(got *Refusal) { got.Left = left } }

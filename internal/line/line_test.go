@@ -38,7 +38,7 @@ func waiting(l *Line[string]) (callers []string) {
 	return callers
 }
 
-// TestWhoeverComesLaterWaitsForTheNextTurn is rule 18: a turn serves those who were in line when it began, in order.
+// TestWhoeverComesLaterWaitsForTheNextTurn: a turn serves those who were in line when it began, in order.
 func TestWhoeverComesLaterWaitsForTheNextTurn(t *testing.T) {
 	l, _ := stand("a", "b", "c")
 	turn, first := l.Begin(64)
@@ -50,7 +50,7 @@ func TestWhoeverComesLaterWaitsForTheNextTurn(t *testing.T) {
 	require.Equal(t, "d", first.Of)
 }
 
-// TestServedCallerWaitsForTheNextTurn is rule 18: a turn serves nobody twice, so it ends.
+// TestServedCallerWaitsForTheNextTurn: a turn serves nobody twice, so it ends.
 func TestServedCallerWaitsForTheNextTurn(t *testing.T) {
 	l, places := stand("a", "b")
 	turn, first := l.Begin(64)
@@ -62,7 +62,7 @@ func TestServedCallerWaitsForTheNextTurn(t *testing.T) {
 	require.Equal(t, "a", first.Of)
 }
 
-// TestCallerWhoLeavesAndReturnsIsBehindTheOthers is rule 18: a return is a new arrival, also for a turn that has
+// TestCallerWhoLeavesAndReturnsIsBehindTheOthers: a return is a new arrival, also for a turn that has
 // begun.
 func TestCallerWhoLeavesAndReturnsIsBehindTheOthers(t *testing.T) {
 	l, places := stand("a", "b", "c")
@@ -73,7 +73,7 @@ func TestCallerWhoLeavesAndReturnsIsBehindTheOthers(t *testing.T) {
 	require.Equal(t, []string{"c"}, rest(l, &turn))
 }
 
-// TestTurnServesAtMostItsPassesAndOne is rule 18: the first caller is not a pass.
+// TestTurnServesAtMostItsPassesAndOne: the first caller is not a pass.
 func TestTurnServesAtMostItsPassesAndOne(t *testing.T) {
 	for passes, served := range [][]string{nil, {"b"}, {"b", "c"}, {"b", "c"}} {
 		l, _ := stand("a", "b", "c")
@@ -84,7 +84,7 @@ func TestTurnServesAtMostItsPassesAndOne(t *testing.T) {
 	}
 }
 
-// TestTurnOfAnEmptyLineServesNobody is rule 18, also if somebody comes while it lasts.
+// TestTurnOfAnEmptyLineServesNobody: also if somebody comes while it lasts.
 func TestTurnOfAnEmptyLineServesNobody(t *testing.T) {
 	var l Line[string]
 	turn, first := l.Begin(64)
@@ -94,7 +94,7 @@ func TestTurnOfAnEmptyLineServesNobody(t *testing.T) {
 	require.Equal(t, []string{"a"}, waiting(&l))
 }
 
-// TestWhoeverLeavesIsNotServed is rule 17. The others keep their order.
+// TestWhoeverLeavesIsNotServed: the others keep their order.
 func TestWhoeverLeavesIsNotServed(t *testing.T) {
 	for leaver, others := range map[string][]string{"a": {"b", "c"}, "b": {"a", "c"}, "c": {"a", "b"}} {
 		l, places := stand("a", "b", "c")
@@ -107,7 +107,7 @@ func TestWhoeverLeavesIsNotServed(t *testing.T) {
 	}
 }
 
-// TestWhoeverWasServedCannotLeave is rule 17: Leave reports false to a caller whose ctx ends after it was served, so
+// TestWhoeverWasServedCannotLeave: Leave reports false to a caller whose ctx ends after it was served, so
 // that the lock is used or passed on.
 func TestWhoeverWasServedCannotLeave(t *testing.T) {
 	l, places := stand("a", "b", "c")
@@ -119,7 +119,7 @@ func TestWhoeverWasServedCannotLeave(t *testing.T) {
 	require.Equal(t, []string{"c"}, waiting(l))
 }
 
-// TestPlaceThatWasServedHoldsNoOther is rule 17: a place that is kept keeps no other in memory.
+// TestPlaceThatWasServedHoldsNoOther: a place that is kept keeps no other in memory.
 func TestPlaceThatWasServedHoldsNoOther(t *testing.T) {
 	l, places := stand("a", "b", "c", "d")
 	l.Begin(0)
@@ -130,7 +130,7 @@ func TestPlaceThatWasServedHoldsNoOther(t *testing.T) {
 	}
 }
 
-// TestLoopMayRemoveWhatItIsGiven is rule 18: a loop reaches everybody, whoever leaves during it.
+// TestLoopMayRemoveWhatItIsGiven: a loop reaches everybody, whoever leaves during it.
 func TestLoopMayRemoveWhatItIsGiven(t *testing.T) {
 	callers := []string{"a", "b", "c", "d"}
 	for set := range 1 << len(callers) {
@@ -149,7 +149,7 @@ func TestLoopMayRemoveWhatItIsGiven(t *testing.T) {
 	}
 }
 
-// TestLoopMayEndEarly is rule 18: the others keep their places.
+// TestLoopMayEndEarly: the others keep their places.
 func TestLoopMayEndEarly(t *testing.T) {
 	l, _ := stand("a", "b", "c")
 	for p := range l.All() {
@@ -313,7 +313,7 @@ func (w *world) possible(passes, turns int) []step {
 	return steps
 }
 
-// TestLineAgreesWithItsModelInEveryShortSequence is rules 17, 18 and 32. Three callers join and leave at every instant,
+// TestLineAgreesWithItsModelInEveryShortSequence: Three callers join and leave at every instant,
 // also while two turns serve. The first sequence that fails is one of the shortest.
 func TestLineAgreesWithItsModelInEveryShortSequence(t *testing.T) {
 	const steps = 8
@@ -345,7 +345,7 @@ func TestLineAgreesWithItsModelInEveryShortSequence(t *testing.T) {
 	t.Logf("%d sequences", sequences)
 }
 
-// TestLineAgreesWithItsModelInRandomSequences is rules 17, 18 and 32, with more callers and more turns. At the end of each
+// TestLineAgreesWithItsModelInRandomSequences: with more callers and more turns. At the end of each
 // sequence a turn serves everybody who still waits. Sequence i has the seed -line.seed + i.
 func TestLineAgreesWithItsModelInRandomSequences(t *testing.T) {
 	first := *seed

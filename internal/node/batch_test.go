@@ -48,7 +48,7 @@ var (
 	broken   = NewScript("return redis.call('NO SUCH COMMAND')")
 )
 
-// TestEachCallOfABatchHasItsOwnAnswer is rule 7: the batch has calls that succeed, refusals, and scripts
+// TestEachCallOfABatchHasItsOwnAnswer: the batch has calls that succeed, refusals, and scripts
 // that the server does not have yet.
 func TestEachCallOfABatchHasItsOwnAnswer(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestEachCallOfABatchHasItsOwnAnswer(t *testing.T) {
 	requireIdle(t, n)
 }
 
-// TestBatchOnAReplicaWaitsForAPrimary is rule 8: writes are refused until the server is a primary. Reads
+// TestBatchOnAReplicaWaitsForAPrimary: writes are refused until the server is a primary. Reads
 // in the same batch are not.
 func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestBatchOnAReplicaWaitsForAPrimary(t *testing.T) {
 	}
 }
 
-// TestCutBatchIsSentAgain is rule 7: each call of the batch is sent again, and reports that it may have
+// TestCutBatchIsSentAgain: each call of the batch is sent again, and reports that it may have
 // been carried out. A call that must not be sent twice fails.
 func TestCutBatchIsSentAgain(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestReleaseOfABrokenBatchIsSentAgain is rule 8: the releases are sent again although their callers have left.
+// TestReleaseOfABrokenBatchIsSentAgain: the releases are sent again although their callers have left.
 func TestReleaseOfABrokenBatchIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -272,7 +272,7 @@ func (k *keeper) requireUnchanged(t *testing.T) {
 	}
 }
 
-// TestAnswerEndsACall is rule 7: a command that the server refuses for good is not sent again.
+// TestAnswerEndsACall: a command that the server refuses for good is not sent again.
 func TestAnswerEndsACall(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -292,7 +292,7 @@ func TestAnswerEndsACall(t *testing.T) {
 	require.Equal(t, []string{"get", "get nothing"}, sent)
 }
 
-// TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut is rule 8: the caller of a release leaves before the node
+// TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut: the caller of a release leaves before the node
 // learns that the server does not have its script.
 func TestAbandonedReleaseOfAnUnknownScriptIsCarriedOut(t *testing.T) {
 	t.Parallel()

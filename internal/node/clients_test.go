@@ -231,7 +231,7 @@ func TestLimiterIsAsked(t *testing.T) {
 	}
 }
 
-// TestHookThatFailsIsTriedAgain is rule 7: a failure of a hook is no answer, whether the command was sent or
+// TestHookThatFailsIsTriedAgain: a failure of a hook is no answer, whether the command was sent or
 // not, alone or in a batch.
 func TestHookThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()

@@ -113,7 +113,7 @@ func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 	})
 }
 
-// TestCourierWhoseCallsEndedIsReplaced is rule 8: go-redis may wait forever. The number of couriers that
+// TestCourierWhoseCallsEndedIsReplaced: go-redis may wait forever. The number of couriers that
 // wait for it is limited. Calls that would need more couriers end in time and are never sent. Afterwards
 // nothing is left.
 func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
@@ -143,7 +143,6 @@ func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 	})
 }
 
-// TestSilentIsANodeThatAnsweredNothingDuringACall is rule 15.
 func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var silent, refusing atomic.Bool

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUnavailable is rule 33: Unavailable is true for errors that are due to Redis, and not for errors that the
+// TestUnavailable: Unavailable is true for errors that are due to Redis, and not for errors that the
 // caller caused or has to fix. Cause names the cause in a word.
 func TestUnavailable(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
@@ -58,7 +58,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestAnswersAreCutBeforeTheArguments is rule 35: to an unknown command servers answer with its arguments, of which one is
+// TestAnswersAreCutBeforeTheArguments: to an unknown command servers answer with its arguments, of which one is
 // a token. Neither the error nor one that it wraps has them.
 func TestAnswersAreCutBeforeTheArguments(t *testing.T) {
 	for said, want := range map[string]string{

@@ -45,7 +45,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	require.Regexp(t, `NOAUTH .* \(give the client the password of its user\)$`, refusal(s.Options(), Command("get", "k")))
 }
 
-// TestMissingRightsSayWhatToDo is rule 35: the error for a command, a key or a password that Redis refuses says what to do. That
+// TestMissingRightsSayWhatToDo: the error for a command, a key or a password that Redis refuses says what to do. That
 // includes a command of a script, alone or in a batch.
 func TestMissingRightsSayWhatToDo(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestRetryableRefusals(t *testing.T) {
 	}
 }
 
-// TestLongScriptOfAnotherClientPasses is rule 8: a call that the server refuses as BUSY is sent again until
+// TestLongScriptOfAnotherClientPasses: a call that the server refuses as BUSY is sent again until
 // the script has ended, and was surely not carried out before.
 func TestLongScriptOfAnotherClientPasses(t *testing.T) {
 	t.Parallel()
@@ -164,7 +164,7 @@ func runForever(t *testing.T, s *redistest.Server) (end func()) {
 	}
 }
 
-// TestAnswersSayWhatToDo is rule 35: a hint follows the error text of Redis, whatever the version of Redis and the
+// TestAnswersSayWhatToDo: a hint follows the error text of Redis, whatever the version of Redis and the
 // position in a script. Other errors stay as they are.
 func TestAnswersSayWhatToDo(t *testing.T) {
 	for said, want := range map[string]string{

@@ -21,7 +21,7 @@ func ordered(key, name string, timeout time.Duration) *Call {
 }
 
 // TestOrderedCallsAreSentOneAfterTheOther: each call is sent once the one before it has returned. Calls on
-// other keys do not wait. Rule 4.
+// other keys do not wait.
 func TestOrderedCallsAreSentOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steps := make(chan error)
@@ -59,7 +59,7 @@ func TestOrderedCallsAreSentOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout is rule 8: the command of the ended call may hang
+// TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout: the command of the ended call may hang
 // forever. Its reply is reported late, and says that the call was overtaken.
 func TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -98,7 +98,7 @@ func TestEndedCallHoldsUpTheNextNoLongerThanItsTimeout(t *testing.T) {
 	}
 }
 
-// TestImpatientCallOvertakesAllBeforeIt is rule 22: a call that does not wait for the queued one before it overtakes the one
+// TestImpatientCallOvertakesAllBeforeIt: a call that does not wait for the queued one before it overtakes the one
 // under way as well.
 func TestImpatientCallOvertakesAllBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestEndedCallThatFailsIsLate is rule 22: the connection breaks after the call has ended. Late gets the error,
+// TestEndedCallThatFailsIsLate: the connection breaks after the call has ended. Late gets the error,
 // and nothing is sent again.
 func TestEndedCallThatFailsIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestEndedCallThatFailsIsLate(t *testing.T) {
 	})
 }
 
-// TestCallWithoutAReplySaysThatItWasSent is rule 23: its first send may have been carried out.
+// TestCallWithoutAReplySaysThatItWasSent: its first send may have been carried out.
 func TestCallWithoutAReplySaysThatItWasSent(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestCallWithoutAReplySaysThatItWasSent(t *testing.T) {
 	}
 }
 
-// TestPersistentCallThatWasNeverSentIsOpen is rule 22: another call continues it, so its outcome is
+// TestPersistentCallThatWasNeverSentIsOpen: another call continues it, so its outcome is
 // unknown.
 func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
 	for name, once := range map[string]bool{"any": false, "one that must not be sent twice": true} {
@@ -99,7 +99,7 @@ func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
 	}
 }
 
-// TestContinuedCallIsSentOnce is rule 23: what continues a call that must not be sent twice is not sent twice either.
+// TestContinuedCallIsSentOnce: what continues a call that must not be sent twice is not sent twice either.
 func TestContinuedCallIsSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opens := make(chan struct{})
@@ -125,7 +125,7 @@ func TestContinuedCallIsSentOnce(t *testing.T) {
 	})
 }
 
-// TestContinuedReleaseEndsInTime is rule 8: the release continues for its timeout once more and no longer, even
+// TestContinuedReleaseEndsInTime: the release continues for its timeout once more and no longer, even
 // beside a call that times out much later.
 func TestContinuedReleaseEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestContinuedReleaseEndsInTime(t *testing.T) {
 	})
 }
 
-// TestOnceIsNotSentAgainWhileItIsUnderWay is rule 23: the call has timed out, but may still be carried out.
+// TestOnceIsNotSentAgainWhileItIsUnderWay: the call has timed out, but may still be carried out.
 func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -161,7 +161,7 @@ func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestDialThatTimesOutIsNotTheCallersEnd is rule 16: the error of a dial that timed out matches
+// TestDialThatTimesOutIsNotTheCallersEnd: the error of a dial that timed out matches
 // context.DeadlineExceeded. The error of the call does not, since no ctx of the caller has ended.
 func TestDialThatTimesOutIsNotTheCallersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestDialThatTimesOutIsNotTheCallersEnd(t *testing.T) {
 	})
 }
 
-// TestCallBehindOneThatTimesOutIsSent is rule 24, even if the call has taken the place of another one in the
+// TestCallBehindOneThatTimesOutIsSent: even if the call has taken the place of another one in the
 // meantime.
 func TestCallBehindOneThatTimesOutIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestCallBehindOneThatTimesOutIsSent(t *testing.T) {
 	})
 }
 
-// TestCallsInTheMailboxFollowAStuckCourier is rule 24: they are sent once a stuck courier is replaced. No further
+// TestCallsInTheMailboxFollowAStuckCourier: they are sent once a stuck courier is replaced. No further
 // call has to be posted for that.
 func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
 	})
 }
 
-// TestOnceWaitsForASlowReplyAfterSilence is rule 23: the call is not sent again, so its only send gets the whole
+// TestOnceWaitsForASlowReplyAfterSilence: the call is not sent again, so its only send gets the whole
 // timeout.
 func TestOnceWaitsForASlowReplyAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestOnceWaitsForASlowReplyAfterSilence(t *testing.T) {
 	})
 }
 
-// TestEndedCtxNeverSends is rule 21, even if a courier is about to read the mailbox.
+// TestEndedCtxNeverSends: even if a courier is about to read the mailbox.
 func TestEndedCtxNeverSends(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int64
@@ -290,7 +290,7 @@ func newSickServer(t *testing.T, answers int) (*Node, *sickServer) {
 	return n, s
 }
 
-// TestCallThatGoesOnWithoutItsFirstSend is rules 22 and 23: the first send may have been carried out. Its
+// TestCallThatGoesOnWithoutItsFirstSend: the first send may have been carried out. Its
 // outcome is reported late, and ends the call only if it is the reply.
 func TestCallThatGoesOnWithoutItsFirstSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -325,7 +325,7 @@ func TestCallThatGoesOnWithoutItsFirstSend(t *testing.T) {
 	})
 }
 
-// TestFirstReplyEndsACall is rule 23, whichever send it answers.
+// TestFirstReplyEndsACall: whichever send it answers.
 func TestFirstReplyEndsACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s := newSickServer(t, 2)
@@ -339,7 +339,7 @@ func TestFirstReplyEndsACall(t *testing.T) {
 	})
 }
 
-// TestSendThatWasLeftBehindFreesNoLane is rule 4: the call has ended, but another send of it may still be
+// TestSendThatWasLeftBehindFreesNoLane: the call has ended, but another send of it may still be
 // carried out.
 func TestSendThatWasLeftBehindFreesNoLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -360,7 +360,7 @@ func TestSendThatWasLeftBehindFreesNoLane(t *testing.T) {
 	})
 }
 
-// TestSendThatWasLeftBehindIsOvertaken is rule 22: the next call for the key may be carried out before the send that
+// TestSendThatWasLeftBehindIsOvertaken: the next call for the key may be carried out before the send that
 // its call has left behind.
 func TestSendThatWasLeftBehindIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -396,7 +396,7 @@ func TestCallThatACourierStillHasIsNotReused(t *testing.T) {
 	})
 }
 
-// TestDeferredCommandHoldsUpNoTimeout is rule 21: the courier waits for a command of a deferred pipeline before
+// TestDeferredCommandHoldsUpNoTimeout: the courier waits for a command of a deferred pipeline before
 // it takes the node's mutex, which timeouts need.
 func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
 	t.Parallel()

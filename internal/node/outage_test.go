@@ -18,7 +18,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestStoppedServerPilesUpNothing is rule 8, with 2,000 callers. Each call ends in time, and a bounded
+// TestStoppedServerPilesUpNothing: with 2,000 callers. Each call ends in time, and a bounded
 // number of goroutines serves all of them. A call that was never sent is known not to be done. After the
 // server resumes, calls succeed again, and nothing is left.
 func TestStoppedServerPilesUpNothing(t *testing.T) { // not parallel: it counts goroutines
@@ -83,7 +83,7 @@ func TestStoppedServerPilesUpNothing(t *testing.T) { // not parallel: it counts 
 	})
 }
 
-// TestSilentConnectionsDoNotKeepNewOnesFromWorking is rule 12: the open connections go silent, as behind a
+// TestSilentConnectionsDoNotKeepNewOnesFromWorking: the open connections go silent, as behind a
 // firewall that forgot them. Calls succeed again soon, whatever the timeouts of the client are.
 func TestSilentConnectionsDoNotKeepNewOnesFromWorking(t *testing.T) {
 	t.Parallel()
@@ -165,7 +165,7 @@ func TestClientThatHeedsDeadlinesIsNotCanceled(t *testing.T) {
 	}
 }
 
-// TestRestartReportsWhatWasDone is rules 3 and 7: the server is killed while full batches are in flight. The
+// TestRestartReportsWhatWasDone: the server is killed while full batches are in flight. The
 // outcome that each call reports is true.
 func TestRestartReportsWhatWasDone(t *testing.T) {
 	t.Parallel()
@@ -256,7 +256,7 @@ func TestRestartReportsWhatWasDone(t *testing.T) {
 	require.Positive(t, again)
 }
 
-// TestCtxEndsACallAtAnyInstant is rules 3, 4 and 17: calls whose ctx ends at a random instant under load
+// TestCtxEndsACallAtAnyInstant: calls whose ctx ends at a random instant under load
 // end at once. A call that is known not to be done is never carried out. The outcome of each other call
 // that did not succeed is reported late.
 func TestCtxEndsACallAtAnyInstant(t *testing.T) {

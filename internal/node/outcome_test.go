@@ -29,7 +29,7 @@ var ends = map[string]func(c *Call, cancel func()){
 	"it times out":   func(*Call, func()) { time.Sleep(time.Second) }, // of the bubble
 }
 
-// TestCallThatWasNeverSentNeverIs is rule 3: it is known not to be done, and Late is not called.
+// TestCallThatWasNeverSentNeverIs: it is known not to be done, and Late is not called.
 func TestCallThatWasNeverSentNeverIs(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestCallThatWasNeverSentNeverIs(t *testing.T) {
 	}
 }
 
-// TestOutcomeOfACallUnderWayIsOpen is rule 3: the outcome is unknown, and Late gets the reply when it
+// TestOutcomeOfACallUnderWayIsOpen: the outcome is unknown, and Late gets the reply when it
 // comes. The call is not sent again.
 func TestOutcomeOfACallUnderWayIsOpen(t *testing.T) {
 	for name, end := range ends {
@@ -109,7 +109,7 @@ func TestEndedCtxSendsNothing(t *testing.T) {
 	})
 }
 
-// TestPersistentCallGoesOnWithoutItsCaller is rule 8: the call continues for up to twice its timeout.
+// TestPersistentCallGoesOnWithoutItsCaller: the call continues for up to twice its timeout.
 func TestPersistentCallGoesOnWithoutItsCaller(t *testing.T) {
 	for name, leaves := range map[string]bool{"its ctx ends": true, "it times out": false} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestCancelComesTooLateForAReply(t *testing.T) {
 	})
 }
 
-// TestCallKnowsWhatMayHaveBeenCarriedOut is rules 3 and 7: Resent and NotDone distinguish a send that
+// TestCallKnowsWhatMayHaveBeenCarriedOut: Resent and NotDone distinguish a send that
 // surely did not reach the server, one that the server refused, and one whose outcome is unknown.
 func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -265,7 +265,7 @@ func TestDialThatTimesOutIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestLateKnowsOnceOfASendThatMayStillRun is rule 4: the client gave up a connection on which the command
+// TestLateKnowsOnceOfASendThatMayStillRun: the client gave up a connection on which the command
 // may still be in flight. The caller gets the reply to the next send, and Late is called once.
 func TestLateKnowsOnceOfASendThatMayStillRun(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -299,7 +299,7 @@ func TestLateKnowsOnceOfASendThatMayStillRun(t *testing.T) {
 	}
 }
 
-// TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut is rule 7. A call that surely was not carried out is
+// TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut: a call that surely was not carried out is
 // sent again.
 func TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -386,7 +386,6 @@ func TestNoReplySaysWhy(t *testing.T) {
 	})
 }
 
-// TestTroubleIsEachSendThatIsRetried is rule 34.
 func TestTroubleIsEachSendThatIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := answeredBy(t, io.EOF, errLoading)
@@ -445,7 +444,7 @@ func TestSecondCommandIsPartOfItsCall(t *testing.T) {
 	})
 }
 
-// TestReleaseIsTriedAgainWhereRedisCannotSave is rule 29: the same answer ends any other call.
+// TestReleaseIsTriedAgainWhereRedisCannotSave: the same answer ends any other call.
 func TestReleaseIsTriedAgainWhereRedisCannotSave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var saves atomic.Bool
@@ -464,7 +463,7 @@ func TestReleaseIsTriedAgainWhereRedisCannotSave(t *testing.T) {
 	})
 }
 
-// TestCutShortSaysWhatIsWrongWithTheNode is rule 33: a call that ctx ends in the mailbox says why another call was last
+// TestCutShortSaysWhatIsWrongWithTheNode: a call that ctx ends in the mailbox says why another call was last
 // resent, unless the server has answered since then.
 func TestCutShortSaysWhatIsWrongWithTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

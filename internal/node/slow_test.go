@@ -14,7 +14,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestSlowCallsDoNotHoldUpOthers is rule 8: many calls on a slow node of a client wait at once for
+// TestSlowCallsDoNotHoldUpOthers: many calls on a slow node of a client wait at once for
 // replicas that do not exist. Calls on the other node of that client succeed meanwhile.
 func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func blocked(t *testing.T, direct *redis.Client) (n int) {
 	return n
 }
 
-// TestSlowServerHoldsUpNobodyForLonger is rule 8: one command occupies the whole server. Each caller gets
+// TestSlowServerHoldsUpNobodyForLonger: one command occupies the whole server. Each caller gets
 // its reply or times out in time.
 func TestSlowServerHoldsUpNobodyForLonger(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ const (
 	frozenTTL     = 1500 * time.Millisecond
 )
 
-// TestFrozenProcessCostsOneTTL is rule 25: a process with 20 waiters on a key is stopped, and PUBLISH still counts
+// TestFrozenProcessCostsOneTTL: a process with 20 waiters on a key is stopped, and PUBLISH still counts
 // it as listening. Its waiters are one line. It costs others one TTL if it is next in the queue, and two if it also
 // holds the lock, whatever the number of its waiters. When it continues, all its waiters are served.
 func TestFrozenProcessCostsOneTTL(t *testing.T) {

@@ -120,7 +120,7 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestRingIsServedBesideProcessesWithChannels is rule 28: its waiters poll, and the others hand the lock to each other.
+// TestRingIsServedBesideProcessesWithChannels: its waiters poll, and the others hand the lock to each other.
 func TestRingIsServedBesideProcessesWithChannels(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)

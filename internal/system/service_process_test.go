@@ -21,7 +21,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestServiceAnswers503WithoutRedis is rule 33: three processes serve requests under a lock, with each strategy. No two
+// TestServiceAnswers503WithoutRedis: three processes serve requests under a lock, with each strategy. No two
 // requests share a key, so no request is refused by another owner: none is answered 409. Every request that begins in
 // the first second after kill -9 gets 503. So do 1,000 requests after that.
 func TestServiceAnswers503WithoutRedis(t *testing.T) {
