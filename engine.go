@@ -123,10 +123,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 }
 
 func (r *request) target(token string) target {
-	return target{
-		place: r.place, token: token, callerToken: token != "",
-		timeout: r.cfg.timeout(), serverTime: r.cfg.serverTime,
-	}
+	return target{place: r.place, token: token, callerToken: token != "", timeout: r.cfg.timeout()}
 }
 
 // ttl returns the TTL to ask for.

@@ -89,7 +89,7 @@ func FuzzOptions(f *testing.F) {
 		opts := []Option{WithTTL(time.Duration(ttl)), WithDrift(drift), WithKeyPrefix(prefix)}
 		for i, opt := range []Option{
 			WithoutRenewal(), WithMaxHold(time.Duration(maxHold)), WithOpTimeout(time.Duration(opTimeout)),
-			WithToken(token), WithServerTime(), nil,
+			WithToken(token), nil,
 		} {
 			if bits>>i&1 == 1 {
 				opts = append(opts, opt)

@@ -6,17 +6,12 @@
 -- KEYS[3] its stamp: the time that the owner wrote last
 -- ARGV[1] token
 -- ARGV[2] TTL in s
--- ARGV[3] the time of the caller's clock, Unix ms; empty: use the clock of this server
 --
 -- Granted: 1 if the key was free, 2 if its time had passed, 3 if the token already held it.
 -- Held by another: {what is left of the holder's time in ms}.
 
-local ms = tonumber(ARGV[3])
-if not ms then
-  local time = redis.call('TIME')
-  ms = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local now = math.floor(ms / 1000)
+local time = redis.call('TIME')
+local now = tonumber(time[1])
 local stamp = string.format('%.0f', now + ARGV[2] + 1)
 
 -- The companions are read before any write, so that a key of another type stops the script before it changes
@@ -49,7 +44,7 @@ if now > till then
 end
 
 -- It is held. This token holds it if it is the owner and the value is what the owner wrote last.
-local left = (math.floor(till) + 1) * 1000 - ms
+local left = (math.floor(till) + 1 - now) * 1000 - math.floor(time[2] / 1000)
 local refusal = {math.min(left, 9e12)}
 if owner ~= ARGV[1] then
   return refusal

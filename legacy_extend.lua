@@ -5,13 +5,11 @@
 -- KEYS[3] its stamp
 -- ARGV[1] token
 -- ARGV[2] TTL in s
--- ARGV[3] the time of the caller's clock, Unix ms; empty: use the clock of this server
 --
 -- Returns 1 if the lock lasts for the TTL or longer. Returns 0, and changes nothing, if the token does not hold it or
 -- its time has passed.
 
-local ms = tonumber(ARGV[3]) or redis.call('TIME')[1] * 1000
-local now = math.floor(ms / 1000)
+local now = tonumber(redis.call('TIME')[1])
 local value = redis.call('GET', KEYS[1])
 if not value then
   return 0

@@ -4,13 +4,11 @@
 -- KEYS[2] its owner
 -- KEYS[3] its stamp
 -- ARGV[1] token
--- ARGV[2] the time of the caller's clock, Unix ms; empty: use the clock of this server
 --
 -- Returns 1 if the keys were deleted. Otherwise nothing was changed. Returns 0 if the token owns nothing, and -1 if the
 -- token owned the lock, but its time has passed or its key is gone or holds another time.
 
-local ms = tonumber(ARGV[2]) or redis.call('TIME')[1] * 1000
-local now = math.floor(ms / 1000)
+local now = tonumber(redis.call('TIME')[1])
 local value = redis.call('GET', KEYS[1])
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then
   return 0

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -52,8 +51,10 @@ const (
 //
 // This is the pattern that the documentation of SETNX describes. Use it only beside clients that already follow that
 // pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX] everywhere else, and never use both on one key.
-// NewLegacySetNX trusts that all clocks agree to within a second, see [WithServerTime], and that other clients do not
-// pause between their commands.
+//
+// The time is that of Redis, the one clock of all redlatch clients. Clients of other libraries use their own clocks,
+// which must agree with that of Redis to within a second. NewLegacySetNX also trusts that they do not pause between
+// their commands.
 //
 // It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is free
 // a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences:
@@ -95,7 +96,7 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 }
 
 func (s *legacySetNX) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
-	return s.take(ctx, p, legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target)))
+	return s.take(ctx, p, legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl)))
 }
 
 func readLegacyAcquire(r node.Reply) (acquireReply, error) {
@@ -118,7 +119,7 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 }
 
 func (s *legacySetNX) extend(ctx context.Context, p *leaseParams) error {
-	c := legacyCall(legacyScripts.extend, &p.target, p.token, wholeSeconds(p.ttl), judgedAt(&p.target))
+	c := legacyCall(legacyScripts.extend, &p.target, p.token, wholeSeconds(p.ttl))
 	_, err := compared(s.send(ctx, &p.target, c))
 	return err
 }
@@ -136,11 +137,11 @@ func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseRep
 }
 
 func legacyReleaseCall(p *releaseParams) *node.Call {
-	return p.released(legacyCall(legacyScripts.release, p.target, p.token, judgedAt(p.target)))
+	return p.released(legacyCall(legacyScripts.release, p.target, p.token))
 }
 
 func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
-	r := s.send(ctx, t, legacyCall(legacyScripts.inspect, t, judgedAt(t)))
+	r := s.send(ctx, t, legacyCall(legacyScripts.inspect, t))
 	if r.Err != nil {
 		return Status{}, r.Err
 	}
@@ -158,16 +159,6 @@ func legacyCall(s *node.Script, t *target, args ...any) *node.Call {
 	c := node.Eval(s, 3, &t.key, companion("owner", t.key), companion("stamp", t.key))
 	c.Append(args...)
 	return c
-}
-
-// judgedAt returns the time by which a lock is judged, or "" for the clock of Redis. A command that is resent or takes
-// long keeps its time. That is safe: by an earlier time fewer locks have ended, and the time that is written ends
-// sooner, though not before the lease, which was counted from before.
-func judgedAt(t *target) string {
-	if t.serverTime {
-		return ""
-	}
-	return strconv.FormatInt(time.Now().UnixMilli(), 10)
 }
 
 // wholeSeconds returns d in seconds, rounded up.

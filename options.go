@@ -32,8 +32,6 @@ type settings struct {
 	owner     string // see WithOwner
 	drift     float64
 
-	serverTime bool
-
 	replicas       int // 0: do not WAIT for any
 	replicaTimeout time.Duration
 }
@@ -65,14 +63,6 @@ func (cfg config) with(opts []Option) (config, error) {
 func waits(cfg *config) error {
 	if cfg.token != "" {
 		return invalid("WithToken: for TryLock and TryDo only, not for a call that waits")
-	}
-	return nil
-}
-
-// refuseServerTime returns an error for WithServerTime, for a strategy that does not support it.
-func refuseServerTime(s strategy, cfg *config) error {
-	if cfg.serverTime {
-		return invalid("WithServerTime: %s keeps no timestamps", s.name())
 	}
 	return nil
 }
@@ -234,13 +224,6 @@ func WithDrift(factor float64) Option {
 		cfg.drift = factor
 		return nil
 	}
-}
-
-// WithServerTime makes [NewLegacySetNX] judge timestamps by the clock of Redis instead of this machine's. Use it if the
-// clock of this machine is not synchronized. Clients without it still need clocks that agree with that of Redis. Other
-// strategies refuse it.
-func WithServerTime() Option {
-	return func(cfg *config) error { cfg.serverTime = true; return nil }
 }
 
 // WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover to

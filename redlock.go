@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,9 +86,7 @@ func (r *redlock) name() string { return "redlock" }
 
 func (r *redlock) habits() habits { return habits{freshTokens: true, tells: true} }
 
-func (r *redlock) check(cfg *config) error {
-	return cmp.Or(refuseServerTime(r, cfg), refuseReplicas(r, cfg))
-}
+func (r *redlock) check(cfg *config) error { return refuseReplicas(r, cfg) }
 
 func (r *redlock) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key}

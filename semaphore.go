@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"math"
 
@@ -68,7 +67,7 @@ func (s *semaphore) check(cfg *config) error {
 	if cfg.noQueue {
 		return invalid("WithoutQueue: %s grants its permits in the order of arrival", s.name())
 	}
-	return cmp.Or(refuseServerTime(s, cfg), s.checkReplicas(cfg))
+	return s.checkReplicas(cfg)
 }
 
 // place uses a queue of its own, so that no release of a lock hands out a permit.

@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,9 +73,7 @@ func (s *setNXPX) name() string { return "setnxpx" }
 
 func (s *setNXPX) habits() habits { return habits{channel: s.channel} }
 
-func (s *setNXPX) check(cfg *config) error {
-	return cmp.Or(refuseServerTime(s, cfg), s.checkReplicas(cfg))
-}
+func (s *setNXPX) check(cfg *config) error { return s.checkReplicas(cfg) }
 
 func (s *setNXPX) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key, fences: prefix + registerName}

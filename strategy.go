@@ -79,7 +79,6 @@ type target struct {
 	token       string        // what proves ownership; empty to inspect
 	callerToken bool          // the caller knew the token before, so it may hold an earlier lock
 	timeout     time.Duration // of one command on one node
-	serverTime  bool          // see WithServerTime
 }
 
 // withoutToken returns a copy of t for a release that gives back no token.

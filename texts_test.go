@@ -61,7 +61,6 @@ func TestTexts(t *testing.T) {
 	_, none := l.Lock(nil, "k") //nolint:staticcheck // a caller may pass nil
 	_, register := l.Lock(ctx, "redlatch:fence")
 	_, tokenOfALocker := NewSetNXPX(client, WithToken("job-7"))
-	_, serverTime := NewSetNXPX(client, WithServerTime())
 	_, replicas := NewLegacySetNX(client, WithReplicas(1, time.Second))
 	_, noToken := l.Adopt(ctx, "k", "")
 	_, otherToken := l.Adopt(ctx, "k", "a", WithToken("b"))
@@ -125,7 +124,6 @@ func TestTexts(t *testing.T) {
 		{"replicas, read timeout", try(WithReplicas(1, 5*time.Second))},
 		{"no option", try(nil)},
 		{"token of a Locker", tokenOfALocker},
-		{"server time", serverTime},
 		{"replicas of LegacySetNX", replicas},
 		{"no key", empty},
 		{"no ctx", none},

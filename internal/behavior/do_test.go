@@ -511,7 +511,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"an owner like a kept value":     lockErr(l.TryLock(ctx, "k", redlatch.WithOwner("redlatch:kept:1"))),
 		"a token and a minimum hold":     lockErr(l.TryLock(ctx, "k", token, redlatch.WithMinHold(time.Second))),
 		"Lead with a token, after ctx":   redlatch.Lead(ended, l, "k", one, token),
-		"Lead with LegacySetNX's option": redlatch.Lead(ctx, l, "k", one, redlatch.WithServerTime()),
+		"Lead with an option it refuses": redlatch.Lead(ctx, l, "k", one, redlatch.WithReplicas(1, time.Hour)),
 	} {
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption, what)
 	}

@@ -17,32 +17,27 @@ import (
 // had arrived.
 func TestLegacyLostReplyIsNotLostOwnership(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
-		for name, opts := range map[string][]redlatch.Option{
-			"this machine's clock": nil,
-			"the server's clock":   {redlatch.WithServerTime()},
-		} {
-			p, client := proxied(t, s)
-			l := newLegacy(t, client, opts...)
-			warm := mustLock(t, l, "warm") // the scripts are loaded
-			require.NoError(t, warm.Extend(t.Context(), time.Second), name)
-			require.NoError(t, warm.Unlock(t.Context()), name)
-			for i, prepare := range []func(){func() {}, func() { setIn(t, s, "k", 1) }} {
-				prepare()
-				p.LoseReplies(1, "evalsha")
-				lock := mustLock(t, l, "k")
-				require.Equal(t, 3*i+1, p.Lost(), name)
-				require.Equal(t, lock.Token(), s.Direct.Get(t.Context(), "{k}:owner:k").Val(), name)
+		p, client := proxied(t, s)
+		l := newLegacy(t, client)
+		warm := mustLock(t, l, "warm") // the scripts are loaded
+		require.NoError(t, warm.Extend(t.Context(), time.Second))
+		require.NoError(t, warm.Unlock(t.Context()))
+		for i, prepare := range []func(){func() {}, func() { setIn(t, s, "k", 1) }} {
+			prepare()
+			p.LoseReplies(1, "evalsha")
+			lock := mustLock(t, l, "k")
+			require.Equal(t, 3*i+1, p.Lost())
+			require.Equal(t, lock.Token(), s.Direct.Get(t.Context(), "{k}:owner:k").Val())
 
-				p.LoseReplies(1, "evalsha")
-				require.NoError(t, lock.Extend(t.Context(), time.Hour), name)
-				require.Equal(t, 3*i+2, p.Lost(), name)
-				require.Greater(t, stampIn(t, s, "k"), time.Now().Unix()+3590, name)
+			p.LoseReplies(1, "evalsha")
+			require.NoError(t, lock.Extend(t.Context(), time.Hour))
+			require.Equal(t, 3*i+2, p.Lost())
+			require.Greater(t, stampIn(t, s, "k"), time.Now().Unix()+3590)
 
-				p.LoseReplies(1, "evalsha")
-				require.NoError(t, lock.Unlock(t.Context()), name)
-				require.Equal(t, 3*i+3, p.Lost(), name)
-				require.Empty(t, everything(t, s), name)
-			}
+			p.LoseReplies(1, "evalsha")
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.Equal(t, 3*i+3, p.Lost())
+			require.Empty(t, everything(t, s))
 		}
 	})
 }

@@ -19,44 +19,37 @@ import (
 // TestLegacyWireIsThePages: the key has the format of the SETNX page, so foreign clients can read it. Our companion
 // keys, which they do not know, have a TTL.
 func TestLegacyWireIsThePages(t *testing.T) {
-	for name, opts := range map[string][]redlatch.Option{
-		"this machine's clock": nil,
-		"the server's clock":   {redlatch.WithServerTime()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
-				l := newLegacy(t, s.Client(t), opts...)
-				for seconds, ttl := range map[int64]time.Duration{
-					1: time.Millisecond, 2: 1001 * time.Millisecond, 3: 3 * time.Second, 3600: time.Hour - 999*time.Millisecond,
-				} {
-					for how, prepare := range map[string]func(){
-						"free":    func() { require.NoError(t, s.Direct.FlushAll(t.Context()).Err()) },
-						"expired": func() { setIn(t, s, "k", time.Now().Unix()-1) },
-					} {
-						prepare()
-						before := time.Now()
-						lock := mustLock(t, l, "k", redlatch.WithTTL(ttl))
-						after := time.Now()
-						stamp := stampIn(t, s, "k")
-						require.GreaterOrEqual(t, stamp, before.Unix()+seconds+1, how)
-						require.LessOrEqual(t, stamp, after.Unix()+seconds+1, how)
-						require.Equal(t, map[string]string{
-							"k": strconv.FormatInt(stamp, 10), "{k}:owner:k": lock.Token(), "{k}:stamp:k": strconv.FormatInt(stamp, 10),
-						}, everything(t, s), how)
-						require.Equal(t, time.Duration(-1), s.Direct.TTL(t.Context(), "k").Val(), how)
-						for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
-							life := time.Duration(seconds+2) * time.Second
-							require.InDelta(t, life, s.Direct.PTTL(t.Context(), companion).Val(), float64(time.Second), how)
-						}
-						trusted := time.Duration(seconds)*time.Second*99/100 - 2*time.Millisecond
-						require.WithinRange(t, lock.Until(), before.Add(trusted), after.Add(trusted), how)
-						require.NoError(t, lock.Unlock(t.Context()))
-						require.Empty(t, everything(t, s), how)
-					}
+	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+		l := newLegacy(t, s.Client(t))
+		for seconds, ttl := range map[int64]time.Duration{
+			1: time.Millisecond, 2: 1001 * time.Millisecond, 3: 3 * time.Second, 3600: time.Hour - 999*time.Millisecond,
+		} {
+			for how, prepare := range map[string]func(){
+				"free":    func() { require.NoError(t, s.Direct.FlushAll(t.Context()).Err()) },
+				"expired": func() { setIn(t, s, "k", time.Now().Unix()-1) },
+			} {
+				prepare()
+				before := time.Now()
+				lock := mustLock(t, l, "k", redlatch.WithTTL(ttl))
+				after := time.Now()
+				stamp := stampIn(t, s, "k")
+				require.GreaterOrEqual(t, stamp, before.Unix()+seconds+1, how)
+				require.LessOrEqual(t, stamp, after.Unix()+seconds+1, how)
+				require.Equal(t, map[string]string{
+					"k": strconv.FormatInt(stamp, 10), "{k}:owner:k": lock.Token(), "{k}:stamp:k": strconv.FormatInt(stamp, 10),
+				}, everything(t, s), how)
+				require.Equal(t, time.Duration(-1), s.Direct.TTL(t.Context(), "k").Val(), how)
+				for _, companion := range []string{"{k}:owner:k", "{k}:stamp:k"} {
+					life := time.Duration(seconds+2) * time.Second
+					require.InDelta(t, life, s.Direct.PTTL(t.Context(), companion).Val(), float64(time.Second), how)
 				}
-			})
-		})
-	}
+				trusted := time.Duration(seconds)*time.Second*99/100 - 2*time.Millisecond
+				require.WithinRange(t, lock.Until(), before.Add(trusted), after.Add(trusted), how)
+				require.NoError(t, lock.Unlock(t.Context()))
+				require.Empty(t, everything(t, s), how)
+			}
+		}
+	})
 }
 
 // TestLegacyLoserWritesNothing: a loser does not even write the value that the key already has.
@@ -175,9 +168,8 @@ func TestLegacyLeaseIsNeverShortened(t *testing.T) {
 	})
 }
 
-// TestLegacyServerTimeNeedsNoClockHere: with WithServerTime, only the clock of Redis decides, however wrong the clock
-// of this machine is.
-func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
+// TestLegacyNeedsNoClockHere: only the clock of Redis decides, however wrong the clock of this machine is.
+func TestLegacyNeedsNoClockHere(t *testing.T) {
 	t.Parallel()
 	for name, there := range map[string]time.Time{
 		"this machine is years behind":   time.Date(2100, 1, 1, 0, 0, 0, 999e6, time.UTC),
@@ -188,7 +180,7 @@ func TestLegacyServerTimeNeedsNoClockHere(t *testing.T) {
 			m := miniredis.RunT(t)
 			s := locktest.NewSite(t, redis.Options{Addr: m.Addr()})
 			m.SetTime(there)
-			l := newLegacy(t, s.Client(t), redlatch.WithServerTime())
+			l := newLegacy(t, s.Client(t))
 			get := func() string { v, _ := m.Get("k"); return v }
 
 			first := mustLock(t, l, "k")

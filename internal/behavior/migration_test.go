@@ -326,10 +326,10 @@ func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 	}{
 		"a prefix in a call":      {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("v2:")},
 		"an empty prefix":         {newMigration(t, legacy, plain), "k", redlatch.WithKeyPrefix("")},
-		"an option of from alone": {newMigration(t, legacy, plain), "k", redlatch.WithServerTime()},
-		"an option of to alone":   {newMigration(t, plain, legacy), "k", redlatch.WithServerTime()},
+		"an option of from alone": {newMigration(t, plain, legacy), "k", redlatch.WithMinHold(time.Second)},
+		"an option of to alone":   {newMigration(t, legacy, plain), "k", redlatch.WithMinHold(time.Second)},
 		"nested": {
-			newMigration(t, legacy, newMigration(t, newLegacy(t, client().(*redis.Client)), plain)), "k", redlatch.WithServerTime(),
+			newMigration(t, newLocker(t, client()), newMigration(t, legacy, plain)), "k", redlatch.WithMinHold(time.Second),
 		},
 		"a key of from alone": {newMigration(t, plain, newLocker(t, cluster)), "a}b", longTTL},
 	} {

@@ -270,7 +270,6 @@ func TestLimitIsChecked(t *testing.T) {
 	}
 	for want, opt := range map[string]redlatch.Option{
 		"WithoutQueue: semaphore grants":               redlatch.WithoutQueue(),
-		"WithServerTime: semaphore keeps no":           redlatch.WithServerTime(),
 		"WithReplicas(1, 10s): not below the client's": redlatch.WithReplicas(1, 10*time.Second),
 	} {
 		_, err := redlatch.NewSemaphore(c, 1, opt)

@@ -71,7 +71,7 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 		g.Locker, err = redlatch.NewSemaphore(clients[0], 2, opts...)
 		g.permits = true
 	case "LegacySetNX":
-		g.Locker, err = redlatch.NewLegacySetNX(clients[0], append(opts, redlatch.WithServerTime())...)
+		g.Locker, err = redlatch.NewLegacySetNX(clients[0], opts...)
 	case "Redlock":
 		g.Locker, err = redlatch.NewRedlock(clients, opts...)
 	}
