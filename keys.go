@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -166,12 +168,32 @@ func same(a, b redis.UniversalClient) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
+// sameServer reports whether two clients are known to reach the same server: they are the same client, or have an
+// address in common.
+func sameServer(a, b redis.UniversalClient) bool {
+	return same(a, b) || slices.ContainsFunc(addresses(a), func(addr string) bool { return slices.Contains(addresses(b), addr) })
+}
+
+// addresses returns the addresses that the options of a client name: one of a server, or several of a cluster or ring.
+// There is none for a client of Sentinels.
+func addresses(client redis.UniversalClient) []string {
+	switch c := client.(type) {
+	case interface{ Options() *redis.Options }:
+		if addr := c.Options().Addr; strings.ContainsAny(addr, ":/") {
+			return []string{addr}
+		}
+	case interface{ Options() *redis.ClusterOptions }:
+		return c.Options().Addrs
+	case interface{ Options() *redis.RingOptions }:
+		return slices.Collect(maps.Values(c.Options().Addrs))
+	}
+	return nil
+}
+
 // nodeName returns the name of the i-th client of a quorum in errors: its address, or else its number.
 func nodeName(client redis.UniversalClient, i int) string {
-	if c, ok := client.(*redis.Client); ok {
-		if addr := c.Options().Addr; strings.ContainsAny(addr, ":/") {
-			return addr
-		}
+	if all := addresses(client); len(all) == 1 {
+		return all[0]
 	}
 	return fmt.Sprint("node ", i)
 }

@@ -710,7 +710,7 @@ func scriptsSleep(client redis.UniversalClient, pauses ...time.Duration) {
 	}))
 }
 
-// bubbleQuorum returns a Redlock on n nodes, which have its scripts and which it knows.
+// bubbleQuorum returns a Redlock on n nodes, which have its scripts.
 func bubbleQuorum(t *testing.T, n int, opts ...Option) (l Locker, servers []*miniredis.Miniredis, clients []redis.UniversalClient) {
 	t.Helper()
 	for range n {
@@ -723,9 +723,6 @@ func bubbleQuorum(t *testing.T, n int, opts ...Option) (l Locker, servers []*min
 	_, err = l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
 	synctest.Wait()
-	for i := range servers {
-		l.(*engine).strategy.(*redlock).servers.learn(i, "")
-	}
 	return l, servers, clients
 }
 

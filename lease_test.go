@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"runtime"
@@ -517,11 +518,14 @@ func bubbleRedis(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
 	return m, bubbleClient(t, m)
 }
 
+// bubbleClients counts clients, so that each has an address of its own.
+var bubbleClients atomic.Int64
+
 // bubbleClient returns a client of m, as another process would have.
 func bubbleClient(t *testing.T, m *miniredis.Miniredis) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
-		Addr:   "127.0.0.1:6379",
+		Addr:   fmt.Sprintf("127.0.0.1:%d", bubbleClients.Add(1)),
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 	})
 	t.Cleanup(func() { _ = client.Close() })

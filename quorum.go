@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
@@ -54,7 +52,7 @@ type tally[T any] struct {
 	r       *redlock
 	op      string
 	key     string
-	read    func(i int, r node.Reply) (T, error)
+	read    func(node.Reply) (T, error)
 	calls   []*node.Call // by node
 	reports chan *node.Call
 	answers []answer[T] // by node
@@ -65,7 +63,7 @@ type tally[T any] struct {
 // one lock reach a node in order.
 func ask[T any](
 	ctx context.Context, r *redlock, op string, lock *target,
-	call func(i int) *node.Call, read func(i int, r node.Reply) (T, error),
+	call func(i int) *node.Call, read func(node.Reply) (T, error),
 ) *tally[T] {
 	t := &tally[T]{
 		r: r, op: op, key: lock.key, read: read,
@@ -98,7 +96,7 @@ func (t *tally[T]) take(c *node.Call) outcome {
 	a := &t.answers[c.Index]
 	a.there = true
 	r := c.Reply()
-	a.value, a.err = t.read(c.Index, r)
+	a.value, a.err = t.read(r)
 	a.resent = r.Resent
 	o := outcomeOf(a.err)
 	t.counts[o]++
@@ -245,58 +243,4 @@ func agreedStatus(t *tally[Status]) (st Status, certain bool) {
 		}
 	}
 	return st, certain
-}
-
-// identities has the server of each node of a quorum: two clients of one server would vote twice. Servers that report
-// no run_id count as different.
-type identities struct {
-	ids    []atomic.Pointer[string] // by node, the run_id of its server; empty if it reports none
-	shared atomic.Pointer[error]    // set once two nodes are known to be the same server
-}
-
-// withInfo adds INFO to a call for node i, unless its server is known.
-func (d *identities) withInfo(i int, c *node.Call) *node.Call {
-	if d.ids[i].Load() == nil {
-		c.Then = []any{"info", "server"}
-	}
-	return c
-}
-
-// checked returns read with a check: once two nodes are known to be the same server, every reply is an error.
-func checked[T any](d *identities, read func(node.Reply) (T, error)) func(int, node.Reply) (T, error) {
-	return func(i int, r node.Reply) (none T, err error) {
-		if r.Err == nil && d.ids[i].Load() == nil {
-			d.learn(i, runID(r.Then.Value))
-		}
-		if err := d.check(); err != nil {
-			return none, err
-		}
-		return read(r)
-	}
-}
-
-func (d *identities) learn(i int, id string) {
-	d.ids[i].Store(&id)
-	for j := range d.ids {
-		if other := d.ids[j].Load(); j != i && id != "" && other != nil && *other == id {
-			err := invalid("nodes %d and %d are the same server, run_id %s", min(i, j), max(i, j), id)
-			d.shared.CompareAndSwap(nil, &err)
-		}
-	}
-}
-
-// check returns an error if two nodes are the same server.
-func (d *identities) check() error {
-	if err := d.shared.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// runID returns the run_id in the reply to INFO, or "".
-func runID(info any) string {
-	text, _ := info.(string)
-	_, rest, _ := strings.Cut(text, "run_id:")
-	id, _, _ := strings.Cut(rest, "\r\n")
-	return id
 }

@@ -52,8 +52,7 @@ func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, vo
 	}
 	for {
 		try := fence
-		t := ask(ctx, r, "raise", p, func(int) *node.Call { return raiseCall(p, try) },
-			func(_ int, reply node.Reply) (uint64, error) { return readRaise(reply) })
+		t := ask(ctx, r, "raise", p, func(int) *node.Call { return raiseCall(p, try) }, readRaise)
 		agreed, higher := 0, fence
 		t.collect(ctx, func() bool { // 2.
 			agreed = 0

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,13 +41,13 @@ import (
 // slow, hung or dead node of five costs no time. A quorum also issues the fences, which grow with every grant. There is
 // no queue: processes that wait poll, at the intervals of [WithBackoff].
 //
-// The nodes must be independent: not replicas of each other, and no server twice. Each client may be of any kind, but
-// one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data. opts are the defaults of
-// the Locker. [WithOpTimeout] bounds a command on one node.
+// The nodes must be independent: not replicas of each other, and no server twice, since it would vote twice. Each client
+// may be of any kind, but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data.
+// opts are the defaults of the Locker. [WithOpTimeout] bounds a command on one node.
 //
-// The error is ErrInvalidOption for no client, a nil client, one client twice, or an option that cannot work. Two
-// clients of one server are detected at their first use; from then on every call except Unlock fails with
-// ErrInvalidOption.
+// The error is ErrInvalidOption for no client, a nil client, an option that cannot work, or two clients of one server:
+// one client twice, or two that have an address in common, even with different databases or dialers. A server with two
+// addresses is not noticed.
 func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {
 	if len(clients) == 0 {
 		return nil, wrap("new redlock", "", invalid("no clients"))
@@ -59,8 +58,8 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 			return nil, wrap("new redlock", "", fmt.Errorf("node %d: %w", i, err))
 		}
 		for j, other := range clients[:i] {
-			if same(client, other) {
-				return nil, wrap("new redlock", "", invalid("nodes %d and %d have the same client", j, i))
+			if sameServer(client, other) {
+				return nil, wrap("new redlock", "", invalid("nodes %d and %d are the same server", j, i))
 			}
 		}
 		r.nodes = append(r.nodes, node.New(client))
@@ -69,17 +68,15 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 			r.kind = cluster
 		}
 	}
-	r.servers.ids = make([]atomic.Pointer[string], len(clients))
 	return newEngine(r, opts)
 }
 
 type redlock struct {
-	nodes   []*node.Node
-	names   []string                     // of the nodes
-	report  func(node string, err error) // reports a node that failed
-	quorum  int
-	kind    kind // cluster if at least one node is
-	servers identities
+	nodes  []*node.Node
+	names  []string                     // of the nodes
+	report func(node string, err error) // reports a node that failed
+	quorum int
+	kind   kind // cluster if at least one node is
 }
 
 func (r *redlock) name() string { return "redlock" }
@@ -101,11 +98,8 @@ func (r *redlock) onTrouble(report func(node string, err error)) {
 	}
 }
 
-// ready returns an error if nothing can be sent to the nodes.
-func (r *redlock) ready(ctx context.Context) error {
-	if err := r.servers.check(); err != nil {
-		return err
-	}
+// ready returns an error if ctx has ended. Nothing is sent to the nodes then.
+func ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &node.NotDone{Err: node.CtxError(ctx)}
 	}
@@ -113,7 +107,7 @@ func (r *redlock) ready(ctx context.Context) error {
 }
 
 func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
-	if err := r.ready(ctx); err != nil {
+	if err := ready(ctx); err != nil {
 		return acquireReply{}, err
 	}
 	// 2. All nodes at once.
@@ -123,8 +117,8 @@ func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, er
 			c.Append("keep") // an earlier vote as it is, else callers that try again would keep each other out for ever
 		}
 		c.Late = r.late(ctx, i, p, readAcquire)
-		return r.servers.withInfo(i, c)
-	}, checked(&r.servers, readAcquire))
+		return c
+	}, readAcquire)
 	t.collect(ctx, func() bool {
 		return t.counts[done] >= r.quorum || // 3. A quorum granted,
 			t.certainly(heldByAnother) || // or it is certain that none can and why,
@@ -169,8 +163,6 @@ func lostIsRefused(err error) error {
 // refused returns why an acquire was not granted, or nil.
 func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 	switch {
-	case r.servers.check() != nil:
-		return r.servers.check()
 	case t.counts[done] >= r.quorum:
 		return nil
 	case ctx.Err() != nil && !t.certainly(heldByAnother):
@@ -263,25 +255,19 @@ func (r *redlock) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
 
 // lengthen makes the lock last on a quorum of the nodes that still have it. With "mint" they also vote for a new fence.
 func (r *redlock) lengthen(ctx context.Context, p *leaseParams, mint ...any) (*tally[uint64], error) {
-	if err := r.ready(ctx); err != nil {
+	if err := ready(ctx); err != nil {
 		return nil, err
 	}
-	t := ask(ctx, r, "extend", &p.target, func(i int) *node.Call {
+	t := ask(ctx, r, "extend", &p.target, func(int) *node.Call {
 		c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
 		c.Append(mint...)
-		return r.servers.withInfo(i, c)
-	}, checked(&r.servers, readExtend))
-	err := t.collectHeld(ctx)
-	if shared := r.servers.check(); shared != nil {
-		err = shared
-	}
-	return t, err
+		return c
+	}, readExtend)
+	return t, t.collectHeld(ctx)
 }
 
 func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseReply, err error) {
-	t := ask(detached(ctx), r, "release", p.target, func(int) *node.Call {
-		return quorumReleaseCall(p)
-	}, func(_ int, reply node.Reply) (int64, error) { return readRelease(reply) })
+	t := ask(detached(ctx), r, "release", p.target, func(int) *node.Call { return quorumReleaseCall(p) }, readRelease)
 	if err = t.collectHeld(ctx); err == nil {
 		got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.succeeded() && a.value == 2 })
 	}
@@ -289,12 +275,10 @@ func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseRep
 }
 
 func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
-	if err := r.ready(ctx); err != nil {
+	if err := ready(ctx); err != nil {
 		return Status{}, err
 	}
-	t := ask(ctx, r, "inspect", lock, func(i int) *node.Call {
-		return r.servers.withInfo(i, inspectCall(lock))
-	}, checked(&r.servers, readInspect))
+	t := ask(ctx, r, "inspect", lock, func(int) *node.Call { return inspectCall(lock) }, readInspect)
 	var st Status
 	t.collect(ctx, func() bool {
 		var certain bool
@@ -302,8 +286,6 @@ func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
 		return certain
 	})
 	switch {
-	case r.servers.check() != nil:
-		return Status{}, r.servers.check()
 	case ctx.Err() != nil:
 		return Status{}, t.cut(ctx)
 	case t.counts[done] < r.quorum:

@@ -95,9 +95,9 @@ func TestModelSaysWhatLocksDo(t *testing.T) {
 
 // clients returns a client for each store, in the bubble.
 func (s *sequence) clients(t *rapid.T) (clients []redis.UniversalClient) {
-	for _, m := range s.stores {
+	for i, m := range s.stores {
 		client := redis.NewClient(&redis.Options{
-			Addr:   "127.0.0.1:6379",
+			Addr:   fmt.Sprintf("127.0.0.1:%d", 6379+i),
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
 		})
 		t.Cleanup(func() { _ = client.Close() }) // the bubble is over

@@ -2,10 +2,8 @@ package behavior_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // TestChosenTokensDoNotKeepEachOtherOutWithADeadNode: two nodes of five are dead. A refused
@@ -82,62 +79,6 @@ func TestRecoveredLockLastsForItsTTL(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, long, 3)
 	require.NoError(t, lock.Unlock(t.Context()))
-}
-
-// TestTwoClientsOfOneServerAreNoQuorumToAdopt: Adopt and Inspect detect two clients of one server even if
-// the Locker has locked nothing before.
-func TestTwoClientsOfOneServerAreNoQuorumToAdopt(t *testing.T) {
-	n := newCluster(t)
-	require.NoError(t, n.direct[0].Set(t.Context(), "k", "token", time.Minute).Err())
-	require.NoError(t, n.direct[1].Set(t.Context(), "k", "another", time.Minute).Err())
-	clients := []redis.UniversalClient{n.direct[0], n.servers[0].Client(t), n.direct[1]}
-	for range 20 {
-		l, err := redlatch.NewRedlock(clients)
-		require.NoError(t, err)
-		_, err = l.Adopt(t.Context(), "k", "token")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		l, err = redlatch.NewRedlock(clients)
-		require.NoError(t, err)
-		_, err = l.Inspect(t.Context(), "k")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-	}
-}
-
-// loading is the error of a server that is still reading its data.
-type loading struct{}
-
-func (loading) Error() string { return "LOADING Redis is loading the dataset in memory" }
-func (loading) RedisError()   {}
-
-// TestServerThatCannotTellYetIsAskedAgain: a server that is loading cannot identify itself, and is asked
-// again later.
-func TestServerThatCannotTellYetIsAskedAgain(t *testing.T) {
-	n := newCluster(t)
-	var busy atomic.Bool
-	busy.Store(true)
-	var clients []redis.UniversalClient
-	for _, s := range []*redistest.Server{n.servers[0], n.servers[0], n.servers[1]} {
-		c := s.Client(t)
-		c.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-			return func(ctx context.Context, cmd redis.Cmder) error {
-				if busy.Load() {
-					cmd.SetErr(loading{})
-					return loading{}
-				}
-				return next(ctx, cmd)
-			}
-		}))
-		clients = append(clients, c)
-	}
-	l, err := redlatch.NewRedlock(clients, redlatch.WithOpTimeout(200*time.Millisecond))
-	require.NoError(t, err)
-	_, err = l.TryLock(t.Context(), "k")
-	require.ErrorIs(t, err, redlatch.ErrNoQuorum)
-	busy.Store(false)
-	eventually(t, "the servers are identified", func() bool {
-		_, err := l.TryLock(t.Context(), "k")
-		return errors.Is(err, redlatch.ErrInvalidOption)
-	})
 }
 
 func TestEndedCtxSendsNothing(t *testing.T) {

@@ -363,45 +363,46 @@ func TestBurstOnHealthyNodesIsNotShed(t *testing.T) {
 	n.noLocks(t)
 }
 
-// TestTwoClientsOfOneServerAreRefused: two clients of one server are detected when they are used. Two
-// votes of one server never make a lock.
+// TestTwoClientsOfOneServerAreRefused: two votes of one server never make a lock. Clients with one address are clients
+// of one server, whatever database they use.
 func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
-	twin := n.servers[0].Client(t)
-	_, err := redlatch.NewRedlock([]redis.UniversalClient{twin, n.direct[1], twin})
-	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-	_, err = redlatch.NewRedlock(nil)
-	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-
-	for range 50 {
-		l, err := redlatch.NewRedlock([]redis.UniversalClient{n.direct[0], twin, n.direct[1]})
-		require.NoError(t, err)
-		// The third node is held: two votes of one server would be the quorum.
-		require.NoError(t, n.direct[1].Set(t.Context(), "k", "another", 0).Err())
-		eventually(t, "the key of the previous round is released", func() bool {
-			return n.direct[0].Exists(t.Context(), "k").Val() == 0
-		})
-		_, err = l.TryLock(t.Context(), "k")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		require.ErrorContains(t, err, "nodes 0 and 1 are the same server")
-		_, err = l.Inspect(t.Context(), "k")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		_, err = l.Adopt(t.Context(), "k", "token")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	twin, other := n.servers[0].Client(t), *n.servers[0].Options()
+	other.DB = 1
+	database := redis.NewClient(&other)
+	t.Cleanup(func() { _ = database.Close() })
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1", "two": "127.0.0.1:2"}})
+	t.Cleanup(func() { _ = ring.Close() })
+	shard := redis.NewClient(&redis.Options{Addr: "127.0.0.1:2"})
+	t.Cleanup(func() { _ = shard.Close() })
+	for name, clients := range map[string][]redis.UniversalClient{
+		"one client twice":        {n.direct[0], n.direct[1], n.direct[0]},
+		"another client":          {n.direct[0], n.direct[1], twin},
+		"another database":        {n.direct[0], n.direct[1], database},
+		"in a struct":             {n.direct[0], n.direct[1], struct{ *redis.Client }{twin}},
+		"a ring and its shard":    {ring, n.direct[1], shard},
+		"one ring in two clients": {ring, n.direct[1], struct{ *redis.Ring }{ring}},
+	} {
+		_, err := redlatch.NewRedlock(clients)
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
+		require.ErrorContains(t, err, "nodes 0 and 2 are the same server", name)
 	}
-	require.NoError(t, n.direct[1].Del(t.Context(), "k").Err())
-	n.noLocks(t)
-
-	// The third node grants its vote when the other two are known to be one.
-	slow := n.proxies[1].Client(t)
-	require.NoError(t, slow.Ping(t.Context()).Err())
-	n.proxies[1].Delay(100 * time.Millisecond)
-	l, err := redlatch.NewRedlock([]redis.UniversalClient{n.direct[0], twin, slow}, longTTL)
-	require.NoError(t, err)
-	_, err = l.TryLock(t.Context(), "k")
+	_, err := redlatch.NewRedlock(nil)
 	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-	n.noLocks(t)
+}
+
+// TestFailoverClientsAreDifferentServers: their options have no address, so nothing says that they are the same.
+func TestFailoverClientsAreDifferentServers(t *testing.T) {
+	t.Parallel()
+	var clients []redis.UniversalClient
+	for _, master := range []string{"one", "two"} {
+		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: master, SentinelAddrs: []string{"127.0.0.1:1"}})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	_, err := redlatch.NewRedlock(clients)
+	require.NoError(t, err)
 }
 
 // TestNodesWithOtherDataEndNoWait: somebody's data at the key of some nodes are no reason to stop waiting, also if
