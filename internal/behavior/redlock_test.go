@@ -425,8 +425,11 @@ func TestNodesWithOtherDataEndNoWait(t *testing.T) {
 	}()
 	<-waits
 	for _, node := range n.direct[:3] {
-		require.NoError(t, node.Del(t.Context(), "k").Err())
-		require.NoError(t, node.LPush(t.Context(), "k", "data").Err())
+		_, err := node.TxPipelined(t.Context(), func(p redis.Pipeliner) error { // the waiter may look in between
+			p.Del(t.Context(), "k")
+			return p.LPush(t.Context(), "k", "data").Err()
+		})
+		require.NoError(t, err)
 	}
 	for quorum := true; quorum; {
 		select {
