@@ -123,34 +123,20 @@ const (
 	ring           // on several servers, by a hash of the client
 )
 
-// kindOf returns the kind of client, even if a type embeds it. Watch without keys fails on a client of Redis Cluster,
-// before anything is sent. On a single server it just calls the function.
+// kindOf returns the kind of client by the methods that it has itself or from a client that it embeds.
 func kindOf(client redis.UniversalClient) kind {
-	switch {
-	case embeds(reflect.ValueOf(client), reflect.TypeFor[*redis.Ring]()):
-		return ring
-	case client.Watch(context.Background(), func(*redis.Tx) error { return nil }) != nil:
+	type visit = func(ctx context.Context, server *redis.Client) error
+	switch client.(type) {
+	case interface {
+		ForEachMaster(ctx context.Context, fn visit) error
+	}:
 		return cluster
+	case interface {
+		ForEachShard(ctx context.Context, fn visit) error // a client of a cluster has it too
+	}:
+		return ring
 	}
 	return oneServer
-}
-
-// embeds reports whether v is of type t, or embeds a value that is.
-func embeds(v reflect.Value, t reflect.Type) bool {
-	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer && v.Type() != t {
-		v = v.Elem()
-	}
-	if !v.IsValid() || v.Type() == t {
-		return v.IsValid()
-	}
-	if v.Kind() == reflect.Struct {
-		for i := range v.NumField() {
-			if v.Type().Field(i).Anonymous && embeds(v.Field(i), t) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // checkClient refuses a nil client, including a nil pointer in the interface.

@@ -39,9 +39,10 @@ var lockScripts = scripts{
 // shards keys breaks that. With such a proxy, use a prefix with a hash tag, such as {locks}:, which keeps all locks on
 // one server. Or connect to the servers without the proxy, by a *[redis.ClusterClient].
 //
-// client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. A
-// *[redis.Client] is the fastest, since commands of concurrent callers share its connections as pipelines. opts are
-// the defaults of the Locker.
+// client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its methods, also in a struct
+// that embeds it. A [redis.AutoPipeliner], or a struct that embeds [redis.UniversalClient], hides them, and works for one
+// server only. Retries and timeouts of the client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is the fastest, since commands of
+// concurrent callers share its connections as pipelines. opts are the defaults of the Locker.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {

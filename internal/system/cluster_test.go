@@ -72,36 +72,32 @@ func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
 // wrapped is a cluster client in a struct of the program's own.
 type wrapped struct{ *redis.ClusterClient }
 
-// TestClusterBehindAnotherTypeIsACluster: it is recognized behind AutoPipeline and in a struct.
-func TestClusterBehindAnotherTypeIsACluster(t *testing.T) {
+// TestClusterInAStructIsACluster: a type that embeds the client has its methods.
+func TestClusterInAStructIsACluster(t *testing.T) {
 	t.Parallel()
 	_, addrs := startCluster(t)
-	for name, connect := range map[string]connector{
-		"pipelined": toCluster(addrs).pipelined(),
-		"wrapped": func(t *testing.T) redis.UniversalClient {
-			return wrapped{toCluster(addrs)(t).(*redis.ClusterClient)}
-		},
-	} {
-		t.Run(name+" serves", func(t *testing.T) { connect.serves(t, spread()) })
-		t.Run(name+" makes no two owners", func(t *testing.T) {
-			l, waiting, third := locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t))
-			for i := range 10 {
-				key := fmt.Sprintf("%s-%d", name, i)
-				holder := locktest.MustLock(t, l, key)
-				got := locktest.WaitInLine(t, waiting, key)
-				require.NoError(t, holder.Unlock(t.Context()))
-				lock := <-got
-				other, err := third.TryLock(t.Context(), key)
-				if err == nil && lock.Err() == nil {
-					t.Errorf("two owners of %s: %d and %d", key, lock.Fence(), other.Fence())
-				}
+	connect := connector(func(t *testing.T) redis.UniversalClient {
+		return wrapped{toCluster(addrs)(t).(*redis.ClusterClient)}
+	})
+	t.Run("serves", func(t *testing.T) { connect.serves(t, spread()) })
+	t.Run("makes no two owners", func(t *testing.T) {
+		l, waiting, third := locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t))
+		for i := range 10 {
+			key := fmt.Sprintf("k-%d", i)
+			holder := locktest.MustLock(t, l, key)
+			got := locktest.WaitInLine(t, waiting, key)
+			require.NoError(t, holder.Unlock(t.Context()))
+			lock := <-got
+			other, err := third.TryLock(t.Context(), key)
+			if err == nil && lock.Err() == nil {
+				t.Errorf("two owners of %s: %d and %d", key, lock.Fence(), other.Fence())
 			}
-		})
-		t.Run(name+" refuses a key without room", func(t *testing.T) {
-			_, err := locktest.SetNXPX(t, connect(t)).TryLock(t.Context(), "a}b")
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		})
-	}
+		}
+	})
+	t.Run("refuses a key without room", func(t *testing.T) {
+		_, err := locktest.SetNXPX(t, connect(t)).TryLock(t.Context(), "a}b")
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	})
 }
 
 // TestTwoClientsOfOneClusterAreRefused: one address in common is enough.
@@ -113,8 +109,8 @@ func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
 }
 
 // TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in one key, in
-// another slot than the locks. The error says what to do, and nothing is left in Redis. With a prefix that has
-// a hash tag, the client works.
+// another slot than the locks. So would an AutoPipeliner, which has no methods of a cluster client. The error says what
+// to do, and nothing is left in Redis. With a prefix that has a hash tag, the client works.
 func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
@@ -123,21 +119,24 @@ func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
 	locktest.Eventually(t, "the cluster is ready", func() bool {
 		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
 	})
-	l := locktest.SetNXPX(t, s.Client(t))
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
-	require.ErrorContains(t, err, "CROSSSLOT")
-	require.ErrorContains(t, err, "use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:")
-	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
-	require.Zero(t, admin.DBSize(t.Context()).Val())
+	for _, client := range []redis.UniversalClient{s.Client(t), toCluster([]string{s.Addr()}).pipelined()(t)} {
+		l := locktest.SetNXPX(t, client)
+		_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+		require.ErrorContains(t, err, "CROSSSLOT")
+		require.ErrorContains(t, err, "use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:")
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.Zero(t, admin.DBSize(t.Context()).Val())
 
-	var fence uint64
-	for _, key := range []string{"k", "l", "k"} {
-		lock := locktest.MustLock(t, l, key, redlatch.WithKeyPrefix("{locks}:"))
-		require.Greater(t, lock.Fence(), fence)
-		fence = lock.Fence()
-		require.NoError(t, lock.Unlock(t.Context()))
+		var fence uint64
+		for _, key := range []string{"k", "l", "k"} {
+			lock := locktest.MustLock(t, l, key, redlatch.WithKeyPrefix("{locks}:"))
+			require.Greater(t, lock.Fence(), fence)
+			fence = lock.Fence()
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		require.Equal(t, []string{"{locks}:redlatch:fence"}, admin.Keys(t.Context(), "*").Val())
+		require.NoError(t, admin.FlushAll(t.Context()).Err())
 	}
-	require.Equal(t, []string{"{locks}:redlatch:fence"}, admin.Keys(t.Context(), "*").Val())
 }
 
 // keepsAMovingLock moves a lock to another master, with its queue and its fence. The holder can extend
