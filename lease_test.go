@@ -31,6 +31,8 @@ type scripted struct {
 
 func (s *scripted) name() string { return "scripted" }
 
+func (s *scripted) clients() []redis.UniversalClient { return nil }
+
 func (s *scripted) habits() habits { return habits{freshTokens: true} }
 
 func (s *scripted) check(*config) error { return nil }

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"sync/atomic"
 
-	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -26,10 +25,11 @@ import (
 // prefix; give it to the constructors of from and to instead. Adopt fails with [errors.ErrUnsupported], since one token
 // cannot prove two locks.
 //
-// The error is ErrInvalidOption if from or to is nil, or if they are the same. Two Lockers that keep a key in the same
-// place would block each other. The first call checks for this with a key of its own. If it finds such a pair, it and
-// all later calls fail with ErrInvalidOption: give one Locker a WithKeyPrefix. Do the same if one Locker is on a node
-// of the other's quorum, since that is not always detected.
+// Two Lockers that keep a key in the same place would refuse each other forever: give one of them a WithKeyPrefix. Do the
+// same if one of them is on a node of the other's quorum, since that node would count as taken.
+//
+// The error is ErrInvalidOption if from or to is nil, if they are the same, or if they have a client in common and the
+// same prefix. Two clients of one server are not noticed: if they have the same prefix, no lock is ever granted.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -39,13 +39,33 @@ func NewMigration(from, to Locker) (Locker, error) {
 	if reflect.ValueOf(from).Comparable() && from == to {
 		return nil, wrap("new migration", "", invalid("from and to are the same Locker"))
 	}
+	for _, old := range enginesOf(from) {
+		if slices.ContainsFunc(enginesOf(to), old.sharesKeys) {
+			return nil, wrap("new migration", "", invalid("from and to keep a key in the same place: give one of them a WithKeyPrefix"))
+		}
+	}
 	return &migration{from: from, to: to}, nil
 }
 
-type migration struct {
-	from, to Locker
-	separate atomic.Bool // the sides are known to keep a key in two places
+// enginesOf returns the Lockers that l consists of, as far as this package made them.
+func enginesOf(l Locker) []*engine {
+	switch l := l.(type) {
+	case *engine:
+		return []*engine{l}
+	case *migration:
+		return slices.Concat(enginesOf(l.from), enginesOf(l.to))
+	}
+	return nil
 }
+
+// sharesKeys reports whether a key is in the same place for both Lockers, on at least one client.
+func (e *engine) sharesKeys(other *engine) bool {
+	return e.cfg.prefix == other.cfg.prefix && slices.ContainsFunc(e.strategy.clients(), func(client redis.UniversalClient) bool {
+		return slices.ContainsFunc(other.strategy.clients(), func(c redis.UniversalClient) bool { return same(client, c) })
+	})
+}
+
+type migration struct{ from, to Locker }
 
 func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, opts); err != nil {
@@ -122,19 +142,8 @@ func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	return st, nil
 }
 
-// check refuses calls that cannot work on both sides, and finds out whether both keep a key in the same place.
+// check has both sides check a call before anything is sent.
 func (m *migration) check(ctx context.Context, key string, opts []Option) error {
-	if err := m.vet(ctx, key, opts); err != nil {
-		return err
-	}
-	if ctx == nil || key == "" || m.separate.Load() {
-		return nil // a side that is not an engine refuses them itself
-	}
-	return m.probe(ctx, key)
-}
-
-// vet has both sides check opts before anything is sent.
-func (m *migration) vet(ctx context.Context, key string, opts []Option) error {
 	const unset = "\x00"
 	cfg, err := config{settings: settings{prefix: unset}}.with(opts)
 	switch {
@@ -143,61 +152,12 @@ func (m *migration) vet(ctx context.Context, key string, opts []Option) error {
 	case cfg.prefix != unset:
 		return invalid("WithKeyPrefix(%q): a call would give both Lockers of a migration one prefix", cfg.prefix)
 	}
-	for _, side := range []Locker{m.from, m.to} {
-		switch side := side.(type) {
-		case *engine:
-			_, err = side.request(ctx, key, opts)
-		case *migration:
-			err = side.vet(ctx, key, opts)
-		}
-		if err != nil {
+	for _, side := range enginesOf(m) { // a side that is no engine refuses a call itself
+		if _, err := side.request(ctx, key, opts); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// probe locks a random key on both sides. If one side finds it held while the other holds it, both keep it in the
-// same place.
-func (m *migration) probe(ctx context.Context, key string) error {
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return err
-	}
-	unknown := key + ":" + id.String() // behind key, so that the same access rights apply
-	held, trouble := probe(ctx, unknown, m.from, m.to)
-	if trouble != nil && !held {
-		// One strategy may fail on a key of the other. Try the other order.
-		held, err = probe(ctx, unknown, m.to, m.from)
-		if err == nil {
-			trouble = nil
-		}
-	}
-	switch {
-	case held:
-		return invalid("NewMigration: both Lockers keep %q in the same place: give one of them a WithKeyPrefix", key)
-	case trouble != nil:
-		return trouble
-	}
-	m.separate.Store(true)
-	return nil
-}
-
-// probe locks key on first, and meanwhile on second. held reports whether second found it held. The error is nil if
-// both granted it at the same time.
-func probe(ctx context.Context, key string, first, second Locker) (held bool, err error) {
-	quietly := []Option{WithoutRenewal(), func(cfg *config) error { cfg.hooks = Hooks{}; return nil }}
-	one, err := first.TryLock(ctx, key, quietly...)
-	if err != nil {
-		return false, err
-	}
-	two, err := second.TryLock(ctx, key, quietly...)
-	if err == nil {
-		err = one.Err() // if first has ended, a grant of second proves nothing
-		_ = two.Unlock(ctx)
-	}
-	_ = one.Unlock(ctx)
-	return errors.Is(err, ErrNotAcquired), err
 }
 
 // withdraw gives back a lock of one side, since the other side did not grant it. What the token of the caller held before

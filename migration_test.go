@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,18 +22,13 @@ type pairOf struct {
 	did      []string // in order
 }
 
-// newPair returns a migration that has already probed its sides. The test may change their scripts.
+// newPair returns a migration. The test may change the scripts of its sides.
 func newPair(t *testing.T, opts ...Option) *pairOf {
 	t.Helper()
 	p := &pairOf{from: &scripted{}, to: &scripted{}}
 	m, err := NewMigration(scriptedLocker(t, p.from, opts...), scriptedLocker(t, p.to, opts...))
 	require.NoError(t, err)
 	p.Locker = m
-	require.NoError(t, granted(t, p).Unlock(t.Context()))
-	for _, s := range []*scripted{p.from, p.to} {
-		s.acquires.Store(0)
-		s.releases.Store(0)
-	}
 	return p
 }
 
@@ -510,58 +504,4 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 		require.NotErrorIs(t, err, ErrNotAcquired)
 		require.NotErrorIs(t, err, ErrUnavailable)
 	}
-}
-
-// probed reports whether t is the target of a probe.
-func probed(t target) bool { return strings.HasPrefix(t.key, "k:") }
-
-// TestMigrationProbeTakesTroubleForNoRefusal: if the probe fails with an error other than a refusal, it is repeated
-// in the other order. If that works, the sides do not share the key.
-func TestMigrationProbeTakesTroubleForNoRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from, to := &scripted{}, &scripted{}
-		to.onAcquire = func(_ context.Context, c *leaseParams) (acquireReply, error) {
-			if probed(c.target) && to.acquires.Load() == 1 {
-				return acquireReply{}, errors.New("connection reset")
-			}
-			return acquireReply{}, nil
-		}
-		m, err := NewMigration(scriptedLocker(t, from), scriptedLocker(t, to))
-		require.NoError(t, err)
-		require.NoError(t, granted(t, m).Unlock(t.Context()))
-		require.Equal(t, from.acquires.Load(), from.releases.Load())
-	})
-}
-
-// TestMigrationProbeHoldsFrom: if the probe's lock on from ends before to is granted, that grant proves nothing.
-func TestMigrationProbeHoldsFrom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var holder string // both sides keep the key here
-		var until time.Time
-		one := func(delay func()) *scripted {
-			return &scripted{
-				onAcquire: func(_ context.Context, c *leaseParams) (acquireReply, error) {
-					delay()
-					if holder != "" && holder != c.token && time.Now().Before(until) {
-						return acquireReply{}, ErrNotAcquired
-					}
-					holder, until = c.token, time.Now().Add(c.ttl)
-					return acquireReply{}, nil
-				},
-				onRelease: func(_ context.Context, c *releaseParams) error {
-					if holder != c.token {
-						return ErrLost
-					}
-					holder = ""
-					return nil
-				},
-			}
-		}
-		to := one(func() { time.Sleep(11 * time.Second) })
-		m, err := NewMigration(scriptedLocker(t, one(func() {})), scriptedLocker(t, to, WithTTL(time.Minute)))
-		require.NoError(t, err)
-		_, err = m.TryLock(t.Context(), "k")
-		require.ErrorIs(t, err, ErrInvalidOption)
-		require.Empty(t, holder)
-	})
 }

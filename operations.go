@@ -54,6 +54,8 @@ func newSingle(client redis.UniversalClient) single {
 	return single{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
 }
 
+func (s *single) clients() []redis.UniversalClient { return []redis.UniversalClient{s.node.Client()} }
+
 // take sends the acquire c.
 func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call) (acquireReply, error) {
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }

@@ -91,6 +91,13 @@ func (r *redlock) place(prefix, key string) (place, error) {
 	return p, r.kind.check(p.key)
 }
 
+func (r *redlock) clients() (all []redis.UniversalClient) {
+	for _, n := range r.nodes {
+		all = append(all, n.Client())
+	}
+	return all
+}
+
 func (r *redlock) onTrouble(report func(node string, err error)) {
 	r.report = report
 	for i, n := range r.nodes {

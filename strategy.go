@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -20,6 +22,9 @@ import (
 type strategy interface {
 	// name is the strategy's name in events.
 	name() string
+
+	// clients returns the clients of all its servers.
+	clients() []redis.UniversalClient
 
 	// check refuses options that the strategy does not support, and rounds those that it supports in part.
 	check(cfg *config) error

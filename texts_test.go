@@ -133,7 +133,7 @@ func TestTexts(t *testing.T) {
 		{"no client", nobody},
 		{"no Locker", alone},
 		{"one Locker", one},
-		{"one place", func() error { _, err := mustMigrate(t, l, legacy, same).TryLock(ctx, "k"); return err }()},
+		{"one place", same},
 		{"no token", noToken},
 		{"another token", otherToken},
 		{"extension", lock.Extend(ctx, 0)},
@@ -167,11 +167,3 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 
 func (redisError) RedisError() {}
-
-func mustMigrate(t *testing.T, from, to Locker, err error) Locker {
-	t.Helper()
-	require.NoError(t, err)
-	m, err := NewMigration(from, to)
-	require.NoError(t, err)
-	return m
-}

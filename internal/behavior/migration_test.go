@@ -73,6 +73,7 @@ func TestMigrationHoldsUnderBoth(t *testing.T) {
 						require.NoError(t, mustLock(t, side, "k").Unlock(t.Context()))
 					}
 				}
+				onlyFencesAreLeft(t, clients)
 			})
 		})
 	}
@@ -160,56 +161,34 @@ func TestMigrationRenewsBothAndEndsWithEither(t *testing.T) {
 }
 
 // TestMigrationOfOneKeyIsRefused: if both sides keep a key in the same place, the lock on from would refuse the lock
-// on to forever. With a token that the caller chose, both sides would be one lock.
+// on to forever.
 func TestMigrationOfOneKeyIsRefused(t *testing.T) {
-	t.Parallel()
-	type sides = func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker)
-	for name, sides := range map[string]sides{
-		"SetNXPX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLocker(t, c[0], longTTL), newLocker(t, c[0], longTTL)
-		},
-		"LegacySetNX twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLegacy(t, c[0], longTTL), newLegacy(t, c[0], longTTL)
-		},
-		"LegacySetNX and SetNXPX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLegacy(t, c[0], longTTL), newLocker(t, c[0], longTTL)
-		},
-		"SetNXPX and LegacySetNX": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newLocker(t, c[0], longTTL), newLegacy(t, c[0], longTTL)
-		},
-		"Redlock twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return locktest.Redlock(t, c, longTTL), locktest.Redlock(t, c, longTTL)
-		},
-		"one prefix twice": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			opts := []redlatch.Option{redlatch.WithKeyPrefix("v2:"), longTTL}
-			return newLocker(t, c[0], opts...), newLocker(t, c[0], opts...)
-		},
-		"a migration and one of its sides": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			last := newLocker(t, c[1], longTTL)
-			return last, newMigration(t, newLocker(t, c[0], longTTL), last)
-		},
-		"a migration of one key": func(t *testing.T, c []*redis.Client) (from, to redlatch.Locker) {
-			return newMigration(t, newLocker(t, c[0], longTTL), newLocker(t, c[0], longTTL)), newLocker(t, c[1], longTTL)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := sides(t, clients)
-				m := newMigration(t, from, to)
-				for range 2 {
-					_, err := m.TryLock(t.Context(), "k")
-					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-					require.ErrorContains(t, err, "WithKeyPrefix")
-					require.NotContains(t, err.Error(), "\n")
-					_, err = m.Lock(t.Context(), "k")
-					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-					_, err = m.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
-					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-				}
-				onlyFencesAreLeft(t, clients)
-			})
-		})
+	var c []*redis.Client
+	for i := range 4 {
+		client := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", 1+i)})
+		t.Cleanup(func() { _ = client.Close() })
+		c = append(c, client)
 	}
+	v2 := redlatch.WithKeyPrefix("v2:")
+	one, another := newLocker(t, c[0]), newLocker(t, c[1])
+	for name, sides := range map[string][2]redlatch.Locker{
+		"SetNXPX twice":                    {one, newLocker(t, c[0])},
+		"LegacySetNX and SetNXPX":          {newLegacy(t, c[0]), one},
+		"SetNXPX and Semaphore":            {one, locktest.Semaphore(t, c[0], 2)},
+		"one prefix twice":                 {newLocker(t, c[0], v2), newLegacy(t, c[0], v2)},
+		"a node of a quorum":               {another, locktest.Redlock(t, c)},
+		"quorums with a node in common":    {locktest.Redlock(t, c[:3]), locktest.Redlock(t, c[2:])},
+		"a migration and one of its sides": {another, newMigration(t, one, another)},
+		"migrations with a common side":    {newMigration(t, one, another), newMigration(t, newLocker(t, c[2]), newLegacy(t, c[0]))},
+	} {
+		for _, pair := range [][2]redlatch.Locker{sides, {sides[1], sides[0]}} {
+			_, err := redlatch.NewMigration(pair[0], pair[1])
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
+			require.ErrorContains(t, err, "give one of them a WithKeyPrefix", name)
+		}
+	}
+	newMigration(t, one, newLocker(t, c[0], v2))
+	newMigration(t, locktest.Redlock(t, c[:1]), locktest.Redlock(t, c[1:]))
 }
 
 // onlyFencesAreLeft waits until the servers hold nothing but registers and counters: a release may still be in flight
@@ -219,41 +198,6 @@ func onlyFencesAreLeft(t *testing.T, clients []*redis.Client) {
 	eventually(t, "only fences are left", func() bool {
 		return !slices.ContainsFunc(slices.Concat(keysOf(t, clients)...), func(key string) bool { return !locktest.IsFence(key) })
 	})
-}
-
-// TestMigrationProbeLeavesNoKey: the probe locks a random key and leaves nothing of it, except the counters of a
-// quorum.
-func TestMigrationProbeLeavesNoKey(t *testing.T) {
-	t.Parallel()
-	for name, pair := range locktest.Pairs {
-		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, clients []*redis.Client) {
-				from, to := pair(t, clients, longTTL)
-				lock := mustLock(t, newMigration(t, from, to), "k")
-				expected := []string{
-					"k", "v2:k", "{k}:owner:k", "{k}:stamp:k", "{v2:k}:owner:v2:k", "{v2:k}:stamp:v2:k",
-				}
-				// A release may still be in flight to a minority of a quorum.
-				eventually(t, "only the keys of the lock are left", func() bool {
-					return !slices.ContainsFunc(slices.Concat(keysOf(t, clients)...), func(key string) bool {
-						return !locktest.IsFence(key) && !slices.Contains(expected, key)
-					})
-				})
-				require.NoError(t, lock.Unlock(t.Context()))
-				onlyFencesAreLeft(t, clients)
-			})
-		})
-	}
-	// On SetNXPX the probe leaves no counter, and it does not call the hooks of the Lockers.
-	var heard []string
-	note := redlatch.WithHooks(redlatch.Hooks{Acquired: func(e redlatch.Event) { heard = append(heard, e.Key) }})
-	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	lock := mustLock(t, newMigration(t, newLocker(t, client, note), newLocker(t, client, note, redlatch.WithKeyPrefix("v2:"))), "k")
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.Equal(t, []string{"k", "k"}, heard)
-	require.Equal(t, []string{"redlatch:fence", "v2:redlatch:fence"}, server.Keys())
 }
 
 // TestMigrationTokenAndFenceAreThoseOfTo: a lock has the token and the fence of to. If both sides hold the key,
@@ -301,7 +245,7 @@ func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 func TestMigrationAdoptIsUnsupported(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
-	m := newMigration(t, newLocker(t, client), newLegacy(t, client))
+	m := newMigration(t, newLocker(t, client), newLegacy(t, client, redlatch.WithKeyPrefix("v2:")))
 	_, err := m.Adopt(t.Context(), "k", "token")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.EqualError(t, err, `redlatch: adopt "k": unsupported operation`)
