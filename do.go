@@ -56,6 +56,21 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 // did, it also matches ErrLost, as in [Do]. [WithMinHold] also applies to locks that are released because another could
 // not be acquired.
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
+	return doAll(ctx, "do all", Locker.Lock, l, keys, fn, opts)
+}
+
+// TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does. If one fails, the
+// locks that were acquired are released, fn is not called, and the error is TryLock's: ErrNotAcquired if another owner
+// has that key.
+func TryDoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
+	return doAll(ctx, "try do all", Locker.TryLock, l, keys, fn, opts)
+}
+
+// doAll runs fn while it holds all keys, each acquired by lock.
+func doAll(
+	ctx context.Context, op string, lock func(Locker, context.Context, string, ...Option) (*Lock, error),
+	l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts []Option,
+) error {
 	err := checkCall(l, fn == nil)
 	switch {
 	case err != nil:
@@ -65,27 +80,27 @@ func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Con
 		err = invalid("a key is empty")
 	}
 	if err != nil {
-		return wrap("do all", "", err)
+		return wrap(op, "", err)
 	}
 	keys = slices.Compact(slices.Sorted(slices.Values(keys))) // all callers use the same order
 	locks := make([]*Lock, 0, len(keys))
 	var next func(held context.Context) error // held ends when the first of locks does
 	next = func(held context.Context) error {
 		if len(locks) == len(keys) {
-			if err := firstEnd(locks); err != nil {
+			if err := firstEnd(op, locks); err != nil {
 				return err
 			}
 			return fn(held, locks)
 		}
-		lock, err := l.Lock(held, keys[len(locks)], opts...)
+		k, err := lock(l, held, keys[len(locks)], opts...)
 		if err != nil {
-			if end := firstEnd(locks); end != nil && ctx.Err() == nil {
+			if end := firstEnd(op, locks); end != nil && ctx.Err() == nil {
 				return end // the loss of an earlier lock ended the wait
 			}
 			return err
 		}
-		return hold(held, lock, func(held context.Context, lock *Lock) error {
-			locks = append(locks, lock)
+		return hold(held, k, func(held context.Context, k *Lock) error {
+			locks = append(locks, k)
 			return next(held)
 		})
 	}
@@ -170,10 +185,10 @@ func hold(ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lo
 }
 
 // firstEnd returns the error of the first lock that has ended, or nil.
-func firstEnd(locks []*Lock) error {
+func firstEnd(op string, locks []*Lock) error {
 	for _, lock := range locks {
 		if err := lock.Err(); err != nil {
-			return wrap("do all", lock.Key(), fmt.Errorf("%w, before all locks were acquired", err))
+			return wrap(op, lock.Key(), fmt.Errorf("%w, before all locks were acquired", err))
 		}
 	}
 	return nil

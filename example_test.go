@@ -377,6 +377,31 @@ func ExampleDoAll() {
 	// alice is locked: false
 }
 
+// Seats are reserved together, or not at all if somebody else is reserving one of them.
+func ExampleTryDoAll() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+
+	reserve := func(seats ...string) error {
+		return redlatch.TryDoAll(ctx, locker, seats, func(context.Context, []*redlatch.Lock) error {
+			fmt.Println("reserved", seats)
+			return nil
+		})
+	}
+	must(reserve("12A", "12B"))
+
+	other := granted(locker.TryLock(ctx, "12C")) // another process has one of the keys
+	err := reserve("12B", "12C")
+	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), err)
+	fmt.Println("12B is locked:", client.Exists(ctx, "12B").Val() == 1)
+	must(other.Unlock(ctx))
+	// Output:
+	// reserved [12A 12B]
+	// true redlatch: try lock "12C": held by another owner
+	// 12B is locked: false
+}
+
 // Every process of a service calls Lead, and one of them leads. An error of fn only ends its term. Here fn ends Lead
 // in the second term.
 func ExampleLead() {

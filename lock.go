@@ -12,15 +12,15 @@
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
 //	})
 //
-// [TryDo] does not wait, [DoAll] locks several keys, and [Lead] runs a function on one process of many.
+// [DoAll] locks several keys, [TryDo] and [TryDoAll] do not wait, and [Lead] runs a function on one process of many.
 //
 // # Errors
 //
 // If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches ErrNotAcquired, ErrLost,
 // ErrReleased, ErrNotReplicated or ErrInvalidOption, the operation had no effect, unless the documentation of that
 // variable says otherwise. After any other error, such as ErrUnavailable for a broken connection or a timeout, the
-// outcome is unknown. After [Do], [TryDo] and [DoAll] have called fn, the only error of these that they add to that of fn
-// is ErrLost.
+// outcome is unknown. After [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, the only error of these that they add to
+// that of fn is ErrLost.
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. Attempts with [WithToken] are left
 // alone. No error leaves a key held for longer than its TTL.

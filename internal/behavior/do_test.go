@@ -207,6 +207,44 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// TestTryDoAllIsAllOrNothingAtOnce: if another owner has a key in the middle, TryDoAll does not wait, releases all
+// others, and does not call fn.
+func TestTryDoAllIsAllOrNothingAtOnce(t *testing.T) {
+	onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
+		var taken, released heard
+		l := locker(redlatch.WithHooks(redlatch.Hooks{Acquired: taken.add, Released: released.add}))
+		theirs := mustLock(t, locker(longTTL), "b")
+		ctx, cancel := context.WithCancel(bounded(t))
+		defer cancel()
+		keys := []string{"c", "a", "b", "b", "a"}
+		err := redlatch.TryDoAll(ctx, l, keys, never[[]*redlatch.Lock](t), longTTL, on(waiting, "b", cancel))
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.ErrorContains(t, err, `try lock "b"`)
+		require.NotErrorIs(t, err, redlatch.ErrLost)
+		require.NoError(t, ctx.Err(), "TryDoAll waited")
+		require.Equal(t, []string{"a"}, orderOf(taken.all()))
+		require.Equal(t, []string{"a"}, orderOf(released.all()))
+		gone(t, direct, "a")
+		gone(t, direct, "c")
+		require.NoError(t, theirs.Unlock(t.Context()))
+
+		failure := errors.New("no paper")
+		err = redlatch.TryDoAll(t.Context(), l, keys, func(ctx context.Context, locks []*redlatch.Lock) error {
+			require.NoError(t, ctx.Err())
+			require.Len(t, locks, 3)
+			for i, key := range []string{"a", "b", "c"} {
+				require.Equal(t, key, locks[i].Key())
+				require.ErrorIs(t, redlatch.TryDoAll(ctx, locker(), []string{key, "d"}, never[[]*redlatch.Lock](t)), redlatch.ErrNotAcquired)
+			}
+			return failure
+		})
+		require.Same(t, failure, err)
+		for _, key := range []string{"a", "b", "c", "d"} {
+			gone(t, direct, key)
+		}
+	})
+}
+
 // TestDoAllEndsWithAnOutage: Redis becomes unavailable before the second key is acquired. The error
 // reports that, and nothing of the release of the first key.
 func TestDoAllEndsWithAnOutage(t *testing.T) {
@@ -344,6 +382,19 @@ func TestDoAllNoticesALossBeforeFn(t *testing.T) {
 			for _, key := range []string{"a", "b", "c"} {
 				gone(t, direct, key)
 			}
+		})
+	})
+	t.Run("before TryDoAll asks for a key that is held", func(t *testing.T) {
+		onEveryLocker(t, func(t *testing.T, direct *redis.Client, locker func(...redlatch.Option) redlatch.Locker) {
+			over := make(chan struct{})
+			theirs := mustLock(t, locker(longTTL), "c")
+			requireLoss(t, redlatch.TryDoAll(bounded(t), locker(), []string{"c", "b", "a"}, never[[]*redlatch.Lock](t),
+				redlatch.WithTTL(locktest.BriefTTL), on(lost, "a", func() { close(over) }), on(acquired, "b", func() {
+					remove(t, direct, "a")
+					await(t, over, "the loss")
+				})))
+			require.NoError(t, theirs.Unlock(t.Context()))
+			gone(t, direct, "b")
 		})
 	})
 	t.Run("as the last lock is granted", func(t *testing.T) {
@@ -495,6 +546,11 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"DoAll with an empty key":        redlatch.DoAll(ctx, l, []string{"k", ""}, all),
 		"DoAll without ctx":              redlatch.DoAll(nil, l, []string{"k"}, all), //nolint:staticcheck // what a caller may do
 		"DoAll with a bad option":        redlatch.DoAll(ctx, l, []string{"k"}, all, bad),
+		"TryDoAll without a Locker":      redlatch.TryDoAll(ctx, nil, []string{"k"}, all),
+		"TryDoAll without fn":            redlatch.TryDoAll(ctx, l, []string{"k"}, nil),
+		"TryDoAll without keys":          redlatch.TryDoAll(ctx, l, nil, all),
+		"TryDoAll with an empty key":     redlatch.TryDoAll(ctx, l, []string{"k", ""}, all),
+		"TryDoAll without ctx":           redlatch.TryDoAll(nil, l, []string{"k"}, all), //nolint:staticcheck // what a caller may do
 		"Lead without a Locker":          redlatch.Lead(ctx, nil, "k", one),
 		"Lead without fn":                redlatch.Lead(ctx, l, "k", nil),
 		"Lead without a key":             redlatch.Lead(ctx, l, "", one),

@@ -227,6 +227,9 @@ var everyCall = map[string]func(ctx context.Context, l redlatch.Locker, key stri
 	"DoAll": func(ctx context.Context, l redlatch.Locker, key string) error {
 		return redlatch.DoAll(ctx, l, []string{key + "b", key}, func(context.Context, []*redlatch.Lock) error { return nil })
 	},
+	"TryDoAll": func(ctx context.Context, l redlatch.Locker, key string) error {
+		return redlatch.TryDoAll(ctx, l, []string{key + "b", key}, func(context.Context, []*redlatch.Lock) error { return nil })
+	},
 	"Lead": func(ctx context.Context, l redlatch.Locker, key string) error {
 		return redlatch.Lead(ctx, l, key, func(context.Context, *redlatch.Lock) error { return nil })
 	},
