@@ -168,6 +168,44 @@ func TestCutResetsAllConnectionsAndAcceptsNewOnes(t *testing.T) {
 	requireReply(t, conn, pong)
 }
 
+func TestConnectionsAreCutByWhetherTheyCarriedSubscribe(t *testing.T) {
+	for name, cut := range map[string]func(*Proxy){"subscribed": (*Proxy).CutSubscribed, "others": (*Proxy).CutUnsubscribed} {
+		t.Run(name, func(t *testing.T) {
+			_, p := front(t)
+			client := p.Client(t)
+			require.NoError(t, client.Ping(t.Context()).Err())
+			ps := client.Subscribe(t.Context(), "channel")
+			defer ps.Close()
+			_, err := ps.Receive(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 2, p.Connections())
+			cut(p)
+			require.Equal(t, 1, p.Connections())
+			require.NoError(t, client.Publish(t.Context(), "channel", "x").Err())
+			message, err := ps.ReceiveTimeout(t.Context(), 100*time.Millisecond)
+			if name == "subscribed" {
+				require.Error(t, err)
+			} else {
+				require.IsType(t, &redis.Message{}, message)
+			}
+		})
+	}
+}
+
+func TestNewConnectionsReachTheNewTarget(t *testing.T) {
+	old, p := front(t)
+	client := p.Client(t)
+	conn := client.Conn()
+	defer conn.Close()
+	require.NoError(t, conn.Ping(t.Context()).Err())
+	other := miniredis.RunT(t)
+	p.PointAt("tcp", other.Addr())
+	require.NoError(t, conn.Set(t.Context(), "k", "old", 0).Err())
+	require.NoError(t, client.Set(t.Context(), "k", "new", 0).Err())
+	old.CheckGet(t, "k", "old")
+	other.CheckGet(t, "k", "new")
+}
+
 func TestRefuseCutsAndRefusesUntilHeal(t *testing.T) {
 	_, p := front(t)
 	conn := dial(t, p)
