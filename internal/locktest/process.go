@@ -62,3 +62,9 @@ func (p *Process) Wait(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.cmd.Wait())
 }
+
+// Kill ends the process as kill -9 does, unless it has ended, and waits until it has ended.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // it reports the signal
+}
