@@ -30,52 +30,72 @@ const (
 	look = 2 * time.Second
 )
 
-// onServerAndCluster runs a test on one server and on a cluster of three masters. part is that of locktest.Start in its
-// processes, which reach the servers by it.
-func onServerAndCluster(t *testing.T, run func(t *testing.T, part string, cluster bool)) {
-	t.Helper()
-	t.Run("one server", func(t *testing.T) {
-		t.Parallel()
-		run(t, redistest.StartTCP(t).Addr(), false)
-	})
-	t.Run("a cluster", func(t *testing.T) {
-		t.Parallel()
-		_, addrs := startCluster(t)
-		run(t, strings.Join(addrs, ","), true)
-	})
+// A site is a strategy, and one server or the masters of a cluster. Processes are given it as a word.
+type site struct {
+	strategy string
+	addrs    []string
 }
 
-// dial returns a client of the servers in part.
-func dial(t *testing.T, part string) redis.UniversalClient {
-	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(part, ",")})
+func (s site) String() string { return s.strategy + "@" + strings.Join(s.addrs, ",") }
+
+// siteOf returns the site that this process was given. It reports false if this is the test itself.
+func siteOf() (s site, ok bool) {
+	strategy, addrs, ok := strings.Cut(locktest.Part(), "@")
+	return site{strategy, strings.Split(addrs, ",")}, ok
+}
+
+// dial returns a client of the site.
+func (s site) dial(t *testing.T) redis.UniversalClient {
+	c := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: s.addrs})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// crashable returns a Locker with a client of its own, as another process would have.
-func crashable(t *testing.T, part string, opts ...redlatch.Option) redlatch.Locker {
-	return locktest.SetNXPX(t, dial(t, part), append([]redlatch.Option{redlatch.WithTTL(crashTTL)}, opts...)...)
+// locker returns a Locker with a client of its own, as another process would have.
+func (s site) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
+	opts = append([]redlatch.Option{redlatch.WithTTL(crashTTL)}, opts...)
+	if s.strategy == "Semaphore" {
+		return locktest.Mutex(t, s.dial(t), opts...)
+	}
+	return locktest.SetNXPX(t, s.dial(t), opts...)
 }
 
 // listeners returns how many channels of Lockers have subscribers.
-func listeners(t *testing.T, part string) (n int) {
-	for addr := range strings.SplitSeq(part, ",") {
-		c := dial(t, addr)
-		n += len(c.PubSubChannels(t.Context(), "redlatch:*").Val())
-		_ = c.Close()
+func (s site) listeners(t *testing.T) (n int) {
+	for _, addr := range s.addrs {
+		n += len(site{addrs: []string{addr}}.dial(t).PubSubChannels(t.Context(), "redlatch:*").Val())
 	}
 	return n
 }
 
+// onServerAndCluster runs a test with strategies, each on one server and on a cluster of three masters.
+func onServerAndCluster(t *testing.T, strategies []string, run func(t *testing.T, s site, cluster bool)) {
+	t.Helper()
+	for _, strategy := range strategies {
+		t.Run(strategy+" on one server", func(t *testing.T) {
+			t.Parallel()
+			run(t, site{strategy, []string{redistest.StartTCP(t).Addr()}}, false)
+		})
+		t.Run(strategy+" on a cluster", func(t *testing.T) {
+			t.Parallel()
+			_, addrs := startCluster(t)
+			run(t, site{strategy, addrs}, true)
+		})
+	}
+}
+
+// bothQueues are the strategies whose waiters queue.
+var bothQueues = []string{"SetNXPX", "Semaphore"}
+
 // worked is how long two processes take for 30 locks each. It fails after the limit.
-func worked(t *testing.T, part string, limit time.Duration) time.Duration {
+func worked(t *testing.T, s site, limit time.Duration) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for range 2 {
-		l := crashable(t, part)
+		l := s.locker(t)
 		wg.Go(func() {
 			for i := range 30 {
 				lock, err := l.Lock(ctx, "k")
@@ -98,18 +118,18 @@ func worked(t *testing.T, part string, limit time.Duration) time.Duration {
 // of them costs a claim, and not a TTL.
 func TestKilledWaitersCostNothing(t *testing.T) {
 	t.Parallel()
-	if part := locktest.Part(); part != "" {
+	if s, ok := siteOf(); ok {
 		waiters := 0
 		_, err := fmt.Fscan(os.Stdin, &waiters)
 		require.NoError(t, err)
 		for range waiters {
-			locktest.WaitInLine(t, crashable(t, part), "k")
+			locktest.WaitInLine(t, s.locker(t), "k")
 		}
 		locktest.Say("waits")
 		_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed, or the test ends
 		return
 	}
-	onServerAndCluster(t, func(t *testing.T, part string, cluster bool) {
+	onServerAndCluster(t, bothQueues, func(t *testing.T, s site, cluster bool) {
 		waiters, limit := 20, 1500*time.Millisecond
 		if cluster {
 			if testing.Short() {
@@ -117,15 +137,15 @@ func TestKilledWaitersCostNothing(t *testing.T) {
 			}
 			limit = time.Duration(waiters)*claim + 4*time.Second
 		}
-		holder := locktest.MustLock(t, crashable(t, part), "k")
-		child := locktest.Start(t, part)
+		holder := locktest.MustLock(t, s.locker(t), "k")
+		child := locktest.Start(t, s.String())
 		_, err := fmt.Fprintln(child.In, waiters)
 		require.NoError(t, err)
 		require.Equal(t, "waits", <-child.Said)
 		child.Kill()
-		locktest.Eventually(t, "Redis has noticed", func() bool { return listeners(t, part) == 0 })
+		locktest.Eventually(t, "Redis has noticed", func() bool { return s.listeners(t) == 0 })
 		require.NoError(t, holder.Unlock(t.Context()))
-		t.Logf("%d killed waiters cost %v", waiters, worked(t, part, limit))
+		t.Logf("%d killed waiters cost %v", waiters, worked(t, s, limit))
 	})
 }
 
@@ -133,22 +153,22 @@ func TestKilledWaitersCostNothing(t *testing.T) {
 // listening. That costs others a claim and a look, and not a TTL. When it continues, it is served.
 func TestFrozenWaiterCostsAClaim(t *testing.T) {
 	t.Parallel()
-	if part := locktest.Part(); part != "" {
-		got := locktest.WaitInLine(t, crashable(t, part), "k")
+	if s, ok := siteOf(); ok {
+		got := locktest.WaitInLine(t, s.locker(t), "k")
 		locktest.Say("waits")
 		lock := <-got
 		require.NotNil(t, lock)
 		locktest.Say("served", lock.Unlock(t.Context()))
 		return
 	}
-	onServerAndCluster(t, func(t *testing.T, part string, _ bool) {
-		holder := locktest.MustLock(t, crashable(t, part), "k")
-		child := locktest.Start(t, part)
+	onServerAndCluster(t, bothQueues, func(t *testing.T, s site, _ bool) {
+		holder := locktest.MustLock(t, s.locker(t), "k")
+		child := locktest.Start(t, s.String())
 		require.Equal(t, "waits", <-child.Said)
-		locktest.Eventually(t, "it listens", func() bool { return listeners(t, part) == 1 })
+		locktest.Eventually(t, "it listens", func() bool { return s.listeners(t) == 1 })
 		child.Freeze(t)
 		require.NoError(t, holder.Unlock(t.Context()))
-		t.Logf("a frozen waiter costs %v", worked(t, part, claim+look+time.Second))
+		t.Logf("a frozen waiter costs %v", worked(t, s, claim+look+time.Second))
 		child.Continue(t)
 		require.Equal(t, "served <nil>", <-child.Said)
 		child.Wait(t)
@@ -159,11 +179,11 @@ func TestFrozenWaiterCostsAClaim(t *testing.T) {
 // workers keep half of their rate meanwhile. On a cluster they have the rate of before within 30 s after the last crash.
 func TestCrashLoopLeavesWorkersTheirRate(t *testing.T) {
 	t.Parallel()
-	if part := locktest.Part(); part != "" {
-		beDoomed(t, part)
+	if s, ok := siteOf(); ok {
+		beDoomed(t, s)
 		return
 	}
-	onServerAndCluster(t, func(t *testing.T, part string, cluster bool) {
+	onServerAndCluster(t, []string{"SetNXPX"}, func(t *testing.T, s site, cluster bool) {
 		if cluster && testing.Short() {
 			t.Skip("it takes most of a minute")
 		}
@@ -174,7 +194,7 @@ func TestCrashLoopLeavesWorkersTheirRate(t *testing.T) {
 		defer cancel()
 		var work grants
 		for range 2 {
-			l := crashable(t, part)
+			l := s.locker(t)
 			workers.Go(func() { work.hold(ctx, t, l, 20*time.Millisecond) })
 		}
 		begin := time.Now()
@@ -186,12 +206,12 @@ func TestCrashLoopLeavesWorkersTheirRate(t *testing.T) {
 		killed := 0
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		next := locktest.Start(t, part)
+		next := locktest.Start(t, s.String())
 		for time.Since(crashing) < lasts {
 			doomed := next
 			_, err := fmt.Fprintln(doomed.In, "go")
 			require.NoError(t, err)
-			next = locktest.Start(t, part) // it is ready when its turn comes
+			next = locktest.Start(t, s.String()) // it is ready when its turn comes
 			for line := range doomed.Said {
 				t.Log("a doomed process: ", line)
 			}
@@ -222,8 +242,8 @@ func TestCrashLoopLeavesWorkersTheirRate(t *testing.T) {
 }
 
 // beDoomed is a process that kills itself while it waits, when another waiter is before it in the queue.
-func beDoomed(t *testing.T, part string) {
-	client := dial(t, part)
+func beDoomed(t *testing.T, s site) {
+	client := s.dial(t)
 	self, err := os.FindProcess(os.Getpid())
 	require.NoError(t, err)
 	input := bufio.NewReader(os.Stdin)
@@ -235,9 +255,9 @@ func beDoomed(t *testing.T, part string) {
 		_ = self.Kill()
 	}()
 	name := fmt.Sprintf("doomed-%d/", os.Getpid())
-	l := crashable(t, part, redlatch.WithOwner(strings.TrimSuffix(name, "/")))
+	l := s.locker(t, redlatch.WithOwner(strings.TrimSuffix(name, "/")))
 	go func() {
-		for {
+		for ; ; <-time.After(time.Millisecond) {
 			place := slices.IndexFunc(client.ZRange(t.Context(), "{k}:queue:k", 0, -1).Val(), func(entry string) bool {
 				return strings.Contains(entry, name)
 			})
