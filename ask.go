@@ -26,7 +26,7 @@ func (w *waiters) ask(ctx context.Context, asked clock.Instant) error {
 		w.engine.observe(replied.Since(asked), err)
 	}
 	if err == nil {
-		if w.granted(ctx, asked, replied, handoff.Grant{Fence: got.fence, More: got.more}, &got) {
+		if w.granted(ctx, asked, replied, got.fence, &got) {
 			return nil
 		}
 		err = errSlow
@@ -66,10 +66,6 @@ func (w *waiters) prepare(ctx context.Context, asked clock.Instant) (*leaseParam
 	if p.entry = w.entryLocked(); p.entry != "" {
 		p.waited = w.waitedLocked()
 	}
-	p.want = 1
-	if w.passable() {
-		p.want = min(w.Len(), mostPasses+1)
-	}
 	return p, nil
 }
 
@@ -86,7 +82,7 @@ func (w *waiters) attemptLocked() (*lease, error) {
 // passable reports whether the options of the line let a turn pass the lock on.
 func (w *waiters) passable() bool {
 	cfg := w.r.cfg
-	return w.shared && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0
+	return w.shared && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 && w.engine.strategy.habits().passes
 }
 
 // queues reports whether the line may use the queue of Redis.
@@ -100,13 +96,13 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 		a.sent = a.sent || got.resent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
 	}
 	l.mu.Unlock()
-	next := w.nextAsk(asked, got, err)
+	next := w.nextAsk(p, asked, got, err)
 	l.mu.Lock()
 	if g := w.handed; g != nil { // it came meanwhile
 		w.handed = nil
 		start := w.watch.Started(*g, w.r.cfg.drift)
 		l.mu.Unlock()
-		if w.granted(ctx, start, w.engine.now(), *g, nil) {
+		if w.granted(ctx, start, w.engine.now(), g.Tick*fencesOfTick, nil) {
 			return nil
 		}
 		l.mu.Lock()
@@ -122,10 +118,6 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 		report = func() { w.engine.tell(told, err) }
 		w.pace.refused()
 		w.next = next
-		w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
-		if next.IsZero() {
-			w.waitForChannelLocked()
-		}
 	default:
 		report = w.failedLocked(err)
 		w.next = next
@@ -223,7 +215,7 @@ func regranted(err error) bool {
 
 // nextAsk returns when to ask after an attempt that failed with err. It returns zero for a line that can queue and has not.
 // Functions of WithBackoff run here, under no mutex.
-func (w *waiters) nextAsk(asked clock.Instant, got acquireReply, err error) time.Time {
+func (w *waiters) nextAsk(p *leaseParams, asked clock.Instant, got acquireReply, err error) time.Time {
 	var d time.Duration
 	switch {
 	case !errors.Is(err, ErrNotAcquired):
@@ -231,19 +223,45 @@ func (w *waiters) nextAsk(asked clock.Instant, got acquireReply, err error) time
 	case !w.queues():
 		d = w.pollPause(got)
 	default:
-		w.engine.lines.mu.Lock()
-		var polls int
-		polls, d = w.watch.Refused(asked, got.Refusal)
-		queued := w.attempt.entry != ""
-		w.engine.lines.mu.Unlock()
+		polls, queued := w.looked(asked, p.queued, got.Refusal)
 		switch {
 		case polls > 0:
 			d = w.backoff(polls, got.Left, w.quietLocked)
 		case !queued:
 			return time.Time{}
+		default:
+			d = handoff.Pause(got.First, got.Left, w.looks)
+			w.looks++
 		}
 	}
 	return time.Now().Add(d)
+}
+
+// looked notes the answer to a look that was sent at asked, which is the refusal got. again says that the line was in the
+// queue before. It returns how often the line has
+// polled in a row, 0 if it does not poll, and whether it is in the queue. A holder whose token is not of this library does not
+// hand the lock on, so the first of the queue polls.
+func (w *waiters) looked(asked clock.Instant, again bool, got handoff.Refusal) (polls int, queued bool) {
+	l := &w.engine.lines
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
+	channel := w.engine.channel
+	queued = w.attempt.entry != ""
+	if again && got.Fresh { // the entry was skipped, or was handed the lock for a claim that has passed
+		channel.Missed(w.watch.Asked())
+	}
+	if got.At != 0 {
+		w.watch.Told(asked, got.At)
+	}
+	foreign := got.First && got.Holder != "" && !handsOn(got.Holder)
+	switch {
+	case foreign, !channel.Comes(), !queued && (w.tries > 1 || w.hurriedLocked()):
+		w.polls++
+	default:
+		w.polls = 0
+	}
+	return w.polls, queued
 }
 
 // The default pause doubles from shortestPause to longestPause, and half of it is random.

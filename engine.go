@@ -31,13 +31,11 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	lease.undo               give up a place in the queue       with the op timeout              its caller, until ctx ends
 //	waiters.dropLocked       undo what nobody wants             with the op timeout              nobody
 //	waiters.planLocked       ask (timer)                        with the attempt                 those in line
-//	waiters.foundLocked      check for a lost message (timer)   after MessageDelay               nobody
 //	engine.deliver           give back what nobody wants        with the op timeout              nobody
 //	waiters.prepare, granted undo what nobody wants             with the op timeout              nobody
 //	lines.rest               forget a rest (timer)              with the rest                    nobody
 //	sleep                    pause (timer)                      with the pause or ctx            Lead
-//	lease.unlock             drop a handed lock's entry (timer) with the op timeout              nobody
-//	lease.giveBack           hand on after WithMinHold (timer)  min hold and op timeout          nobody
+//	lease.giveBack           hand on what was kept (timer)      that time and the op timeout     nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
 //	redlock.heal             heal nodes that answer later       with the extension's timeout     nobody
@@ -126,6 +124,15 @@ func (r *request) target(token string) target {
 	return target{place: r.place, token: token, callerToken: token != "", timeout: r.cfg.timeout()}
 }
 
+// claim returns how long a lock lasts that was handed over, unless the new owner extends it: usually for as long as usual. A
+// lock without renewal is not extended, and a minimum hold outlasts a crash.
+func (r *request) claim(usual time.Duration) time.Duration {
+	if !r.cfg.renew {
+		return r.ttl()
+	}
+	return min(r.ttl(), max(usual, r.cfg.minHold))
+}
+
 // ttl returns the TTL to ask for.
 func (r *request) ttl() time.Duration {
 	ttl := max(r.cfg.ttl, (r.cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
@@ -209,7 +216,7 @@ func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error
 	a := &lease{engine: e, r: r, line: w}
 	a.params = leaseParams{
 		target: r.target(token), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
-		want: 1, replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
 		state: &a.state,
 	}
 	if token == "" {

@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"maps"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/handoff"
@@ -17,53 +16,36 @@ const (
 
 	// hurry is how many times longer than a command somebody in line must be able to wait, for the line to queue.
 	hurry = 10
-
-	// rememberFor is how long a token is remembered that was given up, and that Redis may still hand the lock to.
-	rememberFor = 10 * time.Minute
 )
 
-// outdatedLocked reports whether the line needs another entry: messages cannot reach its process any more, or SUBSCRIBE
-// works again. An entry that was made while only PUBLISH was refused keeps its place.
+// outdatedLocked reports whether the line needs another entry: no messages come to its process, so a release takes the entry
+// out of the queue.
 func (w *waiters) outdatedLocked() bool {
 	a := w.attempt
-	if a == nil || a.entry == "" {
-		return false
-	}
-	now := w.engine.channel.State()
-	if !a.made.Polls {
-		return now.Polls
-	}
-	return a.made.Deaf && !now.Deaf
+	return a != nil && a.entry != "" && !a.dash && !w.engine.channel.Comes()
 }
 
 // entryLocked returns the entry to queue with the next acquire, or "".
 func (w *waiters) entryLocked() string {
-	if w.attempt.entry != "" || !w.queues() {
+	if w.attempt.entry != "" || !w.queues() || w.hurriedLocked() {
 		return w.attempt.entry
 	}
-	state := w.engine.channel.State()
-	switch {
-	case w.hurriedLocked():
-		w.watch.Poll()
-		return ""
-	case state.Polls:
-		w.watch.Poll()
-		if w.waitedLocked() < patience {
-			return ""
-		}
-	case !state.Ready && (w.joined.IsZero() || time.Since(w.joined) < handoff.Confirmation):
+	if !w.engine.channel.Comes() && (w.joined.IsZero() || w.waitedLocked() < patience) {
 		return ""
 	}
-	w.enterLocked(state)
+	w.enterLocked()
 	return w.attempt.entry
 }
 
-// enterLocked makes the entry of the token.
-func (w *waiters) enterLocked(state handoff.State) {
-	a := w.attempt
-	a.entry, a.made = handoff.Entry(a.params.ttl, state.Polls, w.engine.channel.Channel, a.params.token), state
+// enterLocked makes the entry of the token. It has a dash if PUBSUB NUMSUB does not say that the process listens.
+func (w *waiters) enterLocked() {
+	a, channel := w.attempt, w.engine.channel
+	a.dash = channel.Spread || !channel.Comes()
+	a.claim = a.r.claim(handoff.Claim(a.dash))
+	a.entry = handoff.Entry(a.claim, a.dash, channel.Channel, a.params.token)
 	w.engine.lines.rememberLocked(a)
 	w.watch.Sent(w.engine.now())
+	w.looks = 0
 }
 
 // hurriedLocked reports whether nobody is likely to wait long enough for the queue: by the time that the lock is handed
@@ -102,8 +84,8 @@ func (w *waiters) giveUpLocked() (undo *lease) {
 	}
 	a.state.become(refused)
 	a.ended = time.Now()
+	w.engine.lines.forgetLocked(a)
 	if !a.sent {
-		delete(w.engine.lines.tokens, a.params.token)
 		return nil
 	}
 	return a
@@ -113,21 +95,7 @@ func (w *waiters) giveUpLocked() (undo *lease) {
 // ctx lasts; the release continues without it. If Redis cannot be reached, the key ends with its TTL.
 func (l *lease) undo(ctx context.Context) {
 	p := &releaseParams{target: &l.params.target, entry: l.entry}
-	if l.entry == "" {
-		_, _ = l.engine.strategy.release(ctx, p)
-		return
-	}
-	undone := make(chan struct{})
-	go func() { // ends with the op timeout
-		defer close(undone)
-		if _, err := l.engine.strategy.release(detached(ctx), p); err == nil || errors.Is(err, ErrLost) {
-			l.engine.lines.forget(l)
-		}
-	}()
-	select {
-	case <-undone:
-	case <-ctx.Done():
-	}
+	_, _ = l.engine.strategy.release(ctx, p)
 }
 
 // undoAfter undoes an attempt that failed with err. There is none if l is nil.
@@ -157,16 +125,6 @@ func (w *waiters) subscribeLocked() {
 	}
 }
 
-// waitForChannelLocked has the line ask when the subscription is ready, or could have been.
-func (w *waiters) waitForChannelLocked() {
-	if !w.queues() {
-		return
-	}
-	if state := w.engine.channel.State(); !state.Ready && !state.Polls {
-		w.next = w.joined.Add(handoff.Confirmation)
-	}
-}
-
 // look has all lines look now: messages may have been lost, or the data of Redis, or messages come again.
 func (l *lines) look() {
 	l.mu.Lock()
@@ -189,21 +147,22 @@ func (l *lines) rememberLocked(a *lease) {
 		l.tokens = make(map[string]*lease)
 	}
 	l.tokens[a.params.token] = a
-	if now := time.Now(); now.Sub(l.swept) > rememberFor/10 {
-		l.swept = now
-		maps.DeleteFunc(l.tokens, func(_ string, a *lease) bool {
-			return !a.ended.IsZero() && now.Sub(a.ended) > rememberFor
-		})
-	}
 }
 
-// forget removes a token that has left Redis, unless a release that may queue it again is under way or has an unknown
-// outcome.
-func (l *lines) forget(a *lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !a.carried && l.tokens[a.params.token] == a {
-		delete(l.tokens, a.params.token)
+// forgetLocked notes that a was given up. Its token is forgotten when no message for it can be on its way any more: a release
+// may hand it a lock while an acquire is under way that queues it, and the lock lasts for a claim.
+func (l *lines) forgetLocked(a *lease) {
+	if l.tokens[a.params.token] == a {
+		l.givenUp = append(l.givenUp, a)
+	}
+	for len(l.givenUp) > 0 {
+		old := l.givenUp[0]
+		if time.Since(old.ended) < old.claim+2*old.params.timeout {
+			return
+		}
+		l.givenUp[0] = nil
+		l.givenUp = l.givenUp[1:]
+		delete(l.tokens, old.params.token)
 	}
 }
 

@@ -5,5 +5,4 @@
 --
 -- Returns {the token or false, what is left of its TTL in ms, the length of the queue}.
 
-return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]),
-  KEYS[2] and redis.call('ZCOUNT', KEYS[2], '(0', '+inf') or 0}
+return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]), KEYS[2] and redis.call('ZCARD', KEYS[2]) or 0}

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"maps"
 	"reflect"
@@ -81,20 +80,20 @@ func minted(token string) bool {
 
 // ownerOf returns the owner in a token, or "".
 func ownerOf(token string) string {
-	if !minted(token) {
+	if !minted(token) || isKeeper(token) {
 		return ""
 	}
 	return token[:max(len(token)-idLength-1, 0)]
 }
 
-// keeperPrefix begins each value of newKeeper. No token begins with it.
-const keeperPrefix = "redlatch:kept:"
-
-// newKeeper returns a fresh value for a key that is kept after its Unlock, see WithMinHold. The key is nobody's lock
-// then: no token equals the value, so nobody can acquire, adopt, extend or release it.
-func newKeeper() string { return keeperPrefix + rand.Text() }
+// keeperPrefix begins the value that keeps others out after an Unlock, see [Lock.UnlockAfter]: the token follows. No token
+// begins with it, so nobody can acquire, adopt or extend that.
+const keeperPrefix = "~"
 
 func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
+
+// handsOn reports whether the holder of a key hands it on: its value is a token of this library, or keeps others out for one.
+func handsOn(holder string) bool { return minted(strings.TrimPrefix(holder, keeperPrefix)) }
 
 // checkOwner refuses a name that is empty, too long or not printable.
 func checkOwner(name string) error {

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/line"
 )
 
@@ -28,7 +27,7 @@ import (
 //	                                   └── the release has ended ─> over
 //
 // refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter may
-// rely on the token. If others may know it, the lock stays lost after Unlock. kept: Unlock was called within WithMinHold,
+// rely on the token. If others may know it, the lock stays lost after Unlock. kept: Unlock keeps others out for some time,
 // and Redis has not confirmed that the keeper has replaced the token. Or a migration left the key to an earlier lock of the
 // token. err is nil in held, and set from lost, kept and releasing on.
 type lease struct {
@@ -39,13 +38,12 @@ type lease struct {
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 
 	// Of the token of a line. lines.mu guards them until it is granted.
-	entry     string        // that may be in the queue of Redis; empty: none
-	made      handoff.State // of the subscription when the entry was made
-	asked     bool          // an acquire was sent
-	sent      bool          // Redis may have the token or the entry
-	announced bool          // a message has said that the token was handed the lock
-	carried   bool          // a release that queues the entry is under way, or has an unknown outcome
-	ended     time.Time     // when it was given up; zero: it was not
+	entry string        // that may be in the queue of Redis; empty: none
+	claim time.Duration // of the entry
+	dash  bool          // the entry has a dash
+	asked bool          // an acquire was sent
+	sent  bool          // Redis may have the token or the entry
+	ended time.Time     // when it was given up; zero: it was not
 
 	granted clock.Instant  // when the acquire was sent
 	replied clock.Instant  // when this process learned of the grant
@@ -63,6 +61,7 @@ type lease struct {
 	length    time.Duration      // trusted from start until start + length
 	renewed   clock.Instant      // when the newest request was sent that extended the key by the TTL or more
 	renewAt   time.Duration      // when to renew, counted from renewed
+	claimed   bool               // the lock was handed over, and is to be extended from its claim to the TTL
 	recheckAt time.Duration      // when to check that the key is still ours, counted from granted; 0: never
 	renewing  bool               // a renewal or a check is in flight
 	timer     *time.Timer        // runs tick; stopped when the lease ends
@@ -77,6 +76,7 @@ type lease struct {
 }
 
 // begin starts the lease of a request that was sent at start and answered before now, and returns its handle.
+// If length is that of a claim, the lease is renewed soon.
 func (l *lease) begin(start, now clock.Instant, length time.Duration) *Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,9 +88,15 @@ func (l *lease) begin(start, now clock.Instant, length time.Duration) *Lock {
 	l.state.become(held)
 	l.prolongLocked(start, length)
 	l.renewedLocked(start)
+	if length < clock.Validity(l.params.ttl, l.r.cfg.drift) {
+		l.claimed, l.renewAt = true, now.Since(start)+claimLasts
+	}
 	l.timer = time.AfterFunc(l.nextLocked(now), l.tick)
 	return l.strong
 }
+
+// claimLasts is how long a handed lock is held before its claim is extended to the TTL. Shorter holds save the command.
+const claimLasts = 20 * time.Millisecond
 
 // prolongLocked lets the lease last until start + length. It never shortens the lease and never passes the limit of
 // WithMaxHold.
@@ -158,8 +164,7 @@ func (l *lease) endHandleLocked(err error) {
 	l.done, l.contexts = nil, nil
 }
 
-// unlock unlocks mu after the lease may have ended. If it was lost, unlock ends the turn and calls Hooks.Lost. The entry of
-// a lock that was handed over leaves the queue, so that the process is not taken for frozen.
+// unlock unlocks mu after the lease may have ended. If it was lost, unlock ends the turn and calls Hooks.Lost.
 func (l *lease) unlock() {
 	if !l.newlyLost {
 		l.mu.Unlock()
@@ -168,9 +173,6 @@ func (l *lease) unlock() {
 	l.newlyLost = false
 	e := Event{Elapsed: l.engine.now().Since(l.since), Fence: l.fence, Err: l.err}
 	l.mu.Unlock()
-	if l.entry != "" {
-		time.AfterFunc(0, l.dropEntry) // a goroutine; with go, linters would ask the callers of Err for a ctx
-	}
 	if l.line != nil {
 		l.line.over(l)
 	}
@@ -213,12 +215,6 @@ func (l *lease) lose(err error) {
 	if l.err == nil {
 		l.endLocked(err, lost)
 	}
-}
-
-// dropEntry takes the entry of a lock that was handed over out of the queue, and releases nothing.
-func (l *lease) dropEntry() {
-	p := &releaseParams{target: l.params.withoutToken(), entry: l.entry}
-	_, _ = l.engine.strategy.release(context.Background(), p)
 }
 
 // share returns the token for others, which pins the lease. That of a handle that was passed on owns nothing.

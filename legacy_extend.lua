@@ -9,27 +9,18 @@
 -- Returns 1 if the lock lasts for the TTL or longer. Returns 0, and changes nothing, if the token does not hold it or
 -- its time has passed.
 
-local now = tonumber(redis.call('TIME')[1])
-local value = redis.call('GET', KEYS[1])
-if not value then
-  return 0
-end
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then
-  return 0
-end
-if redis.call('GET', KEYS[3]) ~= value then
-  return 0
-end
-if now > tonumber(value) then
-  return 0
+local call, pcall = redis.call, redis.pcall
+local now, value = tonumber(call('TIME')[1]), call('GET', KEYS[1])
+local ours = value and call('GET', KEYS[2]) == ARGV[1] and call('GET', KEYS[3]) == value
+if not ours or now > tonumber(value) then
+  local key = KEYS[1]
+  -- include writable.lua
+  return readonly or 0
 end
 
-local stamp = now + ARGV[2] + 1
-if stamp > tonumber(value) then
-  local life = string.format('%.0f', (ARGV[2] + 2) * 1000)
-  stamp = string.format('%.0f', stamp)
-  redis.call('GETSET', KEYS[1], stamp)
-  redis.call('SET', KEYS[2], ARGV[1], 'PX', life)
-  redis.call('SET', KEYS[3], stamp, 'PX', life)
-end
+local ends = math.max(now + ARGV[2] + 1, tonumber(value))
+local stamp, life = string.format('%.0f', ends), string.format('%.0f', (ends - now + 1) * 1000)
+call('GETSET', KEYS[1], stamp)
+call('SET', KEYS[2], ARGV[1], 'PX', life)
+call('SET', KEYS[3], stamp, 'PX', life)
 return 1

@@ -80,7 +80,7 @@ type legacySetNX struct{ single }
 
 func (s *legacySetNX) name() string { return "legacysetnx" }
 
-func (s *legacySetNX) habits() habits { return habits{} }
+func (s *legacySetNX) habits() habits { return habits{passes: true} }
 
 func (s *legacySetNX) check(cfg *config) error {
 	if cfg.minHold > 0 {
@@ -105,11 +105,11 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 	case r.Err != nil:
 		return acquireReply{}, r.Err
 	case r.Value == int64(1):
-		return acquireReply{more: mostPasses}, nil
+		return acquireReply{}, nil
 	case r.Value == int64(2):
-		return acquireReply{more: mostPasses, recheckAfter: takeoverLook}, nil
+		return acquireReply{recheckAfter: takeoverLook}, nil
 	case r.Value == int64(3): // an earlier send, whose reply was lost, may have taken it over
-		return acquireReply{more: mostPasses, recheckAfter: takeoverLook, alreadyHeld: true}, nil
+		return acquireReply{recheckAfter: takeoverLook, alreadyHeld: true}, nil
 	case count == 0:
 		return acquireReply{}, oddReply(r.Value)
 	}

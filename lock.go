@@ -41,6 +41,7 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -217,16 +218,39 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 // returns ErrReleased. After any other error, such as ErrUnavailable, the outcome is unknown, and the key ends with its
 // TTL at the latest. An Unlock that passes the lock on to another caller of this process sends nothing, so it does not
 // notice if the key was deleted.
-func (k *Lock) Unlock(ctx context.Context) error {
+func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
+
+// UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets the key within that time,
+// and then the next waiter does. Use it to keep a job from running again soon. Inspect reports such a key as held, without an
+// owner. The lock is not passed on within the process. With a d of 0 it is Unlock. If Redis cannot be reached, the key ends
+// with its TTL, which may be sooner.
+//
+// The error is that of Unlock. A negative d is ErrInvalidOption. With [NewLegacySetNX] the error matches
+// [errors.ErrUnsupported], since its keys have no room for it. In both cases the lock has not ended.
+func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
+	if d < 0 {
+		return wrap("unlock", k.lease.r.key, invalid("UnlockAfter(%v): negative", d))
+	}
+	for side := k; side != nil && d > 0; side = side.from {
+		if l := side.lease; !l.engine.strategy.habits().keeps {
+			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, l.engine.strategy.name(), errors.ErrUnsupported)
+			return wrap("unlock", l.r.key, err)
+		}
+	}
+	return k.unlock(ctx, min(d, clock.Longest))
+}
+
+// unlock releases the lock, and that on the other side of a migration. For the time after nobody else gets the key.
+func (k *Lock) unlock(ctx context.Context, after time.Duration) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	if k.from != nil {
 		_ = k.Err() // the other side may have ended
 	}
-	err := wrap("unlock", k.lease.r.key, k.lease.release(ctx, k.number))
+	err := wrap("unlock", k.lease.r.key, k.lease.release(ctx, k.number, after))
 	if k.from != nil && !errors.Is(err, ErrReleased) { // else another call releases both sides
-		if old := k.from.Unlock(ctx); err == nil {
+		if old := k.from.unlock(ctx, after); err == nil {
 			err = old
 		}
 	}

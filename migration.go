@@ -167,7 +167,7 @@ func (k *Lock) withdraw(ctx context.Context) {
 		if l := k.lease; l.params.callerToken && l.state.again.Load() {
 			l.leave()
 		} else {
-			_ = l.release(ctx, k.number) // if it fails, the key ends with its TTL
+			_ = l.release(ctx, k.number, 0) // if it fails, the key ends with its TTL
 		}
 	}
 }

@@ -61,25 +61,20 @@ func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call) (acquir
 	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
 	r := s.send(ctx, &p.target, p.withReplicas(c))
 	got, err := s.readAcquire(r)
-	got.Shared, got.resent = s.limit > 0, r.Resent
+	got.resent = r.Resent
 	return got, p.confirmed(r, err)
 }
 
 // late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
-// handed on, or whether only its entry leaves the queue.
+// handed on.
 func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
 	got, err := s.readAcquire(r)
 	if p.entry != "" && errors.Is(err, ErrNotAcquired) {
 		err = errQueued
 	}
 	p.late(s.node, r, got, err, func() {
-		release := &releaseParams{target: &p.target, entry: p.entry}
-		if errors.Is(err, errQueued) && (p.state.is(held) || p.state.is(lost) || p.state.is(kept)) {
-			release.target = p.withoutToken() // it holds the key, may have been adopted, or keeps the key: only the entry goes
-		} else {
-			p.state.undone.Store(true)
-		}
-		c := s.undoCall(release)
+		p.state.undone.Store(true)
+		c := s.undoCall(&releaseParams{target: &p.target, entry: p.entry})
 		c.Timeout = p.timeout
 		s.node.Post(detached(ctx), c)
 	})
@@ -88,33 +83,24 @@ func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
 // errQueued is the outcome of an acquire that was refused but has left an entry in the queue.
 var errQueued = errors.New("queued")
 
-// send runs c. The answer that others use the key with another limit becomes ErrInvalidOption.
+// send runs c.
 func (s *single) send(ctx context.Context, t *target, c *node.Call) node.Reply {
 	n := s.node
 	if c.Then != nil {
 		n = s.confirming
 	}
 	c.Timeout += t.timeout
-	r := n.Do(ctx, c)
-	if s.limit > 0 && node.Answered(r.Err) {
-		if theirs, other := strings.CutPrefix(r.Err.Error(), "LIMIT "); other {
-			r.Err = invalid("limit %d: the holders of %q have limit %s", s.limit, t.key, theirs)
-		}
-	}
-	return r
+	return n.Do(ctx, c)
 }
 
-// readAcquire reads the replies of acquire.lua, quorum_acquire.lua and semaphore_acquire.lua.
+// readAcquire reads the replies of acquire.lua and semaphore_acquire.lua, and of quorum_acquire.lua, whose fence is a number
+// as it is.
 func readAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err
 	}
-	n, count := integers(r.Value, 0)
-	if fence, alone := r.Value.(int64); alone {
-		n[0], count = fence, 2
-	}
-	if count == 2 && n[1] >= 0 {
-		return acquireReply{fence: uint64(max(n[0], -n[0])), more: int(n[1]), alreadyHeld: n[0] < 0}, nil
+	if fence, granted := r.Value.(int64); granted {
+		return acquireReply{fence: uint64(max(fence, -fence)), alreadyHeld: fence < 0}, nil
 	}
 	if refusal, ok := readRefusal(r.Value); ok {
 		return refusal, ErrNotAcquired
@@ -139,11 +125,9 @@ func readRefusal(reply any) (a acquireReply, ok bool) {
 		return a, ok
 	}
 	n, count := integers(reply, 2)
-	a.Fresh, a.First, a.Handed = n[0] == 1, n[1] == 1, n[4] == 1
+	a.Fresh, a.First = n[0] == 1, n[1] == 1
 	a.At = time.Duration(n[2])*time.Second + time.Duration(n[3])*time.Microsecond
-	a.Kept = isKeeper(a.Holder)
-	a.Foreign = !a.Kept && !minted(a.Holder)
-	return a, count >= 4
+	return a, count == 4
 }
 
 // readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
@@ -158,14 +142,14 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 	return uint64(answer), err
 }
 
+// keepMargin is how much longer a key is kept than it must be, so that the second release finds it.
+const keepMargin = 100 * time.Millisecond
+
 // released makes c a release: it continues without its caller. If the caller chose the token, it is not resent if an
 // earlier send may have been carried out: a late copy would release the next lock with that token.
 func (p *releaseParams) released(c *node.Call) *node.Call {
-	if p.keeper != "" {
-		c.Append(p.keeper)
-	}
 	if p.keep > 0 {
-		c.Append(p.keep.Milliseconds())
+		c.Append((p.keep + keepMargin).Milliseconds())
 	}
 	c.OutlivesCaller, c.NoResend = true, p.callerToken
 	return c
@@ -234,12 +218,12 @@ func readInspect(r node.Reply) (Status, error) {
 }
 
 // integers returns the fields of a reply from one on, and how many they are; none if there is anything but integers.
-func integers(reply any, from int) (all [5]int64, count int) {
+func integers(reply any, from int) (all [4]int64, count int) {
 	fields, _ := reply.([]any)
 	for i := from; i < len(fields); i++ {
 		n, ok := fields[i].(int64)
 		if !ok || i-from >= len(all) {
-			return [5]int64{}, 0
+			return [4]int64{}, 0
 		}
 		all[i-from] = n
 		count++

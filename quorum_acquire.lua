@@ -16,7 +16,10 @@ local wantedMemory = 500 -- TTL of the mark, ms: waiters poll more often
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then
-  redis.pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)
+  local call, pcall, key = redis.call, redis.pcall, KEYS[1]
+  -- include writable.lua
+  if readonly then return readonly end
+  pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)
   return {redis.call('PTTL', KEYS[1]), holder}
 end
 -- The counter is read before any write: other data stop the script before it changes anything. Lua rounds integers

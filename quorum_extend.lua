@@ -9,13 +9,16 @@
 -- Returns 0 if nobody holds the lock, -1 if another token does. Otherwise the vote for the fence to adopt, or 1 to
 -- renew.
 
-local holder = redis.call('GET', KEYS[1])
+local call, pcall = redis.call, redis.pcall
+local holder = call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  return holder and -1 or 0
+  local key = KEYS[1]
+  -- include writable.lua
+  return readonly or holder and -1 or 0
 end
 local counter
 if ARGV[3] then
-  counter = redis.pcall('GET', KEYS[2])
+  counter = pcall('GET', KEYS[2])
   if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then
     return counter
   end
@@ -24,13 +27,11 @@ if ARGV[3] then
     return redis.error_reply('ERR the fence counter holds something else')
   end
 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
+call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(call('PTTL', KEYS[1]), ARGV[2])))
 if not counter then
-  redis.call('PEXPIRE', KEYS[2], 3600000) -- as in quorum_acquire.lua
+  call('PEXPIRE', KEYS[2], 3600000) -- as in quorum_acquire.lua
   return 1
 end
-local fence = math.max(counter + 1, redis.call('TIME')[1] * 1000000)
-redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 3600000)
+local fence = math.max(counter + 1, call('TIME')[1] * 1000000)
+call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 3600000)
 return fence

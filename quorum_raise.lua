@@ -12,11 +12,14 @@ if not (counter and counter < 2^53 - 1) then
   return redis.error_reply('ERR the fence counter holds something else')
 end
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return 0
+  local pcall, key = redis.pcall, KEYS[1]
+  -- include writable.lua
+  return readonly or 0
 end
 local fence = tonumber(ARGV[2])
 if counter < fence then
   redis.call('SET', KEYS[2], ARGV[2], 'PX', 3600000) -- as in quorum_acquire.lua
   return fence
 end
+redis.call('PEXPIRE', KEYS[2], 3600000) -- fails where the script could not have raised it
 return counter

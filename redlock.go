@@ -81,7 +81,7 @@ type redlock struct {
 
 func (r *redlock) name() string { return "redlock" }
 
-func (r *redlock) habits() habits { return habits{freshTokens: true, tells: true} }
+func (r *redlock) habits() habits { return habits{freshTokens: true, tells: true, keeps: true} }
 
 func (r *redlock) check(cfg *config) error { return refuseReplicas(r, cfg) }
 

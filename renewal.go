@@ -47,6 +47,9 @@ func (l *lease) tick() {
 	case ended:
 	case l.renewableLocked() && at.Since(l.renewed) >= l.renewAt:
 		ttl = l.r.cfg.ttl
+		if l.claimed {
+			ttl = max(ttl, l.params.ttl)
+		}
 	case l.recheckAt > 0 && !l.renewing && at.Since(l.granted) >= l.recheckAt:
 		ttl = time.Millisecond // a check is an extension that is too short to move the end
 	}
@@ -82,6 +85,18 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 	return l.extended(ctx, ttl, false)
 }
 
+// patience returns the timeout of an extension that is sent at start: a part of what is left of the lease, for several
+// attempts until the end. The extension of a claim gets all that is left, since a claim is short.
+func (l *lease) patience(start clock.Instant, renewal bool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := l.length - start.Since(l.start)
+	if l.claimed && renewal {
+		return max(left, l.params.timeout)
+	}
+	return min(l.params.timeout, max(left/4, 50*time.Millisecond))
+}
+
 // extended sends an extension. Its caller has added it to l.running while the lease was held. An unknown outcome
 // leaves the lease as it was. After a failed renewal the next one is due soon.
 func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
@@ -92,7 +107,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		p.ttl = min(ttl, clock.TTLFor(most-start.Since(l.granted), l.r.cfg.drift))
 	}
 	p.ttlMS = p.ttl.Milliseconds()
-	p.timeout = min(p.timeout, max(l.until().Sub(start.Mono)/4, 50*time.Millisecond)) // for several attempts until the end
+	p.timeout = l.patience(start, renewal)
 	p.fence, p.drift, p.whileHeld = l.fence, l.r.cfg.drift, l.whileHeld
 	err := l.engine.strategy.extend(ctx, &p)
 	replied := l.engine.now()
@@ -107,6 +122,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		switch {
 		case err == nil:
 			l.prolongLocked(start, clock.Validity(p.ttl, l.r.cfg.drift))
+			l.claimed = l.claimed && !renewal && p.ttl < l.params.ttl
 			if ttl >= l.r.cfg.ttl {
 				l.renewedLocked(start)
 			}
@@ -116,7 +132,8 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		case errors.Is(err, ErrLost):
 			l.endLocked(err, lost)
 		case renewal:
-			pause := p.timeout/4 + rand.N(p.timeout/2+1)
+			most := min(p.timeout, l.params.timeout)
+			pause := most/4 + rand.N(most/2+1)
 			l.renewAt = replied.Since(l.renewed) + pause
 			if l.recheckAt > 0 {
 				l.recheckAt = replied.Since(l.granted) + pause

@@ -20,10 +20,8 @@ import (
 // [Locker]. A permit whose holder crashed goes to the first of the queue when its TTL has passed. With a limit of 1 it is
 // a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
 //
-// All users of a key must name the same limit. While anybody holds the key or waits for it, every operation with another
-// limit fails with ErrInvalidOption, which names both limits, and changes nothing. To change the limit, stop using the
-// key until nobody holds it or waits for it, or use another key. A waiter whose process has crashed counts for up to a
-// minute.
+// Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So at most as many as the
+// largest limit in use hold the key, and a limit can be changed in a rolling deploy.
 //
 // A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over, it may grant all
 // permits again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older
@@ -31,7 +29,7 @@ import (
 // the permits that it granted itself, so two majorities could together grant more than limit.
 //
 // [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a semaphore: other
-// strategies fail on it with WRONGTYPE.
+// strategies fail on it with WRONGTYPE. A sorted set whose lowest score is no time since 1998 is not a semaphore either.
 //
 // client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker. [WithoutQueue] is
 // refused. The error is ErrInvalidOption for a nil client, a limit below 1 or above [math.MaxInt32], or an option
@@ -61,7 +59,9 @@ var semaphoreScripts = scripts{
 
 func (s *semaphore) name() string { return "semaphore" }
 
-func (s *semaphore) habits() habits { return habits{shares: s.limit > 1, channel: s.channel} }
+func (s *semaphore) habits() habits {
+	return habits{shares: s.limit > 1, passes: s.limit == 1, keeps: true, channel: s.channel}
+}
 
 func (s *semaphore) check(cfg *config) error {
 	if cfg.noQueue {
@@ -78,5 +78,5 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 }
 
 func (s *semaphore) inspect(ctx context.Context, t *target) (Status, error) {
-	return readInspect(s.send(ctx, t, node.Eval(s.scripts.inspect, 3, &t.key, &t.fences, &t.queue, s.limit)))
+	return readInspect(s.send(ctx, t, node.Eval(s.scripts.inspect, 2, &t.key, &t.queue)))
 }

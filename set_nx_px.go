@@ -56,9 +56,7 @@ func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	s := &setNXPX{single: newSingle(client), scripts: lockScripts}
 	s.readAcquire, s.undoCall = readAcquire, s.releaseCall
 	s.channel = handoff.NewSubscription(client, s.kind == ring) // a Ring keeps channels and keys on different nodes
-	if s.kind == cluster {
-		s.cluster = "cluster"
-	}
+	s.channel.Spread = s.kind == cluster
 	return s
 }
 
@@ -66,13 +64,12 @@ type setNXPX struct {
 	single
 	channel *handoff.Subscription
 	scripts scripts
-	limits  []any  // of a semaphore: an argument of all its scripts
-	cluster string // an argument of scripts that hand locks on; empty: the client is of another kind
+	limits  []any // of a semaphore: an argument of acquire and release
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
-func (s *setNXPX) habits() habits { return habits{channel: s.channel} }
+func (s *setNXPX) habits() habits { return habits{channel: s.channel, passes: true, keeps: true} }
 
 func (s *setNXPX) check(cfg *config) error { return s.checkReplicas(cfg) }
 
@@ -89,45 +86,34 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 }
 
 func (s *setNXPX) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
-	c := s.grantCall(s.scripts.acquire, p)
-	if s.limit > 0 { // it hands on permits that have expired
-		c.Append(&s.cluster)
-	}
-	if p.want > 1 || p.entry != "" {
-		c.Append(p.want)
-	}
+	c := node.Eval(s.scripts.acquire, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
+	c.Append(s.limits...)
 	if p.entry != "" {
 		c.Append(&p.entry, p.waited.Microseconds())
 	}
 	if p.queued {
 		c.Append("again")
 	}
-	return s.take(ctx, p, c)
+	got, err := s.take(ctx, p, c)
+	got.fence *= fencesOfTick
+	return got, err
 }
 
 func (s *setNXPX) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
-	r := s.send(ctx, &p.target, p.withReplicas(s.grantCall(s.scripts.extend, p)))
-	fence, err := readExtend(r)
-	return fence, p.confirmed(r, err)
-}
-
-// grantCall begins the call of a script that acquires or adopts the lock, and issues fences.
-func (s *setNXPX) grantCall(script *node.Script, p *leaseParams) *node.Call {
-	c := node.Eval(script, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
-	c.Append(s.limits...)
-	return c
+	c := node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
+	r := s.send(ctx, &p.target, p.withReplicas(c))
+	tick, err := readExtend(r)
+	return tick * fencesOfTick, p.confirmed(r, err)
 }
 
 func (s *setNXPX) extend(ctx context.Context, p *leaseParams) error {
-	c := node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS)
-	c.Append(s.limits...)
-	_, err := readExtend(s.send(ctx, &p.target, c))
+	_, err := readExtend(s.send(ctx, &p.target, node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS)))
 	return err
 }
 
 func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	got, err := readHandOn(s.send(ctx, p.target, s.releaseCall(p)))
-	if got.wanted {
+	got, untold, err := readHandOn(s.send(ctx, p.target, s.releaseCall(p)))
+	if untold {
 		s.channel.RefusePublish(errNoPublish)
 	}
 	return got, err
@@ -135,35 +121,35 @@ func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, 
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
+// A release or an acquire takes one tick of the register. Its fences are those from tick × 64 to tick × 64 + 63, one for each
+// grant of a turn.
+const fencesOfTick = 64
+
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
 func (s *setNXPX) releaseCall(p *releaseParams) *node.Call {
 	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
 	c.Append(s.limits...)
-	c.Append(&s.cluster)
-	if p.entry != "" || p.next != "" || p.keeper != "" {
+	if p.entry != "" || p.next != "" || p.keep > 0 {
 		c.Append(p.entry)
 	}
-	if p.next != "" || p.keeper != "" {
+	if p.next != "" || p.keep > 0 {
 		c.Append(p.next, p.waited.Microseconds())
 	}
 	return p.released(c)
 }
 
-// readHandOn reads the replies of release.lua and semaphore_release.lua. If the lock was released, but nobody got it since
-// PUBLISH is forbidden, it is wanted.
-func readHandOn(r node.Reply) (got releaseReply, err error) {
+// readHandOn reads the replies of release.lua and semaphore_release.lua. untold reports that PUBLISH is refused.
+func readHandOn(r node.Reply) (got releaseReply, untold bool, err error) {
 	n, count := integers(r.Value, 0)
 	switch {
 	case count == 0 || r.Err != nil:
 		answer, err := readRelease(r)
-		return releaseReply{wanted: answer < 0}, err
-	case count != 3 && count != 5, min(n[1], n[2], n[3], n[4]) < 0:
-		return got, oddReply(r.Value)
+		return releaseReply{}, answer < 0, err
+	case count < 3, min(n[1], n[2], n[3]) < 0:
+		return got, false, oddReply(r.Value)
 	}
-	return releaseReply{
-		wanted: n[0] < 0, at: time.Duration(n[1])*time.Second + time.Duration(n[2])*time.Microsecond,
-		handed: count == 5, fence: uint64(n[3]), more: int(n[4]),
-	}, nil
+	at := time.Duration(n[1])*time.Second + time.Duration(n[2])*time.Microsecond
+	return releaseReply{at: at, tick: uint64(n[3])}, n[0] < 0, nil
 }
 
 func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {

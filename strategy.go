@@ -43,8 +43,8 @@ type strategy interface {
 	// adopt extends the lock for a new handle, and issues a fence for it.
 	adopt(ctx context.Context, p *leaseParams) (fence uint64, err error)
 
-	// release gives the key back if the token holds it, else it fails with ErrLost. ctx bounds the waiting only: the
-	// release continues without the caller, within its timeout.
+	// release gives the key back, or keeps others out with it for some time, if the token holds it, else it fails with
+	// ErrLost. ctx bounds the waiting only: the release continues without the caller, within its timeout.
 	release(ctx context.Context, p *releaseParams) (releaseReply, error)
 
 	// inspect reads who holds the key.
@@ -59,6 +59,8 @@ type habits struct {
 	shares      bool                  // a key may have several holders
 	freshTokens bool                  // each attempt needs a token of its own, since it may be undone late
 	tells       bool                  // releaseReply.wanted is known
+	keeps       bool                  // a release can keep others out for some time
+	passes      bool                  // the fence of a grant leaves room for others, so a turn may pass the lock on
 	channel     *handoff.Subscription // of what is handed to this process; nil: a release hands nothing on
 }
 
@@ -86,13 +88,6 @@ type target struct {
 	timeout     time.Duration // of one command on one node
 }
 
-// withoutToken returns a copy of t for a release that gives back no token.
-func (t *target) withoutToken() *target {
-	other := *t
-	other.token = ""
-	return &other
-}
-
 // leaseParams say which lock to acquire, extend or adopt, and for how long.
 type leaseParams struct {
 	target
@@ -101,7 +96,6 @@ type leaseParams struct {
 	state *lockState // of the attempt or lease. Commands that outlive their caller read it
 
 	// To acquire.
-	want   int           // how many fences to issue, if the strategy can; at least 1
 	entry  string        // what to put into the queue if the key is held; empty: nothing
 	queued bool          // the entry should be in the queue already
 	waited time.Duration // how long the line has waited
@@ -116,30 +110,25 @@ type leaseParams struct {
 	whileHeld func(post func(left time.Duration)) // see lease; nil: no node is healed
 }
 
-// With WithMinHold there are two releases: one that keeps the key, and later one that hands it on.
 type releaseParams struct {
 	*target
 	entry  string        // the entry to take out of the queue; empty: none
 	next   string        // the entry of the line of the releaser, to put into the queue; empty: none
 	waited time.Duration // how long that line has waited
-	keeper string        // the value that keeps the key after its release, see newKeeper; empty: none
-	keep   time.Duration // put the keeper in the token's place for this time; 0: hand on, even if nobody holds the key
+	keep   time.Duration // keep others out for this time, by the value of keeper; 0: hand the lock on
 }
 
 type releaseReply struct {
 	wanted bool // others asked for the lock meanwhile and were not handed it
 
 	// With releaseParams.next.
-	at     time.Duration // the clock of Redis
-	handed bool          // that entry was handed the lock, with the fences below
-	fence  uint64
-	more   int
+	at   time.Duration // the clock of Redis
+	tick uint64        // that entry was handed the lock, with the fences of this tick; 0: it was not
 }
 
 // acquireReply is the reply to an acquire. A refusal sets the fields from Refusal on.
 type acquireReply struct {
-	fence        uint64        // 0: the strategy issues none
-	more         int           // how many fences follow, and so how often the lock may be passed on
+	fence        uint64        // the first of the grant; 0: the strategy issues none
 	alreadyHeld  bool          // the token had the key before
 	resent       bool          // an earlier send may be carried out as well, even after a refusal
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
@@ -192,15 +181,13 @@ func (s *lockState) settled() bool { return s.is(refused) || s.is(over) }
 // unwanted reports whether a late acquire must be undone. err is nil if it was granted, with the reply got. After the end
 // of an attempt or of a lease a release is under way; the acquire needs another only if that release overtook it. A
 // lost lock may have been adopted, so it is released only if the acquire is known to have taken the key anew. A key that is
-// held or kept must stay. In these three states an entry that the acquire has queued leaves the queue.
+// held or kept must stay.
 func (s *lockState) unwanted(got acquireReply, err error, overtaken bool) bool {
 	switch s.now.Load() {
 	case refused, releasing, over:
 		return overtaken
 	case lost:
-		return err == nil && !got.alreadyHeld && !s.again.Load() || errors.Is(err, errQueued)
-	case held, kept:
-		return errors.Is(err, errQueued)
+		return err == nil && !got.alreadyHeld && !s.again.Load()
 	}
 	return false
 }

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -14,11 +13,15 @@ import (
 // release that ended the turn before. It ends when its lease does, or when Unlock cannot pass the lock on.
 
 // granted begins a turn with a lease that began at start, and serves the head of the line. w.asking is set, so nothing
-// else changes the token. got is the reply to an acquire; without one, the token was handed the lock. granted reports false
-// if nothing of the lease is left now.
-func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g handoff.Grant, got *acquireReply) bool {
+// else changes the token. got is the reply to an acquire; without one, the token was handed the lock, for a claim. granted
+// reports false if nothing of the lease is left now.
+func (w *waiters) granted(ctx context.Context, start, now clock.Instant, fence uint64, got *acquireReply) bool {
 	cfg, l := w.r.cfg, &w.engine.lines
-	length := clock.Validity(w.r.ttl(), cfg.drift)
+	ttl := w.r.ttl()
+	if got == nil {
+		ttl = w.attempt.claim
+	}
+	length := clock.Validity(ttl, cfg.drift)
 	l.mu.Lock()
 	if old := w.lease; old != nil { // the key was lost
 		l.mu.Unlock()
@@ -35,23 +38,17 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 	if got != nil {
 		a.recheckAt = got.recheckAfter
 		a.state.again.Store(got.alreadyHeld)
-		if got.alreadyHeld {
-			w.foundLocked()
-		}
 	}
 	a.sent = true
 	var undo *lease
 	var told []*request
 	if w.Len() > 0 {
-		passes := min(g.More, mostPasses)
-		if !w.passable() {
-			passes = 0
+		passes := 0
+		if w.passable() {
+			passes = mostPasses
 		}
 		turn, head := w.Begin(passes)
-		a.fence, a.turn, a.hooks = g.Fence, turn, &head.Of.cfg.hooks
-		if got != nil && !a.carried && w.handed == nil {
-			a.entry = "" // no release has queued it, nor will one
-		}
+		a.fence, a.turn, a.hooks = fence, turn, &head.Of.cfg.hooks
 		switch {
 		case !w.shared:
 			a.line = nil
@@ -59,12 +56,8 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 			w.lease = a
 		}
 		lock := a.begin(start, now, length)
-		if a.carried { // the release that queues it is under way, or has an unknown outcome
-			a.ended = now.Mono
-		} else {
-			delete(l.tokens, a.params.token)
-		}
-		w.attempt, w.handed, w.watch, w.tries = nil, nil, w.watch.Next(got != nil && !got.alreadyHeld), 0
+		delete(l.tokens, a.params.token)
+		w.attempt, w.handed, w.watch, w.tries, w.polls = nil, nil, handoff.Watch{}, 0, 0
 		w.next, w.hasten = time.Time{}, false
 		w.pace.granted()
 		head.Of.serveLocked(w, lock, nil)
@@ -90,33 +83,11 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, g hando
 	return true
 }
 
-// foundLocked notes that an acquire found the key held by the token. If it was handed over and no message says so soon,
-// the subscription is replaced.
-func (w *waiters) foundLocked() {
-	a, l := w.attempt, &w.engine.lines
-	if a.entry == "" || a.announced || w.handed != nil || a.made.Polls {
-		return
-	}
-	token, channel := a.params.token, w.engine.channel
-	l.missing = token
-	time.AfterFunc(handoff.MessageDelay, func() {
-		l.mu.Lock()
-		still := l.missing == token
-		l.mu.Unlock()
-		if still {
-			channel.Replace()
-		}
-	})
-}
-
 // deliver begins the turn that g grants. If its token was given up, the lock is given back.
 func (e *engine) deliver(g handoff.Grant) {
 	g.Arrived = e.now()
 	l := &e.lines
 	l.mu.Lock()
-	if l.missing == g.Token {
-		l.missing = ""
-	}
 	a := l.tokens[g.Token]
 	take := false
 	switch {
@@ -124,10 +95,6 @@ func (e *engine) deliver(g handoff.Grant) {
 	case a.state.settled():
 		go a.undo(context.Background()) // ends with the op timeout
 	case a.line.attempt == a: // else it was granted
-		a.announced = true
-		if !a.carried { // else this process has handed the lock on
-			a.line.watch.Announced()
-		}
 		take = a.line.handLocked(g)
 	}
 	l.mu.Unlock()
@@ -157,7 +124,7 @@ func (w *waiters) take(g handoff.Grant) {
 	l.mu.Lock()
 	start := w.watch.Started(g, w.r.cfg.drift)
 	l.mu.Unlock()
-	if w.granted(context.Background(), start, g.Arrived, g, nil) {
+	if w.granted(context.Background(), start, g.Arrived, g.Tick*fencesOfTick, nil) {
 		return
 	}
 	l.mu.Lock()
@@ -208,31 +175,23 @@ func (w *waiters) ending(l *lease, keeps bool) *succession {
 		w.dropLocked()
 		return nil
 	}
-	queued := w.attempt != nil && w.attempt.entry != ""
-	if queued && (w.attempt.carried || e.strategy.habits().shares) {
-		// Another release queues the line. Or an acquire has: then the release of somebody else's permit may grant it, and
-		// this one could queue it again behind its own release.
+	if w.attempt != nil && w.attempt.entry != "" { // it is in the queue, for another permit
 		return nil
 	}
-	s := &succession{line: w, blind: !e.strategy.habits().tells}
+	s := &succession{line: w, blind: !e.strategy.habits().tells && !w.queues()}
 	w.releases++
-	if keeps || !w.queues() {
-		return s
-	}
-	state := e.channel.State()
 	switch {
-	case !queued && (!state.Ready && !state.Polls || w.hurriedLocked()):
+	case keeps, !w.queues(), w.hurriedLocked():
 		return s
 	case w.asking: // the release might queue a token that was granted meanwhile
-		w.hasten, s.blind = true, false
+		w.hasten = true
 		return s
-	case !queued:
-		if _, err := w.attemptLocked(); err != nil {
-			return s // the line asks
-		}
-		w.enterLocked(state)
 	}
-	w.attempt.carried, w.attempt.sent = true, true
+	if _, err := w.attemptLocked(); err != nil {
+		return s // the line asks
+	}
+	w.enterLocked()
+	w.attempt.sent = true
 	s.attempt, s.waited, s.asked = w.attempt, w.waitedLocked(), e.now()
 	return s
 }
@@ -249,29 +208,24 @@ func (s *succession) ended(reply releaseReply, err error) {
 	w.releases--
 	w.next = time.Time{}
 	take := false
-	g := handoff.Grant{Fence: reply.fence, More: reply.more, At: reply.at, Arrived: e.now()}
+	g := handoff.Grant{Tick: reply.tick, At: reply.at, Arrived: e.now()}
 	switch {
 	case a == nil:
 		if s.blind && cfg.backoff == nil {
 			pause = w.pace.rest/2 + rand.N(w.pace.rest/2+1)
 		}
 		w.next = time.Now().Add(pause)
-	case err != nil, reply.at == 0: // the release may still queue the entry, or did so when it was sent before
-		a.carried = !errors.Is(err, ErrLost)
-	case w.attempt != a: // a message came first
-		a.carried = false
-		delete(l.tokens, a.params.token)
+	case err != nil, reply.at == 0, w.attempt != a: // the line asks, or a message came first
 	default:
-		a.carried = false
 		w.watch.Told(s.asked, reply.at)
 		switch {
-		case reply.handed:
+		case reply.tick > 0:
 			take = w.handLocked(g)
-		case a.made.Polls || w.watch.Polls() || reply.wanted: // it gets no message, or nobody does
-			w.watch.Poll()
-			w.next = time.Now().Add(pause)
+		case e.channel.Comes():
+			w.next = time.Now().Add(handoff.Pause(false, 0, 0))
 		default:
-			w.next = time.Now().Add(handoff.LookEvery + rand.N(handoff.LookEvery/4))
+			w.polls++
+			w.next = time.Now().Add(pause)
 		}
 	}
 	if w.hasten && w.releases == 0 && !w.asking {

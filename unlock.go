@@ -9,10 +9,10 @@ import (
 )
 
 // release ends a handle. It passes the lock on within the process, or ends the lease and gives the key back, whatever has
-// become of the lease and of ctx. It waits for the release and for an extension in flight, which fails if it reaches Redis
-// after the release. If the lease was lost and others may know the token, the key is left alone: another handle may hold
-// it.
-func (l *lease) release(ctx context.Context, handle int) error {
+// become of the lease and of ctx. If after is set, nobody else gets the key within that time. It waits for the release and for
+// an extension in flight, which fails if it reaches Redis after the release. If the lease was lost and others may know the
+// token, the key is left alone: another handle may hold it.
+func (l *lease) release(ctx context.Context, handle int, after time.Duration) error {
 	l.mu.Lock()
 	if l.unlocked || handle != l.handle {
 		l.mu.Unlock()
@@ -21,13 +21,13 @@ func (l *lease) release(ctx context.Context, handle int) error {
 	now := l.engine.now()
 	ended := l.judgeLocked(now)
 	since, fence, hooks := l.since, l.fence, l.hooks
-	if ended == nil && l.passLocked(now) {
+	if ended == nil && after == 0 && l.passLocked(now) {
 		l.mu.Unlock()
 		l.fire(hooks.Released, Event{Elapsed: now.Since(since), Fence: fence})
 		return nil
 	}
 	l.unlocked = true
-	p := &releaseParams{target: &l.params.target, entry: l.entry}
+	p := &releaseParams{target: &l.params.target}
 	var next *succession // nil: nobody waits
 	switch {
 	case ended != nil && l.sharesTokenLocked():
@@ -35,8 +35,7 @@ func (l *lease) release(ctx context.Context, handle int) error {
 	case ended != nil:
 		l.state.become(releasing)
 	default:
-		if p.keep = l.toKeep(); p.keep > 0 {
-			p.keeper = newKeeper()
+		if p.keep = l.toKeep(after); p.keep > 0 {
 			l.endLocked(ErrReleased, kept)
 		} else {
 			l.endLocked(ErrReleased, releasing)
@@ -114,7 +113,7 @@ func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession
 	}
 	unknown := err != nil && !errors.Is(err, ErrLost)
 	if p.keep > 0 && (err == nil || unknown) {
-		time.AfterFunc(p.keep, func() { l.handOnLater(p) }) //nolint:contextcheck // the caller's ctx is over by then
+		time.AfterFunc(p.keep, func() { l.handOnLater(p, unknown) }) //nolint:contextcheck // the caller's ctx is over by then
 	}
 	if p.keep == 0 || !unknown {
 		l.state.become(over)
@@ -125,28 +124,29 @@ func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession
 	return err
 }
 
-// toKeep returns how long the key must last after the release, see WithMinHold; 0: not at all. It is counted from the
-// reply, which came after the grant, on the slower clock, and rounded up.
-func (l *lease) toKeep() time.Duration {
-	if l.r.cfg.minHold == 0 {
-		return 0
+// toKeep returns how long others must be kept out after the release: for the time after, and until the minimum hold has
+// passed, see WithMinHold; 0: not at all. That is counted from the reply, which came after the grant, on the slower clock,
+// and rounded up.
+func (l *lease) toKeep(after time.Duration) time.Duration {
+	if l.r.cfg.minHold > 0 {
+		after = max(after, l.r.cfg.minHold-l.engine.now().AtLeast(l.replied))
 	}
-	left := l.r.cfg.minHold - l.engine.now().AtLeast(l.replied)
-	return max(left+time.Millisecond-1, 0).Truncate(time.Millisecond)
+	return (after + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// handOnLater hands on what the release p has kept. The keeper may have just expired. If the outcome of p was unknown,
-// the token may still keep the key; one that others may know is left to its TTL.
-func (l *lease) handOnLater(p *releaseParams) {
+// handOnLater hands on what the release p has kept. If the outcome of p is unknown, the token may still keep the key; one
+// that others may know is left to its TTL.
+func (l *lease) handOnLater(p *releaseParams, unknown bool) {
 	l.state.become(over)
-	later := *p
-	later.keep = 0
+	keeper := *p.target
+	keeper.token = keeperPrefix + p.token
+	_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: &keeper})
 	l.mu.Lock()
-	if l.sharesTokenLocked() {
-		later.target = p.withoutToken()
-	}
+	unknown = unknown && !l.sharesTokenLocked()
 	l.mu.Unlock()
-	_, _ = l.engine.strategy.release(context.Background(), &later)
+	if unknown {
+		_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: p.target})
+	}
 }
 
 // sharesTokenLocked reports whether others may know the token, so that another handle may hold the lock by it.

@@ -16,11 +16,8 @@ const (
 	turnLasts = 5 * time.Millisecond
 	turnShare = 100
 
-	// mostPasses is how often a turn may pass the lock on. The scripts mint that many fences more than one.
-	mostPasses = 63
-
-	// longHold is how long a process may hold a key before its line queues for the next turn.
-	longHold = 50 * time.Millisecond
+	// mostPasses is how often a turn may pass the lock on: a tick has that many fences more than one.
+	mostPasses = fencesOfTick - 1
 )
 
 // lines has the lines of one Locker.
@@ -29,8 +26,7 @@ type lines struct {
 	byKey   map[string]*waiters   // of callers with the options of the Locker
 	waiting map[*waiters]struct{} // those that use the subscription
 	tokens  map[string]*lease     // that Redis may hand a lock to: of lines that queue, and given up
-	swept   time.Time             // when old ones were last removed from tokens
-	missing string                // the token of a lock that a look found before its message came
+	givenUp []*lease              // of tokens, those that were given up, the oldest first
 	resting map[string]time.Time  // keys that others want, and that this process does not ask for until then
 }
 
@@ -49,6 +45,8 @@ type waiters struct {
 	attempt  *lease             // the lease to come, whose token asks; nil: none yet
 	handed   *handoff.Grant     // of that token, came while an acquire was under way
 	watch    handoff.Watch      // of the entry of that token
+	looks    int                // with that entry
+	polls    int                // looks in a row at the intervals of WithBackoff; 0: the line does not poll
 	filled   time.Time          // since when somebody is in line
 	tries    int                // attempts since the last grant
 	asked    int                // attempts in all
@@ -159,7 +157,6 @@ func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, re
 	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
 	if w.last == nil && r.refused {
 		w.last = r.refusal
-		w.waitForChannelLocked()
 	}
 	w.planLocked()
 	last := w.last
@@ -256,23 +253,10 @@ func (w *waiters) dropLocked() {
 
 // planLocked sets the timer for the next acquire.
 func (w *waiters) planLocked() {
-	if w.asking || w.releases > 0 || w.Len() == 0 {
+	if w.asking || w.releases > 0 || w.lease != nil || w.Len() == 0 {
 		return // whoever ends that plans again
 	}
 	due := w.next
-	if w.lease != nil && (w.attempt == nil || w.attempt.entry == "") {
-		at := w.lease.replied.Mono.Add(longHold)
-		if !w.queues() { // only a lost lock is found by that
-			at = w.lease.replied.Mono
-			if w.since.After(at) {
-				at = w.since
-			}
-			at = at.Add(handoff.LookEvery)
-		}
-		if at.After(due) {
-			due = at
-		}
-	}
 	if rest := w.engine.lines.resting[w.r.place.key]; rest.After(due) {
 		due = rest
 		if end := w.Head().Of.deadline; !end.IsZero() { // leave time for its own attempts
@@ -281,7 +265,7 @@ func (w *waiters) planLocked() {
 			}
 		}
 	}
-	if w.tries > 0 && w.lease == nil && w.overBy(due.Add(min(time.Duration(w.engine.commandTime.Load()), longestPause/4))) {
+	if w.tries > 0 && w.overBy(due.Add(min(time.Duration(w.engine.commandTime.Load()), longestPause/4))) {
 		return // nobody would still be there for the answer
 	}
 	switch {
@@ -299,7 +283,7 @@ func (w *waiters) planLocked() {
 func (w *waiters) fire() {
 	l := &w.engine.lines
 	l.mu.Lock()
-	if w.asking || w.releases > 0 || w.Len() == 0 {
+	if w.asking || w.releases > 0 || w.lease != nil || w.Len() == 0 {
 		w.due = time.Time{}
 		l.mu.Unlock()
 		return

@@ -81,7 +81,7 @@ func (f *runFlags) drop(c *connection, lock *redlatch.Lock) error {
 			return err
 		}
 	}
-	return c.release(lock)
+	return c.release(lock, 0)
 }
 
 // reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the last renewal.

@@ -41,6 +41,8 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		{nowhere, []string{"run", "-ttl", "-1s", "k", "--", "true"}},
 		{nowhere, []string{"run", "-grace", "4s", "k", "--", "true"}},
 		{nowhere, []string{"run", "-min-hold", "-1s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-keep-after", "0", "k", "--", "true"}},
+		{nowhere, []string{"run", "-keep-after", "-1s", "k", "--", "true"}},
 		{nowhere, []string{"run", "-min-hold", "2h", "-max-hold", "1h", "k", "--", "true"}},
 		{nowhere, []string{"run", "-max-hold", "0", "k", "--", "true"}},
 		{nowhere, []string{"run", "-max-hold", "3s", "-grace", "2s", "k", "--", "true"}},

@@ -21,8 +21,7 @@
 // Each command has these flags:
 //
 //	-redis URL      a Redis server. Repeat it to lock on a quorum of independent servers (Redlock)
-//	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server, and all
-//	                users of KEY must name the same N
+//	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server
 //	-prefix TEXT    put TEXT before KEY in Redis. The default is none
 //
 // Without -redis, the environment variable REDIS_URL names the server, or several separated by spaces. There is no
@@ -50,6 +49,7 @@
 //	-grace D        the time between SIGTERM and SIGKILL when the lock is lost, at most a third of -ttl and of
 //	                -max-hold. The default is that third, up to 5s. With 0, run sends SIGKILL at once
 //	-min-hold D     keep others out for D after the lock was acquired, even if COMMAND ends sooner
+//	-keep-after D   keep others out for D after COMMAND has ended with status 0, so that it does not run again soon
 //	-max-hold D     end COMMAND, as if the lock was lost, before it has held the lock for D. The default is no limit
 //	-owner NAME     the name of the holder, for status and for those who wait. The default has the host and the pid
 //

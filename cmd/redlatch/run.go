@@ -29,6 +29,7 @@ REDLATCH_FENCE in its environment.
   -grace D       the time between SIGTERM and SIGKILL when the lock is lost, at
                  most a third of -ttl; the default is that, up to 5s
   -min-hold D    keep others out for D, even if COMMAND ends sooner
+  -keep-after D  keep others out for D after COMMAND has ended with status 0
   -max-hold D    end COMMAND before it has run for D; the default is no limit
   -owner NAME    the name of the holder; the default has the host and the pid
 ` + redisUsage
@@ -41,9 +42,9 @@ const (
 // runFlags are the flags and arguments of run.
 type runFlags struct {
 	redisFlags
-	try, quiet                            bool
-	timeout, ttl, grace, minHold, maxHold time.Duration
-	owner                                 string
+	try, quiet                                       bool
+	timeout, ttl, grace, minHold, keepAfter, maxHold time.Duration
+	owner                                            string
 
 	key  string
 	argv []string
@@ -60,6 +61,7 @@ func parseRun(args []string) (*runFlags, error) {
 	set.DurationVar(&f.ttl, "ttl", defaultTTL, "")
 	set.DurationVar(&f.grace, "grace", 0, "")
 	set.DurationVar(&f.minHold, "min-hold", 0, "")
+	set.DurationVar(&f.keepAfter, "keep-after", 0, "")
 	set.DurationVar(&f.maxHold, "max-hold", 0, "")
 	set.StringVar(&f.owner, "owner", hostAndPid(), "")
 	rest, err := parse(set, runUsage, args)
@@ -82,6 +84,8 @@ func parseRun(args []string) (*runFlags, error) {
 		return nil, misuse("run", fmt.Sprintf("-ttl %v is below 1ms", f.ttl))
 	case f.minHold != 0 && f.minHold < time.Millisecond:
 		return nil, misuse("run", fmt.Sprintf("-min-hold %v is below 1ms", f.minHold))
+	case given["keep-after"] && f.keepAfter < time.Millisecond:
+		return nil, misuse("run", fmt.Sprintf("-keep-after %v is below 1ms", f.keepAfter))
 	case given["max-hold"] && f.maxHold < time.Millisecond:
 		return nil, misuse("run", fmt.Sprintf("-max-hold %v is below 1ms", f.maxHold))
 	case f.maxHold > 0 && f.minHold > f.maxHold:
@@ -164,7 +168,11 @@ func (f *runFlags) hold(c *connection, lock *redlatch.Lock, cmd *command, signal
 	w := &watch{lock: lock, command: cmd, signals: signals, reporter: r, grace: f.grace, reserve: f.lease() / 20, maxHold: f.maxHold}
 	code := w.wait()
 	lost := lock.Err()
-	err = c.release(lock)
+	var after time.Duration
+	if code == 0 {
+		after = f.keepAfter
+	}
+	err = c.release(lock, after)
 	switch {
 	case w.ending:
 		return exitLost, nil // it was reported

@@ -254,6 +254,15 @@ func TestMinHoldKeepsTheKey(t *testing.T) {
 	})
 }
 
+// TestKeepAfterFollowsSuccess: nobody else gets the lock after a command that succeeded. After one that failed it is free.
+func TestKeepAfterFollowsSuccess(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		require.Equal(t, 3, redlatchRun(t, s.url, []string{"-keep-after", "1h"}, "exit 3").code())
+		require.Zero(t, redlatchRun(t, s.url, []string{"-try", "-keep-after", "1h"}, "exit 0").code())
+		require.Equal(t, exitBusy, redlatchRun(t, s.url, []string{"-try"}, "exit 0").code())
+	})
+}
+
 // TestUnconfirmedReleaseIsAWarning: the command ran under the lock, so its exit status counts.
 func TestUnconfirmedReleaseIsAWarning(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {

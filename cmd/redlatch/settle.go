@@ -33,13 +33,14 @@ func (c *connection) settle() {
 	}
 }
 
-// release releases lock. On a quorum, Unlock does not wait for slow nodes, so release does.
-func (c *connection) release(lock *redlatch.Lock) error {
+// release releases lock, and keeps others out for the time after. On a quorum, Unlock does not wait for slow nodes, so release
+// does.
+func (c *connection) release(lock *redlatch.Lock, after time.Duration) error {
 	before := make([]int, len(c.nodes))
 	for i, node := range c.nodes {
 		before[i] = node.done()
 	}
-	err := lock.Unlock(context.Background())
+	err := lock.UnlockAfter(context.Background(), after)
 	if !c.quorum || errors.Is(err, redlatch.ErrLost) {
 		return err
 	}

@@ -49,13 +49,18 @@ var mints = map[string]func(t *testing.T, l redlatch.Locker) func() *redlatch.Lo
 	},
 }
 
+// tickOf returns the tick at an instant: 4 µs each, since 2026.
+func tickOf(at time.Time) uint64 {
+	return uint64(at.Sub(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)) / (4 * time.Microsecond))
+}
+
 // TestFenceIsTheRegisterOrTheClock: each operation that issues a fence increments the register. If the register lags
-// behind the clock by more than 10 ms, it is set to the clock instead, with a TTL of 24 h. A hand-over issues a block of
-// 64 fences, which never ends above the clock.
+// behind the clock by more than 10 ms, it is set to the clock instead, with a TTL of 24 h. A grant has the first of the 64
+// fences of its tick.
 func TestFenceIsTheRegisterOrTheClock(t *testing.T) {
 	t.Parallel()
 	clock := time.Date(2026, time.January, 1, 12, 0, 0, 123_456_000, time.UTC)
-	now, slack, hour := uint64(clock.UnixMicro()), uint64(10_000), uint64(time.Hour/time.Microsecond)
+	now, slack, hour := tickOf(clock), uint64(2_500), uint64(time.Hour/(4*time.Microsecond))
 	for name, mint := range mints {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,33 +69,29 @@ func TestFenceIsTheRegisterOrTheClock(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 			t.Cleanup(func() { _ = client.Close() })
 			l := newLocker(t, client, longTTL)
-			for what, c := range map[string]struct{ register, fence uint64 }{
+			for what, c := range map[string]struct{ register, tick uint64 }{
 				"lost":                    {0, now},
 				"far behind":              {now - hour, now},
 				"just behind the slack":   {now - slack - 2, now},
 				"at the end of the slack": {now - slack - 1, now - slack},
-				"within the slack":        {now - 5000, now - 5000 + 1},
+				"within the slack":        {now - 1000, now - 1000 + 1},
 				"at the clock":            {now, now + 1},
 				"ahead of the clock":      {now + hour, now + hour + 1},
 			} {
-				first, last := c.fence, c.fence
-				switch {
-				case name != "hand-over" || c.register == 0 || c.fence > now:
-				case c.fence == now:
-					first -= 63
-				default:
-					last += min(63, now-c.fence)
-				}
 				ready := mint(t, l)
 				m.Del(locktest.RegisterKey)
 				if c.register > 0 {
 					require.NoError(t, client.Set(t.Context(), locktest.RegisterKey, c.register, 2*time.Hour).Err())
 				}
 				lock := ready()
-				require.Equal(t, first, lock.Fence(), what)
-				require.Equal(t, strconv.FormatUint(last, 10), client.Get(t.Context(), locktest.RegisterKey).Val(), what)
+				last := lastFence(t, client)
+				require.Equal(t, last, lock.Fence(), what)
+				if name == "hand-over" && last == (c.tick+1)*locktest.FencesOfTick {
+					last -= locktest.FencesOfTick // the line looked as it was handed the lock
+				}
+				require.Equal(t, c.tick*locktest.FencesOfTick, last, what)
 				lasts := 2 * time.Hour
-				if c.fence == now {
+				if c.tick == now {
 					lasts = 24 * time.Hour
 				}
 				require.Equal(t, lasts, m.TTL(locktest.RegisterKey), what)
@@ -119,7 +120,7 @@ func TestFencesGrowAlthoughTheRegisterIsLost(t *testing.T) {
 				},
 				"without a second of increments, as after a failover": func(last uint64) {
 					afterTheGap(t, direct, last)
-					require.NoError(t, direct.DecrBy(t.Context(), locktest.RegisterKey, 1e6).Err())
+					require.NoError(t, direct.DecrBy(t.Context(), locktest.RegisterKey, 250_000).Err())
 				},
 			} {
 				for range 3 {
@@ -139,11 +140,11 @@ func TestFencesGrowAlthoughTheRegisterIsLost(t *testing.T) {
 	}
 }
 
-// afterTheGap waits until the clock of the server is more than 10 ms ahead of a fence.
+// afterTheGap waits until the clock of the server is more than 10 ms ahead of the tick of a fence.
 func afterTheGap(t *testing.T, direct *redis.Client, fence uint64) {
 	t.Helper()
 	eventually(t, "the gap is long enough", func() bool {
-		return direct.Time(t.Context()).Val().UnixMicro() > int64(fence)+10_000
+		return tickOf(direct.Time(t.Context()).Val()) > fence/locktest.FencesOfTick+2_500
 	})
 }
 
@@ -307,7 +308,7 @@ func TestGrantThatIsSentAgainHasANewFence(t *testing.T) {
 		p.LoseReplies(1, "evalsha")
 		granted := lock()
 		require.Equal(t, 2.0, calls(t, direct, "incr"), ask)
-		require.Greater(t, granted.Fence(), before+1, ask)
+		require.Greater(t, granted.Fence(), before+locktest.FencesOfTick, ask)
 		require.Equal(t, lastFence(t, direct), granted.Fence(), ask)
 		require.NoError(t, granted.Unlock(t.Context()))
 	}
@@ -335,11 +336,10 @@ func TestMigrationFencesGrow(t *testing.T) {
 	}
 }
 
-// TestNoFenceIsRounded: fences are exact up to the highest one, 2^53 - 1. Then the register, or the counter
-// of a quorum, counts as other data. No fence is issued twice.
+// TestNoFenceIsRounded: fences are exact up to the highest one, of the tick 2^47 - 1, or 2^53 - 1 on a quorum. Then the
+// register, or the counter of a quorum, counts as other data. No fence is issued twice.
 func TestNoFenceIsRounded(t *testing.T) {
 	t.Parallel()
-	const highest = 1<<53 - 1
 	for _, strategy := range []string{"SetNXPX", "Semaphore", "Redlock"} {
 		for op, ask := range map[string]func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error){
 			"acquire again": func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error) {
@@ -354,15 +354,15 @@ func TestNoFenceIsRounded(t *testing.T) {
 					l, err := everyStrategy[strategy](s.Client(t), patience, longTTL, redlatch.WithoutRenewal())
 					require.NoError(t, err)
 					mustLock(t, l, "k", redlatch.WithToken("job-7"))
-					register := locktest.RegisterKey
+					register, highest, fences := locktest.RegisterKey, 1<<47-1, uint64(locktest.FencesOfTick)
 					if strategy == "Redlock" {
-						register = "{k}:fence:k"
+						register, highest, fences = "{k}:fence:k", 1<<53-1, 1
 					}
 					require.NoError(t, s.Direct.Set(t.Context(), register, highest-2, time.Hour).Err())
-					for _, fence := range []uint64{highest - 1, highest} {
+					for _, fence := range []uint64{uint64(highest - 1), uint64(highest)} {
 						lock, err := ask(t, l)
 						require.NoError(t, err)
-						require.Equal(t, fence, lock.Fence())
+						require.Equal(t, fence*fences, lock.Fence())
 					}
 					for range 3 {
 						_, err := ask(t, l)

@@ -70,10 +70,10 @@ func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
 	onlyFences(t, s.Client(t))
 }
 
-// TestHandedLockHasItsFullTTL: a handed lock is trusted for its full TTL, less the drift, from the start.
-func TestHandedLockHasItsFullTTL(t *testing.T) { onQueues(t, testHandedLockHasItsFullTTL) }
+// TestHandedLockIsExtendedToItsTTL: a handed lock lasts for a claim, less the drift. Soon its TTL counts.
+func TestHandedLockIsExtendedToItsTTL(t *testing.T) { onQueues(t, testHandedLockIsExtendedToItsTTL) }
 
-func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {
+func testHandedLockIsExtendedToItsTTL(t *testing.T, newLocker newLockerFunc) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))
 	holder := mustLock(t, l, "k")
@@ -81,9 +81,12 @@ func testHandedLockHasItsFullTTL(t *testing.T, newLocker newLockerFunc) {
 	require.NoError(t, holder.Unlock(t.Context()))
 	lock := <-got
 	require.NotNil(t, lock)
-	require.Greater(t, time.Until(lock.Until()), 28*time.Second)
 	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "the drift is subtracted")
-	require.Greater(t, s.Client(t).PTTL(t.Context(), "k").Val(), 28*time.Second)
+	eventually(t, "the claim is extended", func() bool { return time.Until(lock.Until()) > 28*time.Second })
+	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "the drift is subtracted")
+	if left := s.Client(t).PTTL(t.Context(), "k").Val(); left > 0 {
+		require.Greater(t, left, 28*time.Second)
+	}
 	st, err := l.Inspect(t.Context(), "k")
 	require.NoError(t, err)
 	require.Zero(t, st.Waiters, "nobody waits any more")
@@ -264,4 +267,33 @@ func TestReleaseLeavesNoGap(t *testing.T) {
 	require.NotNil(t, lock)
 	require.Equal(t, lock.Token(), next)
 	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestClaimIsExtendedOnce: the owner of a lock that was handed over extends its claim once, also if the lock ends before the
+// TTL does.
+func TestClaimIsExtendedOnce(t *testing.T) {
+	t.Parallel()
+	for name, opt := range map[string]redlatch.Option{
+		"renewed": redlatch.WithTTL(20 * time.Second), "max hold": redlatch.WithMaxHold(5 * time.Second), "min hold": redlatch.WithMinHold(time.Millisecond),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onQueues(t, func(t *testing.T, newLocker newLockerFunc) {
+				s := redistest.Start(t)
+				var renewed heard
+				holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+				got := waitInLine(t, newLocker(t, s.Client(t)), "k", opt, redlatch.WithHooks(redlatch.Hooks{Renewed: renewed.add}))
+				require.NoError(t, holder.Unlock(t.Context()))
+				lock := <-got
+				require.NotNil(t, lock)
+				outlast(t, 500*time.Millisecond)
+				require.NoError(t, lock.Err())
+				require.LessOrEqual(t, len(renewed.all()), 1)
+				if left := time.Until(lock.Until()); len(renewed.all()) == 1 {
+					require.Greater(t, left, 3*time.Second)
+				}
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		})
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -230,52 +229,26 @@ func TestCrashedHoldersCostTheirTTL(t *testing.T) {
 	})
 }
 
-// TestLimitIsTheSameForAll: while anybody holds the key, a call with another limit gets an error that
-// names both limits. Lock does not wait then.
-func TestLimitIsTheSameForAll(t *testing.T) {
+// TestEachCallerBringsItsLimit: a caller is granted a permit while fewer than its own limit are held.
+func TestEachCallerBringsItsLimit(t *testing.T) {
 	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
 		two, three := newSemaphore(t, s.Client(t), 2), newSemaphore(t, s.Client(t), 3)
-		lock := mustLock(t, two, "k")
-		for name, ask := range map[string]func() error{
-			"TryLock": func() error { _, err := three.TryLock(t.Context(), "k"); return err },
-			"Lock":    func() error { _, err := three.Lock(t.Context(), "k"); return err },
-			"one":     func() error { _, err := newSemaphore(t, s.Client(t), 1).Lock(t.Context(), "k"); return err },
-			"Inspect": func() error { _, err := three.Inspect(t.Context(), "k"); return err },
-		} {
-			err := ask()
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption, name)
-			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
-			require.Regexp(t, `limit [13]: .*"k".* limit 2$`, err.Error(), name)
+		held := fill(t, two, "k", 2)
+		held = append(held, mustLock(t, three, "k"))
+		for _, l := range []redlatch.Locker{two, three} {
+			_, err := l.TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.Equal(t, 3, holders(t, l, "k"))
 		}
-		require.Equal(t, 1, holders(t, two, "k"), "nobody else got in")
-
-		require.NoError(t, lock.Unlock(t.Context()))
-		crashed := fill(t, three, "k", 3, redlatch.WithoutRenewal(), redlatch.WithTTL(time.Second))
+		require.NoError(t, held[2].Unlock(t.Context()))
 		_, err := two.TryLock(t.Context(), "k")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		require.NoError(t, s.Direct.PExpire(t.Context(), "k", time.Hour).Err()) // as if one had lasted for longer
-		<-crashed[2].Done()
-		locktest.LockSoon(t, two, "k")
-		require.Equal(t, 1, holders(t, two, "k"))
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		held[2] = mustLock(t, three, "k")
+		for _, lock := range held {
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
 	})
-}
-
-func TestLimitIsChecked(t *testing.T) {
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = c.Close() })
-	for _, limit := range []int{0, -1, math.MinInt32, math.MaxInt32 + 1} {
-		_, err := redlatch.NewSemaphore(c, limit)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		require.ErrorContains(t, err, fmt.Sprintf("limit %d: not from 1 to 2147483647", limit))
-	}
-	for want, opt := range map[string]redlatch.Option{
-		"WithoutQueue: semaphore grants":               redlatch.WithoutQueue(),
-		"WithReplicas(1, 10s): not below the client's": redlatch.WithReplicas(1, 10*time.Second),
-	} {
-		_, err := redlatch.NewSemaphore(c, 1, opt)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		require.ErrorContains(t, err, want)
-	}
 }
 
 // TestPermitIsTakenOnce: a command that is sent again after a lost reply takes no second permit, and
@@ -374,9 +347,9 @@ func TestLostMessageToALaterWaiterCostsASecond(t *testing.T) {
 	require.NotNil(t, <-early)
 }
 
-// TestFrozenWaitersOfASemaphoreCostOneTTL: a frozen process is handed two permits. They expire together, and it
+// TestFrozenWaitersOfASemaphoreCostOneClaim: a frozen process is handed two permits. They expire together, and it
 // is handed none again.
-func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
+func TestFrozenWaitersOfASemaphoreCostOneClaim(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	direct := s.Client(t)
@@ -388,7 +361,7 @@ func TestFrozenWaitersOfASemaphoreCostOneTTL(t *testing.T) {
 	require.NoError(t, err)
 	for i := range 2 {
 		require.NoError(t, direct.ZAdd(t.Context(), "{k}:permits:k", redis.Z{
-			Score: float64(i + 1), Member: fmt.Sprintf("2 1000 redlatch:frozen a-token-%d", i),
+			Score: float64(i + 1), Member: fmt.Sprintf("1000 redlatch:frozen a-token-%d", i),
 		}).Err())
 	}
 	first, second := waitInLine(t, l, "k"), waitInLine(t, l, "k", alone)
@@ -506,20 +479,25 @@ func TestLockAndSemaphoreDoNotShareAKey(t *testing.T) {
 	})
 }
 
+// expiredNow returns the permit of lock as if its lease had ended an hour ago.
+func expiredNow(lock *redlatch.Lock) redis.Z {
+	return redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: lock.Token()}
+}
+
 // TestExpiredPermitIsNotExtended: an expired permit is lost even if nobody has removed it yet. Adopt,
 // Extend and Unlock report the loss.
 func TestExpiredPermitIsNotExtended(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
 		l := newSemaphore(t, s.Client(t), 2, longTTL)
 		lock, other := mustLock(t, l, "k"), mustLock(t, l, "k")
-		s.Direct.ZAdd(t.Context(), "k", redis.Z{Score: 1, Member: lock.Token()}) // it expired in 1970
+		s.Direct.ZAdd(t.Context(), "k", expiredNow(lock))
 		require.Equal(t, 1, holders(t, l, "k"))
 		_, err := l.Adopt(t.Context(), "k", lock.Token())
 		require.ErrorIs(t, err, redlatch.ErrLost)
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrLost)
 		require.Equal(t, 1, holders(t, l, "k"))
 
-		s.Direct.ZAdd(t.Context(), "k", redis.Z{Score: 1, Member: other.Token()})
+		s.Direct.ZAdd(t.Context(), "k", expiredNow(other))
 		require.ErrorIs(t, other.Unlock(t.Context()), redlatch.ErrLost)
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
 	})

@@ -1,12 +1,13 @@
 // Package handoff knows the entry of a line in the queue of Redis, and the locks that Redis hands to this process.
 //
 // A line has the callers of one process that wait for one key. It queues by the same script that tries to acquire the
-// lock, or that releases it. A release grants the lock to the first entry in the queue, for the TTL in that entry, and
-// publishes the grant to the [Subscription] of its process.
+// lock, or that releases it. A release grants the lock to the first entry in the queue, for the claim in that entry, and
+// publishes the grant to the [Subscription] of its process. The new owner extends its claim to the TTL. A process that
+// cannot do so costs the others a claim.
 //
-// No line depends on a message. A [Watch] says when to look at Redis: from time to time, and when the holder's lease may
-// have ended. A look is the acquire again. It finds a free lock, keeps the place in the queue, and detects lost messages
-// and a lost queue. A line whose process gets no messages polls.
+// No line depends on a message. It looks at Redis from time to time, and when the holder's lease may have ended: see
+// [Pause]. A look is the acquire again. It finds a free lock, a lock that was handed over without a message, and a lost
+// queue. A line whose process gets no messages polls.
 //
 // The caller sends all commands but SUBSCRIBE and PING, and guards a Watch by a mutex of its own. Of commands the package
 // sees only the [Refusal] of an acquire. No command runs under the mutex of a Subscription.
@@ -29,29 +30,39 @@ type Refusal struct {
 	Holder string        // the token that has the key; empty when unknown
 
 	// Of an acquire with an entry for the queue.
-	Fresh   bool          // the entry is new
-	First   bool          // the entry is the first
-	Handed  bool          // the holder was handed the lock by the queue
-	Foreign bool          // the holder may be a client that does not hand the lock on
-	Kept    bool          // nobody holds the key: it was released, and is kept for some time
-	Shared  bool          // Holder is one of several, and nobody can overtake the queue
-	At      time.Duration // the clock of Redis; 0: unknown
+	Fresh bool          // the entry is new
+	First bool          // the entry is the first
+	At    time.Duration // the clock of Redis; 0: unknown
 }
 
-// Entry returns the queue entry of a line: the TTL that it wants, its process, and its token. A dash before the process
-// says that it polls.
-func Entry(ttl time.Duration, polls bool, channel, token string) string {
-	if polls {
+// These bound a claim: how long a lock that was handed over lasts unless its new owner extends it. It is shorter for an entry
+// with a dash, since its process may be gone.
+const (
+	longestClaim  = 2 * time.Second
+	uncertainLong = time.Second
+)
+
+// Claim returns the claim of an entry.
+func Claim(dash bool) time.Duration {
+	if dash {
+		return uncertainLong
+	}
+	return longestClaim
+}
+
+// Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A dash before the process
+// says that PUBSUB NUMSUB does not say whether it listens.
+func Entry(claim time.Duration, dash bool, channel, token string) string {
+	if dash {
 		channel = "-" + channel
 	}
-	return strconv.FormatInt(ttl.Milliseconds(), 10) + " " + channel + " " + token
+	return strconv.FormatInt(claim.Milliseconds(), 10) + " " + channel + " " + token
 }
 
 // A Grant is a lock that a release has handed to a line of this process.
 type Grant struct {
 	Token string
-	Fence uint64
-	More  int           // how many fences follow
+	Tick  uint64        // of its fences
 	At    time.Duration // of the release, by the clock of Redis
 
 	Arrived clock.Instant // when this process learned of it
@@ -59,11 +70,11 @@ type Grant struct {
 
 // parseGrant reads a message of a release. ok is false for any other message.
 func parseGrant(message string) (g Grant, ok bool) {
-	fields := strings.SplitN(message, " ", 6)
-	if len(fields) != 6 {
+	fields := strings.SplitN(message, " ", 5)
+	if len(fields) != 5 {
 		return g, false
 	}
-	var numbers [5]uint64
+	var numbers [4]uint64
 	for i := range numbers {
 		n, err := strconv.ParseUint(fields[i], 10, 53)
 		if err != nil {
@@ -71,9 +82,9 @@ func parseGrant(message string) (g Grant, ok bool) {
 		}
 		numbers[i] = n
 	}
-	seconds, micros, fence, more, length := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
-	rest := fields[5]
-	if seconds > 1<<33 || micros > 999_999 || more > mostFences || length > uint64(len(rest)) {
+	seconds, micros, tick, length := numbers[0], numbers[1], numbers[2], numbers[3]
+	rest := fields[4]
+	if seconds > 1<<33 || micros > 999_999 || tick >= 1<<47 || length > uint64(len(rest)) {
 		return g, false
 	}
 	entry := strings.SplitN(rest[:length], " ", 3)
@@ -81,11 +92,8 @@ func parseGrant(message string) (g Grant, ok bool) {
 		return g, false
 	}
 	at := time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond
-	return Grant{Token: entry[2], Fence: fence, More: int(more), At: at}, true
+	return Grant{Token: entry[2], Tick: tick, At: at}, true
 }
-
-// mostFences is more than any release mints.
-const mostFences = 1 << 16
 
 // handedAt returns when a lease began that Redis granted at the time at of its own clock. The message arrived at
 // arrived. Another command, sent at asked, returned the time redis of that clock. So Redis read that clock after asked,

@@ -30,6 +30,7 @@ const (
 // waits, and closed a few seconds after the last one is empty.
 type Subscription struct {
 	Channel string
+	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
 
 	// Set before the first use. The goroutine of the subscription calls them; RefusePublish also calls Degraded.
 	Deliver  func(Grant) // a lock was handed to this process
@@ -37,20 +38,21 @@ type Subscription struct {
 	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
 
 	client     redis.UniversalClient
-	impossible bool // the client cannot subscribe, so lines poll
+	impossible bool // the client cannot subscribe
 
 	mu      sync.Mutex // guards the fields below
 	users   int
 	used    bool // since the last call of stop
 	running bool
-	ready   bool          // SUBSCRIBE is confirmed
+	up      bool          // SUBSCRIBE is confirmed
+	changed time.Time     // when up was last set or cleared
 	refused error         // the answer to SUBSCRIBE; nil: it is not known to be refused
 	mute    time.Time     // until then PUBLISH counts as refused
 	current *redis.PubSub // nil: none is open
 }
 
-// Confirmation is how long a line waits for the subscription before it queues without it.
-const Confirmation = time.Second
+// patience is how long a connection may be down, or unconfirmed, before messages count as missing.
+const patience = time.Second
 
 // NewSubscription returns the subscription of one Locker. If impossible is set, the client cannot subscribe, and lines
 // poll.
@@ -65,7 +67,7 @@ func (s *Subscription) Join() {
 	s.users++
 	s.used = true
 	if !s.running && !s.impossible {
-		s.running = true
+		s.running, s.changed = true, time.Now()
 		go s.run() // ends seconds after the last user has left
 	}
 }
@@ -77,20 +79,11 @@ func (s *Subscription) Leave() {
 	s.users--
 }
 
-// A State says whether grants reach this process by messages.
-type State struct {
-	Ready bool // they do
-	Polls bool // they do not: Redis refuses SUBSCRIBE or PUBLISH, or the client cannot subscribe
-	Deaf  bool // that is not only since Redis refuses PUBLISH
-}
-
-// State returns the state of the subscription. It is neither Ready nor Polls while SUBSCRIBE is not confirmed.
-func (s *Subscription) State() State {
+// Comes reports whether messages come: the connection listens, or is likely to in a moment, and Redis does not refuse PUBLISH.
+func (s *Subscription) Comes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	deaf := s.impossible || s.refused != nil
-	polls := deaf || s.mutedLocked()
-	return State{Ready: s.ready && !polls, Polls: polls, Deaf: deaf}
+	return s.running && s.refused == nil && !s.mutedLocked() && (s.up || time.Since(s.changed) < patience)
 }
 
 func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }
@@ -114,10 +107,11 @@ func (s *Subscription) refuse(err error) {
 	s.mu.Unlock()
 	if first {
 		s.Degraded(err)
+		s.Changed()
 	}
 }
 
-// run receives until the subscription has no users. Only run and Replace touch the connection.
+// run receives until the subscription has no users. Only run and Missed touch the connection.
 func (s *Subscription) run() {
 	ctx := context.Background()
 	ps := s.open(ctx)
@@ -162,11 +156,16 @@ func (s *Subscription) open(ctx context.Context) *redis.PubSub {
 	return ps
 }
 
-// Replace closes the connection, since messages were lost on it, so that run opens another one.
-func (s *Subscription) Replace() {
+// Missed closes the connection, since a message was lost on it after since, so that run opens another one. It does nothing
+// if SUBSCRIBE was confirmed since then.
+func (s *Subscription) Missed(since time.Time) {
 	s.mu.Lock()
 	ps := s.current
-	s.current = nil
+	if !s.up || s.changed.After(since) {
+		ps = nil
+	} else {
+		s.current = nil
+	}
 	s.mu.Unlock()
 	if ps != nil {
 		_ = ps.Close() // run notices
@@ -178,7 +177,7 @@ func (s *Subscription) received(message any) {
 	switch message := message.(type) {
 	case *redis.Subscription:
 		s.mu.Lock()
-		s.refused, s.ready = nil, true
+		s.refused, s.up, s.changed = nil, true, time.Now()
 		s.mu.Unlock()
 		s.Changed()
 	case *redis.Message:
@@ -192,8 +191,10 @@ func (s *Subscription) received(message any) {
 func (s *Subscription) markDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.ready
-	s.ready = false
+	was := s.up
+	if was {
+		s.up, s.changed = false, time.Now()
+	}
 	return was
 }
 
@@ -205,6 +206,6 @@ func (s *Subscription) stop() bool {
 		s.used = false
 		return false
 	}
-	s.running, s.current, s.ready = false, nil, false
+	s.running, s.current, s.up = false, nil, false
 	return true
 }

@@ -12,13 +12,16 @@ import (
 // RegisterKey is the fence register of SetNXPX for Lockers without a prefix.
 const RegisterKey = "redlatch:fence"
 
-// Register returns the last fence that SetNXPX issued on a server, 0 for none. It shows that an attempt was carried
-// out, since each raises the register.
+// FencesOfTick is how many fences a tick of the register has.
+const FencesOfTick = 64
+
+// Register returns the first fence of the last tick that SetNXPX took on a server, 0 for none. It shows that an attempt was
+// carried out, since each raises the register.
 func Register(t *testing.T, direct *redis.Client) uint64 {
 	t.Helper()
-	fence, err := direct.Get(t.Context(), RegisterKey).Uint64()
+	tick, err := direct.Get(t.Context(), RegisterKey).Uint64()
 	require.NoError(t, IgnoreNil(err))
-	return fence
+	return tick * FencesOfTick
 }
 
 // IsFence reports whether key is a register of SetNXPX or a counter of Redlock, which outlive the locks.

@@ -1,0 +1,9 @@
+-- Reads an entry, and asks whether its process listens. A script includes this text before it grants.
+--
+-- Reads     entry
+-- Declares  claim, dash, channel and token, those of the entry
+--           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
+--           true.
+
+local claim, dash, channel, token = string.match(entry, '^(%d+) (%-?)(%S+) (.*)$')
+local listens = token and (dash ~= '' or pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
