@@ -20,8 +20,8 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
 // Each mutex guards the fields below it. No command runs under one. They are nested in this order: lease.mu, lines.mu, that
-// of the subscription. Node.Trouble locks troubles.mu under the mutex of its node, and lease.whileHeld posts a call, which
-// locks that of the node, under lease.mu. granted locks the mutex of a lease that nobody has yet under lines.mu.
+// of the subscription. Node.Trouble locks troubles.mu under the mutex of its node. granted locks the mutex of a lease that
+// nobody has yet under lines.mu.
 //
 // Goroutines and timers of this package, besides those of internal/handoff and the couriers of internal/node:
 //
@@ -38,7 +38,6 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	lease.giveBack           hand on what was kept (timer)      that time and the op timeout     nobody
 //	lockState.reap           look for a late acquire (timer)    with the last look               nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
-//	redlock.heal             heal nodes that answer later       with the extension's timeout     nobody
 //	engine.reportNode        call Hooks.Trouble                 with the hook                    nobody
 type engine struct {
 	strategy strategy
@@ -53,9 +52,6 @@ type engine struct {
 
 func newEngine(s strategy, opts []Option) (Locker, error) {
 	cfg, err := defaults().with(opts)
-	if err == nil && cfg.token != "" {
-		err = invalid("WithToken: it is for one call, not for a Locker")
-	}
 	if err == nil {
 		err = s.check(&cfg)
 	}
@@ -121,7 +117,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 }
 
 func (r *request) target(token string) target {
-	return target{place: r.place, token: token, callerToken: token != "", timeout: r.cfg.timeout()}
+	return target{place: r.place, token: token, timeout: r.cfg.timeout()}
 }
 
 // claim returns how long a lock lasts that was handed over, unless the new owner extends it: usually for as long as usual. A
@@ -154,9 +150,6 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
-	if refused := waits(r.cfg); refused != nil { // also if ctx has ended
-		err = refused
-	}
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
@@ -187,9 +180,9 @@ func (r *request) serveLocked(w *waiters, lock *Lock, err error) {
 	}
 }
 
-// try makes a single attempt. If the outcome is unknown, the token is released, unless the caller chose it.
+// try makes a single attempt. If the outcome is unknown, the token is released.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
-	a, err := e.newAttempt(r, nil, r.cfg.token)
+	a, err := e.newAttempt(r, nil, "")
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +197,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	}
 	if err != nil {
 		a.state.become(refused) // commands that are carried out later are undone
-		if (got.resent || !knownNotDone(err)) && !a.params.callerToken {
+		if got.resent || !knownNotDone(err) {
 			a.undoAfter(ctx, err)
 		}
 	}
@@ -252,8 +245,6 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 	case err != nil:
 	case token == "":
 		err = invalid("token is empty")
-	case r.cfg.token != "" && r.cfg.token != token:
-		err = invalid("WithToken: Adopt was given another token")
 	case isKeeper(token):
 		err = errNotOurs // nobody holds the key
 	}
@@ -270,6 +261,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	if err != nil {
 		return nil, err
 	}
+	a.shared = true
 	if holder := e.lines.holder(r.place.key); holder != nil {
 		holder.pin(token)
 	}

@@ -33,13 +33,12 @@ var (
 	// ErrReleased says that this handle was already unlocked.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
-	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is released, unless
-	// [WithToken] chose its token. The outcome of an Adopt, Extend or Unlock is unknown. ErrNoQuorum also matches
-	// ErrUnavailable.
+	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is released. The outcome of an
+	// Adopt, Extend or Unlock is unknown. ErrNoQuorum also matches ErrUnavailable.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
-	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released, unless
-	// [WithToken] chose its token. If Adopt fails with it, the lock is not released.
+	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released. If Adopt
+	// fails with it, the lock is not released.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
 	// ErrInvalidOption says that an option, a key or a client is invalid. It is returned before anything is sent,

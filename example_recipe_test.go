@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -374,4 +377,57 @@ func Example_worker() {
 	// released: true
 	// late: redlatch: adopt "import": lock lost: the key is gone
 	// late: redlatch: unlock "import": lock lost: the key is gone, or another owner has it
+}
+
+// resume returns the lock of a run that crashed, whose token is in file. If there is none, or if it has ended, resume
+// acquires a new lock and stores its token.
+func resume(ctx context.Context, locker redlatch.Locker, key, file string) (*redlatch.Lock, error) {
+	token, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if len(token) > 0 {
+		lock, err := locker.Adopt(ctx, key, string(token))
+		if !errors.Is(err, redlatch.ErrLost) {
+			return lock, err
+		}
+	}
+	lock, err := locker.TryLock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(file, []byte(lock.Token()), 0o600); err != nil {
+		return nil, errors.Join(err, lock.Unlock(ctx))
+	}
+	return lock, nil
+}
+
+// A job is started again after a crash, and adopts the lock of its first run.
+func Example_resume() {
+	server, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	dir, err := os.MkdirTemp("", "")
+	must(err)
+	defer func() { must(os.RemoveAll(dir)) }()
+	file := filepath.Join(dir, "import.token")
+
+	crashed := granted(resume(ctx, locker, "import", file)) // nobody unlocks it
+	_, err = locker.TryLock(ctx, "import")
+	fmt.Println("others:", err)
+	lock := granted(resume(ctx, locker, "import", file))
+	fmt.Println("the same lock:", lock.Token() == crashed.Token())
+	fmt.Println("a higher fence:", lock.Fence() > crashed.Fence())
+	must(lock.Unlock(ctx))
+	fmt.Println("released:", !server.Exists("import"))
+
+	next := granted(resume(ctx, locker, "import", file))
+	fmt.Println("another lock:", next.Token() != lock.Token())
+	must(next.Unlock(ctx))
+	// Output:
+	// others: redlatch: try lock "import": held by another owner
+	// the same lock: true
+	// a higher fence: true
+	// released: true
+	// another lock: true
 }

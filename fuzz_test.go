@@ -84,12 +84,12 @@ func FuzzOptions(f *testing.F) {
 	f.Add(int64(time.Millisecond), int64(time.Hour), int64(1), 0.0, "p:", "worker-1", byte(7))
 	f.Add(int64(-1), int64(1), int64(-1), -0.5, "{", "}", byte(255))
 	s := newFuzzed(f)
-	f.Fuzz(func(t *testing.T, ttl, maxHold, opTimeout int64, drift float64, prefix, token string, bits byte) {
+	f.Fuzz(func(t *testing.T, ttl, maxHold, opTimeout int64, drift float64, prefix, owner string, bits byte) {
 		s.FlushAll()
 		opts := []Option{WithTTL(time.Duration(ttl)), WithDrift(drift), WithKeyPrefix(prefix)}
 		for i, opt := range []Option{
 			WithoutRenewal(), WithMaxHold(time.Duration(maxHold)), WithOpTimeout(time.Duration(opTimeout)),
-			WithToken(token), nil,
+			WithOwner(owner), nil,
 		} {
 			if bits>>i&1 == 1 {
 				opts = append(opts, opt)
@@ -117,7 +117,7 @@ func FuzzOptions(f *testing.F) {
 			}
 			require.LessOrEqual(t, lock.Until().Sub(start), trusted+time.Since(start))
 			if bits>>3&1 == 1 {
-				require.Equal(t, token, lock.Token())
+				require.Equal(t, owner, ownerOf(lock.Token()))
 			}
 			s.requireTTLs(t, prefix+"k")
 			require.NotErrorIs(t, lock.Unlock(t.Context()), ErrReleased)

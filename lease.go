@@ -3,12 +3,9 @@ package redlatch
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 	"weak"
-
-	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/line"
@@ -26,10 +23,9 @@ import (
 //	refused                └─────> releasing <──────────────────────┼───────┘
 //	                                   └── the release has ended ─> over
 //
-// refused: what the attempt took, or takes late, is released, unless the caller chose the token. lost: an adopter may
-// rely on the token. If others may know it, the lock stays lost after Unlock. kept: Unlock keeps others out for some time,
-// and Redis has not confirmed that the keeper has replaced the token. Or a migration left the key to an earlier lock of the
-// token. err is nil in held, and set from lost, kept and releasing on.
+// refused: what the attempt took, or takes late, is released. lost: an adopter may rely on the token. If others may know
+// it, the lock stays lost after Unlock. kept: Unlock keeps others out for some time, and Redis has not confirmed that the
+// keeper has replaced the token. err is nil in held, and set from lost, kept and releasing on.
 type lease struct {
 	engine *engine
 	r      *request
@@ -189,14 +185,14 @@ func (l *lease) status(handle int) error {
 	return l.judgeLocked(l.engine.now())
 }
 
-// whileHeld calls post with what is left of the lease, unless it has ended. The calls that post sends go before the
-// release of Unlock. whileHeld neither ends the lease nor calls hooks.
-func (l *lease) whileHeld(post func(left time.Duration)) {
+// left returns what is left of the lease at now, or 0 if it has ended.
+func (l *lease) left(now clock.Instant) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if left := l.length - l.engine.now().Since(l.start); l.err == nil && left > 0 {
-		post(left)
+	if l.err != nil {
+		return 0
 	}
+	return max(l.length-now.Since(l.start), 0)
 }
 
 // end ends the lease with the err of the other side of a migration, unless it or the handle has ended.
@@ -217,13 +213,12 @@ func (l *lease) lose(err error) {
 	}
 }
 
-// share returns the token for others, which pins the lease. That of a handle that was passed on owns nothing.
+// share returns the token for others, which pins the lease, or "" if the handle was passed on.
 func (l *lease) share(handle int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if handle != l.handle {
-		id := uuid.NewSHA1(uuid.Nil, []byte(strconv.Itoa(handle)+l.params.token))
-		return tokenOf(ownerOf(l.params.token), id)
+		return ""
 	}
 	l.pinned, l.shared = true, true
 	return l.params.token

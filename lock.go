@@ -22,8 +22,8 @@
 // outcome is unknown. After [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, the only error of these that they add to
 // that of fn is ErrLost.
 //
-// If the outcome of an attempt to acquire is unknown, redlatch releases the lock. Attempts with [WithToken] are left
-// alone. No error leaves a key held for longer than its TTL.
+// If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a key held for longer
+// than its TTL.
 //
 // # Time
 //
@@ -59,7 +59,7 @@ type Locker interface {
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
 	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in
-	// flight have completed, the call leaves nothing in Redis. [WithToken] is refused.
+	// flight have completed, the call leaves nothing in Redis.
 	//
 	// Callers that wait for one key stand in a line, and the Locker asks Redis once for all of them. A call with
 	// options stands in a line of its own, and so costs Redis as much as another process. Prefer options of the
@@ -87,10 +87,9 @@ type Locker interface {
 	// If ctx ends before Redis has answered, the error matches ctx.Err() and ErrUnavailable. If ctx had ended before the
 	// call, it matches only ctx.Err().
 	//
-	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release, unless
-	// [WithToken] was given, and waits for its reply until ctx ends, or for [WithOpTimeout] at most. So an attempt on a
-	// Redis that hangs takes up to twice that time. If Redis cannot be reached at all, TryLock does not wait for the
-	// release.
+	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release, and waits for
+	// its reply until ctx ends, or for [WithOpTimeout] at most. So an attempt on a Redis that hangs takes up to twice that
+	// time. If Redis cannot be reached at all, TryLock does not wait for the release.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last
@@ -139,12 +138,12 @@ type Lock struct {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.lease.r.key }
 
-// Token returns the proof of ownership that Redis keeps: a UUID, after the name of [WithOwner] if there is one, or the
-// token of [WithToken]. It is a secret: whoever knows it can [Locker.Adopt] the lock. If Token was called and the lock is
-// lost, Unlock leaves the key alone, since another handle may hold it by the token.
+// Token returns the proof of ownership that Redis keeps: a UUID, after the name of [WithOwner] if there is one. It is a
+// secret: whoever knows it can [Locker.Adopt] the lock. If Token was called and the lock is lost, Unlock leaves the key
+// alone, since another handle may hold it by the token.
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If it has passed the lock
-// on, Token returns a token that owns nothing.
+// on, Token returns "".
 func (k *Lock) Token() string { return k.lease.share(k.number) }
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected resource refuse

@@ -142,12 +142,12 @@ func (w *world) grant(t *testing.T, key, token string) {
 			return
 		}
 		ends := float64(time.Now().Add(time.Hour).UnixMicro())
-		require.NoError(t, c.ZAdd(t.Context(), key, redis.Z{Score: -1}, redis.Z{Score: ends, Member: token}).Err())
+		require.NoError(t, c.ZAdd(t.Context(), key, redis.Z{Score: ends, Member: token}).Err())
 		require.NoError(t, c.PExpire(t.Context(), key, time.Hour).Err())
 	})
 }
 
-// lose deletes the key on every node until ended is closed. A renewal between two deletions may heal a node of a quorum.
+// lose deletes the key on every node until ended is closed. A renewal between two deletions may restore it on a node of a quorum.
 func (w *world) lose(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	eventually(t, "the loss is noticed", func() bool {
@@ -335,40 +335,19 @@ var conformance = []conformanceCase{
 	}},
 
 	{"a token is compared whole", func(t *testing.T, w *world) {
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-10"))
-		for _, token := range []string{"worker-1", "worker-100", "worker-", "WORKER-10"} {
-			_, err := w.locker(t).TryLock(t.Context(), w.key, redlatch.WithToken(token))
-			require.ErrorIs(t, err, redlatch.ErrNotAcquired, token)
-			_, err = w.locker(t).Adopt(t.Context(), w.key, token)
-			require.ErrorIs(t, err, w.unadopted(redlatch.ErrLost), token)
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal())
+		token := lock.Token()
+		for _, other := range []string{token[:len(token)-1], token + "0", strings.ToUpper(token) + "F", "-"} {
+			_, err := w.locker(t).Adopt(t.Context(), w.key, other)
+			require.ErrorIs(t, err, w.unadopted(redlatch.ErrLost), other)
 		}
-		require.NoError(t, lock.Unlock(t.Context()))
-		w.gone(t, w.key)
-
-		early := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
-		again := mustLock(t, w.locker(t), w.key, redlatch.WithToken("worker-1"), redlatch.WithTTL(time.Hour))
-		eventually(t, "the commands in flight on a quorum have run, and their keys are gone", func() (granted bool) {
-			var err error
-			w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
-			lock, err = w.locker(t).TryLock(t.Context(), w.key, redlatch.WithToken("worker-10"), redlatch.WithTTL(time.Hour))
-			return err == nil
-		})
-		require.ErrorIs(t, early.Extend(t.Context(), time.Hour), redlatch.ErrLost)
-		require.ErrorIs(t, early.Unlock(t.Context()), redlatch.ErrLost)
-		require.ErrorIs(t, again.Unlock(t.Context()), redlatch.ErrLost)
 		require.NoError(t, lock.Extend(t.Context(), time.Hour))
-		require.NoError(t, lock.Unlock(t.Context()))
-	}},
-
-	{"a chosen token acquires its old lock again", func(t *testing.T, w *world) {
-		crashed := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
-		require.Equal(t, "job-7", lock.Token())
-		if w.fences {
-			require.Greater(t, lock.Fence(), crashed.Fence())
-		}
-		require.NoError(t, lock.Unlock(t.Context()))
-		w.gone(t, w.key)
+		eventually(t, "the commands in flight on a quorum have run", func() bool { return w.exists(t, w.key) == w.nodes })
+		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Del(t.Context(), w.key).Err()) })
+		w.grant(t, w.key, token+"0")
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		require.Equal(t, w.nodes, w.exists(t, w.key))
 	}},
 
 	{"Unlock of a lost lock leaves the lock of an adopter alone", func(t *testing.T, w *world) {
@@ -384,13 +363,6 @@ var conformance = []conformanceCase{
 		require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrReleased)
 		require.NoError(t, adopted.Extend(t.Context(), time.Hour))
 		require.NoError(t, adopted.Unlock(t.Context()))
-	}},
-
-	{"an acquire that comes again never shortens the lease", func(t *testing.T, w *world) {
-		mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"), redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal())
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithToken("job-7"))
-		w.lastsLong(t, w.key)
-		require.NoError(t, lock.Unlock(t.Context()))
 	}},
 
 	{"a waiter gets the key when it is unlocked", func(t *testing.T, w *world) {
@@ -574,7 +546,6 @@ var conformance = []conformanceCase{
 				counter, said = "{"+full+"}:fence:"+full, ""
 			}
 			l := w.locker(t, redlatch.WithKeyPrefix(prefix))
-			token := redlatch.WithToken("job-7") // nobody cleans up after a chosen token
 			refused := func(err error) {
 				t.Helper()
 				require.Error(t, err)
@@ -586,14 +557,12 @@ var conformance = []conformanceCase{
 			w.everywhere(func(c *redis.Client) { require.NoError(t, spoil(c, counter)) })
 			before := make(map[*redis.Client]string)
 			w.everywhere(func(c *redis.Client) { before[c] = c.Dump(t.Context(), counter).Val() })
-			_, err := l.TryLock(t.Context(), key, token)
+			_, err := l.TryLock(t.Context(), key)
 			refused(err)
 			w.everywhere(func(c *redis.Client) { require.Zero(t, c.Exists(t.Context(), full).Val()) })
 
-			// A lock that the token has already is not touched either.
+			// A lock that is to be adopted is not touched either.
 			w.grant(t, full, "job-7")
-			_, err = l.TryLock(t.Context(), key, token)
-			refused(err)
 			if !w.pair {
 				_, err = l.Adopt(t.Context(), key, "job-7", redlatch.WithTTL(10*time.Hour))
 				refused(err)
@@ -601,7 +570,9 @@ var conformance = []conformanceCase{
 			st, err := l.Inspect(t.Context(), key)
 			require.NoError(t, err)
 			require.Equal(t, "job-7", st.Token)
-			require.LessOrEqual(t, st.TTL, time.Hour)
+			if w.quorum || w.pair { // else Adopt extends before it fails, since a full Redis accepts only that first
+				require.LessOrEqual(t, st.TTL, time.Hour)
+			}
 			w.everywhere(func(c *redis.Client) { require.Equal(t, before[c], c.Dump(t.Context(), counter).Val()) })
 		}
 	}},
@@ -716,7 +687,6 @@ var conformance = []conformanceCase{
 			"WithOpTimeout(-1ns)": redlatch.WithOpTimeout(-1),
 			"WithOpTimeout(0s)":   redlatch.WithOpTimeout(0),
 			"WithMaxHold(0s)":     redlatch.WithMaxHold(0),
-			`WithToken("")`:       redlatch.WithToken(""),
 			"WithBackoff(nil)":    redlatch.WithBackoff(nil),
 			"option 0 is nil":     nil,
 		} {
@@ -733,8 +703,6 @@ var conformance = []conformanceCase{
 		_, err = l.Lock(t.Context(), "")
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
 		_, err = l.Inspect(t.Context(), "")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		_, err = w.make(clients, redlatch.WithToken("all the same"))
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
 		for i := range clients {
 			some := append([]redis.UniversalClient(nil), clients...)

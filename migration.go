@@ -77,7 +77,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 	}
 	lock, err := m.to.TryLock(ctx, key, opts...)
 	if err != nil {
-		old.withdraw(ctx)
+		_ = old.Unlock(ctx) // if it fails, the key ends with its TTL
 		return nil, err
 	}
 	if err := lock.joinTo(old); err != nil {
@@ -89,7 +89,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 
 // Lock waits for from, and then for to while from is held.
 func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
-	if err := m.check(ctx, key, slices.Concat(opts, []Option{waits})); err != nil {
+	if err := m.check(ctx, key, opts); err != nil {
 		return nil, wrap("lock", key, err)
 	}
 	for {
@@ -158,18 +158,6 @@ func (m *migration) check(ctx context.Context, key string, opts []Option) error 
 		}
 	}
 	return nil
-}
-
-// withdraw gives back a lock of one side, since the other side did not grant it. What the token of the caller held before
-// stays.
-func (k *Lock) withdraw(ctx context.Context) {
-	for ; k != nil; k = k.from {
-		if l := k.lease; l.params.callerToken && l.state.again.Load() {
-			l.leave()
-		} else {
-			_ = l.release(ctx, k.number, 0) // if it fails, the key ends with its TTL
-		}
-	}
 }
 
 // joinTo makes old a part of k: each ends when the other is lost, and k's Unlock unlocks both. It fails if one of

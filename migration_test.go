@@ -327,31 +327,20 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	})
 }
 
-// TestMigrationThatFailsHalfWayLeavesAnEarlierLock: the token of the caller held from before, and may still rely on
-// it.
-func TestMigrationThatFailsHalfWayLeavesAnEarlierLock(t *testing.T) {
-	for name, c := range map[string]struct {
-		held     bool // before
-		releases int64
-	}{"held before": {true, 0}, "new": {false, 1}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				released := 0
-				p := newPair(t, WithHooks(Hooks{Released: func(Event) { released++ }}))
-				released = 0
-				p.from.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
-					return acquireReply{alreadyHeld: c.held}, nil
-				}
-				p.to.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, io.EOF }
-				_, err := p.TryLock(t.Context(), "k", WithToken("job-7"))
-				require.ErrorIs(t, err, io.EOF)
-				require.Equal(t, c.releases, p.from.releases.Load())
-				require.Equal(t, 1, released)
-				time.Sleep(time.Hour)
-				require.Zero(t, p.from.extensions.Load())
-			})
-		})
-	}
+// TestMigrationThatFailsHalfWayUnlocksFrom: the lock of from is not renewed any more.
+func TestMigrationThatFailsHalfWayUnlocksFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := 0
+		p := newPair(t, WithHooks(Hooks{Released: func(Event) { released++ }}))
+		released = 0
+		p.to.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{}, io.EOF }
+		_, err := p.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, io.EOF)
+		require.Equal(t, int64(1), p.from.releases.Load())
+		require.Equal(t, 1, released)
+		time.Sleep(time.Hour)
+		require.Zero(t, p.from.extensions.Load())
+	})
 }
 
 // TestUnlocksOfAMigrationAtOnce: the second call leaves both sides to the first one, which reports their outcome.

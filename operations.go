@@ -145,13 +145,12 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 // keepMargin is how much longer a key is kept than it must be, so that the second release finds it.
 const keepMargin = 100 * time.Millisecond
 
-// released makes c a release: it continues without its caller. If the caller chose the token, it is not resent if an
-// earlier send may have been carried out: a late copy would release the next lock with that token.
+// released makes c a release, which continues without its caller.
 func (p *releaseParams) released(c *node.Call) *node.Call {
 	if p.keep > 0 {
 		c.Append((p.keep + keepMargin).Milliseconds())
 	}
-	c.OutlivesCaller, c.NoResend = true, p.callerToken
+	c.OutlivesCaller = true
 	return c
 }
 

@@ -28,7 +28,6 @@ type settings struct {
 	backoffs  int           // how often WithBackoff was given
 	noQueue   bool
 	prefix    string
-	token     string // empty: use a fresh one
 	owner     string // see WithOwner
 	drift     float64
 
@@ -53,18 +52,7 @@ func (cfg config) with(opts []Option) (config, error) {
 	if cfg.maxHold > 0 && cfg.minHold > cfg.maxHold {
 		return cfg, invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
 	}
-	if cfg.minHold > 0 && cfg.token != "" {
-		return cfg, invalid("WithToken: not with WithMinHold(%v)", cfg.minHold)
-	}
 	return cfg, nil
-}
-
-// waits is the Option of a call that waits. It refuses WithToken.
-func waits(cfg *config) error {
-	if cfg.token != "" {
-		return invalid("WithToken: for TryLock and TryDo only, not for a call that waits")
-	}
-	return nil
 }
 
 // refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.
@@ -181,32 +169,9 @@ func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error { cfg.prefix = prefix; return nil }
 }
 
-// WithToken makes token the proof of ownership of one lock, instead of a fresh UUID. A process that restarts can
-// acquire the lock it already holds by passing the token again. The option is for TryLock, [TryDo] and Adopt: calls that
-// wait refuse it, and so does [WithMinHold].
-//
-// Never share a token between contenders: two owners with one token are one owner to Redis. Do not use a token again
-// after an Unlock that failed: Redis may carry that out later and delete the token's next lock.
-//
-// A release with such a token is not resent if an earlier send may have been carried out, so a broken connection
-// can make Unlock fail. A failed attempt to acquire does not delete the key, since the token may already hold it.
-// Neither does Unlock of a lost lock. The key then expires with its TTL.
-func WithToken(token string) Option {
-	return func(cfg *config) error {
-		switch {
-		case token == "":
-			return invalid("WithToken(%q): empty", token)
-		case isKeeper(token):
-			return invalid("WithToken: no token begins with %q", keeperPrefix)
-		}
-		cfg.token = token
-		return nil
-	}
-}
-
 // WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a service and its
 // host, or a job. The token is then name, a slash and a UUID, so whoever can read the key sees the name. name is
-// printable and has 1 to 200 bytes. By default there is no name. A token of [WithToken] is not changed.
+// printable and has 1 to 200 bytes. By default there is no name.
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name

@@ -13,18 +13,17 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// handOnFrom releases a lock on k while entries queue for it, the first with a score of 0. It subscribes to
-// redlatch:there and redlatch:polls, and returns the new holder of the key, the remaining entries with their scores,
-// and the channel of each message that was published.
-func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[string]float64, heard []string) {
+// handOnFrom releases a lock on k while entries queue for it. It subscribes to redlatch:there and redlatch:polls, and returns the
+// new holder of the key, for how long it has the key, the remaining entries with their scores, and the channel of each message.
+func handOnFrom(t *testing.T, entries ...string) (holder string, left time.Duration, queue map[string]float64, heard []string) {
 	t.Helper()
 	m, client, _ := oneNode(t)
 	ps := client.Subscribe(t.Context(), "redlatch:there", "redlatch:polls")
@@ -37,7 +36,7 @@ func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[strin
 	require.NoError(t, err)
 	lock := granted(t, l)
 	for i, entry := range entries {
-		_, err := m.ZAdd("{k}:queue:k", float64(i), entry)
+		_, err := m.ZAdd("{k}:queue:k", float64(i+1), entry)
 		require.NoError(t, err)
 	}
 	require.NoError(t, lock.Unlock(t.Context()))
@@ -53,31 +52,83 @@ func handOnFrom(t *testing.T, entries ...string) (holder string, queue map[strin
 		require.NoError(t, err)
 	}
 	queue, _ = m.SortedSet("{k}:queue:k")
-	return holder, queue, heard
+	return holder, m.TTL("k"), queue, heard
 }
 
-// TestReleaseForgetsAFrozenProcess: a line was handed a lock that has expired unreleased. Its entry leaves the
-// queue, though its process still listens. Other lines of that process keep their places.
-func TestReleaseForgetsAFrozenProcess(t *testing.T) {
-	next, last := "3000 redlatch:there b", "3000 redlatch:polls c"
-	holder, queue, heard := handOnFrom(t, "1000 redlatch:there a", next, last)
+// TestReleaseSkipsAProcessThatIsGone: nobody listens on its channel, so its entry leaves the queue without a message. The next
+// entry leaves too: its token has the key, for the claim in the entry. The rest keep their places.
+func TestReleaseSkipsAProcessThatIsGone(t *testing.T) {
+	last := "3000 redlatch:polls c"
+	holder, left, queue, heard := handOnFrom(t, "1000 redlatch:gone a", "2000 redlatch:there b", last)
 	require.Equal(t, "b", holder)
-	require.Equal(t, map[string]float64{next: 0, last: 2}, queue)
+	require.Equal(t, 2*time.Second, left)
+	require.Equal(t, map[string]float64{last: 3}, queue)
 	require.Equal(t, []string{"redlatch:there"}, heard)
+
+	holder, _, queue, heard = handOnFrom(t, "1000 redlatch:gone a", "1000 redlatch:gone b")
+	require.Empty(t, holder, "the lock is free")
+	require.Empty(t, queue)
+	require.Empty(t, heard)
 }
 
-// TestReleaseHandsOnToAProcessThatPolls: a process that polls is handed the lock, whether it listens or
-// not. Nothing is published to it.
-func TestReleaseHandsOnToAProcessThatPolls(t *testing.T) {
-	for name, listens := range map[string]string{"it listens": "redlatch:polls", "it does not": "redlatch:silent"} {
+// TestReleaseDoesNotAskWhereAnEntryHasADash: its process is handed the lock, whether it listens or not.
+func TestReleaseDoesNotAskWhereAnEntryHasADash(t *testing.T) {
+	for name, c := range map[string]struct {
+		channel string
+		heard   []string
+	}{"it listens": {"redlatch:polls", []string{"redlatch:polls"}}, "it does not": {"redlatch:silent", nil}} {
 		t.Run(name, func(t *testing.T) {
-			first, second := "3000 -"+listens+" b", "3000 redlatch:there c"
-			holder, queue, heard := handOnFrom(t, "1000 redlatch:gone a", first, second)
+			next := "3000 redlatch:there c"
+			holder, left, queue, heard := handOnFrom(t, "1000 redlatch:gone a", "2000 -"+c.channel+" b", next)
 			require.Equal(t, "b", holder)
-			require.Equal(t, map[string]float64{first: 0, second: 2}, queue)
-			require.Empty(t, heard)
+			require.Equal(t, 2*time.Second, left)
+			require.Equal(t, map[string]float64{next: 3}, queue)
+			require.Equal(t, c.heard, heard)
 		})
 	}
+}
+
+// TestRefusedPublishLeavesTheLockFree: nobody would look soon. The answer says so, also to the line of the releaser. An entry
+// with a dash is handed the lock all the same, since its line polls.
+func TestRefusedPublishLeavesTheLockFree(t *testing.T) {
+	onEachQueue(t, func(t *testing.T, q *queueOn) {
+		q.m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			switch cmd {
+			case "PUBLISH":
+				c.WriteError("NOPERM this user has no permissions to run the 'publish' command")
+			case "PUBSUB":
+				c.WriteError("NOPERM this user has no permissions to run the 'pubsub' command")
+			default:
+				return false
+			}
+			return true
+		})
+		var told []error
+		q.channel.Degraded = func(err error) { told = append(told, err) }
+		for i, dash := range []bool{false, true} {
+			holder, first, last := granted(t, q.engine), q.entry(t, time.Minute), q.entry(t, 0)
+			if !dash {
+				first = newEntry(t, q.engine)
+				first.params.waited = time.Minute
+			}
+			_, err := first.send(t, false)
+			require.ErrorIs(t, err, ErrNotAcquired)
+			got, err := q.strategy.release(t.Context(), &releaseParams{target: &holder.lease.params.target, next: last.entry})
+			require.NoError(t, err)
+			require.Equal(t, releaseReply{at: time.Duration(q.now) * time.Microsecond}, got)
+			require.Len(t, told, 1, i)
+			require.ErrorContains(t, told[0], "PUBLISH is forbidden")
+			require.False(t, q.channel.Comes())
+			st, err := q.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, dash, st.Held)
+			if dash {
+				require.Equal(t, first.params.token, st.Token)
+				require.Equal(t, 1, st.Waiters)
+			}
+			q.m.FlushAll()
+		}
+	})
 }
 
 // TestWaitInTheQueueNamesTheHolder: Waiting has the refusal also if the process has a subscription already, so
@@ -104,7 +155,7 @@ func listen(t *testing.T, l Locker) {
 	c := l.(*engine).channel
 	c.Join()
 	t.Cleanup(c.Leave)
-	soon(t, "it listens", func() bool { return c.State().Ready })
+	soon(t, "it listens", c.Comes)
 }
 
 // queueOf is where the line of a key waits.
@@ -118,7 +169,8 @@ func newEntry(t *testing.T, l Locker) *lease {
 	require.NoError(t, err)
 	a, err := e.newAttempt(r, nil, "")
 	require.NoError(t, err)
-	a.entry = handoff.Entry(a.params.ttl, false, e.channel.Channel, a.params.token)
+	a.claim = r.claim(handoff.Claim(false))
+	a.entry = handoff.Entry(a.claim, false, e.channel.Channel, a.params.token)
 	a.params.entry = a.entry
 	return a
 }
@@ -149,14 +201,15 @@ func (a *lease) send(t *testing.T, queued bool) (acquireReply, error) {
 	return a.engine.strategy.acquire(t.Context(), &p)
 }
 
-// TestHolderThatHandsOnIsKnownByItsToken: the token of such a holder is a UUID, alone or after an owner.
-// Other holders may be clients that do not hand the lock on.
+// TestHolderThatHandsOnIsKnownByItsToken: the token of such a holder is a UUID, alone or after an owner, and after a tilde if it
+// keeps others out. Other holders may be clients that do not hand the lock on.
 func TestHolderThatHandsOnIsKnownByItsToken(t *testing.T) {
 	const id = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11"
-	for holder, foreign := range map[string]bool{id: false, "api-7/" + id: false, "their-token": true, "x" + id: true, "": true} {
-		got, ok := readRefusal([]any{int64(5), holder, int64(1), int64(1), int64(1), int64(1)})
-		require.True(t, ok)
-		require.Equal(t, foreign, got.Foreign, holder)
+	for holder, want := range map[string]bool{
+		id: true, "api-7/" + id: true, "~" + id: true, "~api-7/" + id: true,
+		"their-token": false, "~their-token": false, "x" + id: false, "": false, "~": false,
+	} {
+		require.Equal(t, want, handsOn(holder), holder)
 	}
 }
 
@@ -185,8 +238,8 @@ func TestGrantTakesItsPlaceOut(t *testing.T) {
 	}
 }
 
-// TestEntryThatLostItsLockIsPlacedAnew: a waiter was handed the lock, but asks only when another owner has
-// it. Its entry moves to the end of the queue, and the reply says that the entry is new.
+// TestEntryThatLostItsLockIsPlacedAnew: a waiter was handed the lock, so it has no place in the queue, but asks only when another
+// owner has it. Its entry is placed by its arrival, and the reply says that the entry is new.
 func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	m, client, _ := oneNode(t)
 	made, err := NewSetNXPX(client)
@@ -194,10 +247,8 @@ func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	granted(t, made)
 	a := newEntry(t, made)
 	ahead := float64(time.Now().Add(time.Hour).UnixMicro()) // the clock was set back
-	for entry, score := range map[string]float64{a.entry: 0, "another's": ahead} {
-		_, err := m.ZAdd("{k}:queue:k", score, entry)
-		require.NoError(t, err)
-	}
+	_, err = m.ZAdd("{k}:queue:k", ahead, "another's")
+	require.NoError(t, err)
 	got, err := a.send(t, true)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	require.True(t, got.Fresh)
@@ -205,37 +256,6 @@ func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	score, err := m.ZScore("{k}:queue:k", a.entry)
 	require.NoError(t, err)
 	require.Equal(t, ahead+1, score)
-}
-
-// TestUnlockOfALostHandedLockLeavesNoPlace: Unlock removes the entry of a handed lock even if its key was
-// deleted. Otherwise the next release would take the process for frozen and remove the entries of its other waiters.
-func TestUnlockOfALostHandedLockLeavesNoPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, client := bubbleRedis(t)
-		l, err := NewSetNXPX(client)
-		require.NoError(t, err)
-		defer time.Sleep(10 * time.Second) // the subscription ends
-		holder := granted(t, l)
-		got := make(chan *Lock, 1)
-		go func() { // ends with the lock
-			lock, _ := l.Lock(t.Context(), "k", WithTTL(time.Second), WithoutRenewal())
-			got <- lock
-		}()
-		time.Sleep(100 * time.Millisecond)
-		_, err = m.ZAdd("{k}:queue:k", 1e16, "another")
-		require.NoError(t, err)
-		require.NoError(t, holder.Unlock(t.Context()))
-		lock := <-got
-		require.NotNil(t, lock)
-		members, err := m.ZMembers("{k}:queue:k")
-		require.NoError(t, err)
-		require.Len(t, members, 2, "the lock was handed over")
-		m.Del("k") // the process has not noticed
-		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
-		members, err = m.ZMembers("{k}:queue:k")
-		require.NoError(t, err)
-		require.Equal(t, []string{"another"}, members)
-	})
 }
 
 // TestHopelessGrantsAreNoLoop: a waiter whose TTL is shorter than the drift pauses between its attempts.
@@ -268,7 +288,7 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 		defer time.Sleep(10 * time.Second) // the subscription ends
 		defer subscription.Leave()
 		synctest.Wait()
-		require.True(t, subscription.State().Ready)
+		require.True(t, subscription.Comes())
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := m.CommandCount()
@@ -276,25 +296,6 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		synctest.Wait()
 		require.Equal(t, before, m.CommandCount())
-	})
-}
-
-// TestLockThatEndsByItselfLeavesNoNote: a process that is alive removes the entry of a handed lock when
-// the lock expires. So its other waiters keep their places.
-func TestLockThatEndsByItselfLeavesNoNote(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, client := bubbleRedis(t)
-		l, err := NewSetNXPX(client)
-		require.NoError(t, err)
-		holder := granted(t, l)
-		time.AfterFunc(2*time.Second, func() { _ = holder.Unlock(context.Background()) })
-		lock, err := l.Lock(t.Context(), "k", WithoutRenewal(), WithTTL(time.Second))
-		require.NoError(t, err)
-		require.True(t, m.Exists("{k}:queue:k"), "the lock was handed over")
-		<-lock.Done()
-		synctest.Wait()
-		require.False(t, m.Exists("{k}:queue:k"))
-		time.Sleep(time.Minute)
 	})
 }
 
@@ -327,32 +328,48 @@ func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
 		require.NoError(t, holder.Unlock(t.Context()))
 		synctest.Wait()
 		require.Equal(t, []string{"redlatch:fence"}, m.Keys())
-		require.Empty(t, l.(*engine).lines.tokens)
+		requireNoTokens(t, l.(*engine))
 	})
 }
 
-// TestKeptLockIsHandedOnThoughItHasExpired: the key may expire just before the minimum hold ends. The
-// process still hands the lock on then. Any other release of an expired key is ErrLost.
-func TestKeptLockIsHandedOnThoughItHasExpired(t *testing.T) {
-	m, client, _ := oneNode(t)
-	made, err := NewSetNXPX(client)
-	require.NoError(t, err)
-	listen(t, made)
-	holder, a := granted(t, made), newEntry(t, made)
-	_, err = a.send(t, false)
-	require.ErrorIs(t, err, ErrNotAcquired)
-	m.Del("k")
-	p := &releaseParams{target: &holder.lease.params.target}
-	s := made.(*engine).strategy
-	_, err = s.release(t.Context(), p)
-	require.ErrorIs(t, err, ErrLost)
-	require.False(t, m.Exists("k"))
-	p.keeper = newKeeper()
-	_, err = s.release(t.Context(), p)
-	require.NoError(t, err)
-	value, err := m.Get("k")
-	require.NoError(t, err)
-	require.Equal(t, a.params.token, value)
+// TestKeptLockIsHandedOnByItsSecondRelease: the first release keeps others out for some time, and 100 ms longer, so that the
+// second one finds the key. Nobody can acquire, adopt or extend it meanwhile, nor release it by the token. The second release,
+// by the value in the key, hands the lock on.
+func TestKeptLockIsHandedOnByItsSecondRelease(t *testing.T) {
+	onEachQueue(t, func(t *testing.T, q *queueOn) {
+		holder, next := granted(t, q.engine), q.entry(t, 0)
+		p := &holder.lease.params
+		for range 2 { // also if it is sent again
+			got, err := q.strategy.release(t.Context(), &releaseParams{target: &p.target, keep: time.Minute})
+			require.NoError(t, err)
+			require.Equal(t, releaseReply{}, got)
+		}
+		st, err := q.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, Status{Held: true, TTL: time.Minute + 100*time.Millisecond, Holders: 1}, st)
+
+		_, err = next.send(t, false)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		_, err = q.strategy.acquire(t.Context(), p)
+		require.ErrorIs(t, err, ErrNotAcquired)
+		require.ErrorIs(t, q.strategy.extend(t.Context(), p), ErrLost)
+		_, err = q.strategy.adopt(t.Context(), p)
+		require.ErrorIs(t, err, ErrLost)
+		_, err = q.strategy.release(t.Context(), &releaseParams{target: &p.target})
+		require.ErrorIs(t, err, ErrLost)
+		_, err = q.Adopt(t.Context(), "k", "~"+p.token)
+		require.ErrorIs(t, err, ErrLost)
+
+		keeper := p.target
+		keeper.token = "~" + p.token
+		_, err = q.strategy.release(t.Context(), &releaseParams{target: &keeper})
+		require.NoError(t, err)
+		st, err = q.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, next.params.token, st.Token)
+		_, err = q.strategy.release(t.Context(), &releaseParams{target: &keeper})
+		require.ErrorIs(t, err, ErrLost, "it is over")
+	})
 }
 
 // countScripts counts the scripts that a client sends.
@@ -604,72 +621,59 @@ func TestOrderSurvivesALostQueue(t *testing.T) {
 	})
 }
 
-// TestBlocksOfFencesStayBelowTheClock: an acquire and a release issue blocks of up to 64 fences. Each block is above the one
-// before, and none ends above the clock of Redis, or above the register where that is ahead. So fences grow even if the register
-// is lost, or the whole data.
-func TestBlocksOfFencesStayBelowTheClock(t *testing.T) {
-	for name, strategy := range map[string]func(redis.UniversalClient, ...Option) (Locker, error){
-		"SetNXPX":   NewSetNXPX,
-		"Semaphore": func(c redis.UniversalClient, opts ...Option) (Locker, error) { return NewSemaphore(c, 1, opts...) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, client, _ := oneNode(t)
-			made, err := strategy(client)
+// TestTicksGrowWithEveryGrant: an acquire, an adoption and a hand-over take one tick each. Each is above the one before. None is
+// above the clock of Redis, or above the register where that is ahead. So fences grow even if the register is lost, or the whole
+// data.
+func TestTicksGrowWithEveryGrant(t *testing.T) {
+	onEachQueue(t, func(t *testing.T, q *queueOn) {
+		now := time.UnixMicro(q.now)
+		var last uint64
+		took := func(what string, tick uint64) {
+			require.Greater(t, tick, last, what)
+			require.LessOrEqual(t, tick, max(q.tick(now), last+1), what)
+			require.GreaterOrEqual(t, tick+2500, q.tick(now), what)
+			last = tick
+		}
+		for i := range 300 {
+			now = now.Add(time.Duration(rand.N(20)+1) * time.Microsecond)
+			if i%20 == 0 {
+				now = now.Add(20 * time.Millisecond)
+			}
+			q.m.SetTime(now)
+			what := fmt.Sprint("grant ", i)
+			if last < q.tick(now) { // else a clock would have been set back
+				switch rand.N(10) {
+				case 0:
+					q.m.FlushAll()
+					what += " after FLUSHALL"
+				case 1:
+					q.m.Del("redlatch:fence")
+					what += " without the register"
+				}
+			}
+			a, next := q.entry(t, 0), q.entry(t, 0)
+			a.params.entry = ""
+			got, err := a.send(t, false)
+			require.NoError(t, err, what)
+			require.Zero(t, got.fence%64, what)
+			took(what, got.fence/64)
+			got, err = a.send(t, false)
+			require.NoError(t, err, what)
+			require.True(t, got.alreadyHeld)
+			took(what+", resent", got.fence/64)
+			if rand.N(4) == 0 {
+				fence, err := q.strategy.adopt(t.Context(), &a.params)
+				require.NoError(t, err)
+				require.Zero(t, fence%64, what)
+				took(what+", adopted", fence/64)
+			}
+			reply, err := q.strategy.release(t.Context(), &releaseParams{target: &a.params.target, next: next.entry})
 			require.NoError(t, err)
-			l := made.(*engine)
-			listen(t, l)
-			now := time.Now()
-			var last, issued uint64
-			took := func(what string, fence uint64, more int) {
-				end := fence + uint64(more)
-				require.Greater(t, fence, last, what)
-				require.LessOrEqual(t, more, 63, what)
-				if more > 0 {
-					require.LessOrEqual(t, int64(end), now.UnixMicro(), what)
-				}
-				last = end
-				issued += uint64(more) + 1
-			}
-			for i := range 300 {
-				now = now.Add(time.Duration(rand.N(200)+1) * time.Microsecond)
-				if i%20 == 0 {
-					now = now.Add(20 * time.Millisecond)
-				}
-				m.SetTime(now)
-				what := fmt.Sprint("grant ", i)
-				if int64(last) < now.UnixMicro() { // else a clock would have been set back
-					switch rand.N(10) {
-					case 0:
-						m.FlushAll()
-						what += " after FLUSHALL"
-					case 1:
-						m.Del("redlatch:fence")
-						what += " without the register"
-					}
-				}
-				a := newEntry(t, l)
-				a.params.entry, a.params.want = "", 64
-				got, err := a.send(t, false)
-				require.NoError(t, err, what)
-				took(what, got.fence, got.more)
-				if rand.N(4) == 0 {
-					fence, err := l.strategy.adopt(t.Context(), &a.params)
-					require.NoError(t, err)
-					took(what+", adopted", fence, 0)
-				}
-				now = now.Add(time.Duration(rand.N(100)) * time.Microsecond)
-				m.SetTime(now)
-				next := newEntry(t, l)
-				reply, err := l.strategy.release(t.Context(), &releaseParams{target: &a.params.target, next: next.entry})
-				require.NoError(t, err)
-				require.True(t, reply.handed)
-				took(what+", handed over", reply.fence, reply.more)
-				_, err = l.strategy.release(t.Context(), &releaseParams{target: &next.params.target, entry: next.entry})
-				require.NoError(t, err)
-			}
-			require.Greater(t, issued, uint64(2000), "blocks are issued")
-		})
-	}
+			took(what+", handed over", reply.tick)
+			_, err = q.strategy.release(t.Context(), &releaseParams{target: &next.params.target})
+			require.NoError(t, err)
+		}
+	})
 }
 
 // TestFencesGrowOverTurns: three processes pass the lock on and hand it over, while the register, or all data of Redis, is lost
@@ -729,10 +733,14 @@ func TestFencesGrowOverTurns(t *testing.T) {
 // queueOn is a strategy with a queue on a server whose clock stands still.
 type queueOn struct {
 	*engine
-	m      *miniredis.Miniredis
-	now    int64 // the clock, in µs
-	queue  string
-	before string // each entry
+	m     *miniredis.Miniredis
+	now   int64 // the clock, in µs
+	queue string
+}
+
+// tick returns the tick of a time.
+func (q *queueOn) tick(at time.Time) uint64 {
+	return uint64(at.Sub(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)) / (4 * time.Microsecond))
 }
 
 // onEachQueue runs a test on each strategy with a queue.
@@ -749,18 +757,18 @@ func onEachQueue(t *testing.T, test func(t *testing.T, q *queueOn)) {
 			require.NoError(t, err)
 			q := &queueOn{engine: l.(*engine), m: m, now: at.UnixMicro(), queue: queueOf("k")}
 			if name == "Semaphore" {
-				q.queue, q.before = "{k}:permits:k", "1 "
+				q.queue = "{k}:permits:k"
 			}
 			test(t, q)
 		})
 	}
 }
 
-// entry returns a fresh attempt whose process polls, so that it can be handed the lock without a message.
+// entry returns a fresh attempt whose entry has a dash, so that it can be handed the lock though nobody listens.
 func (q *queueOn) entry(t *testing.T, waited time.Duration) *lease {
 	t.Helper()
 	a := newEntry(t, q.engine)
-	a.entry = handoff.Entry(a.params.ttl, true, q.channel.Channel, a.params.token)
+	a.entry = handoff.Entry(a.r.claim(handoff.Claim(false)), true, q.channel.Channel, a.params.token)
 	a.params.entry, a.params.waited = a.entry, waited
 	return a
 }
@@ -768,46 +776,53 @@ func (q *queueOn) entry(t *testing.T, waited time.Duration) *lease {
 // score returns the score of an entry.
 func (q *queueOn) score(t *testing.T, a *lease) int64 {
 	t.Helper()
-	score, err := q.m.ZScore(q.queue, q.before+a.entry)
+	score, err := q.m.ZScore(q.queue, a.entry)
 	require.NoError(t, err)
 	return int64(score)
 }
 
-// TestBlockNeverEndsAboveTheClock: an acquire that asks for five fences gets as many as end at the clock at most, and at
-// least one. The register is the last of them. If it was empty, the only one is at the clock.
-func TestBlockNeverEndsAboveTheClock(t *testing.T) {
+// TestTickFollowsTheClock: a tick is one above the register, or the clock if the register lags it by more than 10 ms. The
+// register is that tick then. One that holds something else stays as it is.
+func TestTickFollowsTheClock(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
-		for name, c := range map[string]struct{ register, fence, more int64 }{
-			"lost":                  {0, q.now, 0},
-			"far behind":            {q.now - 3_600_000_000, q.now - 4, 4},
-			"just behind the slack": {q.now - 10_002, q.now - 4, 4},
-			"within the slack":      {q.now - 5000, q.now - 4999, 4},
-			"just below the clock":  {q.now - 3, q.now - 2, 2},
-			"at the clock":          {q.now, q.now + 1, 0},
-			"ahead of the clock":    {q.now + 100, q.now + 101, 0},
+		now := q.tick(time.UnixMicro(q.now))
+		require.Equal(t, uint64(12*3600*250_000+123_456/4), now, "4 µs each, since the start of 2026")
+		for name, c := range map[string]struct{ register, tick uint64 }{
+			"lost":                  {0, now},
+			"far behind":            {now - 900_000_000, now},
+			"just behind the slack": {now - 2502, now},
+			"within the slack":      {now - 2501, now - 2500},
+			"just below the clock":  {now - 1, now},
+			"at the clock":          {now, now + 1},
+			"ahead of the clock":    {now + 100, now + 101},
+			"the highest":           {1<<47 - 2, 1<<47 - 1},
+			"too high":              {1<<47 - 1, 0},
 		} {
 			q.m.Del("redlatch:fence")
 			if c.register > 0 {
-				require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatInt(c.register, 10)))
+				require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatUint(c.register, 10)))
 			}
 			a := q.entry(t, 0)
-			a.params.entry, a.params.want = "", 5
+			a.params.entry = ""
 			got, err := a.send(t, false)
+			register, _ := q.m.Get("redlatch:fence")
+			if c.tick == 0 {
+				require.ErrorContains(t, err, "holds something else", name)
+				require.Equal(t, strconv.FormatUint(c.register, 10), register, name)
+				require.False(t, q.m.Exists("k"))
+				continue
+			}
 			require.NoError(t, err)
-			require.Equal(t, c.fence, int64(got.fence), name)
-			require.Equal(t, int(c.more), got.more, name)
-			register, err := q.m.Get("redlatch:fence")
-			require.NoError(t, err)
-			require.Equal(t, strconv.FormatInt(c.fence+c.more, 10), register, name)
+			require.Equal(t, c.tick*64, got.fence, name)
+			require.Equal(t, strconv.FormatUint(c.tick, 10), register, name)
 			_, err = q.strategy.release(t.Context(), &releaseParams{target: &a.params.target})
 			require.NoError(t, err)
 		}
 	})
 }
 
-// TestPlaceIsThatOfTheArrival: the score of an entry is the clock of Redis, or what is above the highest
-// score, less how long the line has waited. It is above 0, the score of an entry that was handed the lock. The lowest is the
-// first of the queue.
+// TestPlaceIsThatOfTheArrival: the score of an entry is the clock of Redis, or what is above the highest score, less how long the
+// line has waited, and at least 1. The lowest is the first of the queue.
 func TestPlaceIsThatOfTheArrival(t *testing.T) {
 	const hour = time.Hour
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
@@ -849,28 +864,27 @@ func TestReleaseThatFindsNothingQueuesNothing(t *testing.T) {
 	})
 }
 
-// TestReleaseSaysThatItHandsTheLockToItsLine: with the fences of the grant.
+// TestReleaseSaysThatItHandsTheLockToItsLine: with the tick of the grant.
 func TestReleaseSaysThatItHandsTheLockToItsLine(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
 		holder := granted(t, q.engine)
 		earlier, next := q.entry(t, time.Minute), q.entry(t, 0)
 		_, err := earlier.send(t, false)
 		require.ErrorIs(t, err, ErrNotAcquired)
-		require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatInt(q.now-1000, 10)))
 		got, err := q.strategy.release(t.Context(), &releaseParams{target: &holder.lease.params.target, next: next.entry})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{at: time.Duration(q.now) * time.Microsecond}, got)
 		got, err = q.strategy.release(t.Context(), &releaseParams{target: &earlier.params.target, entry: earlier.entry})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{}, got)
-		last := q.entry(t, time.Hour)
-		require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatInt(q.now-1000, 10)))
+		last, now := q.entry(t, time.Hour), q.tick(time.UnixMicro(q.now))
+		require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatUint(now-1000, 10)))
 		got, err = q.strategy.release(t.Context(), &releaseParams{
 			target: &next.params.target, entry: next.entry, next: last.entry, waited: time.Hour,
 		})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{
-			at: time.Duration(q.now) * time.Microsecond, handed: true, fence: uint64(q.now - 999), more: 63,
+			at: time.Duration(q.now) * time.Microsecond, tick: now - 999,
 		}, got)
 	})
 }
@@ -893,90 +907,36 @@ func TestLostPlaceIsTakenAgain(t *testing.T) {
 	})
 }
 
-// TestRefusalSaysWhetherTheQueueHandedTheLock: only the first of the queue is told, and only if the holder is the
-// one that was handed the lock.
-func TestRefusalSaysWhetherTheQueueHandedTheLock(t *testing.T) {
-	m, client, _ := oneNode(t)
-	l, err := NewSetNXPX(client)
-	require.NoError(t, err)
-	require.NoError(t, m.Set("k", "a token"))
-	_, err = m.ZAdd(queueOf("k"), 0, "10000 redlatch:x a token")
-	require.NoError(t, err)
-	first, second := newEntry(t, l), newEntry(t, l)
-	handed := func(a *lease, queued bool) bool {
-		got, err := a.send(t, queued)
-		require.ErrorIs(t, err, ErrNotAcquired)
-		return got.Handed
-	}
-	require.False(t, handed(first, false), "it may have come later")
-	require.True(t, handed(first, true))
-	require.False(t, handed(second, false))
-	require.False(t, handed(second, true), "it is not the first")
-	require.NoError(t, m.Set("k", "another"))
-	require.False(t, handed(first, true), "the lock that was handed over has expired")
-}
-
-// passedOn reports whether the next entry of a line polls although its process gets messages.
-func passedOn(w *waiters) bool {
-	w.engine.lines.mu.Lock()
-	defer w.engine.lines.mu.Unlock()
-	next := w.watch.Next(false)
-	return next.Polls()
-}
-
-// TestLineThatFindsTheKeyFreePollsOn: a line is in the queue, and its acquire is granted. If the key was free,
-// nobody hands it on. If the line already held it, somebody has, and only the message is missing.
-func TestLineThatFindsTheKeyFreePollsOn(t *testing.T) {
-	for _, held := range []bool{false, true} {
+// TestOnlyTheLastPermitIsPassedOn: a turn passes on a lock, and the permit of a semaphore of one. Of several permits, each grant
+// has a tick of its own.
+func TestOnlyTheLastPermitIsPassedOn(t *testing.T) {
+	for limit, passes := range map[int]bool{1: true, 2: false} {
 		synctest.Test(t, func(t *testing.T) {
-			q := &queueing{}
-			l := queueingLocker(t, q)
-			q.reply(refuse, nil)
+			defer time.Sleep(time.Minute) // the subscription ends
+			_, client := bubbleRedis(t)
+			l, err := NewSemaphore(client, limit)
+			require.NoError(t, err)
+			var held []*Lock
+			for range limit {
+				lock, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				held = append(held, lock)
+			}
 			first, _ := standing(t.Context(), l)
 			second, _ := standing(t.Context(), l)
-			time.Sleep(time.Minute) // the line queues
-			q.reply(func(context.Context, *leaseParams) (acquireReply, error) {
-				return acquireReply{fence: 1, alreadyHeld: held}, nil
-			}, nil)
+			time.Sleep(time.Second)
+			require.NoError(t, held[0].Unlock(t.Context()))
 			lock := <-first
-			require.Equal(t, !held, passedOn(l.lines.byKey["k"]))
 			require.NoError(t, lock.Unlock(t.Context()))
-			require.NoError(t, (<-second).Unlock(t.Context()))
+			next := <-second
+			require.Equal(t, passes, next.lease == lock.lease)
+			require.Equal(t, passes, next.Fence() == lock.Fence()+1)
+			require.Equal(t, !passes, next.Fence()%64 == 0)
+			require.Greater(t, next.Fence(), lock.Fence())
+			require.NoError(t, next.Unlock(t.Context()))
+			for _, lock := range held[1:] {
+				require.NoError(t, lock.Unlock(t.Context()))
+			}
 		})
 	}
-}
-
-// TestOnlyTheMessageOfAnotherProcessEndsPolling: a message announces a lock to a line past which the key has changed
-// hands. If a release of this process has handed it on, that says nothing about the others.
-func TestOnlyTheMessageOfAnotherProcessEndsPolling(t *testing.T) {
-	for _, own := range []bool{false, true} {
-		l := queueingLocker(t, &queueing{})
-		a := newEntry(t, l)
-		a.carried = own
-		w := &waiters{engine: l, attempt: a, asking: true}
-		a.line = w
-		l.lines.rememberLocked(a)
-		for _, holder := range []string{"one", "another"} {
-			w.watch.Refused(clock.Now(), handoff.Refusal{At: time.Hour, Holder: holder, First: true})
-		}
-		require.True(t, passedOn(w))
-		l.deliver(handoff.Grant{Token: a.params.token})
-		require.Equal(t, own, passedOn(w))
-	}
-}
-
-// TestOneOfSeveralPermitsHasOneFence: an acquire of a semaphore of two that asks for five fences gets one.
-func TestOneOfSeveralPermitsHasOneFence(t *testing.T) {
-	m, client, _ := oneNode(t)
-	at := time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
-	m.SetTime(at)
-	require.NoError(t, m.Set("redlatch:fence", strconv.FormatInt(at.UnixMicro()-5000, 10)))
-	l, err := NewSemaphore(client, 2)
-	require.NoError(t, err)
-	a := newEntry(t, l)
-	a.params.entry, a.params.want = "", 5
-	got, err := a.send(t, false)
-	require.NoError(t, err)
-	require.Equal(t, uint64(at.UnixMicro()-4999), got.fence)
-	require.Zero(t, got.more)
 }

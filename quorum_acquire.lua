@@ -6,7 +6,6 @@
 -- KEYS[3] the mark that others want the lock
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
--- ARGV[3] set: do not extend a lease that the token already has
 --
 -- Granted: the vote of this node for the fence, negative if the token already held the lock.
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}.
@@ -29,7 +28,7 @@ if not (counter and counter < 2^53 - 1) then
   return redis.error_reply('ERR the fence counter holds something else')
 end
 -- A resend never shortens the lease.
-if not holder or not ARGV[3] and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
 -- The counter is at least the clock, so fences grow even if it was lost. Whole seconds let nodes with similar clocks

@@ -2,9 +2,9 @@ package redlatch
 
 import (
 	"context"
+	"fmt"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -19,7 +19,6 @@ var (
 		inspect: lockScripts.inspect,
 	}
 	raiseScript = script("quorum_raise.lua")
-	healScript  = script("quorum_heal.lua")
 )
 
 // quorumReleaseCall deletes the lock, or keeps it for some time.
@@ -90,52 +89,14 @@ func readRaise(r node.Reply) (uint64, error) {
 	return uint64(max(counter, 0)), err
 }
 
-// heal gives the lock back to nodes that have lost it, including those that answer later.
-func (r *redlock) heal(ctx context.Context, p *leaseParams, t *tally[uint64]) {
-	for i := range t.answers {
-		if a := &t.answers[i]; a.there && outcomeOf(a.err) == notHeld {
-			r.healOn(ctx, i, p)
-		}
+// readRenewal reads the reply of quorum_extend.lua to a renewal.
+func readRenewal(r node.Reply) (uint64, error) {
+	answer, err := readExtend(r)
+	if answer == 2 {
+		err = errRestored
 	}
-	if left := t.pending(); left > 0 {
-		// It ends with the last answer, so with the timeout of the extension. Nobody waits for it.
-		go func() {
-			for range left {
-				if c := <-t.reports; t.take(c) == notHeld {
-					r.healOn(ctx, c.Index, p)
-				}
-			}
-		}()
-	}
+	return answer, err
 }
 
-// healOn gives the lock back to node i, while the lease lasts and for as long. The release of Unlock follows it. If that
-// release overtakes it, the late reply has it released again.
-func (r *redlock) healOn(ctx context.Context, i int, p *leaseParams) {
-	ctx = detached(ctx)
-	p.whileHeld(func(left time.Duration) {
-		c := healCall(p, max(p.ttl, clock.TTLFor(left, p.drift)))
-		c.Key, c.Ordered, c.Timeout = p.key, true, min(p.timeout, left)
-		c.Late = r.late(ctx, i, p, readHeal)
-		r.nodes[i].Post(ctx, c)
-		c.Unwatch()
-	})
-}
-
-func healCall(p *leaseParams, ttl time.Duration) *node.Call {
-	ms := ttl.Milliseconds()
-	return node.Eval(healScript, 2, &p.key, &p.fences, &p.token, &ms, &p.fence)
-}
-
-// readHeal reads the reply of quorum_heal.lua. A healed key counts as held before, since an adopter may rely on it.
-func readHeal(r node.Reply) (acquireReply, error) {
-	switch {
-	case r.Err != nil:
-		return acquireReply{}, r.Err
-	case r.Value == int64(1):
-		return acquireReply{alreadyHeld: true}, nil
-	case r.Value == int64(0):
-		return acquireReply{}, ErrNotAcquired
-	}
-	return acquireReply{}, oddReply(r.Value)
-}
+// errRestored is the answer of a node that had lost the lock and has it again.
+var errRestored = fmt.Errorf("%w", errDeleted)

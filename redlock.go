@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -120,10 +121,7 @@ func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, er
 	// 2. All nodes at once.
 	t := ask(ctx, r, "acquire", &p.target, func(i int) *node.Call {
 		c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
-		if p.callerToken {
-			c.Append("keep") // an earlier vote as it is, else callers that try again would keep each other out for ever
-		}
-		c.Late = r.late(ctx, i, p, readAcquire)
+		c.Late = r.late(ctx, i, p)
 		return c
 	}, readAcquire)
 	t.collect(ctx, func() bool {
@@ -135,12 +133,6 @@ func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, er
 	var fence uint64
 	if err == nil {
 		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
-	}
-	if p.callerToken && alreadyHeld(t) { // its earlier votes may end before the new lease
-		if err == nil {
-			err = r.extend(ctx, p)
-		}
-		err = lostIsRefused(err)
 	}
 	if err == nil {
 		for i, c := range t.calls {
@@ -155,16 +147,6 @@ func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, er
 	var got acquireReply
 	got.Left, got.Holder = soonest(t), holderIn(t)
 	return got, err
-}
-
-// lostIsRefused turns an ErrLost into an ErrNotAcquired: an earlier lock of the token ended while it was acquired
-// again. The caller was not granted it, and may try again.
-func lostIsRefused(err error) error {
-	var q *QuorumError
-	if errors.As(err, &q) && errors.Is(q.err, ErrLost) {
-		q.err = ErrNotAcquired
-	}
-	return err
 }
 
 // refused returns why an acquire was not granted, or nil.
@@ -182,29 +164,23 @@ func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
 
 // takeBack releases a refused attempt on all nodes that granted it or may still do so. It waits, while ctx lasts, for
 // those that granted it. The release on other nodes follows their acquire.
-//
-// A token that the caller chose may hold an earlier lock. Then only votes that are certainly new are released, since
-// they would keep everybody out. If other owners have so many nodes that the token cannot have a quorum, all votes
-// are released.
 func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquireReply]) {
 	p.state.become(refused) // first: an acquire that is carried out behind its release is undone from now on
-	all := !p.callerToken || t.counts[heldByAnother] > len(r.nodes)-r.quorum
 	released := make(chan *node.Call, len(r.nodes))
 	waits := 0
 	for i := range r.nodes {
 		a := &t.answers[i]
 		if !a.there {
 			t.calls[i].Cancel(errNotWaitedFor)
-			if all && errors.As(t.calls[i].Reply().Err, new(*node.NotDone)) {
+			if errors.As(t.calls[i].Reply().Err, new(*node.NotDone)) {
 				continue // it was never sent
 			}
 		}
-		granted := a.succeeded()
-		if a.refused() || !all && (!granted || a.value.alreadyHeld) {
+		if a.refused() {
 			continue
 		}
 		c := releaseOn(&p.target)
-		if granted {
+		if a.succeeded() {
 			c.Report = released
 			waits++
 		}
@@ -226,12 +202,10 @@ func releaseOn(t *target) *node.Call {
 	return c
 }
 
-// late returns the callback for the late reply to an acquire or a heal on node i.
-func (r *redlock) late(
-	ctx context.Context, i int, p *leaseParams, read func(node.Reply) (acquireReply, error),
-) func(node.Reply) {
+// late returns the callback for the late reply to an acquire on node i.
+func (r *redlock) late(ctx context.Context, i int, p *leaseParams) func(node.Reply) {
 	return func(reply node.Reply) {
-		got, err := read(reply)
+		got, err := readAcquire(reply)
 		p.late(r.nodes[i], reply, got, err, func() {
 			if r.quorum == 1 { // on more nodes, a release that finds nothing on a quorum has another reason
 				p.state.undone.Store(true)
@@ -241,35 +215,68 @@ func (r *redlock) late(
 	}
 }
 
-// extend makes the lock last on a quorum of the nodes that still have it. Nodes that have lost it are healed, but do
-// not count.
+// extend makes the lock last on a quorum of the nodes that still have it. If p says so, a node that has lost the lock
+// restores it, but does not count. The vote of such a node is released again if the extension finds the lock lost, or if
+// Unlock was called meanwhile, since its release may have reached the node before the extension.
 func (r *redlock) extend(ctx context.Context, p *leaseParams) error {
-	t, err := r.lengthen(ctx, p)
-	if err == nil && p.whileHeld != nil {
-		r.heal(ctx, p, t)
+	var lost atomic.Bool
+	unwanted := func() bool { return lost.Load() || p.state.unwanted(acquireReply{alreadyHeld: true}, nil, true) }
+	release := func(i int) { r.nodes[i].Post(detached(ctx), releaseOn(&p.target)) }
+	t, err := r.lengthen(ctx, p, readRenewal, func(i int, c *node.Call) {
+		if p.restoreMS == 0 {
+			return
+		}
+		c.Append(&p.fence, &p.restoreMS)
+		c.Late = func(reply node.Reply) {
+			if node.MayStillRun(reply.Err) {
+				p.state.reap(r.nodes[i], func() { release(i) })
+			}
+			if _, err := readRenewal(reply); errors.Is(err, errRestored) && unwanted() {
+				release(i)
+			}
+		}
+	})
+	if t == nil {
+		return err
+	}
+	lost.Store(errors.Is(err, ErrLost))
+	for i, c := range t.calls {
+		if !t.answers[i].there {
+			c.Unwatch()
+		}
+	}
+	for len(t.reports) > 0 { // replies that came before Unwatch
+		t.take(<-t.reports)
+	}
+	for i := range t.answers {
+		if errors.Is(t.answers[i].err, errRestored) && unwanted() {
+			release(i)
+		}
 	}
 	return err
 }
 
-// adopt extends the lock without healing, and has a quorum agree on a new fence.
+// adopt extends the lock, and has a quorum agree on a new fence.
 func (r *redlock) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
-	t, err := r.lengthen(ctx, p, "mint")
+	t, err := r.lengthen(ctx, p, readExtend, func(_ int, c *node.Call) { c.Append("mint") })
 	if err != nil {
 		return 0, err
 	}
 	return r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }))
 }
 
-// lengthen makes the lock last on a quorum of the nodes that still have it. With "mint" they also vote for a new fence.
-func (r *redlock) lengthen(ctx context.Context, p *leaseParams, mint ...any) (*tally[uint64], error) {
+// lengthen makes the lock last on a quorum of the nodes that still have it. finish completes the call for a node.
+func (r *redlock) lengthen(
+	ctx context.Context, p *leaseParams, read func(node.Reply) (uint64, error), finish func(i int, c *node.Call),
+) (*tally[uint64], error) {
 	if err := ready(ctx); err != nil {
 		return nil, err
 	}
-	t := ask(ctx, r, "extend", &p.target, func(int) *node.Call {
+	t := ask(ctx, r, "extend", &p.target, func(i int) *node.Call {
 		c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
-		c.Append(mint...)
+		finish(i, c)
 		return c
-	}, readExtend)
+	}, read)
 	return t, t.collectHeld(ctx)
 }
 

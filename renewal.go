@@ -17,7 +17,7 @@ func (l *lease) renewableLocked() bool {
 }
 
 // nextLocked returns the time until the timer must fire: for a renewal, a check or the end of the lease. The first
-// time it fires half-way to the renewal.
+// time it fires half-way from the grant to the renewal.
 func (l *lease) nextLocked(now clock.Instant) time.Duration {
 	next := l.length - now.Since(l.start)
 	if l.recheckAt > 0 && !l.renewing {
@@ -26,7 +26,7 @@ func (l *lease) nextLocked(now clock.Instant) time.Duration {
 	if l.renewableLocked() {
 		at := l.renewAt
 		if l.strong != nil {
-			at /= 2
+			at = (at + l.replied.Since(l.renewed)) / 2
 		}
 		next = min(next, at-now.Since(l.renewed))
 	}
@@ -108,7 +108,10 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	}
 	p.ttlMS = p.ttl.Milliseconds()
 	p.timeout = l.patience(start, renewal)
-	p.fence, p.drift, p.whileHeld = l.fence, l.r.cfg.drift, l.whileHeld
+	p.fence = l.fence
+	if left := l.left(start); left > 0 && (!renewal || ttl >= l.r.cfg.ttl) { // a check restores nothing
+		p.restoreMS = max(p.ttl, clock.TTLFor(left, l.r.cfg.drift)).Milliseconds()
+	}
 	err := l.engine.strategy.extend(ctx, &p)
 	replied := l.engine.now()
 	trip := replied.Since(start)

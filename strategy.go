@@ -83,9 +83,8 @@ type ofNodes interface {
 // A target is the lock that an operation is about. A strategy may keep it, so it does not change.
 type target struct {
 	place
-	token       string        // what proves ownership; empty to inspect
-	callerToken bool          // the caller knew the token before, so it may hold an earlier lock
-	timeout     time.Duration // of one command on one node
+	token   string        // what proves ownership; empty to inspect
+	timeout time.Duration // of one command on one node
 }
 
 // leaseParams say which lock to acquire, extend or adopt, and for how long.
@@ -104,10 +103,9 @@ type leaseParams struct {
 	replicas       int // see WithReplicas; 0: none
 	replicaTimeout time.Duration
 
-	// To heal nodes that lost the lock, when it is extended.
+	// To extend. A node of a quorum that has lost the lock restores it for restoreMS, with its fence.
 	fence     uint64
-	drift     float64
-	whileHeld func(post func(left time.Duration)) // see lease; nil: no node is healed
+	restoreMS int64 // 0: it does not
 }
 
 type releaseParams struct {
@@ -202,9 +200,9 @@ const (
 )
 
 // late handles a reply r that came late from n. got and err are its content. If nobody wants the lock, late calls
-// undo. A token that the caller chose may have held the key before, so its lock stays.
+// undo.
 func (p *leaseParams) late(n *node.Node, r node.Reply, got acquireReply, err error, undo func()) {
-	if p.callerToken || knownNotDone(err) {
+	if knownNotDone(err) {
 		return
 	}
 	if node.MayStillRun(err) {

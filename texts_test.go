@@ -60,10 +60,8 @@ func TestTexts(t *testing.T) {
 	_, empty := l.Lock(ctx, "")
 	_, none := l.Lock(nil, "k") //nolint:staticcheck // a caller may pass nil
 	_, register := l.Lock(ctx, "redlatch:fence")
-	_, tokenOfALocker := NewSetNXPX(client, WithToken("job-7"))
 	_, replicas := NewLegacySetNX(client, WithReplicas(1, time.Second))
 	_, noToken := l.Adopt(ctx, "k", "")
-	_, otherToken := l.Adopt(ctx, "k", "a", WithToken("b"))
 	lock := granted(t, l)
 	unlocked := lock.Unlock(ctx)
 	require.NoError(t, unlocked)
@@ -114,7 +112,6 @@ func TestTexts(t *testing.T) {
 		{"max hold below", try(WithMaxHold(-time.Second))},
 		{"op timeout", try(WithOpTimeout(0))},
 		{"backoff", try(WithBackoff(nil))},
-		{"token", try(WithToken(""))},
 		{"drift", try(WithDrift(1))},
 		{"drift, no number", try(WithDrift(math.NaN()))},
 		{"owner", try(WithOwner(""))},
@@ -123,7 +120,6 @@ func TestTexts(t *testing.T) {
 		{"replicas", try(WithReplicas(0, time.Second))},
 		{"replicas, read timeout", try(WithReplicas(1, 5*time.Second))},
 		{"no option", try(nil)},
-		{"token of a Locker", tokenOfALocker},
 		{"replicas of LegacySetNX", replicas},
 		{"no key", empty},
 		{"no ctx", none},
@@ -135,7 +131,6 @@ func TestTexts(t *testing.T) {
 		{"one Locker", one},
 		{"one place", same},
 		{"no token", noToken},
-		{"another token", otherToken},
 		{"extension", lock.Extend(ctx, 0)},
 		{"extension without ctx", lock.Extend(nil, time.Second)}, //nolint:staticcheck // a caller may pass nil
 		{"do without a Locker", Do(ctx, nil, "k", func(context.Context, *Lock) error { return nil })},
@@ -145,7 +140,6 @@ func TestTexts(t *testing.T) {
 		{"do all with an empty key", DoAll(ctx, l, []string{"k", ""}, nothing)},
 		{"try to do all without keys", TryDoAll(ctx, l, nil, nothing)},
 		{"lost before all were acquired", firstEnd("do all", []*Lock{lock})},
-		{"lead with a token", Lead(ctx, l, "k", func(context.Context, *Lock) error { return nil }, WithToken("job-7"))},
 		{"lead, stopped", Lead(stopped, l, "k", func(context.Context, *Lock) error { return nil })},
 		{"a line break", wrap("lock", "two\nlines", errors.New("one\ntwo"))},
 	} {

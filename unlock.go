@@ -30,7 +30,7 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	p := &releaseParams{target: &l.params.target}
 	var next *succession // nil: nobody waits
 	switch {
-	case ended != nil && l.sharesTokenLocked():
+	case ended != nil && l.shared:
 		p = nil
 	case ended != nil:
 		l.state.become(releasing)
@@ -67,21 +67,6 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	}
 	l.fire(hook, Event{Elapsed: replied.Since(l.since), Took: replied.Since(now), Fence: l.fence, Err: err})
 	return err
-}
-
-// leave ends a lease that was not passed on, as release does, and leaves the key alone.
-func (l *lease) leave() {
-	l.mu.Lock()
-	now := l.engine.now()
-	ended := l.judgeLocked(now)
-	if ended == nil {
-		l.endLocked(ErrReleased, kept)
-	}
-	l.unlocked = true
-	l.unlock()
-	if ended == nil {
-		l.fire(l.hooks.Released, Event{Elapsed: now.Since(l.since), Fence: l.fence})
-	}
 }
 
 // passLocked passes the lock on to the next in line, if the turn and the lease let it:
@@ -142,12 +127,9 @@ func (l *lease) handOnLater(p *releaseParams, unknown bool) {
 	keeper.token = keeperPrefix + p.token
 	_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: &keeper})
 	l.mu.Lock()
-	unknown = unknown && !l.sharesTokenLocked()
+	unknown = unknown && !l.shared
 	l.mu.Unlock()
 	if unknown {
 		_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: p.target})
 	}
 }
-
-// sharesTokenLocked reports whether others may know the token, so that another handle may hold the lock by it.
-func (l *lease) sharesTokenLocked() bool { return l.params.callerToken || l.shared }

@@ -138,13 +138,13 @@ func TestQueueOfOursGoesBeforeAPeer(t *testing.T) {
 }
 
 // redislock compares only as much of the value as its own token is long. With random tokens that
-// never matters. With chosen tokens it takes over a lock whose token begins with its own.
+// never matters. With a chosen token it takes over a lock whose token begins with its own, such as ours with that owner.
 func TestRedislockTakesALockWhoseTokenBeginsWithItsOwnAndWeNotice(t *testing.T) {
 	server := redistest.Shared(t)
 	ours, err := redlatch.NewSetNXPX(server.Client(t))
 	require.NoError(t, err)
 	key := "interop:" + t.Name()
-	lock, err := ours.TryLock(t.Context(), key, redlatch.WithToken("worker-10"))
+	lock, err := ours.TryLock(t.Context(), key, redlatch.WithOwner("worker-10"))
 	require.NoError(t, err)
 	theirs, err := redislock.Obtain(t.Context(), server.Client(t), key, time.Minute, &redislock.Options{Token: "worker-1"})
 	require.NoError(t, err, "redislock compares whole tokens after all")
@@ -152,7 +152,7 @@ func TestRedislockTakesALockWhoseTokenBeginsWithItsOwnAndWeNotice(t *testing.T) 
 	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 
 	// The other way round nothing is taken.
-	_, err = ours.TryLock(t.Context(), key, redlatch.WithToken("worker"))
+	_, err = ours.TryLock(t.Context(), key, redlatch.WithOwner("worker"))
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 	require.NoError(t, theirs.Release(t.Context()))
 }

@@ -45,8 +45,8 @@ type Elector struct {
 // The leader renews the lock. If the leader crashes, another Elector leads once the TTL has passed. An Elector that loses
 // the lock tries again after a pause, as [redlatch.Lead] does. It also retries through outages of Redis.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil, if key is empty, or if l cannot work with opts.
-// [redlatch.WithToken] is refused. In case of an error nothing is sent to Redis.
+// The error matches [redlatch.ErrInvalidOption] if l is nil, if key is empty, or if l cannot work with opts. In case of an
+// error nothing is sent to Redis.
 func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Elector, error) {
 	if err := check(l, key, opts); err != nil {
 		return nil, fmt.Errorf("redlatchgocron: new elector: %w", err)

@@ -55,9 +55,8 @@ const keyPrefix = "gocron:"
 // Lost of [redlatch.Hooks] reports it. If an instance crashes during a run, ticks are skipped until the TTL has passed.
 // The TTL is at least minHold.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil, or if l cannot work with minHold or with opts.
-// [redlatch.WithToken] is refused, since instances with one token would all get the lock. NewLocker sends nothing to
-// Redis.
+// The error matches [redlatch.ErrInvalidOption] if l is nil, or if l cannot work with minHold or with opts. NewLocker sends
+// nothing to Redis.
 func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option) (gocron.Locker, error) {
 	all := make([]redlatch.Option, 0, len(opts)+1)
 	if minHold != 0 {
@@ -84,8 +83,7 @@ func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return lock, nil
 }
 
-// check returns an error if l refuses opts. Only a call of l can find out. Its ctx has ended, so nothing is sent. Lead also
-// refuses WithToken.
+// check returns an error if l refuses opts. Only a call of l can find out. Its ctx has ended, so nothing is sent.
 func check(l redlatch.Locker, key string, opts []redlatch.Option) error {
 	ended, end := context.WithCancel(context.Background())
 	end()

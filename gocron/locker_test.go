@@ -208,7 +208,6 @@ func TestInvalidInputSendsNothing(t *testing.T) {
 		{l, -time.Second, nil, "WithMinHold(-1s)"},
 		{l, time.Second, []redlatch.Option{redlatch.WithTTL(1)}, "WithTTL(1ns)"},
 		{l, time.Second, []redlatch.Option{redlatch.WithMaxHold(time.Millisecond)}, "WithMinHold(1s)"},
-		{l, time.Second, []redlatch.Option{redlatch.WithToken("a")}, "WithToken"},
 		{l, time.Second, []redlatch.Option{nil}, "is nil"},
 		{legacy, time.Second, nil, "WithMinHold(1s)"},
 	} {
@@ -228,7 +227,6 @@ func TestInvalidInputSendsNothing(t *testing.T) {
 		{nil, "leader", nil, "the Locker is nil"},
 		{l, "", nil, "key is empty"},
 		{l, "leader", []redlatch.Option{redlatch.WithTTL(1)}, "WithTTL(1ns)"},
-		{l, "leader", []redlatch.Option{redlatch.WithToken("a")}, "WithToken"},
 	} {
 		_, err := redlatchgocron.NewElector(c.l, c.key, c.opts...)
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption)

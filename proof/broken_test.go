@@ -134,10 +134,7 @@ func (h *brokenLock) pass(ctx context.Context, ttl time.Duration) bool {
 }
 
 func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error) {
-	h := &brokenLock{broken: b, key: key, token: w.token}
-	if h.token == "" {
-		h.token = uuid.NewString()
-	}
+	h := &brokenLock{broken: b, key: key, token: uuid.NewString()}
 	w.ttl = max(w.ttl, w.minHold)
 	asked, ttl := time.Now(), w.ttl
 	h.kept = asked.Add(w.minHold)

@@ -113,7 +113,7 @@ type handleModel struct {
 	renewed  bool
 	looks    bool // it may find out by a look that the key is gone
 	released bool
-	shared   bool  // the token was asked for, or came from the caller: another handle may have it
+	shared   bool  // the token was asked for, or the lock was adopted: another handle may have it
 	end      error // what Err returns from then on; nil before
 }
 

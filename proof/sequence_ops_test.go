@@ -16,40 +16,18 @@ import (
 // forever is how long a renewed lock is held.
 const forever = 1000 * time.Hour
 
-// tryLock makes one attempt, with a new token or with that of a handle on any key.
+// tryLock makes one attempt.
 func (s *sequence) tryLock(t *rapid.T) {
 	on, key := s.someKey(t)
 	l, limit := s.someLocker(t)
 	h := s.newHandle(t, on, limit)
 	h.renewed = rapid.Bool().Draw(t, "renewed")
-	var again *handleModel
-	if len(s.handles) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
-		again = s.someHandle(t)
-		for _, other := range s.handles {
-			if other.name != again.name || other.key != key {
-				continue
-			}
-			if _, unsure := other.err(); unsure {
-				t.Skip("whether its renewal or the new end comes first is not modelled")
-			}
-			if other.limit != limit {
-				t.Skip("a token with two limits is not modelled")
-			}
-		}
-		h.name, h.shared = again.name, true
-	}
-	opts := h.options()
-	if again != nil {
-		opts = append(opts, redlatch.WithToken(again.token()))
-	} else {
-		opts = append(opts, s.someMinHold(t, h)...)
-	}
 	var err error
-	h.lock, err = l.TryLock(context.Background(), on, opts...)
+	h.lock, err = l.TryLock(context.Background(), on, append(h.options(), s.someMinHold(t, h)...)...)
 	switch {
 	case key.refuses(limit):
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "the limit is %d", key.limit)
-	case !key.has(h.name) && key.isFull():
+	case key.isFull():
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "%q is held by %q", on, key.holders())
 	default:
 		require.NoError(t, err)
@@ -96,9 +74,6 @@ func (s *sequence) granted(t *rapid.T, h *handleModel) {
 	}
 	if !key.isHeld() {
 		key.limit = h.limit
-	}
-	if !key.has(h.name) {
-		delete(key.freeAt, h.name)
 	}
 	h.ttl, h.kept = max(h.ttl, h.minHold), time.Now().Add(h.minHold)
 	s.took(h)

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/proof/history"
@@ -23,7 +20,6 @@ type wish struct {
 	minHold   time.Duration // 0: none
 	opTimeout time.Duration // 0: the default
 	owner     string        // begins the token; empty: nothing does
-	token     string        // empty: a fresh one
 }
 
 // handle is what a worker needs of a lock; *redlatch.Lock is one.
@@ -90,9 +86,6 @@ func (w wish) options() []redlatch.Option {
 	}
 	if w.owner != "" {
 		opts = append(opts, redlatch.WithOwner(w.owner))
-	}
-	if w.token != "" {
-		opts = append(opts, redlatch.WithToken(w.token))
 	}
 	return opts
 }
@@ -177,40 +170,29 @@ func (w *worker) acquire(bound context.Context, key string) *hold {
 	switch {
 	case w.chance(15):
 		get, patient = w.locker.tryLock, false
-		if w.chance(30) {
-			ask.token, ask.owner = ask.owner, ""
-		}
 	case w.chance(18): // of the rest
 		short, cancel := context.WithTimeout(bound, time.Duration(w.rng.Int64N(int64(60*time.Millisecond))))
 		defer cancel()
 		ctx, patient = short, false
 	}
-	if w.keeps && ask.token == "" && w.chance(15) {
+	if w.keeps && w.chance(15) {
 		ask.minHold = w.ttl/2 + time.Duration(w.rng.Int64N(int64(w.ttl)))
 	} else {
 		ask.plain = w.chance(80) || h.hot
 	}
 
-	call, doubt := now(), false
-	for tries := 0; ; tries++ {
-		var err error
-		if h.handle, err = get(ctx, key, ask); err == nil {
-			if ask.minHold > 0 {
-				h.kept = w.keptUntil(h, ask, call)
-			}
-			w.record(h.op(w, history.Grant, call))
-			return h
+	call, err := now(), error(nil)
+	if h.handle, err = get(ctx, key, ask); err == nil {
+		if ask.minHold > 0 {
+			h.kept = w.keptUntil(h, ask, call)
 		}
-		if patient && bound.Err() != nil {
-			w.stuck(fmt.Sprintf("worker %d waited for %q for %v: %v", w.id, key, time.Duration(now()-call), err))
-		}
-		doubt = doubt || !surelyNot(err)
-		// A worker with a token of its own can ask again for a lock that it may have been granted.
-		if again := doubt && ask.token != "" && tries < 3 && ctx.Err() == nil; !again {
-			break
-		}
+		w.record(h.op(w, history.Grant, call))
+		return h
 	}
-	if doubt {
+	if patient && bound.Err() != nil {
+		w.stuck(fmt.Sprintf("worker %d waited for %q for %v: %v", w.id, key, time.Duration(now()-call), err))
+	}
+	if !surelyNot(err) {
 		w.record(h.unknownGrant(w, call))
 		w.rest(w.ttl / 2) // many unknown grants take long to judge
 	}
@@ -280,8 +262,10 @@ func (w *worker) work(ctx context.Context, h *hold) {
 			w.rest(w.ttl / 4)
 		}
 	}
-	if w.unlock(ctx, h) && h.kept > 0 {
-		w.revive(ctx, h)
+	if w.unlock(ctx, h) && h.kept > 0 { // nobody can adopt what a min hold keeps
+		if heir := w.adopt(ctx, h); heir != nil {
+			w.unlock(ctx, heir)
+		}
 	}
 }
 
@@ -320,33 +304,6 @@ func (w *worker) adopt(ctx context.Context, h *hold) *hold {
 	return heir
 }
 
-// revive uses the token of a lock that was released, while a min hold keeps the key. It gets another lock at most: if
-// the key was kept for less time than that took, or if a semaphore has a free permit.
-func (w *worker) revive(ctx context.Context, h *hold) {
-	if w.chance(50) {
-		if heir := w.adopt(ctx, h); heir != nil {
-			w.unlock(ctx, heir)
-		}
-		return
-	}
-	again := &hold{key: h.key, name: h.name + "-again", blurred: h.blurred}
-	call, err := now(), error(nil)
-	again.handle, err = w.locker.tryLock(ctx, h.key, wish{ttl: w.ttl, token: h.Token()})
-	switch {
-	case err != nil && surelyNot(err):
-	case err != nil:
-		w.record(again.unknownGrant(w, call))
-	default:
-		w.record(again.op(w, history.Grant, call))
-		// If the min hold was over, a late copy of the first release can end this lock too.
-		call = now()
-		_ = again.Unlock(ctx)
-		op := again.op(w, history.Release, call)
-		op.Unknown, op.Return = true, history.Never
-		w.record(op)
-	}
-}
-
 // unlock releases the lock, and reports whether that is known. On a quorum, a release that reaches one node in time and
 // another after the end of the lease has freed the lock, and is reported as a loss.
 func (w *worker) unlock(ctx context.Context, h *hold) bool {
@@ -364,24 +321,13 @@ func (w *worker) unlock(ctx context.Context, h *hold) bool {
 	case err != nil:
 		op.Unknown, op.Return = true, history.Never
 	case h.kept == 0:
-		op.Passed = passedOn(h)
+		op.Passed = h.Token() == "" // Unlock has passed the lock on
 	}
 	w.record(op)
 	if w.steady && err != nil && h.renewed {
 		w.stuck(fmt.Sprintf("Unlock of %q: %v", h.key, err))
 	}
 	return err == nil
-}
-
-// passedOn reports whether Unlock has passed the lock on: the token of the handle, which then owns nothing, is no random
-// one.
-func passedOn(h handle) bool {
-	_, id, owned := strings.Cut(h.Token(), "/")
-	if !owned {
-		id = h.Token()
-	}
-	token, err := uuid.Parse(id)
-	return err == nil && token.Version() == 5
 }
 
 // look records a use of the lock if its handle is trusted, and its loss otherwise.

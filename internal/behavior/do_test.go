@@ -532,7 +532,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 	ended, end := context.WithCancel(ctx)
 	end()
 	one, all := never[*redlatch.Lock](t), never[[]*redlatch.Lock](t)
-	bad, token := redlatch.WithTTL(0), redlatch.WithToken("job-7")
+	bad := redlatch.WithTTL(0)
 	lockErr := func(_ *redlatch.Lock, err error) error { return err }
 	for what, err := range map[string]error{
 		"TryDo without a Locker":         redlatch.TryDo(ctx, nil, "k", one),
@@ -557,14 +557,8 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		"Lead without ctx":               redlatch.Lead(nil, l, "k", one), //nolint:staticcheck // what a caller may do
 		"Lead with a bad option":         redlatch.Lead(ctx, l, "k", one, bad),
 		"Lead with a nil option":         redlatch.Lead(ctx, l, "k", one, nil),
-		"Lead with a token":              redlatch.Lead(ctx, l, "k", one, token),
-		"Do with a token":                redlatch.Do(ctx, l, "k", one, token),
-		"DoAll with a token":             redlatch.DoAll(ctx, l, []string{"k"}, all, token),
-		"Lock with a token":              lockErr(l.Lock(ctx, "k", token)),
-		"TryLock with a kept value":      lockErr(l.TryLock(ctx, "k", redlatch.WithToken("~1"))),
 		"an owner like a kept value":     lockErr(l.TryLock(ctx, "k", redlatch.WithOwner("~1"))),
-		"a token and a minimum hold":     lockErr(l.TryLock(ctx, "k", token, redlatch.WithMinHold(time.Second))),
-		"Lead with a token, after ctx":   redlatch.Lead(ended, l, "k", one, token),
+		"Lead, after ctx":                redlatch.Lead(ended, l, "k", one, bad),
 		"Lead with an option it refuses": redlatch.Lead(ctx, l, "k", one, redlatch.WithReplicas(1, time.Hour)),
 	} {
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption, what)

@@ -96,22 +96,6 @@ func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
 	gone(t, direct, "k")
 }
 
-// TestLateAcquireWithAChosenTokenStays: undoing it would delete the lock that the caller
-// wants to recover.
-func TestLateAcquireWithAChosenTokenStays(t *testing.T) {
-	t.Parallel()
-	direct, p, client := behindProxy(t)
-	l := newLocker(t, client)
-	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-	p.Silence()
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(500*time.Millisecond))
-	require.Error(t, err)
-	p.Heal()
-	eventually(t, "the late acquire", func() bool { return direct.Get(t.Context(), "k").Val() == "job-7" })
-	lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
-	require.NoError(t, lock.Unlock(t.Context()))
-}
-
 // TestUnlockThatNeverLeftFindsTheLockLost: if the retry of a release finds nothing, Unlock succeeds only if
 // the first send may have been carried out. Here the first send cannot connect.
 func TestUnlockThatNeverLeftFindsTheLockLost(t *testing.T) {

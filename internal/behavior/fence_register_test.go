@@ -25,10 +25,6 @@ var mints = map[string]func(t *testing.T, l redlatch.Locker) func() *redlatch.Lo
 	"acquire": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
 		return func() *redlatch.Lock { return mustLock(t, l, "k") }
 	},
-	"acquire again": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
-		mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
-		return func() *redlatch.Lock { return mustLock(t, l, "k", redlatch.WithToken("job-7")) }
-	},
 	"adopt": func(t *testing.T, l redlatch.Locker) func() *redlatch.Lock {
 		parent := mustLock(t, l, "k", redlatch.WithoutRenewal())
 		return func() *redlatch.Lock {
@@ -341,41 +337,32 @@ func TestMigrationFencesGrow(t *testing.T) {
 func TestNoFenceIsRounded(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"SetNXPX", "Semaphore", "Redlock"} {
-		for op, ask := range map[string]func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error){
-			"acquire again": func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error) {
-				return l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
-			},
-			"adopt": func(t *testing.T, l redlatch.Locker) (*redlatch.Lock, error) {
-				return l.Adopt(t.Context(), "k", "job-7")
-			},
-		} {
-			t.Run(strategy+"/"+op, func(t *testing.T) {
-				locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
-					l, err := everyStrategy[strategy](s.Client(t), patience, longTTL, redlatch.WithoutRenewal())
+		t.Run(strategy, func(t *testing.T) {
+			locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+				l, err := everyStrategy[strategy](s.Client(t), patience, longTTL, redlatch.WithoutRenewal())
+				require.NoError(t, err)
+				token := mustLock(t, l, "k").Token()
+				register, highest, fences := locktest.RegisterKey, 1<<47-1, uint64(locktest.FencesOfTick)
+				if strategy == "Redlock" {
+					register, highest, fences = "{k}:fence:k", 1<<53-1, 1
+				}
+				require.NoError(t, s.Direct.Set(t.Context(), register, highest-2, time.Hour).Err())
+				for _, fence := range []uint64{uint64(highest - 1), uint64(highest)} {
+					lock, err := l.Adopt(t.Context(), "k", token)
 					require.NoError(t, err)
-					mustLock(t, l, "k", redlatch.WithToken("job-7"))
-					register, highest, fences := locktest.RegisterKey, 1<<47-1, uint64(locktest.FencesOfTick)
-					if strategy == "Redlock" {
-						register, highest, fences = "{k}:fence:k", 1<<53-1, 1
-					}
-					require.NoError(t, s.Direct.Set(t.Context(), register, highest-2, time.Hour).Err())
-					for _, fence := range []uint64{uint64(highest - 1), uint64(highest)} {
-						lock, err := ask(t, l)
-						require.NoError(t, err)
-						require.Equal(t, fence*fences, lock.Fence())
-					}
-					for range 3 {
-						_, err := ask(t, l)
-						require.ErrorContains(t, err, "holds something else")
-						require.Equal(t, strconv.Itoa(highest), s.Direct.Get(t.Context(), register).Val())
-						require.Greater(t, s.Direct.PTTL(t.Context(), register).Val(), time.Minute)
-					}
-					require.NoError(t, s.Direct.Del(t.Context(), register).Err())
-					_, err = ask(t, l)
-					require.NoError(t, err)
-				})
+					require.Equal(t, fence*fences, lock.Fence())
+				}
+				for range 3 {
+					_, err := l.Adopt(t.Context(), "k", token)
+					require.ErrorContains(t, err, "holds something else")
+					require.Equal(t, strconv.Itoa(highest), s.Direct.Get(t.Context(), register).Val())
+					require.Greater(t, s.Direct.PTTL(t.Context(), register).Val(), time.Minute)
+				}
+				require.NoError(t, s.Direct.Del(t.Context(), register).Err())
+				_, err = l.Adopt(t.Context(), "k", token)
+				require.NoError(t, err)
 			})
-		}
+		})
 	}
 }
 

@@ -119,10 +119,10 @@ func TestFenceCostsNoExtraRoundTrip(t *testing.T) {
 	require.LessOrEqual(t, (calls()-before)/100, 2.3)
 }
 
-// TestHealedQuorumIssuesNoOlderFence: two nodes of the quorum lose their data, one after the other. An Extend heals
-// each of them, and healed nodes make the next grant. A vote is at least the clock in whole seconds, and all of this
+// TestRestoredQuorumIssuesNoOlderFence: two nodes of the quorum lose their data, one after the other. An Extend restores
+// the lock on each of them, and these nodes make the next grant. A vote is at least the clock in whole seconds, and all of this
 // usually takes less than a second. So only the counters keep the order.
-func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
+func TestRestoredQuorumIssuesNoOlderFence(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t)
 	l := n.locker(t, true, redlatch.WithoutRenewal(), redlatch.WithTTL(time.Minute))
@@ -154,11 +154,11 @@ func TestHealedQuorumIssuesNoOlderFence(t *testing.T) {
 			})
 			require.NoError(t, n.direct[i].FlushAll(t.Context()).Err())
 			require.NoError(t, lock.Extend(t.Context(), time.Minute))
-			eventually(t, "the emptied node is healed", func() bool { return n.holds(t, lock) })
+			eventually(t, "the emptied node has restored the lock", func() bool { return n.holds(t, lock) })
 		}
 		require.NoError(t, lock.Unlock(t.Context()))
 		eventually(t, "released", func() bool { return n.have(t, key) == 0 })
-		n.proxies[2].Refuse() // all other nodes were healed
+		n.proxies[2].Refuse() // all other nodes have restored the lock
 		next := mustLock(t, l, key)
 		require.Greater(t, next.Fence(), lock.Fence())
 		require.NoError(t, next.Unlock(t.Context()))

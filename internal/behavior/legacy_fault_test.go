@@ -1,15 +1,12 @@
 package behavior_test
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/faultproxy"
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
@@ -84,31 +81,5 @@ func TestLegacyUnknownOutcomeLeavesNoKey(t *testing.T) {
 			eventually(t, "the acquire, its release and a second release", func() bool { return p.Requests() >= sent+3 })
 			eventually(t, "the keys are released", func() bool { return len(everything(t, s)) == 0 })
 		}
-	})
-}
-
-// TestLegacyLateAcquireWithAChosenTokenStays: it may be the very lock that the caller wants
-// to recover.
-func TestLegacyLateAcquireWithAChosenTokenStays(t *testing.T) {
-	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
-		p := faultproxy.New(t, s.Options.Network, s.Options.Addr)
-		o := p.Options()
-		o.PoolSize = 1 // a new connection would send commands of its own
-		client := redis.NewClient(o)
-		t.Cleanup(func() { _ = client.Close() })
-		l := newLegacy(t, client)
-		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
-		var sent atomic.Int64
-		client.AddHook(locktest.Count(&sent))
-		p.Silence()
-		_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), redlatch.WithOpTimeout(500*time.Millisecond))
-		require.ErrorContains(t, err, "no reply within 500ms")
-		p.Heal()
-		eventually(t, "the late acquire", func() bool {
-			return s.Direct.Get(t.Context(), "{k}:owner:k").Val() == "job-7"
-		})
-		lock := mustLock(t, l, "k", redlatch.WithToken("job-7"))
-		require.NoError(t, lock.Unlock(t.Context()))
-		require.Equal(t, int64(3), sent.Load(), "the late acquire, the lock and its release")
 	})
 }

@@ -230,14 +230,6 @@ func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 			require.Equal(t, alone.Token(), st.Token)
 			require.NoError(t, alone.Unlock(t.Context()))
 		}
-
-		// A token that the caller chose is the token of both sides.
-		lock = mustLock(t, m, "k", redlatch.WithToken("job-7"))
-		require.Equal(t, "job-7", lock.Token())
-		require.Equal(t, "job-7", clients[0].Get(t.Context(), "k").Val())
-		require.Equal(t, "job-7", clients[1].Get(t.Context(), "k").Val())
-		require.NoError(t, mustLock(t, m, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
-		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	})
 }
 

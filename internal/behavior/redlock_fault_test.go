@@ -292,26 +292,6 @@ func TestLateAcquireOfALostLockIsReleased(t *testing.T) {
 	n.settled(t, "k")
 }
 
-// TestLateGrantOfARefusedTokenIsReleased: another owner has three nodes, so an attempt with a chosen token is refused
-// before the other two have answered. Their late grants are released. Nothing else would release them.
-func TestLateGrantOfARefusedTokenIsReleased(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t)
-	l := n.locker(t, true)
-	for _, c := range n.direct[:3] {
-		require.NoError(t, c.Set(t.Context(), "k", "another", time.Hour).Err())
-	}
-	for i, p := range n.proxies { // so that all nodes have been asked when three refuse
-		p.Delay(map[bool]time.Duration{true: time.Second, false: 2 * time.Second}[i < 3])
-	}
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
-	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-	for _, c := range n.direct[3:] {
-		eventually(t, "the node has granted it", func() bool { return c.Exists(t.Context(), "{k}:fence:k").Val() == 1 })
-		gone(t, c, "k")
-	}
-}
-
 // TestCancelledQuorumLocksLeaveNoKey: 300 Lock calls end at random moments over jittery
 // links.
 func TestCancelledQuorumLocksLeaveNoKey(t *testing.T) {

@@ -2,8 +2,6 @@ package behavior_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,74 +10,6 @@ import (
 
 	"github.com/redlatch/redlatch"
 )
-
-// TestChosenTokensDoNotKeepEachOtherOutWithADeadNode: two nodes of five are dead. A refused
-// attempt does not extend a vote that its token already had, and releases its new votes. So all
-// waiters are served.
-func TestChosenTokensDoNotKeepEachOtherOutWithADeadNode(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t)
-	n.servers[3].Kill()
-	n.servers[4].Kill()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	require.NoError(t, n.direct[0].Set(ctx, "k", "worker-0", 500*time.Millisecond).Err())
-	require.NoError(t, n.direct[1].Set(ctx, "k", "worker-1", 500*time.Millisecond).Err())
-	var wg sync.WaitGroup
-	for i := range 3 {
-		l := n.locker(t, false, redlatch.WithTTL(5*time.Second), briefly)
-		opts := []redlatch.Option{redlatch.WithToken(fmt.Sprint("worker-", i))}
-		if i == 2 {
-			opts = nil
-		}
-		wg.Go(func() {
-			lock, err := tryUntilGranted(ctx, l, opts...)
-			if err == nil {
-				err = lock.Unlock(ctx)
-			}
-			if err != nil {
-				t.Error(i, err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// TestNewVotesOfAChosenTokenAreGivenBack: a refused attempt releases its new votes. A vote that its token
-// already had may belong to an earlier lock, and stays.
-func TestNewVotesOfAChosenTokenAreGivenBack(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t)
-	n.servers[3].Kill()
-	n.servers[4].Kill()
-	l := n.locker(t, false)
-	require.NoError(t, n.direct[0].Set(t.Context(), "k", "job-7", time.Hour).Err())
-	require.NoError(t, n.direct[1].Set(t.Context(), "k", "another", time.Hour).Err())
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"), briefly)
-	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-	gone(t, n.direct[2], "k")
-	require.Equal(t, "job-7", n.direct[0].Get(t.Context(), "k").Val())
-}
-
-// TestRecoveredLockLastsForItsTTL: a token acquires its lock again. Its earlier votes would end
-// before the new lease, so a quorum of them is extended.
-func TestRecoveredLockLastsForItsTTL(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t)
-	l := n.locker(t, false)
-	for _, c := range n.direct {
-		require.NoError(t, c.Set(t.Context(), "k", "job-7", 5*time.Second).Err())
-	}
-	lock := mustLock(t, l, "k", redlatch.WithToken("job-7"), redlatch.WithoutRenewal())
-	long := 0
-	for _, c := range n.direct {
-		if c.PTTL(t.Context(), "k").Val() > time.Until(lock.Until()) {
-			long++
-		}
-	}
-	require.GreaterOrEqual(t, long, 3)
-	require.NoError(t, lock.Unlock(t.Context()))
-}
 
 func TestEndedCtxSendsNothing(t *testing.T) {
 	n := newCluster(t)

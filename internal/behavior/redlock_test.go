@@ -181,9 +181,9 @@ func TestHealthyNodesKeepNoOrphan(t *testing.T) {
 	cycles(20, 25)
 }
 
-// TestExtendHealsEmptiedNodes: Extend restores the lock on nodes where the key is absent, for as long as the lease
-// lasts. These nodes do not count for the quorum.
-func TestExtendHealsEmptiedNodes(t *testing.T) {
+// TestExtendRestoresTheLockOnEmptiedNodes: Extend restores the lock on nodes where the key is absent, for as long as the
+// lease lasts. These nodes do not count for the quorum.
+func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, false)
 	lock := mustLock(t, l, "k", redlatch.WithoutRenewal())
@@ -191,14 +191,14 @@ func TestExtendHealsEmptiedNodes(t *testing.T) {
 	require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
 	require.NoError(t, n.direct[1].Set(t.Context(), "k", "a stranger", 0).Err())
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
-	eventually(t, "healed", func() bool { return n.direct[0].Get(t.Context(), "k").Val() == lock.Token() })
+	eventually(t, "restored", func() bool { return n.direct[0].Get(t.Context(), "k").Val() == lock.Token() })
 	require.Equal(t, "a stranger", n.direct[1].Get(t.Context(), "k").Val())
 	require.Equal(t, fmt.Sprint(lock.Fence()), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
 	require.Positive(t, n.direct[0].PTTL(t.Context(), "k").Val())
 	require.NoError(t, lock.Extend(t.Context(), time.Hour))
 	require.NoError(t, n.direct[2].FlushAll(t.Context()).Err())
 	require.NoError(t, lock.Extend(t.Context(), time.Second))
-	eventually(t, "healed again", func() bool { return n.direct[2].Get(t.Context(), "k").Val() == lock.Token() })
+	eventually(t, "restored again", func() bool { return n.direct[2].Get(t.Context(), "k").Val() == lock.Token() })
 	require.Greater(t, n.direct[2].PTTL(t.Context(), "k").Val(), 59*time.Minute, "for as long as the lease")
 	require.NoError(t, lock.Unlock(t.Context()))
 	eventually(t, "released", func() bool { return n.have(t, "k") == 1 })
@@ -214,8 +214,37 @@ func TestExtendHealsEmptiedNodes(t *testing.T) {
 	n.settled(t, "k2")
 }
 
-// TestAdoptedLockIsHealed: Extend of an adopted lock heals the nodes that have lost it.
-func TestAdoptedLockIsHealed(t *testing.T) {
+// TestFullNodeRestoresALock: a node that has lost the lock restores it even if it is full.
+func TestFullNodeRestoresALock(t *testing.T) {
+	n := newCluster(t)
+	lock := mustLock(t, n.locker(t, false), "k", redlatch.WithoutRenewal())
+	eventually(t, "on all nodes", func() bool { return n.have(t, "k") == 5 })
+	require.NoError(t, n.direct[0].Del(t.Context(), "k", "{k}:fence:k").Err())
+	require.NoError(t, n.direct[0].ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.NoError(t, lock.Extend(t.Context(), time.Minute))
+	eventually(t, "restored", func() bool { return n.holds(t, lock) })
+	require.Equal(t, fmt.Sprint(lock.Fence()), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
+	require.NoError(t, lock.Unlock(t.Context()))
+	n.settled(t, "k")
+}
+
+// TestAdopterUnlocksForGood: an adopter has unlocked a lock. An extension by the earlier handle fails, and leaves no key:
+// nobody else would release it.
+func TestAdopterUnlocksForGood(t *testing.T) {
+	n := newCluster(t)
+	l := n.locker(t, false)
+	lost := mustLock(t, l, "k", redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal())
+	adopted, err := l.Adopt(t.Context(), "k", lost.Token())
+	require.NoError(t, err)
+	require.NoError(t, adopted.Unlock(t.Context()))
+	n.settled(t, "k")
+	require.ErrorIs(t, lost.Extend(t.Context(), time.Hour), redlatch.ErrLost)
+	n.settled(t, "k")
+	require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost)
+}
+
+// TestAdoptedLockIsRestored: Extend of an adopted lock restores it on the nodes that have lost it. Adopt does not.
+func TestAdoptedLockIsRestored(t *testing.T) {
 	n := newCluster(t)
 	l := n.locker(t, false)
 	lock := mustLock(t, l, "k", redlatch.WithoutRenewal())
@@ -223,8 +252,9 @@ func TestAdoptedLockIsHealed(t *testing.T) {
 	require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
 	adopted, err := l.Adopt(t.Context(), "k", lock.Token(), redlatch.WithoutRenewal())
 	require.NoError(t, err)
+	require.Equal(t, 4, n.have(t, "k"))
 	require.NoError(t, adopted.Extend(t.Context(), time.Minute))
-	eventually(t, "healed", func() bool { return n.have(t, "k") == 5 })
+	eventually(t, "restored", func() bool { return n.have(t, "k") == 5 })
 	require.NoError(t, adopted.Unlock(t.Context()))
 	n.settled(t, "k")
 }
@@ -262,82 +292,6 @@ func TestContendersAreServedOneByOne(t *testing.T) {
 	t.Logf("90 grants of 5 ms in %v", time.Since(begin))
 	require.Zero(t, broken.Load())
 	require.Equal(t, int64(90), grants.Load())
-}
-
-// TestChosenTokensDoNotKeepEachOtherOut: five callers with chosen tokens have one node each, and try again
-// and again. Votes of a minority are no earlier lock, so a refused attempt releases them.
-func TestChosenTokensDoNotKeepEachOtherOut(t *testing.T) {
-	n := newCluster(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for i, s := range n.servers {
-		require.NoError(t, s.Client(t).Set(ctx, "k", fmt.Sprint("worker-", i), 300*time.Millisecond).Err())
-	}
-	var wg sync.WaitGroup
-	for i := range n.servers {
-		l := n.locker(t, true, redlatch.WithTTL(5*time.Second))
-		wg.Go(func() {
-			lock, err := tryUntilGranted(ctx, l, redlatch.WithToken(fmt.Sprint("worker-", i)))
-			if err == nil {
-				err = lock.Unlock(ctx)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// tryUntilGranted tries to lock k until that is granted or fails for another reason than another owner.
-func tryUntilGranted(ctx context.Context, l redlatch.Locker, opts ...redlatch.Option) (*redlatch.Lock, error) {
-	for {
-		lock, err := l.TryLock(ctx, "k", opts...)
-		if !errors.Is(err, redlatch.ErrNotAcquired) {
-			return lock, err
-		}
-		select {
-		case <-time.After(5*time.Millisecond + rand.N(20*time.Millisecond)):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// TestEarlierLockThatEndsMeanwhileIsRefused: a chosen token has the key, and loses it while it acquires the
-// key again. That attempt is refused, and the next one is granted.
-func TestEarlierLockThatEndsMeanwhileIsRefused(t *testing.T) {
-	t.Parallel()
-	var clients []redis.UniversalClient
-	var direct []*redis.Client
-	var ends atomic.Int64 // the key is deleted before this many replies arrive
-	for range 3 {
-		s := redistest.Start(t)
-		admin, c := s.Client(t), s.Client(t)
-		c.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-			return func(ctx context.Context, cmd redis.Cmder) error {
-				err := next(ctx, cmd)
-				if cmd.Name() == "evalsha" && err == nil && ends.Add(-1) >= 0 {
-					err = admin.Del(ctx, "k").Err()
-				}
-				return err
-			}
-		}))
-		clients, direct = append(clients, c), append(direct, admin)
-	}
-	l, err := redlatch.NewRedlock(clients, longTTL, patience)
-	require.NoError(t, err)
-	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // the scripts are loaded
-	hold := func() {
-		for _, c := range direct {
-			require.NoError(t, c.Set(t.Context(), "k", "job-7", time.Hour).Err())
-		}
-		ends.Store(3)
-	}
-	hold()
-	_, err = l.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
-	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-	require.NoError(t, mustLock(t, l, "k", redlatch.WithToken("job-7")).Unlock(t.Context()))
 }
 
 // TestBurstOnHealthyNodesIsNotShed: 500 attempts at once are all granted.

@@ -117,15 +117,11 @@ func TestWhatGrantsWrites(t *testing.T) {
 	lock := mustLock(t, l, "k", redlatch.WithTTL(2*time.Hour))
 	left := client.PTTL(t.Context(), "k").Val()
 
-	before := writes()
-	_ = mustLock(t, l, "k", redlatch.WithToken(lock.Token()))
-	require.Greater(t, writes(), before, "an acquire")
-
 	require.NoError(t, client.Del(t.Context(), "redlatch:fence").Err(), "the register may be evicted")
-	before = writes()
+	before := writes()
 	_, err := l.Adopt(t.Context(), "k", lock.Token())
 	require.NoError(t, err)
-	require.Greater(t, writes(), before, "an extension")
+	require.Greater(t, writes(), before)
 
 	require.Equal(t, lock.Token(), client.Get(t.Context(), "k").Val())
 	require.LessOrEqual(t, client.PTTL(t.Context(), "k").Val(), left)

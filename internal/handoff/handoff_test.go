@@ -14,43 +14,50 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// TestHandoverIsReadStrictly: the parser accepts what release.lua publishes, and nothing else.
+// TestHandoverIsReadStrictly: the parser accepts what announce.lua publishes, and nothing else.
 func TestHandoverIsReadStrictly(t *testing.T) {
-	g, ok := parseGrant("1700000000 999999 1700000000000123 63 22 250 redlatch:1 a token the key")
+	g, ok := parseGrant("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
 	require.True(t, ok)
 	require.Equal(t, Grant{
-		Token: "a token", Fence: 1700000000000123, More: 63,
-		At: 1700000000*time.Second + 999999*time.Microsecond,
+		Token: "a token", Tick: 220000000123, At: 1700000000*time.Second + 999999*time.Microsecond,
 	}, g)
-	_, ok = parseGrant("1 1 1 65536 5 1 c xk")
-	require.True(t, ok)
+	for _, good := range []string{
+		"1 1 140737488355327 5 1 c xk", // the highest tick, 2^47 - 1
+		"1 1 1 5 1 c x",                // the key is empty
+		"1 1 1 6 1 -c xk", "8589934592 1 1 5 1 c xk",
+	} {
+		g, ok := parseGrant(good)
+		require.True(t, ok, good)
+		require.Equal(t, "x", g.Token, good)
+	}
 	for _, bad := range []string{
-		"", "1 2 3 4 5", "1 1000000 1 0 5 1 c xk", "99999999999 1 1 0 5 1 c xk", "1 1 1 0 9 1 c xk", "1 1 -1 0 5 1 c xk",
-		"1 1e3 1 0 5 1 c xk", "1 1 9007199254740992 0 5 1 c xk", "1 1 1 -1 5 1 c xk", "1 1 1 65537 5 1 c xk", "1 1 1 0 3 1 c xk",
-		"1 1 1 5 1 c xk", strings.Repeat("9", 400),
+		"", "1 2 3 4", "1 1000000 1 5 1 c xk", "8589934593 1 1 5 1 c xk", "99999999999 1 1 5 1 c xk", "1 1 1 9 1 c xk", "1 1 -1 5 1 c xk",
+		"1 1e3 1 5 1 c xk", "1 1 140737488355328 5 1 c xk", "1 1 9007199254740992 5 1 c xk", "1 1 1 -1 1 c xk", "1 1 1 3 1 c xk",
+		"1 1 5 1 c xk", strings.Repeat("9", 400),
 	} {
 		_, ok := parseGrant(bad)
 		require.False(t, ok, bad)
 	}
 }
 
-// TestEntryNamesWhatAReleaseNeeds: an entry has the TTL, the channel with a dash if its process polls, and the token.
+// TestEntryNamesWhatAReleaseNeeds: an entry has the claim, the channel, and the token. A dash before the channel says that
+// PUBSUB NUMSUB does not say whether the process listens.
 func TestEntryNamesWhatAReleaseNeeds(t *testing.T) {
 	require.Equal(t, "1500 redlatch:1 api-7/pid 12/a", Entry(1500*time.Millisecond, false, "redlatch:1", "api-7/pid 12/a"))
 	require.Equal(t, "1 -redlatch:1 a", Entry(time.Millisecond, true, "redlatch:1", "a"))
 	entry := Entry(time.Second, false, "redlatch:1", "api-7/pid 12/a")
-	g, ok := parseGrant(fmt.Sprintf("1 1 1 0 %d %sk", len(entry), entry))
+	g, ok := parseGrant(fmt.Sprintf("1 1 1 %d %sk", len(entry), entry))
 	require.True(t, ok)
 	require.Equal(t, "api-7/pid 12/a", g.Token)
 }
 
 // FuzzHandover: no message makes the parser panic. A message that it accepts has the token that it returns.
 func FuzzHandover(f *testing.F) {
-	f.Add("1700000000 999999 1700000000000123 63 22 250 redlatch:1 a token the key")
-	f.Add("1 1 1 1 5")
+	f.Add("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
+	f.Add("1 1 1 5")
 	f.Fuzz(func(t *testing.T, message string) {
 		g, ok := parseGrant(message)
-		if ok && (!strings.Contains(message, " "+g.Token) || g.More < 0 || g.More > mostFences || g.At < 0) {
+		if ok && (!strings.Contains(message, " "+g.Token) || g.Tick >= 1<<47 || g.At < 0) {
 			t.Errorf("%q was read as %+v", message, g)
 		}
 	})
@@ -61,9 +68,9 @@ func FuzzHandover(f *testing.F) {
 func FuzzDeliveries(f *testing.F) {
 	f.Add([]byte{}, "")
 	f.Add([]byte{0, 0, 0, 0}, "")
-	f.Add([]byte{1, 5, 1, 60, 0, 0}, "1 1 7 0 12 10 c tokenk")
-	f.Add([]byte{2, 0, 2, 30, 0, 0, 3, 9, 4}, "1700000000 5 7 63 14 1000 c tokenl")
-	f.Add([]byte{4, 4, 0, 0, 3, 0}, "1 0 0 0 0 0 k")
+	f.Add([]byte{1, 5, 1, 60, 0, 0}, "1 1 7 10 10 c tokenk")
+	f.Add([]byte{2, 0, 2, 30, 0, 0, 3, 9, 4}, "1700000000 5 7 12 1000 c tokenl")
+	f.Add([]byte{4, 4, 0, 0, 3, 0}, "1 0 0 0 0 k")
 	f.Fuzz(func(t *testing.T, edits []byte, forged string) {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		defer client.Close()
@@ -77,14 +84,14 @@ func FuzzDeliveries(f *testing.F) {
 		s.Deliver = func(g Grant) {
 			passed += time.Microsecond
 			g.Arrived = clock.Instant{Mono: asked.Mono.Add(passed), Wall: asked.Wall + passed}
-			if g.Token == "the token" && g.Fence == 1700000000000123 && g.More == 63 {
+			if g.Token == "the token" && g.Tick == 220000000123 {
 				delivered++
 			}
 			start := w.Started(g, 0.01)
 			require.False(t, start.Mono.Before(asked.Mono))
 			require.False(t, start.Mono.After(g.Arrived.Mono))
 		}
-		sent := fmt.Sprintf("%d 5 1700000000000123 63 %d %sk", time.Now().Unix(), len(entry), entry)
+		sent := fmt.Sprintf("%d 5 220000000123 %d %sk", time.Now().Unix(), len(entry), entry)
 		next := func() (b byte) {
 			if len(edits) > 0 {
 				b, edits = edits[0], edits[1:]

@@ -34,7 +34,7 @@ func TestDegradationIsReportedOnce(t *testing.T) {
 	defer s.Leave()
 	s.RefusePublish(errRefused)
 	require.Equal(t, 1, told)
-	require.True(t, s.State().Polls)
+	require.False(t, s.Comes())
 }
 
 // TestClosedSubscriptionKeepsWhatWasRefused: the subscription is closed between two waits. What Redis refused before
@@ -49,7 +49,8 @@ func TestClosedSubscriptionKeepsWhatWasRefused(t *testing.T) {
 			s.Changed, s.Degraded = func() {}, func(error) { told++ }
 			refuse(s, errRefused)
 			require.True(t, s.stop())
-			require.True(t, s.State().Polls, name)
+			s.running = true // a line waits again
+			require.False(t, s.Comes(), name)
 			refuse(s, errRefused)
 			require.Equal(t, 1, told, name)
 			s.received(&redis.Subscription{})
@@ -67,61 +68,117 @@ func TestPublishIsTriedAgain(t *testing.T) {
 		var told int
 		s := NewSubscription(nil, false)
 		s.Changed, s.Degraded = func() {}, func(error) { told++ }
+		s.running, s.up = true, true
 		for range 2 {
 			s.RefusePublish(errRefused)
-			require.True(t, s.State().Polls)
+			require.False(t, s.Comes())
 			time.Sleep(time.Minute)
-			require.False(t, s.State().Polls)
+			require.True(t, s.Comes())
 		}
 		require.Equal(t, 2, told)
 	})
 }
 
-// TestStateSaysHowGrantsArrive: a process polls while SUBSCRIBE or PUBLISH is refused, or if its client cannot
-// subscribe. It is deaf unless only PUBLISH is refused. It listens once SUBSCRIBE is confirmed.
-func TestStateSaysHowGrantsArrive(t *testing.T) {
+// TestMessagesComeWhereRedisAllowsThem: messages come once SUBSCRIBE is confirmed. They count as coming for a second before
+// that, and for a second after the connection broke. They do not come if Redis refuses SUBSCRIBE or PUBLISH, if the client
+// cannot subscribe, and before anybody waits.
+func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
+	type steps []func(*Subscription)
 	confirm := func(s *Subscription) { s.received(&redis.Subscription{}) }
+	breaks := func(s *Subscription) { s.markDown() }
+	refused := func(s *Subscription) { s.refuse(errRefused) }
+	mute := func(s *Subscription) { s.RefusePublish(errRefused) }
+	rest := func(d time.Duration) func(*Subscription) { return func(*Subscription) { time.Sleep(d) } }
+	almost := rest(time.Second - 1)
 	for name, c := range map[string]struct {
-		impossible bool
-		steps      []func(*Subscription)
-		want       State
+		unused bool
+		steps  steps
+		want   bool
 	}{
-		"before it is confirmed": {want: State{}},
-		"confirmed":              {steps: []func(*Subscription){confirm}, want: State{Ready: true}},
-		"the connection broke":   {steps: []func(*Subscription){confirm, func(s *Subscription) { s.markDown() }}},
-		"SUBSCRIBE is refused": {
-			steps: []func(*Subscription){func(s *Subscription) { s.refuse(errRefused) }}, want: State{Polls: true, Deaf: true},
-		},
-		"PUBLISH is refused": {
-			steps: []func(*Subscription){confirm, func(s *Subscription) { s.RefusePublish(errRefused) }}, want: State{Polls: true},
-		},
-		"SUBSCRIBE works again": {
-			steps: []func(*Subscription){func(s *Subscription) { s.refuse(errRefused) }, confirm}, want: State{Ready: true},
-		},
-		"the client cannot": {impossible: true, want: State{Polls: true, Deaf: true}},
+		"nobody waits":                       {unused: true},
+		"it has just been opened":            {want: true},
+		"almost a second without an answer":  {steps: steps{almost}, want: true},
+		"a second without an answer":         {steps: steps{rest(time.Second)}},
+		"confirmed":                          {steps: steps{confirm, rest(time.Hour)}, want: true},
+		"confirmed late":                     {steps: steps{rest(time.Hour), confirm}, want: true},
+		"the connection has just broken":     {steps: steps{confirm, rest(time.Hour), breaks, almost}, want: true},
+		"it has been broken for a second":    {steps: steps{confirm, breaks, rest(time.Second)}},
+		"a second attempt fails":             {steps: steps{confirm, breaks, almost, breaks, rest(1)}},
+		"confirmed again":                    {steps: steps{confirm, breaks, rest(time.Hour), confirm}, want: true},
+		"SUBSCRIBE is refused":               {steps: steps{refused}},
+		"SUBSCRIBE is refused from now on":   {steps: steps{confirm, refused}},
+		"SUBSCRIBE works again":              {steps: steps{refused, confirm}, want: true},
+		"PUBLISH is refused":                 {steps: steps{confirm, mute, rest(time.Minute - 1)}},
+		"PUBLISH was refused a minute ago":   {steps: steps{confirm, mute, rest(time.Minute)}, want: true},
+		"PUBLISH is refused, and it listens": {steps: steps{mute, confirm}},
 	} {
-		s := NewSubscription(nil, c.impossible)
-		s.Changed, s.Degraded = func() {}, func(error) {}
-		for _, step := range c.steps {
-			step(s)
-		}
-		require.Equal(t, c.want, s.State(), name)
+		synctest.Test(t, func(t *testing.T) {
+			s := NewSubscription(nil, false)
+			s.Changed, s.Degraded = func() {}, func(error) {}
+			s.running, s.changed = !c.unused, time.Now() // as Join does
+			for _, step := range c.steps {
+				step(s)
+			}
+			require.Equal(t, c.want, s.Comes(), name)
+		})
 	}
+	s := NewSubscription(nil, true)
+	s.Join()
+	require.False(t, s.Comes(), "the client cannot subscribe")
 }
 
-// TestChangedAfterEachConfirmation: messages may have been lost whenever the connection broke, and come again
-// when it is confirmed. Both are told.
+// TestRefusedSubscriptionIsAChange: lines that rely on messages look, since no messages come from now on.
+func TestRefusedSubscriptionIsAChange(t *testing.T) {
+	changes := 0
+	s := NewSubscription(nil, false)
+	s.Changed, s.Degraded = func() { changes++ }, func(error) {}
+	s.refuse(errRefused)
+	s.refuse(errRefused)
+	require.Equal(t, 1, changes)
+}
+
+// TestChangedAfterEachConfirmation: messages may have been lost whenever the connection broke, and come again when it is
+// confirmed. Both are changes. Missed replaces the connection, unless it was confirmed since the message was lost.
 func TestChangedAfterEachConfirmation(t *testing.T) {
 	s, changed := newSubscription(t)
+	begin := time.Now()
 	s.Join()
 	defer s.Leave()
 	await(t, changed)
-	require.True(t, s.State().Ready)
-	s.Replace()
+	require.True(t, s.Comes())
+	s.Missed(begin)
+	s.mu.Lock()
+	require.NotNil(t, s.current, "the message was lost before")
+	s.mu.Unlock()
+	s.Missed(time.Now())
 	await(t, changed)
 	await(t, changed)
-	require.True(t, s.State().Ready)
+	require.True(t, s.Comes())
 	require.Empty(t, changed)
+}
+
+// TestMissedIsForAConnectionThatListens: one that is not confirmed yet is about to replace the one that lost the message.
+func TestMissedIsForAConnectionThatListens(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer client.Close()
+	for name, c := range map[string]struct {
+		up     bool
+		lost   time.Duration // after the confirmation
+		closed bool
+	}{
+		"it listened when the message was lost": {true, 1, true},
+		"it was confirmed at that moment":       {true, 0, true},
+		"it was confirmed since then":           {true, -1, false},
+		"it is not confirmed":                   {false, 1, false},
+	} {
+		s := NewSubscription(client, false)
+		s.current, s.up, s.changed = client.Subscribe(t.Context()), c.up, time.Now()
+		ps := s.current
+		s.Missed(s.changed.Add(c.lost))
+		require.Equal(t, c.closed, s.current == nil, name)
+		require.Equal(t, c.closed, ps.Close() != nil, name)
+		s.Missed(s.changed.Add(c.lost)) // does nothing
+	}
 }
 
 func await(t *testing.T, event <-chan struct{}) {

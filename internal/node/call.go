@@ -30,9 +30,6 @@ type Call struct {
 	// for the same time again, in the background.
 	OutlivesCaller bool
 
-	// NoResend forbids a resend if an earlier send may have been carried out.
-	NoResend bool
-
 	// Ordered calls with the same Key are sent one at a time. A call is sent when the one before it has returned or
 	// its timeout has passed, or when half of the call's own timeout has passed.
 	Ordered bool

@@ -133,7 +133,7 @@ func (n *Node) loadLocked() *trip {
 // hurryLocked limits the first send of c while the server is silent. Old connections may be dead while new ones
 // work, so the first send gets a quarter of the time, and the next one the rest.
 func (c *Call) hurryLocked(now time.Duration) {
-	if c.trip == nil && c.Then == nil && !c.NoResend {
+	if c.trip == nil && c.Then == nil {
 		c.due = now + (c.deadline-now)/4
 		c.node.fireByLocked(c.due, now)
 	}
@@ -267,6 +267,6 @@ func (n *Node) readLocked(p *passenger, now time.Duration) (r Reply, again, whol
 	possibly := !answered && !notSent(err)
 	c.unclear = c.unclear || possibly || failed != nil // if the second failed, the first was carried out
 	whole = c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
-	again = whole || (retryable(err) || c.OutlivesCaller && refusesWrites(err)) && (!c.NoResend || !c.unclear)
+	again = whole || retryable(err) || c.OutlivesCaller && refusesWrites(err)
 	return Reply{Err: Explain(err), Resent: c.unclear}, again, whole
 }

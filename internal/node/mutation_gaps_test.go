@@ -79,49 +79,19 @@ func TestCallWithoutAReplySaysThatItWasSent(t *testing.T) {
 // TestPersistentCallThatWasNeverSentIsOpen: another call continues it, so its outcome is
 // unknown.
 func TestPersistentCallThatWasNeverSentIsOpen(t *testing.T) {
-	for name, once := range map[string]bool{"any": false, "one that must not be sent twice": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n, g := gated(t)
-				g.occupy(t, n)
-				c := within(Command("del"), time.Second)
-				c.OutlivesCaller, c.NoResend = true, once
-				r := n.Do(t.Context(), c)
-				require.ErrorAs(t, r.Err, new(*NoReply))
-				require.False(t, errors.As(r.Err, new(*NotDone)))
-				require.Empty(t, g.sent)
-				g.open()
-				require.Equal(t, batch{{"del"}}, <-g.sent)
-				time.Sleep(time.Minute)
-				require.Empty(t, g.sent)
-			})
-		})
-	}
-}
-
-// TestContinuedCallIsSentOnce: what continues a call that must not be sent twice is not sent twice either.
-func TestContinuedCallIsSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opens := make(chan struct{})
-		var sends atomic.Int64
-		n := answered(t, func(sent batch) error {
-			if sent[0][0] == "del" {
-				sends.Add(1)
-				return io.EOF
-			}
-			<-opens
-			return nil
-		})
-		for range n.most {
-			post(t.Context(), n, within(Command("ping"), time.Hour))
-			synctest.Wait()
-		}
+		n, g := gated(t)
+		g.occupy(t, n)
 		c := within(Command("del"), time.Second)
-		c.OutlivesCaller, c.NoResend = true, true
-		require.ErrorAs(t, n.Do(t.Context(), c).Err, new(*NoReply))
-		close(opens)
+		c.OutlivesCaller = true
+		r := n.Do(t.Context(), c)
+		require.ErrorAs(t, r.Err, new(*NoReply))
+		require.False(t, errors.As(r.Err, new(*NotDone)))
+		require.Empty(t, g.sent)
+		g.open()
+		require.Equal(t, batch{{"del"}}, <-g.sent)
 		time.Sleep(time.Minute)
-		require.Equal(t, int64(1), sends.Load())
+		require.Empty(t, g.sent)
 	})
 }
 
@@ -141,23 +111,6 @@ func TestContinuedReleaseEndsInTime(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, ends)
 		g.open()
-	})
-}
-
-// TestOnceIsNotSentAgainWhileItIsUnderWay: the call has timed out, but may still be carried out.
-func TestOnceIsNotSentAgainWhileItIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, g := gated(t)
-		c := within(Command("del"), time.Second)
-		c.OutlivesCaller, c.NoResend = true, true
-		p := post(t.Context(), n, c)
-		<-g.sent
-		require.ErrorAs(t, p.wait(t).Err, new(*NoReply))
-		time.Sleep(500 * time.Millisecond)
-		require.Empty(t, g.sent)
-		g.open()
-		time.Sleep(time.Minute)
-		require.Empty(t, g.sent)
 	})
 }
 
@@ -211,28 +164,6 @@ func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
 		require.Equal(t, batch{{"next"}}, <-g.sent)
 		g.open()
 		requireOK(t, false, next.wait(t))
-	})
-}
-
-// TestOnceWaitsForASlowReplyAfterSilence: the call is not sent again, so its only send gets the whole
-// timeout.
-func TestOnceWaitsForASlowReplyAfterSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int64
-		n := answered(t, func(batch) error {
-			if calls.Add(1) == 1 {
-				time.Sleep(10 * time.Second)
-			} else {
-				time.Sleep(500 * time.Millisecond)
-			}
-			return nil
-		})
-		require.Error(t, n.Do(t.Context(), within(Command("ping"), time.Second)).Err)
-		require.True(t, n.Silent())
-		c := within(Command("del"), time.Second)
-		c.NoResend = true
-		requireOK(t, false, n.Do(t.Context(), c))
-		time.Sleep(10 * time.Second)
 	})
 }
 

@@ -283,9 +283,9 @@ func (n *Node) dueLocked(c *Call, now time.Duration) {
 		n.passLaneLocked(c)
 		err := &NoReply{Within: c.Timeout, Last: c.lastTroubleLocked()}
 		n.Trouble(err)
-		if c.OutlivesCaller && (!c.NoResend || !c.mayBeDone()) {
+		if c.OutlivesCaller {
 			n.postLocked(&Call{
-				Timeout: c.Timeout, NoResend: c.NoResend, Ordered: c.Ordered, Key: c.Key,
+				Timeout: c.Timeout, Ordered: c.Ordered, Key: c.Key,
 				script: c.script, words: c.words, ctx: c.ctx, unclear: c.mayBeDone(),
 			}, now)
 			c.unclear = true // the new call may be carried out

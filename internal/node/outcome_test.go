@@ -299,34 +299,6 @@ func TestLateKnowsOnceOfASendThatMayStillRun(t *testing.T) {
 	}
 }
 
-// TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut: a call that surely was not carried out is
-// sent again.
-func TestOnceIsNotSentAgainWhereItMayHaveBeenCarriedOut(t *testing.T) {
-	for name, c := range map[string]struct {
-		errs []error
-		want error
-	}{
-		"cut":                          {[]error{io.EOF}, io.EOF},
-		"silent":                       {[]error{errTimeout}, errTimeout},
-		"no route, then cut":           {[]error{errDial, io.EOF}, io.EOF},
-		"no route":                     {[]error{errDial, errDial}, nil},
-		"refused":                      {[]error{errLoading, errLoading}, nil},
-		"no script":                    {[]error{answer("NOSCRIPT No matching script")}, nil},
-		"no route, no connection free": {[]error{errDial, redis.ErrPoolTimeout}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				call := within(Eval(NewScript("return 1"), 0), time.Second)
-				call.NoResend, call.OutlivesCaller = true, true
-				r := answeredBy(t, c.errs...).Do(t.Context(), call)
-				require.ErrorIs(t, r.Err, c.want)
-				require.Equal(t, c.want != nil, r.Resent)
-				require.False(t, errors.As(r.Err, new(*NotDone)))
-			})
-		})
-	}
-}
-
 // TestNoReplySaysWhy: the error names the timeout and the last error of the call, or of another call on its
 // node.
 func TestNoReplySaysWhy(t *testing.T) {

@@ -113,10 +113,10 @@ func (g *grantee) useLocks(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := lock.Extend(ctx, time.Minute); err != nil { // it heals that node
+	if err := lock.Extend(ctx, time.Minute); err != nil { // it restores the lock on that node
 		return err
 	}
-	for has := int64(0); len(g.nodes) > 1 && has == 0; { // in the background, while the lock is held
+	for has := int64(0); len(g.nodes) > 1 && has == 0; { // that node may be the slowest
 		if has, err = g.nodes[0].Exists(ctx, "lock:k").Result(); err != nil {
 			return err
 		}
@@ -312,8 +312,7 @@ func TestACLLinesHaveNothingToSpare(t *testing.T) {
 }
 
 // TestRefusedRegisterTakesNothing: if Redis is full, or the user has no right on the fence register, an
-// acquire leaves nothing in Redis. That includes an acquire with a chosen token, which nobody cleans up. The
-// error says what to do.
+// acquire leaves nothing in Redis. The error says what to do.
 func TestRefusedRegisterTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -330,7 +329,7 @@ func TestRefusedRegisterTakesNothing(t *testing.T) {
 			if c.full {
 				require.NoError(t, g.nodes[0].ConfigSet(t.Context(), "maxmemory", "1").Err())
 			}
-			_, err := g.TryLock(t.Context(), "k", redlatch.WithToken("job-7"))
+			_, err := g.TryLock(t.Context(), "k")
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 			for _, said := range c.said {
 				require.ErrorContains(t, err, said)
