@@ -95,9 +95,7 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 	if a := w.attempt; p != nil {
 		a.sent = a.sent || got.resent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
 	}
-	l.mu.Unlock()
-	next := w.nextAsk(p, asked, got, err)
-	l.mu.Lock()
+	next := w.nextAskLocked(p, asked, got, err)
 	if g := w.handed; g != nil { // it came meanwhile
 		w.handed = nil
 		start := w.watch.Started(*g, w.r.cfg.drift)
@@ -116,7 +114,7 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 	case errors.Is(err, ErrNotAcquired):
 		told := w.refusedLocked(err, w.asked)
 		report = func() { w.engine.tell(told, err) }
-		w.pace.refused()
+		w.pace.refused(w.r.cfg)
 		w.next = next
 	default:
 		report = w.failedLocked(err)
@@ -213,41 +211,31 @@ func regranted(err error) bool {
 	return errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated)
 }
 
-// nextAsk returns when to ask after an attempt that failed with err. It returns zero for a line that can queue and has not.
-// Functions of WithBackoff run here, under no mutex.
-func (w *waiters) nextAsk(p *leaseParams, asked clock.Instant, got acquireReply, err error) time.Time {
-	var d time.Duration
+// nextAskLocked returns when to ask after an attempt that failed with err. It returns zero for a line that can queue and has not.
+func (w *waiters) nextAskLocked(p *leaseParams, asked clock.Instant, got acquireReply, err error) time.Time {
+	cfg := w.r.cfg
 	switch {
 	case !errors.Is(err, ErrNotAcquired):
-		d = w.backoff(w.tries, 0, w.quietLocked)
+		return time.Now().Add(cfg.pause(w.tries, 0))
 	case !w.queues():
-		d = w.pollPause(got)
-	default:
-		polls, queued := w.looked(asked, p.queued, got.Refusal)
-		switch {
-		case polls > 0:
-			d = w.backoff(polls, got.Left, w.quietLocked)
-		case !queued:
-			return time.Time{}
-		default:
-			d = handoff.Pause(got.First, got.Left, w.looks)
-			w.looks++
-		}
+		return time.Now().Add(w.pollPause(got))
 	}
-	return time.Now().Add(d)
+	w.lookedLocked(asked, p.queued, got.Refusal)
+	switch {
+	case w.polls > 0:
+		return time.Now().Add(cfg.pause(w.polls, got.Left))
+	case w.attempt.entry == "":
+		return time.Time{}
+	}
+	w.looks++
+	return time.Now().Add(handoff.Pause(got.First, got.Left, w.looks-1))
 }
 
-// looked notes the answer to a look that was sent at asked, which is the refusal got. again says that the line was in the
-// queue before. It returns how often the line has
-// polled in a row, 0 if it does not poll, and whether it is in the queue. A holder whose token is not of this library does not
-// hand the lock on, so the first of the queue polls.
-func (w *waiters) looked(asked clock.Instant, again bool, got handoff.Refusal) (polls int, queued bool) {
-	l := &w.engine.lines
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// lookedLocked notes the answer to a look that was sent at asked, which is the refusal got. again says that the line was in the
+// queue before. A holder whose token is not of this library does not hand the lock on, so the first of the queue polls.
+func (w *waiters) lookedLocked(asked clock.Instant, again bool, got handoff.Refusal) {
 	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
 	channel := w.engine.channel
-	queued = w.attempt.entry != ""
 	if again && got.Fresh { // the entry was skipped, or was handed the lock for a claim that has passed
 		channel.Missed(w.watch.Asked())
 	}
@@ -256,69 +244,44 @@ func (w *waiters) looked(asked clock.Instant, again bool, got handoff.Refusal) (
 	}
 	foreign := got.First && got.Holder != "" && !handsOn(got.Holder)
 	switch {
-	case foreign, !channel.Comes(), !queued && (w.tries > 1 || w.hurriedLocked()):
+	case foreign, !channel.Comes(), w.attempt.entry == "" && (w.tries > 1 || w.hurriedLocked()):
 		w.polls++
 	default:
 		w.polls = 0
 	}
-	return w.polls, queued
 }
-
-// The default pause doubles from shortestPause to longestPause, and half of it is random.
-const (
-	shortestPause = 8 * time.Millisecond
-	longestPause  = 128 * time.Millisecond
-)
 
 // pause returns how long to wait after the attempt-th attempt, at most until held, the rest of the holder's lease, has passed.
 func (cfg *config) pause(attempt int, held time.Duration) time.Duration {
-	var d time.Duration
-	if cfg.backoff != nil {
-		d = max(cfg.backoff(attempt), time.Millisecond)
-	} else {
-		d = min(shortestPause<<min(attempt-1, 10), longestPause)
-		d = d/2 + rand.N(d/2)
+	d := cfg.shortest
+	for ; attempt > 1 && d < cfg.longest; attempt-- {
+		d *= 2
 	}
+	d = min(d, cfg.longest)
+	d -= rand.N(d/2 + 1)
 	if held > 0 {
 		d = min(d, held+time.Millisecond)
 	}
 	return d
 }
 
-// A pace is how often a line polls. A line that has seen the key change hands more often polls sooner, so that every
-// process is served in the end. While a key stays with one holder, the pauses grow:
+// A pace is how often a line polls whose strategy has no queue. A line that has seen the key change hands more often polls
+// sooner, so that every process is served in the end. While a key stays with one holder, the pauses grow:
 //
-//	longest pause = longestPause / (1 + changes/4) · 2^(looks at this holder / 16), at most longestPause
+//	longest pause = longest / (1 + changes/4) · 2^(looks at this holder / 16), at most longest
 //
-// rest is how long the line pauses after a turn of its own if its strategy cannot tell whether others want the key. It is
-// halved when the key was free then, and doubled when another process had it.
+// longest is that of WithPollInterval. rest is how long the line pauses after a turn of its own if its strategy cannot tell
+// whether others want the key. It is halved when the key was free then, and doubled when another process had it.
 type pace struct {
 	holder         string
 	changes, looks int
 	rest           time.Duration
 }
 
-// backoff is config.pause. If the function of WithBackoff panics, tidy runs, under lines.mu, and the line goes on.
-func (w *waiters) backoff(attempt int, held time.Duration, tidy func()) time.Duration {
-	returned := false
-	defer func() {
-		if !returned {
-			w.engine.lines.mu.Lock()
-			defer w.engine.lines.mu.Unlock()
-			tidy()
-			w.next = time.Now().Add(longestPause)
-			w.dropLocked()
-		}
-	}()
-	d := w.r.cfg.pause(attempt, held)
-	returned = true
-	return d
-}
-
-// pollPause returns how long to wait after refusal. If the caller set WithBackoff, that alone decides. So does the
-// default for lines that could queue: they poll because clients of other libraries do.
+// pollPause returns how long to wait after refusal. A line that could queue polls because clients of other libraries do, so it
+// has no pace.
 func (w *waiters) pollPause(refusal acquireReply) time.Duration {
-	p, left := &w.pace, refusal.Left
+	p, cfg := &w.pace, w.r.cfg
 	p.looks++
 	if refusal.Holder != "" && refusal.Holder != p.holder {
 		if p.holder != "" {
@@ -326,19 +289,16 @@ func (w *waiters) pollPause(refusal acquireReply) time.Duration {
 		}
 		p.holder, p.looks = refusal.Holder, 0
 	}
-	if refusal.lookWithin > 0 {
-		left = min(left, refusal.lookWithin)
-	}
-	d := w.backoff(w.tries, left, w.quietLocked)
-	if w.r.cfg.backoff != nil || w.engine.channel != nil {
+	d := cfg.pause(w.tries, refusal.Left)
+	if w.engine.channel != nil {
 		return d
 	}
-	most := max(4*longestPause/(4+time.Duration(p.changes)), shortestPause) << min(p.looks/16, 10)
-	return min(d, most/2+rand.N(most/2))
+	most := max(4*(cfg.longest/(4+time.Duration(p.changes))), cfg.shortest) << min(p.looks/16, 4)
+	return min(d, most-rand.N(most/2+1))
 }
 
 // refused notes that another process had the key after a rest.
-func (p *pace) refused() { p.rest = min(max(2*p.rest, shortestPause), longestPause) }
+func (p *pace) refused(cfg *config) { p.rest = min(max(2*p.rest, cfg.shortest), cfg.longest) }
 
 // granted notes that the key was free after a rest.
-func (p *pace) granted() { p.rest = max(p.rest/2, shortestPause/2) }
+func (p *pace) granted(cfg *config) { p.rest = max(p.rest/2, cfg.shortest/2) }

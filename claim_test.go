@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,27 +20,51 @@ import (
 // more callers stand in it.
 func handed(t *testing.T, l *engine, q *queueing, before time.Duration) (lock *Lock, behind []chan *Lock) {
 	t.Helper()
-	var token string
+	var token atomic.Pointer[string]
 	q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
-		token = p.token
-		got, err := refuse(ctx, p)
-		got.At = time.Hour
-		return got, err
+		token.Store(&p.token)
+		return refuse(ctx, p)
 	}, nil)
 	got, _ := standing(t.Context(), l)
 	for range 2 {
 		next, _ := standing(t.Context(), l)
 		behind = append(behind, next)
 	}
-	for l.lines.tokens[token] == nil {
-		time.Sleep(time.Second) // the line polls, and queues
+	queued := func() bool {
+		l.lines.mu.Lock()
+		defer l.lines.mu.Unlock()
+		return l.lines.tokens[*token.Load()] != nil
+	}
+	for !queued() {
+		time.Sleep(time.Millisecond) // the line polls, and queues
 		synctest.Wait()
 	}
+	l.lines.mu.Lock()
 	asked := l.lines.byKey["k"].watch.Asked()
+	l.lines.mu.Unlock()
 	time.Sleep(before - time.Since(asked))
-	l.deliver(handoff.Grant{Token: token, Tick: 7, At: time.Hour + before})
+	l.deliver(handoff.Grant{Token: *token.Load(), Tick: 7, At: time.Hour + before})
 	q.reply(nil, nil)
 	return <-got, behind
+}
+
+// An extension is one that was sent.
+type extension struct {
+	at           time.Time
+	ttl, timeout time.Duration
+}
+
+// extensions returns those that q is sent from now on. The first ones fail.
+func extensions(q *queueing, fail int64) <-chan extension {
+	sent := make(chan extension, 1000)
+	q.onExtend = func(_ context.Context, p *leaseParams) error {
+		sent <- extension{time.Now(), p.ttl, p.timeout}
+		if q.extensions.Load() <= fail {
+			return io.EOF
+		}
+		return nil
+	}
+	return sent
 }
 
 // served unlocks the locks of callers when they get them.
@@ -53,43 +79,34 @@ func served(t *testing.T, callers []chan *Lock) {
 // learned of it, it is extended to the TTL, with what is left of the claim as the timeout. If that fails, it is tried again
 // before the claim ends.
 func TestClaimIsExtendedSoon(t *testing.T) {
-	for name, fails := range map[string]bool{"at once": false, "after a failure": true} {
+	for name, fail := range map[string]int64{"at once": 0, "after a failure": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &queueing{}
-				l := queueingLocker(t, q, WithTTL(time.Minute), WithBackoff(func(int) time.Duration { return time.Second }))
+				l := queueingLocker(t, q, WithTTL(time.Minute), WithPollInterval(4*time.Second, 4*time.Second))
+				sent := extensions(q, fail)
 				const before = 500 * time.Millisecond
 				lock, behind := handed(t, l, q, before)
 				learned := time.Now()
 				start := learned.Add(-before / 100) // the drift since the line asked
+				end := start.Add(clock.Validity(handoff.Claim(true), 0.01))
 				require.Equal(t, uint64(7*64), lock.Fence())
-				require.Equal(t, start.Add(clock.Validity(handoff.Claim(true), 0.01)), lock.Until())
-				var sent []time.Duration
-				q.onExtend = func(_ context.Context, p *leaseParams) error {
-					if time.Since(learned) < 2*time.Second { // else it is a renewal
-						require.Equal(t, time.Minute, p.ttl)
-						require.Equal(t, max(time.Until(lock.Until()), time.Second), p.timeout)
-					}
-					sent = append(sent, time.Since(learned))
-					if fails && len(sent) == 1 {
-						return io.EOF
-					}
-					return nil
+				require.Equal(t, end, lock.Until())
+
+				at := learned.Add(20 * time.Millisecond)
+				require.Equal(t, extension{at, time.Minute, end.Sub(at)}, <-sent)
+				if fail > 0 {
+					synctest.Wait()
+					require.Equal(t, end, lock.Until())
+					again := <-sent
+					require.LessOrEqual(t, again.at.Sub(at), 750*time.Millisecond)
+					require.Equal(t, extension{again.at, time.Minute, end.Sub(again.at)}, again)
+					at = again.at
 				}
-				time.Sleep(20*time.Millisecond - 1)
-				require.Empty(t, sent)
-				time.Sleep(1)
 				synctest.Wait()
-				require.Equal(t, []time.Duration{20 * time.Millisecond}, sent)
-				if fails {
-					time.Sleep(750 * time.Millisecond)
-					require.Len(t, sent, 2)
-				}
-				extended := learned.Add(sent[len(sent)-1])
-				require.Equal(t, extended.Add(clock.Validity(time.Minute, 0.01)), lock.Until())
-				time.Sleep(time.Minute)
+				require.Equal(t, at.Add(clock.Validity(time.Minute, 0.01)), lock.Until())
+				require.Equal(t, extension{at.Add(20 * time.Second), time.Minute, time.Second}, <-sent, "a third of the TTL later")
 				require.NoError(t, lock.Err())
-				require.LessOrEqual(t, len(sent), 5, "renewals follow, every third of the TTL")
 				require.NoError(t, lock.Unlock(t.Context()))
 				served(t, behind)
 			})
@@ -104,7 +121,7 @@ func TestShortHoldOfAClaimSendsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &queueing{}
-				l := queueingLocker(t, q, append(opts, WithBackoff(func(int) time.Duration { return time.Second }))...)
+				l := queueingLocker(t, q, append(opts, WithPollInterval(4*time.Second, 4*time.Second))...)
 				lock, behind := handed(t, l, q, time.Millisecond)
 				if opts == nil {
 					time.Sleep(20*time.Millisecond - 1)
@@ -125,10 +142,10 @@ func TestShortHoldOfAClaimSendsNothing(t *testing.T) {
 func TestClaimThatIsNotExtendedEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{}
-		l := queueingLocker(t, q, WithTTL(time.Hour), WithBackoff(func(int) time.Duration { return time.Second }))
+		l := queueingLocker(t, q, WithTTL(time.Hour), WithPollInterval(4*time.Second, 4*time.Second))
+		extensions(q, math.MaxInt64)
 		lock, behind := handed(t, l, q, time.Millisecond)
 		learned := time.Now()
-		q.onExtend = func(context.Context, *leaseParams) error { return io.EOF }
 		<-lock.Done()
 		require.Less(t, time.Since(learned), 2*time.Second)
 		require.ErrorIs(t, lock.Err(), ErrLost)
@@ -144,11 +161,11 @@ func TestClaimIsExtendedOnceUnderAMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queueing{}
 		l := queueingLocker(t, q, WithTTL(10*time.Second), WithMaxHold(5*time.Second))
-		lock, behind := handed(t, l, q, time.Millisecond)
 		q.onExtend = func(context.Context, *leaseParams) error {
 			time.Sleep(time.Millisecond)
 			return nil
 		}
+		lock, behind := handed(t, l, q, time.Millisecond)
 		begin := time.Now()
 		<-lock.Done()
 		require.InDelta(t, 5, time.Since(begin).Seconds(), 0.01)
@@ -164,21 +181,18 @@ func TestClaimIsExtendedOnceUnderAMaxHold(t *testing.T) {
 func TestUnlockAfterPassesNothingOn(t *testing.T) {
 	for after, passes := range map[time.Duration]bool{0: true, time.Millisecond: false} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &scripted{passes: true}
-			u := newTurnOf(t, s, 2)
-			var kept []time.Duration
-			s.onRelease = func(_ context.Context, p *releaseParams) error {
-				kept = append(kept, p.keep)
+			kept := make(chan time.Duration, 10)
+			s := &scripted{passes: true, keeps: true, onRelease: func(_ context.Context, p *releaseParams) error {
+				kept <- p.keep
 				return nil
-			}
-			lease := u.lock.lease
-			keeps := u.lock
-			s.keeps = true
+			}}
+			u := newTurnOf(t, s, 2)
+			keeps, lease := u.lock, u.lock.lease
 			require.NoError(t, keeps.UnlockAfter(t.Context(), after))
 			require.ErrorIs(t, keeps.Err(), ErrReleased)
 			require.Equal(t, !passes, len(kept) > 0)
 			if !passes {
-				require.Equal(t, after, kept[0])
+				require.Equal(t, after, <-kept)
 			}
 			next := <-u.next[0]
 			require.Equal(t, passes, next.lease == lease)

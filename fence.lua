@@ -15,8 +15,8 @@ local tick, failed = pcall('INCR', KEYS[2]), nil
 if type(tick) == 'number' and tick < 2^47 then
   time = time or call('TIME')
   local now = (time[1] - 1767225600) * 250000 + math.floor(time[2] / 4)
-  if tick < now - slack then
-    tick = now
+  if tick < now - slack or tick == 1 then
+    tick = math.max(now, 1)
     call('SET', KEYS[2], format('%.0f', tick), 'PX', registerMemory)
   end
 else

@@ -348,29 +348,32 @@ func TestReleaseThatOutlastsTheLeaseIsNoLoss(t *testing.T) {
 // or longer. A check and an extension that comes too late do not.
 func TestOnlyAHeldLockIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var sent leaseParams
+		var last atomic.Pointer[leaseParams]
+		sent := func() *leaseParams { return last.Load() }
 		s := &scripted{
 			onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 				return acquireReply{fence: 7, recheckAfter: time.Second}, nil
 			},
-			onExtend: func(_ context.Context, p *leaseParams) error { sent = *p; return nil },
+			onExtend: func(_ context.Context, p *leaseParams) error { last.Store(p); return nil },
 		}
 		restores := func() time.Duration {
-			require.Equal(t, uint64(7), sent.fence)
-			return time.Duration(sent.restoreMS) * time.Millisecond
+			require.Equal(t, uint64(7), sent().fence)
+			return time.Duration(sent().restoreMS) * time.Millisecond
 		}
 		lock := granted(t, scriptedLocker(t, s), WithTTL(30*time.Second))
 		time.Sleep(2 * time.Second)
-		require.Equal(t, time.Millisecond, sent.ttl, "a check")
+		synctest.Wait()
+		require.Equal(t, time.Millisecond, sent().ttl, "a check")
 		require.Zero(t, restores())
 		time.Sleep(10 * time.Second)
-		require.Equal(t, 30*time.Second, sent.ttl, "a renewal")
+		synctest.Wait()
+		require.Equal(t, 30*time.Second, sent().ttl, "a renewal")
 		require.Equal(t, 30*time.Second, restores())
 		require.NoError(t, lock.Extend(t.Context(), time.Hour))
 		require.Equal(t, time.Hour, restores())
 		time.Sleep(time.Second)
 		require.NoError(t, lock.Extend(t.Context(), time.Second))
-		require.Equal(t, time.Second, sent.ttl)
+		require.Equal(t, time.Second, sent().ttl)
 		require.Equal(t, time.Hour-time.Second, restores().Round(500*time.Millisecond))
 
 		require.NoError(t, lock.Unlock(t.Context()))

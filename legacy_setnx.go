@@ -38,9 +38,6 @@ const (
 	// takeoverLook is when a lock that was taken over is checked again: another client may have seen the same time
 	// pass, and its step 3 then overwrites ours.
 	takeoverLook = 400 * time.Millisecond
-
-	// longestBlind is the longest pause between polls, since clients of other libraries announce no release.
-	longestBlind = time.Second - time.Millisecond
 )
 
 // NewLegacySetNX returns a Locker that keeps each lock as one key of one Redis. The key holds the Unix time, in
@@ -59,7 +56,7 @@ const (
 // It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is free
 // a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences:
 // [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch client, and [HeldError] has no Owner.
-// A process that waits polls at the intervals of [WithBackoff], at least once a second, so [WithoutQueue] changes
+// A process that waits polls at the intervals of [WithPollInterval], at least once a second, so [WithoutQueue] changes
 // nothing.
 // [WithMinHold] and [WithReplicas] are refused.
 //
@@ -113,7 +110,7 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 	case count == 0:
 		return acquireReply{}, oddReply(r.Value)
 	}
-	got := acquireReply{lookWithin: longestBlind}
+	var got acquireReply
 	got.Left = time.Duration(left[0]) * time.Millisecond
 	return got, ErrNotAcquired
 }

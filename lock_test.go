@@ -678,17 +678,18 @@ var conformance = []conformanceCase{
 		l, err := w.make(clients)
 		require.NoError(t, err)
 		for want, opt := range map[string]redlatch.Option{
-			"WithTTL(0s)":         redlatch.WithTTL(0),
-			"WithTTL(-1s)":        redlatch.WithTTL(-time.Second),
-			"WithTTL(999µs)":      redlatch.WithTTL(999 * time.Microsecond),
-			"WithDrift(-0.1)":     redlatch.WithDrift(-0.1),
-			"WithDrift(1)":        redlatch.WithDrift(1),
-			"WithDrift(NaN)":      redlatch.WithDrift(nan()),
-			"WithOpTimeout(-1ns)": redlatch.WithOpTimeout(-1),
-			"WithOpTimeout(0s)":   redlatch.WithOpTimeout(0),
-			"WithMaxHold(0s)":     redlatch.WithMaxHold(0),
-			"WithBackoff(nil)":    redlatch.WithBackoff(nil),
-			"option 0 is nil":     nil,
+			"WithTTL(0s)":                redlatch.WithTTL(0),
+			"WithTTL(-1s)":               redlatch.WithTTL(-time.Second),
+			"WithTTL(999µs)":             redlatch.WithTTL(999 * time.Microsecond),
+			"WithDrift(-0.1)":            redlatch.WithDrift(-0.1),
+			"WithDrift(1)":               redlatch.WithDrift(1),
+			"WithDrift(NaN)":             redlatch.WithDrift(nan()),
+			"WithOpTimeout(-1ns)":        redlatch.WithOpTimeout(-1),
+			"WithOpTimeout(0s)":          redlatch.WithOpTimeout(0),
+			"WithMaxHold(0s)":            redlatch.WithMaxHold(0),
+			"WithPollInterval(0s, 1s)":   redlatch.WithPollInterval(0, time.Second),
+			"WithPollInterval(2ms, 1ms)": redlatch.WithPollInterval(2*time.Millisecond, time.Millisecond),
+			"option 0 is nil":            nil,
 		} {
 			_, err := l.Lock(t.Context(), w.key, opt)
 			require.ErrorIs(t, err, redlatch.ErrInvalidOption)

@@ -215,7 +215,7 @@ func TestMigrationIsHeldNoLongerThanEitherAllows(t *testing.T) {
 // acquires to.
 func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, WithBackoff(func(int) time.Duration { return time.Second }))
+		p := newPair(t, WithPollInterval(time.Second, time.Second))
 		p.from.onExtend = func(context.Context, *leaseParams) error {
 			if p.from.acquires.Load() == 1 {
 				return ErrLost

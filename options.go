@@ -14,8 +14,7 @@ type Option func(*config) error
 // config is the outcome of all options of one call.
 type config struct {
 	settings
-	backoff func(attempt int) time.Duration
-	hooks   Hooks
+	hooks Hooks
 }
 
 // settings are the part of a config that can be compared. Calls with equal settings may share a line.
@@ -25,7 +24,8 @@ type settings struct {
 	maxHold   time.Duration // 0: no limit
 	minHold   time.Duration // 0: none
 	opTimeout time.Duration // 0: from the TTL
-	backoffs  int           // how often WithBackoff was given
+	shortest  time.Duration // of WithPollInterval
+	longest   time.Duration
 	noQueue   bool
 	prefix    string
 	owner     string // see WithOwner
@@ -36,7 +36,9 @@ type settings struct {
 }
 
 func defaults() config {
-	return config{settings: settings{ttl: 10 * time.Second, renew: true, drift: 0.01}}
+	return config{settings: settings{
+		ttl: 10 * time.Second, renew: true, drift: 0.01, shortest: 8 * time.Millisecond, longest: 128 * time.Millisecond,
+	}}
 }
 
 // with returns cfg changed by opts.
@@ -131,31 +133,29 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithBackoff sets the pause after each failed attempt of the callers that wait for a key. f gets the number of that
-// attempt since their Locker last had the key, from 1. The pause applies where they poll: with [NewRedlock],
-// [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very
-// little time left, and after an error. If a client that does not queue takes the key, the first in the queue also
-// polls. For it, the number that f gets starts at 1 again. Others in a queue call f only after an error. A pause is at
-// least 1 ms. It is cut short if the holder's lease ends earlier. f may be called from many goroutines.
+// WithPollInterval sets the pauses of callers that poll: they double from shortest to longest, and half of each is random. The
+// default is 8 ms and 128 ms. The minimum is 1 ms. Callers poll with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or
+// [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very little time left, and after an error. The first
+// in a queue also polls if the holder is a client of another library. A pause is cut short if the holder's lease ends earlier.
 //
-// The default pause is 4 to 8 ms at random and doubles up to 64 to 128 ms. With [NewRedlock], the more often a Locker
-// has seen the key change hands, the sooner it polls. If it releases a key that others wait for, it asks for that key
-// again after 64 to 128 ms, or after a quarter of the time left until the deadline of the call. With NewLegacySetNX
-// and WithoutQueue, a Locker with more callers in line pauses after a release for 2 to 4 ms, or for longer, up to 64 to
-// 128 ms, if it finds the key held after such pauses. With WithBackoff, a Locker of NewRedlock does not pause after a
-// release, and others do for f(1).
-func WithBackoff(f func(attempt int) time.Duration) Option {
+// With [NewRedlock], the more often a Locker has seen the key change hands, the sooner it polls. If it releases a key that
+// others wait for, it asks for that key again after about longest. With NewLegacySetNX and WithoutQueue, a Locker with more
+// callers in line pauses after a release, for half of shortest, or for longer, up to longest, if it finds the key held after
+// such pauses.
+func WithPollInterval(shortest, longest time.Duration) Option {
 	return func(cfg *config) error {
-		if f == nil {
-			return invalid("WithBackoff(nil)")
+		if shortest < time.Millisecond || longest < shortest {
+			return invalid("WithPollInterval(%v, %v): not 1ms <= shortest <= longest", shortest, longest)
 		}
-		cfg.backoff = f
-		cfg.backoffs++
+		cfg.shortest, cfg.longest = min(shortest, longestPoll), min(longest, longestPoll)
 		return nil
 	}
 }
 
-// WithoutQueue makes a Locker poll at the intervals of [WithBackoff] instead of queueing. Use it for keys that clients
+// longestPoll is the longest time that polls are apart, so that multiples of it do not overflow.
+const longestPoll = 24 * time.Hour
+
+// WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use it for keys that clients
 // of other libraries lock too. A lock with a queue is handed from one process to the next and is never free in between,
 // so clients that poll get it late. Processes that poll are served in no particular order. If others queue for the key,
 // Unlock still hands it to the first of those. [NewSemaphore] refuses this option. [NewRedlock] never queues.

@@ -40,7 +40,7 @@ import (
 // It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses data, fails over
 // or has its clock stepped forward: a node that restarts without its data must stay away for the longest TTL. One
 // slow, hung or dead node of five costs no time. A quorum also issues the fences, which grow with every grant. There is
-// no queue: processes that wait poll, at the intervals of [WithBackoff].
+// no queue: processes that wait poll, at the intervals of [WithPollInterval].
 //
 // The nodes must be independent: not replicas of each other, and no server twice, since it would vote twice. Each client
 // may be of any kind, but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data.

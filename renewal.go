@@ -92,7 +92,7 @@ func (l *lease) patience(start clock.Instant, renewal bool) time.Duration {
 	defer l.mu.Unlock()
 	left := l.length - start.Since(l.start)
 	if l.claimed && renewal {
-		return max(left, l.params.timeout)
+		return max(left, 50*time.Millisecond)
 	}
 	return min(l.params.timeout, max(left/4, 50*time.Millisecond))
 }

@@ -132,9 +132,6 @@ type acquireReply struct {
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 
 	handoff.Refusal
-
-	// lookWithin is the longest time until the next look, even if the holder's lease lasts longer; 0: no limit.
-	lookWithin time.Duration
 }
 
 // detached returns ctx with its values and without its end.

@@ -111,7 +111,7 @@ func TestTexts(t *testing.T) {
 		{"TTL", try(WithTTL(0))},
 		{"max hold below", try(WithMaxHold(-time.Second))},
 		{"op timeout", try(WithOpTimeout(0))},
-		{"backoff", try(WithBackoff(nil))},
+		{"poll interval", try(WithPollInterval(time.Second, time.Millisecond))},
 		{"drift", try(WithDrift(1))},
 		{"drift, no number", try(WithDrift(math.NaN()))},
 		{"owner", try(WithOwner(""))},

@@ -59,7 +59,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, fence u
 		delete(l.tokens, a.params.token)
 		w.attempt, w.handed, w.watch, w.tries, w.polls = nil, nil, handoff.Watch{}, 0, 0
 		w.next, w.hasten = time.Time{}, false
-		w.pace.granted()
+		w.pace.granted(cfg)
 		head.Of.serveLocked(w, lock, nil)
 		if w.lease == a {
 			told = w.refusedLocked(&HeldError{Owner: cfg.owner, err: ErrNotAcquired}, w.asked+1)
@@ -199,11 +199,7 @@ func (w *waiters) ending(l *lease, keeps bool) *succession {
 // ended handles the outcome of the release of s. If that did not queue the line or hand it the lock, the line asks.
 func (s *succession) ended(reply releaseReply, err error) {
 	w, a, e := s.line, s.attempt, s.line.engine
-	l, cfg := &e.lines, w.r.cfg
-	var pause time.Duration
-	if a != nil || s.blind && cfg.backoff != nil {
-		pause = w.backoff(1, 0, func() { w.releases-- })
-	}
+	l := &e.lines
 	l.mu.Lock()
 	w.releases--
 	w.next = time.Time{}
@@ -211,10 +207,9 @@ func (s *succession) ended(reply releaseReply, err error) {
 	g := handoff.Grant{Tick: reply.tick, At: reply.at, Arrived: e.now()}
 	switch {
 	case a == nil:
-		if s.blind && cfg.backoff == nil {
-			pause = w.pace.rest/2 + rand.N(w.pace.rest/2+1)
+		if s.blind {
+			w.next = time.Now().Add(w.pace.rest - rand.N(w.pace.rest/2+1))
 		}
-		w.next = time.Now().Add(pause)
 	case err != nil, reply.at == 0, w.attempt != a: // the line asks, or a message came first
 	default:
 		w.watch.Told(s.asked, reply.at)
@@ -225,7 +220,7 @@ func (s *succession) ended(reply releaseReply, err error) {
 			w.next = time.Now().Add(handoff.Pause(false, 0, 0))
 		default:
 			w.polls++
-			w.next = time.Now().Add(pause)
+			w.next = time.Now().Add(w.r.cfg.pause(w.polls, 0))
 		}
 	}
 	if w.hasten && w.releases == 0 && !w.asking {
@@ -261,9 +256,9 @@ func (w *waiters) over(l *lease) {
 	w.dropLocked()
 }
 
-// rest has this process leave a key alone for a while: others want it, and would never find it free otherwise.
-func (l *lines) rest(key string) {
-	d := longestPause/2 + rand.N(longestPause/2)
+// rest has this process leave a key alone for a while, up to longest: others want it, and would never find it free otherwise.
+func (l *lines) rest(key string, longest time.Duration) {
+	d := longest - rand.N(longest/2+1)
 	until := time.Now().Add(d)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -93,8 +93,8 @@ func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession
 		p.next, p.waited = next.attempt.entry, next.waited
 	}
 	got, err := l.engine.strategy.release(detached(ctx), p)
-	if got.wanted && l.r.cfg.backoff == nil {
-		l.engine.lines.rest(l.r.place.key)
+	if got.wanted {
+		l.engine.lines.rest(l.r.place.key, l.r.cfg.longest)
 	}
 	unknown := err != nil && !errors.Is(err, ErrLost)
 	if p.keep > 0 && (err == nil || unknown) {

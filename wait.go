@@ -46,7 +46,7 @@ type waiters struct {
 	handed   *handoff.Grant     // of that token, came while an acquire was under way
 	watch    handoff.Watch      // of the entry of that token
 	looks    int                // with that entry
-	polls    int                // looks in a row at the intervals of WithBackoff; 0: the line does not poll
+	polls    int                // looks in a row at the intervals of WithPollInterval; 0: the line does not poll
 	filled   time.Time          // since when somebody is in line
 	tries    int                // attempts since the last grant
 	asked    int                // attempts in all
@@ -265,7 +265,7 @@ func (w *waiters) planLocked() {
 			}
 		}
 	}
-	if w.tries > 0 && w.overBy(due.Add(min(time.Duration(w.engine.commandTime.Load()), longestPause/4))) {
+	if w.tries > 0 && w.overBy(due.Add(min(time.Duration(w.engine.commandTime.Load()), w.r.cfg.longest/4))) {
 		return // nobody would still be there for the answer
 	}
 	switch {

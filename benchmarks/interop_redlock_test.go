@@ -117,13 +117,8 @@ func TestWaitersOfRedlockAndRedsyncGetWhatTheOtherReleased(t *testing.T) {
 	// Ends when it has the lock, or with the test's ctx.
 	go func() {
 		defer close(granted)
-		lock, err := q.ours.Lock(t.Context(), key, redlatch.WithBackoff(func(int) time.Duration {
-			select {
-			case waiting <- struct{}{}:
-			default:
-			}
-			return 10 * time.Millisecond
-		}))
+		lock, err := q.ours.Lock(t.Context(), key, redlatch.WithPollInterval(10*time.Millisecond, 10*time.Millisecond),
+			redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { waiting <- struct{}{} }}))
 		if err == nil {
 			granted <- lock
 		}

@@ -25,7 +25,7 @@ func TestFencesOfOneNodeGrow(t *testing.T) {
 	var seen locktest.FenceLog
 	var wg sync.WaitGroup
 	for range 8 {
-		l := newLocker(t, s.Client(t), redlatch.WithBackoff(func(int) time.Duration { return time.Millisecond }))
+		l := newLocker(t, s.Client(t), redlatch.WithPollInterval(time.Millisecond, time.Millisecond))
 		wg.Go(func() {
 			for range 100 {
 				if err := redlatch.Do(t.Context(), l, "k", func(_ context.Context, lock *redlatch.Lock) error {

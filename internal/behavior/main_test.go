@@ -1,6 +1,8 @@
 package behavior_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,4 +41,16 @@ type newLockerFunc func(t *testing.T, client redis.UniversalClient, opts ...redl
 func onQueues(t *testing.T, test func(t *testing.T, newLocker newLockerFunc)) {
 	t.Run("SetNXPX", func(t *testing.T) { test(t, locktest.SetNXPX) })
 	t.Run("Semaphore", func(t *testing.T) { test(t, locktest.Mutex) })
+}
+
+// commandsOf returns how many commands client has sent from now on.
+func commandsOf(client interface{ AddHook(redis.Hook) }) *atomic.Int64 {
+	var sent atomic.Int64
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			sent.Add(1)
+			return next(ctx, cmd)
+		}
+	}))
+	return &sent
 }

@@ -256,17 +256,14 @@ func TestWaitReportsItsTrouble(t *testing.T) {
 	mustLock(t, newLocker(t, direct), "k")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var attempts atomic.Int64
-	l := newLocker(t, client, briefly, redlatch.WithBackoff(func(attempt int) time.Duration {
-		attempts.Store(int64(attempt))
-		return time.Millisecond
-	}), redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }}))
-	go func() {
-		for attempts.Load() < 4 {
-			<-time.After(time.Millisecond)
-		}
-		cancel()
-	}()
+	l := newLocker(t, client, briefly, redlatch.WithPollInterval(time.Millisecond, time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
+		Waiting: func(redlatch.Event) { p.Silence() },
+		Trouble: func(e redlatch.Event) {
+			if e.Attempts >= 3 {
+				cancel()
+			}
+		},
+	}))
 	_, err := l.Lock(ctx, "k")
 	require.ErrorIs(t, err, redlatch.ErrUnavailable)
 	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)

@@ -247,22 +247,21 @@ func testRestartDuringTheWaitIsRiddenOut(t *testing.T, newLocker newLockerFunc) 
 	onlyFences(t, s.Client(t))
 }
 
-// TestWaiterDoesNotSpinWhenRedisIsSilent: a waiter pauses between its looks, as WithBackoff says.
+// TestWaiterDoesNotSpinWhenRedisIsSilent: a waiter pauses between its looks, as WithPollInterval says.
 func TestWaiterDoesNotSpinWhenRedisIsSilent(t *testing.T) {
 	t.Parallel()
 	direct, p, client := behindProxy(t)
 	mustLock(t, newLocker(t, direct), "k")
-	looks := make(chan int, 1000)
-	l := newLocker(t, client, redlatch.WithOpTimeout(time.Second), redlatch.WithBackoff(func(attempt int) time.Duration {
-		looks <- attempt
-		return 200 * time.Millisecond
-	}), redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }}))
+	var failed heard
+	l := newLocker(t, client, redlatch.WithOpTimeout(100*time.Millisecond), redlatch.WithPollInterval(400*time.Millisecond, 400*time.Millisecond),
+		redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { p.Silence() }, Trouble: failed.add}))
 	locktest.LockSoon(t, l, "warm") // the first attempt below must be refused in time
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := l.Lock(ctx, "k")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.LessOrEqual(t, len(looks), 10)
+	require.NotEmpty(t, failed.all())
+	require.LessOrEqual(t, failed.all()[len(failed.all())-1].Attempts, 2+5000/(200+100), "half of a pause is random")
 }
 
 // TestForbiddenChannelsDegradeToPolling: if SUBSCRIBE or PUBLISH is forbidden, everybody is served by

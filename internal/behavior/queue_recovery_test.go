@@ -166,30 +166,21 @@ func TestWithoutQueueSharesTheKey(t *testing.T) {
 	require.Greater(t, 16*theirs, 3*(ours+theirs), "a quarter of the fair share, 6 in 8")
 }
 
-// TestWithoutQueueLeavesNoEntry: a waiter with WithoutQueue polls at the intervals of WithBackoff, and leaves no
+// TestWithoutQueueLeavesNoEntry: a waiter with WithoutQueue polls at the intervals of WithPollInterval, and leaves no
 // entry. Its Unlock hands the lock on.
 func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	s := redistest.Start(t)
-	l := newLocker(t, s.Client(t))
+	client := s.Client(t)
+	l := newLocker(t, client)
 	holder := mustLock(t, l, "k")
-	looks := make(chan int, 1000)
+	sent := commandsOf(client)
 	got := make(chan *redlatch.Lock, 1)
 	// Ends with the lock.
 	go func() {
-		lock, _ := l.Lock(t.Context(), "k", redlatch.WithoutQueue(), redlatch.WithBackoff(func(attempt int) time.Duration {
-			looks <- attempt
-			return 10 * time.Millisecond
-		}))
+		lock, _ := l.Lock(t.Context(), "k", redlatch.WithoutQueue(), redlatch.WithPollInterval(10*time.Millisecond, 10*time.Millisecond))
 		got <- lock
 	}()
-	for i := range 5 {
-		select {
-		case attempt := <-looks:
-			require.Equal(t, i+1, attempt)
-		case <-time.After(10 * time.Second):
-			require.Fail(t, "the waiter does not poll")
-		}
-	}
+	eventually(t, "the waiter polls", func() bool { return sent.Load() >= 5 })
 	require.Zero(t, s.Client(t).Exists(t.Context(), "{k}:queue:k").Val())
 	require.NoError(t, holder.Unlock(t.Context()))
 	lock := <-got

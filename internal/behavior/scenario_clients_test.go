@@ -38,24 +38,22 @@ func TestRingBehindAnotherTypeIsARing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, next := newLocker(t, wrap(connect())), newLocker(t, wrap(connect()))
+			ring := connect()
+			l, next := newLocker(t, wrap(connect())), newLocker(t, wrap(ring))
+			sent := commandsOf(ring)
 			for i := range 4 { // on both shards
 				key := fmt.Sprint(name, i)
 				lock := mustLock(t, l, key)
-				polls := make(chan struct{}, 1000)
+				before := sent.Load()
 				got := make(chan *redlatch.Lock, 1)
 				go func() { // ends with the lock
-					lock, err := next.Lock(context.Background(), key, redlatch.WithBackoff(func(int) time.Duration {
-						polls <- struct{}{}
-						return 10 * time.Millisecond
-					}))
+					lock, err := next.Lock(context.Background(), key)
 					if err != nil {
 						t.Error(err)
 					}
 					got <- lock
 				}()
-				<-polls
-				<-polls
+				eventually(t, "the waiter polls", func() bool { return sent.Load() >= before+3 })
 				st, err := l.Inspect(t.Context(), key)
 				require.NoError(t, err)
 				require.Zero(t, st.Waiters)

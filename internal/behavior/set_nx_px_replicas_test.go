@@ -276,7 +276,7 @@ func TestUnconfirmedWaiterKeepsNobodyOut(t *testing.T) {
 			m := miniredis.RunT(t) // it has no replicas
 			client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 			t.Cleanup(func() { _ = client.Close() })
-			l := newLocker(t, client, redlatch.WithBackoff(func(int) time.Duration { return 50 * time.Millisecond }))
+			l := newLocker(t, client, redlatch.WithPollInterval(50*time.Millisecond, 50*time.Millisecond))
 			wait := func(ctx context.Context, opts ...redlatch.Option) <-chan error {
 				holder := mustLock(t, l, "k")
 				ended := make(chan error, 1)
