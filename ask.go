@@ -82,7 +82,7 @@ func (w *waiters) attemptLocked() (*lease, error) {
 // passable reports whether the options of the line let a turn pass the lock on.
 func (w *waiters) passable() bool {
 	cfg := w.r.cfg
-	return w.shared && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 && w.engine.strategy.habits().passes
+	return cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 && w.engine.strategy.habits().passes
 }
 
 // queues reports whether the line may use the queue of Redis.

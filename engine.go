@@ -42,12 +42,27 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 type engine struct {
 	strategy strategy
 	cfg      *config
-	now      func() clock.Instant // clock.Now, except in tests
-	lines    lines
-	// commandTime is about how long an attempt of a line takes at the moment, in ns.
-	commandTime atomic.Int64
-	channel     *handoff.Subscription // nil if lines always poll
+	now      func() clock.Instant  // clock.Now, except in tests
+	channel  *handoff.Subscription // nil if lines always poll
+	byKey    map[string]*waiters   // lines.mu guards it
+	*common
+}
+
+// common is what a Locker shares with those that are derived from it.
+type common struct {
+	lines       lines
+	commandTime atomic.Int64 // about how long an attempt of a line takes at the moment, in ns
 	troubles    troubles
+}
+
+// derived returns the Locker for a call with the options of cfg: e, or one that differs only in them. Its lines are of that call.
+func (e *engine) derived(cfg *config) *engine {
+	if cfg.settings == e.cfg.settings {
+		return e
+	}
+	d := *e
+	d.cfg, d.byKey = cfg, make(map[string]*waiters, 1)
+	return &d
 }
 
 func newEngine(s strategy, opts []Option) (Locker, error) {
@@ -58,8 +73,9 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
 	}
-	e := &engine{strategy: s, cfg: &cfg, now: clock.Now, channel: s.habits().channel}
-	e.lines.byKey = make(map[string]*waiters)
+	e := &engine{
+		strategy: s, cfg: &cfg, now: clock.Now, channel: s.habits().channel, byKey: make(map[string]*waiters), common: new(common),
+	}
 	e.troubles.reported = make(map[cause]time.Time)
 	if s, ok := s.(ofNodes); ok {
 		s.onTrouble(e.reportNode)
@@ -144,7 +160,7 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 		return nil, wrap("try lock", key, err)
 	}
 	lock, err := e.try(ctx, r)
-	e.reportFailure(r, err)
+	r.finished(e, lock, err)
 	return lock, wrap("try lock", key, err)
 }
 
@@ -153,8 +169,8 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
-	lock, err := e.lock(ctx, r)
-	e.reportFailure(r, err)
+	lock, err := e.derived(r.cfg).lock(ctx, r)
+	r.finished(e, lock, err)
 	return lock, wrap("lock", key, err)
 }
 
@@ -162,13 +178,25 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 func (r *request) done() bool { return r.lock != nil || r.err != nil }
 
 // result returns what r was served with. The request must not keep the lock alive.
-func (r *request) result(e *engine) (*Lock, error) {
+func (r *request) result() (*Lock, error) {
 	lock := r.lock
 	r.lock = nil
-	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
-		hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))
-	}
 	return lock, r.err
+}
+
+// finished calls Hooks.Acquired or Hooks.Trouble at the end of a call. A hook that panics leaves no lock.
+func (r *request) finished(e *engine, lock *Lock, err error) {
+	e.reportFailure(r, err)
+	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
+		returned := false
+		defer func() {
+			if !returned {
+				_ = lock.Unlock(context.Background())
+			}
+		}()
+		hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))
+		returned = true
+	}
 }
 
 // serveLocked ends the wait of r, which has left the line.
@@ -231,11 +259,7 @@ func (l *lease) grant(start clock.Instant, fence uint64, recheckAfter time.Durat
 		return nil, errSlow
 	}
 	l.fence, l.recheckAt = fence, recheckAfter
-	lock := l.begin(start, now, length)
-	if hook := l.hooks.Acquired; hook != nil {
-		hook(l.r.event(l.engine, ownerOf(l.params.token), l.fence))
-	}
-	return lock, nil
+	return l.begin(start, now, length), nil
 }
 
 // Adopt proves the token by extending the lock.
@@ -252,7 +276,7 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 		return nil, wrap("adopt", key, err)
 	}
 	lock, err := e.adopt(ctx, r, token)
-	e.reportFailure(r, err)
+	r.finished(e, lock, err)
 	return lock, wrap("adopt", key, err)
 }
 
@@ -262,7 +286,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return nil, err
 	}
 	a.shared = true
-	if holder := e.lines.holder(r.place.key); holder != nil {
+	if holder := e.holder(r.place.key); holder != nil {
 		holder.pin(token)
 	}
 	start := e.now()

@@ -279,7 +279,7 @@ func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, int64(2), s.acquires.Load())
 		require.Equal(t, int64(1), s.releases.Load())
-		require.Empty(t, l.lines.byKey)
+		require.Empty(t, l.byKey)
 	})
 }
 
@@ -685,7 +685,7 @@ func inLine(l Locker, key string) int {
 	e := l.(*engine)
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	if w := e.lines.byKey[e.cfg.prefix+key]; w != nil {
+	if w := e.byKey[e.cfg.prefix+key]; w != nil {
 		return w.Len()
 	}
 	return 0
@@ -965,7 +965,7 @@ func (u *turn) finish(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
 	synctest.Wait()
-	require.Empty(t, u.lines.byKey)
+	require.Empty(t, u.byKey)
 }
 
 // TestTurnServesWhoeverStoodInLine: a turn passes the lock on to each caller that was in line when it began, in
@@ -1108,7 +1108,7 @@ func TestCallsWithOptionsStandAlone(t *testing.T) {
 		for range 3 {
 			u.join(t, WithTTL(11*time.Second))
 		}
-		require.Empty(t, u.lines.byKey)
+		require.Empty(t, u.byKey)
 		free.Store(true)
 		for range 3 {
 			var lock *Lock

@@ -49,10 +49,7 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, fence u
 		}
 		turn, head := w.Begin(passes)
 		a.fence, a.turn, a.hooks = fence, turn, &head.Of.cfg.hooks
-		switch {
-		case !w.shared:
-			a.line = nil
-		case !w.engine.strategy.habits().shares:
+		if !w.engine.strategy.habits().shares {
 			w.lease = a
 		}
 		lock := a.begin(start, now, length)
@@ -236,10 +233,10 @@ func (s *succession) ended(reply releaseReply, err error) {
 }
 
 // holder returns the lease of a line on key, or nil.
-func (l *lines) holder(key string) *lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.byKey[key]; w != nil {
+func (e *engine) holder(key string) *lease {
+	e.lines.mu.Lock()
+	defer e.lines.mu.Unlock()
+	if w := e.byKey[key]; w != nil {
 		return w.lease
 	}
 	return nil

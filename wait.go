@@ -23,16 +23,15 @@ const (
 // lines has the lines of one Locker.
 type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
-	byKey   map[string]*waiters   // of callers with the options of the Locker
 	waiting map[*waiters]struct{} // those that use the subscription
 	tokens  map[string]*lease     // that Redis may hand a lock to: of lines that queue, and given up
 	givenUp []*lease              // of tokens, those that were given up, the oldest first
 	resting map[string]time.Time  // keys that others want, and that this process does not ask for until then
 }
 
-// waiters is a line: the callers of one Locker that wait for one key. A call whose options, other than hooks, differ from
-// those of the Locker is a line of its own. A line asks Redis with one token, and has at most one acquire under way. They belong to the line and end with no
-// caller's ctx. The first caller of an idle line sends the first acquire. Later ones are sent by a timer.
+// waiters is a line: the callers of one Locker that wait for one key. It asks Redis with one token, and has at most one acquire
+// under way. Both belong to the line and end with no caller's ctx. The first caller of an idle line sends the first acquire.
+// Later ones are sent by a timer.
 //
 // When Redis grants the key to the line, a turn begins. Unlock then passes the lock on to the next in line. The release
 // that ends the turn puts the entry of the line into the queue of Redis, if somebody is left.
@@ -40,7 +39,6 @@ type waiters struct {
 	line.Line[*request]
 	engine *engine
 	r      *request // of the first caller. All have its key, its place in Redis and its options
-	shared bool     // others may join
 
 	attempt  *lease             // the lease to come, whose token asks; nil: none yet
 	handed   *handoff.Grant     // of that token, came while an acquire was under way
@@ -111,37 +109,33 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		}
 	}
 	waiting = false
-	return r.result(e)
+	return r.result()
 }
 
 // clear reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
 // process does not leave it to others.
 func (l *lines) clear(e *engine, r *request) bool {
-	if !e.strategy.habits().shares || r.cfg.settings != e.cfg.settings {
+	if !e.strategy.habits().shares {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.byKey[r.place.key] == nil && l.resting[r.place.key].IsZero()
+	return e.byKey[r.place.key] == nil && l.resting[r.place.key].IsZero()
 }
 
 // join adds r to the line of its key. If the line was idle, the caller must ask, unless an attempt of its own was refused.
 // If the key is known to be held, refusal returns the error that says so.
 func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, refusal func() error, asks bool) {
-	key, shared := r.place.key, r.cfg.settings == e.cfg.settings
+	key := r.place.key
 	r.spot.Of = r
 	r.deadline, _ = ctx.Deadline()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if shared {
-		w = l.byKey[key]
-	}
+	w = e.byKey[key]
 	if w == nil {
 		w = spare.Get().(*waiters)
-		*w = waiters{engine: e, r: r, shared: shared}
-		if shared {
-			l.byKey[key] = w
-		}
+		*w = waiters{engine: e, r: r}
+		e.byKey[key] = w
 	}
 	if w.Len() == 0 {
 		w.filled = r.started.Mono
@@ -179,7 +173,7 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	l.mu.Lock()
 	if !w.Leave(&r.spot) {
 		l.mu.Unlock()
-		return r.result(e)
+		return r.result()
 	}
 	r.attempts = w.asked - r.joined
 	if w.asking && w.cancel != nil && w.Len() == 0 {
@@ -234,8 +228,8 @@ func (w *waiters) settleLocked() (undo *lease) {
 		delete(l.waiting, w)
 		w.engine.channel.Leave()
 	}
-	if w.shared && w.lease == nil && l.byKey[w.r.place.key] == w {
-		delete(l.byKey, w.r.place.key)
+	if byKey := w.engine.byKey; w.lease == nil && byKey[w.r.place.key] == w {
+		delete(byKey, w.r.place.key)
 		if w.timer == nil && !w.engine.strategy.habits().shares { // nothing refers to it
 			*w = waiters{}
 			spare.Put(w)

@@ -535,7 +535,7 @@ func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 		wg.Wait()
 		synctest.Wait()
 		require.Less(t, len(began), 6)
-		require.Empty(t, l.lines.byKey)
+		require.Empty(t, l.byKey)
 	})
 }
 
@@ -556,7 +556,7 @@ func TestCtxThatEndsACallSendsNothingMore(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			require.Equal(t, int64(1), s.acquires.Load())
-			require.Empty(t, l.lines.byKey)
+			require.Empty(t, l.byKey)
 		}
 	})
 }
@@ -587,7 +587,7 @@ func TestCtxThatEndsAnAcquireOfItsLine(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			leave()
 			synctest.Wait()
-			require.Empty(t, l.lines.byKey)
+			require.Empty(t, l.byKey)
 		})
 	}
 }
@@ -700,7 +700,7 @@ func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, []string{"redlatch:fence"}, m.Keys(), "caller %d left after %v", leaver, at)
 				for _, l := range []*engine{l, other} {
-					require.Empty(t, l.lines.byKey)
+					require.Empty(t, l.byKey)
 					require.Empty(t, l.lines.waiting)
 					requireNoTokens(t, l)
 				}
@@ -743,7 +743,7 @@ func TestLockThatComesToAnEmptyLineIsGivenBack(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, []string{"redlatch:fence"}, m.Keys())
 				requireNoTokens(t, l)
-				require.Empty(t, l.lines.byKey)
+				require.Empty(t, l.byKey)
 			})
 		})
 	}
@@ -977,7 +977,7 @@ func TestHookGetsACopyOfItsCall(t *testing.T) {
 	until := func(length int) {
 		for is := -1; is != length; runtime.Gosched() {
 			l.lines.mu.Lock()
-			is = l.lines.byKey["k"].Len()
+			is = l.byKey["k"].Len()
 			l.lines.mu.Unlock()
 		}
 	}

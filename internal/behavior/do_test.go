@@ -820,3 +820,31 @@ func TestStoppedLeadSaysWhyItDidNotLead(t *testing.T) {
 		require.ErrorContains(t, err, "proxy")
 	})
 }
+
+// TestHookThatPanicsLeavesNoLock: a hook of a call panics when the lock is granted, or when the call starts to wait. The panic goes
+// on in the goroutine of its caller only, and the lock is free for the next one.
+func TestHookThatPanicsLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			l, err := strategy(s.Client(t), patience, redlatch.WithTTL(time.Minute))
+			require.NoError(t, err)
+			other, err := strategy(s.Client(t), patience)
+			require.NoError(t, err)
+			boom := func(redlatch.Event) { panic("of the caller") }
+			acquired, waiting := redlatch.WithHooks(redlatch.Hooks{Acquired: boom}), redlatch.WithHooks(redlatch.Hooks{Waiting: boom})
+			require.Panics(t, func() { _, _ = l.TryLock(t.Context(), "k", acquired) })
+			require.Panics(t, func() { _, _ = l.Lock(t.Context(), "k", acquired) })
+			holder := mustLock(t, other, "k")
+			require.Panics(t, func() { _, _ = l.Lock(t.Context(), "k", waiting) })
+			require.NoError(t, holder.Unlock(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			lock, err := other.Lock(ctx, "k")
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(t.Context()))
+		})
+	}
+}
