@@ -37,7 +37,7 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter)
 		if f.try {
 			lock, err = c.TryLock(ctx, f.key, opts...)
 		} else {
-			lock, err = lockThroughOutages(ctx, c, f.key, opts)
+			lock, err = lockThroughOutages(ctx, c, f.key, f.lease(), opts)
 		}
 	}()
 	select {
@@ -54,12 +54,23 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter)
 }
 
 // lockThroughOutages waits for the lock, also if Redis is unavailable at the first attempt. The hooks of the reporter
-// report that.
-func lockThroughOutages(ctx context.Context, l redlatch.Locker, key string, opts []redlatch.Option) (*redlatch.Lock, error) {
+// report that. A lock that another process has handed over is extended to the lease first: COMMAND could not end in time before
+// the end of a claim.
+func lockThroughOutages(
+	ctx context.Context, l redlatch.Locker, key string, lease time.Duration, opts []redlatch.Option,
+) (*redlatch.Lock, error) {
 	for {
 		lock, err := l.Lock(ctx, key, opts...)
-		if ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) {
-			return lock, err
+		if err == nil && time.Until(lock.Until()) < lease/2 {
+			if err = lock.Extend(ctx, lease); err != nil {
+				_ = lock.Unlock(ctx)
+			}
+		}
+		if err == nil {
+			return lock, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) && !errors.Is(err, redlatch.ErrLost) {
+			return nil, err
 		}
 		select {
 		case <-time.After(outagePause/2 + rand.N(outagePause/2)):
