@@ -211,7 +211,7 @@ func regranted(err error) bool {
 	return errors.Is(err, errSlow) || errors.Is(err, ErrNotReplicated)
 }
 
-// nextAskLocked returns when to ask after an attempt that failed with err. It returns zero for a line that can queue and has not.
+// nextAskLocked returns when to ask after an attempt that failed with err; zero: at once.
 func (w *waiters) nextAskLocked(p *leaseParams, asked clock.Instant, got acquireReply, err error) time.Time {
 	cfg := w.r.cfg
 	switch {
@@ -225,7 +225,7 @@ func (w *waiters) nextAskLocked(p *leaseParams, asked clock.Instant, got acquire
 	case w.polls > 0:
 		return time.Now().Add(cfg.pause(w.polls, got.Left))
 	case w.attempt.entry == "":
-		return time.Time{}
+		return w.queueAtLocked()
 	}
 	w.looks++
 	return time.Now().Add(handoff.Pause(got.First, got.Left, w.looks-1))
@@ -244,7 +244,7 @@ func (w *waiters) lookedLocked(asked clock.Instant, again bool, got handoff.Refu
 	}
 	foreign := got.First && got.Holder != "" && !handsOn(got.Holder)
 	switch {
-	case foreign, !channel.Comes(), w.attempt.entry == "" && (w.tries > 1 || w.hurriedLocked()):
+	case foreign, !channel.Comes(), w.attempt.entry == "" && w.hurriedLocked():
 		w.polls++
 	default:
 		w.polls = 0

@@ -30,11 +30,24 @@ func (w *waiters) entryLocked() string {
 	if w.attempt.entry != "" || !w.queues() || w.hurriedLocked() {
 		return w.attempt.entry
 	}
-	if !w.engine.channel.Comes() && (w.joined.IsZero() || w.waitedLocked() < patience) {
+	switch channel := w.engine.channel; {
+	case w.joined.IsZero() && !channel.Confirmed(), !w.queueAtLocked().IsZero():
+		return ""
+	case !channel.Comes() && w.waitedLocked() < patience:
 		return ""
 	}
 	w.enterLocked()
 	return w.attempt.entry
+}
+
+// queueAtLocked returns when a line may queue that uses the subscription: at once (zero), or when SUBSCRIBE could have been
+// confirmed. Its confirmation has the line ask before that.
+func (w *waiters) queueAtLocked() time.Time {
+	channel := w.engine.channel
+	if at := w.joined.Add(patience); channel.Comes() && !channel.Confirmed() && time.Now().Before(at) {
+		return at
+	}
+	return time.Time{}
 }
 
 // enterLocked makes the entry of the token. It has a dash if PUBSUB NUMSUB does not say that the process listens.
@@ -150,14 +163,14 @@ func (l *lines) rememberLocked(a *lease) {
 }
 
 // forgetLocked notes that a was given up. Its token is forgotten when no message for it can be on its way any more: a release
-// may hand it a lock while an acquire is under way that queues it, and the lock lasts for a claim.
+// may hand it a lock until the release of its entry has run.
 func (l *lines) forgetLocked(a *lease) {
 	if l.tokens[a.params.token] == a {
 		l.givenUp = append(l.givenUp, a)
 	}
 	for len(l.givenUp) > 0 {
 		old := l.givenUp[0]
-		if time.Since(old.ended) < old.claim+2*old.params.timeout {
+		if time.Since(old.ended) < min(old.claim, handoff.Claim(false))+2*old.params.timeout {
 			return
 		}
 		l.givenUp[0] = nil

@@ -204,15 +204,6 @@ func (l *lease) end(handle int, err error) {
 	}
 }
 
-// lose ends the lease with err, unless it has ended.
-func (l *lease) lose(err error) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.err == nil {
-		l.endLocked(err, lost)
-	}
-}
-
 // share returns the token for others, which pins the lease, or "" if the handle was passed on.
 func (l *lease) share(handle int) string {
 	l.mu.Lock()

@@ -152,8 +152,9 @@ func (k *Lock) Token() string { return k.lease.share(k.number) }
 func (k *Lock) Fence() uint64 { return k.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend move
-// it. If the Unlock of the previous owner handed the lock over to this one, the lease begins when Redis did that. If it
-// passed the lock on within this process, the lease continues, so it may be shorter by up to a hundredth of the TTL.
+// it. If the Unlock of the previous owner handed the lock over to this one, the lease begins when Redis did that, and lasts for
+// 2 s at most until it is extended to the TTL, after 20 ms. If that Unlock passed the lock on within this process, the lease
+// continues, so it may be shorter by up to a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {

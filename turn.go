@@ -23,13 +23,6 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, fence u
 	}
 	length := clock.Validity(ttl, cfg.drift)
 	l.mu.Lock()
-	if old := w.lease; old != nil { // the key was lost
-		l.mu.Unlock()
-		old.lose(errDeleted)
-		now = w.engine.now() // a hook has run
-		l.mu.Lock()
-		w.lease = nil
-	}
 	if now.Since(start) >= length {
 		l.mu.Unlock()
 		return false

@@ -151,6 +151,9 @@ func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, re
 	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
 	if w.last == nil && r.refused {
 		w.last = r.refusal
+		if w.queues() {
+			w.next = w.queueAtLocked()
+		}
 	}
 	w.planLocked()
 	last := w.last

@@ -414,7 +414,7 @@ func TestWantedKeyIsYielded(t *testing.T) {
 // while the key stays with one holder.
 func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
 	cfg := defaults()
-	w := &waiters{engine: &engine{}, r: &request{cfg: &cfg}, tries: 10}
+	w := &waiters{engine: &engine{common: new(common)}, r: &request{cfg: &cfg}, tries: 10}
 	longest := func(holder string) (d time.Duration) {
 		for range 10 {
 			d = max(d, w.pollPause(acquireReply{Refusal: handoff.Refusal{Holder: holder}}))
@@ -492,7 +492,7 @@ func TestShortWaitsDoNotQueueWhenCommandsAreSlow(t *testing.T) {
 // TestUnansweredAttemptsDoNotLookQuick: an attempt that its ctx cut short would have taken longer. It does not
 // lower the average of what commands take, and may raise it.
 func TestUnansweredAttemptsDoNotLookQuick(t *testing.T) {
-	e := &engine{}
+	e := &engine{common: new(common)}
 	e.observe(80*time.Millisecond, nil)
 	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
 	e.observe(2*time.Millisecond, context.DeadlineExceeded)
@@ -1018,7 +1018,7 @@ func TestWhoeverJoinsLaterIsToldOnce(t *testing.T) {
 // been empty for long.
 func TestLineHurriesWhileNobodyCanWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &engine{}
+		e := &engine{common: new(common)}
 		e.commandTime.Store(int64(10 * time.Millisecond))
 		w := &waiters{engine: e, filled: time.Now()}
 		stand := func(patience time.Duration) *request {

@@ -86,6 +86,13 @@ func (s *Subscription) Comes() bool {
 	return s.running && s.refused == nil && !s.mutedLocked() && (s.up || time.Since(s.changed) < patience)
 }
 
+// Confirmed reports whether the connection listens. Before that, a release takes the entry of a line out of the queue.
+func (s *Subscription) Confirmed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
 func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }
 
 // RefusePublish notes that Redis refuses PUBLISH with err.

@@ -235,10 +235,11 @@ func TestRestartReportsWhatWasDone(t *testing.T) {
 		case succeeded(o):
 			done++
 			require.Positive(t, got, o.key)
-			require.Equal(t, o.value, got, o.key)
 			if !o.Resent {
+				require.Equal(t, o.value, got, o.key)
 				require.Equal(t, int64(1), got, o.key)
-			} else {
+			} else { // an earlier send may have been carried out before this one, or after it
+				require.LessOrEqual(t, o.value, got, o.key)
 				again++
 			}
 		case notDone(o):

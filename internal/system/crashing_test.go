@@ -178,8 +178,7 @@ func TestFrozenWaiterCostsAClaim(t *testing.T) {
 
 // TestCrashLoopLeavesWorkersTheirRate: every 500 ms a process is killed while it waits, for 15 s. On one server two
 // workers keep half of their rate meanwhile. On a cluster they have the rate of before within 30 s after the last crash.
-func TestCrashLoopLeavesWorkersTheirRate(t *testing.T) {
-	t.Parallel()
+func TestCrashLoopLeavesWorkersTheirRate(t *testing.T) { // not parallel: it compares rates
 	if s, ok := siteOf(); ok {
 		beDoomed(t, s)
 		return

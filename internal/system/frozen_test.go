@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +21,9 @@ const (
 	frozenTTL     = 1500 * time.Millisecond
 )
 
-// TestFrozenProcessCostsOneTTL: a process with 20 waiters on a key is stopped, and PUBLISH still counts
-// it as listening. Its waiters are one line. It costs others one TTL if it is next in the queue, and two if it also
-// holds the lock, whatever the number of its waiters. When it continues, all its waiters are served.
+// TestFrozenProcessCostsOneTTL: a process with 20 waiters on a key is stopped, and Redis still counts it as listening. It costs
+// others a claim if it is next in the queue, and one TTL more if it also holds the lock, whatever the number of its waiters. When
+// it continues, all its waiters are served.
 func TestFrozenProcessCostsOneTTL(t *testing.T) {
 	t.Parallel()
 	if part := locktest.Part(); part != "" {
@@ -61,11 +62,11 @@ func freeze(t *testing.T, addrs []string, holds bool) {
 		holder = locktest.MustLock(t, l, "k")
 	}
 	child := locktest.Start(t, part)
+	require.Equal(t, "listens", <-child.Said)
 	locktest.Eventually(t, "the line of the child queues", func() bool {
 		st, err := l.Inspect(ctx, "k")
 		return err == nil && st.Waiters == 1
 	})
-	require.Equal(t, "listens", <-child.Said)
 	child.Freeze(t)
 
 	begin, cost := time.Now(), frozenTTL
@@ -108,7 +109,8 @@ func beFrozen(t *testing.T, addrs string, holds bool) {
 	var once sync.Once
 	l := reach(t, strings.Split(addrs, ","), holds)
 	if holds {
-		locktest.MustLock(t, l, "k")
+		lock := locktest.MustLock(t, l, "k")
+		defer runtime.KeepAlive(lock)
 	}
 	// The lock of another key is handed over first: from then on the process listens.
 	other := locktest.MustLock(t, l, "other")
@@ -123,9 +125,12 @@ func beFrozen(t *testing.T, addrs string, holds bool) {
 			locktest.Say("other", err)
 		}
 	})
+	var waiting sync.WaitGroup
+	waiting.Add(frozenWaiters)
+	waits := redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { waiting.Done() }})
 	for range frozenWaiters {
 		wg.Go(func() {
-			lock, err := l.Lock(t.Context(), "k")
+			lock, err := l.Lock(t.Context(), "k", waits)
 			if err == nil {
 				err = lock.Unlock(t.Context())
 			}
@@ -140,6 +145,7 @@ func beFrozen(t *testing.T, addrs string, holds bool) {
 		locktest.Say("other", err)
 	}
 	<-listens
+	waiting.Wait()
 	locktest.Say("listens")
 	wg.Wait()
 }

@@ -40,7 +40,9 @@ func TestReplayedMessagesGrantNothing(t *testing.T) {
 	lock := <-got
 	require.NotNil(t, lock)
 	require.Contains(t, said, lock.Token())
+	require.NoError(t, lock.Unlock(t.Context()))
 
+	lock = locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")
 	again := locktest.WaitInLine(t, l, "k")
 	for range 20 {
 		require.NoError(t, eve.Publish(t.Context(), channel, said).Err())
