@@ -204,6 +204,22 @@ func ExampleLocker_Adopt() {
 	// redlatch: adopt "export": lock lost: the key is gone
 }
 
+// A report that was made is not made again within an hour, on any host. One that failed may be.
+func ExampleLock_UnlockAfter() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	lock := granted(locker.TryLock(ctx, "report"))
+	fmt.Println("the report is made")
+	must(lock.UnlockAfter(ctx, time.Hour))
+
+	_, err := locker.TryLock(ctx, "report")
+	fmt.Println("again:", errors.Is(err, redlatch.ErrNotAcquired))
+	// Output:
+	// the report is made
+	// again: true
+}
+
 // Inspect shows who holds a key, for people and dashboards. The TTL is in nanoseconds.
 func ExampleLocker_Inspect() {
 	_, client, end := embedded()
