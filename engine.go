@@ -166,6 +166,9 @@ func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock
 
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
+	if err == nil {
+		err = e.held(ctx, r)
+	}
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -159,9 +161,25 @@ func heldBy(got acquireReply, err error) error {
 	return &HeldError{Owner: ownerOf(got.Holder), TTL: got.Left, err: err}
 }
 
-// permanent reports whether retrying cannot fix err.
+// permanent reports whether retrying cannot fix err. A client that was closed stays closed.
 func permanent(err error) bool {
-	return errors.Is(err, node.ErrOtherData) || errors.Is(err, ErrInvalidOption) || errors.Is(err, errors.ErrUnsupported)
+	return errors.Is(err, node.ErrOtherData) || errors.Is(err, ErrInvalidOption) || errors.Is(err, errors.ErrUnsupported) ||
+		errors.Is(err, redis.ErrClosed) || closedQuorum(err)
+}
+
+// closedQuorum reports whether so many clients of a quorum were closed that no quorum is left.
+func closedQuorum(err error) bool {
+	var q *QuorumError
+	if !errors.As(err, &q) {
+		return false
+	}
+	open := len(q.Nodes)
+	for _, err := range q.Nodes {
+		if errors.Is(err, redis.ErrClosed) {
+			open--
+		}
+	}
+	return open < q.Need
 }
 
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get one. It matches

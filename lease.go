@@ -247,9 +247,39 @@ func (l *lease) doneChan(handle int) <-chan struct{} {
 	return l.done
 }
 
+// holding is the value of the ctx of a lock: which lock that is, and those of the contexts around it.
+type holding struct {
+	lease  *lease
+	handle int
+	outer  *holding
+}
+
+type holdingKey struct{}
+
+// of returns a child of parent that says that its code runs under a handle.
+func (h holding) of(parent context.Context) context.Context {
+	h.outer, _ = parent.Value(holdingKey{}).(*holding)
+	return context.WithValue(parent, holdingKey{}, &h)
+}
+
+// held returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
+// for itself.
+func (e *engine) held(ctx context.Context, r *request) error {
+	if e.strategy.habits().shares {
+		return nil
+	}
+	h, _ := ctx.Value(holdingKey{}).(*holding)
+	for ; h != nil; h = h.outer {
+		if h.lease.engine.common == e.common && h.lease.r.place.key == r.place.key && h.lease.status(h.handle) == nil {
+			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
+		}
+	}
+	return nil
+}
+
 // context returns a child of parent that ends with a handle. It does not judge the lease.
 func (l *lease) context(parent context.Context, handle int) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
+	ctx, cancel := context.WithCancelCause(holding{lease: l, handle: handle}.of(parent))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {

@@ -57,6 +57,9 @@ type Locker interface {
 	// ctx bounds only the wait. After Lock has returned, canceling ctx does not release the lock: the caller must
 	// call Unlock.
 	//
+	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it: the call could only wait for
+	// itself. It fails with ErrInvalidOption, unless key may have several holders.
+	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
 	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in
 	// flight have completed, the call leaves nothing in Redis.
@@ -68,7 +71,7 @@ type Locker interface {
 	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It returns any other error
 	// of the first attempt, as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble.
 	// The exceptions are errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE; with
-	// [NewRedlock] it retries), a command that Redis does not support, and ErrInvalidOption. Give ctx a deadline.
+	// [NewRedlock] it retries), a command that Redis does not support, a client that was closed, and ErrInvalidOption. Give ctx a deadline.
 	//
 	// With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited longest, of any process. For up
 	// to 5 ms, that process then passes it on to those who were in line, each once, without asking Redis. A key that
@@ -186,6 +189,9 @@ func (k *Lock) Err() error {
 // be nil. No cancel function is needed: the resources are freed when parent or the lock ends.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
+	for side := k.from; side != nil; side = side.from {
+		parent = holding{lease: side.lease, handle: side.number}.of(parent)
+	}
 	return k.lease.context(parent, k.number)
 }
 

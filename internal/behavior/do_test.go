@@ -848,3 +848,32 @@ func TestHookThatPanicsLeavesNoLock(t *testing.T) {
 		})
 	}
 }
+
+// TestWaitingForOneselfIsRefused, on every Locker: fn of Do wants the key that it holds, by Lock, by DoAll, and as a leader. The
+// error says so, and nothing waits. Another key is locked, and the same one once its lock has ended.
+func TestWaitingForOneselfIsRefused(t *testing.T) {
+	onEveryLocker(t, func(t *testing.T, _ *redis.Client, locker func(opts ...redlatch.Option) redlatch.Locker) {
+		l, ran := locker(), false
+		err := redlatch.Do(t.Context(), l, "k", func(ctx context.Context, lock *redlatch.Lock) error {
+			return redlatch.Do(ctx, l, "other", func(ctx context.Context, _ *redlatch.Lock) error {
+				ran = true
+				_, err := l.Lock(ctx, "k")
+				require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+				require.ErrorContains(t, err, "wait for itself")
+				_, err = l.Lock(ctx, "k", redlatch.WithTTL(time.Minute))
+				require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+				all := redlatch.DoAll(ctx, l, []string{"another", "k"}, func(context.Context, []*redlatch.Lock) error { return nil })
+				require.ErrorIs(t, all, redlatch.ErrInvalidOption)
+				require.ErrorIs(t, redlatch.Lead(ctx, l, "k", never[*redlatch.Lock](t)), redlatch.ErrInvalidOption)
+				_, err = l.TryLock(ctx, "k")
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.NoError(t, lock.Unlock(ctx))
+				again, err := l.Lock(context.WithoutCancel(ctx), "k")
+				require.NoError(t, err, "the lock has ended")
+				return again.Unlock(ctx)
+			})
+		})
+		require.NoError(t, err)
+		require.True(t, ran)
+	})
+}

@@ -830,3 +830,41 @@ func TestCallerThatLeavesEarlyIsNoTrouble(t *testing.T) {
 		})
 	}
 }
+
+// TestClosedClientEndsWaits, on every strategy: a closed client stays closed, so nobody waits on it, and Lead returns.
+func TestClosedClientEndsWaits(t *testing.T) {
+	t.Parallel()
+	for name, strategy := range everyStrategy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			holder, err := strategy(s.Client(t), patience)
+			require.NoError(t, err)
+			client := redis.NewClient(s.Options())
+			l, err := strategy(client, patience)
+			require.NoError(t, err)
+			lock := mustLock(t, holder, "k")
+			ended, waiting := make(chan error), make(chan redlatch.Event, 100)
+			for range 20 {
+				go func() { // the test waits for its error
+					_, err := l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
+					ended <- err
+				}()
+			}
+			for range 20 {
+				<-waiting
+			}
+			require.NoError(t, client.Close())
+			for range 20 {
+				select {
+				case err := <-ended:
+					require.ErrorContains(t, err, "client is closed")
+				case <-time.After(20 * time.Second):
+					require.Fail(t, "a caller waits on a closed client")
+				}
+			}
+			require.ErrorContains(t, redlatch.Lead(t.Context(), l, "k", never[*redlatch.Lock](t)), "client is closed")
+			require.NoError(t, lock.Unlock(t.Context()))
+		})
+	}
+}
