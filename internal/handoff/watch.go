@@ -11,6 +11,8 @@ import (
 const (
 	shortestLook = 250 * time.Millisecond
 	longestLook  = time.Second // of the first; the others look half as often, from longestLook on
+
+	headStart = 100 * time.Millisecond // of the first, when a lease can have ended
 )
 
 // Pause returns the time until the next look, after a number of looks. first says that the line is the first of the queue. It
@@ -26,7 +28,7 @@ func Pause(first bool, left time.Duration, looks int) time.Duration {
 	}
 	every := jitter(min(longestLook<<looks, 2*longestLook))
 	if left > 0 {
-		return min(every, max(left, shortestLook))
+		return min(every, max(left+headStart, shortestLook))
 	}
 	return every
 }

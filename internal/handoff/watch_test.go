@@ -40,13 +40,13 @@ func TestPausesDouble(t *testing.T) {
 }
 
 // TestLookComesWhenTheLeaseCanHaveEnded: a crashed holder costs what is left of its TTL. The first of the queue looks 1 ms
-// later. The others look no sooner than 250 ms from now, so that the first has had time to look.
+// later. The others look 100 ms after its end, and no sooner than 250 ms from now, so that the first has had time to look.
 func TestLookComesWhenTheLeaseCanHaveEnded(t *testing.T) {
 	for _, c := range []struct{ left, first, other time.Duration }{
 		{time.Millisecond, 2 * time.Millisecond, 250 * time.Millisecond},
-		{249 * time.Millisecond, 250 * time.Millisecond, 250 * time.Millisecond},
-		{300 * time.Millisecond, 301 * time.Millisecond, 300 * time.Millisecond},
-		{999 * time.Millisecond, 1000 * time.Millisecond, 999 * time.Millisecond},
+		{149 * time.Millisecond, 150 * time.Millisecond, 250 * time.Millisecond},
+		{300 * time.Millisecond, 301 * time.Millisecond, 400 * time.Millisecond},
+		{899 * time.Millisecond, 900 * time.Millisecond, 999 * time.Millisecond},
 	} {
 		for looks := 2; looks < 6; looks++ { // all later than that
 			shortest, longest := pauses(true, c.left, looks)
