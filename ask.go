@@ -95,8 +95,8 @@ func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.In
 	if a := w.attempt; p != nil {
 		a.sent = a.sent || got.resent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
 	}
-	next := w.nextAskLocked(p, asked, got, err)
-	if g := w.handed; g != nil { // it came meanwhile
+	next := w.nextAskLocked(p, asked, got, err) //nolint:contextcheck // the subscription outlives its callers
+	if g := w.handed; g != nil {                // it came meanwhile
 		w.handed = nil
 		start := w.watch.Started(*g, w.r.cfg.drift)
 		l.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *waiters) nextAskLocked(p *leaseParams, asked clock.Instant, got acquire
 // lookedLocked notes the answer to a look that was sent at asked, which is the refusal got. again says that the line was in the
 // queue before. A holder whose token is not of this library does not hand the lock on, so the first of the queue polls.
 func (w *waiters) lookedLocked(asked clock.Instant, again bool, got handoff.Refusal) {
-	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
+	w.subscribeLocked()
 	channel := w.engine.channel
 	if again && got.Fresh { // the entry was skipped, or was handed the lock for a claim that has passed
 		channel.Missed(w.watch.Asked())

@@ -349,7 +349,7 @@ func TestReleaseThatOutlastsTheLeaseIsNoLoss(t *testing.T) {
 func TestOnlyAHeldLockIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last atomic.Pointer[leaseParams]
-		sent := func() *leaseParams { return last.Load() }
+		sent := last.Load
 		s := &scripted{
 			onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 				return acquireReply{fence: 7, recheckAfter: time.Second}, nil

@@ -531,8 +531,16 @@ func TestFirstPollsWhereTheHolderHandsNothingOn(t *testing.T) {
 			first  bool
 			polls  int
 		}{
-			{ours, true, 0}, {"theirs", true, 1}, {"theirs", true, 2}, {"theirs", false, 0}, {"theirs", true, 1}, {"api-7/" + ours, true, 0},
-			{"theirs", true, 1}, {"~" + ours, true, 0}, {"~api-7/" + ours, true, 0}, {"", true, 0}, // unknown
+			{ours, true, 0},
+			{"theirs", true, 1},
+			{"theirs", true, 2},
+			{"theirs", false, 0},
+			{"theirs", true, 1},
+			{"api-7/" + ours, true, 0},
+			{"theirs", true, 1},
+			{"~" + ours, true, 0},
+			{"~api-7/" + ours, true, 0},
+			{"", true, 0}, // unknown
 		} {
 			w.lookedLocked(l.now(), true, handoff.Refusal{Holder: c.holder, First: c.first, At: time.Hour})
 			require.Equal(t, c.polls, w.polls, "%+v", c)

@@ -189,10 +189,15 @@ func (k *Lock) Err() error {
 // be nil. No cancel function is needed: the resources are freed when parent or the lock ends.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
-	for side := k.from; side != nil; side = side.from {
-		parent = holding{lease: side.lease, handle: side.number}.of(parent)
+	return k.lease.context(k.from.holding(parent), k.number)
+}
+
+// holding returns a child of parent that says that its code runs under k, if there is one.
+func (k *Lock) holding(parent context.Context) context.Context {
+	if k == nil {
+		return parent
 	}
-	return k.lease.context(parent, k.number)
+	return holding{lease: k.lease, handle: k.number}.of(k.from.holding(parent))
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens

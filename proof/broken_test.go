@@ -21,8 +21,7 @@ import (
 type broken struct {
 	client redis.UniversalClient
 	flaws  flaws
-	limit  int  // of a semaphore; 0: it is a lock
-	other  bool // the limit is not that of the keys
+	limit  int // of a semaphore; 0: it is a lock
 	renews bool
 	line   *brokenLine // of those who wait in this process; nil: Unlock passes nothing on
 }
@@ -46,7 +45,6 @@ type flaws struct {
 	tooMany    bool // it admits one more
 	earlyPurge bool // a permit counts as expired before its end
 	noPurge    bool // a permit that was not released stays
-	anyLimit   bool // whoever has another limit may adopt
 	growing    bool // a command that needs memory renews permits
 }
 
@@ -171,9 +169,6 @@ func (b broken) tryLock(ctx context.Context, key string, w wish) (handle, error)
 
 // adopt extends a lock for another handle.
 func (b broken) adopt(ctx context.Context, key, token string, w wish) (handle, error) {
-	if b.other && !b.flaws.anyLimit {
-		return nil, redlatch.ErrInvalidOption
-	}
 	h := &brokenLock{broken: b, key: key, token: token}
 	asked := time.Now()
 	var err error
@@ -379,7 +374,6 @@ func TestBrokenSemaphoresAreCaught(t *testing.T) {
 		"one permit too many":               {flaws{tooMany: true}, false, []string{"breaks the rules", "more than 2 times at the end"}},
 		"a purge that removes live permits": {flaws{earlyPurge: true}, false, []string{"breaks the rules"}},
 		"permits that are not purged":       {flaws{noPurge: true}, false, []string{"of 2 times at the end"}},
-		"an adopter with another limit":     {flaws{anyLimit: true}, false, []string{"was adopted with another limit"}},
 		"a line that serves two at once":    {flaws{lines: true, twoAtOnce: true}, false, []string{"breaks the rules"}},
 		"a line with one fence":             {flaws{lines: true, oneFence: true}, false, []string{"breaks the rules"}},
 		"nothing":                           {},
@@ -427,9 +421,6 @@ func brokenStrategy(name string, f flaws, limit int) strategy {
 	}
 	if limit > 0 {
 		s.keys = 1 // for more workers than permits
-		s.other = func(clients []redis.UniversalClient, _ wish) (locker, error) {
-			return broken{client: clients[0], flaws: f, limit: limit, other: true}, nil
-		}
 	}
 	return s
 }

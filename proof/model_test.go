@@ -19,7 +19,7 @@ type rulebook struct {
 	// freeAt returns when a key is free that is set at a time for ttl.
 	freeAt func(at time.Time, ttl time.Duration) time.Time
 	least  time.Duration // of the TTLs that are tried
-	limits []int         // of the Lockers of a semaphore, two of which differ; nil: of locks
+	limits []int         // of the Lockers of a semaphore, one of which differs; nil: of locks
 	fenced bool
 	keeps  bool // WithMinHold is supported
 	// wholeSeconds: the TTL of an acquire is rounded up to whole seconds. That of Extend is rounded up
@@ -47,14 +47,13 @@ func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 - 2*time.Mi
 // A keyModel is one key in Redis. It knows a token by its name, which is the owner that the token begins with: the
 // token itself is asked for only when it is given to another handle.
 type keyModel struct {
-	limit   int                  // of its holders: that of the first of them
 	freeAt  map[string]time.Time // by name: it counts until then
 	removed map[string]time.Time // by name: when it last lost the key, other than by expiry
 	fence   uint64               // the highest of its grants; an attempt that was released may have skipped some
 }
 
 func newKeyModel() *keyModel {
-	return &keyModel{limit: 1, freeAt: make(map[string]time.Time), removed: make(map[string]time.Time)}
+	return &keyModel{freeAt: make(map[string]time.Time), removed: make(map[string]time.Time)}
 }
 
 // nobody begins the names of keys that are kept after a release.
@@ -77,14 +76,8 @@ func (k *keyModel) holders() []string {
 	)
 }
 
-// isHeld reports whether anybody holds the key, or a release has kept it.
-func (k *keyModel) isHeld() bool { return len(k.holders()) > 0 }
-
-// isFull reports whether the key admits no further holder.
-func (k *keyModel) isFull() bool { return k.isHeld() && len(k.holders()) >= k.limit }
-
-// refuses reports whether the holders of the key have another limit.
-func (k *keyModel) refuses(limit int) bool { return k.isHeld() && k.limit != limit }
+// isFull reports whether the key admits no further holder to a caller with that limit.
+func (k *keyModel) isFull(limit int) bool { return len(k.holders()) >= limit }
 
 // keep makes a token hold the key for longer, and never shorter.
 func (k *keyModel) keep(name string, at time.Time) {
@@ -105,7 +98,6 @@ type handleModel struct {
 	key      *keyModel
 	on       string // the name of the key
 	name     string // of the token
-	limit    int    // of its Locker
 	ttl      time.Duration
 	until    time.Time
 	minHold  time.Duration
@@ -197,12 +189,13 @@ func (h *handleModel) extend(ttl time.Duration, rules rulebook) error {
 
 // waits reports how a wait of d for the key may end. Polling and lost messages may cost a second and
 // a half.
-func (k *keyModel) waits(d time.Duration) (mayBeGranted, mayGiveUp bool) {
+func (k *keyModel) waits(limit int, d time.Duration) (mayBeGranted, mayGiveUp bool) {
 	end, slack := time.Now().Add(d), 1500*time.Millisecond
-	if !k.isFull() {
+	if !k.isFull(limit) {
 		return true, false
 	}
-	free := k.freeAt[k.holders()[0]]
+	holders := k.holders()
+	free := k.freeAt[holders[len(holders)-limit]]
 	return free.Before(end), free.Add(slack).After(end)
 }
 

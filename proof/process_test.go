@@ -127,7 +127,7 @@ func beClients(text string) {
 	var crew sync.WaitGroup
 	for i := range siteCrew {
 		w := &worker{
-			id: p.FirstID + i, locker: l, peers: s.peers(clients, l), keys: p.Keys,
+			id: p.FirstID + i, locker: l, peers: []peer{{locker: l}}, keys: p.Keys,
 			ttl: s.ttl, opTimeout: s.opTimeout, keeps: s.keeps, quorum: s.quorum, overstays: s.overstays, crowded: s.crowded,
 			rng: rand.New(rand.NewPCG(p.Seed, uint64(i))), born: p.Seed,
 			record: func(op history.Op) { tell(news{Op: &op}) },

@@ -20,26 +20,23 @@ const forever = 1000 * time.Hour
 func (s *sequence) tryLock(t *rapid.T) {
 	on, key := s.someKey(t)
 	l, limit := s.someLocker(t)
-	h := s.newHandle(t, on, limit)
+	h := s.newHandle(t, on)
 	h.renewed = rapid.Bool().Draw(t, "renewed")
 	var err error
 	h.lock, err = l.TryLock(context.Background(), on, append(h.options(), s.someMinHold(t, h)...)...)
-	switch {
-	case key.refuses(limit):
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "the limit is %d", key.limit)
-	case key.isFull():
+	if key.isFull(limit) {
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "%q is held by %q", on, key.holders())
-	default:
-		require.NoError(t, err)
-		s.granted(t, h)
+		return
 	}
+	require.NoError(t, err)
+	s.granted(t, h)
 }
 
 // newHandle returns the model of a handle that is to be acquired, with a name of its own.
-func (s *sequence) newHandle(t *rapid.T, on string, limit int) *handleModel {
+func (s *sequence) newHandle(t *rapid.T, on string) *handleModel {
 	s.named++
 	return &handleModel{
-		key: s.keys[on], on: on, name: fmt.Sprintf("h%d", s.named), limit: limit, ttl: s.someTTL(t), looks: s.rules.wholeSeconds,
+		key: s.keys[on], on: on, name: fmt.Sprintf("h%d", s.named), ttl: s.someTTL(t), looks: s.rules.wholeSeconds,
 	}
 }
 
@@ -72,9 +69,6 @@ func (s *sequence) granted(t *rapid.T, h *handleModel) {
 	} else {
 		require.Zero(t, h.lock.Fence())
 	}
-	if !key.isHeld() {
-		key.limit = h.limit
-	}
 	h.ttl, h.kept = max(h.ttl, h.minHold), time.Now().Add(h.minHold)
 	s.took(h)
 }
@@ -99,18 +93,15 @@ func (s *sequence) took(h *handleModel) {
 func (s *sequence) lock(t *rapid.T) {
 	on, key := s.someKey(t)
 	l, limit := s.someLocker(t)
-	h := s.newHandle(t, on, limit)
+	h := s.newHandle(t, on)
 	patience := time.Duration(rapid.Int64Range(1, 6000).Draw(t, "patience, ms")) * time.Millisecond
-	refused := key.refuses(limit)
-	mayBeGranted, mayGiveUp := key.waits(patience)
+	mayBeGranted, mayGiveUp := key.waits(limit, patience)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	begin := time.Now()
 	var err error
 	h.lock, err = l.Lock(ctx, on, append(h.options(), s.someMinHold(t, h)...)...)
 	switch {
-	case refused:
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "the limit is %d", key.limit)
 	case err != nil:
 		require.True(t, gaveUp(err), err)
 		require.True(t, mayGiveUp, "%q was free before the wait ended", on)
@@ -118,7 +109,7 @@ func (s *sequence) lock(t *rapid.T) {
 		s.settle()
 	default:
 		require.True(t, mayBeGranted, "%q was not free", on)
-		require.False(t, key.isFull(), "%q was granted before it was free, to %q beside %q", on, h.name, key.holders())
+		require.False(t, key.isFull(limit), "%q was granted before it was free, to %q beside %q", on, h.name, key.holders())
 		waited := time.Since(begin)
 		s.granted(t, h)
 		// A lock that was handed over begins when Redis did that. By how much the clocks have drifted meanwhile is unknown.
@@ -146,13 +137,11 @@ func (s *sequence) extend(t *rapid.T) {
 func (s *sequence) adopt(t *rapid.T) {
 	from := s.someHandle(t)
 	key := from.key
-	l, limit := s.someLocker(t)
-	h := &handleModel{key: key, on: from.on, name: from.name, limit: limit, ttl: s.someTTL(t), shared: true, looks: from.looks}
+	l, _ := s.someLocker(t)
+	h := &handleModel{key: key, on: from.on, name: from.name, ttl: s.someTTL(t), shared: true, looks: from.looks}
 	var err error
 	h.lock, err = l.Adopt(context.Background(), h.on, from.token(), h.options()...)
 	switch {
-	case key.refuses(limit):
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption, "the limit is %d", key.limit)
 	case !key.has(h.name):
 		require.ErrorIs(t, err, redlatch.ErrLost, "%q is held by %q", h.on, key.holders())
 	default:
@@ -168,12 +157,8 @@ func (s *sequence) adopt(t *rapid.T) {
 
 func (s *sequence) inspect(t *rapid.T) {
 	on, key := s.someKey(t)
-	l, limit := s.someLocker(t)
+	l, _ := s.someLocker(t)
 	st, err := l.Inspect(context.Background(), on)
-	if err != nil && key.refuses(limit) {
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-		return
-	}
 	require.NoError(t, err)
 	holders := key.holders()
 	require.Len(t, holders, st.Holders)
@@ -198,7 +183,11 @@ func (s *sequence) inspect(t *rapid.T) {
 	}
 	first := key.freeAt[holders[0]]
 	require.Equal(t, first, key.freeAt[name], "its lease does not end first")
-	require.InDelta(t, time.Until(first), st.TTL, float64(2*time.Millisecond))
+	left := time.Until(first)
+	if st.Token == "" {
+		left += 100 * time.Millisecond // a release frees it before that
+	}
+	require.InDelta(t, left, st.TTL, float64(2*time.Millisecond))
 }
 
 // pass lets time pass.

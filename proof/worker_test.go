@@ -94,7 +94,6 @@ func (w wish) options() []redlatch.Option {
 type peer struct {
 	locker  locker
 	blurred bool // its clocks are parted
-	other   bool // its limit is not that of the key
 }
 
 // A worker locks, works and unlocks, again and again, and records what it saw.
@@ -295,9 +294,6 @@ func (w *worker) adopt(ctx context.Context, h *hold) *hold {
 	lock, err := p.locker.adopt(ctx, h.key, h.Token(), wish{ttl: w.ttl, renew: true, opTimeout: w.opTimeout})
 	if err != nil {
 		return nil
-	}
-	if p.other {
-		w.stuck(fmt.Sprintf("%q was adopted with another limit", h.key))
 	}
 	heir.handle = lock
 	w.record(heir.op(w, history.Adopt, call))

@@ -37,7 +37,6 @@ type strategy struct {
 	opTimeout time.Duration // 0: the default
 	make      maker
 	tune      func(*redis.Options) // of the clients; nil: as they are
-	other     maker                // of a semaphore: with another limit
 }
 
 // A maker makes a locker with the TTL and the op timeout of a wish as its defaults.
@@ -79,14 +78,11 @@ var (
 func semaphoreOf(name string, limit, keys int) strategy {
 	s := setNXPX
 	s.name, s.holders, s.keys = name, limit, keys
-	withLimit := func(limit int) maker {
-		return func(clients []redis.UniversalClient, defaults wish) (locker, error) {
-			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
-				return redlatch.NewSemaphore(clients[0], limit, opts...)
-			})
-		}
+	s.make = func(clients []redis.UniversalClient, defaults wish) (locker, error) {
+		return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
+			return redlatch.NewSemaphore(clients[0], limit, opts...)
+		})
 	}
-	s.make, s.other = withLimit(limit), withLimit(limit+4)
 	return s
 }
 
@@ -200,17 +196,8 @@ func (w *world) newSite() *site {
 		clients = append(clients, client)
 	}
 	at.locker = must1(w.strategy.make(clients, w.strategy.defaults()))
-	at.peers = w.strategy.peers(clients, at.locker)
+	at.peers = []peer{{locker: at.locker}}
 	return at
-}
-
-// peers returns the Lockers of a site that adopt locks.
-func (s strategy) peers(clients []redis.UniversalClient, l locker) []peer {
-	all := []peer{{locker: l}}
-	if s.other != nil {
-		all = append(all, peer{locker: must1(s.other(clients, s.defaults())), other: true})
-	}
-	return all
 }
 
 // peers returns the Lockers of all sites in this process that adopt locks.
