@@ -28,7 +28,6 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	started by               to                                 ends                             awaited by
 //	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
 //	lease.undoAfter          release, if Redis is unreachable   with the op timeout              nobody
-//	lease.undo               give up a place in the queue       with the op timeout              its caller, until ctx ends
 //	waiters.dropLocked       undo what nobody wants             with the op timeout              nobody
 //	waiters.planLocked       ask (timer)                        with the attempt                 those in line
 //	engine.deliver           give back what nobody wants        with the op timeout              nobody

@@ -12,9 +12,9 @@ import (
 )
 
 // A lease is a lock that was asked for with a token: how long it is trusted, when it is renewed, and why it ended. It
-// belongs to the process. A
-// [Lock] is a handle on it. Unlock may pass the lock on within the process: that ends one handle and begins another. The
-// lease does not refer to the handle of a caller, so that a dropped one ends. Its states, and those of the attempt before it:
+// belongs to the process. A [Lock] is a handle on it. Unlock may pass the lock on within the process: that ends one handle and
+// begins another. The lease does not refer to the handle of a caller, so that a dropped one ends. Its states, and those of the
+// attempt before it:
 //
 //	asking ── granted ──> held ── expired, deleted, taken, WithMaxHold ──> lost
 //	  │                    │  │                                             │

@@ -57,7 +57,7 @@ func testCrashedHolderCostsItsTTL(t *testing.T, newLocker newLockerFunc) {
 }
 
 // TestCrashedWaitersAreSkipped: five waiters whose processes have died cost almost no time, since
-// the reply to PUBLISH says that nobody listens.
+// PUBSUB NUMSUB says that nobody listens.
 func TestCrashedWaitersAreSkipped(t *testing.T) {
 	s := redistest.Start(t)
 	l := newLocker(t, s.Client(t))

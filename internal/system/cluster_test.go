@@ -192,7 +192,7 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 
 // TestClusterKeepsALockInOneSlot runs the queue on three masters. All keys of a lock are in one
 // slot. A message reaches its waiter on any node on which the waiter listens. A dead waiter costs
-// its TTL, since the reply of PUBLISH says nothing in a cluster.
+// a claim, since PUBSUB NUMSUB says nothing in a cluster.
 func TestClusterKeepsALockInOneSlot(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
