@@ -6,28 +6,30 @@
 -- KEYS[3] the queue of the lock: a sorted set of entries, scored by the time since which their lines wait, in µs
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
--- ARGV[3] the entry to queue: "<claim in ms> <channel> <token>", with a dash before the channel if PUBSUB NUMSUB does not
+-- ARGV[3] until when it may create the lock or an entry, in µs of TIME
+-- ARGV[4] the entry to queue: "<claim in ms> <channel> <token>", with a dash before the channel if PUBSUB NUMSUB does not
 --         say whether the process listens; absent: none
--- ARGV[4] how long the line has waited, in µs
--- ARGV[5] "again" if the entry should already be in the queue
+-- ARGV[5] how long the line has waited, in µs
+-- ARGV[6] "again" if the entry should already be in the queue
 --
--- Granted: the tick of the fence, negative if the token already held the lock.
+-- Too late: {"late", seconds and µs of TIME}. Granted: the tick of the fence.
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}. With an entry also: 1 if the
 -- entry is new; 1 if it is the first; seconds and µs of TIME.
 
 local call, pcall, format = redis.call, redis.pcall, string.format
-local queue, entry = KEYS[3], ARGV[3]
+local queue, latest, entry = KEYS[3], ARGV[3], ARGV[4]
 if entry then pcall('ZREM', queue, '~') end -- changes nothing, but behind a write a full Redis accepts the others
-local holder = entry and call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
-local time
+local time = call('TIME')
+-- include late.lua
+local holder = (entry or late) and call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
+if late and holder ~= ARGV[1] then return late end
 local new = not holder and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 
 if not new then
   holder = holder or call('GET', KEYS[1])
   if holder ~= ARGV[1] then
     if not entry then return {call('PTTL', KEYS[1]), holder} end
-    time = call('TIME')
-    local try, waited, again = call, ARGV[4], ARGV[5] == 'again'
+    local try, waited, again = call, ARGV[5], ARGV[6] == 'again'
     -- include queue.lua
     local first = call('ZRANGE', queue, 0, 0)[1] == entry
     return {call('PTTL', KEYS[1]), holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
@@ -42,4 +44,4 @@ if failed then
   if new then call('DEL', KEYS[1]) end
   return failed
 end
-return new and tick or -tick
+return tick

@@ -11,50 +11,51 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// ask sends an acquire with the token of the line, and handles the outcome. w.asking is set. asked was read just before.
-// The error is that of the end of ctx.
-func (w *waiters) ask(ctx context.Context, asked clock.Instant) error {
-	p, err := w.prepare(ctx, asked)
-	if p == nil && err == nil {
-		return nil
+// send sends an acquire with the token of the line. w.asking is set. at was read just before.
+func (w *waiters) send(at clock.Instant) {
+	switch err := w.prepare(at); {
+	case err != nil:
+		w.notGranted(acquireReply{}, err)
+	case w.ask.params != nil:
+		w.engine.strategy.acquire(w.ask.by.ctx, w.ask.params, w.outcome)
 	}
-	var got acquireReply
-	replied := asked
+}
+
+// heardOf handles the outcome of the acquire.
+func (w *waiters) heardOf(got acquireReply, err error) {
+	replied := w.engine.now()
+	w.engine.observe(replied.Since(w.ask.at), err)
 	if err == nil {
-		got, err = w.engine.strategy.acquire(ctx, p)
-		replied = w.engine.now()
-		w.engine.observe(replied.Since(asked), err)
-	}
-	if err == nil {
-		if w.granted(ctx, asked, replied, got.fence, &got) {
-			return nil
+		if w.granted(w.ask.by.ctx, w.ask.at, replied, got.fence, &got) {
+			return
 		}
 		err = errSlow
 	}
-	return w.notGranted(ctx, p, asked, got, heldBy(got, err))
+	w.notGranted(got, heldBy(got, err))
 }
 
-// prepare returns the acquire to send at asked, or nil if everybody has left.
-func (w *waiters) prepare(ctx context.Context, asked clock.Instant) (*leaseParams, error) {
+// prepare makes the acquire to send at a time, or none if everybody has left.
+func (w *waiters) prepare(at clock.Instant) error {
 	e := w.engine
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
+	w.ask = ask{at: at}
 	if w.Len() == 0 {
-		w.quietLocked()
+		w.asking = false
 		w.dropLocked()
-		return nil, nil
+		return nil
 	}
+	w.ask.by = w.Head().Of
 	if w.outdatedLocked() {
 		if undo := w.giveUpLocked(); undo != nil {
-			go undo.undo(detached(ctx)) // ends with the op timeout
+			go undo.undo(w.ask.by.ctx, nil, func() {}) // posts, and ends
 		}
 	}
 	w.asked++
 	w.tries++
-	w.since = asked.Mono
 	a, err := w.attemptLocked()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p := &a.params
 	if a.asked {
@@ -66,7 +67,8 @@ func (w *waiters) prepare(ctx context.Context, asked clock.Instant) (*leaseParam
 	if p.entry = w.entryLocked(); p.entry != "" {
 		p.waited = w.waitedLocked()
 	}
-	return p, nil
+	w.ask.params = p
+	return nil
 }
 
 // attemptLocked returns the token that asks.
@@ -88,94 +90,67 @@ func (w *waiters) passable() bool {
 // queues reports whether the line may use the queue of Redis.
 func (w *waiters) queues() bool { return w.engine.channel != nil && !w.r.cfg.noQueue }
 
-// notGranted handles an acquire that was sent at asked and failed with err. It returns the error if ctx has ended.
-func (w *waiters) notGranted(ctx context.Context, p *leaseParams, asked clock.Instant, got acquireReply, err error) error {
-	l := &w.engine.lines
+// notGranted handles an acquire that failed with err.
+func (w *waiters) notGranted(got acquireReply, err error) {
+	l, ctx, p := &w.engine.lines, w.ask.by.ctx, w.ask.params
 	l.mu.Lock()
 	if a := w.attempt; p != nil {
-		a.sent = a.sent || got.resent || !knownNotDone(err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
+		a.answered(got)
+		a.sent = a.sent || a.mayBeThere(got, err) || p.entry != "" && !errors.As(err, new(*node.NotDone))
 	}
-	next := w.nextAskLocked(p, asked, got, err) //nolint:contextcheck // the subscription outlives its callers
-	if g := w.handed; g != nil {                // it came meanwhile
+	next := w.nextAskLocked(got, err)
+	if g := w.handed; g != nil { // it came meanwhile
 		w.handed = nil
 		start := w.watch.Started(*g, w.r.cfg.drift)
 		l.mu.Unlock()
 		if w.granted(ctx, start, w.engine.now(), g.Tick*fencesOfTick, nil) {
-			return nil
+			return
 		}
 		l.mu.Lock()
 		next = time.Time{}
 	}
-	var report func()
-	ended := ctx.Err() != nil && !errors.Is(err, ErrNotAcquired)
-	switch {
-	case ended:
-		w.next, w.last = time.Time{}, w.reasonLocked(asked, err)
-	case errors.Is(err, ErrNotAcquired):
-		told := w.refusedLocked(err, w.asked)
-		report = func() { w.engine.tell(told, err) }
+	w.next = next
+	if errors.Is(err, ErrNotAcquired) {
+		w.refusedLocked(err, w.asked, nil)
 		w.pace.refused(w.r.cfg)
-		w.next = next
-	default:
-		report = w.failedLocked(err)
-		w.next = next
+	} else {
+		w.failedLocked(err)
 	}
 	var undo *lease
 	if regranted(err) || w.engine.strategy.habits().freshTokens {
 		undo = w.giveUpLocked()
 	}
-	if undo != nil {
-		l.mu.Unlock()
-		undo.undoAfter(ctx, err) // before the line asks with another token
-		l.mu.Lock()
-	}
+	l.mu.Unlock()
+	undo.undo(ctx, err, func() { w.settle(ctx, err) }) // before the line asks with another token
+}
+
+// settle ends an attempt that failed with err.
+func (w *waiters) settle(ctx context.Context, err error) {
+	l := &w.engine.lines
+	l.mu.Lock()
+	w.asking = false
 	if w.hasten {
 		w.hasten, w.next = false, time.Time{}
 	}
-	leaves := ended && w.cancel == nil && w.Len() == 1 // the caller whose ctx it was, which settles then
-	w.quietLocked()
-	if undo = nil; !leaves {
-		undo = w.settleLocked()
-	}
+	undo := w.settleLocked()
 	l.mu.Unlock()
-	undo.undoAfter(ctx, err)
-	if report != nil {
-		report()
-	}
-	if ended {
-		return err
-	}
-	return nil
+	undo.undo(ctx, err, func() {})
 }
 
-// quietLocked notes that no acquire is under way.
-func (w *waiters) quietLocked() {
-	w.asking, w.cancel = false, nil
-	if w.heard != nil {
-		close(w.heard)
-		w.heard = nil
-	}
-}
-
-// refusedLocked notes that err has shown another owner to all who joined before an attempt. It returns those who start to wait,
-// for Hooks.Waiting.
-func (w *waiters) refusedLocked(err error, attempt int) (told []*request) {
-	w.last = err
+// refusedLocked notes that err, or the holder in this process, has shown another owner to all who joined before an attempt.
+func (w *waiters) refusedLocked(err error, attempt int, holder *lease) {
+	w.heardLocked(err)
 	for p := range w.All() {
 		r := p.Of
 		r.refused = r.refused || r.joined < attempt
-		if !r.told && r.cfg.hooks.Waiting != nil {
-			told = append(told, r.after(w.asked-r.joined))
-		}
-		r.told = true
+		r.tellLocked(w, err, holder)
 	}
-	return told
 }
 
 // failedLocked notes that an attempt has failed with err. Callers that have seen no refusal get the error of the first
 // attempt that began after they joined. The others stay, unless retrying cannot fix err.
-func (w *waiters) failedLocked(err error) (report func()) {
-	w.last = err
+func (w *waiters) failedLocked(err error) {
+	w.heardLocked(err)
 	for p := range w.All() {
 		if r := p.Of; permanent(err) || !r.refused && r.joined < w.asked {
 			w.Leave(p)
@@ -183,27 +158,12 @@ func (w *waiters) failedLocked(err error) (report func()) {
 		}
 	}
 	if w.Len() == 0 {
-		return nil // they report it
+		return // they report it
 	}
 	head := w.Head().Of
-	r := head.after(w.asked - head.joined)
-	e := w.engine
-	return func() { e.reportTrouble(r, err) }
-}
-
-// reasonLocked returns the outcome that callers report if ctx ended an attempt with err. If it had little time to get an
-// answer, that is the outcome of the one before.
-func (w *waiters) reasonLocked(asked clock.Instant, err error) error {
-	var cut *node.CutShort
-	switch {
-	case !errors.As(err, &cut):
-		if !errors.As(err, new(*node.NotDone)) { // else ctx had ended before
-			return err
-		}
-	case !cut.Silent, w.last == nil, w.engine.now().Since(asked) > w.r.cfg.timeout()/4:
-		return cut.Trouble
+	if hook, event := w.engine.troubleOf(head.after(w.asked-head.joined), err); hook != nil {
+		go hook(event) // ends with the hook
 	}
-	return w.last
 }
 
 // regranted reports whether err is that of a grant that is released again, so that a new token is needed.
@@ -212,7 +172,7 @@ func regranted(err error) bool {
 }
 
 // nextAskLocked returns when to ask after an attempt that failed with err; zero: at once.
-func (w *waiters) nextAskLocked(p *leaseParams, asked clock.Instant, got acquireReply, err error) time.Time {
+func (w *waiters) nextAskLocked(got acquireReply, err error) time.Time {
 	cfg := w.r.cfg
 	switch {
 	case !errors.Is(err, ErrNotAcquired):
@@ -220,7 +180,7 @@ func (w *waiters) nextAskLocked(p *leaseParams, asked clock.Instant, got acquire
 	case !w.queues():
 		return time.Now().Add(w.pollPause(got))
 	}
-	w.lookedLocked(asked, p.queued, got.Refusal)
+	w.lookedLocked(w.ask.at, w.ask.params.queued, got.Refusal)
 	switch {
 	case w.polls > 0:
 		return time.Now().Add(cfg.pause(w.polls, got.Left))

@@ -48,17 +48,17 @@ func handed(t *testing.T, l *engine, q *queueing, before time.Duration) (lock *L
 	return <-got, behind
 }
 
-// An extension is one that was sent.
-type extension struct {
+// A sentExtension is one that was sent.
+type sentExtension struct {
 	at           time.Time
 	ttl, timeout time.Duration
 }
 
 // extensions returns those that q is sent from now on. The first ones fail.
-func extensions(q *queueing, fail int64) <-chan extension {
-	sent := make(chan extension, 1000)
+func extensions(q *queueing, fail int64) <-chan sentExtension {
+	sent := make(chan sentExtension, 1000)
 	q.onExtend = func(_ context.Context, p *leaseParams) error {
-		sent <- extension{time.Now(), p.ttl, p.timeout}
+		sent <- sentExtension{time.Now(), p.ttl, p.timeout}
 		if q.extensions.Load() <= fail {
 			return io.EOF
 		}
@@ -94,18 +94,18 @@ func TestClaimIsExtendedSoon(t *testing.T) {
 				require.Equal(t, end, lock.Until())
 
 				at := learned.Add(20 * time.Millisecond)
-				require.Equal(t, extension{at, time.Minute, end.Sub(at)}, <-sent)
+				require.Equal(t, sentExtension{at, time.Minute, end.Sub(at)}, <-sent)
 				if fail > 0 {
 					synctest.Wait()
 					require.Equal(t, end, lock.Until())
 					again := <-sent
 					require.LessOrEqual(t, again.at.Sub(at), 750*time.Millisecond)
-					require.Equal(t, extension{again.at, time.Minute, end.Sub(again.at)}, again)
+					require.Equal(t, sentExtension{again.at, time.Minute, end.Sub(again.at)}, again)
 					at = again.at
 				}
 				synctest.Wait()
 				require.Equal(t, at.Add(clock.Validity(time.Minute, 0.01)), lock.Until())
-				require.Equal(t, extension{at.Add(20 * time.Second), time.Minute, time.Second}, <-sent, "a third of the TTL later")
+				require.Equal(t, sentExtension{at.Add(20 * time.Second), time.Minute, time.Second}, <-sent, "a third of the TTL later")
 				require.NoError(t, lock.Err())
 				require.NoError(t, lock.Unlock(t.Context()))
 				served(t, behind)

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/redlatch/redlatch/internal/node"
 )
 
 // Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and releases it when fn
@@ -137,7 +135,7 @@ func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context
 			return err
 		}
 		if !sleep(ctx, pause/2+rand.N(pause/2)) {
-			end := node.CtxError(ctx)
+			end := ctxError(ctx)
 			if err != nil {
 				end = &gaveUp{end, err}
 			}

@@ -2,7 +2,9 @@ package redlatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,21 +25,20 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 // of the subscription. Node.Trouble locks troubles.mu under the mutex of its node. granted locks the mutex of a lease that
 // nobody has yet under lines.mu.
 //
-// Goroutines and timers of this package, besides those of internal/handoff and the couriers of internal/node:
+// Goroutines and timers of this package, besides those of internal/handoff and of internal/node, which call back:
 //
 //	started by               to                                 ends                             awaited by
 //	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
-//	lease.undoAfter          release, if Redis is unreachable   with the op timeout              nobody
-//	waiters.dropLocked       undo what nobody wants             with the op timeout              nobody
-//	waiters.planLocked       ask (timer)                        with the attempt                 those in line
-//	engine.deliver           give back what nobody wants        with the op timeout              nobody
-//	waiters.prepare, granted undo what nobody wants             with the op timeout              nobody
+//	await                    handle what a caller has left      with the op timeout              nobody
+//	waiters.planLocked       ask (timer)                        at once                          those in line
+//	waiters.prepare, dropLocked, engine.deliver
+//	                         post a release                     at once                          nobody
+//	lease.send               post a release again (timer)       with the op timeout              nobody
+//	lease.giveBack           hand on what was kept (timer)      when that time has passed        nobody
 //	lines.rest               forget a rest (timer)              with the rest                    nobody
 //	sleep                    pause (timer)                      with the pause or ctx            Lead
-//	lease.giveBack           hand on what was kept (timer)      that time and the op timeout     nobody
-//	lockState.reap           look for a late acquire (timer)    with the last look               nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
-//	engine.reportNode        call Hooks.Trouble                 with the hook                    nobody
+//	reportNode, failedLocked call Hooks.Trouble                 with the hook                    nobody
 type engine struct {
 	strategy strategy
 	cfg      *config
@@ -52,6 +53,13 @@ type common struct {
 	lines       lines
 	commandTime atomic.Int64 // about how long an attempt of a line takes at the moment, in ns
 	troubles    troubles
+
+	acquires   waits[acquireReply] // of TryLock
+	extensions waits[struct{}]
+	adoptions  waits[uint64]
+	releases   waits[releaseReply]
+	looks      waits[Status] // of Inspect
+	served     sync.Pool     // of channels, see request.served
 }
 
 // derived returns the Locker for a call with the options of cfg: e, or one that differs only in them. Its lines are of that call.
@@ -95,12 +103,14 @@ type request struct {
 
 	// Of a call that waits in line. lines.mu guards them.
 	spot     line.Place[*request]
-	deadline time.Time     // of ctx; zero: none
-	joined   int           // attempts of the line before the call
-	refusal  error         // of the attempt that the call made before it joined; nil: none
-	refused  bool          // an attempt since then, or a holder in this process, has shown another owner
-	told     bool          // Hooks.Waiting was called
-	served   chan struct{} // closed when lock or err is set; nil while the call itself asks
+	deadline time.Time       // of ctx; zero: none
+	joined   int             // attempts of the line before the call
+	ctx      context.Context //nolint:containedctx // for its values, which travel with what its line asks
+	refusal  error           // of the attempt that the call made before it joined; nil: none
+	refused  bool            // an attempt since then, or a holder in this process, has shown another owner
+	told     bool            // of the first refusal, for Hooks.Waiting
+	news     chan news       // has that refusal; nil: there is no hook
+	served   chan struct{}   // has an element when lock or err is set
 	lock     *Lock
 	err      error
 }
@@ -126,7 +136,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	}
 	r.place, err = e.strategy.place(r.cfg.prefix, key)
 	if err == nil && ctx.Err() != nil {
-		err = &node.NotDone{Err: node.CtxError(ctx)}
+		err = &node.NotDone{Err: ctxError(ctx)}
 	}
 	return r, err
 }
@@ -176,9 +186,6 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	return lock, wrap("lock", key, err)
 }
 
-// done reports whether r was served. The caller holds lines.mu.
-func (r *request) done() bool { return r.lock != nil || r.err != nil }
-
 // result returns what r was served with. The request must not keep the lock alive.
 func (r *request) result() (*Lock, error) {
 	lock := r.lock
@@ -205,12 +212,55 @@ func (r *request) finished(e *engine, lock *Lock, err error) {
 func (r *request) serveLocked(w *waiters, lock *Lock, err error) {
 	r.lock, r.err = lock, err
 	r.attempts = w.asked - r.joined
-	if r.served != nil {
-		close(r.served)
-	}
+	r.served <- struct{}{}
 }
 
-// try makes a single attempt. If the outcome is unknown, the token is released.
+// An outcome is what an operation calls back with.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// A wait is for the outcome of one operation, whose callback is done.
+type wait[T any] struct {
+	outcome chan outcome[T]
+	done    func(T, error)
+}
+
+// waits has waits that can be used again, which saves two allocations. Each Locker has its own: a channel of a bubble of
+// synctest stays in it.
+type waits[T any] struct{ sync.Pool }
+
+func (p *waits[T]) get() *wait[T] {
+	if w, ok := p.Get().(*wait[T]); ok {
+		return w
+	}
+	c := make(chan outcome[T], 1)
+	return &wait[T]{c, func(value T, err error) { c <- outcome[T]{value, err} }}
+}
+
+// await waits for the outcome of an operation op on t, or for the end of ctx. The operation goes on without its caller: then
+// rest, unless it is nil, gets the outcome, in a goroutine of its own.
+func await[T any](
+	ctx context.Context, e *engine, op string, t *target, p *waits[T], w *wait[T], rest func(T, error),
+) (value T, err error) {
+	start := e.now()
+	select {
+	case o := <-w.outcome:
+		p.Put(w)
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	if rest != nil {
+		go func() { // ends with the operation
+			o := <-w.outcome
+			rest(o.value, o.err)
+		}()
+	}
+	return value, &gaveUp{ctxError(ctx), e.strategy.trouble(op, t, e.now().Since(start))}
+}
+
+// try makes a single attempt. If the outcome is unknown, or ctx ends first, the token is released.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	a, err := e.newAttempt(r, nil, "")
 	if err != nil {
@@ -218,20 +268,45 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	}
 	r.attempts++
 	start := e.now()
-	got, err := e.strategy.acquire(ctx, &a.params)
+	w := e.acquires.get()
+	e.strategy.acquire(ctx, &a.params, w.done)
+	got, err := await(ctx, e, "acquire", &a.params.target, &e.acquires, w, func(got acquireReply, err error) { a.disown(ctx, got, err) })
+	if errors.As(err, new(*gaveUp)) {
+		return nil, err
+	}
+	a.answered(got)
 	err = heldBy(got, err)
 	var lock *Lock
 	if err == nil {
-		a.state.again.Store(got.alreadyHeld)
 		lock, err = a.grant(start, got.fence, got.recheckAfter)
 	}
-	if err != nil {
-		a.state.become(refused) // commands that are carried out later are undone
-		if got.resent || !knownNotDone(err) {
-			a.undoAfter(ctx, err)
+	if err != nil && a.mayBeThere(got, err) {
+		undone := make(chan struct{})
+		a.undo(ctx, err, func() { close(undone) })
+		select {
+		case <-undone:
+		case <-ctx.Done():
 		}
 	}
 	return lock, err
+}
+
+// disown releases the token of an attempt whose caller has left.
+func (l *lease) disown(ctx context.Context, got acquireReply, err error) {
+	l.answered(got)
+	if err == nil || l.mayBeThere(got, err) {
+		l.undo(ctx, err, func() {})
+	}
+}
+
+// mayBeThere reports whether an attempt that failed with err may have left its token in Redis, or may do so.
+func (l *lease) mayBeThere(got acquireReply, err error) bool { return got.resent || !knownNotDone(err) }
+
+// answered notes the reply to an acquire. If it was resent, an earlier send may be carried out until its timeout has passed.
+func (l *lease) answered(got acquireReply) {
+	if got.resent {
+		l.unclear = time.Now().Add(l.params.timeout + l.params.replicaTimeout)
+	}
 }
 
 // newAttempt returns a lease that is not granted yet, with a token, or with a fresh one if token is empty.
@@ -240,7 +315,6 @@ func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error
 	a.params = leaseParams{
 		target: r.target(token), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
 		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
-		state: &a.state,
 	}
 	if token == "" {
 		id, err := uuid.NewRandom()
@@ -292,7 +366,9 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		holder.pin(token)
 	}
 	start := e.now()
-	fence, err := e.strategy.adopt(ctx, &a.params)
+	w := e.adoptions.get()
+	e.strategy.adopt(ctx, &a.params, w.done)
+	fence, err := await(ctx, e, "extend", &a.params.target, &e.adoptions, w, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +381,9 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 		return Status{}, wrap("inspect", key, err)
 	}
 	p := r.target("")
-	st, err := e.strategy.inspect(ctx, &p)
+	w := e.looks.get()
+	e.strategy.inspect(ctx, &p, w.done)
+	st, err := await(ctx, e, "inspect", &p, &e.looks, w, nil)
 	st.Owner = ownerOf(st.Token)
 	if isKeeper(st.Token) {
 		st.Token = ""
@@ -319,13 +397,6 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 // after returns r as hooks see it after a number of attempts, even while the line changes r.
 func (r *request) after(attempts int) *request {
 	return &request{key: r.key, cfg: r.cfg, started: r.started, attempts: attempts}
-}
-
-// tell calls Hooks.Waiting for all who have been refused by err.
-func (e *engine) tell(told []*request, err error) {
-	for _, r := range told {
-		r.waiting(e, err)
-	}
 }
 
 // waiting calls Hooks.Waiting after the refusal err.

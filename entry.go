@@ -87,15 +87,13 @@ func (w *waiters) waitedLocked() time.Duration {
 	return 0
 }
 
-// giveUpLocked ends the token that asks, and returns it if it may be in Redis, so that it must be undone. Commands that
-// are carried out later are undone.
+// giveUpLocked ends the token that asks, and returns it if it may be in Redis, so that it must be undone.
 func (w *waiters) giveUpLocked() (undo *lease) {
 	a := w.attempt
 	w.attempt, w.handed, w.watch = nil, nil, handoff.Watch{}
 	if a == nil {
 		return nil
 	}
-	a.state.become(refused)
 	a.ended = time.Now()
 	w.engine.lines.forgetLocked(a)
 	if !a.sent {
@@ -104,26 +102,25 @@ func (w *waiters) giveUpLocked() (undo *lease) {
 	return a
 }
 
-// undo releases the token of an attempt that was given up, and takes its entry out of the queue. The caller waits while
-// ctx lasts; the release continues without it. If Redis cannot be reached, the key ends with its TTL.
-func (l *lease) undo(ctx context.Context) {
-	p := &releaseParams{target: &l.params.target, entry: l.entry}
-	_, _ = l.engine.strategy.release(ctx, p)
-}
-
-// undoAfter undoes an attempt that failed with err. There is none if l is nil.
-func (l *lease) undoAfter(ctx context.Context, err error) {
-	switch {
-	case l == nil:
-	case node.Unreachable(err): // most likely neither the acquire nor the release can be sent
-		go l.undo(detached(ctx)) // ends with the op timeout
-	default:
-		l.undo(ctx)
+// undo releases the token of an attempt that was given up after err, and takes its entry out of the queue. If Redis cannot be
+// reached, the key ends with its TTL. Then done is called: when the release has ended, or at once if there is no attempt or most
+// likely no release can be sent.
+func (l *lease) undo(ctx context.Context, err error, done func()) {
+	if l == nil {
+		done()
+		return
 	}
+	p := &releaseParams{target: &l.params.target, entry: l.entry}
+	if node.Unreachable(err) {
+		l.send(ctx, p, ignored)
+		done()
+		return
+	}
+	l.send(ctx, p, func(releaseReply, error) { done() })
 }
 
 // undoAlone undoes without a caller. The linters would ask the callers of Err for a ctx.
-func (l *lease) undoAlone() { l.undo(context.Background()) }
+func (l *lease) undoAlone() { l.undo(context.Background(), nil, func() {}) }
 
 // subscribeLocked begins to use the subscription, so that it is ready when the line queues.
 func (w *waiters) subscribeLocked() {

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -108,7 +109,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
-// gaveUp is the error of a wait that ctx ended. last is the outcome of the last attempt; nil: nothing was sent. gaveUp
+// gaveUp is the error of a call that ctx ended. last is the outcome of the last attempt; nil: nothing was sent. gaveUp
 // matches ctx's error and last. It matches ErrNotAcquired if last does, and ErrUnavailable otherwise.
 type gaveUp struct{ ctx, last error }
 
@@ -127,6 +128,15 @@ func (e *gaveUp) Unwrap() []error {
 		return []error{e.last, e.ctx}
 	}
 	return []error{ErrUnavailable, e.ctx, e.last}
+}
+
+// ctxError returns the error of ctx, with its cause if that differs.
+func ctxError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // A HeldError describes the owner of a key when this process last asked, or if the owner is this process, at the call. It

@@ -185,24 +185,30 @@ func (e *engine) reportFailure(r *request, err error) {
 // leftEarly reports whether ctx ended the call before Redis had time to answer. That says nothing of Redis.
 func (e *engine) leftEarly(r *request, err error) bool {
 	var wait *gaveUp
-	switch {
-	case errors.As(err, &wait) && wait.last == nil: // nothing was sent
-		return true
-	case wait == nil && !errors.As(err, new(*node.CutShort)), r.attempts > 1:
+	if !errors.As(err, &wait) || r.attempts > 1 {
 		return false
 	}
 	kind := kindOfTrouble(err)
-	return (kind == "timeout" || kind == "quorum") && e.now().Since(r.started) < r.cfg.timeout()/4
+	return wait.last == nil || (kind == "timeout" || kind == "quorum") && e.now().Since(r.started) < r.cfg.timeout()/4
 }
 
 // reportTrouble calls Hooks.Trouble for a failed attempt, if it is due.
 func (e *engine) reportTrouble(r *request, err error) {
-	c := cause{kind: kindOfTrouble(err)}
-	if hook := r.cfg.hooks.Trouble; hook != nil && e.troubles.due(c) {
-		event := r.event(e, r.cfg.owner, 0)
-		event.Cause, event.Err = c.kind, marked(err)
+	if hook, event := e.troubleOf(r, err); hook != nil {
 		hook(event)
 	}
+}
+
+// troubleOf returns the hook to call for a failed attempt; nil if none is due.
+func (e *engine) troubleOf(r *request, err error) (hook func(Event), event Event) {
+	c := cause{kind: kindOfTrouble(err)}
+	hook = r.cfg.hooks.Trouble
+	if hook == nil || !e.troubles.due(c) {
+		return nil, event
+	}
+	event = r.event(e, r.cfg.owner, 0)
+	event.Cause, event.Err = c.kind, marked(err)
+	return hook, event
 }
 
 func kindOfTrouble(err error) string {

@@ -13,24 +13,11 @@ import (
 
 // A lease is a lock that was asked for with a token: how long it is trusted, when it is renewed, and why it ended. It
 // belongs to the process. A [Lock] is a handle on it. Unlock may pass the lock on within the process: that ends one handle and
-// begins another. The lease does not refer to the handle of a caller, so that a dropped one ends. Its states, and those of the
-// attempt before it:
-//
-//	asking ── granted ──> held ── expired, deleted, taken, WithMaxHold ──> lost
-//	  │                    │  │                                             │
-//	given up          Unlock  Unlock within WithMinHold                   Unlock
-//	  ↓                    │  └──> kept ── confirmed, or it passed ─┐       │
-//	refused                └─────> releasing <──────────────────────┼───────┘
-//	                                   └── the release has ended ─> over
-//
-// refused: what the attempt took, or takes late, is released. lost: an adopter may rely on the token. If others may know
-// it, the lock stays lost after Unlock. kept: Unlock keeps others out for some time, and Redis has not confirmed that the
-// keeper has replaced the token. err is nil in held, and set from lost, kept and releasing on.
+// begins another. The lease does not refer to the handle of a caller, so that a dropped one ends.
 type lease struct {
 	engine *engine
 	r      *request
 	params leaseParams
-	state  lockState
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 
 	// Of the token of a line. lines.mu guards them until it is granted.
@@ -40,6 +27,8 @@ type lease struct {
 	asked bool          // an acquire was sent
 	sent  bool          // Redis may have the token or the entry
 	ended time.Time     // when it was given up; zero: it was not
+
+	unclear time.Time // until when an earlier send of the acquire may be carried out; zero: none
 
 	granted clock.Instant  // when the acquire was sent
 	replied clock.Instant  // when this process learned of the grant
@@ -81,7 +70,6 @@ func (l *lease) begin(start, now clock.Instant, length time.Duration) *Lock {
 		l.hooks = &l.r.cfg.hooks
 	}
 	l.granted, l.since, l.start, l.replied = start, start, start, now
-	l.state.become(held)
 	l.prolongLocked(start, length)
 	l.renewedLocked(start)
 	if length < clock.Validity(l.params.ttl, l.r.cfg.drift) {
@@ -116,7 +104,7 @@ func (l *lease) renewedLocked(start clock.Instant) {
 // judgeLocked ends the lease if its time has passed, and returns why it ended. now was just read. It sends nothing.
 func (l *lease) judgeLocked(now clock.Instant) error {
 	if l.err == nil && now.Since(l.start) >= l.length {
-		l.endLocked(l.expiredLocked(), lost)
+		l.endLocked(l.expiredLocked(), true)
 	}
 	return l.err
 }
@@ -140,10 +128,9 @@ var errExpired = fmt.Errorf("%w: expired", ErrLost)
 
 const clockTime = "15:04:05.000"
 
-// endLocked ends the lease with err, in the given state. It is called once.
-func (l *lease) endLocked(err error, state int32) {
-	l.err, l.newlyLost = err, state == lost
-	l.state.become(state)
+// endLocked ends the lease with err, because it was lost or by Unlock. It is called once.
+func (l *lease) endLocked(err error, lost bool) {
+	l.err, l.newlyLost = err, lost
 	l.strong = nil
 	l.timer.Stop()
 	l.endHandleLocked(err)
@@ -200,7 +187,7 @@ func (l *lease) end(handle int, err error) {
 	l.mu.Lock()
 	defer l.unlock()
 	if handle == l.handle && l.err == nil {
-		l.endLocked(err, lost)
+		l.endLocked(err, true)
 	}
 }
 

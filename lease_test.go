@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -42,36 +43,49 @@ func (s *scripted) check(*config) error { return nil }
 
 func (s *scripted) place(prefix, key string) (place, error) { return place{key: prefix + key}, nil }
 
-func (s *scripted) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
+func (s *scripted) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
 	s.acquires.Add(1)
-	if s.onAcquire != nil {
-		return s.onAcquire(ctx, p)
-	}
-	return acquireReply{fence: 1}, nil
+	go func() {
+		got, err := acquireReply{fence: 1}, error(nil)
+		if s.onAcquire != nil {
+			got, err = s.onAcquire(ctx, p)
+		}
+		done(got, err)
+	}()
 }
 
-func (s *scripted) extend(ctx context.Context, p *leaseParams) error {
+func (s *scripted) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
 	s.extensions.Add(1)
-	if s.onExtend != nil {
-		return s.onExtend(ctx, p)
-	}
-	return nil
+	go func() {
+		var err error
+		if s.onExtend != nil {
+			err = s.onExtend(ctx, p)
+		}
+		done(struct{}{}, err)
+	}()
 }
 
-func (s *scripted) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
-	return 2, s.extend(ctx, &leaseParams{target: p.target, ttl: p.ttl})
+func (s *scripted) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
+	s.extend(ctx, &leaseParams{target: p.target, ttl: p.ttl}, func(_ struct{}, err error) { done(2, err) })
 }
 
-func (s *scripted) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
+func (s *scripted) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
 	s.releases.Add(1)
-	if s.onRelease != nil {
-		return releaseReply{}, s.onRelease(ctx, p)
-	}
-	return releaseReply{}, nil
+	go func() {
+		var err error
+		if s.onRelease != nil {
+			err = s.onRelease(ctx, p)
+		}
+		done(releaseReply{}, err)
+	}()
 }
 
-func (s *scripted) inspect(_ context.Context, p *target) (Status, error) {
-	return Status{Held: true, Token: p.token}, nil
+func (s *scripted) inspect(_ context.Context, p *target, done func(Status, error)) {
+	done(Status{Held: true, Token: p.token}, nil)
+}
+
+func (s *scripted) trouble(_ string, _ *target, since time.Duration) error {
+	return &node.NoReply{Within: since}
 }
 
 func scriptedLocker(t *testing.T, s strategy, opts ...Option) *engine {
@@ -248,7 +262,7 @@ func TestUnlockIsDetachedFromItsCtx(t *testing.T) {
 		if ctx.Value(tag{}) != "trace" {
 			return errors.New("the values are gone")
 		}
-		return ctx.Err()
+		return nil
 	}}
 	lock := granted(t, scriptedLocker(t, s))
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), tag{}, "trace"))

@@ -6,11 +6,14 @@
 -- KEYS[3] its stamp: the time that the owner wrote last
 -- ARGV[1] token
 -- ARGV[2] TTL in s
+-- ARGV[3] until when it may create the lock or take it over, in µs of TIME
 --
--- Granted: 1 if the key was free, 2 if its time had passed, 3 if the token already held it.
+-- Too late: {"late", seconds and µs of TIME}.
+-- Granted: 1 if the key was free, 2 if its time had passed, or the token already held it.
 -- Held by another: {what is left of the holder's time in ms}.
 
-local time = redis.call('TIME')
+local time, latest = redis.call('TIME'), ARGV[3]
+-- include late.lua
 local now = tonumber(time[1])
 local stamp = string.format('%.0f', now + ARGV[2] + 1)
 
@@ -25,18 +28,20 @@ local function own()
 end
 
 -- 1. Take a free key.
-if redis.call('SETNX', KEYS[1], stamp) == 1 then
+if not late and redis.call('SETNX', KEYS[1], stamp) == 1 then
   own()
   return 1
 end
 
 -- 2. Read until when it is held.
 local value = redis.call('GET', KEYS[1])
+if late and not value then return late end
 local till = string.match(value, '^%d+%.?%d*$') and tonumber(value)
 if not till then
   return redis.error_reply('ERR the key does not hold a timestamp')
 end
 if now > till then
+  if late then return late end
   -- 3. Its time has passed. In a script nothing comes between GET and GETSET, so no caller can lose here.
   redis.call('GETSET', KEYS[1], stamp)
   own()
@@ -57,4 +62,4 @@ if tonumber(stamp) > till then
   redis.call('GETSET', KEYS[1], stamp)
   own()
 end
-return 3
+return 2

@@ -69,7 +69,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 		return nil, wrap("new legacysetnx", "", err)
 	}
 	s := &legacySetNX{newSingle(client)}
-	s.readAcquire, s.undoCall = readLegacyAcquire, legacyReleaseCall
+	s.readAcquire = readLegacyAcquire
 	return newEngine(s, opts)
 }
 
@@ -92,8 +92,10 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 	return p, s.kind.check(p.key)
 }
 
-func (s *legacySetNX) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
-	return s.take(ctx, p, legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl)))
+func (s *legacySetNX) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
+	c := legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl))
+	c.AppendLatest()
+	s.take(ctx, p, c, done)
 }
 
 func readLegacyAcquire(r node.Reply) (acquireReply, error) {
@@ -103,10 +105,8 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 		return acquireReply{}, r.Err
 	case r.Value == int64(1):
 		return acquireReply{}, nil
-	case r.Value == int64(2):
+	case r.Value == int64(2): // or an earlier send, whose reply was lost, may have taken it over
 		return acquireReply{recheckAfter: takeoverLook}, nil
-	case r.Value == int64(3): // an earlier send, whose reply was lost, may have taken it over
-		return acquireReply{recheckAfter: takeoverLook, alreadyHeld: true}, nil
 	case count == 0:
 		return acquireReply{}, oddReply(r.Value)
 	}
@@ -115,30 +115,38 @@ func readLegacyAcquire(r node.Reply) (acquireReply, error) {
 	return got, ErrNotAcquired
 }
 
-func (s *legacySetNX) extend(ctx context.Context, p *leaseParams) error {
+func (s *legacySetNX) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
 	c := legacyCall(legacyScripts.extend, &p.target, p.token, wholeSeconds(p.ttl))
-	_, err := compared(s.send(ctx, &p.target, c))
-	return err
-}
-
-func (s *legacySetNX) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
-	return 0, s.extend(ctx, p)
-}
-
-func (s *legacySetNX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	answer, err := readRelease(s.send(ctx, p.target, legacyReleaseCall(p)))
-	if answer < 0 {
-		err = ErrLost // no earlier send has released it
+	c.Done = func(r node.Reply) {
+		_, err := compared(r)
+		done(struct{}{}, err)
 	}
-	return releaseReply{}, err
+	s.send(ctx, &p.target, c)
 }
 
-func legacyReleaseCall(p *releaseParams) *node.Call {
-	return p.released(legacyCall(legacyScripts.release, p.target, p.token))
+func (s *legacySetNX) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
+	s.extend(ctx, p, func(_ struct{}, err error) { done(0, err) })
 }
 
-func (s *legacySetNX) inspect(ctx context.Context, t *target) (Status, error) {
-	r := s.send(ctx, t, legacyCall(legacyScripts.inspect, t))
+func (s *legacySetNX) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
+	c := p.released(legacyCall(legacyScripts.release, p.target, p.token))
+	c.Done = func(r node.Reply) {
+		answer, err := readRelease(r)
+		if answer < 0 {
+			err = ErrLost // no earlier send has released it
+		}
+		done(releaseReply{}, err)
+	}
+	s.send(ctx, p.target, c)
+}
+
+func (s *legacySetNX) inspect(ctx context.Context, t *target, done func(Status, error)) {
+	c := legacyCall(legacyScripts.inspect, t)
+	c.Done = func(r node.Reply) { done(readLegacyInspect(r)) }
+	s.send(ctx, t, c)
+}
+
+func readLegacyInspect(r node.Reply) (Status, error) {
 	if r.Err != nil {
 		return Status{}, r.Err
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
-	"github.com/redlatch/redlatch/internal/node"
 )
 
 // queueing is a scripted strategy with a queue. Its lines poll, and queue after a second. A test delivers messages itself.
@@ -36,26 +35,26 @@ func (q *queueing) habits() habits {
 	return habits{shares: q.shares, passes: q.passes, channel: q.channel}
 }
 
-func (q *queueing) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
+func (q *queueing) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
 	q.acquires.Add(1)
 	q.mu.Lock()
 	ask := q.ask
 	q.mu.Unlock()
 	if ask == nil {
-		return acquireReply{fence: 1}, nil
+		ask = func(context.Context, *leaseParams) (acquireReply, error) { return acquireReply{fence: 1}, nil }
 	}
-	return ask(ctx, p)
+	go func() { done(ask(ctx, p)) }()
 }
 
-func (q *queueing) release(_ context.Context, p *releaseParams) (releaseReply, error) {
+func (q *queueing) release(_ context.Context, p *releaseParams, done func(releaseReply, error)) {
 	q.releases.Add(1)
 	q.mu.Lock()
 	give := q.give
 	q.mu.Unlock()
 	if give == nil {
-		return releaseReply{at: time.Hour}, nil
+		give = func(*releaseParams) (releaseReply, error) { return releaseReply{at: time.Hour}, nil }
 	}
-	return give(p)
+	go func() { done(give(p)) }()
 }
 
 // reply sets the replies from now on.
@@ -172,7 +171,7 @@ func TestCallerThatWasServedCannotLeave(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r, err := l.request(ctx, "k", nil)
 		require.NoError(t, err)
-		w, _, _ := l.lines.join(ctx, l, r)
+		w, _ := l.lines.join(ctx, l, r)
 		require.NoError(t, (<-first).Unlock(t.Context()))
 		cancel()
 		lock, err := l.leave(ctx, w, r)
@@ -264,12 +263,12 @@ func TestReplicasConfirmWhatAReleaseHandsOver(t *testing.T) {
 func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
-		l := scriptedLocker(t, s, WithPollInterval(time.Second, time.Second))
+		l := scriptedLocker(t, s, WithPollInterval(time.Second, time.Second), WithOpTimeout(2*time.Second))
 		s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
 			if s.acquires.Load() == 1 {
 				return acquireReply{}, ErrNotAcquired
 			}
-			time.Sleep(time.Second) // also if ctx ends
+			time.Sleep(time.Second)
 			return acquireReply{fence: 1}, nil
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -303,6 +302,7 @@ func TestOneReleaseQueuesTheLine(t *testing.T) {
 			return acquireReply{fence: 1}, nil
 		}, nil)
 		held := []*Lock{<-line[0], <-line[1]}
+		synctest.Wait() // the third was refused
 		var queued []string
 		q.reply(refuse, func(p *releaseParams) (releaseReply, error) {
 			queued = append(queued, p.next)
@@ -612,32 +612,42 @@ func TestLineYieldsAfterItsTurn(t *testing.T) {
 	})
 }
 
-// TestWhoeverLeavesDuringSilenceIsToldOfIt: an attempt of the line has got no answer when the ctx of a caller ends,
-// while another caller stays. If the attempt is older than a quarter of the op timeout, the error matches ErrUnavailable.
-// Otherwise the refusal before it counts.
-func TestWhoeverLeavesDuringSilenceIsToldOfIt(t *testing.T) {
-	for last, held := range map[time.Duration]bool{240 * time.Millisecond: true, 260 * time.Millisecond: false} {
-		synctest.Test(t, func(t *testing.T) {
-			leaves, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			s := &scripted{}
-			s.onAcquire = func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
-				if s.acquires.Load() == 1 {
+// TestNewestAnswerDecidesTheErrorOfWhoeverLeaves: an attempt of the line has got no answer when the ctx of a caller ends,
+// while another caller stays. The answer before it counts while it is not older than the op timeout, or that attempt has not
+// lasted for three quarters of it.
+func TestNewestAnswerDecidesTheErrorOfWhoeverLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		pause, silent time.Duration
+		held          bool
+	}{
+		"young answer":             {100 * time.Millisecond, 850 * time.Millisecond, true},
+		"old answer":               {100 * time.Millisecond, 950 * time.Millisecond, false},
+		"old answer, new question": {10 * time.Second, 740 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				leaves, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s := &scripted{}
+				goesOn := make(chan struct{})
+				s.onAcquire = func(context.Context, *leaseParams) (acquireReply, error) {
+					if s.acquires.Load() > 1 {
+						time.AfterFunc(c.silent, cancel)
+						<-goesOn
+					}
 					return acquireReply{}, ErrNotAcquired
 				}
-				time.AfterFunc(last, cancel)
-				<-ctx.Done()
-				return acquireReply{}, &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no reply"), Silent: true}
-			}
-			l := scriptedLocker(t, s, WithOpTimeout(time.Second), WithPollInterval(time.Minute, time.Minute))
-			stays, end := context.WithCancel(t.Context())
-			_, ended := standing(leaves, l)
-			_, others := standing(stays, l)
-			err := <-ended
-			require.Equal(t, held, errors.Is(err, ErrNotAcquired))
-			require.Equal(t, !held, errors.Is(err, ErrUnavailable))
-			end()
-			require.ErrorIs(t, <-others, context.Canceled)
+				l := scriptedLocker(t, s, WithOpTimeout(time.Second), WithPollInterval(c.pause, c.pause))
+				stays, end := context.WithCancel(t.Context())
+				_, ended := standing(leaves, l)
+				_, others := standing(stays, l)
+				err := <-ended
+				require.Equal(t, c.held, errors.Is(err, ErrNotAcquired), err)
+				require.Equal(t, !c.held, errors.Is(err, ErrUnavailable), err)
+				end()
+				require.ErrorIs(t, <-others, context.Canceled)
+				close(goesOn)
+			})
 		})
 	}
 }
@@ -1143,7 +1153,7 @@ func TestPassAllocatesOnlyTheHandle(t *testing.T) {
 		w.Join(&(&request{key: "k", cfg: l.cfg}).spot)
 	}
 	for p := range w.All() {
-		p.Of = &request{key: "k", cfg: l.cfg}
+		p.Of = &request{key: "k", cfg: l.cfg, served: make(chan struct{}, 1)}
 	}
 	first := &request{key: "k", cfg: l.cfg}
 	first.spot.Of = first

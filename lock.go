@@ -90,6 +90,8 @@ type Locker interface {
 	// If ctx ends before Redis has answered, the error matches ctx.Err() and ErrUnavailable. If ctx had ended before the
 	// call, it matches only ctx.Err().
 	//
+	// TryLock returns when ctx ends, also in mid-command. What it has left under way is released when it has come back.
+	//
 	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release, and waits for
 	// its reply until ctx ends, or for [WithOpTimeout] at most. So an attempt on a Redis that hangs takes up to twice that
 	// time. If Redis cannot be reached at all, TryLock does not wait for the release.
@@ -202,7 +204,7 @@ func (k *Lock) holding(parent context.Context) context.Context {
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens
 // the lease. Renewals continue as before: their interval depends on [WithTTL] and not on ttl. ctx and [WithOpTimeout]
-// bound the call.
+// bound the call. If ctx ends it, the lease may still be extended when Redis answers.
 //
 // The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a ttl
 // below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.
@@ -212,6 +214,8 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 		return wrap("extend", k.lease.r.key, invalid("ctx is nil"))
 	case ttl < time.Millisecond:
 		return wrap("extend", k.lease.r.key, invalid("Extend(%v): below 1ms", ttl))
+	case ctx.Err() != nil:
+		return wrap("extend", k.lease.r.key, ctxError(ctx))
 	}
 	if k.from != nil {
 		if err := k.from.Extend(ctx, ttl); err != nil {

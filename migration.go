@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/redlatch/redlatch/internal/node"
 )
 
 // NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to the
@@ -115,7 +113,7 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 			if !errors.As(err, &wait) {
 				wait = &gaveUp{}
 			}
-			return nil, wrap("lock", key, &gaveUp{ctx: node.CtxError(ctx), last: wait.last})
+			return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx), last: wait.last})
 		}
 	}
 }

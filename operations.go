@@ -47,7 +47,6 @@ type single struct {
 	limit      int // of a semaphore; else 0
 
 	readAcquire func(r node.Reply) (acquireReply, error)
-	undoCall    func(p *releaseParams) *node.Call // the release of a late acquire
 }
 
 func newSingle(client redis.UniversalClient) single {
@@ -56,51 +55,44 @@ func newSingle(client redis.UniversalClient) single {
 
 func (s *single) clients() []redis.UniversalClient { return []redis.UniversalClient{s.node.Client()} }
 
+func (s *single) trouble(_ string, _ *target, since time.Duration) error {
+	return silence(s.node, since)
+}
+
+// silence returns why a node has not answered since a time.
+func silence(n *node.Node, since time.Duration) error {
+	return &node.NoReply{Within: since.Round(time.Millisecond), Last: n.LastTrouble()}
+}
+
 // take sends the acquire c.
-func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call) (acquireReply, error) {
-	c.Late = func(r node.Reply) { s.late(ctx, p, r) }
-	r := s.send(ctx, &p.target, p.withReplicas(c))
-	got, err := s.readAcquire(r)
-	got.resent = r.Resent
-	return got, p.confirmed(r, err)
-}
-
-// late handles an acquire that was carried out late: the state of the attempt decides whether the lock is released or
-// handed on.
-func (s *single) late(ctx context.Context, p *leaseParams, r node.Reply) {
-	got, err := s.readAcquire(r)
-	if p.entry != "" && errors.Is(err, ErrNotAcquired) {
-		err = errQueued
+func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call, done func(acquireReply, error)) {
+	c = p.withReplicas(c)
+	c.Done = func(r node.Reply) {
+		got, err := s.readAcquire(r)
+		got.resent = r.Resent
+		done(got, p.confirmed(r, err))
 	}
-	p.late(s.node, r, got, err, func() {
-		p.state.undone.Store(true)
-		c := s.undoCall(&releaseParams{target: &p.target, entry: p.entry})
-		c.Timeout = p.timeout
-		s.node.Post(detached(ctx), c)
-	})
+	s.send(ctx, &p.target, c)
 }
 
-// errQueued is the outcome of an acquire that was refused but has left an entry in the queue.
-var errQueued = errors.New("queued")
-
-// send runs c.
-func (s *single) send(ctx context.Context, t *target, c *node.Call) node.Reply {
+// send posts c.
+func (s *single) send(ctx context.Context, t *target, c *node.Call) {
 	n := s.node
 	if c.Then != nil {
 		n = s.confirming
 	}
 	c.Timeout += t.timeout
-	return n.Do(ctx, c)
+	n.Post(ctx, c)
 }
 
-// readAcquire reads the replies of acquire.lua and semaphore_acquire.lua, and of quorum_acquire.lua, whose fence is a number
-// as it is.
+// readAcquire reads the replies of acquire.lua, semaphore_acquire.lua and quorum_acquire.lua. The fence is the number that they
+// return.
 func readAcquire(r node.Reply) (acquireReply, error) {
 	if r.Err != nil {
 		return acquireReply{}, r.Err
 	}
 	if fence, granted := r.Value.(int64); granted {
-		return acquireReply{fence: uint64(max(fence, -fence)), alreadyHeld: fence < 0}, nil
+		return acquireReply{fence: uint64(fence)}, nil
 	}
 	if refusal, ok := readRefusal(r.Value); ok {
 		return refusal, ErrNotAcquired
@@ -145,12 +137,12 @@ func readExtend(r node.Reply) (fence uint64, err error) {
 // keepMargin is how much longer a key is kept than it must be, so that the second release finds it.
 const keepMargin = 100 * time.Millisecond
 
-// released makes c a release, which continues without its caller.
+// released makes c a release, which is sent for longer.
 func (p *releaseParams) released(c *node.Call) *node.Call {
 	if p.keep > 0 {
 		c.Append((p.keep + keepMargin).Milliseconds())
 	}
-	c.OutlivesCaller = true
+	c.Insists = true
 	return c
 }
 

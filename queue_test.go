@@ -111,9 +111,9 @@ func TestRefusedPublishLeavesTheLockFree(t *testing.T) {
 				first = newEntry(t, q.engine)
 				first.params.waited = time.Minute
 			}
-			_, err := first.send(t, false)
+			_, err := first.post(t, false)
 			require.ErrorIs(t, err, ErrNotAcquired)
-			got, err := q.strategy.release(t.Context(), &releaseParams{target: &holder.lease.params.target, next: last.entry})
+			got, err := give(t, q.strategy, &releaseParams{target: &holder.lease.params.target, next: last.entry})
 			require.NoError(t, err)
 			require.Equal(t, releaseReply{at: time.Duration(q.now) * time.Microsecond}, got)
 			require.Len(t, told, 1, i)
@@ -194,11 +194,24 @@ func TestAdoptEndsTheTurnOfASemaphore(t *testing.T) {
 	})
 }
 
-// send sends the acquire of a, which is in the queue already if queued is set.
-func (a *lease) send(t *testing.T, queued bool) (acquireReply, error) {
-	p := a.params
+// post sends the acquire of a, which is in the queue already if queued is set.
+func (l *lease) post(t *testing.T, queued bool) (acquireReply, error) {
+	p := l.params
 	p.queued = queued
-	return a.engine.strategy.acquire(t.Context(), &p)
+	return outcomeOf(func(done func(acquireReply, error)) { l.engine.strategy.acquire(t.Context(), &p, done) })
+}
+
+// give sends the release p to a strategy.
+func give(t *testing.T, s strategy, p *releaseParams) (releaseReply, error) {
+	return outcomeOf(func(done func(releaseReply, error)) { s.release(t.Context(), p, done) })
+}
+
+// outcomeOf waits for the outcome of an operation.
+func outcomeOf[T any](op func(done func(T, error))) (T, error) {
+	w := new(waits[T]).get()
+	op(w.done)
+	o := <-w.outcome
+	return o.value, o.err
 }
 
 // TestHolderThatHandsOnIsKnownByItsToken: the token of such a holder is a UUID, alone or after an owner, and after a tilde if it
@@ -223,16 +236,16 @@ func TestGrantTakesItsPlaceOut(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, m.Set("k", "another's"))
 			a := newEntry(t, l)
-			_, err = a.send(t, false)
+			_, err = a.post(t, false)
 			require.ErrorIs(t, err, ErrNotAcquired)
 			require.True(t, m.Exists("{k}:queue:k"))
 			m.Del("k")
 			if had {
 				require.NoError(t, m.Set("k", a.params.token))
 			}
-			got, err := a.send(t, true)
+			got, err := a.post(t, true)
 			require.NoError(t, err)
-			require.Equal(t, had, got.alreadyHeld)
+			require.NotZero(t, got.fence)
 			require.False(t, m.Exists("{k}:queue:k"))
 		})
 	}
@@ -249,7 +262,7 @@ func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
 	ahead := float64(time.Now().Add(time.Hour).UnixMicro()) // the clock was set back
 	_, err = m.ZAdd("{k}:queue:k", ahead, "another's")
 	require.NoError(t, err)
-	got, err := a.send(t, true)
+	got, err := a.post(t, true)
 	require.ErrorIs(t, err, ErrNotAcquired)
 	require.True(t, got.Fresh)
 	require.False(t, got.First)
@@ -340,7 +353,7 @@ func TestKeptLockIsHandedOnByItsSecondRelease(t *testing.T) {
 		holder, next := granted(t, q.engine), q.entry(t, 0)
 		p := &holder.lease.params
 		for range 2 { // also if it is sent again
-			got, err := q.strategy.release(t.Context(), &releaseParams{target: &p.target, keep: time.Minute})
+			got, err := give(t, q.strategy, &releaseParams{target: &p.target, keep: time.Minute})
 			require.NoError(t, err)
 			require.Equal(t, releaseReply{}, got)
 		}
@@ -348,26 +361,27 @@ func TestKeptLockIsHandedOnByItsSecondRelease(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Status{Held: true, TTL: time.Minute + 100*time.Millisecond, Holders: 1}, st)
 
-		_, err = next.send(t, false)
+		_, err = next.post(t, false)
 		require.ErrorIs(t, err, ErrNotAcquired)
-		_, err = q.strategy.acquire(t.Context(), p)
+		_, err = outcomeOf(func(done func(acquireReply, error)) { q.strategy.acquire(t.Context(), p, done) })
 		require.ErrorIs(t, err, ErrNotAcquired)
-		require.ErrorIs(t, q.strategy.extend(t.Context(), p), ErrLost)
-		_, err = q.strategy.adopt(t.Context(), p)
+		_, err = outcomeOf(func(done func(struct{}, error)) { q.strategy.extend(t.Context(), p, done) })
 		require.ErrorIs(t, err, ErrLost)
-		_, err = q.strategy.release(t.Context(), &releaseParams{target: &p.target})
+		_, err = outcomeOf(func(done func(uint64, error)) { q.strategy.adopt(t.Context(), p, done) })
+		require.ErrorIs(t, err, ErrLost)
+		_, err = give(t, q.strategy, &releaseParams{target: &p.target})
 		require.ErrorIs(t, err, ErrLost)
 		_, err = q.Adopt(t.Context(), "k", "~"+p.token)
 		require.ErrorIs(t, err, ErrLost)
 
 		keeper := p.target
 		keeper.token = "~" + p.token
-		_, err = q.strategy.release(t.Context(), &releaseParams{target: &keeper})
+		_, err = give(t, q.strategy, &releaseParams{target: &keeper})
 		require.NoError(t, err)
 		st, err = q.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, next.params.token, st.Token)
-		_, err = q.strategy.release(t.Context(), &releaseParams{target: &keeper})
+		_, err = give(t, q.strategy, &releaseParams{target: &keeper})
 		require.ErrorIs(t, err, ErrLost, "it is over")
 	})
 }
@@ -653,24 +667,23 @@ func TestTicksGrowWithEveryGrant(t *testing.T) {
 			}
 			a, next := q.entry(t, 0), q.entry(t, 0)
 			a.params.entry = ""
-			got, err := a.send(t, false)
+			got, err := a.post(t, false)
 			require.NoError(t, err, what)
 			require.Zero(t, got.fence%64, what)
 			took(what, got.fence/64)
-			got, err = a.send(t, false)
+			got, err = a.post(t, false)
 			require.NoError(t, err, what)
-			require.True(t, got.alreadyHeld)
 			took(what+", resent", got.fence/64)
 			if rand.N(4) == 0 {
-				fence, err := q.strategy.adopt(t.Context(), &a.params)
+				fence, err := outcomeOf(func(done func(uint64, error)) { q.strategy.adopt(t.Context(), &a.params, done) })
 				require.NoError(t, err)
 				require.Zero(t, fence%64, what)
 				took(what+", adopted", fence/64)
 			}
-			reply, err := q.strategy.release(t.Context(), &releaseParams{target: &a.params.target, next: next.entry})
+			reply, err := give(t, q.strategy, &releaseParams{target: &a.params.target, next: next.entry})
 			require.NoError(t, err)
 			took(what+", handed over", reply.tick)
-			_, err = q.strategy.release(t.Context(), &releaseParams{target: &next.params.target})
+			_, err = give(t, q.strategy, &releaseParams{target: &next.params.target})
 			require.NoError(t, err)
 		}
 	})
@@ -804,7 +817,7 @@ func TestTickFollowsTheClock(t *testing.T) {
 			}
 			a := q.entry(t, 0)
 			a.params.entry = ""
-			got, err := a.send(t, false)
+			got, err := a.post(t, false)
 			register, _ := q.m.Get("redlatch:fence")
 			if c.tick == 0 {
 				require.ErrorContains(t, err, "holds something else", name)
@@ -815,7 +828,7 @@ func TestTickFollowsTheClock(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.tick*64, got.fence, name)
 			require.Equal(t, strconv.FormatUint(c.tick, 10), register, name)
-			_, err = q.strategy.release(t.Context(), &releaseParams{target: &a.params.target})
+			_, err = give(t, q.strategy, &releaseParams{target: &a.params.target})
 			require.NoError(t, err)
 		}
 	})
@@ -840,13 +853,13 @@ func TestPlaceIsThatOfTheArrival(t *testing.T) {
 			{time.Duration(q.now+5) * time.Microsecond, 1, true},
 		} {
 			a := q.entry(t, c.waited)
-			got, err := a.send(t, false)
+			got, err := a.post(t, false)
 			require.ErrorIs(t, err, ErrNotAcquired)
 			require.Equal(t, c.score, q.score(t, a))
 			require.Equal(t, c.first, got.First)
 		}
 		next := q.entry(t, 0)
-		_, err := q.strategy.release(t.Context(), &releaseParams{target: &holder.lease.params.target, next: next.entry, waited: hour / 4})
+		_, err := give(t, q.strategy, &releaseParams{target: &holder.lease.params.target, next: next.entry, waited: hour / 4})
 		require.NoError(t, err)
 		require.Equal(t, q.now+2-(hour/4).Microseconds(), q.score(t, next))
 	})
@@ -857,7 +870,7 @@ func TestPlaceIsThatOfTheArrival(t *testing.T) {
 func TestReleaseThatFindsNothingQueuesNothing(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
 		holder, lost := granted(t, q.engine), q.entry(t, 0)
-		_, err := q.strategy.release(t.Context(), &releaseParams{target: &lost.params.target, next: q.entry(t, 0).entry})
+		_, err := give(t, q.strategy, &releaseParams{target: &lost.params.target, next: q.entry(t, 0).entry})
 		require.ErrorIs(t, err, ErrLost)
 		require.False(t, q.m.Exists(q.queue))
 		require.NoError(t, holder.Unlock(t.Context()))
@@ -869,17 +882,17 @@ func TestReleaseSaysThatItHandsTheLockToItsLine(t *testing.T) {
 	onEachQueue(t, func(t *testing.T, q *queueOn) {
 		holder := granted(t, q.engine)
 		earlier, next := q.entry(t, time.Minute), q.entry(t, 0)
-		_, err := earlier.send(t, false)
+		_, err := earlier.post(t, false)
 		require.ErrorIs(t, err, ErrNotAcquired)
-		got, err := q.strategy.release(t.Context(), &releaseParams{target: &holder.lease.params.target, next: next.entry})
+		got, err := give(t, q.strategy, &releaseParams{target: &holder.lease.params.target, next: next.entry})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{at: time.Duration(q.now) * time.Microsecond}, got)
-		got, err = q.strategy.release(t.Context(), &releaseParams{target: &earlier.params.target, entry: earlier.entry})
+		got, err = give(t, q.strategy, &releaseParams{target: &earlier.params.target, entry: earlier.entry})
 		require.NoError(t, err)
 		require.Equal(t, releaseReply{}, got)
 		last, now := q.entry(t, time.Hour), q.tick(time.UnixMicro(q.now))
 		require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatUint(now-1000, 10)))
-		got, err = q.strategy.release(t.Context(), &releaseParams{
+		got, err = give(t, q.strategy, &releaseParams{
 			target: &next.params.target, entry: next.entry, next: last.entry, waited: time.Hour,
 		})
 		require.NoError(t, err)
@@ -895,11 +908,11 @@ func TestLostPlaceIsTakenAgain(t *testing.T) {
 		granted(t, q.engine)
 		a := q.entry(t, time.Minute)
 		for range 2 {
-			got, err := a.send(t, true)
+			got, err := a.post(t, true)
 			require.ErrorIs(t, err, ErrNotAcquired)
 			require.True(t, got.Fresh)
 			require.Equal(t, q.now-time.Minute.Microseconds(), q.score(t, a))
-			got, err = a.send(t, true)
+			got, err = a.post(t, true)
 			require.ErrorIs(t, err, ErrNotAcquired)
 			require.False(t, got.Fresh)
 			q.m.Del(q.queue)

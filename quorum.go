@@ -4,25 +4,26 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// An outcome is the kind of a node's answer.
-type outcome int
+// A verdict is the kind of a node's answer.
+type verdict int
 
 const (
-	done          outcome = iota
+	successful    verdict = iota
 	heldByAnother         // another owner has the key
 	notHeld               // the token does not hold the key
 	noAnswer              // any other error
 )
 
-func outcomeOf(err error) outcome {
+func verdictOf(err error) verdict {
 	switch {
 	case err == nil:
-		return done
+		return successful
 	case errors.Is(err, ErrNotAcquired):
 		return heldByAnother
 	case errors.Is(err, ErrLost):
@@ -31,96 +32,107 @@ func outcomeOf(err error) outcome {
 	return noAnswer
 }
 
-// An answer is the reply of one node. value and err are valid if there is set.
+// An answer is the reply of one node. The other fields are valid if there is set.
 type answer[T any] struct {
 	there  bool
 	value  T
 	err    error
 	resent bool // an earlier send may be carried out as well
+	votes  bool // the command may have created a vote
 }
 
 func (a *answer[T]) succeeded() bool { return a.there && a.err == nil }
 
-// refused reports whether the node has certainly done nothing, nor will. If the command was resent, the first send may still
-// be carried out.
-func (a *answer[T]) refused() bool {
-	return a.there && !a.resent && (outcomeOf(a.err) == heldByAnother || errors.As(a.err, new(*node.NotDone)))
-}
-
-// A tally counts the answers of all nodes to one operation.
+// A tally counts the answers of all nodes to one operation. It calls then once: when decided reports true, or all answers
+// are there. Nothing is counted after that.
 type tally[T any] struct {
 	r       *redlock
 	op      string
-	key     string
+	lock    *target
 	read    func(node.Reply) (T, error)
-	calls   []*node.Call // by node
-	reports chan *node.Call
+	decided func() bool
+	then    func()
+
+	mu      sync.Mutex  // guards the fields below, until then runs
 	answers []answer[T] // by node
-	counts  [4]int      // by outcome
+	counts  [4]int      // by verdict
+	over    bool
 }
 
-// ask sends an operation to all nodes at once. call makes the call for a node, and read reads its reply. Calls for
-// one lock reach a node in order.
-func ask[T any](
-	ctx context.Context, r *redlock, op string, lock *target,
-	call func(i int) *node.Call, read func(node.Reply) (T, error),
-) *tally[T] {
-	t := &tally[T]{
-		r: r, op: op, key: lock.key, read: read,
-		calls: make([]*node.Call, len(r.nodes)), answers: make([]answer[T], len(r.nodes)),
-		reports: make(chan *node.Call, len(r.nodes)),
-	}
-	for i, n := range r.nodes {
-		c := call(i)
-		c.Key, c.Ordered, c.Timeout, c.Report, c.Index = lock.key, true, lock.timeout, t.reports, i
-		t.calls[i] = c
-		n.Post(ctx, c)
-	}
-	return t
+func newTally[T any](r *redlock, op string, lock *target, read func(node.Reply) (T, error)) *tally[T] {
+	return &tally[T]{r: r, op: op, lock: lock, read: read, answers: make([]answer[T], len(r.nodes))}
 }
 
-// collect receives answers until decided reports true, all are there, or ctx ends.
-func (t *tally[T]) collect(ctx context.Context, decided func() bool) {
-	for !decided() && t.pending() > 0 {
-		select {
-		case c := <-t.reports:
-			t.take(c)
-		case <-ctx.Done():
-			return
-		}
+// ask sends a call to all nodes at once. If it may create votes, order is the ballot of the token.
+func (t *tally[T]) ask(ctx context.Context, order *ballot, call func() *node.Call) {
+	if !order.begin() {
+		t.then() // the token was released
+		return
+	}
+	for i := range t.r.nodes {
+		t.askOne(ctx, i, call(), order)
 	}
 }
 
-// take counts the reply to a call.
-func (t *tally[T]) take(c *node.Call) outcome {
-	a := &t.answers[c.Index]
-	a.there = true
-	r := c.Reply()
-	a.value, a.err = t.read(r)
-	a.resent = r.Resent
-	o := outcomeOf(a.err)
-	t.counts[o]++
-	if o == noAnswer && node.Answered(a.err) { // the node has reported other failures
-		t.r.report(t.r.names[c.Index], a.err)
+// askOne sends a call to one node.
+func (t *tally[T]) askOne(ctx context.Context, i int, c *node.Call, order *ballot) {
+	c.Timeout = t.lock.timeout
+	c.Done = func(r node.Reply) {
+		value, err := t.read(r)
+		votes := t.mayVote(r, err)
+		t.take(i, answer[T]{true, value, err, r.Resent, votes})
+		order.end(i, votes)
 	}
-	return o
+	t.r.nodes[i].Post(ctx, c)
+}
+
+// mayVote reports whether a command with the reply r and the error err may have created a vote. If it was resent, the first send
+// may still do so.
+func (t *tally[T]) mayVote(r node.Reply, err error) bool {
+	switch {
+	case r.Resent, errors.Is(err, errRestored):
+		return true
+	case err == nil:
+		return t.op == "acquire"
+	}
+	return !errors.Is(err, ErrNotAcquired) && !errors.Is(err, ErrLost) && !errors.As(err, new(*node.NotDone))
+}
+
+// take counts the answer of a node.
+func (t *tally[T]) take(i int, a answer[T]) {
+	t.mu.Lock()
+	v := verdictOf(a.err)
+	decides := false
+	if !t.over {
+		t.answers[i] = a
+		t.counts[v]++
+		t.over = t.decided() || t.pending() == 0
+		decides = t.over
+	}
+	t.mu.Unlock()
+	if v == noAnswer && node.Answered(a.err) { // the node has reported other failures
+		t.r.report(t.r.names[i], a.err)
+	}
+	if decides {
+		t.then()
+	}
 }
 
 // pending returns how many nodes have not answered.
 func (t *tally[T]) pending() int {
-	return len(t.answers) - t.counts[done] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
+	return len(t.answers) - t.counts[successful] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
 }
 
 // certainly reports whether no quorum can be successful any more, and whether it is certain why: either enough nodes
 // answered no to refuse the operation, or so many failed that the answer stays unknown.
-func (t *tally[T]) certainly(no outcome) bool {
+func (t *tally[T]) certainly(no verdict) bool {
 	most := len(t.answers) - t.r.quorum // how many nodes may fail
-	if t.counts[done]+t.pending() >= t.r.quorum {
+	if t.counts[successful]+t.pending() >= t.r.quorum {
 		return false
 	}
 	if no == heldByAnother {
 		// A node has either granted or refused, so a quorum of answers decides.
-		return t.counts[done]+t.counts[heldByAnother] >= t.r.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
+		return t.counts[successful]+t.counts[heldByAnother] >= t.r.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
 	}
 	return t.counts[no] > most || t.counts[no]+t.pending() <= most
 }
@@ -128,7 +140,7 @@ func (t *tally[T]) certainly(no outcome) bool {
 // refusedBesideSilence reports whether a quorum has answered an acquire, at least one node for another owner, and all
 // nodes without an answer were silent at their last call.
 func (t *tally[T]) refusedBesideSilence() bool {
-	if t.counts[heldByAnother] == 0 || t.counts[done]+t.counts[heldByAnother] < t.r.quorum {
+	if t.counts[heldByAnother] == 0 || t.counts[successful]+t.counts[heldByAnother] < t.r.quorum {
 		return false
 	}
 	for i := range t.answers {
@@ -139,43 +151,42 @@ func (t *tally[T]) refusedBesideSilence() bool {
 	return true
 }
 
-// collectHeld collects the answers to an operation that fails on a node where the token does not hold the key.
-func (t *tally[T]) collectHeld(ctx context.Context) error {
-	t.collect(ctx, func() bool { return t.counts[done] >= t.r.quorum || t.certainly(notHeld) })
+// refused returns why an acquire was not granted, or nil.
+func (t *tally[T]) refused() error {
 	switch {
-	case t.counts[done] >= t.r.quorum:
+	case t.counts[successful] >= t.r.quorum:
+		return nil
+	case t.counts[successful]+t.counts[heldByAnother] >= t.r.quorum:
+		return t.fail(ErrNotAcquired)
+	}
+	return t.fail(ErrNoQuorum)
+}
+
+// heldOrNot decides an operation that fails on a node where the token does not hold the key.
+func (t *tally[T]) heldOrNot() bool {
+	return t.counts[successful] >= t.r.quorum || t.certainly(notHeld)
+}
+
+// held returns the outcome of such an operation.
+func (t *tally[T]) held() error {
+	switch {
+	case t.counts[successful] >= t.r.quorum:
 		return nil
 	case t.counts[notHeld] > len(t.answers)-t.r.quorum:
 		return t.fail(ErrLost)
-	case ctx.Err() != nil:
-		return t.cut(ctx)
 	}
 	return t.fail(ErrNoQuorum)
 }
 
 // fail returns a QuorumError that matches err and has the answer of each node.
 func (t *tally[T]) fail(err error) *QuorumError {
-	e := &QuorumError{Op: t.op, Key: t.key, Need: t.r.quorum, Nodes: make([]error, len(t.answers)), names: t.r.names, err: err}
+	e := &QuorumError{Op: t.op, Key: t.lock.key, Need: t.r.quorum, Nodes: make([]error, len(t.answers)), names: t.r.names, err: err}
 	for i := range t.answers {
 		if e.Nodes[i] = t.answers[i].err; !t.answers[i].there {
 			e.Nodes[i] = errNotWaitedFor
 		}
 	}
 	return e
-}
-
-// cut returns the error of an operation that ctx ended. It is silent unless so many nodes failed that no quorum is left.
-func (t *tally[T]) cut(ctx context.Context) error {
-	failed, e := t.counts[noAnswer], t.fail(ErrNoQuorum)
-	for i, c := range t.calls {
-		if !t.answers[i].there {
-			var silent bool
-			if silent, e.Nodes[i] = c.Trouble(); !silent {
-				failed++
-			}
-		}
-	}
-	return &node.CutShort{Ctx: node.CtxError(ctx), Trouble: e, Silent: failed <= len(t.answers)-t.r.quorum}
 }
 
 var errNotWaitedFor = errors.New("not waited for")
@@ -187,7 +198,7 @@ func soonest(t *tally[acquireReply]) time.Duration {
 		switch a := &t.answers[i]; {
 		case a.succeeded():
 			free = append(free, 0)
-		case a.there && outcomeOf(a.err) == heldByAnother && a.value.Left > 0:
+		case a.there && verdictOf(a.err) == heldByAnother && a.value.Left > 0:
 			free = append(free, a.value.Left)
 		}
 	}
@@ -221,9 +232,9 @@ func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
 	return all
 }
 
-// alreadyHeld reports whether the token had the key before on a node that granted it.
-func alreadyHeld(t *tally[acquireReply]) bool {
-	return slices.ContainsFunc(t.answers, func(a answer[acquireReply]) bool { return a.succeeded() && a.value.alreadyHeld })
+// resent reports whether an earlier send may be carried out on a node that has answered.
+func (t *tally[T]) resent() bool {
+	return slices.ContainsFunc(t.answers, func(a answer[T]) bool { return a.resent })
 }
 
 // agreedStatus returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how long

@@ -6,8 +6,10 @@
 -- KEYS[3] the mark that others want the lock
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
+-- ARGV[3] until when it may create the lock, in µs of TIME
 --
--- Granted: the vote of this node for the fence, negative if the token already held the lock.
+-- Too late: {"late", seconds and µs of TIME}.
+-- Granted: the vote of this node for the fence.
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}.
 
 local counterMemory = 3600000 -- TTL of the counter after its last use, ms
@@ -21,6 +23,9 @@ if holder and holder ~= ARGV[1] then
   pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)
   return {redis.call('PTTL', KEYS[1]), holder}
 end
+local time, latest = redis.call('TIME'), ARGV[3]
+-- include late.lua
+if late and not holder then return late end
 -- The counter is read before any write: other data stop the script before it changes anything. Lua rounds integers
 -- above 2^53, so fences stay below.
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
@@ -33,6 +38,6 @@ if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
 end
 -- The counter is at least the clock, so fences grow even if it was lost. Whole seconds let nodes with similar clocks
 -- vote for the same number.
-local fence = math.max(counter + 1, redis.call('TIME')[1] * 1000000)
+local fence = math.max(counter + 1, time[1] * 1000000)
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', counterMemory)
-return holder and -fence or fence
+return fence

@@ -39,44 +39,48 @@ func quorumReleaseCall(p *releaseParams) *node.Call {
 // The largest vote alone would be wrong: two locks could get the same fence.
 //
 // agree gives up after within, when the lease has ended.
-func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, votes []uint64) (uint64, error) {
-	begin := time.Now()
+func (r *redlock) agree(ctx context.Context, p *target, within time.Duration, votes []uint64, done func(uint64, error)) {
 	counts := make(map[uint64]int)
-	var fence uint64
+	var highest uint64
 	for _, vote := range votes {
 		if counts[vote]++; counts[vote] >= r.quorum { // 1.
-			return vote, nil
+			done(vote, nil)
+			return
 		}
-		fence = max(fence, vote)
+		highest = max(highest, vote)
 	}
-	for {
-		try := fence
-		t := ask(ctx, r, "raise", p, func(int) *node.Call { return raiseCall(p, try) }, readRaise)
-		agreed, higher := 0, fence
-		t.collect(ctx, func() bool { // 2.
-			agreed = 0
-			for i := range t.answers {
-				if a := &t.answers[i]; a.succeeded() {
-					higher = max(higher, a.value)
-					if a.value == fence {
-						agreed++
-					}
+	r.raise(ctx, p, time.Now().Add(within), highest, done)
+}
+
+// raise is step 2 of agree with the number fence. It gives up at end.
+func (r *redlock) raise(ctx context.Context, p *target, end time.Time, fence uint64, done func(uint64, error)) {
+	t := newTally(r, "raise", p, readRaise)
+	agreed, higher := 0, fence
+	t.decided = func() bool {
+		agreed = 0
+		for i := range t.answers {
+			if a := &t.answers[i]; a.succeeded() {
+				higher = max(higher, a.value)
+				if a.value == fence {
+					agreed++
 				}
 			}
-			return agreed >= r.quorum || higher > fence || t.counts[done]+t.pending() < r.quorum
-		})
+		}
+		return agreed >= r.quorum || higher > fence || t.counts[successful]+t.pending() < r.quorum
+	}
+	t.then = func() {
 		switch {
 		case agreed >= r.quorum: // 3.
-			return fence, nil
-		case ctx.Err() != nil:
-			return 0, &node.NotDone{Err: t.cut(ctx)}
+			done(fence, nil)
 		case t.counts[notHeld] > len(r.nodes)-r.quorum: // the lock has ended
-			return 0, t.fail(ErrLost)
-		case higher == fence, time.Since(begin) > within:
-			return 0, t.fail(ErrNoQuorum)
+			done(0, t.fail(ErrLost))
+		case higher == fence, time.Now().After(end):
+			done(0, t.fail(ErrNoQuorum))
+		default:
+			r.raise(ctx, p, end, higher, done)
 		}
-		fence = higher
 	}
+	t.ask(ctx, nil, func() *node.Call { return raiseCall(p, fence) })
 }
 
 // raiseCall returns the call that raises a fence counter to fence, if the token holds the lock.

@@ -6,9 +6,10 @@
 -- ARGV[2] TTL in ms
 -- ARGV[3] "mint" to adopt the lock, which raises the counter; or the fence of the lock, to restore it if nobody holds it
 -- ARGV[4] with a fence: the TTL of a lock that is restored, in ms
+-- ARGV[5] with a fence: until when it may be restored, in µs of TIME
 --
--- Returns 0 if nobody holds the lock, 2 if nobody held it and it is restored, -1 if another token holds it. Otherwise the
--- vote for the fence to adopt, or 1 to renew.
+-- Returns 0 if nobody holds the lock, 2 if nobody held it and it is restored, -1 if another token holds it. If it is too late
+-- to restore it, returns {"late", seconds and µs of TIME}. Otherwise the vote for the fence to adopt, or 1 to renew.
 
 local call, pcall = redis.call, redis.pcall
 local holder = call('GET', KEYS[1])
@@ -16,6 +17,12 @@ if holder and holder ~= ARGV[1] or not holder and not ARGV[4] then
   local key = KEYS[1]
   -- include writable.lua
   return readonly or holder and -1 or 0
+end
+local time = call('TIME')
+if not holder then
+  local latest = ARGV[5]
+  -- include late.lua
+  if late then return late end
 end
 local counter
 if not holder or ARGV[3] == 'mint' then
@@ -43,6 +50,6 @@ if not counter then
   call('PEXPIRE', KEYS[2], 3600000)
   return 1
 end
-local fence = math.max(counter + 1, call('TIME')[1] * 1000000)
+local fence = math.max(counter + 1, time[1] * 1000000)
 call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 3600000)
 return fence

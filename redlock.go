@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,9 +24,8 @@ import (
 //
 // The page leaves open what to do about
 //
-//  - late replies. On each node the commands of this process for one key are ordered: each is sent when the one
-//    before it is done or has timed out. So a release follows its acquire. An acquire that is done even later is
-//    released when its reply comes. A late vote for a granted lock is kept until Unlock.
+//  - late replies. On each node the release of a token follows its acquire, see ballot, and an acquire that comes later
+//    than its timeout does nothing. A late vote for a granted lock is kept until Unlock.
 //  - slow nodes. The outcome is certain once a quorum has granted, or once none can any more. Nobody waits for
 //    further nodes then. If other owners have votes, nobody waits for nodes that were silent at the last call
 //    either: two attempts that wait for them keep each other out.
@@ -106,204 +106,169 @@ func (r *redlock) onTrouble(report func(node string, err error)) {
 	}
 }
 
-// ready returns an error if ctx has ended. Nothing is sent to the nodes then.
-func ready(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return &node.NotDone{Err: node.CtxError(ctx)}
+func (r *redlock) trouble(op string, t *target, since time.Duration) error {
+	e := &QuorumError{Op: op, Key: t.key, Need: r.quorum, Nodes: make([]error, len(r.nodes)), names: r.names, err: ErrNoQuorum}
+	for i, n := range r.nodes {
+		e.Nodes[i] = silence(n, since)
 	}
-	return nil
+	return e
 }
 
-func (r *redlock) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
-	if err := ready(ctx); err != nil {
-		return acquireReply{}, err
-	}
+func (r *redlock) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
+	p.ballot = newBallot(len(r.nodes))
 	// 2. All nodes at once.
-	t := ask(ctx, r, "acquire", &p.target, func(i int) *node.Call {
-		c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
-		c.Late = r.late(ctx, i, p)
-		return c
-	}, readAcquire)
-	t.collect(ctx, func() bool {
-		return t.counts[done] >= r.quorum || // 3. A quorum granted,
+	t := newTally(r, "acquire", &p.target, readAcquire)
+	t.decided = func() bool {
+		return t.counts[successful] >= r.quorum || // 3. A quorum granted,
 			t.certainly(heldByAnother) || // or it is certain that none can and why,
 			t.refusedBesideSilence() // or only silent nodes are left.
-	})
-	err := r.refused(ctx, t)
-	var fence uint64
-	if err == nil {
-		fence, err = r.agree(ctx, &p.target, p.ttl, votes(t, func(got acquireReply) uint64 { return got.fence }))
 	}
-	if err == nil {
-		for i, c := range t.calls {
-			if !t.answers[i].there {
-				c.Unwatch()
-			}
-		}
-		return acquireReply{fence: fence, alreadyHeld: alreadyHeld(t)}, nil
-	}
-	// 5. Not granted: release it.
-	r.takeBack(ctx, p, t)
-	var got acquireReply
-	got.Left, got.Holder = soonest(t), holderIn(t)
-	return got, err
-}
-
-// refused returns why an acquire was not granted, or nil.
-func (r *redlock) refused(ctx context.Context, t *tally[acquireReply]) error {
-	switch {
-	case t.counts[done] >= r.quorum:
-		return nil
-	case ctx.Err() != nil && !t.certainly(heldByAnother):
-		return &node.NotDone{Err: t.cut(ctx)}
-	case t.counts[done]+t.counts[heldByAnother] >= r.quorum:
-		return t.fail(ErrNotAcquired)
-	}
-	return t.fail(ErrNoQuorum)
-}
-
-// takeBack releases a refused attempt on all nodes that granted it or may still do so. It waits, while ctx lasts, for
-// those that granted it. The release on other nodes follows their acquire.
-func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquireReply]) {
-	p.state.become(refused) // first: an acquire that is carried out behind its release is undone from now on
-	released := make(chan *node.Call, len(r.nodes))
-	waits := 0
-	for i := range r.nodes {
-		a := &t.answers[i]
-		if !a.there {
-			t.calls[i].Cancel(errNotWaitedFor)
-			if errors.As(t.calls[i].Reply().Err, new(*node.NotDone)) {
-				continue // it was never sent
-			}
-		}
-		if a.refused() {
-			continue
-		}
-		c := releaseOn(&p.target)
-		if a.succeeded() {
-			c.Report = released
-			waits++
-		}
-		r.nodes[i].Post(detached(ctx), c)
-	}
-	for range waits {
-		select {
-		case <-released:
-		case <-ctx.Done():
+	t.then = func() {
+		if err := t.refused(); err != nil {
+			r.takeBack(ctx, p, t, err, done)
 			return
 		}
-	}
-}
-
-// releaseOn returns the call that releases a lock on one node, ordered behind earlier calls for its key.
-func releaseOn(t *target) *node.Call {
-	c := quorumReleaseCall(&releaseParams{target: t})
-	c.Key, c.Ordered, c.Timeout = t.key, true, t.timeout
-	return c
-}
-
-// late returns the callback for the late reply to an acquire on node i.
-func (r *redlock) late(ctx context.Context, i int, p *leaseParams) func(node.Reply) {
-	return func(reply node.Reply) {
-		got, err := readAcquire(reply)
-		p.late(r.nodes[i], reply, got, err, func() {
-			if r.quorum == 1 { // on more nodes, a release that finds nothing on a quorum has another reason
-				p.state.undone.Store(true)
+		votes := votes(t, func(got acquireReply) uint64 { return got.fence })
+		r.agree(ctx, &p.target, p.ttl, votes, func(fence uint64, err error) {
+			if err != nil {
+				r.takeBack(ctx, p, t, err, done)
+				return
 			}
-			r.nodes[i].Post(detached(ctx), releaseOn(&p.target))
+			done(acquireReply{fence: fence, resent: t.resent()}, nil)
 		})
 	}
+	t.ask(ctx, p.ballot, func() *node.Call {
+		c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
+		c.AppendLatest()
+		return c
+	})
+}
+
+// takeBack is step 5 for an attempt that failed with err. It releases the token on all nodes that granted it or may still do
+// so. It waits for those that granted it. The release on another node follows its acquire.
+func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquireReply], err error, done func(acquireReply, error)) {
+	var left atomic.Int32
+	left.Store(1)
+	released := func(node.Reply) {
+		if left.Add(-1) == 0 {
+			got := acquireReply{resent: t.resent()}
+			got.Left, got.Holder = soonest(t), holderIn(t)
+			done(got, err)
+		}
+	}
+	for i := range r.nodes {
+		a := &t.answers[i]
+		if a.there && !a.votes {
+			continue
+		}
+		waits := a.succeeded()
+		if waits {
+			left.Add(1)
+		}
+		p.ballot.release(i, func(votes bool) {
+			switch {
+			case waits:
+				r.releaseOn(ctx, i, &p.target, released)
+			case votes:
+				r.releaseOn(ctx, i, &p.target, nil)
+			}
+		})
+	}
+	released(node.Reply{})
+}
+
+// releaseOn releases the lock t on one node.
+func (r *redlock) releaseOn(ctx context.Context, i int, t *target, done func(node.Reply)) {
+	c := quorumReleaseCall(&releaseParams{target: t})
+	c.Timeout, c.Done = t.timeout, done
+	r.nodes[i].Post(ctx, c)
 }
 
 // extend makes the lock last on a quorum of the nodes that still have it. If p says so, a node that has lost the lock
-// restores it, but does not count. The vote of such a node is released again if the extension finds the lock lost, or if
-// Unlock was called meanwhile, since its release may have reached the node before the extension.
-func (r *redlock) extend(ctx context.Context, p *leaseParams) error {
-	var lost atomic.Bool
-	unwanted := func() bool { return lost.Load() || p.state.unwanted(acquireReply{alreadyHeld: true}, nil, true) }
-	release := func(i int) { r.nodes[i].Post(detached(ctx), releaseOn(&p.target)) }
-	t, err := r.lengthen(ctx, p, readRenewal, func(i int, c *node.Call) {
-		if p.restoreMS == 0 {
-			return
-		}
-		c.Append(&p.fence, &p.restoreMS)
-		c.Late = func(reply node.Reply) {
-			if node.MayStillRun(reply.Err) {
-				p.state.reap(r.nodes[i], func() { release(i) })
-			}
-			if _, err := readRenewal(reply); errors.Is(err, errRestored) && unwanted() {
-				release(i)
+// restores it, but does not count. If the extension finds the lock lost, what it has restored is released.
+func (r *redlock) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
+	t := r.lengthening(p, readRenewal)
+	t.then = func() {
+		err := t.held()
+		if errors.Is(err, ErrLost) && p.restoreMS > 0 {
+			for i := range r.nodes {
+				if a := &t.answers[i]; !a.there || errors.Is(a.err, errRestored) {
+					p.ballot.release(i, func(votes bool) {
+						if votes {
+							r.releaseOn(ctx, i, &p.target, nil)
+						}
+					})
+				}
 			}
 		}
+		done(struct{}{}, err)
+	}
+	var order *ballot
+	if p.restoreMS > 0 {
+		order = p.ballot
+	}
+	t.ask(ctx, order, func() *node.Call {
+		c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
+		if p.restoreMS > 0 {
+			c.Append(&p.fence, &p.restoreMS)
+			c.AppendLatest()
+		}
+		return c
 	})
-	if t == nil {
-		return err
-	}
-	lost.Store(errors.Is(err, ErrLost))
-	for i, c := range t.calls {
-		if !t.answers[i].there {
-			c.Unwatch()
-		}
-	}
-	for len(t.reports) > 0 { // replies that came before Unwatch
-		t.take(<-t.reports)
-	}
-	for i := range t.answers {
-		if errors.Is(t.answers[i].err, errRestored) && unwanted() {
-			release(i)
-		}
-	}
-	return err
 }
 
 // adopt extends the lock, and has a quorum agree on a new fence.
-func (r *redlock) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
-	t, err := r.lengthen(ctx, p, readExtend, func(_ int, c *node.Call) { c.Append("mint") })
-	if err != nil {
-		return 0, err
+func (r *redlock) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
+	p.ballot = newBallot(len(r.nodes))
+	t := r.lengthening(p, readExtend)
+	t.then = func() {
+		if err := t.held(); err != nil {
+			done(0, err)
+			return
+		}
+		r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }), done)
 	}
-	return r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }))
+	t.ask(ctx, nil, func() *node.Call {
+		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint")
+	})
 }
 
-// lengthen makes the lock last on a quorum of the nodes that still have it. finish completes the call for a node.
-func (r *redlock) lengthen(
-	ctx context.Context, p *leaseParams, read func(node.Reply) (uint64, error), finish func(i int, c *node.Call),
-) (*tally[uint64], error) {
-	if err := ready(ctx); err != nil {
-		return nil, err
-	}
-	t := ask(ctx, r, "extend", &p.target, func(i int) *node.Call {
-		c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
-		finish(i, c)
-		return c
-	}, read)
-	return t, t.collectHeld(ctx)
+// lengthening returns the tally of an operation that makes the lock last on a quorum of the nodes that still have it.
+func (r *redlock) lengthening(p *leaseParams, read func(node.Reply) (uint64, error)) *tally[uint64] {
+	t := newTally(r, "extend", &p.target, read)
+	t.decided = t.heldOrNot
+	return t
 }
 
-func (r *redlock) release(ctx context.Context, p *releaseParams) (got releaseReply, err error) {
-	t := ask(detached(ctx), r, "release", p.target, func(int) *node.Call { return quorumReleaseCall(p) }, readRelease)
-	if err = t.collectHeld(ctx); err == nil {
-		got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.succeeded() && a.value == 2 })
+func (r *redlock) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
+	t := newTally(r, "release", p.target, readRelease)
+	t.decided = t.heldOrNot
+	t.then = func() {
+		var got releaseReply
+		err := t.held()
+		if err == nil {
+			got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.succeeded() && a.value == 2 })
+		}
+		done(got, err)
 	}
-	return got, err
+	for i := range r.nodes {
+		p.ballot.release(i, func(bool) { t.askOne(ctx, i, quorumReleaseCall(p), nil) })
+	}
 }
 
-func (r *redlock) inspect(ctx context.Context, lock *target) (Status, error) {
-	if err := ready(ctx); err != nil {
-		return Status{}, err
-	}
-	t := ask(ctx, r, "inspect", lock, func(int) *node.Call { return inspectCall(lock) }, readInspect)
+func (r *redlock) inspect(ctx context.Context, lock *target, done func(Status, error)) {
+	t := newTally(r, "inspect", lock, readInspect)
 	var st Status
-	t.collect(ctx, func() bool {
-		var certain bool
+	t.decided = func() (certain bool) {
 		st, certain = agreedStatus(t)
 		return certain
-	})
-	switch {
-	case ctx.Err() != nil:
-		return Status{}, t.cut(ctx)
-	case t.counts[done] < r.quorum:
-		return Status{}, t.fail(ErrNoQuorum)
 	}
-	return st, nil
+	t.then = func() {
+		if t.counts[successful] < r.quorum {
+			done(Status{}, t.fail(ErrNoQuorum))
+			return
+		}
+		done(st, nil)
+	}
+	t.ask(ctx, nil, func() *node.Call { return inspectCall(lock) })
 }

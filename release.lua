@@ -8,16 +8,17 @@
 -- ARGV[2] the entry of the token, to remove it from the queue; absent or empty: none
 -- ARGV[3] the entry to queue for the next caller in line; absent or empty: none
 -- ARGV[4] how long that line has waited, in µs
--- ARGV[5] absent: hand the lock on. Else the key keeps others out for this time, in ms: its value is a tilde and the token,
+-- ARGV[5] until when it may be queued, in µs of TIME
+-- ARGV[6] absent: hand the lock on. Else the key keeps others out for this time, in ms: its value is a tilde and the token,
 --         which a second release names as its token.
 --
 -- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it.
--- Returns -1 if it was released but PUBLISH is refused. Then the lock is free, unless the first waiter has a dash. With an
--- entry to queue it returns {1 or -1, seconds, µs of TIME}, and if that entry was handed the lock, also the tick of the
+-- Returns -1 if it was released but PUBLISH is refused. Then the lock is free, unless the first waiter has a dash. If it
+-- has queued an entry, it returns {1 or -1, seconds, µs of TIME}, and if that entry was handed the lock, also the tick of the
 -- fence.
 
 local call, pcall, format = redis.call, redis.pcall, string.format
-local queue, own, nextEntry, keep = KEYS[3], ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[5]
+local queue, own, nextEntry, keep = KEYS[3], ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
 local holder = call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   local key = queue
@@ -35,8 +36,13 @@ if own ~= '' then pcall('ZREM', queue, own) end
 local time
 if nextEntry then
   time = call('TIME')
-  local entry, waited, again, try = nextEntry, ARGV[4], false, pcall
-  -- include queue.lua
+  local latest, entry, waited, again, try = ARGV[5], nextEntry, ARGV[4], false, pcall
+  -- include late.lua
+  if late then
+    nextEntry = nil
+  else
+    -- include queue.lua
+  end
 end
 local function reply(answer, ...)
   return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), ...} or answer

@@ -97,51 +97,49 @@ func (l *lease) patience(start clock.Instant, renewal bool) time.Duration {
 	return min(l.params.timeout, max(left/4, 50*time.Millisecond))
 }
 
-// extended sends an extension. Its caller has added it to l.running while the lease was held. An unknown outcome
-// leaves the lease as it was. After a failed renewal the next one is due soon.
-func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
-	start := l.engine.now()
-	p := l.params
-	p.ttl = ttl
-	if most := l.r.cfg.maxHold; most > 0 {
-		p.ttl = min(ttl, clock.TTLFor(most-start.Since(l.granted), l.r.cfg.drift))
-	}
-	p.ttlMS = p.ttl.Milliseconds()
-	p.timeout = l.patience(start, renewal)
-	p.fence = l.fence
-	if left := l.left(start); left > 0 && (!renewal || ttl >= l.r.cfg.ttl) { // a check restores nothing
-		p.restoreMS = max(p.ttl, clock.TTLFor(left, l.r.cfg.drift)).Milliseconds()
-	}
-	err := l.engine.strategy.extend(ctx, &p)
-	replied := l.engine.now()
-	trip := replied.Since(start)
+// An extension is one command that extends a lease.
+type extension struct {
+	leaseParams
+	start   clock.Instant // when it was sent
+	usual   bool          // it is for the TTL or more
+	renewal bool          // or a check; else it is a call of Extend
+}
 
+// extended sends an extension. Its caller has added it to l.running while the lease was held. If ctx ends first, the extension
+// goes on.
+func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) error {
+	x := &extension{leaseParams: l.params, start: l.engine.now(), usual: ttl >= l.r.cfg.ttl, renewal: renewal}
+	x.ttl = ttl
+	if most := l.r.cfg.maxHold; most > 0 {
+		x.ttl = min(ttl, clock.TTLFor(most-x.start.Since(l.granted), l.r.cfg.drift))
+	}
+	x.ttlMS = x.ttl.Milliseconds()
+	x.timeout = l.patience(x.start, renewal)
+	x.fence = l.fence
+	if left := l.left(x.start); left > 0 && (!renewal || x.usual) { // a check restores nothing
+		x.restoreMS = max(x.ttl, clock.TTLFor(left, l.r.cfg.drift)).Milliseconds()
+	}
+	e := l.engine
+	w := e.extensions.get()
+	e.strategy.extend(ctx, &x.leaseParams, w.done)
+	_, err := await(ctx, e, "extend", &x.target, &e.extensions, w, func(_ struct{}, err error) { _ = l.confirmed(x, err) })
+	if errors.As(err, new(*gaveUp)) {
+		return err
+	}
+	return l.confirmed(x, err)
+}
+
+// confirmed handles the outcome of an extension, and calls the hooks. An unknown outcome leaves the lease as it was.
+func (l *lease) confirmed(x *extension, err error) error {
+	replied := l.engine.now()
+	trip := replied.Since(x.start)
 	l.mu.Lock()
-	if renewal {
+	if x.renewal {
 		l.renewing = false
 	}
 	l.trouble = err
 	if l.judgeLocked(replied) == nil { // else the reply comes too late
-		switch {
-		case err == nil:
-			l.prolongLocked(start, clock.Validity(p.ttl, l.r.cfg.drift))
-			l.claimed = l.claimed && !renewal && p.ttl < l.params.ttl
-			if ttl >= l.r.cfg.ttl {
-				l.renewedLocked(start)
-			}
-			if start.Since(l.granted) >= l.recheckAt {
-				l.recheckAt = 0
-			}
-		case errors.Is(err, ErrLost):
-			l.endLocked(err, lost)
-		case renewal:
-			most := min(p.timeout, l.params.timeout)
-			pause := most/4 + rand.N(most/2+1)
-			l.renewAt = replied.Since(l.renewed) + pause
-			if l.recheckAt > 0 {
-				l.recheckAt = replied.Since(l.granted) + pause
-			}
-		}
+		l.extendedLocked(x, replied, err)
 	}
 	now := l.engine.now()
 	ended := l.judgeLocked(now)
@@ -151,7 +149,7 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 	l.running.Done() // before the hooks, which may call Unlock
 	l.unlock()
 
-	e := Event{Elapsed: trip, Took: trip, Renewal: renewal, Fence: p.fence, Err: err}
+	e := Event{Elapsed: trip, Took: trip, Renewal: x.renewal, Fence: x.fence, Err: err}
 	switch {
 	case ended != nil:
 		return ended
@@ -161,4 +159,28 @@ func (l *lease) extended(ctx context.Context, ttl time.Duration, renewal bool) e
 		l.fire(l.hooks.Renewed, e)
 	}
 	return err
+}
+
+// extendedLocked notes the outcome of an extension. After a failed renewal the next one is due soon.
+func (l *lease) extendedLocked(x *extension, replied clock.Instant, err error) {
+	switch {
+	case err == nil:
+		l.prolongLocked(x.start, clock.Validity(x.ttl, l.r.cfg.drift))
+		l.claimed = l.claimed && !x.renewal && x.ttl < l.params.ttl
+		if x.usual {
+			l.renewedLocked(x.start)
+		}
+		if x.start.Since(l.granted) >= l.recheckAt {
+			l.recheckAt = 0
+		}
+	case errors.Is(err, ErrLost):
+		l.endLocked(err, true)
+	case x.renewal:
+		most := min(x.timeout, l.params.timeout)
+		pause := most/4 + rand.N(most/2+1)
+		l.renewAt = replied.Since(l.renewed) + pause
+		if l.recheckAt > 0 {
+			l.recheckAt = replied.Since(l.granted) + pause
+		}
+	}
 }

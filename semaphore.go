@@ -77,6 +77,6 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 	return p, err
 }
 
-func (s *semaphore) inspect(ctx context.Context, t *target) (Status, error) {
-	return readInspect(s.send(ctx, t, node.Eval(s.scripts.inspect, 2, &t.key, &t.queue)))
+func (s *semaphore) inspect(ctx context.Context, t *target, done func(Status, error)) {
+	s.read(ctx, t, node.Eval(s.scripts.inspect, 2, &t.key, &t.queue), done)
 }

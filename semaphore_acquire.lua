@@ -5,19 +5,22 @@
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
 -- ARGV[3] limit
--- ARGV[4] the entry to queue; absent: none
--- ARGV[5] how long the line has waited, in µs
--- ARGV[6] "again" if the entry should already be in the queue
+-- ARGV[4] until when it may create a permit or an entry, in µs of TIME
+-- ARGV[5] the entry to queue; absent: none
+-- ARGV[6] how long the line has waited, in µs
+-- ARGV[7] "again" if the entry should already be in the queue
 --
 -- Replies as acquire.lua does. The holder is the one whose lease ends first.
 
 -- include semaphore.lua
-local token, entry = ARGV[1], ARGV[4]
+local token, latest, entry = ARGV[1], ARGV[4], ARGV[5]
 if entry then prove() end
 local held, wrong = look()
 if wrong then return wrong end
 local free = tonumber(ARGV[3]) - held
 local had = leaseEnd(token)
+-- include late.lua
+if late and not had and (entry or free > 0) then return late end
 if not had and free > 0 then
   free = handOn(free, entry)
   had = leaseEnd(token)
@@ -30,7 +33,7 @@ if not had and free <= 0 then
     prove()
     return {left, holder}
   end
-  local waited, again, try = ARGV[5], ARGV[6] == 'again', call
+  local waited, again, try = ARGV[6], ARGV[7] == 'again', call
   -- include queue.lua
   return {left, holder or false, fresh, first() == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
@@ -40,4 +43,4 @@ local tick, failed = mint()
 if failed then return failed end
 hold(token, tonumber(ARGV[2]))
 if entry then pcall('ZREM', queue, entry) end
-return had and -tick or tick
+return tick

@@ -6,13 +6,14 @@
 -- ARGV[3] the entry of the token, to remove it from the queue; absent or empty: none
 -- ARGV[4] the entry to queue for the next caller in line; absent or empty: none
 -- ARGV[5] how long that line has waited, in µs
--- ARGV[6] how long to keep the permit for others out, as in release.lua
+-- ARGV[6] until when it may be queued, in µs of TIME
+-- ARGV[7] how long to keep the permit for others out, as in release.lua
 --
 -- Replies as release.lua does; 0 if the token held no permit.
 
 -- include semaphore.lua
 prove()
-local token, own, nextEntry, keep = ARGV[1], ARGV[3] or '', ARGV[4] ~= '' and ARGV[4], ARGV[6]
+local token, own, nextEntry, keep = ARGV[1], ARGV[3] or '', ARGV[4] ~= '' and ARGV[4], ARGV[7]
 if own ~= '' then pcall('ZREM', queue, own) end
 local _, wrong = look() -- an expired permit cannot be released
 if wrong then return 0 end
@@ -24,8 +25,13 @@ if keep then
 end
 call('ZREM', permits, token)
 if nextEntry then
-  local entry, waited, again, try = nextEntry, ARGV[5], false, pcall
-  -- include queue.lua
+  local latest, entry, waited, again, try = ARGV[6], nextEntry, ARGV[5], false, pcall
+  -- include late.lua
+  if late then
+    nextEntry = nil
+  else
+    -- include queue.lua
+  end
 end
 local _, refused, tick = handOn(ARGV[2] - call('ZCARD', permits), nil, nextEntry)
 local answer = refused and -1 or 1

@@ -54,7 +54,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 
 func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	s := &setNXPX{single: newSingle(client), scripts: lockScripts}
-	s.readAcquire, s.undoCall = readAcquire, s.releaseCall
+	s.readAcquire = readTicket
 	s.channel = handoff.NewSubscription(client, s.kind == ring) // a Ring keeps channels and keys on different nodes
 	s.channel.Spread = s.kind == cluster
 	return s
@@ -85,38 +85,54 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 	return p, s.kind.check(p.key)
 }
 
-func (s *setNXPX) acquire(ctx context.Context, p *leaseParams) (acquireReply, error) {
+func (s *setNXPX) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
 	c := node.Eval(s.scripts.acquire, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
 	c.Append(s.limits...)
+	c.AppendLatest()
 	if p.entry != "" {
 		c.Append(&p.entry, p.waited.Microseconds())
 	}
 	if p.queued {
 		c.Append("again")
 	}
-	got, err := s.take(ctx, p, c)
+	s.take(ctx, p, c, done)
+}
+
+// readTicket reads the replies of acquire.lua and semaphore_acquire.lua.
+func readTicket(r node.Reply) (acquireReply, error) {
+	got, err := readAcquire(r)
 	got.fence *= fencesOfTick
 	return got, err
 }
 
-func (s *setNXPX) adopt(ctx context.Context, p *leaseParams) (uint64, error) {
-	c := node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
-	r := s.send(ctx, &p.target, p.withReplicas(c))
-	tick, err := readExtend(r)
-	return tick * fencesOfTick, p.confirmed(r, err)
-}
-
-func (s *setNXPX) extend(ctx context.Context, p *leaseParams) error {
-	_, err := readExtend(s.send(ctx, &p.target, node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS)))
-	return err
-}
-
-func (s *setNXPX) release(ctx context.Context, p *releaseParams) (releaseReply, error) {
-	got, untold, err := readHandOn(s.send(ctx, p.target, s.releaseCall(p)))
-	if untold {
-		s.channel.RefusePublish(errNoPublish)
+func (s *setNXPX) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
+	c := p.withReplicas(node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS))
+	c.Done = func(r node.Reply) {
+		tick, err := readExtend(r)
+		done(tick*fencesOfTick, p.confirmed(r, err))
 	}
-	return got, err
+	s.send(ctx, &p.target, c)
+}
+
+func (s *setNXPX) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
+	c := node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS)
+	c.Done = func(r node.Reply) {
+		_, err := readExtend(r)
+		done(struct{}{}, err)
+	}
+	s.send(ctx, &p.target, c)
+}
+
+func (s *setNXPX) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
+	c := s.releaseCall(p)
+	c.Done = func(r node.Reply) {
+		got, untold, err := readHandOn(r)
+		if untold {
+			s.channel.RefusePublish(errNoPublish)
+		}
+		done(got, err)
+	}
+	s.send(ctx, p.target, c)
 }
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
@@ -134,6 +150,7 @@ func (s *setNXPX) releaseCall(p *releaseParams) *node.Call {
 	}
 	if p.next != "" || p.keep > 0 {
 		c.Append(p.next, p.waited.Microseconds())
+		c.AppendLatest()
 	}
 	return p.released(c)
 }
@@ -152,8 +169,14 @@ func readHandOn(r node.Reply) (got releaseReply, untold bool, err error) {
 	return releaseReply{at: at, tick: uint64(n[3])}, n[0] < 0, nil
 }
 
-func (s *setNXPX) inspect(ctx context.Context, t *target) (Status, error) {
-	return readInspect(s.send(ctx, t, inspectCall(t)))
+func (s *setNXPX) inspect(ctx context.Context, t *target, done func(Status, error)) {
+	s.read(ctx, t, inspectCall(t), done)
+}
+
+// read posts c, which inspects t.
+func (s *setNXPX) read(ctx context.Context, t *target, c *node.Call, done func(Status, error)) {
+	c.Done = func(r node.Reply) { done(readInspect(r)) }
+	s.send(ctx, t, c)
 }
 
 // WAIT waits for the writes of its own connection. On another connection it answers at once, about other writes. So

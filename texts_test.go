@@ -85,7 +85,6 @@ func TestTexts(t *testing.T) {
 		{"no reply", unavailable(&node.NoReply{Within: time.Second})},
 		{"no reply after trouble", unavailable(&node.NoReply{Within: time.Second, Last: errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")})},
 		{"still failing", unavailable(&node.NoReply{Within: time.Second, Last: node.Explain(loading)})},
-		{"cut short", unavailable(&node.CutShort{Ctx: context.Canceled, Trouble: errors.New("EOF")})},
 		{"full", unavailable(node.Explain(redisError("OOM command not allowed when used memory > 'maxmemory'.")))},
 		{"a replica", unavailable(node.Explain(redisError("READONLY You can't write against a read only replica.")))},
 		{"cannot save", unavailable(node.Explain(redisError("MISCONF Redis is configured to save RDB snapshots")))},

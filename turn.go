@@ -30,11 +30,10 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, fence u
 	a := w.attempt
 	if got != nil {
 		a.recheckAt = got.recheckAfter
-		a.state.again.Store(got.alreadyHeld)
+		a.answered(*got)
 	}
 	a.sent = true
 	var undo *lease
-	var told []*request
 	if w.Len() > 0 {
 		passes := 0
 		if w.passable() {
@@ -52,24 +51,15 @@ func (w *waiters) granted(ctx context.Context, start, now clock.Instant, fence u
 		w.pace.granted(cfg)
 		head.Of.serveLocked(w, lock, nil)
 		if w.lease == a {
-			told = w.refusedLocked(&HeldError{Owner: cfg.owner, err: ErrNotAcquired}, w.asked+1)
+			w.refusedLocked(&HeldError{Owner: cfg.owner, err: ErrNotAcquired}, w.asked+1, a)
 		}
 	} else { // everybody has left
 		undo = w.giveUpLocked()
 	}
-	w.quietLocked()
+	w.asking = false
 	w.settleLocked()
 	l.mu.Unlock()
-	if told != nil {
-		a.engine.tell(told, a.refusal())
-	}
-	switch {
-	case undo == nil:
-	case got == nil:
-		time.AfterFunc(0, undo.undoAlone) // a goroutine that ends with the op timeout
-	default:
-		undo.undo(ctx)
-	}
+	undo.undo(ctx, nil, func() {})
 	return true
 }
 
@@ -82,8 +72,8 @@ func (e *engine) deliver(g handoff.Grant) {
 	take := false
 	switch {
 	case a == nil:
-	case a.state.settled():
-		go a.undo(context.Background()) // ends with the op timeout
+	case !a.ended.IsZero():
+		go a.undoAlone() // posts, and ends
 	case a.line.attempt == a: // else it was granted
 		take = a.line.handLocked(g)
 	}
@@ -101,7 +91,7 @@ func (w *waiters) handLocked(g handoff.Grant) bool {
 	case w.asking: // the reply says more
 		w.handed = &g
 	default:
-		w.asking, w.since = true, g.Arrived.Mono
+		w.asking, w.ask.at = true, g.Arrived
 		return true
 	}
 	return false
@@ -119,7 +109,7 @@ func (w *waiters) take(g handoff.Grant) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.quietLocked()
+	w.asking = false
 	w.next = time.Time{}
 	w.dropLocked()
 }

@@ -30,28 +30,20 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	p := &releaseParams{target: &l.params.target}
 	var next *succession // nil: nobody waits
 	switch {
-	case ended != nil && l.shared:
-		p = nil
-	case ended != nil:
-		l.state.become(releasing)
-	default:
-		if p.keep = l.toKeep(after); p.keep > 0 {
-			l.endLocked(ErrReleased, kept)
-		} else {
-			l.endLocked(ErrReleased, releasing)
-		}
+	case ended == nil:
+		p.keep = l.toKeep(after)
+		l.endLocked(ErrReleased, false)
 		if l.line != nil {
 			next = l.line.ending(l, p.keep > 0)
 		}
+	case l.shared:
+		p = nil
 	}
 	l.unlock()
 
 	var err error
 	if p != nil {
 		err = l.giveBack(ctx, p, next)
-	}
-	if errors.Is(err, ErrLost) && l.state.undone.Load() {
-		err = nil // the release that followed a late acquire has done it
 	}
 	hook := l.hooks.Released
 	if errors.Is(err, ErrLost) {
@@ -92,22 +84,34 @@ func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession
 	if next != nil && next.attempt != nil {
 		p.next, p.waited = next.attempt.entry, next.waited
 	}
-	got, err := l.engine.strategy.release(detached(ctx), p)
-	if got.wanted {
+	releases := &l.engine.releases
+	wait := releases.get()
+	l.send(ctx, p, wait.done)
+	o := <-wait.outcome
+	releases.Put(wait)
+	if o.value.wanted {
 		l.engine.lines.rest(l.r.place.key, l.r.cfg.longest)
 	}
-	unknown := err != nil && !errors.Is(err, ErrLost)
-	if p.keep > 0 && (err == nil || unknown) {
+	unknown := o.err != nil && !errors.Is(o.err, ErrLost)
+	if p.keep > 0 && (o.err == nil || unknown) {
 		time.AfterFunc(p.keep, func() { l.handOnLater(p, unknown) }) //nolint:contextcheck // the caller's ctx is over by then
 	}
-	if p.keep == 0 || !unknown {
-		l.state.become(over)
-	}
 	if next != nil {
-		next.ended(got, err) //nolint:contextcheck // the next turn is not the caller's
+		next.ended(o.value, o.err) //nolint:contextcheck // the next turn is not the caller's
 	}
-	return err
+	return o.err
 }
+
+// send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over.
+func (l *lease) send(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
+	l.engine.strategy.release(ctx, p, done)
+	if d := time.Until(l.unclear); d > 0 {
+		again := &releaseParams{target: p.target, entry: p.entry, keep: max(p.keep-d, 0)}
+		time.AfterFunc(d, func() { l.engine.strategy.release(ctx, again, ignored) }) // posts, and ends
+	}
+}
+
+func ignored(releaseReply, error) {}
 
 // toKeep returns how long others must be kept out after the release: for the time after, and until the minimum hold has
 // passed, see WithMinHold; 0: not at all. That is counted from the reply, which came after the grant, on the slower clock,
@@ -122,14 +126,14 @@ func (l *lease) toKeep(after time.Duration) time.Duration {
 // handOnLater hands on what the release p has kept. If the outcome of p is unknown, the token may still keep the key; one
 // that others may know is left to its TTL.
 func (l *lease) handOnLater(p *releaseParams, unknown bool) {
-	l.state.become(over)
+	ctx := context.Background()
 	keeper := *p.target
 	keeper.token = keeperPrefix + p.token
-	_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: &keeper})
+	l.engine.strategy.release(ctx, &releaseParams{target: &keeper}, ignored)
 	l.mu.Lock()
 	unknown = unknown && !l.shared
 	l.mu.Unlock()
 	if unknown {
-		_, _ = l.engine.strategy.release(context.Background(), &releaseParams{target: p.target})
+		l.engine.strategy.release(ctx, &releaseParams{target: p.target}, ignored)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
 	"github.com/redlatch/redlatch/internal/line"
-	"github.com/redlatch/redlatch/internal/node"
 )
 
 const (
@@ -31,7 +31,8 @@ type lines struct {
 
 // waiters is a line: the callers of one Locker that wait for one key. It asks Redis with one token, and has at most one acquire
 // under way. Both belong to the line and end with no caller's ctx. The first caller of an idle line sends the first acquire.
-// Later ones are sent by a timer.
+// Later ones are sent by a timer. If everybody has left, the outcome of the acquire serves whoever has come meanwhile, or is
+// undone.
 //
 // When Redis grants the key to the line, a turn begins. Unlock then passes the lock on to the next in line. The release
 // that ends the turn puts the entry of the line into the queue of Redis, if somebody is left.
@@ -40,31 +41,54 @@ type waiters struct {
 	engine *engine
 	r      *request // of the first caller. All have its key, its place in Redis and its options
 
-	attempt  *lease             // the lease to come, whose token asks; nil: none yet
-	handed   *handoff.Grant     // of that token, came while an acquire was under way
-	watch    handoff.Watch      // of the entry of that token
-	looks    int                // with that entry
-	polls    int                // looks in a row at the intervals of WithPollInterval; 0: the line does not poll
-	filled   time.Time          // since when somebody is in line
-	tries    int                // attempts since the last grant
-	asked    int                // attempts in all
-	last     error              // the outcome of the newest one
-	asking   bool               // an acquire is under way, or an outcome is being handled
-	since    time.Time          // when the newest acquire was sent
-	cancel   context.CancelFunc // ends it; nil if it has the ctx of a caller
-	heard    chan struct{}      // closed when its outcome was handled; nil if it has the ctx of a caller
-	pace     pace               // of a line that polls
-	releases int                // under way that end a turn
-	lease    *lease             // that the process holds; nil with a semaphore
-	joined   time.Time          // when the line began to use the subscription; zero: it does not
-	next     time.Time          // when to ask; zero: at once
-	hasten   bool               // ask at once when the acquire or the release under way has ended
-	timer    *time.Timer        // fires when due; nil: not used yet
+	attempt  *lease                    // the lease to come, whose token asks; nil: none yet
+	handed   *handoff.Grant            // of that token, came while an acquire was under way
+	watch    handoff.Watch             // of the entry of that token
+	looks    int                       // with that entry
+	polls    int                       // looks in a row at the intervals of WithPollInterval; 0: the line does not poll
+	filled   time.Time                 // since when somebody is in line
+	tries    int                       // attempts since the last grant
+	asked    int                       // attempts in all
+	last     error                     // the outcome of the newest one
+	heard    time.Time                 // when that came
+	asking   bool                      // an acquire is under way, or an outcome is being handled
+	ask      ask                       // that acquire
+	outcome  func(acquireReply, error) // handles its outcome: the method heardOf, kept to save an allocation
+	pace     pace                      // of a line that polls
+	releases int                       // under way that end a turn
+	lease    *lease                    // that the process holds; nil with a semaphore
+	joined   time.Time                 // when the line began to use the subscription; zero: it does not
+	next     time.Time                 // when to ask; zero: at once
+	hasten   bool                      // ask at once when the acquire or the release under way has ended
+	timer    *time.Timer               // fires when due; nil: not used yet
 	due      time.Time
+}
+
+// An ask is an acquire of a line.
+type ask struct {
+	by     *request     // the first in line then
+	params *leaseParams // nil: none was made
+	at     clock.Instant
 }
 
 // spare has lines that can be used again, so that a free key does not need a new one.
 var spare = sync.Pool{New: func() any { return new(waiters) }}
+
+// reset makes w a line of the callers of e with the options of r.
+func (w *waiters) reset(e *engine, r *request) {
+	outcome := w.outcome
+	if outcome == nil {
+		outcome = w.heardOf
+	}
+	*w = waiters{engine: e, r: r, outcome: outcome}
+}
+
+// news is the first refusal of a call that waits.
+type news struct {
+	err      error
+	holder   *lease // in this process, which knows more
+	attempts int
+}
 
 // lock waits in line for the key of r.
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
@@ -77,39 +101,45 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		r.refusal = err
 		r.waiting(e, err)
 	}
-	attempts := r.attempts
-	w, refusal, asks := e.lines.join(ctx, e, r)
+	r.ctx = ctx
+	w, asks := e.lines.join(ctx, e, r)
+	if asks {
+		w.send(r.started) //nolint:contextcheck // the subscription outlives its callers
+	}
 	waiting := true
-	defer func() { //nolint:contextcheck // the ctx of the caller may last
+	defer func() {
 		if waiting { // a hook has panicked
-			e.abandon(w, r)
+			if lock, _ := e.leave(ctx, w, r); lock != nil {
+				_ = lock.Unlock(ctx)
+			}
 		}
 	}()
-	if refusal != nil {
-		r.after(attempts).waiting(e, refusal())
-	}
-	if asks {
-		if err := w.ask(ctx, r.started); err != nil {
-			waiting = false
-			return e.leave(ctx, w, r)
-		}
-	}
-	e.lines.mu.Lock()
-	over := r.done()
-	if !over && r.served == nil {
-		r.served = make(chan struct{})
-	}
-	e.lines.mu.Unlock()
-	if !over {
+	for {
 		select {
+		case n := <-r.news:
+			n.report(e, r)
 		case <-r.served:
+			select {
+			case n := <-r.news:
+				n.report(e, r)
+			default:
+			}
+			waiting = false
+			e.served.Put(r.served)
+			return r.result()
 		case <-ctx.Done():
 			waiting = false
 			return e.leave(ctx, w, r)
 		}
 	}
-	waiting = false
-	return r.result()
+}
+
+// report calls Hooks.Waiting of r.
+func (n news) report(e *engine, r *request) {
+	if n.holder != nil {
+		n.err = n.holder.refusal()
+	}
+	r.after(n.attempts).waiting(e, n.err)
 }
 
 // clear reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
@@ -124,17 +154,23 @@ func (l *lines) clear(e *engine, r *request) bool {
 }
 
 // join adds r to the line of its key. If the line was idle, the caller must ask, unless an attempt of its own was refused.
-// If the key is known to be held, refusal returns the error that says so.
-func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, refusal func() error, asks bool) {
+func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, asks bool) {
 	key := r.place.key
 	r.spot.Of = r
+	if r.served, _ = e.served.Get().(chan struct{}); r.served == nil {
+		r.served = make(chan struct{}, 1)
+	}
 	r.deadline, _ = ctx.Deadline()
+	r.refused, r.told = r.refusal != nil, r.refusal != nil
+	if r.cfg.hooks.Waiting != nil {
+		r.news = make(chan news, 1)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w = e.byKey[key]
 	if w == nil {
 		w = spare.Get().(*waiters)
-		*w = waiters{engine: e, r: r}
+		w.reset(e, r)
 		e.byKey[key] = w
 	}
 	if w.Len() == 0 {
@@ -142,33 +178,40 @@ func (l *lines) join(ctx context.Context, e *engine, r *request) (w *waiters, re
 	}
 	r.joined = w.asked - r.attempts
 	w.Join(&r.spot)
-	r.refused, r.told = r.refusal != nil, r.refusal != nil
 	if !r.refused && w.Len() == 1 && !w.asking && w.releases == 0 && w.lease == nil && (len(l.resting) == 0 || l.resting[key].IsZero()) {
-		w.asking, w.since = true, r.started.Mono
-		return w, nil, true
+		w.asking, w.ask.at = true, r.started
+		return w, true
 	}
-	r.served = make(chan struct{})
 	w.subscribeLocked() //nolint:contextcheck // the subscription outlives its callers
 	if w.last == nil && r.refused {
-		w.last = r.refusal
+		w.heardLocked(r.refusal)
 		if w.queues() {
 			w.next = w.queueAtLocked()
 		}
 	}
 	w.planLocked()
-	last := w.last
 	switch {
 	case r.told:
 	case w.lease != nil:
-		r.refused, r.told = true, true
-		w.last = &HeldError{Owner: w.r.cfg.owner, err: ErrNotAcquired}
-		return w, w.lease.refusal, false
-	case errors.Is(last, ErrNotAcquired):
-		r.told = true
-		return w, func() error { return last }, false
+		w.heardLocked(&HeldError{Owner: w.r.cfg.owner, err: ErrNotAcquired})
+		r.refused = true
+		r.tellLocked(w, w.last, w.lease)
+	case errors.Is(w.last, ErrNotAcquired):
+		r.tellLocked(w, w.last, nil)
 	}
-	return w, nil, false
+	return w, false
 }
+
+// tellLocked tells r of its first refusal.
+func (r *request) tellLocked(w *waiters, err error, holder *lease) {
+	if !r.told && r.news != nil {
+		r.news <- news{err, holder, w.asked - r.joined}
+	}
+	r.told = true
+}
+
+// heardLocked notes the newest outcome.
+func (w *waiters) heardLocked(outcome error) { w.last, w.heard = outcome, time.Now() }
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
 func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, error) {
@@ -176,36 +219,22 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	l.mu.Lock()
 	if !w.Leave(&r.spot) {
 		l.mu.Unlock()
+		<-r.served
 		return r.result()
 	}
 	r.attempts = w.asked - r.joined
-	if w.asking && w.cancel != nil && w.Len() == 0 {
-		heard := w.heard
-		w.cancel() // the reason is what its node says
-		l.mu.Unlock()
-		<-heard
-		l.mu.Lock()
+	last, silence := w.last, time.Duration(0)
+	if w.asking {
+		silence = max(time.Since(w.ask.at.Mono), 1)
 	}
-	last := w.last
-	slow := time.Since(w.since) > r.cfg.timeout()/4
-	if w.asking && (last == nil || slow && errors.Is(last, ErrNotAcquired)) {
-		last = &node.NoReply{Within: time.Since(w.since).Round(time.Millisecond)}
-	}
+	old := time.Since(w.heard) > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	undo := w.settleLocked()
 	l.mu.Unlock()
-	if undo != nil {
-		undo.undo(ctx)
+	if silence > 0 && (last == nil || old) {
+		last = e.strategy.trouble("acquire", &target{place: r.place}, silence)
 	}
-	return nil, &gaveUp{node.CtxError(ctx), last}
-}
-
-// abandon takes r, whose caller is gone, out of the line, and gives back a lock that it was served with.
-func (e *engine) abandon(w *waiters, r *request) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if lock, _ := e.leave(ctx, w, r); lock != nil {
-		_ = lock.Unlock(ctx)
-	}
+	undo.undo(ctx, nil, func() {})
+	return nil, &gaveUp{ctxError(ctx), last}
 }
 
 // settleLocked plans the next acquire. If everybody has left, it gives the token up, and returns it if it must be undone.
@@ -219,9 +248,6 @@ func (w *waiters) settleLocked() (undo *lease) {
 		w.due = time.Time{}
 	}
 	if w.asking || w.releases > 0 {
-		if w.cancel != nil {
-			w.cancel()
-		}
 		return nil
 	}
 	l := &w.engine.lines
@@ -234,7 +260,7 @@ func (w *waiters) settleLocked() (undo *lease) {
 	if byKey := w.engine.byKey; w.lease == nil && byKey[w.r.place.key] == w {
 		delete(byKey, w.r.place.key)
 		if w.timer == nil && !w.engine.strategy.habits().shares { // nothing refers to it
-			*w = waiters{}
+			w.reset(nil, nil)
 			spare.Put(w)
 		}
 	}
@@ -244,7 +270,7 @@ func (w *waiters) settleLocked() (undo *lease) {
 // dropLocked settles, and gives the token up in the background.
 func (w *waiters) dropLocked() {
 	if undo := w.settleLocked(); undo != nil {
-		time.AfterFunc(0, undo.undoAlone) // a goroutine that ends with the op timeout
+		time.AfterFunc(0, undo.undoAlone) // posts, and ends
 	}
 }
 
@@ -290,9 +316,8 @@ func (w *waiters) fire() {
 		l.mu.Unlock()
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	w.asking, w.since, w.cancel, w.heard, w.due = true, time.Now(), cancel, make(chan struct{}), time.Time{}
+	w.asking, w.due = true, time.Time{}
+	w.ask.at = w.engine.now()
 	l.mu.Unlock()
-	_ = w.ask(ctx, w.engine.now()) // its callers leave by themselves
-	cancel()
+	w.send(w.ask.at)
 }

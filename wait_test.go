@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -59,61 +58,44 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 	})
 }
 
-// TestLastAttemptDecidesTheError: if the last attempt failed, or got no reply for more than a quarter of the op
-// timeout, the error matches ErrUnavailable. If it had less time, the attempt before it decides. If there is none, the
+// TestNewestAnswerDecidesTheError: a line asks once a minute. If the last attempt failed, or got no reply for more than three
+// quarters of the op timeout, the error matches ErrUnavailable. If it had less time, the attempt before it decides. If there is none, the
 // error matches ErrUnavailable.
-func TestLastAttemptDecidesTheError(t *testing.T) {
-	refuse := func(context.Context) (acquireReply, error) {
+func TestNewestAnswerDecidesTheError(t *testing.T) {
+	type attempt = func(goesOn <-chan struct{}) (acquireReply, error)
+	refuse := func(<-chan struct{}) (acquireReply, error) {
 		return acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}, ErrNotAcquired
 	}
-	silent := func(ctx context.Context) (acquireReply, error) {
-		<-ctx.Done()
-		return acquireReply{}, &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no reply"), Silent: true}
+	silent := func(goesOn <-chan struct{}) (acquireReply, error) {
+		<-goesOn
+		return acquireReply{}, ErrNotAcquired
 	}
-	behind := func(ctx context.Context) (acquireReply, error) { // others that hang
-		got, err := silent(ctx)
-		return got, &node.NotDone{Err: err}
-	}
-	dead := func(ctx context.Context) (acquireReply, error) {
-		<-ctx.Done()
-		return acquireReply{}, &node.NotDone{Err: &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no route")}}
-	}
-	unsent := func(ctx context.Context) (acquireReply, error) {
-		<-ctx.Done()
-		return acquireReply{}, &node.NotDone{Err: ctx.Err()}
-	}
-	trouble := func(context.Context) (acquireReply, error) { return acquireReply{}, errors.New("no route") }
-	type attempt = func(context.Context) (acquireReply, error)
+	trouble := func(<-chan struct{}) (acquireReply, error) { return acquireReply{}, errors.New("no route") }
 	for name, c := range map[string]struct {
 		attempts []attempt
 		last     time.Duration // from the last attempt to the end of ctx
 		held     bool
 	}{
-		"silence at first":                       {[]attempt{silent}, 10 * time.Millisecond, false},
-		"silence":                                {[]attempt{refuse, silent}, 260 * time.Millisecond, false},
-		"a moment of silence":                    {[]attempt{refuse, silent}, 240 * time.Millisecond, true},
-		"not sent":                               {[]attempt{refuse, unsent}, 900 * time.Millisecond, true},
-		"between attempts":                       {[]attempt{refuse, refuse}, 900 * time.Millisecond, true},
-		"trouble, and then a moment of silence":  {[]attempt{refuse, trouble, silent}, 10 * time.Millisecond, false},
-		"behind others at first":                 {[]attempt{behind}, 10 * time.Millisecond, false},
-		"behind others for long":                 {[]attempt{refuse, behind}, 260 * time.Millisecond, false},
-		"behind others for a moment":             {[]attempt{refuse, behind}, 240 * time.Millisecond, true},
-		"a dead node":                            {[]attempt{refuse, dead}, 10 * time.Millisecond, false},
-		"nothing is ever sent":                   {[]attempt{unsent}, 10 * time.Millisecond, false},
-		"trouble that is over":                   {[]attempt{refuse, trouble, refuse}, 10 * time.Millisecond, true},
-		"trouble, and then nothing that is sent": {[]attempt{refuse, trouble, unsent}, 10 * time.Millisecond, false},
+		"silence at first":                      {[]attempt{silent}, 10 * time.Millisecond, false},
+		"silence":                               {[]attempt{refuse, silent}, 760 * time.Millisecond, false},
+		"a moment of silence":                   {[]attempt{refuse, silent}, 740 * time.Millisecond, true},
+		"between attempts":                      {[]attempt{refuse, refuse}, 900 * time.Millisecond, true},
+		"trouble, and then a moment of silence": {[]attempt{refuse, trouble, silent}, 10 * time.Millisecond, false},
+		"trouble that is over":                  {[]attempt{refuse, trouble, refuse}, 10 * time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
+				goesOn := make(chan struct{})
+				defer close(goesOn)
 				n := 0
-				s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
+				s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 					n++
 					if n == len(c.attempts) {
 						time.AfterFunc(c.last, cancel)
 					}
-					return c.attempts[n-1](ctx)
+					return c.attempts[n-1](goesOn)
 				}}
 				l := scriptedLocker(t, s, WithOpTimeout(time.Second), WithPollInterval(time.Minute, time.Minute))
 				_, err := l.Lock(ctx, "k")
@@ -195,7 +177,6 @@ func TestTroubleIsNotForgottenWhileItIsUndone(t *testing.T) {
 		_, err := scriptedLocker(t, slow(trouble)).Lock(ctx, "k")
 		require.ErrorIs(t, err, trouble)
 		require.NotErrorIs(t, err, ErrNotAcquired)
-		require.Error(t, ctx.Err(), "the caller waits for the clean-up")
 
 		again, cancelAgain := context.WithTimeout(t.Context(), time.Second)
 		defer cancelAgain()
@@ -509,14 +490,10 @@ func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Second
 		var began []time.Time
-		s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
+		s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
 			began = append(began, time.Now())
-			select {
-			case <-time.After(timeout):
-				return acquireReply{}, &node.NoReply{Within: timeout}
-			case <-ctx.Done():
-				return acquireReply{}, &node.CutShort{Ctx: ctx.Err(), Trouble: &node.NoReply{Within: timeout}, Silent: true}
-			}
+			time.Sleep(timeout)
+			return acquireReply{}, &node.NoReply{Within: timeout}
 		}}
 		l := scriptedLocker(t, s, WithOpTimeout(timeout), WithPollInterval(time.Millisecond, time.Millisecond))
 		var wg sync.WaitGroup
@@ -544,9 +521,9 @@ func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 func TestCtxThatEndsACallSendsNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 {
-			s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
-				<-ctx.Done()
-				return acquireReply{}, &node.CutShort{Ctx: ctx.Err(), Trouble: errors.New("no reply"), Silent: true}
+			s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
+				time.Sleep(10 * time.Millisecond)
+				return acquireReply{}, ErrNotAcquired
 			}}
 			l := scriptedLocker(t, s)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -559,37 +536,6 @@ func TestCtxThatEndsACallSendsNothingMore(t *testing.T) {
 			require.Empty(t, l.byKey)
 		}
 	})
-}
-
-// TestCtxThatEndsAnAcquireOfItsLine: ctx ends in mid-command, and its caller has not left the line yet. The line
-// asks for those who stay. Of a line that the caller leaves empty, nothing is planned.
-func TestCtxThatEndsAnAcquireOfItsLine(t *testing.T) {
-	for others, acquires := range []int64{1, 2} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &scripted{onAcquire: func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
-				return acquireReply{}, cmp.Or(ctx.Err(), ErrNotAcquired)
-			}}
-			l := scriptedLocker(t, s, WithPollInterval(time.Minute, time.Minute))
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			r, err := l.request(t.Context(), "k", nil)
-			require.NoError(t, err)
-			w, _, asks := l.lines.join(ctx, l, r)
-			require.True(t, asks)
-			stays, leave := context.WithCancel(t.Context())
-			for range others {
-				_, _ = standing(stays, l)
-			}
-			require.Error(t, w.ask(ctx, r.started))
-			synctest.Wait()
-			require.Equal(t, acquires, s.acquires.Load())
-			_, err = l.leave(ctx, w, r)
-			require.ErrorIs(t, err, context.Canceled)
-			leave()
-			synctest.Wait()
-			require.Empty(t, l.byKey)
-		})
-	}
 }
 
 // slowly has each script of a client reach Redis after there, and its reply come after back. That is the bubble's time.
@@ -848,41 +794,35 @@ func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
 	}
 }
 
-// TestEndOfAnothersCtxIsNobodysError: a caller joins before the first caller sends its attempt, and the ctx of
-// that one ends during the attempt.
-func TestEndOfAnothersCtxIsNobodysError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{}
-		s.onAcquire = func(ctx context.Context, _ *leaseParams) (acquireReply, error) {
-			if s.acquires.Load() > 1 {
-				return acquireReply{fence: 1}, nil
-			}
-			<-ctx.Done()
-			return acquireReply{}, ctx.Err()
-		}
-		l := scriptedLocker(t, s)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		first, err := l.request(ctx, "k", nil)
-		require.NoError(t, err)
-		w, _, asks := l.lines.join(ctx, l, first)
-		require.True(t, asks)
-		second := make(chan *Lock, 1)
-		go func() { // ends with the lock
-			lock, err := l.Lock(context.Background(), "k")
-			if err != nil {
-				t.Error(err)
-			}
-			second <- lock
-		}()
-		synctest.Wait() // it stands in line
-		require.ErrorIs(t, w.ask(ctx, first.started), context.DeadlineExceeded)
-		_, err = l.leave(ctx, w, first)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		lock := <-second
-		require.NotNil(t, lock)
-		require.NoError(t, lock.Unlock(t.Context()))
-	})
+// TestOutcomeServesWhoeverHasComeMeanwhile: the ctx of the first caller ends in mid-command, which ends its wait at once. The
+// command goes on, and serves a caller that came before or after that.
+func TestOutcomeServesWhoeverHasComeMeanwhile(t *testing.T) {
+	for name, at := range map[string]time.Duration{"before": 500 * time.Millisecond, "after": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
+					time.Sleep(2 * time.Second)
+					return acquireReply{fence: 1}, nil
+				}}
+				l := scriptedLocker(t, s)
+				begin := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() {
+					_, err := l.Lock(ctx, "k")
+					ended <- err
+				}()
+				time.Sleep(at)
+				lock, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				require.Equal(t, 2*time.Second, time.Since(begin))
+				require.Equal(t, int64(1), s.acquires.Load())
+				require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+				require.NoError(t, lock.Unlock(t.Context()))
+			})
+		})
+	}
 }
 
 // TestHolderInThisProcessIsARefusal: the holder is this process. So a caller is refused without a

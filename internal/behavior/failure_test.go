@@ -352,7 +352,7 @@ func TestSilentQuorumIsNoHolder(t *testing.T) {
 	l, err := everyStrategy["Redlock"](client, redlatch.WithOpTimeout(time.Second),
 		redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
 			p.Silence()
-			time.AfterFunc(800*time.Millisecond, cancel)
+			time.AfterFunc(1500*time.Millisecond, cancel)
 		}}))
 	require.NoError(t, err)
 	_, err = l.Lock(ctx, "k")
@@ -759,7 +759,7 @@ func TestUnknownCommandShowsNoToken(t *testing.T) {
 	for name, strategy := range everyStrategy {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := redistest.Start(t, "--rename-command", "EVALSHA", "").Client(t)
+			client := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "EVAL", "").Client(t)
 			var h heard
 			l, err := strategy(client, redlatch.WithHooks(redlatch.Hooks{Trouble: h.add, Degraded: h.add}))
 			require.NoError(t, err)

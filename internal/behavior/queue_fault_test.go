@@ -93,7 +93,7 @@ type deafConn struct {
 }
 
 func (c *deafConn) Write(b []byte) (int, error) {
-	if strings.Contains(strings.ToLower(string(b)), "subscribe") {
+	if strings.Contains(strings.ToLower(string(b)), "\r\nsubscribe\r\n") {
 		c.subscribed.Store(true)
 	}
 	return c.Conn.Write(b)

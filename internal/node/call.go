@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,60 +27,46 @@ type Call struct {
 	// Timeout bounds the call, including all its sends.
 	Timeout time.Duration
 
-	// OutlivesCaller makes the call continue when its caller has left. If there is no reply within the timeout, it is sent
-	// for the same time again, in the background.
-	OutlivesCaller bool
-
-	// Ordered calls with the same Key are sent one at a time. A call is sent when the one before it has returned or
-	// its timeout has passed, or when half of the call's own timeout has passed.
-	Ordered bool
-	Key     string
+	// Insists makes the node go on to send the call for a minute if there was no reply within the timeout. Nobody gets the
+	// reply to that.
+	Insists bool
 
 	// Then is a second command, which is sent right behind the first on the same connection. If one of them must
 	// be resent, both are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
 	Then []any
+	Key  string
 
-	// Late is called for a send whose reply did not reach the caller: with the reply, if it arrived after the call
-	// had ended or after [Call.Unwatch], or with the error with which the client gave up. [MayStillRun] says whether such
-	// a send may still be carried out. Late may run before the call ends. It runs in the goroutine of a courier and
-	// must not block. It may be nil.
-	Late func(Reply)
-
-	// Report receives the call when there is a reply. It must not block. Index is for the receiver.
-	Report chan<- *Call
-	Index  int
+	// Done receives the reply, once. It runs in a goroutine of the node and must not block. It may post calls.
+	Done func(Reply)
 
 	script *Script // the script that words call; nil for a plain command
 	words  []any
+	latest int // the index of the word that says until when the script may create something; 0: it has none
 	node   *Node
 	ctx    context.Context // for its values
 
-	// Guarded by node.mu, except that reply may be read once it was reported. Times are those of Node.now.
-	deadline        time.Duration
-	due             time.Duration // when the timer handles the call
-	pause           time.Duration // before the last resend
-	trip            *trip         // the newest; nil before the first
-	trouble         error         // why it was last resent
-	reply           Reply
-	ahead, behind   *Call // in its lane
-	inMail, inTimed link
-	place           place
-	unclear         bool // a send other than the newest may have been carried out
-	lateReported    bool // Late was called for a send that may still be carried out
-	overtaken       bool // a call behind it was sent before it returned
-	unwatched       bool // nobody waits for it
-	over            bool // there is a reply, and it is not sent any more
+	// Guarded by node.mu. Times are those of Node.now.
+	deadline      time.Duration
+	gives         time.Duration // when the node gives up a call that insists; 0: it was posted by a user of the package
+	pause         time.Duration // before the last resend
+	trip          *trip         // the newest; nil before the first
+	trouble       error         // why it was last resent
+	reply         Reply
+	queue, inTime link // its places in the mailbox, or among those that have ended, and in the list for the timer
+	place         place
+	clock         ahead // what the refusal of a send that came too late has said
+	unclear       bool  // a send other than the newest may have been carried out
+	over          bool  // there is a reply, and it is not sent any more
 }
 
 // A place is the current stage of a call.
 type place uint8
 
 const (
-	queued     place = iota // in its lane, behind another call
-	mailed                  // in the mailbox
+	mailed     place = iota // in the mailbox
 	travelling              // with a courier
 	pausing                 // before a resend
-	returned                // its last send has ended
+	returned                // its newest send has ended
 )
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An
@@ -88,55 +75,7 @@ type Reply struct {
 	Value  any // nil for a nil reply
 	Err    error
 	Then   *Reply // the reply to the second command
-	Resent bool   // an earlier send may also have been carried out
-
-	// Overtaken says that other calls for the key may have been sent before this send returned. It is false only for
-	// the last send of an Ordered call that returned in its turn.
-	Overtaken bool
-}
-
-// Reply returns the reply of a call that was reported.
-func (c *Call) Reply() Reply { return c.reply }
-
-// Cancel ends c with err unless it has ended. If c was not sent yet, it never will be, and err is marked [NotDone].
-func (c *Call) Cancel(err error) {
-	c.node.mu.Lock()
-	defer c.node.mu.Unlock()
-	c.node.endLocked(c, Reply{Err: err})
-}
-
-// Unwatch says that nobody waits for c any more. The call continues, and its reply goes to Late.
-func (c *Call) Unwatch() {
-	c.node.mu.Lock()
-	defer c.node.mu.Unlock()
-	c.unwatched = !c.over
-}
-
-// cutShort returns the reply for a caller whose context ended with err.
-func (c *Call) cutShort(err error) Reply {
-	n := c.node
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if c.over {
-		return c.reply
-	}
-	trouble := c.lastTroubleLocked()
-	cut := &CutShort{Ctx: err, Trouble: cmp.Or(trouble, errSilent), Silent: trouble == nil}
-	if c.OutlivesCaller {
-		return Reply{Err: cut}
-	}
-	n.endLocked(c, Reply{Err: err})
-	cut.Ctx = c.reply.Err // it is marked if c was not carried out
-	c.reply.Err = cut
-	return c.reply
-}
-
-// Trouble returns what [CutShort] says of a call without a reply.
-func (c *Call) Trouble() (silent bool, trouble error) {
-	c.node.mu.Lock()
-	defer c.node.mu.Unlock()
-	trouble = c.lastTroubleLocked()
-	return trouble == nil, cmp.Or(trouble, errSilent)
+	Resent bool   // an earlier send may also have been carried out, or may be until the timeout has passed
 }
 
 // lastTroubleLocked returns why c was last resent. If it was not, it returns that of another call since the last answer.
@@ -149,7 +88,7 @@ func (c *Call) mayBeDone() bool { return c.unclear || c.place == travelling }
 // are new for each, since hooks of the client may keep them.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-// Command returns a call of a plain command. It must not be used after [Node.Do] has returned.
+// Command returns a call of a plain command. It must not be used after it was posted.
 func Command(words ...any) *Call {
 	c := calls.Get().(*Call)
 	c.words = append(make([]any, 0, len(words)), words...)
@@ -157,16 +96,51 @@ func Command(words ...any) *Call {
 }
 
 // Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments. Pointers to
-// strings and integers cost no allocation. The call must not be used after [Node.Do] has returned.
+// strings and integers cost no allocation. The call must not be used after it was posted.
 func Eval(s *Script, keys int, words ...any) *Call {
 	c := calls.Get().(*Call)
 	c.script = s
-	c.words = append(append(make([]any, 0, 4+len(words)), "evalsha", &s.sha, keys), words...) // with room for one more
+	c.words = append(append(make([]any, 0, 5+len(words)), "evalsha", &s.sha, keys), words...) // with room for two more
 	return c
 }
 
 // Append adds words to a call that was not posted yet.
 func (c *Call) Append(words ...any) { c.words = append(c.words, words...) }
+
+// AppendLatest adds the word that says until when the script may create something: nine tenths of the timeout, in µs of
+// the clock of Redis. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}. The node then
+// sends it once more.
+func (c *Call) AppendLatest() {
+	c.latest = len(c.words)
+	c.words = append(c.words, 0)
+}
+
+// stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then
+// has the source of the script, which a server that was never asked may not have.
+func (c *Call) stampLocked(n *Node) {
+	if c.latest == 0 {
+		return
+	}
+	clock := c.clock
+	if !clock.known {
+		clock = n.clock
+	}
+	if c.trip != nil {
+		c.words = slices.Clone(c.words) // hooks may keep the words that were sent
+	}
+	c.words[c.latest] = clock.latest(c.deadline, c.Timeout)
+	if !clock.known {
+		c.sendSource()
+	}
+}
+
+// sendSource has the call send the source of its script.
+func (c *Call) sendSource() {
+	if c.script != nil {
+		c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)
+		c.script = nil
+	}
+}
 
 // A link is the place of a call in a list. A list is a ring of links; its root has no call.
 type link struct {
@@ -187,4 +161,15 @@ func (l *link) push(added *link) {
 func (l *link) remove() {
 	l.prev.next, l.next.prev = l.next, l.prev
 	l.prev, l.next = nil, nil
+}
+
+// detach empties the list whose root is l. It returns its first link, from which next leads to the last, and then to nil.
+func (l *link) detach() (first *link) {
+	if l.next == l {
+		return nil
+	}
+	first = l.next
+	l.prev.next = nil
+	l.prev, l.next = l, l
+	return first
 }

@@ -2,16 +2,9 @@ package node
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
-	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/faultproxy"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -36,36 +30,30 @@ func carries(t *testing.T, client redis.UniversalClient) {
 		wg.Go(func() {
 			for i := range 4 {
 				key, number := fmt.Sprint(prefix, g, "-", i), int64(g)
-				r := n.Do(t.Context(), within(Eval(add, 1, &key, "v", &number), limit))
-				if r.Err != nil || r.Resent || fmt.Sprint(r.Value) != fmt.Sprint([]any{key, number, nil}) {
-					t.Errorf("script: %+v", r)
+				for _, c := range []struct {
+					call *Call
+					want any
+				}{
+					{Eval(add, 1, &key, "v", &number), []any{key, number, nil}},
+					{Command("get", &key), "v"},
+					{Command("get", key+"nothing"), nil},
+					{Command("del", key), int64(1)},
+				} {
+					if r := do(n, c.call); !reflect.DeepEqual(r, Reply{Value: c.want}) {
+						t.Errorf("%+v instead of %v", r, c.want)
+					}
 				}
-				r = n.Do(t.Context(), within(Command("get", &key), limit))
-				if r.Err != nil || r.Value != "v" {
-					t.Errorf("get: %+v", r)
-				}
-				r = n.Do(t.Context(), within(Command("get", key+"nothing"), limit))
-				if r.Err != nil || r.Value != nil {
-					t.Errorf("get nothing: %+v", r)
-				}
-				r = n.Do(t.Context(), within(Eval(wrong, 1, &key), limit))
-				if !errors.Is(r.Err, ErrOtherData) || !Answered(r.Err) || r.Resent {
+				do(n, Command("set", key, "v"))
+				if r := do(n, Eval(wrong, 1, &key)); !errors.Is(r.Err, ErrOtherData) || !Answered(r.Err) || r.Resent {
 					t.Errorf("wrong type: %+v", r)
-				}
-				c := within(Command("del", key), limit)
-				c.Ordered, c.Key, c.OutlivesCaller = true, prefix, true
-				if r = n.Do(t.Context(), c); r.Err != nil || r.Value != int64(1) {
-					t.Errorf("del: %+v", r)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	c := within(Command("set", prefix, "v"), limit)
+	c := Command("set", prefix, "v")
 	c.Key, c.Then = prefix, []any{"get", prefix}
-	r := n.Do(t.Context(), c)
-	requireOK(t, false, r)
-	require.Equal(t, &Reply{Value: "v"}, r.Then)
+	require.Equal(t, Reply{Value: "OK", Then: &Reply{Value: "v"}}, do(n, c))
 	requireIdle(t, n)
 }
 
@@ -106,10 +94,6 @@ func TestEveryClientCarriesCalls(t *testing.T) {
 		})
 	}
 	t.Run("TCP", func(t *testing.T) { carried(t, redistest.StartTCP(t).Options()) })
-	t.Run("TLS", func(t *testing.T) {
-		addr, config := behindTLS(t, redistest.Shared(t))
-		carried(t, &redis.Options{Addr: addr, TLSConfig: config})
-	})
 	t.Run("AutoPipeline", func(t *testing.T) {
 		client, err := redistest.Shared(t).Client(t).AutoPipeline()
 		require.NoError(t, err)
@@ -140,152 +124,68 @@ func TestEveryClientCarriesCalls(t *testing.T) {
 	})
 }
 
-// behindTLS returns the address of a listener that speaks TLS, in front of s, and how to trust it.
-func behindTLS(t *testing.T, s *redistest.Server) (addr string, config *tls.Config) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	pass := func(to, from net.Conn) { // ends with either connection
-		_, _ = io.Copy(to, from)
-		_, _ = to.Close(), from.Close()
-	}
-	go func() { // ends with the listener
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial(s.Network(), s.Addr())
-			if err != nil {
-				_ = conn.Close()
-				continue
-			}
-			go pass(server, conn)
-			go pass(conn, server)
-		}
-	}()
-	config = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	config.RootCAs.AddCert(cert)
-	return listener.Addr().String(), config
-}
-
-// limiter is a redis.Limiter that refuses while it is open, as a circuit breaker does.
-type limiter struct {
-	open             atomic.Bool
-	allowed, results atomic.Int64
-}
-
-var errOpen = errors.New("circuit open")
-
-func (l *limiter) Allow() error {
-	if l.open.Load() {
-		return errOpen
-	}
-	l.allowed.Add(1)
-	return nil
-}
-
-func (l *limiter) ReportResult(error) { l.results.Add(1) }
-
-// TestLimiterIsAsked: calls pass through the client's limiter. While it refuses, they are retried until
-// they time out.
-func TestLimiterIsAsked(t *testing.T) {
-	t.Parallel()
-	o := redistest.Shared(t).Options()
-	l := &limiter{}
-	o.Limiter = l
-	carried(t, o)
-	require.Positive(t, l.allowed.Load())
-	require.Equal(t, l.allowed.Load(), l.results.Load())
-
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	n := New(client)
-	l.open.Store(true)
-	for _, p := range together(t, n, within(Command("ping"), time.Second), within(Command("ping"), time.Second)) {
-		r := p.wait(t)
-		require.ErrorIs(t, r.Err, errOpen)
-		require.ErrorContains(t, r.Err, "no reply within 1s: circuit open")
-	}
-	all := together(t, n, Command("ping"), Command("ping"))
-	eventually(t, "they were refused", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return all[0].trouble != nil && all[1].trouble != nil
-	})
-	l.open.Store(false)
-	for _, p := range all {
-		require.NoError(t, p.wait(t).Err)
-	}
-}
-
 // TestHookThatFailsIsTriedAgain: a failure of a hook is no answer, whether the command was sent or
-// not, alone or in a batch.
+// not. Commands without replies were not answered either. In a batch each command has its reply, whatever the hook says.
 func TestHookThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	errHook := errors.New("the hook failed")
-	for name, c := range map[string]struct {
-		sends bool
-		times int64 // how often it is carried out
-	}{
-		"before it sends": {false, 1},
-		"after it sent":   {true, 2},
-	} {
-		for _, calls := range []int{1, 10} {
-			t.Run(fmt.Sprintf("%s, %d calls", name, calls), func(t *testing.T) {
-				t.Parallel()
-				s := redistest.Start(t)
-				client := s.Client(t)
-				require.NoError(t, client.Ping(t.Context()).Err())
-				var fails atomic.Int64
-				fails.Store(1)
-				client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
-					if len(cmds) != calls || fails.Add(-1) < 0 {
-						return next()
-					}
-					if c.sends {
-						_ = next()
-					}
-					return errHook
-				}))
-				n := New(client)
-				direct := s.Client(t)
-				require.NoError(t, direct.ScriptLoad(t.Context(), increase.source).Err())
-				var batch []*Call
-				for i := range calls {
-					batch = append(batch, Eval(increase, 1, fmt.Sprint("n", i), 1))
+	for _, c := range []struct {
+		err   error // of the hook
+		sends bool  // it sends the commands all the same
+		calls int   // in the batch
+		times int64 // how often each is carried out
+	}{{errHook, false, 1, 1}, {errHook, true, 1, 2}, {errHook, false, 10, 1}, {errHook, true, 10, 1}, {nil, false, 10, 1}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			t.Parallel()
+			client := redistest.Start(t).Client(t)
+			require.NoError(t, client.ScriptLoad(t.Context(), increase.source).Err())
+			var fails atomic.Int64
+			fails.Store(1)
+			client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
+				if len(cmds) != c.calls || fails.Add(-1) < 0 {
+					return next()
 				}
-				for i, p := range together(t, n, batch...) {
-					r := p.wait(t)
-					require.NoError(t, r.Err)
-					times := c.times
-					if calls > 1 { // each command of a batch has its reply, whatever the hook says
-						times = 1
-					}
-					require.Equal(t, times, r.Value)
-					got, err := direct.Get(t.Context(), fmt.Sprint("n", i)).Int64()
-					require.NoError(t, err)
-					require.Equal(t, times, got)
+				if c.sends {
+					_ = next()
 				}
+				return c.err
+			}))
+			n := New(client)
+			var calls []*Call
+			for i := range c.calls {
+				calls = append(calls, Eval(increase, 1, fmt.Sprint("n", i), 1))
+			}
+			for _, reply := range together(t, n, calls...) {
+				require.Equal(t, Reply{Value: c.times, Resent: !c.sends || c.calls == 1}, <-reply)
+			}
+			if c.calls == 1 {
 				fails.Store(1 << 30)
-				for _, p := range together(t, n, within(Command("ping"), time.Second)) {
-					if calls == 1 {
-						require.ErrorContains(t, p.wait(t).Err, "no reply within 1s: the hook failed")
-					}
-				}
-			})
-		}
+				require.EqualError(t, do(n, within(Command("ping"), 100*time.Millisecond)).Err, "no reply within 100ms: the hook failed")
+			}
+		})
+	}
+}
+
+// TestDeferredCommandHoldsUpNoTimeout: the courier waits for a command of a deferred pipeline before
+// it takes the node's mutex, which timeouts need.
+func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := faultproxy.New(t, s.Network(), s.Addr())
+	o := p.Options()
+	o.ReadTimeout = -1
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	deferred, err := client.AsyncAutoPipeline()
+	require.NoError(t, err)
+	n := New(deferred)
+	require.NoError(t, do(n, Command("ping")).Err)
+	p.Silence()
+	defer p.Cut() // the client gives up
+	select {
+	case r := <-post(n, within(Command("ping"), 100*time.Millisecond)):
+		require.EqualError(t, r.Err, "no reply within 100ms")
+	case <-time.After(limit / 4):
+		require.Fail(t, "the call did not end")
 	}
 }

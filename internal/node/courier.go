@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,24 +53,15 @@ func (once) NoRetry() bool { return true }
 // courier carries calls. It ends when the mailbox is empty, or when a trip that was written off has returned.
 func (n *Node) courier() {
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer n.unlock()
 	for t := n.loadLocked(); t != nil; t = n.loadLocked() {
 		n.mu.Unlock()
 		n.carry(t)
 		n.mu.Lock()
-		late := n.unloadLocked(t)
+		n.unloadLocked(t)
 		if t.writtenOff {
 			n.lost--
 			n.dispatchLocked()
-		}
-		if late != nil {
-			n.mu.Unlock()
-			for _, report := range late {
-				report()
-			}
-			n.mu.Lock()
-		}
-		if t.writtenOff {
 			return
 		}
 		n.yieldLocked()
@@ -77,18 +69,23 @@ func (n *Node) courier() {
 	n.busy--
 }
 
-// yieldLocked lets those who got replies run before the courier loads again: their next calls then travel together, which
-// saves a quarter of the CPU. While the processors are busy with other work, that takes long. Then the node yields for no
-// more than a twentieth of the time.
+// yieldLocked calls the receivers of the replies, and lets those who were waiting for them run before the courier loads
+// again: their next calls then travel together, which saves a quarter of the CPU. While the processors are busy with other
+// work, that takes long. Then the node yields for no more than a twentieth of the time.
 func (n *Node) yieldLocked() {
 	start := n.now()
-	if start < n.yields {
+	yields := start >= n.yields
+	if yields {
+		n.back++
+	}
+	n.unlock()
+	if yields {
+		runtime.Gosched()
+	}
+	n.mu.Lock()
+	if !yields {
 		return
 	}
-	n.back++
-	n.mu.Unlock()
-	runtime.Gosched()
-	n.mu.Lock()
 	n.back--
 	if end := n.now(); end-start > longestYield {
 		n.yields = end + 20*(end-start)
@@ -109,10 +106,8 @@ func (n *Node) loadLocked() *trip {
 		most = 1
 	}
 	for ; c != nil && len(t.passengers) < most && (c.Then == nil || most == 1); c = n.mail.first() {
-		c.inMail.remove()
-		if n.silent {
-			c.hurryLocked(n.now())
-		}
+		c.queue.remove()
+		c.stampLocked(n)
 		c.place, c.trip = travelling, t
 		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
 		if c.Then != nil {
@@ -128,15 +123,6 @@ func (n *Node) loadLocked() *trip {
 	}
 	n.dispatchLocked()
 	return t
-}
-
-// hurryLocked limits the first send of c while the server is silent. Old connections may be dead while new ones
-// work, so the first send gets a quarter of the time, and the next one the rest.
-func (c *Call) hurryLocked(now time.Duration) {
-	if c.trip == nil && c.Then == nil {
-		c.due = now + (c.deadline-now)/4
-		c.node.fireByLocked(c.due, now)
-	}
 }
 
 // carry sends the commands of t and waits for the replies. Two commands of a call travel on one connection if the
@@ -201,72 +187,88 @@ func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
 	}
 }
 
-// unloadLocked handles the outcome of each call of t. It returns the pending calls of [Call.Late].
-func (n *Node) unloadLocked(t *trip) (late []func()) {
+// unloadLocked handles the outcome of each call of t.
+func (n *Node) unloadLocked(t *trip) {
 	if !t.writtenOff {
 		close(t.done)
 	}
 	now := n.now()
 	for i := range t.passengers {
-		c := t.passengers[i].call
-		r, again, whole := n.readLocked(&t.passengers[i], now)
-		aboard := c.trip == t && c.place == travelling // else it has left this trip
-		r.Overtaken = !c.Ordered || c.overtaken || !aboard
-		first := MayStillRun(r.Err) && !c.lateReported
-		c.lateReported = c.lateReported || first
-		if c.Late != nil && (c.over || first || !aboard && r.Err != nil || c.unwatched && !again) {
-			report, reply := c.Late, r // the caller may reuse c, and r must not move to the heap
-			late = append(late, func() { report(reply) })
+		p := &t.passengers[i]
+		r, next := n.readLocked(p, now)
+		c := p.call
+		if c.over { // with its timeout
+			continue
 		}
-		if aboard {
-			c.place, c.due = returned, c.deadline
-		}
-		switch {
-		case c.over:
-			n.leaveLaneLocked(c)
-		case r.Err == nil, aboard && !again:
+		c.place = returned
+		switch next {
+		case ends:
 			n.endLocked(c, r)
-		case !aboard:
-		case whole:
-			c.words = append([]any{"eval", &c.script.source}, c.words[2:]...) // hooks may keep the words that were sent
-			c.script = nil
+		case atOnce:
 			n.sendLocked(c)
-		default:
+		case afterPause:
 			n.retryLocked(c, r.Err)
 		}
 	}
-	return late
 }
 
-// readLocked returns the outcome of one send. again says that another send may succeed, and whole that it needs the source
-// of the script.
-func (n *Node) readLocked(p *passenger, now time.Duration) (r Reply, again, whole bool) {
+// A step is what follows a send.
+type step uint8
+
+const (
+	ends step = iota // the call ends with the reply
+	atOnce
+	afterPause
+)
+
+// readLocked returns the outcome of a send, and what follows.
+func (n *Node) readLocked(p *passenger, now time.Duration) (r Reply, next step) {
 	c := p.call
-	err := p.cmd.Err()
+	err, failed := p.outcome()
+	if err == nil || Answered(err) {
+		n.answered, n.silent, n.trouble = now, false, nil
+	}
+	switch redis, late := tooLate(p.cmd.Val()); {
+	case err == nil && late && c.latest > 0:
+		n.clock.told(redis, now)
+		first := !c.clock.known && now < c.deadline-c.Timeout/10
+		c.clock.told(redis, now) // in a Cluster each server has its own clock
+		if first {
+			return r, atOnce
+		}
+		return Reply{Err: &NoReply{Within: c.Timeout, Last: cmp.Or(c.lastTroubleLocked(), errTooLate)}}, ends
+	case err == nil:
+		r.Value = p.cmd.Val()
+		if p.then != nil {
+			r.Then = &Reply{Value: p.then.Val(), Err: Explain(failed)}
+		}
+		return r, ends
+	}
+	if !Answered(err) && !notSent(err) || failed != nil { // if the second failed, the first was carried out
+		c.unclear = true
+	}
+	switch {
+	case c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
+		c.sendSource()
+		return r, atOnce
+	case retryable(err), c.Insists && refusesWrites(err):
+		next = afterPause
+	}
+	return Reply{Err: Explain(err)}, next
+}
+
+var errTooLate = errors.New("the command came too late")
+
+// outcome returns the error of a send; nil if it was answered. failed is the error of the second command.
+func (p *passenger) outcome() (err, failed error) {
+	err = p.cmd.Err()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
-	var failed error // of the second command
 	if err == nil && p.then != nil {
 		if failed = p.then.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
 			err = failed
 		}
 	}
-	answered := err == nil || Answered(err)
-	if answered {
-		n.answered, n.silent = now, false
-	}
-	if err == nil {
-		n.trouble = nil
-		r = Reply{Value: p.cmd.Val(), Resent: c.unclear}
-		if p.then != nil {
-			r.Then = &Reply{Value: p.then.Val(), Err: Explain(failed)}
-		}
-		return r, false, false
-	}
-	possibly := !answered && !notSent(err)
-	c.unclear = c.unclear || possibly || failed != nil // if the second failed, the first was carried out
-	whole = c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
-	again = whole || retryable(err) || c.OutlivesCaller && refusesWrites(err)
-	return Reply{Err: Explain(err), Resent: c.unclear}, again, whole
+	return err, failed
 }

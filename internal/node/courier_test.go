@@ -2,7 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
+	"io"
 	"runtime"
 	"strconv"
 	"sync"
@@ -21,12 +21,12 @@ func TestNothingWaitsForABatchToFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
 		for range couriers {
-			post(t.Context(), n, within(Command("first"), time.Minute))
+			post(n, Command("first"))
 			require.Equal(t, batch{{"first"}}, <-g.sent)
 		}
-		var calls []*posted
+		var calls []<-chan Reply
 		for i := range longestBatch + 10 {
-			calls = append(calls, post(t.Context(), n, within(Command("set", i), time.Minute)))
+			calls = append(calls, post(n, Command("set", i)))
 		}
 		synctest.Wait()
 		require.Empty(t, g.sent)
@@ -42,8 +42,8 @@ func TestNothingWaitsForABatchToFill(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, []int{longestBatch, 10}, sizes)
-		for _, p := range calls {
-			requireOK(t, false, p.wait(t))
+		for _, c := range calls {
+			requireOK(t, false, <-c)
 		}
 	})
 }
@@ -53,24 +53,75 @@ func TestNothingWaitsForABatchToFill(t *testing.T) {
 func TestCallWithASecondCommandTravelsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
-		g.occupy(t, n)
-		post(t.Context(), n, within(Command("before"), time.Minute))
-		both := within(Command("set"), time.Minute)
+		g.occupy(n)
+		post(n, Command("before"))
+		both := Command("set")
 		both.Then = []any{"wait", 1, 100}
-		p := post(t.Context(), n, both)
-		post(t.Context(), n, within(Command("after"), time.Minute))
+		reply := post(n, both)
+		post(n, Command("after"))
 		g.open()
 		require.ElementsMatch(t, []batch{{{"before"}}, {{"set"}, {"wait", "1", "100"}}, {{"after"}}},
 			[]batch{<-g.sent, <-g.sent, <-g.sent})
-		r := p.wait(t)
+		r := <-reply
 		requireOK(t, false, r)
 		require.Equal(t, "OK", r.Then.Value)
 	})
 }
 
-// TestOnlyCallOfABatchLendsItsCtx: the ctx of a batch of one call has the values of its caller's ctx,
-// as traces need them. The ctx of a batch of several calls has no values. Both end with their
-// commands.
+// TestPairGoesToTheMasterOfItsKey: in a cluster both commands go there in one pipeline. If the slot has moved, or the
+// slots are not known, the pair is sent again until it reaches the master.
+func TestPairGoesToTheMasterOfItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var unknown, moved atomic.Bool
+		unknown.Store(true)
+		sent := make(chan string, 10)
+		n := clustered(t, func() ([]redis.ClusterSlot, error) {
+			if unknown.Load() {
+				return nil, io.EOF
+			}
+			return half(moved.Load()), nil
+		}, func(port string, b batch) error {
+			if len(b) == 2 {
+				sent <- port
+			}
+			if moved.Load() && port == ":1" {
+				return answer("MOVED 12182 127.0.0.1:2")
+			}
+			return nil
+		})
+		for _, to := range []string{":1", ":2"} {
+			both := Command("set", "foo", 1)
+			both.Key, both.Then = "foo", []any{"wait", 1, 100}
+			reply := post(n, both)
+			time.Sleep(time.Second)
+			unknown.Store(false)
+			r := <-reply
+			require.NoError(t, r.Err)
+			require.Equal(t, "OK", r.Value)
+			require.Equal(t, "OK", r.Then.Value)
+			for first := <-sent; first != to; first = <-sent {
+				require.True(t, moved.Load(), "the old master refuses")
+			}
+			require.Empty(t, sent)
+			moved.Store(true)
+		}
+	})
+}
+
+// half returns the slots of a cluster of two masters. The slot of "foo" is in the half that moves.
+func half(moved bool) []redis.ClusterSlot {
+	upper := "127.0.0.1:1"
+	if moved {
+		upper = "127.0.0.1:2"
+	}
+	return []redis.ClusterSlot{
+		{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}},
+		{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: upper}}},
+	}
+}
+
+// TestOnlyCallOfABatchLendsItsCtx: the ctx of a batch of one call has the values of the ctx of [Node.Post], as traces
+// need them. The ctx of a batch of several calls has no values. Both end with their commands, not with that ctx.
 func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -83,7 +134,7 @@ func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 			return next()
 		}))
 		caller, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "mine"))
-		one := post(caller, n, within(Command("set"), time.Minute))
+		n.Post(caller, within(Command("set"), time.Minute))
 		ctx := <-seen
 		require.Equal(t, "mine", ctx.Value(name{}))
 		deadline, ok := ctx.Deadline()
@@ -95,15 +146,13 @@ func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 
 		<-g.sent
 		for range couriers - 1 {
-			post(t.Context(), n, within(Command("hold"), time.Minute))
+			post(n, within(Command("hold"), time.Minute))
 			<-g.sent
 		}
-		post(caller, n, within(Command("set"), time.Minute))
-		two := post(caller, n, within(Command("set"), 2*time.Minute))
+		n.Post(caller, within(Command("set"), time.Minute))
+		two := post(n, Command("set"))
 		g.open()
-		requireOK(t, false, one.wait(t))
-		requireOK(t, false, two.wait(t))
-		synctest.Wait()
+		requireOK(t, false, <-two)
 		<-ctx.Done()
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 		ctx = <-seen
@@ -123,122 +172,97 @@ func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 		var notDone int
 		const calls = 100
 		for i := range calls {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			r := n.Do(ctx, within(Command("set"), time.Second))
-			cancel()
-			require.ErrorIs(t, r.Err, context.DeadlineExceeded)
-			if errors.As(r.Err, new(*NotDone)) {
+			if isNotDone(do(n, within(Command("set"), time.Second)).Err) {
 				notDone++
 			}
+			synctest.Wait()
 			busy, lost := n.couriersAtWork()
 			require.Zero(t, busy)
 			require.Equal(t, min(i+1, n.mostLost), lost)
 		}
 		require.Len(t, g.sent, n.mostLost)
 		require.Equal(t, calls-n.mostLost, notDone)
+		waits := post(n, Command("set"))
 		g.open()
-		requireOK(t, false, n.Do(t.Context(), within(Command("set"), time.Second)))
-		synctest.Wait()
+		requireOK(t, false, <-waits)
 		requireIdle(t, n)
 	})
 }
 
+// TestCallsInTheMailboxFollowAStuckCourier: they are sent once a stuck courier is replaced. No further
+// call has to be posted for that.
+func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		stuck := post(n, within(Command("stuck"), time.Second))
+		<-g.sent
+		for range couriers - 1 {
+			post(n, within(Command("stuck"), time.Hour))
+			<-g.sent
+		}
+		next := post(n, within(Command("next"), time.Hour))
+		synctest.Wait()
+		require.Empty(t, g.sent)
+		<-stuck
+		require.Equal(t, batch{{"next"}}, <-g.sent)
+		g.open()
+		requireOK(t, false, <-next)
+	})
+}
+
+// TestSilentIsANodeThatAnsweredNothingDuringACall: a refusal is an answer. A silent node sends each call alone, since
+// old connections may be dead while new ones work.
 func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var silent, refusing atomic.Bool
+		g := newGate()
+		defer g.open()
 		n := answered(t, func(sent batch) error {
-			switch {
-			case silent.Load() && sent[0][0] == "set":
-				time.Sleep(time.Hour)
-			case refusing.Load():
+			switch sent[0][0] {
+			case "hang":
+				g.pass(sent)
+			case "refuse":
 				return answer("NOPERM no")
 			}
 			return nil
 		})
-		do := func(name string, timeout time.Duration) error {
-			return n.Do(t.Context(), within(Command(name), timeout)).Err
-		}
+		hang := func(timeout time.Duration) <-chan Reply { return post(n, within(Command("hang"), timeout)) }
 		require.False(t, n.Silent(), "nothing was sent yet")
-		require.NoError(t, do("set", time.Second))
-		require.False(t, n.Silent())
-
-		silent.Store(true)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.Error(t, n.Do(ctx, within(Command("set"), time.Minute)).Err)
-		require.False(t, n.Silent(), "ctx ended before the timeout")
-
-		slow := post(t.Context(), n, within(Command("set"), time.Second))
+		slow := hang(time.Second)
 		time.Sleep(500 * time.Millisecond)
-		require.NoError(t, do("get", time.Second))
-		time.Sleep(time.Millisecond) // otherwise the next call begins at the instant of the answer
-		require.Error(t, slow.wait(t).Err)
+		requireOK(t, false, do(n, Command("ping")))
+		require.Error(t, (<-slow).Err)
 		require.False(t, n.Silent(), "it answered meanwhile")
 
-		require.Error(t, do("set", time.Second))
-		require.True(t, n.Silent())
-		require.Error(t, do("set", time.Second))
-		require.True(t, n.Silent())
-		require.NoError(t, do("get", time.Second))
-		require.False(t, n.Silent())
+		for _, speaks := range []string{"ping", "refuse"} {
+			time.Sleep(time.Millisecond) // otherwise the next call begins at the instant of the answer
+			for range 2 {
+				require.Error(t, (<-hang(time.Second)).Err)
+				require.True(t, n.Silent())
+			}
+			do(n, Command(speaks))
+			require.False(t, n.Silent())
+		}
 
 		time.Sleep(time.Millisecond)
-		require.Error(t, do("set", time.Second))
+		for len(g.sent) > 0 {
+			<-g.sent
+		}
+		for range couriers {
+			hang(time.Second)
+			<-g.sent
+		}
+		time.Sleep(500 * time.Millisecond)
+		for range 3 {
+			hang(time.Minute)
+		}
+		time.Sleep(time.Second)
 		require.True(t, n.Silent())
-		refusing.Store(true)
-		require.Error(t, do("get", time.Second))
-		require.False(t, n.Silent(), "a refusal is an answer")
-		time.Sleep(2 * time.Hour)
+		for range 3 {
+			require.Equal(t, batch{{"hang"}}, <-g.sent)
+		}
+		g.open()
+		requireIdle(t, n)
 	})
-}
-
-// TestSilentNodeTriesAnotherConnection: after silence each call is sent alone, and its first send gets a
-// quarter of the timeout.
-func TestSilentNodeTriesAnotherConnection(t *testing.T) {
-	type send struct {
-		batch
-		at time.Time
-	}
-	for name, c := range map[string]struct {
-		calls []*Call
-		at    []time.Duration // when each send leaves
-	}{
-		"a call":    {[]*Call{Command("set")}, []time.Duration{0, 250 * time.Millisecond}},
-		"two calls": {[]*Call{Command("set"), Command("set")}, []time.Duration{0, 0, 250 * time.Millisecond, 250 * time.Millisecond}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sent := make(chan send, 10)
-				n := answered(t, func(b batch) error {
-					s := send{b, time.Now()}
-					sent <- s
-					if len(sent) <= 1+len(c.calls) { // the ping below, and the first send of each call
-						time.Sleep(time.Minute)
-					}
-					return nil
-				})
-				require.Error(t, n.Do(t.Context(), within(Command("ping"), time.Second)).Err)
-				require.True(t, n.Silent())
-				time.Sleep(time.Millisecond)
-				begin := time.Now()
-				var calls []*posted
-				for _, call := range c.calls {
-					calls = append(calls, post(t.Context(), n, within(call, time.Second)))
-				}
-				for _, p := range calls {
-					require.NoError(t, p.wait(t).Err)
-				}
-				time.Sleep(time.Hour)
-				<-sent
-				for _, at := range c.at {
-					s := <-sent
-					require.Len(t, s.batch, 1)
-					require.Equal(t, at, s.at.Sub(begin).Round(20*time.Millisecond).Truncate(50*time.Millisecond))
-				}
-				require.Empty(t, sent)
-			})
-		})
-	}
 }
 
 // TestAnsweredCallersTravelTogether: callers that get replies post their next calls before the courier loads again.
@@ -255,7 +279,7 @@ func TestAnsweredCallersTravelTogether(t *testing.T) {
 		for range callers {
 			all.Go(func() {
 				for range rounds {
-					if r := n.Do(t.Context(), within(Command("ping"), limit)); r.Err != nil {
+					if r := do(n, Command("ping")); r.Err != nil {
 						t.Error(r.Err)
 					}
 				}
@@ -266,28 +290,55 @@ func TestAnsweredCallersTravelTogether(t *testing.T) {
 	})
 }
 
+// TestDoneMayPostCalls: after an answer and after a timeout. Calls that were answered together are followed together.
+func TestDoneMayPostCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		g.occupy(n)
+		var ends []<-chan Reply
+		for i := range 10 {
+			end := make(chan Reply, 1)
+			ends = append(ends, end)
+			c := within(Command("first"), time.Duration(i%2+1)*time.Minute)
+			c.Done = func(Reply) {
+				next := within(Command("next"), time.Hour)
+				next.Done = func(r Reply) { end <- r }
+				n.Post(t.Context(), next)
+			}
+			n.Post(t.Context(), c)
+		}
+		time.Sleep(90 * time.Second) // half of the first calls have timed out
+		g.open()
+		for _, end := range ends {
+			requireOK(t, false, <-end)
+		}
+		require.Len(t, <-g.sent, 10, "five of the next, and five of the first")
+		require.Len(t, <-g.sent, 5)
+	})
+}
+
 // TestCallsBehindACourierThatYielded: a courier that yielded takes one batch of what has been posted meanwhile, and another
 // courier takes the rest.
 func TestCallsBehindACourierThatYielded(t *testing.T) {
-	t.Parallel()
-	n, g := gated(t)
-	n.mu.Lock()
-	n.busy++
-	n.back++
-	n.mu.Unlock()
-	var all []*posted
-	for range longestBatch + 1 {
-		all = append(all, post(t.Context(), n, within(Command("ping"), limit)))
-	}
-	require.Empty(t, g.sent)
-	n.mu.Lock()
-	n.back--
-	n.mu.Unlock()
-	go n.courier()
-	require.Eventually(t, func() bool { return len(g.sent) == 2 }, limit, time.Millisecond, "while the first batch is under way")
-	require.Equal(t, longestBatch+1, len(<-g.sent)+len(<-g.sent))
-	g.open()
-	for _, p := range all {
-		requireOK(t, false, p.wait(t))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		n.mu.Lock()
+		n.busy++
+		n.back++
+		n.mu.Unlock()
+		for range longestBatch + 1 {
+			post(n, Command("ping"))
+		}
+		synctest.Wait()
+		require.Empty(t, g.sent)
+		n.mu.Lock()
+		n.back--
+		n.mu.Unlock()
+		go n.courier()
+		synctest.Wait()
+		require.Len(t, g.sent, 2, "while the first batch is under way")
+		require.Equal(t, longestBatch+1, len(<-g.sent)+len(<-g.sent))
+		g.open()
+		requireIdle(t, n)
+	})
 }

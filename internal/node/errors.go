@@ -44,36 +44,13 @@ func (e *NoReply) Timeout() bool { return true }
 // Temporary returns true.
 func (e *NoReply) Temporary() bool { return true }
 
-// CutShort is the error of a call that its context ended. Trouble is why the call, or another one on its node, was last
-// resent. If there is no such error, Silent is set, and Trouble only says that there was no reply.
-type CutShort struct {
-	Ctx, Trouble error
-	Silent       bool
-}
-
-func (e *CutShort) Error() string   { return e.Ctx.Error() + ": " + e.Trouble.Error() }
-func (e *CutShort) Unwrap() []error { return []error{e.Ctx, e.Trouble} }
-
-var errSilent = errors.New("no reply")
-
-// CtxError returns the error of ctx, with its cause if that differs.
-func CtxError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// Answered reports whether err is an answer of the server.
+// Answered reports whether err is an answer of the server. That of a call that ended with its timeout is none, though it may say
+// what the server has answered before.
 func Answered(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
-	return answered
+	_, silent := errors.AsType[*NoReply](err)
+	return answered && !silent
 }
-
-// MayStillRun reports whether a send that failed with err may still be carried out: the client has given up its
-// connection.
-func MayStillRun(err error) bool { return timedOut(err) && !notSent(err) && !Answered(err) }
 
 // notSent reports whether a command that failed with err cannot have been carried out.
 func notSent(err error) bool {
@@ -101,7 +78,7 @@ var notReady = []string{
 // that it cannot serve now.
 func Unavailable(err error) bool {
 	switch {
-	case errors.As(err, new(*NoReply)), errors.As(err, new(*CutShort)), errors.Is(err, errNoReply), Unreachable(err):
+	case errors.As(err, new(*NoReply)), errors.Is(err, errNoReply), Unreachable(err):
 		return true
 	case Answered(err):
 		return retryable(err) || refusesWrites(err) || strings.HasPrefix(answerText(err), "OOM")
@@ -115,10 +92,10 @@ func Unavailable(err error) bool {
 // Cause returns the kind of err in a word: the first word of an answer of Redis, "timeout" or "connection".
 func Cause(err error) string {
 	switch {
-	case Answered(err):
+	case answerText(err) != "":
 		word, _, _ := strings.Cut(answerText(err), " ")
 		return word
-	case !Unreachable(err) && (timedOut(err) || errors.Is(err, errSilent)):
+	case !Unreachable(err) && timedOut(err):
 		return "timeout"
 	}
 	return "connection"

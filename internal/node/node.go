@@ -1,13 +1,16 @@
-// Package node sends commands to one Redis and returns the replies in time, whatever the settings of the client are.
+// Package node sends commands to one Redis, and calls back once for each within its timeout, whatever the settings of the
+// client are.
 //
-// A node is a mailbox with a few couriers. To run a command, put a [Call] into the mailbox and wait for its reply, for
-// the end of a context, or for the timeout of the call. A courier is a goroutine. It takes all calls in the mailbox,
-// sends them as one pipeline, and delivers the replies. A call is sent at once unless all couriers are busy; batches
-// form while they are.
+// A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is a goroutine. It takes
+// all calls in the mailbox, sends them as one pipeline, and delivers the replies. A call is sent at once unless all couriers
+// are busy; batches form while they are. A call ends with its reply or with its timeout. What was not sent by then never is.
+//
+// A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried it out. What creates
+// something says until when it may, see [Call.AppendLatest]. So a command that is posted when a call has ended with its
+// timeout runs behind it, on whatever connection.
 //
 // go-redis does not interrupt a read when a context ends, so a courier can be blocked for the client's ReadTimeout, or
-// for ever. A courier whose calls have all ended is written off and replaced. Its connection may still bring a reply,
-// see [Call.Late].
+// for ever. A courier whose calls have all ended is written off and replaced.
 //
 // A courier starts when a call finds less than the maximum of couriers busy, and ends when the mailbox is empty, so an
 // idle node has no goroutine. Couriers that were written off are limited in number. They end when go-redis returns.
@@ -34,6 +37,8 @@ const (
 	firstPause = 4 * time.Millisecond // before a resend; doubles up to lastPause, with jitter
 	lastPause  = 64 * time.Millisecond
 
+	insistFor = time.Minute // after the timeout of a call that insists
+
 	tick = time.Millisecond // the least time between two runs of the timer
 
 	longestYield = 200 * time.Microsecond // of a courier; longer ones cost more than they save
@@ -51,21 +56,21 @@ type Node struct {
 	mostLost int       // couriers written off at once
 	begin    time.Time // when the node was made
 	run      func()    // the method courier; a variable saves an allocation at each start
-	dones    sync.Pool // of channels that Do waits on; of this node only, since those of a bubble of synctest stay in it
 
-	mu       sync.Mutex       // guards the fields below and the lower part of every Call
-	mail     link             // the root of the mailbox, the calls to send, in order
-	busy     int              // couriers at work
-	back     int              // those of them that yield before they load again
-	yields   time.Duration    // when couriers may yield again
-	lost     int              // couriers written off
-	lanes    map[string]*Call // by key, the last ordered call that has not returned
-	timed    link             // the root of the calls that the timer handles
+	mu       sync.Mutex    // guards the fields below and the lower part of every Call
+	mail     link          // the root of the mailbox, the calls to send, in order
+	busy     int           // couriers at work
+	back     int           // those of them that yield before they load again
+	yields   time.Duration // when couriers may yield again
+	lost     int           // couriers written off
+	timed    link          // the root of the calls that have not ended
+	ended    link          // the root of those whose receivers have not been called yet
 	timer    *time.Timer
 	fires    time.Duration // when timer fires; 0: it is not set
 	answered time.Duration // when the server last answered
 	silent   bool          // a call timed out, and the server has sent nothing since that call was made
 	trouble  error         // why a call was last resent; nil after an answer
+	clock    ahead
 }
 
 // New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several
@@ -73,12 +78,12 @@ type Node struct {
 func New(client redis.UniversalClient) *Node {
 	n := &Node{
 		Trouble: func(error) {}, client: client, batch: 1, most: singleCouriers, mostLost: singleCouriers,
-		begin: time.Now(), lanes: make(map[string]*Call),
+		begin: time.Now(),
 	}
 	n.run = n.courier
-	n.dones.New = func() any { return make(chan *Call, 1) }
-	n.mail.prev, n.mail.next = &n.mail, &n.mail
-	n.timed.prev, n.timed.next = &n.timed, &n.timed
+	for _, root := range []*link{&n.mail, &n.timed, &n.ended} {
+		root.prev, root.next = root, root
+	}
 	if _, plain := client.(*redis.Client); plain {
 		n.batch, n.most = longestBatch, couriers
 		n.mostLost = max(couriers, connections(client)) // with so many, no connection is left
@@ -119,27 +124,11 @@ func (n *Node) Silent() bool {
 	return n.silent
 }
 
-// Do posts c and waits for its reply. If ctx ends first, the reply has the error of ctx, and the call ends unless
-// [Call.OutlivesCaller] is set.
-func (n *Node) Do(ctx context.Context, c *Call) Reply {
-	if ctx.Err() != nil && !c.OutlivesCaller {
-		return Reply{Err: &NotDone{CtxError(ctx)}}
-	}
-	done := n.dones.Get().(chan *Call)
-	c.Report = done
-	n.Post(ctx, c)
-	select {
-	case <-done:
-		n.dones.Put(done)
-		r := c.reply
-		if r.Err == nil && !r.Resent { // else a courier may still use it
-			*c = Call{}
-			calls.Put(c)
-		}
-		return r
-	case <-ctx.Done():
-		return c.cutShort(CtxError(ctx))
-	}
+// LastTrouble returns why a call was last resent; nil after an answer.
+func (n *Node) LastTrouble() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.trouble
 }
 
 // Post puts c into the mailbox and returns at once. A call is posted only once. A call that travels alone gets the
@@ -153,20 +142,16 @@ func (n *Node) Post(ctx context.Context, c *Call) {
 
 func (n *Node) postLocked(c *Call, now time.Duration) {
 	c.node, c.deadline = n, now+c.Timeout
-	c.inMail.call, c.inTimed.call = c, c
-	if c.Ordered && n.queueInLaneLocked(c, now) {
-		c.due = min(now+c.Timeout/2, c.ahead.deadline)
-	} else {
-		n.sendLocked(c)
-	}
-	n.timed.push(&c.inTimed)
-	n.fireByLocked(c.due, now)
+	c.queue.call, c.inTime.call = c, c
+	n.sendLocked(c)
+	n.timed.push(&c.inTime)
+	n.fireByLocked(c.deadline, now)
 }
 
 // sendLocked puts c into the mailbox.
 func (n *Node) sendLocked(c *Call) {
-	c.place, c.due = mailed, c.deadline
-	n.mail.push(&c.inMail)
+	c.place = mailed
+	n.mail.push(&c.queue)
 	n.dispatchLocked()
 }
 
@@ -178,27 +163,41 @@ func (n *Node) dispatchLocked() {
 	}
 }
 
-// endLocked ends c with the reply r, unless it has ended. It is not sent any more, and later replies go to Late.
+// endLocked ends c with the reply r, unless it has ended. It is not sent any more, and later replies are ignored.
 func (n *Node) endLocked(c *Call, r Reply) {
 	if c.over {
 		return
 	}
 	c.over = true
-	c.inTimed.remove()
+	c.inTime.remove()
 	switch c.place {
 	case mailed:
-		c.inMail.remove()
+		c.queue.remove()
 	case travelling:
 		n.getOffLocked(c.trip)
 	}
-	n.leaveLaneLocked(c)
 	if r.Err != nil && !c.mayBeDone() && !Answered(r.Err) {
 		r.Err = &NotDone{r.Err}
 	}
 	r.Resent = c.unclear
 	c.reply = r
-	if c.Report != nil {
-		c.Report <- c // the last use of c: its caller may reuse it
+	n.ended.push(&c.queue)
+}
+
+// unlock unlocks mu, and calls the receivers of the calls that have ended.
+func (n *Node) unlock() {
+	ended := n.ended.detach()
+	n.mu.Unlock()
+	for ended != nil {
+		c := ended.call
+		ended = ended.next
+		if c.Done != nil {
+			c.Done(c.reply)
+		}
+		if c.reply.Err == nil && !c.reply.Resent { // else a courier may still use it
+			*c = Call{}
+			calls.Put(c)
+		}
 	}
 }
 
@@ -245,51 +244,43 @@ func (n *Node) fireByLocked(at, now time.Duration) {
 	}
 }
 
-// fire runs when the timer fires. It handles the calls that are due.
+// fire runs when the timer fires. It ends the calls whose time has passed.
 func (n *Node) fire() {
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer n.unlock()
 	now := n.now()
 	n.fires = 0
 	var next time.Duration
 	for at := n.timed.next; at != &n.timed; {
 		c := at.call
 		at = at.next
-		if c.due <= now {
-			n.dueLocked(c, now)
-		}
-		if !c.over && (next == 0 || c.due < next) {
-			next = c.due
+		switch {
+		case c.deadline <= now:
+			n.timeOutLocked(c, now)
+		case next == 0 || c.deadline < next:
+			next = c.deadline
 		}
 	}
 	if next != 0 {
-		n.fireByLocked(max(next, now+tick), now) // dueLocked may have set it already
+		n.fireByLocked(max(next, now+tick), now) // timeOutLocked may have set it already
 	}
 }
 
-// dueLocked handles a call that is due: it leaves its lane, is resent, or times out.
-func (n *Node) dueLocked(c *Call, now time.Duration) {
-	switch {
-	case c.place == queued && now < c.deadline:
-		n.passLaneLocked(c.ahead)
-	case c.place == travelling && now < c.deadline: // the limit of hurryLocked for the first send
-		c.unclear = true
-		n.getOffLocked(c.trip)
-		n.sendLocked(c)
-	default:
-		if n.answered < c.deadline-c.Timeout {
-			n.silent = true
-		}
-		n.passLaneLocked(c)
-		err := &NoReply{Within: c.Timeout, Last: c.lastTroubleLocked()}
-		n.Trouble(err)
-		if c.OutlivesCaller {
-			n.postLocked(&Call{
-				Timeout: c.Timeout, Ordered: c.Ordered, Key: c.Key,
-				script: c.script, words: c.words, ctx: c.ctx, unclear: c.mayBeDone(),
-			}, now)
-			c.unclear = true // the new call may be carried out
-		}
-		n.endLocked(c, Reply{Err: err})
+// timeOutLocked ends a call whose time has passed.
+func (n *Node) timeOutLocked(c *Call, now time.Duration) {
+	if n.answered < c.deadline-c.Timeout {
+		n.silent = true
 	}
+	err := &NoReply{Within: c.Timeout, Last: c.lastTroubleLocked()}
+	n.Trouble(err)
+	if c.gives == 0 {
+		c.gives = now + insistFor
+	}
+	if c.Insists && now < c.gives {
+		n.postLocked(&Call{
+			Timeout: max(c.Timeout, lastPause), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: c.gives, unclear: c.mayBeDone(),
+		}, now)
+		c.unclear = true // the new call may be carried out
+	}
+	n.endLocked(c, Reply{Err: err})
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,8 +55,54 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
+// A keeper is a hook that keeps the commands that it sees, like a hook that logs from a goroutine of its own.
+type keeper struct {
+	mu   sync.Mutex // guards the fields below
+	ctxs []context.Context
+	cmds []redis.Cmder
+	said [][]string // the words of the commands at that time
+}
+
+func (k *keeper) hook() hook {
+	return func(ctx context.Context, cmds []redis.Cmder, next func() error) error {
+		k.mu.Lock()
+		k.ctxs = append(k.ctxs, ctx)
+		for _, cmd := range cmds {
+			k.cmds, k.said = append(k.cmds, cmd), append(k.said, said(cmd))
+		}
+		k.mu.Unlock()
+		return next()
+	}
+}
+
+// requireUnchanged checks that the words of the commands have not changed, and that every ctx has ended.
+func (k *keeper) requireUnchanged(t *testing.T) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	require.NotEmpty(t, k.cmds)
+	for i, cmd := range k.cmds {
+		require.Equal(t, k.said[i], said(cmd))
+	}
+	for _, ctx := range k.ctxs {
+		<-ctx.Done()
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+	}
+}
+
+// said returns the words of a command. It follows pointers to words.
+func said(cmd redis.Cmder) (words []string) {
+	for _, word := range cmd.Args() {
+		words = append(words, fmt.Sprint(reflect.Indirect(reflect.ValueOf(word))))
+	}
+	return words
+}
+
 // A batch is what a client sends at once: the words of each command.
 type batch [][]string
+
+// connected is more connections than a test in a bubble uses. The clock of a bubble stops while go-redis waits for one.
+const connected = 100
 
 // answered returns a node whose client has connections to nothing. answer gets each batch and decides its
 // outcome. The commands of a batch have the reply "OK" unless answer returns an error. An [answer] is the
@@ -62,29 +110,43 @@ type batch [][]string
 func answered(t *testing.T, answer func(sent batch) error) *Node {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
-		Addr:                     "127.0.0.1:1", // a host name would be looked up
-		ReadTimeout:              -1,
-		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return &fakeConn{answer: answer}, nil },
+		Addr: "127.0.0.1:1", ReadTimeout: -1, PoolSize: connected, // a host name would be looked up
+		Dialer:                   dialer(func(_ string, sent batch) error { return answer(sent) }),
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	n := New(client)
+	n.mostLost = connected / 2
+	return n
+}
+
+// clustered returns a node whose client is that of a cluster of nothing. The port, such as ":1", says which server is asked.
+func clustered(t *testing.T, slots func() ([]redis.ClusterSlot, error), answer func(port string, sent batch) error) *Node {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{"127.0.0.1:1"}, ReadTimeout: -1, PoolSize: connected, Dialer: dialer(answer),
+		ClusterSlots:             func(context.Context) ([]redis.ClusterSlot, error) { return slots() },
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	return New(client)
 }
 
+func dialer(answer func(port string, sent batch) error) func(context.Context, string, string) (net.Conn, error) {
+	return func(_ context.Context, _, addr string) (net.Conn, error) {
+		return &fakeConn{answer: func(sent batch) error { return answer(addr[strings.LastIndex(addr, ":"):], sent) }}, nil
+	}
+}
+
 // answeredBy returns a node whose client fails with each of errs, one for each send, and then succeeds.
 func answeredBy(t *testing.T, errs ...error) *Node {
 	t.Helper()
-	left := make(chan error, len(errs))
-	for _, err := range errs {
-		left <- err
-	}
+	var sends atomic.Int64
 	return answered(t, func(batch) error {
-		select {
-		case err := <-left:
-			return err
-		default:
-			return nil
+		if i := int(sends.Add(1)); i <= len(errs) {
+			return errs[i-1]
 		}
+		return nil
 	})
 }
 
@@ -107,10 +169,16 @@ func (c *fakeConn) Write(b []byte) (int, error) {
 			return len(b), nil //nolint:nilerr // the error is the end of b
 		case words[0] == "hello" || words[0] == "client":
 			c.replies.WriteString("-ERR unknown command\r\n")
+		case words[0] == "command": // a client of a cluster asks for them
+			c.replies.WriteString("*2\r\n" + commandInfo("eval") + commandInfo("evalsha"))
 		default:
 			c.sent = append(c.sent, words)
 		}
 	}
+}
+
+func commandInfo(name string) string {
+	return fmt.Sprintf("*6\r\n$%d\r\n%s\r\n:-3\r\n*0\r\n:0\r\n:0\r\n:0\r\n", len(name), name)
 }
 
 // readWords reads a command.
@@ -202,26 +270,6 @@ func (g *gate) pass(sent batch) {
 	<-g.opened
 }
 
-// hook puts the gate in front of what a client sends.
-func (g *gate) hook() hook {
-	return func(_ context.Context, cmds []redis.Cmder, next func() error) error {
-		var sent batch
-		for _, cmd := range cmds {
-			sent = append(sent, said(cmd))
-		}
-		g.pass(sent)
-		return next()
-	}
-}
-
-// said returns the words of a command. It follows pointers to words.
-func said(cmd redis.Cmder) (words []string) {
-	for _, word := range cmd.Args() {
-		words = append(words, fmt.Sprint(reflect.Indirect(reflect.ValueOf(word))))
-	}
-	return words
-}
-
 // gated returns a node whose client succeeds with everything, once the gate is open.
 func gated(t *testing.T) (*Node, *gate) {
 	t.Helper()
@@ -234,10 +282,9 @@ func gated(t *testing.T) (*Node, *gate) {
 }
 
 // occupy makes every courier wait at the gate, so that later calls wait in the mailbox.
-func (g *gate) occupy(t *testing.T, n *Node) {
-	t.Helper()
+func (g *gate) occupy(n *Node) {
 	for range n.most {
-		post(t.Context(), n, within(Command("ping"), time.Hour))
+		post(n, within(Command("ping"), time.Hour))
 		<-g.sent
 	}
 }
@@ -248,30 +295,25 @@ func within(c *Call, timeout time.Duration) *Call {
 	return c
 }
 
-// posted is a call and its report.
-type posted struct {
-	*Call
-	report chan *Call
-}
-
-func post(ctx context.Context, n *Node, c *Call) *posted {
-	p := &posted{c, make(chan *Call, 1)}
-	c.Report = p.report
-	n.Post(ctx, c)
-	return p
-}
-
-// wait returns the reply once it was reported.
-func (p *posted) wait(t *testing.T) Reply {
-	t.Helper()
-	select {
-	case <-p.report:
-		return p.Reply()
-	case <-time.After(limit):
-		require.Fail(t, "no report")
-		return Reply{}
+// post posts a call, whose timeout is limit unless it has one. The channel gets its reply. A second reply panics.
+func post(n *Node, c *Call) <-chan Reply {
+	reply, called := make(chan Reply, 1), new(atomic.Bool)
+	c.Timeout = cmp.Or(c.Timeout, limit)
+	c.Done = func(r Reply) {
+		if called.Swap(true) {
+			panic("Done was called twice")
+		}
+		reply <- r
 	}
+	n.Post(context.Background(), c)
+	return reply
 }
+
+// do posts a call and waits for its reply.
+func do(n *Node, c *Call) Reply { return <-post(n, c) }
+
+// isNotDone reports whether err is marked as that of a call that was not carried out.
+func isNotDone(err error) bool { return errors.As(err, new(*NotDone)) }
 
 func (n *Node) couriersAtWork() (busy, lost int) {
 	n.mu.Lock()
@@ -285,7 +327,7 @@ func requireIdle(t *testing.T, n *Node) {
 	eventually(t, "the node is idle", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.busy == 0 && n.lost == 0 && n.mail.first() == nil && n.timed.first() == nil && len(n.lanes) == 0
+		return n.busy == 0 && n.lost == 0 && n.mail.first() == nil && n.timed.first() == nil && n.ended.first() == nil
 	})
 }
 

@@ -1,0 +1,39 @@
+package node
+
+import "time"
+
+// An ahead says how far the clock of Redis is ahead of the clock of a node:
+//
+//	ahead  = T − the instant at which the newest answer with a time T of Redis arrived
+//	latest = deadline − timeout / 10 + ahead
+//
+// The answer was under way after T, so ahead is never too large, and what runs by latest runs before the deadline. It is
+// too large after the clock of Redis was set back, and by what that clock has lost since, until an answer has the time.
+// If it is too small, the command is refused, and the refusal has the time.
+type ahead struct {
+	by    time.Duration
+	known bool
+}
+
+// told notes that an answer with the time redis, since 1970, arrived at now.
+func (a *ahead) told(redis, now time.Duration) { a.by, a.known = redis-now, true }
+
+// latest returns the time of Redis, in µs since 1970, until which a call that ends at deadline may still create something.
+// If ahead is not known, it is 0: Redis then refuses, and says the time.
+func (a ahead) latest(deadline, timeout time.Duration) int64 {
+	if !a.known {
+		return 0
+	}
+	return (deadline - timeout/10 + a.by).Microseconds()
+}
+
+// tooLate reads the answer of a script that came too late to create anything: {"late", seconds, µs of TIME}.
+func tooLate(value any) (redis time.Duration, late bool) {
+	fields, _ := value.([]any)
+	if len(fields) != 3 || fields[0] != "late" {
+		return 0, false
+	}
+	seconds, whole := fields[1].(int64)
+	micros, exact := fields[2].(int64)
+	return time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond, whole && exact
+}

@@ -1,0 +1,281 @@
+package redlatch
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// oneNode returns a node with an empty server behind it.
+func oneNode(t *testing.T) (*miniredis.Miniredis, *redis.Client, *node.Node) {
+	t.Helper()
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return m, client, node.New(client)
+}
+
+// mine returns the lock on k with the token "mine".
+func mine() target {
+	at, _ := (&redlock{}).place("", "k")
+	return target{place: at, token: "mine", timeout: time.Minute}
+}
+
+// TestHolderOfAQuorumIsThatOfMostNodes: another owner has the key on one node, which is left from a crash.
+func TestHolderOfAQuorumIsThatOfMostNodes(t *testing.T) {
+	for want, holders := range map[string][]string{
+		"":  {"", "", ""},
+		"a": {"a", "", ""},
+		"b": {"crashed", "b", "", "b"},
+		"c": {"c", "crashed", "c"},
+	} {
+		var tally tally[acquireReply]
+		for _, holder := range holders {
+			a := answer[acquireReply]{there: true, err: ErrNotAcquired}
+			a.value.Holder = holder
+			tally.answers = append(tally.answers, a)
+		}
+		require.Equal(t, want, holderIn(&tally))
+	}
+}
+
+// TestRaiseNeedsTheLock: a node where the token does not hold the key refuses to raise its counter.
+func TestRaiseNeedsTheLock(t *testing.T) {
+	m, _, n := oneNode(t)
+	raise := func(fence uint64) (uint64, error) {
+		lock := mine()
+		return readRaise(run(t, n, raiseCall(&lock, fence)))
+	}
+	for _, holder := range []string{"", "another"} {
+		if holder != "" {
+			require.NoError(t, m.Set("k", holder))
+		}
+		_, err := raise(70)
+		require.ErrorIs(t, err, ErrLost)
+		require.False(t, m.Exists("{k}:fence:k"))
+	}
+	require.NoError(t, m.Set("k", "mine"))
+	for _, fence := range []uint64{70, 60} {
+		counter, err := raise(fence)
+		require.NoError(t, err)
+		require.Equal(t, uint64(70), counter, "a higher counter is returned, and not lowered")
+	}
+}
+
+// TestNodeRestoresALostLock: only if nobody has the key, and only for an extension that says so. The counter is raised to
+// the fence of the lock and no further.
+func TestNodeRestoresALostLock(t *testing.T) {
+	m, _, n := oneNode(t)
+	lock := mine()
+	extend := func(more ...any) (uint64, error) {
+		c := node.Eval(quorumScripts.extend, 2, &lock.key, &lock.fences, &lock.token, 60_000)
+		if c.Append(more...); len(more) > 1 {
+			c.AppendLatest()
+		}
+		return readRenewal(run(t, n, c))
+	}
+	for name, more := range map[string][]any{"a check": nil, "an adoption": {"mint"}} {
+		_, err := extend(more...)
+		require.ErrorIs(t, err, errDeleted, name)
+	}
+	require.Empty(t, m.Keys())
+	for had, has := range map[string]string{"": "70", "60": "70", "70": "70", "80": "80"} {
+		m.FlushAll()
+		if had != "" {
+			require.NoError(t, m.Set("{k}:fence:k", had))
+		}
+		_, err := extend(70, 90_000)
+		require.ErrorIs(t, err, errRestored)
+		m.CheckGet(t, "k", "mine")
+		require.Equal(t, 90*time.Second, m.TTL("k"))
+		m.CheckGet(t, "{k}:fence:k", has)
+		require.Equal(t, time.Hour, m.TTL("{k}:fence:k"))
+		_, err = extend(70, 90_000)
+		require.NoError(t, err)
+	}
+	m.FlushAll()
+	require.NoError(t, m.Set("k", "another"))
+	_, err := extend(70, 90_000)
+	require.ErrorIs(t, err, errTaken)
+	m.FlushAll()
+	_, err = m.Push("{k}:fence:k", "a list")
+	require.NoError(t, err)
+	_, err = extend(70, 90_000)
+	require.ErrorContains(t, err, "the fence counter holds something else")
+	require.NotErrorIs(t, err, ErrLost)
+	require.False(t, m.Exists("k"))
+}
+
+// TestRestoredNodesDoNotCount, on a quorum: two nodes of three have lost the lock, so it is lost. What they have restored
+// is released, whether they answer before or after the outcome is certain.
+func TestRestoredNodesDoNotCount(t *testing.T) {
+	for name, slow := range map[string]bool{"at once": false, "late": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, servers, clients := bubbleQuorum(t, 5, WithoutRenewal())
+				lock := granted(t, l)
+				synctest.Wait()
+				for i, m := range servers[:4] {
+					m.Del("k")
+					m.Del("{k}:fence:k")
+					if slow && i == 3 {
+						scriptsSleep(clients[i], time.Second)
+					}
+				}
+				require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+				time.Sleep(2 * time.Second)
+				for _, m := range servers[:4] {
+					require.True(t, m.Exists("{k}:fence:k"), "it was restored")
+					require.False(t, m.Exists("k"))
+				}
+				require.True(t, servers[4].Exists("k"), "it may have been adopted")
+				require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+				synctest.Wait()
+				require.False(t, servers[4].Exists("k"))
+			})
+		})
+	}
+}
+
+// scriptsSleep has the scripts that client sends from now on sleep before they are sent, each for the next of pauses.
+func scriptsSleep(client redis.UniversalClient, pauses ...time.Duration) {
+	var scripts atomic.Int64
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if cmd.Name() == "evalsha" {
+				if i := int(scripts.Add(1)) - 1; i < len(pauses) {
+					time.Sleep(pauses[i]) // of the bubble
+				}
+			}
+			return next(context.WithoutCancel(ctx), cmd)
+		}
+	}))
+}
+
+// bubbleQuorum returns a Redlock on n nodes, which have its scripts.
+func bubbleQuorum(t *testing.T, n int, opts ...Option) (l Locker, servers []*miniredis.Miniredis, clients []redis.UniversalClient) {
+	t.Helper()
+	for range n {
+		m, client := bubbleRedis(t)
+		servers, clients = append(servers, m), append(clients, client)
+	}
+	l, err := NewRedlock(clients, append([]Option{WithTTL(time.Hour), WithOpTimeout(4 * time.Second)}, opts...)...)
+	require.NoError(t, err)
+	warm := granted(t, l)
+	require.NoError(t, warm.Extend(t.Context(), time.Hour))
+	require.NoError(t, warm.Unlock(t.Context()))
+	_, err = l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	synctest.Wait()
+	return l, servers, clients
+}
+
+// TestCleanUpEndsWithCtx, on a quorum: the grant was slow, and its release hangs. The caller does not wait for it
+// any longer than ctx lasts.
+func TestCleanUpEndsWithCtx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, clients := bubbleQuorum(t, 3, WithTTL(300*time.Millisecond))
+		for _, client := range clients {
+			scriptsSleep(client, 400*time.Millisecond, 3*time.Second)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err := l.TryLock(ctx, "k")
+		require.ErrorIs(t, err, ErrLost)
+		require.Equal(t, time.Second, time.Since(begin))
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestReleaseFollowsItsAcquireOnAQuorum: a failed attempt is released only after its acquire has returned.
+// If the acquire ran after the release, nobody would release its vote.
+func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewRedlock([]redis.UniversalClient{client}, WithOpTimeout(time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")
+		var scripts atomic.Int64
+		underWay, goesOn := make(chan struct{}), make(chan struct{})
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if scripts.Add(1) == 1 {
+					close(underWay)
+					<-goesOn
+				}
+				return next(context.WithoutCancel(ctx), cmd)
+			}
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-underWay; cancel() }()
+		_, err = l.TryLock(ctx, "k")
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		close(goesOn)
+		synctest.Wait()
+		require.True(t, m.Exists("{k}:fence:k"), "the acquire has run")
+		require.False(t, m.Exists("k"))
+	})
+}
+
+// TestUnlockFollowsAnAcquireThatNobodyWaitedFor: the lock was lost, and Unlock was called, before the acquire on one node has run.
+// Its vote is released.
+func TestUnlockFollowsAnAcquireThatNobodyWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var servers []*miniredis.Miniredis
+		var clients []redis.UniversalClient
+		goesOn := make(chan struct{})
+		for i := range 3 {
+			m, client := bubbleRedis(t)
+			servers, clients = append(servers, m), append(clients, client)
+			if i == 2 {
+				var commands atomic.Int64
+				client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+					return func(ctx context.Context, cmd redis.Cmder) error {
+						if strings.HasPrefix(cmd.Name(), "eval") && commands.Add(1) == 1 {
+							<-goesOn
+						}
+						return next(ctx, cmd)
+					}
+				}))
+			}
+		}
+		l, err := NewRedlock(clients, WithOpTimeout(time.Hour), WithTTL(time.Hour), WithoutRenewal())
+		require.NoError(t, err)
+		lock := granted(t, l)
+		for _, m := range servers[:2] {
+			m.Del("k")
+		}
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
+		close(goesOn)
+		synctest.Wait()
+		require.True(t, servers[2].Exists("{k}:fence:k"), "the acquire has run")
+		require.False(t, servers[2].Exists("k"))
+	})
+}
+
+func soon(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	require.Eventually(t, f, 10*time.Second, time.Millisecond, what)
+}
+
+// run sends c and waits for its reply.
+func run(t *testing.T, n *node.Node, c *node.Call) node.Reply {
+	t.Helper()
+	replied := make(chan node.Reply, 1)
+	c.Timeout, c.Done = time.Minute, func(r node.Reply) { replied <- r }
+	n.Post(t.Context(), c)
+	return <-replied
+}
