@@ -37,7 +37,8 @@ const (
 	firstPause = 4 * time.Millisecond // before a resend; doubles up to lastPause, with jitter
 	lastPause  = 64 * time.Millisecond
 
-	insistFor = time.Minute // after the timeout of a call that insists
+	insistFor   = time.Minute // after the timeout of a call that insists
+	insistEvery = time.Second // or its timeout, if that is longer
 
 	tick = time.Millisecond // the least time between two runs of the timer
 
@@ -278,7 +279,7 @@ func (n *Node) timeOutLocked(c *Call, now time.Duration) {
 	}
 	if c.Insists && now < c.gives {
 		n.postLocked(&Call{
-			Timeout: max(c.Timeout, lastPause), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: c.gives, unclear: c.mayBeDone(),
+			Timeout: max(c.Timeout, insistEvery), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: c.gives, unclear: c.mayBeDone(),
 		}, now)
 		c.unclear = true // the new call may be carried out
 	}
