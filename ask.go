@@ -13,11 +13,11 @@ import (
 
 // send sends an acquire with the token of the line. w.asking is set. at was read just before.
 func (w *waiters) send(at clock.Instant) {
-	switch err := w.prepare(at); {
+	switch p, err := w.prepare(at); {
 	case err != nil:
 		w.notGranted(acquireReply{}, err)
-	case w.ask.params != nil:
-		w.engine.strategy.acquire(w.ask.by.ctx, w.ask.params, w.outcome)
+	case p != nil:
+		w.engine.strategy.acquire(w.ask.by.ctx, p, w.outcome)
 	}
 }
 
@@ -34,8 +34,8 @@ func (w *waiters) heardOf(got acquireReply, err error) {
 	w.notGranted(got, heldBy(got, err))
 }
 
-// prepare makes the acquire to send at a time, or none if everybody has left.
-func (w *waiters) prepare(at clock.Instant) error {
+// prepare returns the acquire to send at a time, or nil if everybody has left: then the line may serve others already.
+func (w *waiters) prepare(at clock.Instant) (*leaseParams, error) {
 	e := w.engine
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
@@ -43,7 +43,7 @@ func (w *waiters) prepare(at clock.Instant) error {
 	if w.Len() == 0 {
 		w.asking = false
 		w.dropLocked()
-		return nil
+		return nil, nil
 	}
 	w.ask.by = w.Head().Of
 	if w.outdatedLocked() {
@@ -55,7 +55,7 @@ func (w *waiters) prepare(at clock.Instant) error {
 	w.tries++
 	a, err := w.attemptLocked()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := &a.params
 	if a.asked {
@@ -68,7 +68,7 @@ func (w *waiters) prepare(at clock.Instant) error {
 		p.waited = w.waitedLocked()
 	}
 	w.ask.params = p
-	return nil
+	return p, nil
 }
 
 // attemptLocked returns the token that asks.

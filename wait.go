@@ -219,8 +219,7 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	l.mu.Lock()
 	if !w.Leave(&r.spot) {
 		l.mu.Unlock()
-		<-r.served
-		return r.result()
+		return r.result() // r.served is not used again
 	}
 	r.attempts = w.asked - r.joined
 	last, silence := w.last, time.Duration(0)

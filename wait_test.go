@@ -1025,3 +1025,21 @@ func TestRestIsCountedFromTheNewestRelease(t *testing.T) {
 		require.False(t, rests())
 	})
 }
+
+// TestWaiterThatWasServedCanStillLeave: a hook that panics when its call was just served leaves the line. The lock is given back,
+// and nothing hangs.
+func TestWaiterThatWasServedCanStillLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := scriptedLocker(t, &scripted{})
+		r, err := l.request(t.Context(), "k", nil)
+		require.NoError(t, err)
+		r.ctx = t.Context()
+		w, asks := l.lines.join(t.Context(), l, r)
+		require.True(t, asks)
+		w.send(r.started)
+		<-r.served
+		lock, err := l.leave(t.Context(), w, r)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
