@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,25 +25,28 @@ func keepNext(client *redis.Client) <-chan []any {
 			if cmd.Name() != "evalsha" || scripts.Add(1) != 1 {
 				return next(ctx, cmd)
 			}
-			words := make([]any, len(cmd.Args()))
-			for i, word := range cmd.Args() {
-				switch word := word.(type) {
-				case *string:
-					words[i] = *word
-				case *int64:
-					words[i] = *word
-				case *uint64:
-					words[i] = *word
-				default:
-					words[i] = word
-				}
-			}
-			kept <- words
+			kept <- sentWords(cmd)
 			<-ctx.Done()
 			return context.DeadlineExceeded
 		}
 	}))
 	return kept
+}
+
+// sentWords returns the words of a command, to send it again.
+func sentWords(cmd redis.Cmder) []any {
+	words := slices.Clone(cmd.Args())
+	for i, word := range words {
+		switch word := word.(type) {
+		case *string:
+			words[i] = *word
+		case *int64:
+			words[i] = *word
+		case *uint64:
+			words[i] = *word
+		}
+	}
+	return words
 }
 
 // TestAcquireThatComesTooLateDoesNothing, on every strategy: Redis comes to the acquire when its caller has given up and its release

@@ -81,6 +81,10 @@ func (t *tally[T]) askOne(ctx context.Context, i int, c *node.Call, order *ballo
 		value, err := t.read(r)
 		votes := t.mayVote(r, err)
 		t.take(i, answer[T]{true, value, err, r.Resent, votes})
+		if order != nil && r.Resent && t.op == "extend" { // until then the first send may restore the lock
+			time.AfterFunc(t.lock.timeout, func() { order.end(i, votes) }) // sends what waits, and ends
+			return
+		}
 		order.end(i, votes)
 	}
 	t.r.nodes[i].Post(ctx, c)

@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -269,6 +270,36 @@ func TestUnlockFollowsAnAcquireThatNobodyWaitedFor(t *testing.T) {
 func soon(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	require.Eventually(t, f, 10*time.Second, time.Millisecond, what)
+}
+
+// TestRestoreThatWasSentTwiceIsReleased, on a quorum: the connection breaks after the extension was sent, which is sent again. The
+// first send arrives behind the release of Unlock, and restores the lock. It is released when the timeout of the extension has
+// passed.
+func TestRestoreThatWasSentTwiceIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, servers, clients := bubbleQuorum(t, 3)
+		lock := granted(t, l)
+		synctest.Wait()
+		servers[0].Del("k")
+		first := make(chan []any, 1)
+		var scripts atomic.Int64
+		clients[0].AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if cmd.Name() != "evalsha" || scripts.Add(1) != 1 {
+					return next(ctx, cmd)
+				}
+				first <- sentWords(cmd)
+				return io.EOF
+			}
+		}))
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		require.NoError(t, lock.Unlock(t.Context()))
+		time.Sleep(100 * time.Millisecond) // the second send was carried out
+		require.NoError(t, bubbleClient(t, servers[0]).Do(t.Context(), <-first...).Err())
+		require.True(t, servers[0].Exists("k"), "it is restored")
+		time.Sleep(time.Minute)
+		require.False(t, servers[0].Exists("k"))
+	})
 }
 
 // run sends c and waits for its reply.
