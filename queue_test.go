@@ -386,20 +386,6 @@ func TestKeptLockIsHandedOnByItsSecondRelease(t *testing.T) {
 	})
 }
 
-// countScripts counts the scripts that a client sends.
-func countScripts(client *redis.Client) *atomic.Int64 {
-	var n atomic.Int64
-	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-		return func(ctx context.Context, cmd redis.Cmder) error {
-			if strings.HasPrefix(cmd.Name(), "eval") {
-				n.Add(1)
-			}
-			return next(ctx, cmd)
-		}
-	}))
-	return &n
-}
-
 // A grantee is a caller that was granted the lock.
 type grantee struct{ process, caller int }
 
@@ -511,7 +497,7 @@ func TestContendedGrantCostsOneCommand(t *testing.T) {
 			client := bubbleClient(t, m)
 			l, err := NewSetNXPX(client)
 			require.NoError(t, err)
-			sent = append(sent, countScripts(client))
+			sent = append(sent, redistest.CountScripts(client))
 			for range 2 {
 				wg.Go(func() {
 					for {
@@ -551,7 +537,7 @@ func TestReleaseGrantsItsOwnLineByItsReply(t *testing.T) {
 		require.NoError(t, err)
 		l := made.(*engine)
 		require.NoError(t, granted(t, l).Unlock(t.Context())) // the scripts are loaded
-		sent := countScripts(client)
+		sent := redistest.CountScripts(client)
 		lock, err := l.Lock(t.Context(), "k")
 		require.NoError(t, err)
 		got := make(chan *Lock, 1)

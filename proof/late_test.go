@@ -138,7 +138,7 @@ func (d *delivery) note(owner string, begin time.Time, fate string) {
 	d.fates[owner] = fmt.Sprintf("%s, and that took %v", fate, time.Since(begin))
 }
 
-// lookFor waits until the keys are gone. The last look for an acquire that brought no reply comes after some seconds.
+// lookFor waits until the keys are gone. A release without a reply is sent again, once a second.
 func (d *delivery) lookFor(keys []string) {
 	ctx := context.Background()
 	var left []string

@@ -39,7 +39,7 @@ type Call struct {
 	// Done receives the reply, once. It runs in a goroutine of the node and must not block. It may post calls.
 	Done func(Reply)
 
-	script *Script // the script that words call; nil for a plain command
+	script *Script // the script that words call; nil if they have its source
 	words  []any
 	latest int // the index of the word that says until when the script may create something; 0: it has none
 	node   *Node
@@ -87,13 +87,6 @@ func (c *Call) mayBeDone() bool { return c.unclear || c.place == travelling }
 // calls are calls for reuse: without them a call costs a third more memory. The words and the context of a command
 // are new for each, since hooks of the client may keep them.
 var calls = sync.Pool{New: func() any { return new(Call) }}
-
-// Command returns a call of a plain command. It must not be used after it was posted.
-func Command(words ...any) *Call {
-	c := calls.Get().(*Call)
-	c.words = append(make([]any, 0, len(words)), words...)
-	return c
-}
 
 // Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments. Pointers to
 // strings and integers cost no allocation. The call must not be used after it was posted.

@@ -164,11 +164,8 @@ func (n *Node) dispatchLocked() {
 	}
 }
 
-// endLocked ends c with the reply r, unless it has ended. It is not sent any more, and later replies are ignored.
+// endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
 func (n *Node) endLocked(c *Call, r Reply) {
-	if c.over {
-		return
-	}
 	c.over = true
 	c.inTime.remove()
 	switch c.place {

@@ -349,3 +349,10 @@ func (answer) RedisError()     {}
 type answers []string
 
 func (a answers) Error() string { return strings.Join(a, ", ") }
+
+// Command returns a call of a plain command. It must not be used after it was posted.
+func Command(words ...any) *Call {
+	c := calls.Get().(*Call)
+	c.words = append(make([]any, 0, len(words)), words...)
+	return c
+}

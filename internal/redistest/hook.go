@@ -2,6 +2,8 @@ package redistest
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -37,4 +39,18 @@ func (f OnProcess) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		}
 		return first
 	}
+}
+
+// CountScripts counts the scripts that client sends from now on.
+func CountScripts(client *redis.Client) *atomic.Int64 {
+	var n atomic.Int64
+	client.AddHook(OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if strings.HasPrefix(cmd.Name(), "eval") {
+				n.Add(1)
+			}
+			return next(ctx, cmd)
+		}
+	}))
+	return &n
 }

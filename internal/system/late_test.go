@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -156,20 +155,6 @@ var onOneServer = map[string]func(redis.UniversalClient, ...redlatch.Option) (re
 	},
 }
 
-// trips counts the scripts that client sends.
-func trips(client *redis.Client) *atomic.Int64 {
-	var sent atomic.Int64
-	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-		return func(ctx context.Context, cmd redis.Cmder) error {
-			if strings.HasPrefix(cmd.Name(), "eval") {
-				sent.Add(1)
-			}
-			return next(ctx, cmd)
-		}
-	}))
-	return &sent
-}
-
 // requireGrants locks and unlocks a key, and then another. The first lock may take one more trip, and the second may not.
 func requireGrants(t *testing.T, l redlatch.Locker, sent *atomic.Int64, key, what string) {
 	t.Helper()
@@ -193,7 +178,7 @@ func TestClockOfRedisRefusesNoLock(t *testing.T) {
 				set(0)
 				p := faultproxy.New(t, s.Network(), s.Addr())
 				client := p.Client(t)
-				sent := trips(client)
+				sent := redistest.CountScripts(client)
 				l, err := made(client)
 				require.NoError(t, err)
 				require.NoError(t, client.Ping(t.Context()).Err())
