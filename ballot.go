@@ -13,7 +13,7 @@ type ballot struct {
 // ballotOf is what a ballot knows of one node.
 type ballotOf struct {
 	underWay int                // commands that may create a vote
-	votes    bool               // the last one may have done so
+	votes    bool               // one of those, or of the last that were, may have done so
 	releases []func(votes bool) // that wait for those
 }
 
@@ -30,7 +30,9 @@ func (b *ballot) begin() bool {
 		return false
 	}
 	for i := range b.nodes {
-		b.nodes[i].underWay++
+		n := &b.nodes[i]
+		n.votes = n.votes && n.underWay > 0
+		n.underWay++
 	}
 	return true
 }
@@ -43,7 +45,8 @@ func (b *ballot) end(i int, votes bool) {
 	b.mu.Lock()
 	n := &b.nodes[i]
 	n.underWay--
-	n.votes = votes
+	n.votes = n.votes || votes
+	votes = n.votes
 	var releases []func(bool)
 	if n.underWay == 0 {
 		releases, n.releases = n.releases, nil
