@@ -231,9 +231,9 @@ func (e *engine) reportNode(name string, err error) {
 	}
 }
 
-// reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err.
+// reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err. It does not wait for the hook.
 func (e *engine) reportDegraded(err error) {
 	if hook := e.cfg.hooks.Degraded; hook != nil {
-		hook(Event{Strategy: e.strategy.name(), Err: err})
+		go hook(Event{Strategy: e.strategy.name(), Err: err}) // ends with the hook
 	}
 }

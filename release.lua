@@ -13,9 +13,9 @@
 --         which a second release names as its token.
 --
 -- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it.
--- Returns -1 if it was released but PUBLISH is refused. Then the lock is free, unless the first waiter has a dash. If it
--- has queued an entry, it returns {1 or -1, seconds, µs of TIME}, and if that entry was handed the lock, also the tick of the
--- fence.
+-- Returns -1 if it was handed on but PUBLISH is refused, and -2 if it is free for that reason, although others wait: the first
+-- of them has no dash. If it has queued an entry, it returns {that number, seconds, µs of TIME}, and if that entry was handed
+-- the lock, also the tick of the fence.
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local queue, own, nextEntry, keep = KEYS[3], ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
@@ -58,7 +58,7 @@ while entry do
     -- include announce.lua
     if untold and dash == '' then -- nobody would look soon
       call('DEL', KEYS[1])
-      return reply(-1)
+      return reply(-2)
     end
     call('ZREM', queue, entry)
     if entry ~= nextEntry then return reply(untold and -1 or 1) end

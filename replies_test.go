@@ -30,8 +30,10 @@ func TestRepliesAreReadStrictly(t *testing.T) {
 	require.Equal(t, list{releaseReply{}, false, nil}, handOn(n(1)))
 	require.Equal(t, list{releaseReply{}, false, errNotOurs}, handOn(n(0)))
 	require.Equal(t, list{releaseReply{}, true, nil}, handOn(n(-1)))
+	require.Equal(t, list{releaseReply{wanted: true}, true, nil}, handOn(n(-2)))
 	require.Equal(t, list{releaseReply{at: at}, false, nil}, handOn(list{n(1), n(3), n(4)}))
 	require.Equal(t, list{releaseReply{at: at}, true, nil}, handOn(list{n(-1), n(3), n(4)}))
+	require.Equal(t, list{releaseReply{wanted: true, at: at}, true, nil}, handOn(list{n(-2), n(3), n(4)}))
 	require.Equal(t, list{releaseReply{at: at, tick: 5}, false, nil}, handOn(list{n(1), n(3), n(4), n(5)}))
 	require.Equal(t, list{releaseReply{at: at, tick: 5}, true, nil}, handOn(list{n(-1), n(3), n(4), n(5)}))
 

@@ -47,10 +47,10 @@ local function hold(token, ttl)
 end
 
 -- handOn grants free permits to the longest waiters, for the claims in their entries, and sends messages to their processes.
--- It stops before the entry mine. It returns how many permits are left, and whether PUBLISH is refused. If the entry told is
--- granted one, it also returns the tick of the fence.
+-- It stops before the entry mine. It returns how many permits are left, and 1, -1 or -2 as release.lua. If the entry told is granted
+-- one, it also returns the tick of the fence.
 local function handOn(free, mine, told)
-  local entry, refused, own = first(), false, nil
+  local entry, answer, own = first(), 1, nil
   while entry and entry ~= mine and free > 0 do
     -- include listens.lua
     if listens then
@@ -59,7 +59,7 @@ local function handOn(free, mine, told)
       local had = leaseEnd(token)
       hold(token, tonumber(claim))
       -- include announce.lua
-      refused = refused or untold
+      if untold then answer = dash == '' and -2 or -1 end
       if untold and dash == '' then -- nobody would look soon
         if not had then call('ZREM', permits, token) end
         break
@@ -70,5 +70,5 @@ local function handOn(free, mine, told)
     call('ZREM', queue, entry)
     entry = first()
   end
-  return free, refused, own
+  return free, answer, own
 end

@@ -33,6 +33,5 @@ if nextEntry then
     -- include queue.lua
   end
 end
-local _, refused, tick = handOn(ARGV[2] - call('ZCARD', permits), nil, nextEntry)
-local answer = refused and -1 or 1
+local _, answer, tick = handOn(ARGV[2] - call('ZCARD', permits), nil, nextEntry)
 return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), tick} or answer

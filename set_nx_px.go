@@ -155,18 +155,19 @@ func (s *setNXPX) releaseCall(p *releaseParams) *node.Call {
 	return p.released(c)
 }
 
-// readHandOn reads the replies of release.lua and semaphore_release.lua. untold reports that PUBLISH is refused.
+// readHandOn reads the replies of release.lua and semaphore_release.lua. untold reports that PUBLISH is refused. If the lock is
+// free for that reason, others that wait for it look seldom.
 func readHandOn(r node.Reply) (got releaseReply, untold bool, err error) {
 	n, count := integers(r.Value, 0)
 	switch {
 	case count == 0 || r.Err != nil:
 		answer, err := readRelease(r)
-		return releaseReply{}, answer < 0, err
+		return releaseReply{wanted: answer == -2}, answer < 0, err
 	case count < 3, min(n[1], n[2], n[3]) < 0:
 		return got, false, oddReply(r.Value)
 	}
 	at := time.Duration(n[1])*time.Second + time.Duration(n[2])*time.Microsecond
-	return releaseReply{at: at, tick: uint64(n[3])}, n[0] < 0, nil
+	return releaseReply{wanted: n[0] == -2, at: at, tick: uint64(n[3])}, n[0] < 0, nil
 }
 
 func (s *setNXPX) inspect(ctx context.Context, t *target, done func(Status, error)) {

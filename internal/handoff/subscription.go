@@ -32,7 +32,7 @@ type Subscription struct {
 	Channel string
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
 
-	// Set before the first use. The goroutine of the subscription calls them; RefusePublish also calls Degraded.
+	// Set before the first use. The goroutine of the subscription calls them; RefusePublish also calls Degraded, which must not block.
 	Deliver  func(Grant) // a lock was handed to this process
 	Changed  func()      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
 	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
