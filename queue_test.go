@@ -115,7 +115,7 @@ func TestRefusedPublishLeavesTheLockFree(t *testing.T) {
 			require.ErrorIs(t, err, ErrNotAcquired)
 			got, err := give(t, q.strategy, &releaseParams{target: &holder.lease.params.target, next: last.entry})
 			require.NoError(t, err)
-			require.Equal(t, releaseReply{at: time.Duration(q.now) * time.Microsecond}, got)
+			require.Equal(t, releaseReply{wanted: !dash, at: time.Duration(q.now) * time.Microsecond}, got)
 			require.Len(t, told, 1, i)
 			require.ErrorContains(t, told[0], "PUBLISH is forbidden")
 			require.False(t, q.channel.Comes())
