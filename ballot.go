@@ -1,6 +1,9 @@
 package redlatch
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // A ballot orders the commands of one token on the nodes of a quorum. On each node a release is sent when whatever may create
 // a vote there has come back, and nothing that may create one is sent after that. nil orders nothing.
@@ -15,6 +18,8 @@ type ballotOf struct {
 	underWay int                // commands that may create a vote
 	votes    bool               // one of those, or of the last that were, may have done so
 	releases []func(votes bool) // that wait for those
+	gone     bool               // the release has come back
+	then     []func()           // what waits for that
 }
 
 func newBallot(nodes int) *ballot { return &ballot{nodes: make([]ballotOf, nodes)} }
@@ -55,6 +60,64 @@ func (b *ballot) end(i int, votes bool) {
 	for _, release := range releases {
 		release(votes)
 	}
+}
+
+// released reports whether a release was asked for.
+func (b *ballot) released() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// left notes that the release on node i has come back. It reports whether that was the last one.
+func (b *ballot) left(i int) (last bool) {
+	b.mu.Lock()
+	then := b.nodes[i].then
+	b.nodes[i].gone, b.nodes[i].then = true, nil
+	last = !slices.ContainsFunc(b.nodes, func(n ballotOf) bool { return !n.gone })
+	b.mu.Unlock()
+	for _, f := range then {
+		f()
+	}
+	return last
+}
+
+// after calls f, now or when the release on node i has come back.
+func (b *ballot) after(i int, f func()) {
+	b.mu.Lock()
+	gone := b.nodes[i].gone
+	if !gone {
+		b.nodes[i].then = append(b.nodes[i].then, f)
+	}
+	b.mu.Unlock()
+	if gone {
+		f()
+	}
+}
+
+// leaving has the ballots of the tokens that a process is releasing.
+type leaving struct {
+	mu     sync.Mutex // guards tokens
+	tokens map[string]*ballot
+}
+
+func (l *leaving) add(token string, b *ballot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tokens[token] = b
+}
+
+func (l *leaving) remove(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.tokens, token)
+}
+
+// of returns the ballot of a token that is being released, or nil.
+func (l *leaving) of(token string) *ballot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tokens[token]
 }
 
 // release calls send, now or when nothing is under way to node i that may create a vote. send is told whether there may be one.

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -53,6 +54,10 @@ type tally[T any] struct {
 	decided func() bool
 	then    func()
 
+	// overtook reports whether an acquire has overtaken a release of this process on node i. Then it calls again later. nil: none can.
+	overtook func(i int, value T, err error, again func(within time.Duration)) bool
+	call     func() *node.Call
+
 	mu      sync.Mutex  // guards the fields below, until then runs
 	answers []answer[T] // by node
 	counts  [4]int      // by verdict
@@ -69,6 +74,7 @@ func (t *tally[T]) ask(ctx context.Context, order *ballot, call func() *node.Cal
 		t.then() // the token was released
 		return
 	}
+	t.call = call
 	for i := range t.r.nodes {
 		t.askOne(ctx, i, call(), order)
 	}
@@ -76,14 +82,27 @@ func (t *tally[T]) ask(ctx context.Context, order *ballot, call func() *node.Cal
 
 // askOne sends a call to one node.
 func (t *tally[T]) askOne(ctx context.Context, i int, c *node.Call, order *ballot) {
-	c.Timeout = t.lock.timeout
+	c.Timeout = cmp.Or(c.Timeout, t.lock.timeout)
 	c.Done = func(r node.Reply) {
 		value, err := t.read(r)
+		if t.overtook != nil && !r.Resent && t.overtook(i, value, err, func(within time.Duration) {
+			again := t.call()
+			again.Timeout = within
+			t.askOne(ctx, i, again, order)
+		}) {
+			return
+		}
+		if t.op == "release" && t.lock.ballot.left(i) {
+			t.r.leaving.remove(t.lock.token)
+		}
 		votes := t.mayVote(r, err)
 		t.take(i, answer[T]{true, value, err, r.Resent, votes})
-		if order != nil && r.Resent && t.op == "extend" { // until then the first send may restore the lock
-			time.AfterFunc(t.lock.timeout, func() { order.end(i, votes) }) // sends what waits, and ends
-			return
+		if order != nil && r.Resent && t.op == "extend" { // the first send may restore the lock until then
+			time.AfterFunc(t.lock.timeout, func() { // posts, and ends
+				if order.released() {
+					t.r.releaseOn(ctx, i, t.lock, nil)
+				}
+			})
 		}
 		order.end(i, votes)
 	}

@@ -53,7 +53,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	if len(clients) == 0 {
 		return nil, wrap("new redlock", "", invalid("no clients"))
 	}
-	r := &redlock{quorum: len(clients)/2 + 1}
+	r := &redlock{quorum: len(clients)/2 + 1, leaving: leaving{tokens: make(map[string]*ballot)}}
 	for i, client := range clients {
 		if err := checkClient(client); err != nil {
 			return nil, wrap("new redlock", "", fmt.Errorf("node %d: %w", i, err))
@@ -78,6 +78,8 @@ type redlock struct {
 	report func(node string, err error) // reports a node that failed
 	quorum int
 	kind   kind // cluster if at least one node is
+
+	leaving leaving
 }
 
 func (r *redlock) name() string { return "redlock" }
@@ -136,6 +138,16 @@ func (r *redlock) acquire(ctx context.Context, p *leaseParams, done func(acquire
 			}
 			done(acquireReply{fence: fence, resent: t.resent()}, nil)
 		})
+	}
+	end := time.Now().Add(p.timeout)
+	t.overtook = func(i int, got acquireReply, err error, again func(within time.Duration)) bool {
+		b := r.leaving.of(got.Holder)
+		within := time.Until(end)
+		if !errors.Is(err, ErrNotAcquired) || b == nil || within <= 0 {
+			return false
+		}
+		b.after(i, func() { again(within) })
+		return true
 	}
 	t.ask(ctx, p.ballot, func() *node.Call {
 		c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
@@ -251,6 +263,7 @@ func (r *redlock) release(ctx context.Context, p *releaseParams, done func(relea
 		}
 		done(got, err)
 	}
+	r.leaving.add(p.token, p.ballot)
 	for i := range r.nodes {
 		p.ballot.release(i, func(bool) { t.askOne(ctx, i, quorumReleaseCall(p), nil) })
 	}

@@ -199,6 +199,24 @@ func TestCleanUpEndsWithCtx(t *testing.T) {
 	})
 }
 
+// TestAcquireThatOvertookAReleaseIsSentAgain: Unlock returns when a quorum has released the lock. An acquire right behind it
+// may be refused by that lock on another node. Nobody holds it any more, so that is no vote for another owner.
+func TestAcquireThatOvertookAReleaseIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, clients := bubbleQuorum(t, 3)
+		held := granted(t, l)
+		scriptsSleep(clients[0], 100*time.Millisecond) // the release
+		scriptsSleep(clients[1], 0, time.Hour)         // the acquire hangs
+		require.NoError(t, held.Unlock(t.Context()))
+		begin := time.Now()
+		lock, err := l.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 100*time.Millisecond, time.Since(begin))
+		require.NoError(t, lock.Unlock(t.Context()))
+		time.Sleep(2 * time.Hour)
+	})
+}
+
 // TestReleaseFollowsItsAcquireOnAQuorum: a failed attempt is released only after its acquire has returned.
 // If the acquire ran after the release, nobody would release its vote.
 func TestReleaseFollowsItsAcquireOnAQuorum(t *testing.T) {
