@@ -48,8 +48,12 @@ import (
 )
 
 // Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second Lock
-// call for the same key waits, even in the same goroutine. A Locker has no Close method: its subscription ends by
-// itself some seconds after the last waiter has left. Close the client after the last Unlock. Later versions may add
+// call for the same key waits, even in the same goroutine.
+//
+// Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock wait, a Locker has a goroutine
+// and a connection of its own for its subscription, which a thousand Lockers have a thousand times. Callers of one Locker wait
+// together. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its subscription ends by
+// itself within two seconds after the last waiter has left. Close the client after the last Unlock. Later versions may add
 // methods to this interface, so a type that wraps a Locker should embed it.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.

@@ -312,39 +312,6 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 	})
 }
 
-// TestPlaceThatWasNotGivenUpIsReleased: everybody left a line while Redis refused all commands, so its entry
-// stayed in the queue. A lock that is handed to the entry later is released.
-func TestPlaceThatWasNotGivenUpIsReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, client := bubbleRedis(t)
-		defer time.Sleep(time.Minute) // the subscription ends
-		l, err := NewSetNXPX(client)
-		require.NoError(t, err)
-		holder := granted(t, l)
-		ctx, cancel := context.WithCancel(t.Context())
-		var left sync.WaitGroup
-		for range 3 {
-			left.Go(func() {
-				_, err := l.Lock(ctx, "k")
-				require.ErrorIs(t, err, context.Canceled)
-			})
-		}
-		time.Sleep(time.Second)
-		require.True(t, m.Exists(queueOf("k")))
-		m.SetError("ERR away")
-		cancel()
-		left.Wait()
-		time.Sleep(1500 * time.Millisecond) // releases are not tried again any more, and the process still listens
-		m.SetError("")
-		require.True(t, m.Exists(queueOf("k")))
-		require.Len(t, m.PubSubChannels("redlatch:*"), 1)
-		require.NoError(t, holder.Unlock(t.Context()))
-		synctest.Wait()
-		require.Equal(t, []string{"redlatch:fence"}, m.Keys())
-		requireNoTokens(t, l.(*engine))
-	})
-}
-
 // TestKeptLockIsHandedOnByItsSecondRelease: the first release keeps others out for some time, and 100 ms longer, so that the
 // second one finds the key. Nobody can acquire, adopt or extend it meanwhile, nor release it by the token. The second release,
 // by the value in the key, hands the lock on.
@@ -938,4 +905,22 @@ func TestOnlyTheLastPermitIsPassedOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSubscriptionEndsSoonAfterTheLastWaiter: so leak checkers and shutdowns need not wait for long.
+func TestSubscriptionEndsSoonAfterTheLastWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		holder := granted(t, l)
+		got, _ := standing(t.Context(), l)
+		time.Sleep(1300 * time.Millisecond)
+		require.Len(t, m.PubSubChannels("redlatch:*"), 1)
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.NoError(t, (<-got).Unlock(t.Context()))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Empty(t, m.PubSubChannels("redlatch:*"))
+	})
 }

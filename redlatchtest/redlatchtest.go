@@ -228,7 +228,7 @@ func (l *Locker) forget(key string) *redlatch.Lock {
 }
 
 // settling is how long l stays open at the end of a bubble. By then calls that were cut off have timed out, and the
-// subscription, which ends some seconds after its last waiter, is closed.
+// subscription, which ends within two seconds after its last waiter, is closed.
 const settling = time.Minute
 
 // end closes l. In a bubble it lets time pass first: the clock stops when the test ends, and goroutines that wait

@@ -12,7 +12,7 @@
 // The caller sends all commands but SUBSCRIBE and PING, and guards a Watch by a mutex of its own. Of commands the package
 // sees only the [Refusal] of an acquire. No command runs under the mutex of a Subscription.
 //
-// The only goroutine is that of Subscription.Join. It receives grants, and ends seconds after the last user. Nobody waits
+// The only goroutine is that of Subscription.Join. It receives grants, and ends within two seconds after the last user. Nobody waits
 // for it.
 package handoff
 

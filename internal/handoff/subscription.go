@@ -3,6 +3,7 @@ package handoff
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -14,20 +15,28 @@ import (
 )
 
 const (
-	// pingEvery is how long a subscription may be silent before a PING, and how long the reply may take before the
-	// connection is replaced: go-redis does not notice a dead connection. A subscription without users is closed
-	// after that time.
-	pingEvery = 3 * time.Second
+	// wakeEvery is how often a silent subscription looks whether it still has users. It is closed within two of these.
+	wakeEvery = time.Second
 
-	// reconnectPause is the pause after a failure of the subscription.
-	reconnectPause = 50 * time.Millisecond
+	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply may take before the
+	// connection is replaced: go-redis does not notice a dead connection.
+	pingAfter = 3
+
+	// firstReconnect and lastReconnect bound the pause after a failure of the subscription. It doubles until SUBSCRIBE is
+	// confirmed; half of it is random.
+	firstReconnect = 50 * time.Millisecond
+	lastReconnect  = 3 * time.Second
+
+	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed. A proxy does that which does not
+	// know the command.
+	mostHungUp = 3
 
 	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.
 	muteFor = time.Minute
 )
 
 // A Subscription is the channel on which the process of a Locker is handed locks. It is opened for the first line that
-// waits, and closed a few seconds after the last one is empty.
+// waits, and closed within two seconds after the last one is empty.
 type Subscription struct {
 	Channel string
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
@@ -68,7 +77,7 @@ func (s *Subscription) Join() {
 	s.used = true
 	if !s.running && !s.impossible {
 		s.running, s.changed = true, time.Now()
-		go s.run() // ends seconds after the last user has left
+		go s.run() // ends within two seconds after the last user has left
 	}
 }
 
@@ -122,36 +131,53 @@ func (s *Subscription) refuse(err error) {
 func (s *Subscription) run() {
 	ctx := context.Background()
 	ps := s.open(ctx)
-	pinged := false
+	silent, failed, hungUp := 0, 0, 0 // wakes, and connections in a row
 	for {
-		message, err := ps.ReceiveTimeout(ctx, pingEvery)
+		message, err := ps.ReceiveTimeout(ctx, wakeEvery)
 		var timeout net.Error
-		switch {
-		case err == nil:
-			pinged = false
-			s.received(message)
-		case errors.As(err, &timeout) && timeout.Timeout() && s.stop():
-			_ = ps.Close()
-			return
-		case errors.As(err, &timeout) && timeout.Timeout() && !pinged:
-			pinged = ps.Ping(ctx) == nil
-		default:
-			if s.markDown() {
-				s.Changed()
-			}
-			_ = ps.Close()
-			pause := reconnectPause
-			if node.Answered(err) {
-				s.refuse(node.Explain(err))
-				pause = pingEvery
-			}
+		late := errors.As(err, &timeout) && timeout.Timeout()
+		if late && !node.Unreachable(err) {
 			if s.stop() {
+				_ = ps.Close()
 				return
 			}
-			<-time.After(pause)
-			ps, pinged = s.open(ctx), false
+			if silent++; silent < 2*pingAfter && (silent != pingAfter || ps.Ping(ctx) == nil) {
+				continue
+			}
 		}
+		if err == nil {
+			silent = 0
+			if _, confirmed := message.(*redis.Subscription); confirmed {
+				failed, hungUp = 0, 0
+			}
+			s.received(message)
+			continue
+		}
+		if s.markDown() {
+			s.Changed()
+		}
+		_ = ps.Close()
+		pause := reconnectPause(failed)
+		failed++
+		if !late && !node.Unreachable(err) && !errors.Is(err, redis.ErrClosed) {
+			hungUp++
+		}
+		if node.Answered(err) || hungUp == mostHungUp {
+			s.refuse(node.Explain(err))
+			pause, hungUp = lastReconnect, 0
+		}
+		if s.stop() {
+			return
+		}
+		<-time.After(pause)
+		ps, silent = s.open(ctx), 0
 	}
+}
+
+// reconnectPause returns the pause after so many failures before this one.
+func reconnectPause(failed int) time.Duration {
+	pause := min(firstReconnect<<min(failed, 8), lastReconnect)
+	return pause - rand.N(pause/2)
 }
 
 // open sends SUBSCRIBE on a new connection.

@@ -2,11 +2,13 @@ package handoff
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
@@ -187,5 +189,54 @@ func await(t *testing.T, event <-chan struct{}) {
 	case <-event:
 	case <-time.After(20 * time.Second):
 		require.Fail(t, "no change was told")
+	}
+}
+
+// TestProxyThatHangsUpOnSubscribeRefusesIt: three connections in a row are closed before SUBSCRIBE is confirmed. That counts as
+// refused, is reported once, and the pauses grow. An outage, in which nothing can be reached, does not count.
+func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
+	m := miniredis.RunT(t)
+	var subscribed atomic.Int64
+	m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd != "SUBSCRIBE" {
+			return false
+		}
+		subscribed.Add(1)
+		c.Close()
+		return true
+	})
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	s := NewSubscription(client, false)
+	told := make(chan error, 10)
+	s.Changed, s.Degraded = func() {}, func(err error) { told <- err }
+	s.Join()
+	defer s.Leave()
+	select {
+	case err := <-told:
+		require.Error(t, err)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "not reported")
+	}
+	require.False(t, s.Comes())
+	require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
+	m.Server().SetPreHook(nil)
+	require.Eventually(t, s.Comes, 20*time.Second, time.Millisecond, "it is allowed now")
+	require.Empty(t, told)
+
+	m.Close()
+	require.Eventually(t, func() bool { return !s.Comes() }, 20*time.Second, time.Millisecond)
+	require.Empty(t, told)
+}
+
+// TestReconnectsPauseLongerAndLonger: from 50 ms to 3 s, and half of each pause is random.
+func TestReconnectsPauseLongerAndLonger(t *testing.T) {
+	for failed, ms := range []int{50, 100, 200, 400, 800, 1600, 3000, 3000, 3000, 3000} {
+		most := time.Duration(ms) * time.Millisecond
+		for range 100 {
+			pause := reconnectPause(failed)
+			require.LessOrEqual(t, pause, most)
+			require.Greater(t, pause, most/2)
+		}
 	}
 }

@@ -140,6 +140,9 @@ func (g *grantee) useLocks(ctx context.Context) error {
 	if err := g.lookedAgain(ctx); err != nil {
 		return err
 	}
+	if err := g.pinged(ctx); err != nil {
+		return err
+	}
 	if err := lock.Unlock(ctx); err != nil {
 		return err
 	}
@@ -226,6 +229,23 @@ func (g *grantee) queued(ctx context.Context) error {
 		if err != nil || st.Waiters == 1 {
 			return err
 		}
+	}
+}
+
+// pinged returns once a waiter's subscription, if there is one, has been silent for so long that it has sent a PING.
+func (g *grantee) pinged(ctx context.Context) error {
+	if st, err := g.Inspect(ctx, "k"); err != nil || st.Waiters == 0 {
+		return err
+	}
+	if err := g.nodes[0].ConfigResetStat(ctx).Err(); err != nil {
+		return err
+	}
+	for {
+		stats, err := g.nodes[0].Info(ctx, "commandstats").Result()
+		if err != nil || strings.Contains(stats, "cmdstat_ping:") {
+			return err
+		}
+		<-time.After(10 * time.Millisecond)
 	}
 }
 
