@@ -40,7 +40,7 @@ func handed(t *testing.T, l *engine, q *queueing, before time.Duration) (lock *L
 		synctest.Wait()
 	}
 	l.lines.mu.Lock()
-	asked := l.byKey["k"].watch.Asked()
+	asked := l.byKey["k"].ask.at.Mono
 	l.lines.mu.Unlock()
 	time.Sleep(before - time.Since(asked))
 	l.deliver(handoff.Grant{Token: *token.Load(), Tick: 7, At: time.Hour + before})

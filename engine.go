@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,24 +20,22 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
-// Each mutex guards the fields below it. No command runs under one. They are nested in this order: lease.mu, lines.mu, that
-// of the subscription. Node.Trouble locks troubles.mu under the mutex of its node. granted locks the mutex of a lease that
-// nobody has yet under lines.mu.
+// Each mutex guards the fields below it. No command runs under one, and none is locked under another, but for troubles.mu, which
+// Node.Trouble locks under the mutex of its node.
 //
 // Goroutines and timers of this package, besides those of internal/handoff and of internal/node, which call back:
 //
 //	started by               to                                 ends                             awaited by
 //	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
 //	await                    handle what a caller has left      with the op timeout              nobody
-//	waiters.planLocked       ask (timer)                        at once                          those in line
-//	waiters.prepare, dropLocked, engine.deliver
-//	                         post a release                     at once                          nobody
+//	waiters.lookLocked       ask (timer)                        at once                          those in line
 //	lease.send               post a release again (timer)       with the op timeout              nobody
 //	lease.giveBack           hand on what was kept (timer)      when that time has passed        nobody
 //	lines.rest               forget a rest (timer)              with the rest                    nobody
 //	sleep                    pause (timer)                      with the pause or ctx            Lead
 //	lease.context, link      react to the end of a lease        at once                          nobody
-//	reportNode, failedLocked call Hooks.Trouble                 with the hook                    nobody
+//	reportNode, reportDegraded, waiters.heardOf
+//	                         call a hook                        with the hook                    nobody
 type engine struct {
 	strategy strategy
 	cfg      *config
@@ -50,9 +47,10 @@ type engine struct {
 
 // common is what a Locker shares with those that are derived from it.
 type common struct {
-	lines       lines
-	commandTime atomic.Int64 // about how long an attempt of a line takes at the moment, in ns
-	troubles    troubles
+	lines    lines
+	pulse    pulse
+	epoch    time.Time // that line.Facts count from
+	troubles troubles
 
 	acquires   waits[acquireReply] // of TryLock
 	extensions waits[struct{}]
@@ -83,12 +81,14 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	e := &engine{
 		strategy: s, cfg: &cfg, now: clock.Now, channel: s.habits().channel, byKey: make(map[string]*waiters), common: new(common),
 	}
+	e.epoch = time.Now().Add(-time.Second)
+	e.lines.waiting, e.lines.tokens, e.lines.resting = make(map[*waiters]struct{}), make(map[string]*lease), make(map[string]time.Time)
 	e.troubles.reported = make(map[cause]time.Time)
 	if s, ok := s.(ofNodes); ok {
 		s.onTrouble(e.reportNode)
 	}
 	if e.channel != nil {
-		e.channel.Deliver, e.channel.Changed, e.channel.Degraded = e.deliver, e.lines.look, e.reportDegraded
+		e.channel.Deliver, e.channel.Changed, e.channel.Degraded = e.deliver, e.changed, e.reportDegraded
 	}
 	return e, nil
 }
@@ -102,17 +102,14 @@ type request struct {
 	attempts int // while the call lasts, by this process
 
 	// Of a call that waits in line. lines.mu guards them.
-	spot     line.Place[*request]
-	deadline time.Time       // of ctx; zero: none
-	joined   int             // attempts of the line before the call
-	ctx      context.Context //nolint:containedctx // for its values, which travel with what its line asks
-	refusal  error           // of the attempt that the call made before it joined; nil: none
-	refused  bool            // an attempt since then, or a holder in this process, has shown another owner
-	told     bool            // of the first refusal, for Hooks.Waiting
-	news     chan news       // has that refusal; nil: there is no hook
-	served   chan struct{}   // has an element when lock or err is set
-	lock     *Lock
-	err      error
+	spot    line.Caller[*request]
+	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
+	own     int             // attempts that the call made before it joined
+	refusal error           // of the last of these; nil: there was none
+	news    chan news       // has the first refusal of the line; nil: there is no hook, or the call has seen one
+	served  chan struct{}   // has an element when lock or err is set
+	lock    *Lock
+	err     error
 }
 
 // request checks the arguments of a call before anything is sent.
@@ -208,13 +205,6 @@ func (r *request) finished(e *engine, lock *Lock, err error) {
 	}
 }
 
-// serveLocked ends the wait of r, which has left the line.
-func (r *request) serveLocked(w *waiters, lock *Lock, err error) {
-	r.lock, r.err = lock, err
-	r.attempts = w.asked - r.joined
-	r.served <- struct{}{}
-}
-
 // An outcome is what an operation calls back with.
 type outcome[T any] struct {
 	value T
@@ -289,6 +279,18 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 		}
 	}
 	return lock, err
+}
+
+// undo releases the token of an attempt that failed with err. If Redis cannot be reached, the key ends with its TTL. Then done is
+// called: when the release has ended, or at once if most likely none can be sent.
+func (l *lease) undo(ctx context.Context, err error, done func()) {
+	p := &releaseParams{target: &l.params.target}
+	if node.Unreachable(err) {
+		l.send(ctx, p, ignored)
+		done()
+		return
+	}
+	l.send(ctx, p, func(releaseReply, error) { done() })
 }
 
 // disown releases the token of an attempt whose caller has left.

@@ -8,7 +8,7 @@ import (
 	"weak"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/line"
+	"github.com/redlatch/redlatch/internal/handoff"
 )
 
 // A lease is a lock that was asked for with a token: how long it is trusted, when it is renewed, and why it ended. It
@@ -21,12 +21,11 @@ type lease struct {
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 
 	// Of the token of a line. lines.mu guards them until it is granted.
-	entry string        // that may be in the queue of Redis; empty: none
-	claim time.Duration // of the entry
-	dash  bool          // the entry has a dash
-	asked bool          // an acquire was sent
-	sent  bool          // Redis may have the token or the entry
-	ended time.Time     // when it was given up; zero: it was not
+	number uint64        // of the token
+	asked  bool          // an acquire was sent
+	entry  string        // that may be in the queue of Redis; empty: none
+	claim  time.Duration // of the entry
+	watch  handoff.Watch // of the entry
 
 	unclear time.Time // until when an earlier send of the acquire may be carried out; zero: none
 
@@ -34,8 +33,7 @@ type lease struct {
 	replied clock.Instant  // when this process learned of the grant
 	running sync.WaitGroup // extensions in flight; none starts once err is set
 
-	mu        sync.Mutex         // guards the fields below; locked before lines.mu
-	turn      line.Turn          // whom the lock may be passed on to
+	mu        sync.Mutex         // guards the fields below
 	handle    int                // the number of the handle that holds the lock
 	fence     uint64             // of that handle
 	since     clock.Instant      // when that handle was granted the lock
@@ -56,6 +54,7 @@ type lease struct {
 	err       error              // why the lease ended, nil before
 	newlyLost bool               // the lease was lost since mu was locked
 	unlocked  bool               // Unlock was called
+	passing   bool               // the lock is between two handles
 	done      chan struct{}      // of the handle; nil until the first call of Done
 	contexts  map[context.Context]context.CancelCauseFunc
 }
@@ -77,6 +76,29 @@ func (l *lease) begin(start, now clock.Instant, length time.Duration) *Lock {
 	}
 	l.timer = time.AfterFunc(l.nextLocked(now), l.tick)
 	return l.strong
+}
+
+// serve begins the lease that Redis granted at now, or passes it on to another call, and returns the handle for r.
+func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
+	if pass == 0 {
+		l.fence, l.recheckAt, l.hooks = g.fence, g.recheck, &r.cfg.hooks
+		return l.begin(g.start, now, g.length)
+	}
+	l.mu.Lock()
+	defer l.unlock()
+	if l.fence > 0 {
+		l.fence++
+	}
+	l.passing, l.since, l.hooks = false, now, &r.cfg.hooks
+	l.strong = &Lock{lease: l, number: l.handle, fence: l.fence}
+	l.newlyLost = l.err != nil // while it was between two calls
+	return l.strong
+}
+
+// handed returns the grant of a claim.
+func (l *lease) handed(g handoff.Grant) grant {
+	drift := l.r.cfg.drift
+	return grant{start: l.watch.Started(g, drift), length: clock.Validity(l.claim, drift), fence: g.Tick * fencesOfTick}
 }
 
 // claimLasts is how long a handed lock is held before its claim is extended to the TTL. Shorter holds save the command.
@@ -154,10 +176,14 @@ func (l *lease) unlock() {
 		return
 	}
 	l.newlyLost = false
+	w := l.line
+	if l.passing { // Unlock tells the line
+		w = nil
+	}
 	e := Event{Elapsed: l.engine.now().Since(l.since), Fence: l.fence, Err: l.err}
 	l.mu.Unlock()
-	if l.line != nil {
-		l.line.over(l)
+	if w != nil {
+		w.lost(l)
 	}
 	l.fire(l.hooks.Lost, e)
 }

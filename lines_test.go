@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/line"
 )
 
 // queueing is a scripted strategy with a queue. Its lines poll, and queue after a second. A test delivers messages itself.
@@ -159,28 +159,6 @@ func TestEachTurnHasAFreshToken(t *testing.T) {
 	})
 }
 
-// TestCallerThatWasServedCannotLeave: ctx ends after the lock was passed on to a caller, which has not noticed yet.
-func TestCallerThatWasServedCannotLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{passes: true, onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
-			time.Sleep(time.Millisecond)
-			return acquireReply{fence: 1}, nil
-		}}
-		l := scriptedLocker(t, s)
-		first, _ := standing(t.Context(), l)
-		ctx, cancel := context.WithCancel(t.Context())
-		r, err := l.request(ctx, "k", nil)
-		require.NoError(t, err)
-		w, _ := l.lines.join(ctx, l, r)
-		require.NoError(t, (<-first).Unlock(t.Context()))
-		cancel()
-		lock, err := l.leave(ctx, w, r)
-		require.NoError(t, err)
-		require.NoError(t, lock.Err())
-		require.NoError(t, lock.Unlock(t.Context()))
-	})
-}
-
 // TestDroppedLockOfALineIsNotRenewed: the request of the caller that was served does not keep its lock.
 func TestDroppedLockOfALineIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -282,51 +260,6 @@ func TestAcquireOfAnEmptyLineIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestOneReleaseQueuesTheLine: a line has one entry, also while two releases are under way.
-func TestOneReleaseQueuesTheLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &queueing{shares: true}
-		l := queueingLocker(t, q, WithPollInterval(patience/10, patience/10)) // nobody is in the queue yet
-		q.reply(refuse, nil)
-		var line []chan *Lock
-		for range 3 {
-			got, _ := standing(t.Context(), l)
-			line = append(line, got)
-		}
-		require.Equal(t, 3, inLine(l, "k"))
-		permits := 2
-		q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
-			if permits--; permits < 0 {
-				return refuse(ctx, p)
-			}
-			return acquireReply{fence: 1}, nil
-		}, nil)
-		held := []*Lock{<-line[0], <-line[1]}
-		synctest.Wait() // the third was refused
-		var queued []string
-		q.reply(refuse, func(p *releaseParams) (releaseReply, error) {
-			queued = append(queued, p.next)
-			time.Sleep(time.Second)
-			return releaseReply{at: time.Hour}, nil
-		})
-		var wg sync.WaitGroup
-		for _, lock := range held {
-			wg.Go(func() {
-				if err := lock.Unlock(context.Background()); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
-		wg.Wait()
-		require.Len(t, queued, 2)
-		require.NotEmpty(t, queued[0])
-		require.Empty(t, queued[1])
-		q.reply(nil, nil)
-		require.NoError(t, (<-line[2]).Unlock(t.Context()))
-	})
-}
-
 // TestMessageDuringALookIsNotLost: the message comes while the line asks, and the reply is a refusal that is older.
 func TestMessageDuringALookIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -346,243 +279,6 @@ func TestMessageDuringALookIsNotLost(t *testing.T) {
 		require.Equal(t, int64(3), q.acquires.Load())
 		require.Equal(t, uint64(7*64), lock.Fence())
 		require.NoError(t, lock.Unlock(t.Context()))
-	})
-}
-
-// TestGivenUpTokensAreRemembered: for a claim and two op timeouts, until the next token is given up. A token of a line that
-// waits is remembered for as long as it waits.
-func TestGivenUpTokensAreRemembered(t *testing.T) {
-	for name, c := range map[string]struct {
-		opts []Option
-		want time.Duration
-	}{
-		"a claim":         {[]Option{WithTTL(time.Minute), WithOpTimeout(time.Second)}, 4 * time.Second},
-		"a short TTL":     {[]Option{WithTTL(time.Second), WithOpTimeout(time.Second)}, 3 * time.Second},
-		"without renewal": {[]Option{WithTTL(time.Minute), WithOpTimeout(time.Second), WithoutRenewal()}, 4 * time.Second},
-		"a minimum hold":  {[]Option{WithTTL(time.Minute), WithOpTimeout(time.Second), WithMinHold(time.Hour)}, 4 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := queueingLocker(t, &queueing{}, c.opts...)
-				line := func() (w *waiters, token string) {
-					w = &waiters{engine: l, attempt: newEntry(t, l)}
-					l.lines.rememberLocked(w.attempt)
-					return w, w.attempt.params.token
-				}
-				_, waits := line()
-				w, token := line()
-				require.Nil(t, w.giveUpLocked(), "nothing was sent")
-				var others []string
-				for _, d := range []time.Duration{c.want - 1, 1} {
-					time.Sleep(d)
-					other, name := line()
-					other.attempt.sent = true
-					require.NotNil(t, other.giveUpLocked())
-					others = append(others, name)
-					require.Equal(t, d > 1, l.lines.tokens[token] != nil)
-				}
-				time.Sleep(2 * c.want)
-				w, last := line()
-				w.giveUpLocked()
-				require.Len(t, l.lines.tokens, 2, "the newest, and the one that waits")
-				require.Len(t, l.lines.givenUp, 1)
-				require.Contains(t, l.lines.tokens, waits)
-				require.Contains(t, l.lines.tokens, last)
-				require.NotContains(t, l.lines.tokens, others[0])
-			})
-		})
-	}
-}
-
-// requireNoTokens fails unless all tokens that l remembers were given up.
-func requireNoTokens(t *testing.T, l *engine) {
-	t.Helper()
-	for token, a := range l.lines.tokens {
-		require.False(t, a.ended.IsZero(), token)
-		require.Contains(t, l.lines.givenUp, a)
-	}
-}
-
-// TestDashKeepsItsPlace: an entry with a dash stays, whether messages come or not: no release asks whether its process
-// listens. One without a dash is replaced when no messages come.
-func TestDashKeepsItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, client := bubbleRedis(t)
-		able, unable := handoff.NewSubscription(client, false), handoff.NewSubscription(nil, true)
-		able.Changed = func() {}
-		able.Join()
-		defer time.Sleep(10 * time.Second) // it ends
-		defer able.Leave()
-		for name, c := range map[string]struct {
-			dash bool
-			now  *handoff.Subscription
-			want bool
-		}{
-			"messages stop":        {false, unable, true},
-			"messages come":        {false, able, false},
-			"there are still none": {true, unable, false},
-			"messages come again":  {true, able, false},
-		} {
-			w := &waiters{engine: &engine{channel: c.now}, attempt: &lease{entry: "an entry", dash: c.dash}}
-			require.Equal(t, c.want, w.outdatedLocked(), name)
-			w.attempt.entry = ""
-			require.False(t, w.outdatedLocked(), "it is not in the queue")
-		}
-	})
-}
-
-// TestEntryHasADashWhereNobodyCanSayThatItsProcessListens: no messages come to it, or PUBSUB NUMSUB of one server of a Cluster
-// does not count the subscribers of another.
-func TestEntryHasADashWhereNobodyCanSayThatItsProcessListens(t *testing.T) {
-	for name, c := range map[string]struct{ spread, comes, want bool }{
-		"one server":                {false, true, false},
-		"a Cluster":                 {true, true, true},
-		"no messages":               {false, false, true},
-		"a Cluster and no messages": {true, false, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, client := bubbleRedis(t)
-				made, err := NewSetNXPX(client)
-				require.NoError(t, err)
-				l := made.(*engine)
-				if c.comes {
-					l.channel.Join()
-					defer time.Sleep(10 * time.Second) // the subscription ends
-					defer l.channel.Leave()
-				}
-				l.channel.Spread = c.spread
-				a := newEntry(t, l)
-				w := &waiters{engine: l, attempt: a, looks: 7}
-				w.enterLocked()
-				require.Equal(t, c.want, a.dash)
-				require.Equal(t, handoff.Entry(handoff.Claim(c.want), c.want, l.channel.Channel, a.params.token), a.entry)
-				require.Zero(t, w.looks)
-				require.Same(t, a, l.lines.tokens[a.params.token])
-			})
-		})
-	}
-}
-
-// TestLostPlaceReplacesTheSubscription: a look is told that the entry of the line is new, though the line was in the queue. So
-// a message was lost, or a release found nobody who listens. The subscription is replaced, unless it was confirmed since the
-// look before. It stays if the entry was in its place, or is the first of the line.
-func TestLostPlaceReplacesTheSubscription(t *testing.T) {
-	for name, c := range map[string]struct {
-		queued, fresh, confirmed bool
-		replaced                 bool
-	}{
-		"its place is lost":             {queued: true, fresh: true, replaced: true},
-		"and messages come again since": {queued: true, fresh: true, confirmed: true},
-		"it has its place":              {queued: true},
-		"it had none":                   {fresh: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, client := bubbleRedis(t)
-				made, err := NewSetNXPX(client)
-				require.NoError(t, err)
-				l := made.(*engine)
-				w := &waiters{engine: l, attempt: newEntry(t, l), joined: time.Now()}
-				if c.confirmed {
-					w.watch.Told(l.now(), time.Hour)
-				}
-				time.Sleep(time.Second)
-				l.channel.Join()
-				defer time.Sleep(10 * time.Second) // the subscription ends
-				defer l.channel.Leave()
-				time.Sleep(time.Second)
-				if !c.confirmed {
-					w.watch.Told(l.now(), time.Hour)
-				}
-				time.Sleep(time.Second)
-				before := m.TotalConnectionCount()
-				got := handoff.Refusal{Fresh: c.fresh, At: time.Hour}
-				w.lookedLocked(l.now(), c.queued, got)
-				time.Sleep(time.Second)
-				require.Equal(t, c.replaced, m.TotalConnectionCount() > before)
-				require.True(t, l.channel.Comes())
-
-				before = m.TotalConnectionCount()
-				w.lookedLocked(l.now(), true, handoff.Refusal{At: time.Hour})
-				time.Sleep(time.Second)
-				require.Equal(t, before, m.TotalConnectionCount())
-			})
-		})
-	}
-}
-
-// TestFirstPollsWhereTheHolderHandsNothingOn: a holder whose token is not of redlatch does not hand the lock on. So the first
-// of the queue polls, as long as it is that one. The others do not.
-func TestFirstPollsWhereTheHolderHandsNothingOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ours = "3f7c1a52-8a07-4a8e-9d6c-0f5f3a7e2b11"
-		_, client := bubbleRedis(t)
-		made, err := NewSetNXPX(client)
-		require.NoError(t, err)
-		l := made.(*engine)
-		l.channel.Join()
-		defer time.Sleep(10 * time.Second) // the subscription ends
-		defer l.channel.Leave()
-		time.Sleep(time.Second)
-		w := &waiters{engine: l, attempt: newEntry(t, l), joined: time.Now()}
-		for _, c := range []struct {
-			holder string
-			first  bool
-			polls  int
-		}{
-			{ours, true, 0},
-			{"theirs", true, 1},
-			{"theirs", true, 2},
-			{"theirs", false, 0},
-			{"theirs", true, 1},
-			{"api-7/" + ours, true, 0},
-			{"theirs", true, 1},
-			{"~" + ours, true, 0},
-			{"~api-7/" + ours, true, 0},
-			{"", true, 0}, // unknown
-		} {
-			w.lookedLocked(l.now(), true, handoff.Refusal{Holder: c.holder, First: c.first, At: time.Hour})
-			require.Equal(t, c.polls, w.polls, "%+v", c)
-		}
-	})
-}
-
-// TestEntryOfAnUnknownReleaseLeavesWithTheLock: the outcome of the release that queues a line is unknown. The line asks again
-// with that token and entry, so the grant takes the entry out. A message that says that the token was handed the lock grants
-// nothing more.
-func TestEntryOfAnUnknownReleaseLeavesWithTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &queueing{}
-		l := queueingLocker(t, q)
-		first, err := l.Lock(t.Context(), "k")
-		require.NoError(t, err)
-		second, _ := standing(t.Context(), l)
-		third, _ := standing(t.Context(), l)
-		var given, asked []string
-		ask := func(_ context.Context, p *leaseParams) (acquireReply, error) {
-			require.True(t, p.queued)
-			asked = append(asked, p.entry)
-			return acquireReply{fence: 1}, nil
-		}
-		q.reply(ask, func(p *releaseParams) (releaseReply, error) {
-			given = append(given, p.next)
-			if len(given) == 1 {
-				return releaseReply{}, io.EOF
-			}
-			return releaseReply{at: time.Hour, tick: 9}, nil
-		})
-		require.ErrorIs(t, first.Unlock(t.Context()), io.EOF)
-		lock := <-second
-		require.NotEmpty(t, given[0])
-		require.Equal(t, given, asked)
-		l.deliver(handoff.Grant{Token: lock.lease.params.token, Tick: 7, At: time.Hour})
-		synctest.Wait()
-		require.NoError(t, lock.Err())
-		require.Empty(t, third)
-		require.Equal(t, int64(1), q.releases.Load())
-		require.NoError(t, lock.Unlock(t.Context()))
-		require.NoError(t, (<-third).Unlock(t.Context()))
 	})
 }
 
@@ -709,41 +405,6 @@ func inLine(l Locker, key string) int {
 	return 0
 }
 
-// TestReleaseDoesNotQueueALineThatAsks: the line of a semaphore asks for another permit. A token that this may be granted
-// meanwhile, and that is released again, would get into the queue behind that. The line asks once the release has ended.
-func TestReleaseDoesNotQueueALineThatAsks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &queueing{shares: true}
-		l := queueingLocker(t, q, WithPollInterval(patience/10, patience/10)) // nobody is in the queue yet
-		q.reply(refuse, nil)
-		first, _ := standing(t.Context(), l)
-		next, _ := standing(t.Context(), l)
-		asked, answer := make(chan struct{}), make(chan struct{})
-		permits := 1
-		q.reply(func(ctx context.Context, p *leaseParams) (acquireReply, error) {
-			if permits--; permits < 0 {
-				close(asked)
-				<-answer
-				return refuse(ctx, p)
-			}
-			return acquireReply{fence: 1}, nil
-		}, nil)
-		lock := <-first
-		<-asked
-		q.reply(nil, func(p *releaseParams) (releaseReply, error) {
-			require.Empty(t, p.next)
-			close(answer)
-			synctest.Wait()
-			return releaseReply{}, nil
-		})
-		begun := time.Now()
-		require.NoError(t, lock.Unlock(t.Context()))
-		q.reply(nil, nil)
-		require.NoError(t, (<-next).Unlock(t.Context()))
-		require.Equal(t, begun, time.Now(), "it asks at once")
-	})
-}
-
 // impatient returns a Locker on a queueing strategy with the default pauses.
 func impatient(t *testing.T, q *queueing, opts ...Option) *engine {
 	t.Helper()
@@ -782,7 +443,7 @@ func TestNewcomerDoesNotOvertakeItsLine(t *testing.T) {
 		l := impatient(t, q)
 		q.reply(refuse, nil)
 		first, _ := standing(t.Context(), l)
-		time.Sleep(patience / 8)
+		time.Sleep(line.Patience / 8)
 		q.reply(nil, nil) // a permit is free
 		second, _ := standing(t.Context(), l)
 		require.Empty(t, second)
@@ -819,41 +480,6 @@ func TestSlowHookMakesNoLeaseLonger(t *testing.T) {
 		<-lock.Done()
 		require.False(t, time.Now().After(lock.Until()))
 		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
-	})
-}
-
-// TestLockForNobodyIsGivenBackDuringARelease: everybody has left while the release that queues the line hangs, and
-// a message hands the token the lock.
-func TestLockForNobodyIsGivenBackDuringARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &queueing{}
-		l := queueingLocker(t, q)
-		lock, err := l.Lock(t.Context(), "k")
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		_, ended := standing(ctx, l)
-		var undone []time.Time
-		q.reply(nil, func(p *releaseParams) (releaseReply, error) {
-			if p.next != "" {
-				time.Sleep(2 * time.Second)
-				return releaseReply{}, io.EOF
-			}
-			undone = append(undone, time.Now())
-			return releaseReply{at: time.Hour}, nil
-		})
-		unlocked := make(chan error, 1)
-		go func() { unlocked <- lock.Unlock(context.Background()) }() // ends with the release
-		synctest.Wait()
-		cancel()
-		require.ErrorIs(t, <-ended, context.Canceled)
-		for token := range l.lines.tokens {
-			l.deliver(handoff.Grant{Token: token, Tick: 7, At: time.Hour})
-		}
-		begin := time.Now()
-		require.ErrorIs(t, <-unlocked, io.EOF)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Equal(t, []time.Time{begin}, undone)
 	})
 }
 
@@ -1140,35 +766,6 @@ func TestCallsWithOptionsStandAlone(t *testing.T) {
 		}
 		require.Equal(t, int64(3), s.releases.Load())
 	})
-}
-
-func TestPassAllocatesOnlyTheHandle(t *testing.T) {
-	const passes = 60
-	l := scriptedLocker(t, &scripted{}, WithTTL(time.Hour))
-	lock, err := l.Lock(t.Context(), "k")
-	require.NoError(t, err)
-	w := lock.lease.line
-	l.lines.mu.Lock()
-	for range passes {
-		w.Join(&(&request{key: "k", cfg: l.cfg}).spot)
-	}
-	for p := range w.All() {
-		p.Of = &request{key: "k", cfg: l.cfg, served: make(chan struct{}, 1)}
-	}
-	first := &request{key: "k", cfg: l.cfg}
-	first.spot.Of = first
-	turn, _ := w.Begin(mostPasses)
-	lock.lease.turn = turn
-	l.lines.mu.Unlock()
-
-	allocations := testing.AllocsPerRun(passes-5, func() {
-		lock.lease.replied.Mono = time.Now()
-		if err := lock.Unlock(context.Background()); err != nil {
-			t.Error(err)
-		}
-		lock = lock.lease.strong
-	})
-	require.Equal(t, 1.0, allocations)
 }
 
 func TestHooksRunOnceForEachHandle(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -118,7 +119,7 @@ func TestRefusedPublishLeavesTheLockFree(t *testing.T) {
 			require.Equal(t, releaseReply{wanted: !dash, at: time.Duration(q.now) * time.Microsecond}, got)
 			require.Len(t, told, 1, i)
 			require.ErrorContains(t, told[0], "PUBLISH is forbidden")
-			require.False(t, q.channel.Comes())
+			require.False(t, q.channel.State() != line.Closed)
 			st, err := q.Inspect(t.Context(), "k")
 			require.NoError(t, err)
 			require.Equal(t, dash, st.Held)
@@ -155,7 +156,7 @@ func listen(t *testing.T, l Locker) {
 	c := l.(*engine).channel
 	c.Join()
 	t.Cleanup(c.Leave)
-	soon(t, "it listens", c.Comes)
+	soon(t, "it listens", func() bool { return c.State() == line.Open })
 }
 
 // queueOf is where the line of a key waits.
@@ -301,7 +302,7 @@ func TestWaiterThatWasNeverQueuedSendsNothing(t *testing.T) {
 		defer time.Sleep(10 * time.Second) // the subscription ends
 		defer subscription.Leave()
 		synctest.Wait()
-		require.True(t, subscription.Comes())
+		require.True(t, subscription.State() == line.Open)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := m.CommandCount()

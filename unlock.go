@@ -21,33 +21,37 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	now := l.engine.now()
 	ended := l.judgeLocked(now)
 	since, fence, hooks := l.since, l.fence, l.hooks
-	if ended == nil && after == 0 && l.passLocked(now) {
-		l.mu.Unlock()
-		l.fire(hooks.Released, Event{Elapsed: now.Since(since), Fence: fence})
-		return nil
-	}
-	l.unlocked = true
 	p := &releaseParams{target: &l.params.target}
-	var next *succession // nil: nobody waits
+	passable := false
 	switch {
-	case ended == nil:
+	case ended != nil:
+		l.unlocked = true
+	case after == 0 && l.passableLocked():
+		passable, l.passing = true, true
+		l.handle++
+		l.endHandleLocked(ErrReleased)
+	default:
+		l.unlocked = true
 		p.keep = l.toKeep(after)
 		l.endLocked(ErrReleased, false)
-		if l.line != nil {
-			next = l.line.ending(l, p.keep > 0)
-		}
-	case l.shared:
-		p = nil
 	}
+	shared := l.shared
 	l.unlock()
 
 	var err error
-	if p != nil {
-		err = l.giveBack(ctx, p, next)
+	switch {
+	case ended == nil:
+		var passed bool
+		if passed, err = l.giveBack(ctx, l.line, passable, p); passed {
+			l.fire(hooks.Released, Event{Elapsed: now.Since(since), Fence: fence})
+			return nil
+		}
+	case !shared:
+		_, err = l.giveBack(ctx, nil, false, p)
 	}
-	hook := l.hooks.Released
+	hook := hooks.Released
 	if errors.Is(err, ErrLost) {
-		hook = l.hooks.Lost
+		hook = hooks.Lost
 	}
 	var replied clock.Instant
 	if hook != nil {
@@ -57,36 +61,27 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	if ended != nil {
 		return ended
 	}
-	l.fire(hook, Event{Elapsed: replied.Since(l.since), Took: replied.Since(now), Fence: l.fence, Err: err})
+	l.fire(hook, Event{Elapsed: replied.Since(since), Took: replied.Since(now), Fence: fence, Err: err})
 	return err
 }
 
-// passLocked passes the lock on to the next in line, if the turn and the lease let it:
-//
-//	age of the turn < 5 ms, and < TTL / 100
-//
-// The first tick comes half-way to the renewal. From then on the lock is not passed on, nor once others may rely on the
-// token or on a lease that Extend has lengthened.
-func (l *lease) passLocked(now clock.Instant) bool {
-	if l.line == nil || l.pinned || l.strong == nil || now.Mono.Sub(l.replied.Mono) >= min(turnLasts, l.params.ttl/turnShare) {
-		return false
-	}
-	if !l.line.pass(l, now) {
-		return false
-	}
-	l.endHandleLocked(ErrReleased)
-	return true
+// passableLocked reports whether the lease lets a turn pass the lock on. The first tick comes half-way to the renewal. From then
+// on it does not, nor once others may rely on the token or on a lease that Extend has lengthened.
+func (l *lease) passableLocked() bool {
+	return l.line != nil && l.line.Passes > 0 && !l.pinned && l.strong != nil
 }
 
-// giveBack sends the release p, and tells the line of the outcome. If that keeps the key, it is handed on when the time to
-// keep it has passed.
-func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession) error {
-	if next != nil && next.attempt != nil {
-		p.next, p.waited = next.attempt.entry, next.waited
-	}
+// giveBack has the line w pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, it is handed on
+// when the time to keep it has passed.
+func (l *lease) giveBack(ctx context.Context, w *waiters, passable bool, p *releaseParams) (passed bool, err error) {
 	releases := &l.engine.releases
 	wait := releases.get()
-	l.send(ctx, p, wait.done)
+	if w == nil {
+		l.send(ctx, p, wait.done)
+	} else if !w.handBack(ctx, l, passable, p, wait.done) {
+		releases.Put(wait)
+		return true, nil
+	}
 	o := <-wait.outcome
 	releases.Put(wait)
 	if o.value.wanted {
@@ -96,10 +91,18 @@ func (l *lease) giveBack(ctx context.Context, p *releaseParams, next *succession
 	if p.keep > 0 && (o.err == nil || unknown) {
 		time.AfterFunc(p.keep, func() { l.handOnLater(p, unknown) }) //nolint:contextcheck // the caller's ctx is over by then
 	}
-	if next != nil {
-		next.ended(o.value, o.err) //nolint:contextcheck // the next turn is not the caller's
+	return false, o.err
+}
+
+// notPassed ends the lease of a turn that was not passed on.
+func (l *lease) notPassed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handle--
+	l.passing, l.unlocked = false, true
+	if l.err == nil {
+		l.endLocked(ErrReleased, false)
 	}
-	return o.err
 }
 
 // send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over.

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -251,18 +251,6 @@ func TestLocalWaitersTakeTurns(t *testing.T) {
 	})
 }
 
-// TestPauseEndsWithTheHoldersLease: a crashed holder costs what is left of its TTL.
-func TestPauseEndsWithTheHoldersLease(t *testing.T) {
-	slow, err := defaults().with([]Option{WithPollInterval(time.Minute, time.Hour)})
-	require.NoError(t, err)
-	require.Equal(t, 51*time.Millisecond, slow.pause(1, 50*time.Millisecond))
-	for attempt := 1; attempt < 100; attempt++ {
-		most := min(time.Minute<<min(attempt-1, 20), time.Hour)
-		require.LessOrEqual(t, slow.pause(attempt, 0), most)
-		require.GreaterOrEqual(t, slow.pause(attempt, clock.Longest), most/2)
-	}
-}
-
 // TestKeyExpiresWhileAScriptRuns: unlike Redis, miniredis may expire a key between two commands of a
 // script. The attempt counts as refused, and a waiter looks again at once.
 func TestKeyExpiresWhileAScriptRuns(t *testing.T) {
@@ -391,29 +379,6 @@ func TestWantedKeyIsYielded(t *testing.T) {
 	})
 }
 
-// TestWhoeverWaitsLongerAsksSooner: pauses get shorter with each change of hands, and longer again
-// while the key stays with one holder.
-func TestWhoeverWaitsLongerAsksSooner(t *testing.T) {
-	cfg := defaults()
-	w := &waiters{engine: &engine{common: new(common)}, r: &request{cfg: &cfg}, tries: 10}
-	longest := func(holder string) (d time.Duration) {
-		for range 10 {
-			d = max(d, w.pollPause(acquireReply{Refusal: handoff.Refusal{Holder: holder}}))
-		}
-		return d
-	}
-	first := longest("0")
-	require.Greater(t, first, 64*time.Millisecond)
-	for i := range 40 {
-		longest(string(rune('a' + i)))
-	}
-	require.Less(t, longest("z"), first/4)
-	for range 20 {
-		longest("z")
-	}
-	require.Greater(t, longest("z"), 64*time.Millisecond)
-}
-
 // TestShortWaitsDoNotQueueWhenCommandsAreSlow: a waiter whose ctx leaves less than ten times what a command
 // takes at the moment polls, without an entry in the queue. So it has nothing to remove when it leaves. A waiter with
 // more time queues.
@@ -440,8 +405,9 @@ func TestShortWaitsDoNotQueueWhenCommandsAreSlow(t *testing.T) {
 				defer time.Sleep(10 * time.Second) // the subscription ends
 				defer l.channel.Leave()
 				time.Sleep(time.Second)
-				require.True(t, l.channel.Comes())
-				l.observe(8*c.command, nil) // the first of a moving average over eight
+				require.Equal(t, line.Open, l.channel.State())
+				l.pulse.observe(time.Now(), 0, nil)           // at rest
+				l.pulse.observe(time.Now(), 8*c.command, nil) // the first of a moving average over eight
 				holder := granted(t, l)
 				var most atomic.Int64 // entries in the queue
 				wait := func(patience time.Duration) (leaving int64) {
@@ -468,20 +434,6 @@ func TestShortWaitsDoNotQueueWhenCommandsAreSlow(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestUnansweredAttemptsDoNotLookQuick: an attempt that its ctx cut short would have taken longer. It does not
-// lower the average of what commands take, and may raise it.
-func TestUnansweredAttemptsDoNotLookQuick(t *testing.T) {
-	e := &engine{common: new(common)}
-	e.observe(80*time.Millisecond, nil)
-	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
-	e.observe(2*time.Millisecond, context.DeadlineExceeded)
-	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
-	e.observe(18*time.Millisecond, context.DeadlineExceeded)
-	require.Equal(t, int64(11*time.Millisecond), e.commandTime.Load())
-	e.observe(3*time.Millisecond, ErrNotAcquired)
-	require.Equal(t, int64(10*time.Millisecond), e.commandTime.Load())
 }
 
 // TestCallersOfASilentRedisFailTogether: 64 callers stand in line for a key of a Redis that answers nothing. Each
@@ -648,7 +600,7 @@ func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
 				for _, l := range []*engine{l, other} {
 					require.Empty(t, l.byKey)
 					require.Empty(t, l.lines.waiting)
-					requireNoTokens(t, l)
+					require.Empty(t, l.lines.tokens)
 				}
 			}
 		}
@@ -688,7 +640,7 @@ func TestLockThatComesToAnEmptyLineIsGivenBack(t *testing.T) {
 				time.Sleep(time.Second)
 				synctest.Wait()
 				require.Equal(t, []string{"redlatch:fence"}, m.Keys())
-				requireNoTokens(t, l)
+				require.Empty(t, l.lines.tokens)
 				require.Empty(t, l.byKey)
 			})
 		})
@@ -954,63 +906,9 @@ func TestWhoeverJoinsLaterIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestLineHurriesWhileNobodyCanWait: one caller that can wait is enough for the queue. So is a line that has not
-// been empty for long.
-func TestLineHurriesWhileNobodyCanWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &engine{common: new(common)}
-		e.commandTime.Store(int64(10 * time.Millisecond))
-		w := &waiters{engine: e, filled: time.Now()}
-		stand := func(patience time.Duration) *request {
-			r := &request{}
-			r.spot.Of = r
-			if patience > 0 {
-				r.deadline = time.Now().Add(patience)
-			}
-			w.Join(&r.spot)
-			return r
-		}
-		stand(time.Millisecond)
-		stand(100 * time.Millisecond)
-		require.True(t, w.hurriedLocked())
-		for _, patience := range []time.Duration{0, 101 * time.Millisecond} {
-			r := stand(patience)
-			require.False(t, w.hurriedLocked(), patience)
-			w.Leave(&r.spot)
-		}
-		w.filled = time.Now().Add(-100 * time.Millisecond)
-		require.False(t, w.hurriedLocked())
-	})
-}
-
-// TestHurriedLineIsNotQueuedByItsRelease: the release that ends a turn.
-func TestHurriedLineIsNotQueuedByItsRelease(t *testing.T) {
-	for patience, queued := range map[time.Duration]bool{90 * time.Millisecond: false, 110 * time.Millisecond: true} {
-		synctest.Test(t, func(t *testing.T) {
-			q := &queueing{}
-			l := queueingLocker(t, q, WithPollInterval(time.Millisecond, time.Millisecond))
-			holder, err := l.Lock(t.Context(), "k")
-			require.NoError(t, err)
-			l.commandTime.Store(int64(10 * time.Millisecond))
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			got, _ := standing(ctx, l)
-			var next string
-			q.reply(nil, func(p *releaseParams) (releaseReply, error) {
-				next = p.next
-				return releaseReply{at: time.Hour}, nil
-			})
-			require.NoError(t, holder.Unlock(t.Context()))
-			require.Equal(t, queued, next != "")
-			q.reply(nil, nil)
-			require.NoError(t, (<-got).Unlock(t.Context()))
-		})
-	}
-}
-
 func TestRestIsCountedFromTheNewestRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lines
+		l := lines{resting: make(map[string]time.Time)}
 		rests := func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -1023,23 +921,5 @@ func TestRestIsCountedFromTheNewestRelease(t *testing.T) {
 		}
 		time.Sleep(128 * time.Millisecond)
 		require.False(t, rests())
-	})
-}
-
-// TestWaiterThatWasServedCanStillLeave: a hook that panics when its call was just served leaves the line. The lock is given back,
-// and nothing hangs.
-func TestWaiterThatWasServedCanStillLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := scriptedLocker(t, &scripted{})
-		r, err := l.request(t.Context(), "k", nil)
-		require.NoError(t, err)
-		r.ctx = t.Context()
-		w, asks := l.lines.join(t.Context(), l, r)
-		require.True(t, asks)
-		w.send(r.started)
-		<-r.served
-		lock, err := l.leave(t.Context(), w, r)
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }

@@ -5,9 +5,7 @@
 // publishes the grant to the [Subscription] of its process. The new owner extends its claim to the TTL. A process that
 // cannot do so costs the others a claim.
 //
-// No line depends on a message. It looks at Redis from time to time, and when the holder's lease may have ended: see
-// [Pause]. A look is the acquire again. It finds a free lock, a lock that was handed over without a message, and a lost
-// queue. A line whose process gets no messages polls.
+// No line depends on a message: see internal/line.
 //
 // The caller sends all commands but SUBSCRIBE and PING, and guards a Watch by a mutex of its own. Of commands the package
 // sees only the [Refusal] of an acquire. No command runs under the mutex of a Subscription.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -60,9 +61,6 @@ type Subscription struct {
 	current *redis.PubSub // nil: none is open
 }
 
-// patience is how long a connection may be down, or unconfirmed, before messages count as missing.
-const patience = time.Second
-
 // NewSubscription returns the subscription of one Locker. If impossible is set, the client cannot subscribe, and lines
 // poll.
 func NewSubscription(client redis.UniversalClient, impossible bool) *Subscription {
@@ -77,7 +75,7 @@ func (s *Subscription) Join() {
 	s.used = true
 	if !s.running && !s.impossible {
 		s.running, s.changed = true, time.Now()
-		go s.run() // ends within two seconds after the last user has left
+		time.AfterFunc(0, s.run) // a goroutine that ends within two seconds after the last user has left
 	}
 }
 
@@ -88,18 +86,19 @@ func (s *Subscription) Leave() {
 	s.users--
 }
 
-// Comes reports whether messages come: the connection listens, or is likely to in a moment, and Redis does not refuse PUBLISH.
-func (s *Subscription) Comes() bool {
+// State says whether messages come. A Subscription that is not open yet is opened by the first line that joins.
+func (s *Subscription) State() line.Channel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running && s.refused == nil && !s.mutedLocked() && (s.up || time.Since(s.changed) < patience)
-}
-
-// Confirmed reports whether the connection listens. Before that, a release takes the entry of a line out of the queue.
-func (s *Subscription) Confirmed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.up
+	switch {
+	case s.impossible, s.refused != nil, s.mutedLocked():
+		return line.Closed
+	case s.up:
+		return line.Open
+	case !s.running, time.Since(s.changed) < line.Patience:
+		return line.Opening
+	}
+	return line.Closed
 }
 
 func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }

@@ -11,6 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/line"
 )
 
 var errRefused = errors.New("NOPERM")
@@ -36,7 +38,7 @@ func TestDegradationIsReportedOnce(t *testing.T) {
 	defer s.Leave()
 	s.RefusePublish(errRefused)
 	require.Equal(t, 1, told)
-	require.False(t, s.Comes())
+	require.Equal(t, line.Closed, s.State())
 }
 
 // TestClosedSubscriptionKeepsWhatWasRefused: the subscription is closed between two waits. What Redis refused before
@@ -52,7 +54,7 @@ func TestClosedSubscriptionKeepsWhatWasRefused(t *testing.T) {
 			refuse(s, errRefused)
 			require.True(t, s.stop())
 			s.running = true // a line waits again
-			require.False(t, s.Comes(), name)
+			require.Equal(t, line.Closed, s.State(), name)
 			refuse(s, errRefused)
 			require.Equal(t, 1, told, name)
 			s.received(&redis.Subscription{})
@@ -73,17 +75,17 @@ func TestPublishIsTriedAgain(t *testing.T) {
 		s.running, s.up = true, true
 		for range 2 {
 			s.RefusePublish(errRefused)
-			require.False(t, s.Comes())
+			require.Equal(t, line.Closed, s.State())
 			time.Sleep(time.Minute)
-			require.True(t, s.Comes())
+			require.Equal(t, line.Open, s.State())
 		}
 		require.Equal(t, 2, told)
 	})
 }
 
-// TestMessagesComeWhereRedisAllowsThem: messages come once SUBSCRIBE is confirmed. They count as coming for a second before
-// that, and for a second after the connection broke. They do not come if Redis refuses SUBSCRIBE or PUBLISH, if the client
-// cannot subscribe, and before anybody waits.
+// TestMessagesComeWhereRedisAllowsThem: messages come once SUBSCRIBE is confirmed. They are expected for a second before that, for
+// a second after the connection broke, and before anybody waits. They do not come if Redis refuses SUBSCRIBE or PUBLISH, or if
+// the client cannot subscribe.
 func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	type steps []func(*Subscription)
 	confirm := func(s *Subscription) { s.received(&redis.Subscription{}) }
@@ -95,23 +97,23 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		unused bool
 		steps  steps
-		want   bool
+		want   line.Channel
 	}{
-		"nobody waits":                       {unused: true},
-		"it has just been opened":            {want: true},
-		"almost a second without an answer":  {steps: steps{almost}, want: true},
+		"nobody waits":                       {unused: true, want: line.Opening},
+		"it has just been opened":            {want: line.Opening},
+		"almost a second without an answer":  {steps: steps{almost}, want: line.Opening},
 		"a second without an answer":         {steps: steps{rest(time.Second)}},
-		"confirmed":                          {steps: steps{confirm, rest(time.Hour)}, want: true},
-		"confirmed late":                     {steps: steps{rest(time.Hour), confirm}, want: true},
-		"the connection has just broken":     {steps: steps{confirm, rest(time.Hour), breaks, almost}, want: true},
+		"confirmed":                          {steps: steps{confirm, rest(time.Hour)}, want: line.Open},
+		"confirmed late":                     {steps: steps{rest(time.Hour), confirm}, want: line.Open},
+		"the connection has just broken":     {steps: steps{confirm, rest(time.Hour), breaks, almost}, want: line.Opening},
 		"it has been broken for a second":    {steps: steps{confirm, breaks, rest(time.Second)}},
 		"a second attempt fails":             {steps: steps{confirm, breaks, almost, breaks, rest(1)}},
-		"confirmed again":                    {steps: steps{confirm, breaks, rest(time.Hour), confirm}, want: true},
+		"confirmed again":                    {steps: steps{confirm, breaks, rest(time.Hour), confirm}, want: line.Open},
 		"SUBSCRIBE is refused":               {steps: steps{refused}},
 		"SUBSCRIBE is refused from now on":   {steps: steps{confirm, refused}},
-		"SUBSCRIBE works again":              {steps: steps{refused, confirm}, want: true},
+		"SUBSCRIBE works again":              {steps: steps{refused, confirm}, want: line.Open},
 		"PUBLISH is refused":                 {steps: steps{confirm, mute, rest(time.Minute - 1)}},
-		"PUBLISH was refused a minute ago":   {steps: steps{confirm, mute, rest(time.Minute)}, want: true},
+		"PUBLISH was refused a minute ago":   {steps: steps{confirm, mute, rest(time.Minute)}, want: line.Open},
 		"PUBLISH is refused, and it listens": {steps: steps{mute, confirm}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,12 +123,12 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 			for _, step := range c.steps {
 				step(s)
 			}
-			require.Equal(t, c.want, s.Comes(), name)
+			require.Equal(t, c.want, s.State(), name)
 		})
 	}
 	s := NewSubscription(nil, true)
 	s.Join()
-	require.False(t, s.Comes(), "the client cannot subscribe")
+	require.Equal(t, line.Closed, s.State(), "the client cannot subscribe")
 }
 
 // TestRefusedSubscriptionIsAChange: lines that rely on messages look, since no messages come from now on.
@@ -147,7 +149,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 	s.Join()
 	defer s.Leave()
 	await(t, changed)
-	require.True(t, s.Comes())
+	require.Equal(t, line.Open, s.State())
 	s.Missed(begin)
 	s.mu.Lock()
 	require.NotNil(t, s.current, "the message was lost before")
@@ -155,7 +157,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 	s.Missed(time.Now())
 	await(t, changed)
 	await(t, changed)
-	require.True(t, s.Comes())
+	require.Equal(t, line.Open, s.State())
 	require.Empty(t, changed)
 }
 
@@ -218,14 +220,14 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		require.Fail(t, "not reported")
 	}
-	require.False(t, s.Comes())
+	require.Equal(t, line.Closed, s.State())
 	require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
 	m.Server().SetPreHook(nil)
-	require.Eventually(t, s.Comes, 20*time.Second, time.Millisecond, "it is allowed now")
+	require.Eventually(t, func() bool { return s.State() == line.Open }, 20*time.Second, time.Millisecond, "it is allowed now")
 	require.Empty(t, told)
 
 	m.Close()
-	require.Eventually(t, func() bool { return !s.Comes() }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.State() == line.Closed }, 20*time.Second, time.Millisecond)
 	require.Empty(t, told)
 }
 

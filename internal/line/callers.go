@@ -1,0 +1,72 @@
+package line
+
+import (
+	"math"
+	"time"
+)
+
+// A Caller waits in a line. The shell sets the exported fields before Join. Only the Machine reads them until the caller was
+// served, has failed or has left.
+type Caller[T any] struct {
+	Of       T
+	Since    time.Duration // when its call began
+	Deadline time.Duration // when its ctx ends; 0: never
+	Refused  bool          // an attempt of its own has shown it another owner
+	Tell     bool          // it has a hook for the first refusal
+
+	in            bool
+	number        uint64 // grows in the order of arrival
+	joined        uint64 // the attempts of the line before
+	before, after *Caller[T]
+}
+
+// A list has the callers of a line in the order of arrival.
+type list[T any] struct {
+	head, tail *Caller[T]
+	length     int
+	arrivals   uint64
+	told       uint64        // the newest arrival that knows of a refusal
+	filled     time.Duration // since when the list is not empty
+	patient    time.Duration // the latest deadline of those who came since then
+}
+
+// join adds a caller at the end.
+func (l *list[T]) join(c *Caller[T], now time.Duration) {
+	if l.length == 0 {
+		l.filled, l.patient = now, 0
+	}
+	deadline := c.Deadline
+	if deadline == 0 {
+		deadline = math.MaxInt64
+	}
+	l.patient = max(l.patient, deadline)
+	l.arrivals++
+	c.in, c.number, c.before, c.after = true, l.arrivals, l.tail, nil
+	if l.tail == nil {
+		l.head = c
+	} else {
+		l.tail.after = c
+	}
+	l.tail = c
+	l.length++
+}
+
+// leave removes a caller. It reports false if the caller is not in the list.
+func (l *list[T]) leave(c *Caller[T]) bool {
+	if !c.in {
+		return false
+	}
+	if c.before == nil {
+		l.head = c.after
+	} else {
+		c.before.after = c.after
+	}
+	if c.after == nil {
+		l.tail = c.before
+	} else {
+		c.after.before = c.before
+	}
+	c.in, c.before, c.after = false, nil, nil
+	l.length--
+	return true
+}

@@ -1,0 +1,43 @@
+package line
+
+import (
+	"testing"
+	"time"
+)
+
+// A turn of 64 callers: they join, the first is served, the lock is passed on 63 times, and the turn ends.
+func turnOf64(m *Machine[int], callers []Caller[int], buffer []Effect[int]) {
+	f := Facts{Now: time.Second, Channel: Open}
+	for i := range callers {
+		m.Join(f, &callers[i], buffer[:0])
+	}
+	out := m.Granted(f, buffer[:0])
+	for range callers {
+		for _, e := range out {
+			if e.Kind == Serve {
+				out = m.Unlock(f, e.Token, true, buffer[:0])
+				break
+			}
+		}
+	}
+}
+
+func TestTypicalEventsDoNotAllocate(t *testing.T) {
+	m := &Machine[int]{Config: lockConfig}
+	callers, buffer := make([]Caller[int], 64), make([]Effect[int], 8)
+	if n := testing.AllocsPerRun(100, func() { turnOf64(m, callers, buffer) }); n > 0 {
+		t.Errorf("a turn of 64 callers allocates %v times", n)
+	}
+	if m.State() != Idle {
+		t.Errorf("the line is %v after the turn", m.State())
+	}
+}
+
+func BenchmarkTurnOf64(b *testing.B) {
+	m := &Machine[int]{Config: lockConfig}
+	callers, buffer := make([]Caller[int], 64), make([]Effect[int], 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		turnOf64(m, callers, buffer)
+	}
+}

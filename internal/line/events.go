@@ -1,0 +1,130 @@
+package line
+
+import "time"
+
+// State is what a line does. The package comment has the diagram.
+type State uint8
+
+// What a line does.
+const (
+	Idle State = iota
+	Asking
+	Waiting
+	Holding
+)
+
+// Channel says whether messages of Redis come to this process.
+type Channel uint8
+
+// Whether messages come.
+const (
+	Closed  Channel = iota // No message comes.
+	Opening                // SUBSCRIBE is likely to be confirmed soon. Until then, a release drops entries of this process.
+	Open                   // SUBSCRIBE is confirmed.
+)
+
+// Facts are what the shell knows when an event happens. Instants are durations since one start that the shell chooses, before
+// the first event. Zero stands for no instant.
+type Facts struct {
+	Now     time.Duration
+	Channel Channel
+	Took    time.Duration // of an acquire at present, on average
+	AtRest  time.Duration // of an acquire when Redis is idle: the least of late
+	Rest    time.Duration // until then this process leaves the key to others, who would never find it free otherwise
+	Random  float64       // in [0, 1), another one for each event
+}
+
+// Config is what does not change while a line lasts.
+type Config struct {
+	Queues      bool          // a release hands the lock to the first in the queue of Redis
+	Dash        bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
+	Shares      bool          // a key may have several holders, as a semaphore has
+	FreshTokens bool          // each attempt needs a token of its own
+	Tells       bool          // the outcome of a Give sets Facts.Rest if others want the key
+	Confirms    bool          // only a reply grants the lock, so a message makes the line ask: see WithReplicas
+	Passes      int           // how often a turn may pass the lock on
+	TTL         time.Duration // of the lock
+	Shortest    time.Duration // pauses between polls double from Shortest to Longest
+	Longest     time.Duration
+}
+
+// An Answer is how an attempt ended.
+type Answer uint8
+
+// How an attempt ended.
+const (
+	None        Answer = iota // No attempt has ended yet.
+	Held                      // This process holds the key.
+	Refused                   // Another token holds the key.
+	Failed                    // The attempt failed, or its outcome is unknown.
+	Permanent                 // The attempt failed, and retrying cannot fix that.
+	Late                      // The key was granted, but nothing is left of the lease.
+	Unconfirmed               // The key was granted, but the grant cannot be used: see Config.Confirms.
+)
+
+// An Outcome is what is known of an attempt that was not granted.
+type Outcome struct {
+	Answer Answer
+	Err    error // for the callers; nil if Answer is Held
+	Clean  bool  // apart from its entry, the attempt has left nothing in Redis, and cannot run later
+	Ended  bool  // a message has handed the key to the token meanwhile, and that claim has ended
+
+	// Of a refusal.
+	Left    time.Duration // what is left of the holder's lease; 0: unknown
+	First   bool          // the entry is the first in the queue
+	Fresh   bool          // the entry is new
+	Foreign bool          // the holder does not hand the lock on
+	Moved   bool          // another token held the key at the refusal before
+}
+
+// News is what a line can report to a caller whose ctx has ended.
+type News struct {
+	Outcome                // the newest one
+	At       time.Duration // when it came
+	Asking   time.Duration // since when an acquire is under way; 0: none is
+	Attempts int           // since the caller joined
+	Shown    bool          // an answer, or a holder in this process, has shown another owner to the caller
+}
+
+// Entry is what an acquire puts into the queue of Redis if the key is held.
+type Entry uint8
+
+// What goes into the queue.
+const (
+	NoEntry Entry = iota
+	Plain
+	Dashed // PUBSUB NUMSUB does not say whether the process listens.
+)
+
+// Kind is what an effect does.
+type Kind uint8
+
+// What to do.
+const (
+	Ask         Kind = iota // Send an acquire for Token. If Fresh is set, make the token first.
+	Give                    // Release Token, and take its entry out of the queue.
+	Serve                   // Caller has the lock, as number Pass of the turn with Token.
+	Fail                    // The wait of Caller ends with Err.
+	Tell                    // Call Hooks.Waiting of Caller with the refusal Err; nil: this process holds the key.
+	Look                    // Call Due at At, and not at the time of an earlier Look.
+	Subscribe               // Open the channel, and report its changes to this line.
+	Unsubscribe             // End this use of the channel.
+	Missed                  // A message was lost. Reconnect the channel, unless SUBSCRIBE was confirmed since At.
+)
+
+// An Effect is something that the shell must do.
+type Effect[T any] struct {
+	Kind     Kind
+	Entry    Entry // of Ask
+	Fresh    bool  // of Ask: Token is a new one
+	Again    bool  // of Ask: the entry should be in the queue already
+	Handed   bool  // of Serve: the lease is that of the message, not that of a reply
+	Pass     int   // of Serve: 0 begins a turn
+	Token    uint64
+	Next     uint64        // of Give: the token of the Ask directly before, which is its pair; 0: none
+	At       time.Duration // of Look and Missed
+	Age      time.Duration // of Ask: how long the first caller has waited
+	Caller   *Caller[T]    // of Ask: the first in line
+	Attempts int           // of Serve, Fail and Tell: how often the line has asked since Caller joined
+	Err      error         // of Fail and Tell
+}

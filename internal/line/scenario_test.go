@@ -1,0 +1,278 @@
+package line
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the output of the scenarios in testdata")
+
+// start is the instant 0 of a scenario.
+const start = 1000 * time.Second
+
+// A scenario is a line whose events are read from a file. An indented line of the file is output: the effects of the event
+// before it, and behind "=" what the line does then.
+//
+//	new [queues] [dash] [shares] [fresh-tokens] [confirms] [passes N] [ttl D]
+//	at D, channel closed|opening|open, load TOOK AT-REST, random R     facts from now on
+//	join NAME [for D] [waited D] [hook] [refused]                      for: until its deadline
+//	granted, refused, failed, permanent, late                          the outcome of an acquire, with
+//	    [left D] [first] [fresh] [foreign] [clean] [ended]
+//	message TOKEN [late], unlock TOKEN [fixed], lost TOKEN             fixed: the turn may not pass the lock on
+//	leave NAME, news NAME, due [early], changed                        due: at the time of the look, unless early
+type scenario struct {
+	m       Machine[string]
+	f       Facts
+	callers map[string]*Caller[string]
+	look    time.Duration
+}
+
+// arguments are the words behind the name of an event.
+type arguments []string
+
+func (a arguments) has(word string) bool { return slices.Contains(a, word) }
+
+func (a arguments) after(word string) string {
+	for i, w := range a {
+		if w == word && i+1 < len(a) {
+			return a[i+1]
+		}
+	}
+	return "0"
+}
+
+func (a arguments) duration(word string) time.Duration { return length(a.after(word)) }
+
+func length(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func number(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// do carries out one line of a file, and returns the output.
+func (s *scenario) do(line string) string {
+	words := strings.Fields(line)
+	name, a := words[0], arguments(words[1:])
+	var out []Effect[string]
+	switch name {
+	case "new":
+		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Channel: Open}}
+		s.m.Config = Config{
+			Queues: a.has("queues"), Dash: a.has("dash"), Shares: a.has("shares"), FreshTokens: a.has("fresh-tokens"),
+			Confirms: a.has("confirms"), Tells: a.has("tells"), Passes: int(number(a.after("passes"))), TTL: 10 * time.Second,
+			Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
+		}
+		if a.has("ttl") {
+			s.m.TTL = a.duration("ttl")
+		}
+		return ""
+	case "at":
+		s.f.Now = start + length(a[0])
+		return ""
+	case "channel":
+		s.f.Channel = map[string]Channel{"closed": Closed, "opening": Opening, "open": Open}[a[0]]
+		return ""
+	case "load":
+		s.f.Took, s.f.AtRest = length(a[0]), length(a[1])
+		return ""
+	case "rest":
+		s.f.Rest = s.f.Now + length(a[0])
+		return ""
+	case "random":
+		s.f.Random, _ = strconv.ParseFloat(a[0], 64)
+		return ""
+	case "news":
+		return "  " + s.news(a) + "\n"
+	case "join":
+		c := &Caller[string]{Of: a[0], Since: s.f.Now - a.duration("waited"), Tell: a.has("hook"), Refused: a.has("refused")}
+		if a.has("for") {
+			c.Deadline = s.f.Now + a.duration("for")
+		}
+		s.callers[a[0]] = c
+		out = s.m.Join(s.f, c, out)
+	case "leave":
+		left := false
+		if out, left = s.m.Leave(s.callers[a[0]], out); !left {
+			return "  too late\n"
+		}
+	case "granted":
+		out = s.m.Granted(s.f, out)
+	case "message":
+		out = s.m.Message(s.f, number(a[0]), a.has("late"), out)
+	case "due":
+		if !a.has("early") {
+			s.f.Now = max(s.f.Now, s.look)
+		}
+		out = s.m.Due(s.f, out)
+	case "changed":
+		out = s.m.Changed(s.f, out)
+	case "unlock":
+		out = s.m.Unlock(s.f, number(a[0]), !a.has("fixed"), out)
+	case "lost":
+		out = s.m.Lost(s.f, number(a[0]), out)
+	default:
+		out = s.notGranted(name, a, out)
+	}
+	return s.output(out)
+}
+
+func (s *scenario) notGranted(name string, a arguments, out []Effect[string]) []Effect[string] {
+	answer, ok := map[string]Answer{"refused": Refused, "failed": Failed, "permanent": Permanent, "late": Late, "unconfirmed": Unconfirmed}[name]
+	if !ok {
+		panic("no such event: " + name)
+	}
+	return s.m.NotGranted(s.f, Outcome{
+		Answer: answer, Err: errors.New(name), Clean: a.has("clean") || answer == Refused, Ended: a.has("ended"),
+		Left: a.duration("left"), First: a.has("first"), Fresh: a.has("fresh"), Foreign: a.has("foreign"),
+	}, out)
+}
+
+func (s *scenario) output(out []Effect[string]) string {
+	var b strings.Builder
+	for _, e := range out {
+		if e.Kind == Look {
+			s.look = e.At
+		}
+		fmt.Fprintf(&b, "  %v\n", e)
+	}
+	m := &s.m
+	fmt.Fprintf(&b, "  = %v", m.state)
+	if t := m.token; t.number > 0 {
+		fmt.Fprintf(&b, ", token %d", t.number)
+		if t.entry != NoEntry {
+			fmt.Fprintf(&b, " with %v entry", t.entry)
+		}
+	}
+	if m.callers.head != nil {
+		b.WriteString(", in line:")
+		for c := m.callers.head; c != nil; c = c.after {
+			b.WriteString(" " + c.Of)
+		}
+	}
+	return b.String() + "\n"
+}
+
+func (s *scenario) news(a arguments) string {
+	n := s.m.News(s.callers[a[0]])
+	text := fmt.Sprint(n.Answer)
+	if n.Err != nil {
+		text += fmt.Sprintf(" at %v", n.At-start)
+	}
+	if n.Asking > 0 {
+		text += fmt.Sprintf(", asking since %v", n.Asking-start)
+	}
+	if n.Shown {
+		text += ", shown another owner"
+	}
+	return fmt.Sprintf("%s, attempts: %d", text, n.Attempts)
+}
+
+func (s State) String() string { return [...]string{"Idle", "Asking", "Waiting", "Holding"}[s] }
+func (e Entry) String() string { return [...]string{"no", "a plain", "a dashed"}[e] }
+func (a Answer) String() string {
+	return [...]string{"none", "held", "refused", "failed", "permanent", "late"}[a]
+}
+
+func (e Effect[T]) String() string {
+	switch e.Kind {
+	case Ask:
+		text := fmt.Sprintf("Ask with token %d", e.Token)
+		if e.Fresh {
+			text = fmt.Sprintf("Ask with the fresh token %d", e.Token)
+		}
+		text += fmt.Sprintf(" and %v entry, age %v", e.Entry, e.Age)
+		if e.Again {
+			text += ", again"
+		}
+		return text
+	case Give:
+		if e.Next > 0 {
+			return fmt.Sprintf("Give token %d, behind the acquire with %d", e.Token, e.Next)
+		}
+		return fmt.Sprintf("Give token %d", e.Token)
+	case Serve:
+		text := fmt.Sprintf("Serve %v with token %d, pass %d", e.Caller.Of, e.Token, e.Pass)
+		if e.Handed {
+			text += ", by the message"
+		}
+		return text + e.attempts()
+	case Fail:
+		return fmt.Sprintf("Fail %v: %v", e.Caller.Of, e.Err) + e.attempts()
+	case Tell:
+		if e.Err == nil {
+			return fmt.Sprintf("Tell %v that this process holds the key", e.Caller.Of) + e.attempts()
+		}
+		return fmt.Sprintf("Tell %v: %v", e.Caller.Of, e.Err) + e.attempts()
+	case Look:
+		return fmt.Sprintf("Look at %v", e.At-start)
+	case Missed:
+		return fmt.Sprintf("Missed a message since %v", e.At-start)
+	}
+	return [...]string{Subscribe: "Subscribe", Unsubscribe: "Unsubscribe"}[e.Kind]
+}
+
+func (e Effect[T]) attempts() string {
+	if e.Attempts == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", after %d attempts", e.Attempts)
+}
+
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scenarios", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(string(text))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("%s: the output differs. With -rewrite it would be:\n%s", file, got)
+			}
+		})
+	}
+}
+
+// play returns the text of a scenario with its output.
+func play(text string) string {
+	var b strings.Builder
+	s := new(scenario)
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "  "):
+			continue
+		case strings.TrimSpace(line) == "", strings.HasPrefix(line, "#"):
+			b.WriteString(line)
+			continue
+		}
+		b.WriteString(line)
+		b.WriteString(s.do(line))
+	}
+	return b.String()
+}

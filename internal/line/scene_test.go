@@ -1,0 +1,742 @@
+package line
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+	"unsafe"
+)
+
+// A scene is up to three processes, what is on its way, and one Redis. It has bytes only, so it is compared as a whole.
+//
+// Within a process, a token is a number from 1 on. In Redis, the number of the process stands in the upper half of the byte.
+// An instant is the rank of an arrival: who came earlier has a lower one.
+type scene struct {
+	keys    [2]uint8 // tokens that hold the key. Only a semaphore uses the second one
+	queue   [6]queued
+	procs   [3]proc
+	foreign uint8         // 0: did not come, 1: holds the key, 2: has left
+	faults  [faults]uint8 // that may still happen, by kind
+	left    uint8         // that may still happen in all
+	newest  uint8         // arrival
+}
+
+type queued struct{ token, dash, score uint8 }
+
+type proc struct {
+	dead, frozen uint8
+	channel      uint8
+	lapsed       uint8 // bit by caller: its lease ended while the process was frozen
+	token        uint8 // with which the line may ask
+	callers      [2]caller
+	ask          acquire
+	gives        [4]release
+	messages     [4]message
+	got          uint8 // 1: a message came while an acquire was under way, 2: its claim has ended since
+	look         uint8 // a look is planned
+	line         snapshot
+}
+
+type caller struct{ state, token, since, turn uint8 }
+
+const (
+	absent = iota
+	waits
+	holds
+	done
+)
+
+// An acquire is on its way to Redis, or its reply is on its way back.
+type acquire struct{ state, token, entry, score, late uint8 }
+
+const (
+	none = iota
+	sent
+	granted
+	refused
+)
+
+// A release is behind the acquire of its pair, or may run. One that is lost never runs.
+type release struct{ token, behind, lost uint8 }
+
+type message struct{ token, late uint8 }
+
+// A snapshot is what a Machine remembers, but for times.
+type snapshot struct {
+	state, token, entry, seen, left uint8
+	early, hasten, subscribed       uint8
+	order                           [2]uint8 // callers in line, from 1 on
+	joined                          [2]uint8 // of each: 0 has seen a refusal, 1 joined before the newest attempt, 2 after it
+	mayServe, pass                  uint8    // of the turn
+}
+
+// Kinds of faults.
+const (
+	replyLost = iota // The outcome of an acquire is unknown.
+	releaseLost
+	messageLost
+	deaf // The channel breaks, and what is on its way to it is lost.
+	crash
+	freeze
+	expiry
+	leaves // The ctx of a caller ends.
+	loss   // A lease is lost before it ends.
+	twice  // A command or a message is sent again.
+	slow   // A grant comes too late, though Redis still has the key.
+	queueLost
+	foreigner
+	faults
+)
+
+// now is the time of all events. Callers joined long before, at the instant of their rank.
+const now = start
+
+const foreignToken = 0xf0
+
+// A game says what the processes of a scene are.
+type game struct {
+	procs, callers int
+	limit          int // of a semaphore; 1: a lock
+	config         Config
+	channels       [3]Channel
+	again          bool    // callers that are done may come again
+	hurried        [3]bool // the callers of a process cannot wait for the queue
+	blind          bool    // no look comes
+	mistake        *mistake
+	m              Machine[int]
+	places         [2]Caller[int]
+	out            []Effect[int]
+	wrong          string // what the newest step has violated
+	log            *bytes.Buffer
+}
+
+// A mistake changes what a line does, so that the explorer must find it.
+type mistake struct {
+	name    string
+	before  func(event string, m *Machine[int])
+	effects func(event string, m *Machine[int], out []Effect[int]) []Effect[int]
+	skips   string // event that the line is not told of
+	trusts  bool   // takes a late grant
+	deludes bool   // takes a message for any token
+}
+
+func bit(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (g *game) violated(format string, args ...any) {
+	if g.wrong == "" {
+		g.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// thaw makes a line out of a snapshot.
+func (g *game) thaw(p *proc, hurried bool) {
+	deadline := time.Duration(0)
+	if hurried {
+		deadline = now + time.Second
+	}
+	s := &p.line
+	g.m = Machine[int]{
+		Config: g.config, state: State(s.state), early: s.early == 1, hasten: s.hasten == 1, subscribed: s.subscribed == 1,
+		attempts: 100, asked: now, due: now,
+		token: token{number: uint64(s.token), entry: Entry(s.entry), seen: time.Duration(s.seen) * now, left: s.left == 1},
+		turn:  turn{began: now, last: uint64(s.mayServe), pass: int(s.pass)},
+	}
+	for i := range g.places {
+		g.places[i] = Caller[int]{Of: i, Since: time.Duration(p.callers[i].since), Deadline: deadline}
+	}
+	for i, n := range s.order {
+		if n == 0 {
+			break
+		}
+		c := &g.places[n-1]
+		g.m.callers.join(c, now)
+		if s.joined[i] == 0 {
+			g.m.shown = c.number
+		}
+		if s.joined[i] < 2 {
+			g.m.before = c.number
+		}
+	}
+	g.m.callers.told = g.m.callers.arrivals
+}
+
+// freeze makes a snapshot of the line.
+func (g *game) freeze(p *proc) {
+	m := &g.m
+	s := snapshot{
+		state: uint8(m.state), token: uint8(m.token.number), entry: uint8(m.token.entry), seen: bit(m.token.seen > 0),
+		left: bit(m.token.left), early: bit(m.early), hasten: bit(m.hasten), subscribed: bit(m.subscribed),
+	}
+	i := 0
+	for c := m.callers.head; c != nil; c = c.after {
+		s.order[i] = uint8(c.Of + 1)
+		switch {
+		case c.number <= m.shown:
+		case c.number <= m.before || m.state != Asking:
+			s.joined[i] = 1
+		default:
+			s.joined[i] = 2
+		}
+		if m.state == Holding && c.number <= m.turn.last {
+			s.mayServe++
+		}
+		i++
+	}
+	if m.state == Holding {
+		s.pass = uint8(m.turn.pass)
+	}
+	p.line = s
+}
+
+// run hands an event to the line of a process, and carries out the effects.
+func (g *game) run(w *scene, i int, name string, event func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int]) {
+	p := &w.procs[i]
+	g.thaw(p, g.hurried[i])
+	m := &g.m
+	facts := Facts{Now: now, Channel: Channel(p.channel)}
+	if g.hurried[i] {
+		facts.Took = time.Second
+	}
+	out := g.out[:0]
+	if x := g.mistake; x == nil || x.skips != name {
+		if x != nil && x.before != nil {
+			x.before(name, m)
+		}
+		out = event(m, facts, out)
+		if x != nil && x.effects != nil {
+			out = x.effects(name, m, out)
+		}
+	}
+	g.out = out[:0]
+	asks, fresh := 0, uint64(0)
+	for j := range out {
+		e := &out[j]
+		if e.Kind == Ask && e.Fresh {
+			fresh, e.Token = e.Token, uint64(w.unused(i))
+		}
+		for _, t := range []*uint64{&e.Token, &e.Next} {
+			if fresh != 0 && *t == fresh {
+				*t = uint64(p.token)
+			}
+		}
+		if e.Kind == Ask {
+			asks++
+		}
+		if g.log != nil {
+			fmt.Fprintf(g.log, "      %v\n", e)
+		}
+		g.carryOut(w, p, e)
+	}
+	if m.token.number > 99 {
+		m.token.number = uint64(p.token)
+	}
+	if asks > 1 {
+		g.violated("two acquires for one event")
+	}
+	g.freeze(p)
+	if State(p.line.state) != Waiting {
+		p.look = 0
+	}
+}
+
+// carryOut carries out one effect.
+func (g *game) carryOut(w *scene, p *proc, e *Effect[int]) {
+	switch t := uint8(e.Token); e.Kind {
+	case Ask:
+		if p.ask.state != none {
+			g.violated("two acquires under way")
+		}
+		if e.Fresh {
+			p.token = t
+		} else if p.token != t {
+			g.violated("a token asks again that was given up")
+		}
+		p.ask = acquire{state: sent, token: t, entry: uint8(e.Entry), score: w.score(e.Age)}
+		p.got = 0
+	case Give:
+		if p.ask.state != none && p.ask.token == t {
+			g.violated("a token is given up while an acquire with it is under way")
+		}
+		if p.token == t {
+			p.token = 0
+		}
+		g.give(p, release{t, bit(p.ask.state == sent && e.Next == uint64(p.ask.token)), 0})
+	case Serve:
+		g.serve(p, e)
+	case Fail:
+		p.callers[e.Caller.Of].end()
+	case Look:
+		p.look = 1
+	}
+}
+
+// score returns when somebody came whose age is known.
+func (w *scene) score(age time.Duration) uint8 {
+	if at := now - age; at <= time.Duration(w.newest) {
+		return uint8(at)
+	}
+	w.newest++
+	return w.newest
+}
+
+func (c *caller) end() { *c = caller{state: done} }
+
+func (g *game) serve(p *proc, e *Effect[int]) {
+	c := &p.callers[e.Caller.Of]
+	if c.state != waits {
+		g.violated("a caller is served that does not wait")
+	}
+	if p.token != uint8(e.Token) {
+		g.violated("a token serves that was given up")
+	}
+	for i := range p.callers {
+		if o := &p.callers[i]; o.state == waits && o.since < c.since {
+			g.violated("a caller is served before one who came earlier")
+		}
+	}
+	if e.Pass > 0 && c.turn == 0 {
+		g.violated("a turn serves a caller who came later")
+	}
+	*c = caller{state: holds, token: uint8(e.Token)}
+	for i := range p.callers {
+		if e.Pass == 0 && g.limit == 1 && p.callers[i].state == waits {
+			p.callers[i].turn = 1
+		}
+	}
+	if g.limit > 1 {
+		p.token = 0
+	}
+}
+
+// unused returns a token that nothing refers to.
+func (w *scene) unused(i int) uint8 {
+	var used uint32
+	w.tokens(i, func(t *uint8) { used |= 1 << *t })
+	return uint8(bits.TrailingZeros32(^(used | 1)))
+}
+
+// tokens calls f for all places with tokens of a process. f may rename the token.
+func (w *scene) tokens(i int, f func(t *uint8)) {
+	inRedis := func(t *uint8) {
+		if int(*t>>4) == i && *t&15 != 0 {
+			n := *t & 15
+			f(&n)
+			*t = uint8(i)<<4 | n
+		}
+	}
+	for k := range w.keys {
+		inRedis(&w.keys[k])
+	}
+	for k := range w.queue {
+		inRedis(&w.queue[k].token)
+	}
+	p := &w.procs[i]
+	own := func(t *uint8) {
+		if *t != 0 {
+			f(t)
+		}
+	}
+	own(&p.line.token)
+	own(&p.token)
+	own(&p.ask.token)
+	for k := range p.callers {
+		own(&p.callers[k].token)
+	}
+	for k := range p.messages {
+		own(&p.messages[k].token)
+	}
+	for k := range p.gives {
+		own(&p.gives[k].token)
+	}
+}
+
+// The server.
+
+func (w *scene) has(t uint8) bool { return t != 0 && (w.keys[0] == t || w.keys[1] == t) }
+
+func (g *game) free(w *scene) (n int) {
+	for k := range g.limit {
+		n += int(bit(w.keys[k] == 0))
+	}
+	return n
+}
+
+func (w *scene) set(from, to uint8) {
+	if w.keys[0] == from {
+		w.keys[0] = to
+	} else if w.keys[1] == from {
+		w.keys[1] = to
+	}
+}
+
+func (w *scene) place(t uint8) int {
+	return slices.IndexFunc(w.queue[:], func(q queued) bool { return q.token == t })
+}
+
+func (w *scene) dequeue(t uint8) {
+	if k := w.place(t); k >= 0 {
+		copy(w.queue[k:], w.queue[k+1:])
+		w.queue[len(w.queue)-1] = queued{}
+	}
+}
+
+func (w *scene) enqueue(q queued) {
+	k := 0
+	for w.queue[k].token != 0 && w.queue[k].score <= q.score {
+		k++
+	}
+	copy(w.queue[k+1:], w.queue[k:])
+	w.queue[k] = q
+}
+
+// acquire runs the acquire of a process.
+func (g *game) acquire(w *scene, i int) {
+	a := &w.procs[i].ask
+	t := uint8(i)<<4 | a.token
+	a.state, a.late = granted, 0
+	if g.limit > 1 && !w.has(t) {
+		g.handOn(w, t)
+	}
+	switch {
+	case w.has(t):
+	case g.free(w) > 0:
+		w.set(0, t)
+	default:
+		a.state = refused
+		if a.entry != uint8(NoEntry) && w.place(t) < 0 {
+			w.enqueue(queued{t, bit(a.entry == uint8(Dashed)), a.score})
+		}
+		return
+	}
+	w.dequeue(t)
+}
+
+// give puts a release on its way.
+func (g *game) give(p *proc, r release) {
+	k := slices.Index(p.gives[:], release{})
+	if k < 0 {
+		g.violated("releases pile up")
+		return
+	}
+	p.gives[k] = r
+}
+
+// release runs a release of a token.
+func (g *game) release(w *scene, t uint8) {
+	w.dequeue(t)
+	if w.has(t) {
+		w.set(t, 0)
+		g.handOn(w, 0)
+	}
+}
+
+// handOn hands what is free to the first of the queue, up to the entry of mine.
+func (g *game) handOn(w *scene, mine uint8) {
+	for w.queue[0].token != 0 && w.queue[0].token != mine && g.free(w) > 0 {
+		q := w.queue[0]
+		w.dequeue(q.token)
+		p := &w.procs[q.token>>4]
+		listens := p.dead == 0 && Channel(p.channel) == Open
+		if !listens && q.dash == 0 {
+			continue
+		}
+		if !w.has(q.token) {
+			w.set(0, q.token)
+		}
+		if listens {
+			k := slices.Index(p.messages[:], message{})
+			if k < 0 { // the line does not listen to one for a token that it has given up
+				k = slices.IndexFunc(p.messages[:], func(m message) bool { return m.token != p.line.token })
+			}
+			if k < 0 {
+				g.violated("messages pile up")
+				return
+			}
+			p.messages[k] = message{q.token & 15, 0}
+		}
+	}
+}
+
+// expire ends what a token has in Redis. What is on its way has come too late then.
+func (w *scene) expire(t uint8) {
+	w.set(t, 0)
+	p := &w.procs[t>>4]
+	n := t & 15
+	for k := range p.messages {
+		if p.messages[k].token == n {
+			p.messages[k].late = 1
+		}
+	}
+	if p.ask.token == n {
+		p.ask.late = bit(p.ask.state == granted)
+	}
+	if p.line.token == n && p.got == 1 {
+		p.got = 2
+	}
+	for k := range p.callers {
+		if p.callers[k].state == holds && p.callers[k].token == n {
+			p.lapsed |= 1 << k
+		}
+	}
+}
+
+// check returns what is wrong.
+func (g *game) check(w *scene) {
+	owners := 0
+	for i := range g.procs {
+		p := &w.procs[i]
+		if p.dead == 1 {
+			continue
+		}
+		s := &p.line
+		holding := 0
+		for k := range p.callers {
+			if p.callers[k].state != holds {
+				continue
+			}
+			holding++
+			if p.lapsed&(1<<k) == 0 {
+				owners++
+				if !w.has(uint8(i)<<4 | p.callers[k].token) {
+					g.violated("an owner trusts a key that it does not have")
+				}
+			}
+		}
+		waiting := s.order[0] != 0
+		switch state := State(s.state); {
+		case g.limit == 1 && (state == Holding) != (holding == 1) || g.limit == 1 && holding > 1:
+			g.violated("Holding is not one caller that holds")
+		case (state == Asking) != (p.ask.state != none):
+			g.violated("Asking is not one acquire under way")
+		case state == Idle && waiting || state == Waiting && !waiting:
+			g.violated("callers of an idle line, or none of one that waits")
+		case state == Waiting && p.look == 0:
+			g.violated("no look is planned")
+		case waiting && s.token != 0 && state != Holding:
+			k := w.place(uint8(i)<<4 | s.token)
+			if k >= 0 && w.queue[k].score > p.callers[s.order[0]-1].since {
+				g.violated("a line queues behind its arrival")
+			}
+		}
+	}
+	if owners > g.limit {
+		g.violated("two owners")
+	}
+}
+
+// orphan reports whether nobody will release a token: its process has crashed, or the release was lost.
+func (w *scene) orphan(t uint8) bool {
+	if t == foreignToken {
+		return false
+	}
+	p := &w.procs[t>>4]
+	return p.dead == 1 || slices.ContainsFunc(p.gives[:], func(r release) bool { return r.token == t&15 && r.lost == 1 })
+}
+
+// clean reports whether everybody was served or has left, and nothing is left in Redis that will not end by itself.
+func (g *game) clean(w *scene) bool {
+	for i := range g.procs {
+		p := &w.procs[i]
+		if p.dead == 1 {
+			continue
+		}
+		if State(p.line.state) != Idle || p.ask.state != none || p.messages != [4]message{} || p.frozen == 1 {
+			return false
+		}
+		for k := range g.callers {
+			if p.callers[k].state != done {
+				return false
+			}
+		}
+		for _, r := range p.gives {
+			if r.token != 0 && r.lost == 0 {
+				return false
+			}
+		}
+	}
+	for _, q := range w.queue {
+		if q.token != 0 && !w.orphan(q.token) { // the queue has a TTL
+			return false
+		}
+	}
+	return w.keys == [2]uint8{} && w.foreign != 1
+}
+
+// tidy makes scenes equal that differ only in what cannot matter.
+func (g *game) tidy(w *scene) {
+	for i := range g.procs {
+		p := &w.procs[i]
+		if p.dead == 1 {
+			d := proc{dead: 1, gives: p.gives}
+			if p.ask.state == sent {
+				d.ask = p.ask
+			}
+			*p = d
+		}
+		for k := range p.gives {
+			r := &p.gives[k]
+			if t := uint8(i)<<4 | r.token; r.token != 0 && !w.has(t) && w.place(t) < 0 { // it will find nothing
+				*r = release{}
+			} else if p.ask.state != sent {
+				r.behind = 0
+			}
+		}
+		if State(p.line.state) != Holding {
+			for k := range p.callers {
+				p.callers[k].turn = 0
+			}
+		}
+		if State(p.line.state) != Asking {
+			p.got = 0
+		}
+		if p.frozen == 0 {
+			p.lapsed = 0
+		}
+		g.rename(w, i)
+	}
+	w.rank()
+}
+
+// rename numbers the tokens of a process in the order in which they are found, and sorts what has no order.
+func (g *game) rename(w *scene, i int) {
+	var names [16]uint8
+	next := uint8(0)
+	w.tokens(i, func(t *uint8) {
+		if names[*t] == 0 {
+			next++
+			names[*t] = next
+		}
+		*t = names[*t]
+	})
+	p := &w.procs[i]
+	sortDown(p.gives[:], func(a, b release) int {
+		return cmp.Or(cmp.Compare(b.token, a.token), cmp.Compare(b.behind, a.behind), cmp.Compare(b.lost, a.lost))
+	})
+	sortDown(p.messages[:], func(a, b message) int {
+		return cmp.Or(cmp.Compare(b.token, a.token), cmp.Compare(b.late, a.late))
+	})
+}
+
+func sortDown[E any](s []E, compare func(a, b E) int) {
+	for i := 1; i < len(s); i++ {
+		for j := i; j > 0 && compare(s[j-1], s[j]) > 0; j-- {
+			s[j-1], s[j] = s[j], s[j-1]
+		}
+	}
+}
+
+// rank numbers the arrivals anew, in the same order.
+func (w *scene) rank() {
+	var used [256]bool
+	each := func(f func(t *uint8)) {
+		for i := range w.procs {
+			p := &w.procs[i]
+			for k := range p.callers {
+				f(&p.callers[k].since)
+			}
+			f(&p.ask.score)
+		}
+		for k := range w.queue {
+			f(&w.queue[k].score)
+		}
+	}
+	each(func(t *uint8) { used[*t] = true })
+	var ranks [256]uint8
+	next := uint8(0)
+	for t := 1; t <= int(w.newest); t++ {
+		if used[t] {
+			next++
+			ranks[t] = next
+		}
+	}
+	each(func(t *uint8) { *t = ranks[*t] })
+	w.newest = next
+}
+
+func (w *scene) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(w)), unsafe.Sizeof(*w)) }
+
+// canonical returns the same scene for all orders of its processes.
+func (g *game) canonical(w *scene) scene {
+	best := *w
+	g.tidy(&best)
+	if !g.symmetric() {
+		return best
+	}
+	var forms [3]uint64
+	for i := range g.procs {
+		forms[i] = best.procs[i].form()
+	}
+	if g.procs == 2 && forms[0] > forms[1] {
+		return best
+	}
+	base, first := best, true
+	for _, order := range orders[:factorial(g.procs)] {
+		var at [3]int // the process that comes there
+		for i, j := range order {
+			at[j] = i
+		}
+		if forms[at[0]] < forms[at[1]] || g.procs == 3 && forms[at[1]] < forms[at[2]] {
+			continue
+		}
+		v := base.ordered(order)
+		g.tidy(&v)
+		if first || bytes.Compare(v.bytes(), best.bytes()) < 0 {
+			best, first = v, false
+		}
+	}
+	return best
+}
+
+var orders = [][3]uint8{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}}
+
+func factorial(n int) int { return []int{1, 1, 2, 6}[n] }
+
+// form returns what is known of a process in a tidy scene, whatever its tokens are called.
+func (p *proc) form() (f uint64) {
+	add := func(v uint8) { f = f<<2 | uint64(v&3) }
+	for _, v := range []uint8{
+		p.dead, p.line.state, p.ask.state, p.callers[0].state, p.callers[1].state, p.frozen, p.channel, p.got, p.look,
+		p.line.order[0], p.line.joined[0], p.line.joined[1], p.line.left, p.line.seen, p.line.entry, p.line.subscribed, p.line.hasten,
+		p.lapsed, p.ask.late,
+	} {
+		add(v)
+	}
+	return f
+}
+
+func (g *game) symmetric() bool {
+	for i := range g.procs {
+		if g.channels[i] != g.channels[0] || g.hurried[i] != g.hurried[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// ordered returns the scene with process i as process order[i].
+func (w *scene) ordered(order [3]uint8) scene {
+	v := *w
+	move := func(t *uint8) {
+		if *t != 0 && *t != foreignToken {
+			*t = order[*t>>4]<<4 | *t&15
+		}
+	}
+	for k := range v.keys {
+		move(&v.keys[k])
+	}
+	for k := range v.queue {
+		move(&v.queue[k].token)
+	}
+	for i := range w.procs {
+		v.procs[order[i]] = w.procs[i]
+	}
+	return v
+}

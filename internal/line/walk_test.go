@@ -1,0 +1,106 @@
+package line
+
+import (
+	"bytes"
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+var (
+	walkSeed  = flag.Uint64("line.walk", 0, "the seed of the first random history; 0 chooses one at random")
+	walkSteps = flag.Int("line.steps", 20_000, "of each random history")
+)
+
+// A random history has far more callers and faults than the explorer can walk. From time to time, the faults end. Then everybody
+// is served, and nothing is left.
+func TestNothingGoesWrongInLongRandomHistories(t *testing.T) {
+	seed := *walkSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	for i, c := range games {
+		t.Run(c.name, func(t *testing.T) {
+			seed := seed + uint64(i)
+			c.game.walk(t, rand.New(rand.NewPCG(seed, 0)), seed)
+		})
+	}
+}
+
+// walk takes random steps.
+func (g *game) walk(t *testing.T, random *rand.Rand, seed uint64) {
+	k := &walker{game: g, only: all}
+	w := g.start(0, 0)
+	var log bytes.Buffer
+	rounds := 0
+	for n, calm := 0, 0; n < *walkSteps || calm > 0; n++ {
+		switch {
+		case calm > 0 && g.clean(&w):
+			calm = 0
+			rounds++
+		case calm > 2000:
+			t.Fatalf("no end without faults, with -line.walk %d after %d steps\n%s", seed, n, log.Bytes())
+		case calm > 0 || random.IntN(100) == 0:
+			calm++
+		}
+		g.again = calm == 0
+		g.refresh(&w, random, calm > 0)
+		edges := k.steps(&w)
+		if len(edges) == 0 { // all processes are dead, and start now
+			continue
+		}
+		var calms []int
+		for j := range edges {
+			if !edges[j].fault {
+				calms = append(calms, j)
+			}
+		}
+		j := random.IntN(len(edges))
+		if len(calms) > 0 && random.IntN(8) > 0 {
+			j = calms[random.IntN(len(calms))]
+		}
+		if log.Len() > 1<<14 { // keep the newest half
+			log.Next(1 << 13)
+		}
+		k.wrong, k.log, k.only = "", &log, j
+		w = k.steps(&w)[j].to
+		k.log, k.only = nil, all
+		g.check(&w)
+		if g.wrong != "" {
+			t.Fatalf("%s, with -line.walk %d after %d steps\n%s", g.wrong, seed, n, log.Bytes())
+		}
+		g.tidy(&w)
+	}
+	t.Logf("%d times to the end", rounds)
+}
+
+// refresh allows faults again, once their effects have passed, and starts processes that have crashed.
+func (g *game) refresh(w *scene, random *rand.Rand, calm bool) {
+	lost := false
+	for i := range g.procs {
+		p := &w.procs[i]
+		lost = lost || slices.ContainsFunc(p.gives[:], func(r release) bool { return r.lost == 1 })
+		used := p.ask.state != none
+		w.tokens(i, func(*uint8) { used = true })
+		if p.dead == 1 && w.keys[0] == 0 {
+			for used && w.queue[0].token != 0 { // the queue has a TTL
+				w.dequeue(w.queue[0].token)
+			}
+		}
+		if p.dead == 1 && !used {
+			*p = proc{channel: uint8(g.channels[i])}
+		}
+		if Channel(p.channel) != g.channels[i] && random.IntN(100) == 0 && p.dead == 0 && p.line.subscribed == 0 {
+			p.channel = uint8(g.channels[i]) // the next line opens another one
+		}
+	}
+	w.left = 1 - bit(calm)
+	for kind := range w.faults {
+		w.faults[kind] = 1 - bit(calm)
+	}
+	w.faults[releaseLost] = bit(!lost && !calm)
+	if w.foreign == 2 && random.IntN(50) == 0 && !calm {
+		w.foreign = 0
+	}
+}

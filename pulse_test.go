@@ -1,0 +1,36 @@
+package redlatch
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPulse: an attempt without an answer would have taken longer, so it does not lower the average. The least duration is that of
+// the last 10 to 20 s.
+func TestPulse(t *testing.T) {
+	const ms = time.Millisecond
+	var p pulse
+	begin := time.Now()
+	for _, s := range []struct {
+		after, took time.Duration
+		err         error
+		average     time.Duration
+		least       time.Duration
+	}{
+		{0, 80 * ms, nil, 10 * ms, 80 * ms},
+		{0, 2 * ms, context.DeadlineExceeded, 10 * ms, 80 * ms},
+		{0, 18 * ms, context.DeadlineExceeded, 11 * ms, 80 * ms},
+		{0, 3 * ms, ErrNotAcquired, 10 * ms, 3 * ms},
+		{pulseSpan + 1, 10 * ms, nil, 10 * ms, 3 * ms},
+		{2*pulseSpan + 1, 10 * ms, nil, 10 * ms, 3 * ms},
+		{2*pulseSpan + 2, 10 * ms, nil, 10 * ms, 10 * ms},
+	} {
+		p.observe(begin.Add(s.after), s.took, s.err)
+		took, least := p.times()
+		require.Equal(t, s.average, took)
+		require.Equal(t, s.least, least)
+	}
+}
