@@ -14,13 +14,17 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-//go:embed *.lua
+//go:embed release.lua lua
 var files embed.FS
 
 // source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several
 // scripts do is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.
 func source(file string) string {
-	text, err := files.ReadFile(file)
+	path := "lua/" + file
+	if file == "release.lua" {
+		path = file
+	}
+	text, err := files.ReadFile(path)
 	if err != nil {
 		panic(err) // no script has this name
 	}
