@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -250,11 +251,23 @@ func await[T any](
 	return value, &gaveUp{ctxError(ctx), e.strategy.trouble(op, t, e.now().Since(start))}
 }
 
-// try makes a single attempt. If the outcome is unknown, or ctx ends first, the token is released.
+// try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so that of several processes that
+// attempt at one instant one is granted the lock.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
+	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
+		lock, split, err := e.attempt(ctx, r)
+		within := r.cfg.timeout() - e.now().Since(r.started)
+		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
+			return lock, err
+		}
+	}
+}
+
+// attempt makes a single attempt. If the outcome is unknown, or ctx ends first, the token is released.
+func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split bool, err error) {
 	a, err := e.newAttempt(r, nil, "")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	r.attempts++
 	start := e.now()
@@ -262,11 +275,10 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	e.strategy.acquire(ctx, &a.params, w.done)
 	got, err := await(ctx, e, "acquire", &a.params.target, &e.acquires, w, func(got acquireReply, err error) { a.disown(ctx, got, err) })
 	if errors.As(err, new(*gaveUp)) {
-		return nil, err
+		return nil, false, err
 	}
 	a.answered(got)
 	err = heldBy(got, err)
-	var lock *Lock
 	if err == nil {
 		lock, err = a.grant(start, got.fence, got.recheckAfter)
 	}
@@ -278,7 +290,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 		case <-ctx.Done():
 		}
 	}
-	return lock, err
+	return lock, got.split, err
 }
 
 // undo releases the token of an attempt that failed with err. If Redis cannot be reached, the key ends with its TTL. Then done is

@@ -232,8 +232,8 @@ func soonest(t *tally[acquireReply]) time.Duration {
 	return free[t.r.quorum-1]
 }
 
-// holderIn returns the holder that most nodes named, or "".
-func holderIn(t *tally[acquireReply]) (most string) {
+// holderIn returns the holder that most nodes named, or "", and whether a quorum did.
+func holderIn(t *tally[acquireReply]) (most string, owns bool) {
 	named := make(map[string]int)
 	for i := range t.answers {
 		if holder := t.answers[i].value.Holder; holder != "" {
@@ -242,7 +242,7 @@ func holderIn(t *tally[acquireReply]) (most string) {
 			}
 		}
 	}
-	return most
+	return most, named[most] >= t.r.quorum
 }
 
 // votes returns the votes for the fence of the nodes that were successful.

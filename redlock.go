@@ -164,7 +164,9 @@ func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquire
 	released := func(node.Reply) {
 		if left.Add(-1) == 0 {
 			got := acquireReply{resent: t.resent()}
-			got.Left, got.Holder = soonest(t), holderIn(t)
+			owned := false
+			got.Holder, owned = holderIn(t)
+			got.Left, got.split = soonest(t), !owned && errors.Is(err, ErrNotAcquired)
 			done(got, err)
 		}
 	}

@@ -131,6 +131,7 @@ type acquireReply struct {
 	fence        uint64        // the first of the grant; 0: the strategy issues none
 	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
+	split        bool          // refused though no answer shows an owner: several have attempted at once
 
 	handoff.Refusal
 }

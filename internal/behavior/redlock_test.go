@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -399,4 +400,42 @@ func TestNodesWithOtherDataEndNoWait(t *testing.T) {
 	lock := <-granted
 	require.NotNil(t, lock)
 	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// TestOneOfManyWhoTryAtOnceIsGranted: six processes run a job at the same ticks, on a quorum. Their attempts split the votes, but
+// each tick has exactly one run.
+func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
+	t.Parallel()
+	const processes, ticks = 6, 60
+	n := newCluster(t)
+	var lockers []redlatch.Locker
+	for range processes {
+		lockers = append(lockers, n.locker(t, false))
+	}
+	for _, jitter := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond} {
+		for tick := range ticks {
+			var runs atomic.Int64
+			var tried, done sync.WaitGroup
+			tried.Add(processes)
+			for _, l := range lockers {
+				done.Go(func() {
+					if jitter > 0 {
+						<-time.After(rand.N(jitter))
+					}
+					lock, err := l.TryLock(t.Context(), "job")
+					tried.Done()
+					if err != nil {
+						assert.ErrorIs(t, err, redlatch.ErrNotAcquired)
+						return
+					}
+					runs.Add(1)
+					tried.Wait() // the job takes longer than the jitter
+					assert.NoError(t, lock.Unlock(t.Context()))
+				})
+			}
+			done.Wait()
+			require.Equal(t, int64(1), runs.Load(), "%v, tick %d", jitter, tick)
+			n.settled(t, "job")
+		}
+	}
 }
