@@ -173,7 +173,7 @@ func heldBy(got acquireReply, err error) error {
 
 // permanent reports whether retrying cannot fix err. A client that was closed stays closed.
 func permanent(err error) bool {
-	return errors.Is(err, node.ErrOtherData) || errors.Is(err, ErrInvalidOption) || errors.Is(err, errors.ErrUnsupported) ||
+	return errors.Is(err, node.ErrOtherData) || errors.Is(err, node.ErrBadScript) || errors.Is(err, ErrInvalidOption) || errors.Is(err, errors.ErrUnsupported) ||
 		errors.Is(err, redis.ErrClosed) || closedQuorum(err)
 }
 

@@ -34,7 +34,7 @@
 //
 // # Servers
 //
-// redlatch needs Redis 5.0 or newer, or Valkey. SECURITY.md in the repository lists the ACL permissions that a
+// redlatch needs Redis 5.0 or newer, or Valkey, without a proxy that checks scripts, as some clouds have. SECURITY.md in the repository lists the ACL permissions that a
 // restricted Redis user needs.
 package redlatch
 
@@ -53,8 +53,8 @@ import (
 // Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock wait, a Locker has a goroutine
 // and a connection of its own for its subscription, which a thousand Lockers have a thousand times. Callers of one Locker wait
 // together. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its subscription ends by
-// itself within two seconds after the last waiter has left. Close the client after the last Unlock. Later versions may add
-// methods to this interface, so a type that wraps a Locker should embed it.
+// itself within two seconds after the last waiter has left, and a test that looks for leaks must wait for that. Close the client
+// after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker should embed it.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
@@ -75,7 +75,8 @@ type Locker interface {
 	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It returns any other error
 	// of the first attempt, as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble.
 	// The exceptions are errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE; with
-	// [NewRedlock] it retries), a command that Redis does not support, a client that was closed, and ErrInvalidOption. Give ctx a deadline.
+	// [NewRedlock] it retries), a command that Redis does not support, a proxy that refuses scripts, a client that was closed, and
+	// ErrInvalidOption. Give ctx a deadline.
 	//
 	// With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited longest, of any process. For up
 	// to 5 ms, that process then passes it on to those who were in line, each once, without asking Redis. A key that

@@ -530,10 +530,10 @@ var conformance = []conformanceCase{
 			func(c *redis.Client, counter string) error { return c.RPush(t.Context(), counter, "milk").Err() },
 			// From 2^53 on scripts cannot tell one number from the next.
 			func(c *redis.Client, counter string) error {
-				return c.Set(t.Context(), counter, 1<<53-1, time.Hour).Err()
+				return c.Set(t.Context(), counter, int64(1<<53-1), time.Hour).Err()
 			},
 			func(c *redis.Client, counter string) error {
-				return c.Set(t.Context(), counter, 1<<53, time.Hour).Err()
+				return c.Set(t.Context(), counter, int64(1<<53), time.Hour).Err()
 			},
 			func(c *redis.Client, counter string) error {
 				return c.Set(t.Context(), counter, 1<<60+1, time.Hour).Err()

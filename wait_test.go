@@ -923,3 +923,25 @@ func TestRestIsCountedFromTheNewestRelease(t *testing.T) {
 		require.False(t, rests())
 	})
 }
+
+// TestProxyThatRefusesScriptsEndsWaits: retrying cannot fix that.
+func TestProxyThatRefusesScriptsEndsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		require.NoError(t, client.Ping(t.Context()).Err())
+		m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			refused := cmd == "EVALSHA" || cmd == "EVAL"
+			if refused {
+				c.WriteError("ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array")
+			}
+			return refused
+		})
+		begin := time.Now()
+		_, err = l.Lock(t.Context(), "k")
+		require.ErrorContains(t, err, "this proxy checks scripts")
+		require.ErrorContains(t, Lead(t.Context(), l, "k", func(context.Context, *Lock) error { return nil }), "this proxy checks scripts")
+		require.Less(t, time.Since(begin), time.Second)
+	})
+}

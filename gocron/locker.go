@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -30,8 +31,9 @@ const keyPrefix = "gocron:"
 // lock of l for each run of a job. opts apply to each lock.
 //
 // The key is "gocron:" followed by the name of the job. A prefix of [redlatch.WithKeyPrefix] comes before both. Name each
-// job with gocron.WithName. Otherwise its name is that of its function, such as main.main.func1, which can change when the
-// code changes. Jobs with the same name exclude each other.
+// job with gocron.WithName, and begin with the name of the service. Otherwise its name is that of its function, such as
+// main.main.func1, which can change when the code changes. Jobs with the same name exclude each other: jobs of several tenants that
+// run one function need a name each.
 //
 // minHold keeps the key from others for that time after a run began, as [redlatch.WithMinHold] does. The schedulers do not
 // tick at the same instant. Without minHold, a job that ends at once runs again on the instance that ticks next. Choose
@@ -47,8 +49,7 @@ const keyPrefix = "gocron:"
 // Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on this instance and passes
 // the error to gocron.AfterLockError. The error matches [redlatch.ErrNotAcquired] if another instance runs the job, or
 // began to run it less than minHold ago. It matches [redlatch.ErrUnavailable] in an outage of Redis, so an instance that
-// is cut off does not run the job. With [redlatch.NewRedlock], instances that try at the same instant can block each
-// other, and then nobody runs the job. Use [NewElector] there.
+// is cut off does not run the job. If a job of the same name runs in this process, the error says so.
 //
 // Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock behind. Its error is that of
 // [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock ended before the job did. gocron drops this error, but
@@ -66,21 +67,47 @@ func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option
 	if err := check(l, keyPrefix, all); err != nil {
 		return nil, fmt.Errorf("redlatchgocron: new locker: %w", err)
 	}
-	return &locker{redlatch: l, opts: all}, nil
+	return &locker{redlatch: l, opts: all, running: make(map[string]*run)}, nil
 }
 
 type locker struct {
 	redlatch redlatch.Locker
 	opts     []redlatch.Option
+
+	mu      sync.Mutex      // guards running
+	running map[string]*run // by the name of the job
 }
 
 // Lock is called for each run of a job.
 func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	lock, err := l.redlatch.TryLock(ctx, keyPrefix+name, l.opts...)
-	if err != nil {
-		return nil, err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.running[name] = &run{lock, l, name}
+		return l.running[name], nil
+	case l.running[name] != nil && errors.Is(err, redlatch.ErrNotAcquired):
+		err = fmt.Errorf("this process already runs a job named %q; give each job a name of its own: %w", name, err)
 	}
-	return lock, nil
+	return nil, err
+}
+
+// A run is the lock of one run of a job.
+type run struct {
+	lock   *redlatch.Lock
+	locker *locker
+	name   string
+}
+
+func (r *run) Unlock(ctx context.Context) error {
+	err := r.lock.Unlock(ctx)
+	r.locker.mu.Lock()
+	defer r.locker.mu.Unlock()
+	if r.locker.running[r.name] == r {
+		delete(r.locker.running, r.name)
+	}
+	return err
 }
 
 // check returns an error if l refuses opts. Only a call of l can find out. Its ctx has ended, so nothing is sent.

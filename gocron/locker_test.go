@@ -168,6 +168,32 @@ func TestUnlockReportsALoss(t *testing.T) {
 	require.True(t, lock == nil, "gocron unlocks what is not nil")
 }
 
+// TestJobsOfOneNameInAProcessAreTold: they exclude each other, and the error says why.
+func TestJobsOfOneNameInAProcessAreTold(t *testing.T) {
+	l := redlatchtest.NewLocker(t)
+	const told = `this process already runs a job named "report"; give each job a name of its own`
+	locker, err := redlatchgocron.NewLocker(l, 0)
+	require.NoError(t, err)
+	other, err := redlatchgocron.NewLocker(l, 0)
+	require.NoError(t, err)
+	for range 2 {
+		lock, err := locker.Lock(t.Context(), "report")
+		require.NoError(t, err)
+		_, err = locker.Lock(t.Context(), "report")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.ErrorContains(t, err, told)
+		_, err = other.Lock(t.Context(), "report")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NotContains(t, err.Error(), told)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	lock, err := other.Lock(t.Context(), "report")
+	require.NoError(t, err)
+	_, err = locker.Lock(t.Context(), "report")
+	require.NotContains(t, err.Error(), told)
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
 // TestJobNameIsTheKey: it comes after "gocron:", and after a prefix that the caller chose.
 func TestJobNameIsTheKey(t *testing.T) {
 	l := redlatchtest.NewLocker(t)

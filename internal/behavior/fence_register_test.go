@@ -342,7 +342,7 @@ func TestNoFenceIsRounded(t *testing.T) {
 				l, err := everyStrategy[strategy](s.Client(t), patience, longTTL, redlatch.WithoutRenewal())
 				require.NoError(t, err)
 				token := mustLock(t, l, "k").Token()
-				register, highest, fences := locktest.RegisterKey, 1<<47-1, uint64(locktest.FencesOfTick)
+				register, highest, fences := locktest.RegisterKey, int64(1<<47-1), uint64(locktest.FencesOfTick)
 				if strategy == "Redlock" {
 					register, highest, fences = "{k}:fence:k", 1<<53-1, 1
 				}

@@ -19,6 +19,7 @@ var hints = []struct{ word, hint string }{
 	{"NOPERM", "SECURITY.md has the rights that a lock needs"},
 	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs"}, // until Redis 7.0
 	{"ERR ACL failure in script", "SECURITY.md has the rights that a lock needs"},         // Redis 7.2, Valkey
+	{"ERR bad lua script", "this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it"},
 	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:"},
 }
 
@@ -31,11 +32,20 @@ type explained struct {
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.answer }
 
-// ErrOtherData matches the answer that a key has a type other than expected. Retrying does not fix that.
-var ErrOtherData = errors.New("the key holds other data")
+// These match answers that retrying does not fix.
+var (
+	ErrOtherData = errors.New("the key holds other data")   // the key has a type other than expected
+	ErrBadScript = errors.New("a proxy refuses the script") // it checks scripts before it sends them on
+)
 
 func (e *explained) Is(target error) bool {
-	return target == ErrOtherData && strings.HasPrefix(e.text, "WRONGTYPE")
+	switch target {
+	case ErrOtherData:
+		return strings.HasPrefix(e.text, "WRONGTYPE")
+	case ErrBadScript:
+		return strings.HasPrefix(e.text, "ERR bad lua script")
+	}
+	return false
 }
 
 // unknownCommand matches the answer to a command that the server does not have, up to its name. The arguments follow, and

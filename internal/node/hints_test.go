@@ -116,6 +116,9 @@ func TestAnswersSayWhatToDo(t *testing.T) {
 	for said, want := range map[string]string{
 		"CROSSSLOT Keys in request don't hash to the same slot": "CROSSSLOT Keys in request don't hash to the same slot " +
 			"(a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:)",
+		"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array": "ERR bad lua " +
+			"script for redis cluster, all the keys that the script uses should be passed using the KEYS array " +
+			"(this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it)",
 		"NOPERM no rights script: f_1, on @user_script:57.":                                    "NOPERM no rights (SECURITY.md has the rights that a lock needs)",
 		"ERR Error running script (call to f_1): @user_script:57: @user_script: 57: -OOM full": "OOM full (Redis is full: raise its maxmemory)",
 		"@user_script: 62: The user executing the script can't run this":                       "ERR The user executing the script can't run this (SECURITY.md has the rights that a lock needs)",
