@@ -910,3 +910,28 @@ func TestCtxThatEndsAsTheLockIsPassedOn(t *testing.T) {
 		}
 	})
 }
+
+// TestLostHookThatLocksHoldsNobodyUp: Hooks.Lost waits for the lock itself. Whoever stood in line before is served at once.
+func TestLostHookThatLocksHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, client := bubbleRedis(t)
+		defer time.Sleep(time.Minute) // the subscription ends
+		l, err := NewSetNXPX(client)
+		require.NoError(t, err)
+		lost, again := make(chan time.Time, 1), make(chan *Lock, 1)
+		holder, err := l.Lock(t.Context(), "k", WithHooks(Hooks{Lost: func(Event) {
+			lost <- time.Now()
+			lock, err := l.Lock(t.Context(), "k")
+			assert.NoError(t, err)
+			again <- lock
+		}}))
+		require.NoError(t, err)
+		got, _ := standing(t.Context(), l)
+		m.Del("k")
+		next := <-got
+		require.Less(t, time.Since(<-lost), 10*time.Millisecond)
+		require.ErrorIs(t, holder.Err(), ErrLost)
+		require.NoError(t, next.Unlock(t.Context()))
+		require.NoError(t, (<-again).Unlock(t.Context()))
+	})
+}

@@ -536,7 +536,7 @@ var conformance = []conformanceCase{
 				return c.Set(t.Context(), counter, int64(1<<53), time.Hour).Err()
 			},
 			func(c *redis.Client, counter string) error {
-				return c.Set(t.Context(), counter, 1<<60+1, time.Hour).Err()
+				return c.Set(t.Context(), counter, int64(1<<60+1), time.Hour).Err()
 			},
 		} {
 			prefix, key := fmt.Sprintf("%s/%d/", w.key, i), "k"

@@ -138,8 +138,8 @@ func WithOpTimeout(d time.Duration) Option {
 // [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very little time left, and after an error. The first
 // in a queue also polls if the holder is a client of another library. A pause is cut short if the holder's lease ends earlier.
 //
-// With [NewRedlock], the more often a Locker has seen the key change hands, the sooner it polls. If it releases a key that
-// others wait for, it asks for that key again after about longest. With NewLegacySetNX and WithoutQueue, a Locker with more
+// Without a queue, the more often a Locker has seen the key change hands, the sooner it polls. If a Locker of [NewRedlock], or one
+// whose PUBLISH is refused, releases a key that others wait for, it asks for that key again after about longest. With NewLegacySetNX and WithoutQueue, a Locker with more
 // callers in line pauses after a release, for half of shortest, or for longer, up to longest, if it finds the key held after
 // such pauses.
 func WithPollInterval(shortest, longest time.Duration) Option {

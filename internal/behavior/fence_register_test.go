@@ -355,7 +355,7 @@ func TestNoFenceIsRounded(t *testing.T) {
 				for range 3 {
 					_, err := l.Adopt(t.Context(), "k", token)
 					require.ErrorContains(t, err, "holds something else")
-					require.Equal(t, strconv.Itoa(highest), s.Direct.Get(t.Context(), register).Val())
+					require.Equal(t, strconv.FormatInt(highest, 10), s.Direct.Get(t.Context(), register).Val())
 					require.Greater(t, s.Direct.PTTL(t.Context(), register).Val(), time.Minute)
 				}
 				require.NoError(t, s.Direct.Del(t.Context(), register).Err())
