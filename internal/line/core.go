@@ -189,7 +189,8 @@ func (m *Machine[T]) Unlock(f Facts, number uint64, passable bool, out []Effect[
 	switch {
 	case m.Shares:
 		give := Effect[T]{Kind: Give, Token: number}
-		if m.state == Waiting && m.token.entry == NoEntry && m.entry(f) != NoEntry {
+		if entry := m.behind(f); m.state == Waiting && m.token.entry == NoEntry && entry != NoEntry {
+			m.token.entry = entry
 			out = m.ask(f, out)
 			give.Next = m.token.number
 		}
@@ -338,6 +339,15 @@ func (m *Machine[T]) entry(f Facts) Entry {
 	return Dashed
 }
 
+// behind returns the entry to queue with a release. A line that gets no messages queues then without Patience: others of its
+// kind get their turns only if it is behind them.
+func (m *Machine[T]) behind(f Facts) Entry {
+	if m.Queues && f.Channel == Closed && !m.hurried(f) {
+		return Dashed
+	}
+	return m.entry(f)
+}
+
 // replace gives the token up and goes on with a fresh one. If the line can queue, the acquire comes first, so that the release
 // finds its entry. Otherwise the acquire follows: at once if the line will queue, or else after a pause, so that others that
 // poll can find the key free.
@@ -346,8 +356,8 @@ func (m *Machine[T]) replace(f Facts, out []Effect[T]) []Effect[T] {
 		return m.idle(out)
 	}
 	old := m.token
-	m.token = token{}
-	if m.entry(f) != NoEntry {
+	m.token = token{entry: m.behind(f)}
+	if m.token.entry != NoEntry {
 		out = m.ask(f, out)
 		return give(old, m.token.number, out)
 	}
