@@ -39,7 +39,6 @@ type waiters struct {
 	handed  handoff.Grant // the newest message for current
 	holder  string        // the token that the newest refusal has named
 	timer   *time.Timer   // for the next look; nil: not used yet
-	kept    bool          // a timer, the subscription or a permit may refer to the line
 	outcome func(acquireReply, error)
 }
 
@@ -74,21 +73,11 @@ type event struct {
 	holder *lease // of Tell
 }
 
-// spare has lines that can be used again, so that a free key does not need a new one.
-var spare = sync.Pool{New: func() any { return new(waiters) }}
-
-// reset makes w a line of the callers of e with the options of r.
-func (w *waiters) reset(e *engine, r *request) {
-	outcome := w.outcome
-	if outcome == nil {
-		outcome = w.heardOf
-	}
-	*w = waiters{engine: e, r: r, outcome: outcome}
-	if e == nil {
-		return
-	}
+// newLine returns a line of the callers of e with the options of r.
+func newLine(e *engine, r *request) *waiters {
+	w := &waiters{engine: e, r: r}
+	w.outcome = w.heardOf
 	cfg, habits := r.cfg, e.strategy.habits()
-	w.kept = habits.shares
 	w.Config = line.Config{
 		Queues: e.channel != nil && !cfg.noQueue, Shares: habits.shares, FreshTokens: habits.freshTokens, Tells: habits.tells,
 		Confirms: cfg.replicas > 0, TTL: r.ttl(), Shortest: cfg.shortest, Longest: cfg.longest,
@@ -97,6 +86,7 @@ func (w *waiters) reset(e *engine, r *request) {
 	if habits.passes && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
 		w.Passes = mostPasses
 	}
+	return w
 }
 
 // events has events that can be used again, with room for their effects.
@@ -151,7 +141,7 @@ func (v *event) finish(w *waiters) {
 		case line.Look:
 			w.lookLocked(x.At - v.Now)
 		case line.Subscribe:
-			l.waiting[w], w.kept = struct{}{}, true
+			l.waiting[w] = struct{}{}
 		case line.Unsubscribe:
 			delete(l.waiting, w)
 		}
@@ -208,7 +198,7 @@ func (w *waiters) lookLocked(d time.Duration) {
 		w.timer.Reset(d)
 		return
 	}
-	w.timer, w.kept = time.AfterFunc(d, w.look), true
+	w.timer = time.AfterFunc(d, w.look)
 }
 
 // forgetLocked forgets a line that is idle.
@@ -220,14 +210,8 @@ func (v *event) forgetLocked(w *waiters) {
 		delete(v.engine.lines.tokens, w.current.params.token)
 		w.current = nil
 	}
-	byKey := v.engine.byKey
-	if byKey[w.r.place.key] != w {
-		return
-	}
-	delete(byKey, w.r.place.key)
-	if !w.kept {
-		w.reset(nil, nil)
-		spare.Put(w)
+	if byKey := v.engine.byKey; byKey[w.r.place.key] == w {
+		delete(byKey, w.r.place.key)
 	}
 }
 

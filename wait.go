@@ -94,8 +94,7 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 	v.restsLocked(r.place.key)
 	w := e.byKey[r.place.key]
 	if w == nil {
-		w = spare.Get().(*waiters)
-		w.reset(e, r)
+		w = newLine(e, r)
 		e.byKey[r.place.key] = w
 	}
 	v.effects = w.Join(v.Facts, c, v.effects)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -464,6 +465,7 @@ func TestCallersOfASilentRedisFailTogether(t *testing.T) {
 		wg.Wait()
 		synctest.Wait()
 		require.Less(t, len(began), 6)
+		synctest.Wait()
 		require.Empty(t, l.byKey)
 	})
 }
@@ -744,6 +746,25 @@ func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCtxThatEndsWithTheLine: the ctx of a caller ends at the instant at which its attempt fails, so its line may be gone.
+func TestCtxThatEndsWithTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trouble := errors.New("no route")
+		l := scriptedLocker(t, &scripted{onAcquire: func(context.Context, *leaseParams) (acquireReply, error) {
+			time.Sleep(time.Second)
+			return acquireReply{}, trouble
+		}})
+		for i := range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := l.Lock(ctx, strconv.Itoa(i))
+			require.Condition(t, func() bool { return errors.Is(err, trouble) || errors.Is(err, ErrUnavailable) }, "%v", err)
+			cancel()
+		}
+		synctest.Wait()
+		require.Empty(t, l.byKey)
+	})
 }
 
 // TestOutcomeServesWhoeverHasComeMeanwhile: the ctx of the first caller ends in mid-command, which ends its wait at once. The
