@@ -203,38 +203,3 @@ func TestCtxEndsOnlyTheWait(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }
-
-// TestBallotOrdersTheCommandsOfAToken: a release waits for what may create a vote on its node, is told whether it may have done so,
-// and nothing that may create one begins after a release.
-func TestBallotOrdersTheCommandsOfAToken(t *testing.T) {
-	for _, votes := range [][]bool{{false, false}, {true, false}, {false, true}} { // of two that were under way at once
-		b := newBallot(1)
-		require.True(t, b.begin())
-		require.True(t, b.begin())
-		for _, v := range votes {
-			b.end(0, v)
-		}
-		b.release(0, func(told bool) { require.Equal(t, votes[0] || votes[1], told, votes) })
-		b = newBallot(1)
-		for _, v := range votes { // one after the other
-			require.True(t, b.begin())
-			b.end(0, v)
-		}
-		b.release(0, func(told bool) { require.Equal(t, votes[1], told, votes) })
-	}
-	b := newBallot(2)
-	require.True(t, b.begin())
-	require.True(t, b.begin())
-	b.end(1, false)
-	b.end(1, true)
-	var sent []bool
-	send := func(votes bool) { sent = append(sent, votes) }
-	b.release(1, send)
-	require.Equal(t, []bool{true}, sent, "at once")
-	b.release(0, send)
-	b.end(0, false)
-	require.Len(t, sent, 1)
-	require.False(t, b.begin(), "a release was asked for")
-	b.end(0, false)
-	require.Equal(t, []bool{true, false}, sent)
-}

@@ -1,211 +1,169 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/quorum"
 )
 
-// A verdict is the kind of a node's answer.
-type verdict int
+// A ballot has the operations of one token on the nodes of a quorum. What they decide, and the order of their commands, is
+// that of [quorum.Token]. An answer is handed to it under the mutex, and what it wants done is done after the mutex was unlocked.
+type ballot struct {
+	mu    sync.Mutex // guards token and its operations
+	token quorum.Token
+}
 
-const (
-	successful    verdict = iota
-	heldByAnother         // another owner has the key
-	notHeld               // the token does not hold the key
-	noAnswer              // any other error
-)
+func (r *redlock) ballot() *ballot { return &ballot{token: quorum.New(len(r.nodes))} }
 
-func verdictOf(err error) verdict {
-	switch {
-	case err == nil:
-		return successful
-	case errors.Is(err, ErrNotAcquired):
-		return heldByAnother
-	case errors.Is(err, ErrLost):
-		return notHeld
+// An inquiry is an operation on a quorum.
+type inquiry struct {
+	quorum.Op
+	r      *redlock
+	name   string // of the operation, in errors
+	target *target
+	end    time.Time // when the lease ends that the operation is about: no counter is raised then
+	call   func() *node.Call
+	read   func(node.Reply) (quorum.Answer, error)
+	then   func(o *inquiry, err error) // gets the outcome
+	errs   []error                     // by node: of the answer that counts
+	wanted bool                        // a node has said that others want the key
+}
+
+// begin begins o.
+func (r *redlock) begin(ctx context.Context, step quorum.Step, o inquiry) {
+	o.Of, o.r, o.errs = &o, r, make([]error, len(r.nodes))
+	silent := uint64(0)
+	for i, n := range r.nodes {
+		if n.Silent() {
+			silent |= 1 << i
+		}
 	}
-	return noAnswer
+	b := o.target.ballot
+	b.mu.Lock()
+	effects := b.token.Begin(&o.Op, step, silent, nil)
+	b.mu.Unlock()
+	carryOut(ctx, effects)
 }
 
-// An answer is the reply of one node. The other fields are valid if there is set.
-type answer[T any] struct {
-	there  bool
-	value  T
-	err    error
-	resent bool // an earlier send may be carried out as well
-	votes  bool // the command may have created a vote
-}
-
-func (a *answer[T]) succeeded() bool { return a.there && a.err == nil }
-
-// A tally counts the answers of all nodes to one operation. It calls then once: when decided reports true, or all answers
-// are there. Nothing is counted after that.
-type tally[T any] struct {
-	r       *redlock
-	op      string
-	lock    *target
-	read    func(node.Reply) (T, error)
-	decided func() bool
-	then    func()
-
-	// overtook reports whether an acquire has overtaken a release of this process on node i. Then it calls again later. nil: none can.
-	overtook func(i int, value T, err error, again func(within time.Duration)) bool
-	call     func() *node.Call
-
-	mu      sync.Mutex  // guards the fields below, until then runs
-	answers []answer[T] // by node
-	counts  [4]int      // by verdict
-	over    bool
-}
-
-func newTally[T any](r *redlock, op string, lock *target, read func(node.Reply) (T, error)) *tally[T] {
-	return &tally[T]{r: r, op: op, lock: lock, read: read, answers: make([]answer[T], len(r.nodes))}
-}
-
-// ask sends a call to all nodes at once. If it may create votes, order is the ballot of the token.
-func (t *tally[T]) ask(ctx context.Context, order *ballot, call func() *node.Call) {
-	if !order.begin() {
-		t.then() // the token was released
-		return
-	}
-	t.call = call
-	for i := range t.r.nodes {
-		t.askOne(ctx, i, call(), order)
+// carryOut sends the commands that a token wants, and ends operations.
+func carryOut(ctx context.Context, effects []quorum.Effect) {
+	for _, e := range effects {
+		o := e.Op.Of.(*inquiry)
+		switch e.Step {
+		case quorum.Finish:
+			o.then(o, o.outcome())
+			continue
+		case quorum.Release:
+			o.r.leaving.begin(o.target.token, e.Node)
+		}
+		o.send(ctx, e, o.target.timeout)
 	}
 }
 
-// askOne sends a call to one node.
-func (t *tally[T]) askOne(ctx context.Context, i int, c *node.Call, order *ballot) {
-	c.Timeout = cmp.Or(c.Timeout, t.lock.timeout)
+// command returns the command of an effect, and what reads its reply.
+func (o *inquiry) command(e quorum.Effect) (*node.Call, func(node.Reply) (quorum.Answer, error)) {
+	switch e.Step {
+	case o.Step():
+		return o.call(), o.read
+	case quorum.Raise:
+		return raiseCall(o.target, e.Fence), readVote(compared)
+	}
+	return quorumReleaseCall(&releaseParams{target: o.target}), readVote(readRelease)
+}
+
+// send sends the command of an effect. An acquire that is refused by a token that this process is just releasing has overtaken
+// that release, and is sent again behind it.
+func (o *inquiry) send(ctx context.Context, e quorum.Effect, within time.Duration) {
+	end := time.Now().Add(within)
+	c, read := o.command(e)
+	c.Timeout = within
 	c.Done = func(r node.Reply) {
-		value, err := t.read(r)
-		if t.overtook != nil && !r.Resent && t.overtook(i, value, err, func(within time.Duration) {
-			again := t.call()
-			again.Timeout = within
-			t.askOne(ctx, i, again, order)
-		}) {
-			return
+		a, err := read(r)
+		a.Outcome = answerOf(r, err)
+		if e.Step == quorum.Acquire && a.Outcome == quorum.Held && !r.Resent {
+			again := func() { o.send(ctx, e, max(time.Until(end), time.Millisecond)) }
+			if time.Now().Before(end) && o.r.leaving.after(a.Holder, e.Node, again) {
+				return
+			}
 		}
-		if t.op == "release" && t.lock.ballot.left(i) {
-			t.r.leaving.remove(t.lock.token)
-		}
-		votes := t.mayVote(r, err)
-		t.take(i, answer[T]{true, value, err, r.Resent, votes})
-		if order != nil && r.Resent && t.op == "extend" { // the first send may restore the lock until then
-			time.AfterFunc(t.lock.timeout, func() { // posts, and ends
-				if order.released() {
-					t.r.releaseOn(ctx, i, t.lock, nil)
-				}
-			})
-		}
-		order.end(i, votes)
+		o.answered(ctx, e, a, r, err)
 	}
-	t.r.nodes[i].Post(ctx, c)
+	o.r.nodes[e.Node].Post(ctx, c)
 }
 
-// mayVote reports whether a command with the reply r and the error err may have created a vote. If it was resent, the first send
-// may still do so.
-func (t *tally[T]) mayVote(r node.Reply, err error) bool {
+// answered hands an answer to the token.
+func (o *inquiry) answered(ctx context.Context, e quorum.Effect, a quorum.Answer, r node.Reply, err error) {
+	failed := a.Outcome == quorum.Failed
+	if failed && node.Answered(err) { // the node has reported other failures
+		o.r.report(o.r.names[e.Node], err)
+	}
+	b := o.target.ballot
+	var effects []quorum.Effect
+	b.mu.Lock()
+	if o.Result() == quorum.Undecided {
+		o.errs[e.Node] = err
+		o.wanted = o.wanted || e.Step == quorum.Release && a.Vote == wantedByOthers
+	}
+	if e.Step == quorum.Raise && time.Now().After(o.end) {
+		effects = o.Expire(effects)
+	}
+	effects = b.token.Answer(e, a, effects)
+	b.mu.Unlock()
+	if e.Step == quorum.Release {
+		o.r.leaving.end(o.target.token, e.Node)
+	}
+	carryOut(ctx, effects)
+
+	if e.Step.Creates() && (r.Resent || failed && !node.Answered(err)) { // another send may be carried out until then
+		time.AfterFunc(o.target.timeout, func() { // posts, and ends
+			b.mu.Lock()
+			effects := b.token.Settled(e.Node, nil)
+			b.mu.Unlock()
+			carryOut(ctx, effects)
+		})
+	}
+}
+
+// answerOf returns what the answer of a node was.
+func answerOf(r node.Reply, err error) quorum.Outcome {
 	switch {
-	case r.Resent, errors.Is(err, errRestored):
-		return true
 	case err == nil:
-		return t.op == "acquire"
+		return quorum.Done
+	case errors.Is(err, errRestored):
+		return quorum.Restored
+	case errors.Is(err, ErrNotAcquired):
+		return quorum.Held
+	case errors.Is(err, ErrLost):
+		return quorum.NotHeld
+	case !r.Resent && errors.As(err, new(*node.NotDone)):
+		return quorum.NotDone
 	}
-	return !errors.Is(err, ErrNotAcquired) && !errors.Is(err, ErrLost) && !errors.As(err, new(*node.NotDone))
+	return quorum.Failed
 }
 
-// take counts the answer of a node.
-func (t *tally[T]) take(i int, a answer[T]) {
-	t.mu.Lock()
-	v := verdictOf(a.err)
-	decides := false
-	if !t.over {
-		t.answers[i] = a
-		t.counts[v]++
-		t.over = t.decided() || t.pending() == 0
-		decides = t.over
-	}
-	t.mu.Unlock()
-	if v == noAnswer && node.Answered(a.err) { // the node has reported other failures
-		t.r.report(t.r.names[i], a.err)
-	}
-	if decides {
-		t.then()
-	}
-}
-
-// pending returns how many nodes have not answered.
-func (t *tally[T]) pending() int {
-	return len(t.answers) - t.counts[successful] - t.counts[heldByAnother] - t.counts[notHeld] - t.counts[noAnswer]
-}
-
-// certainly reports whether no quorum can be successful any more, and whether it is certain why: either enough nodes
-// answered no to refuse the operation, or so many failed that the answer stays unknown.
-func (t *tally[T]) certainly(no verdict) bool {
-	most := len(t.answers) - t.r.quorum // how many nodes may fail
-	if t.counts[successful]+t.pending() >= t.r.quorum {
-		return false
-	}
-	if no == heldByAnother {
-		// A node has either granted or refused, so a quorum of answers decides.
-		return t.counts[successful]+t.counts[heldByAnother] >= t.r.quorum || t.counts[noAnswer]+t.counts[notHeld] > most
-	}
-	return t.counts[no] > most || t.counts[no]+t.pending() <= most
-}
-
-// refusedBesideSilence reports whether a quorum has answered an acquire, at least one node for another owner, and all
-// nodes without an answer were silent at their last call.
-func (t *tally[T]) refusedBesideSilence() bool {
-	if t.counts[heldByAnother] == 0 || t.counts[successful]+t.counts[heldByAnother] < t.r.quorum {
-		return false
-	}
-	for i := range t.answers {
-		if !t.answers[i].there && !t.r.nodes[i].Silent() {
-			return false
-		}
-	}
-	return true
-}
-
-// refused returns why an acquire was not granted, or nil.
-func (t *tally[T]) refused() error {
-	switch {
-	case t.counts[successful] >= t.r.quorum:
+// outcome returns the error of an operation that is decided.
+func (o *inquiry) outcome() error {
+	switch o.Result() {
+	case quorum.OK:
 		return nil
-	case t.counts[successful]+t.counts[heldByAnother] >= t.r.quorum:
-		return t.fail(ErrNotAcquired)
+	case quorum.Refused:
+		return o.fail(ErrNotAcquired)
+	case quorum.Lost:
+		return o.fail(ErrLost)
 	}
-	return t.fail(ErrNoQuorum)
-}
-
-// heldOrNot decides an operation that fails on a node where the token does not hold the key.
-func (t *tally[T]) heldOrNot() bool {
-	return t.counts[successful] >= t.r.quorum || t.certainly(notHeld)
-}
-
-// held returns the outcome of such an operation.
-func (t *tally[T]) held() error {
-	switch {
-	case t.counts[successful] >= t.r.quorum:
-		return nil
-	case t.counts[notHeld] > len(t.answers)-t.r.quorum:
-		return t.fail(ErrLost)
-	}
-	return t.fail(ErrNoQuorum)
+	return o.fail(ErrNoQuorum)
 }
 
 // fail returns a QuorumError that matches err and has the answer of each node.
-func (t *tally[T]) fail(err error) *QuorumError {
-	e := &QuorumError{Op: t.op, Key: t.lock.key, Need: t.r.quorum, Nodes: make([]error, len(t.answers)), names: t.r.names, err: err}
-	for i := range t.answers {
-		if e.Nodes[i] = t.answers[i].err; !t.answers[i].there {
+func (o *inquiry) fail(err error) error {
+	e := &QuorumError{Op: o.name, Key: o.target.key, Need: len(o.errs)/2 + 1, Nodes: o.errs, names: o.r.names, err: err}
+	for i := range e.Nodes {
+		if o.Outcome(i) == quorum.Pending {
 			e.Nodes[i] = errNotWaitedFor
 		}
 	}
@@ -214,67 +172,86 @@ func (t *tally[T]) fail(err error) *QuorumError {
 
 var errNotWaitedFor = errors.New("not waited for")
 
-// soonest returns when a quorum of the nodes can be free at the earliest; 0 if that is unknown, or if it can be now.
-func soonest(t *tally[acquireReply]) time.Duration {
-	var free []time.Duration
-	for i := range t.answers {
-		switch a := &t.answers[i]; {
-		case a.succeeded():
-			free = append(free, 0)
-		case a.there && verdictOf(a.err) == heldByAnother && a.value.Left > 0:
-			free = append(free, a.value.Left)
-		}
-	}
-	if len(free) < t.r.quorum {
-		return 0
-	}
-	slices.Sort(free)
-	return free[t.r.quorum-1]
+// leaving has the releases of a process that are under way on a quorum, with what waits for them.
+type leaving struct {
+	mu       sync.Mutex // guards releases
+	releases map[departure][]func()
 }
 
-// holderIn returns the holder that most nodes named, or "", and whether a quorum did.
-func holderIn(t *tally[acquireReply]) (most string, owns bool) {
-	named := make(map[string]int)
-	for i := range t.answers {
-		if holder := t.answers[i].value.Holder; holder != "" {
-			if named[holder]++; named[holder] > named[most] {
-				most = holder
-			}
-		}
-	}
-	return most, named[most] >= t.r.quorum
+// A departure is the release of a token on one node.
+type departure struct {
+	token string
+	node  int
 }
 
-// votes returns the votes for the fence of the nodes that were successful.
-func votes[T any](t *tally[T], vote func(T) uint64) (all []uint64) {
-	for i := range t.answers {
-		if a := &t.answers[i]; a.succeeded() {
-			all = append(all, vote(a.value))
-		}
-	}
-	return all
+func (l *leaving) begin(token string, node int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := departure{token, node}
+	l.releases[d] = l.releases[d] // another one may be under way
 }
 
-// resent reports whether an earlier send may be carried out on a node that has answered.
-func (t *tally[T]) resent() bool {
-	return slices.ContainsFunc(t.answers, func(a answer[T]) bool { return a.resent })
+// after has f called at the end of a release. It reports false if there is none.
+func (l *leaving) after(token string, node int, f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := departure{token, node}
+	waiting, ok := l.releases[d]
+	if ok {
+		l.releases[d] = append(waiting, f)
+	}
+	return ok
 }
 
-// agreedStatus returns the status that a quorum of the answers agrees on: the holder, or that the key is free, and how long
-// the holder has the key on a quorum. certain reports whether there is one.
-func agreedStatus(t *tally[Status]) (st Status, certain bool) {
-	ttls := make(map[string][]time.Duration) // by holder
-	for i := range t.answers {
-		if a := &t.answers[i]; a.succeeded() {
-			ttls[a.value.Token] = append(ttls[a.value.Token], a.value.TTL)
-		}
+func (l *leaving) end(token string, node int) {
+	l.mu.Lock()
+	waiting := l.releases[departure{token, node}]
+	delete(l.releases, departure{token, node})
+	l.mu.Unlock()
+	for _, f := range waiting {
+		f()
 	}
-	for holder, left := range ttls {
-		if len(left) >= t.r.quorum {
-			slices.Sort(left)
-			st = Status{Held: holder != "", Token: holder, TTL: left[len(left)-t.r.quorum]}
-			certain = true
-		}
-	}
-	return st, certain
 }
+
+var (
+	quorumScripts = scripts{
+		acquire: script("quorum_acquire.lua"),
+		extend:  script("quorum_extend.lua"),
+		release: script("quorum_release.lua"),
+		inspect: lockScripts.inspect,
+	}
+	raiseScript = script("quorum_raise.lua")
+)
+
+// quorumReleaseCall deletes the lock, or keeps it for some time.
+func quorumReleaseCall(p *releaseParams) *node.Call {
+	return p.released(node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token))
+}
+
+// raiseCall returns the call that raises a fence counter, if the token holds the lock.
+func raiseCall(p *target, counter uint64) *node.Call {
+	return node.Eval(raiseScript, 2, &p.key, &p.fences, &p.token, &counter)
+}
+
+// readVote reads a reply that is a number.
+func readVote(read func(node.Reply) (int64, error)) func(node.Reply) (quorum.Answer, error) {
+	return func(r node.Reply) (quorum.Answer, error) {
+		n, err := read(r)
+		return quorum.Answer{Vote: uint64(max(n, 0))}, err
+	}
+}
+
+// wantedByOthers is the reply of quorum_release.lua if somebody wants the lock.
+const wantedByOthers = 2
+
+// readRenewal reads the reply of quorum_extend.lua to a renewal.
+func readRenewal(r node.Reply) (quorum.Answer, error) {
+	answer, err := readExtend(r)
+	if answer == 2 {
+		err = errRestored
+	}
+	return quorum.Answer{Vote: answer}, err
+}
+
+// errRestored is the answer of a node that had lost the lock and has it again.
+var errRestored = fmt.Errorf("%w", errDeleted)

@@ -2,18 +2,16 @@ package redlatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/quorum"
 )
 
-// The algorithm of "Distributed Locks with Redis", over N independent nodes:
+// The algorithm of "Distributed Locks with Redis", over N independent nodes. What is decided is in internal/quorum:
 //
 //  1. Read the clock.
 //  2. Ask all nodes for the lock at once, with one token, each within a short timeout.
@@ -24,12 +22,12 @@ import (
 //
 // The page leaves open what to do about
 //
-//  - late replies. On each node the release of a token follows its acquire, see ballot, and an acquire that comes later
+//  - late replies. On each node the release of a token follows its acquire, and an acquire that comes later
 //    than its timeout does nothing. A late vote for a granted lock is kept until Unlock.
 //  - slow nodes. The outcome is certain once a quorum has granted, or once none can any more. Nobody waits for
 //    further nodes then. If other owners have votes, nobody waits for nodes that were silent at the last call
 //    either: two attempts that wait for them keep each other out.
-//  - fencing tokens. Step 3 ends when a quorum agrees on one, see agree.
+//  - fencing tokens. Step 3 ends when a quorum agrees on one.
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by the algorithm of
 // "Distributed Locks with Redis":
@@ -46,14 +44,17 @@ import (
 // may be of any kind, but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data.
 // opts are the defaults of the Locker. [WithOpTimeout] bounds a command on one node.
 //
-// The error is ErrInvalidOption for no client, a nil client, an option that cannot work, or two clients of one server:
+// The error is ErrInvalidOption for no client, more than 64, a nil client, an option that cannot work, or two clients of one server:
 // one client twice, or two that have an address in common, even with different databases or dialers. A server with two
 // addresses is not noticed.
 func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {
 	if len(clients) == 0 {
 		return nil, wrap("new redlock", "", invalid("no clients"))
 	}
-	r := &redlock{quorum: len(clients)/2 + 1, leaving: leaving{tokens: make(map[string]*ballot)}}
+	if len(clients) > quorum.Most {
+		return nil, wrap("new redlock", "", invalid("%d clients: the most are %d", len(clients), quorum.Most))
+	}
+	r := &redlock{quorum: len(clients)/2 + 1, leaving: leaving{releases: make(map[departure][]func())}}
 	for i, client := range clients {
 		if err := checkClient(client); err != nil {
 			return nil, wrap("new redlock", "", fmt.Errorf("node %d: %w", i, err))
@@ -84,7 +85,9 @@ type redlock struct {
 
 func (r *redlock) name() string { return "redlock" }
 
-func (r *redlock) habits() habits { return habits{freshTokens: true, tells: true, keeps: true} }
+func (r *redlock) habits() habits {
+	return habits{freshTokens: true, tells: true, keeps: true, passes: true}
+}
 
 func (r *redlock) check(cfg *config) error { return refuseReplicas(r, cfg) }
 
@@ -117,173 +120,95 @@ func (r *redlock) trouble(op string, t *target, since time.Duration) error {
 }
 
 func (r *redlock) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
-	p.ballot = newBallot(len(r.nodes))
-	// 2. All nodes at once.
-	t := newTally(r, "acquire", &p.target, readAcquire)
-	t.decided = func() bool {
-		return t.counts[successful] >= r.quorum || // 3. A quorum granted,
-			t.certainly(heldByAnother) || // or it is certain that none can and why,
-			t.refusedBesideSilence() // or only silent nodes are left.
-	}
-	t.then = func() {
-		if err := t.refused(); err != nil {
-			r.takeBack(ctx, p, t, err, done)
-			return
-		}
-		votes := votes(t, func(got acquireReply) uint64 { return got.fence })
-		r.agree(ctx, &p.target, p.ttl, votes, func(fence uint64, err error) {
+	p.ballot = r.ballot()
+	r.begin(ctx, quorum.Acquire, inquiry{
+		name: "acquire", target: &p.target, end: time.Now().Add(p.ttl),
+		call: func() *node.Call {
+			c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
+			c.AppendLatest()
+			return c
+		},
+		read: func(r node.Reply) (quorum.Answer, error) {
+			got, err := readAcquire(r)
+			return quorum.Answer{Vote: got.fence, Holder: got.Holder, Left: got.Left}, err
+		},
+		then: func(o *inquiry, err error) {
+			got := acquireReply{fence: o.Fence() * fencesOfTick}
 			if err != nil {
-				r.takeBack(ctx, p, t, err, done)
-				return
+				got = acquireReply{split: o.Split()}
+				got.Holder, _ = o.Holder()
+				got.Left = o.Soonest()
 			}
-			done(acquireReply{fence: fence, resent: t.resent()}, nil)
-		})
-	}
-	end := time.Now().Add(p.timeout)
-	t.overtook = func(i int, got acquireReply, err error, again func(within time.Duration)) bool {
-		b := r.leaving.of(got.Holder)
-		within := time.Until(end)
-		if !errors.Is(err, ErrNotAcquired) || b == nil || within <= 0 {
-			return false
-		}
-		b.after(i, func() { again(within) })
-		return true
-	}
-	t.ask(ctx, p.ballot, func() *node.Call {
-		c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
-		c.AppendLatest()
-		return c
+			done(got, err)
+		},
 	})
 }
 
-// takeBack is step 5 for an attempt that failed with err. It releases the token on all nodes that granted it or may still do
-// so. It waits for those that granted it. The release on another node follows its acquire.
-func (r *redlock) takeBack(ctx context.Context, p *leaseParams, t *tally[acquireReply], err error, done func(acquireReply, error)) {
-	var left atomic.Int32
-	left.Store(1)
-	released := func(node.Reply) {
-		if left.Add(-1) == 0 {
-			got := acquireReply{resent: t.resent()}
-			owned := false
-			got.Holder, owned = holderIn(t)
-			got.Left, got.split = soonest(t), !owned && errors.Is(err, ErrNotAcquired)
-			done(got, err)
-		}
-	}
-	for i := range r.nodes {
-		a := &t.answers[i]
-		if a.there && !a.votes {
-			continue
-		}
-		waits := a.succeeded()
-		if waits {
-			left.Add(1)
-		}
-		p.ballot.release(i, func(votes bool) {
-			switch {
-			case waits:
-				r.releaseOn(ctx, i, &p.target, released)
-			case votes:
-				r.releaseOn(ctx, i, &p.target, nil)
-			}
-		})
-	}
-	released(node.Reply{})
-}
-
-// releaseOn releases the lock t on one node.
-func (r *redlock) releaseOn(ctx context.Context, i int, t *target, done func(node.Reply)) {
-	c := quorumReleaseCall(&releaseParams{target: t})
-	c.Timeout, c.Done = t.timeout, done
-	r.nodes[i].Post(ctx, c)
-}
-
 // extend makes the lock last on a quorum of the nodes that still have it. If p says so, a node that has lost the lock
-// restores it, but does not count. If the extension finds the lock lost, what it has restored is released.
+// restores it, but does not count.
 func (r *redlock) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
-	t := r.lengthening(p, readRenewal)
-	t.then = func() {
-		err := t.held()
-		if errors.Is(err, ErrLost) && p.restoreMS > 0 {
-			for i := range r.nodes {
-				if a := &t.answers[i]; !a.there || errors.Is(a.err, errRestored) {
-					p.ballot.release(i, func(votes bool) {
-						if votes {
-							r.releaseOn(ctx, i, &p.target, nil)
-						}
-					})
-				}
-			}
-		}
-		done(struct{}{}, err)
-	}
-	var order *ballot
+	step := quorum.Extend
 	if p.restoreMS > 0 {
-		order = p.ballot
+		step = quorum.Restore
 	}
-	t.ask(ctx, order, func() *node.Call {
-		c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
-		if p.restoreMS > 0 {
-			c.Append(&p.fence, &p.restoreMS)
-			c.AppendLatest()
-		}
-		return c
+	counter := p.fence / fencesOfTick
+	r.begin(ctx, step, inquiry{
+		name: "extend", target: &p.target, read: readRenewal,
+		call: func() *node.Call {
+			c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
+			if p.restoreMS > 0 {
+				c.Append(&counter, &p.restoreMS)
+				c.AppendLatest()
+			}
+			return c
+		},
+		then: func(_ *inquiry, err error) { done(struct{}{}, err) },
 	})
 }
 
 // adopt extends the lock, and has a quorum agree on a new fence.
 func (r *redlock) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
-	p.ballot = newBallot(len(r.nodes))
-	t := r.lengthening(p, readExtend)
-	t.then = func() {
-		if err := t.held(); err != nil {
-			done(0, err)
-			return
-		}
-		r.agree(ctx, &p.target, p.ttl, votes(t, func(vote uint64) uint64 { return vote }), done)
-	}
-	t.ask(ctx, nil, func() *node.Call {
-		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint")
+	p.ballot = r.ballot()
+	r.begin(ctx, quorum.Mint, inquiry{
+		name: "extend", target: &p.target, end: time.Now().Add(p.ttl),
+		call: func() *node.Call {
+			return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint")
+		},
+		read: func(r node.Reply) (quorum.Answer, error) {
+			vote, err := readExtend(r)
+			return quorum.Answer{Vote: vote}, err
+		},
+		then: func(o *inquiry, err error) { done(o.Fence()*fencesOfTick, err) },
 	})
 }
 
-// lengthening returns the tally of an operation that makes the lock last on a quorum of the nodes that still have it.
-func (r *redlock) lengthening(p *leaseParams, read func(node.Reply) (uint64, error)) *tally[uint64] {
-	t := newTally(r, "extend", &p.target, read)
-	t.decided = t.heldOrNot
-	return t
-}
-
 func (r *redlock) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
-	t := newTally(r, "release", p.target, readRelease)
-	t.decided = t.heldOrNot
-	t.then = func() {
-		var got releaseReply
-		err := t.held()
-		if err == nil {
-			got.wanted = slices.ContainsFunc(t.answers, func(a answer[int64]) bool { return a.succeeded() && a.value == 2 })
-		}
-		done(got, err)
+	if p.ballot == nil { // of a keeper, whose value is a token of its own
+		p.ballot = r.ballot()
 	}
-	r.leaving.add(p.token, p.ballot)
-	for i := range r.nodes {
-		p.ballot.release(i, func(bool) { t.askOne(ctx, i, quorumReleaseCall(p), nil) })
-	}
+	r.begin(ctx, quorum.Release, inquiry{
+		name: "release", target: p.target, read: readVote(readRelease),
+		call: func() *node.Call { return quorumReleaseCall(p) },
+		then: func(o *inquiry, err error) { done(releaseReply{wanted: o.wanted}, err) },
+	})
 }
 
 func (r *redlock) inspect(ctx context.Context, lock *target, done func(Status, error)) {
-	t := newTally(r, "inspect", lock, readInspect)
-	var st Status
-	t.decided = func() (certain bool) {
-		st, certain = agreedStatus(t)
-		return certain
-	}
-	t.then = func() {
-		if t.counts[successful] < r.quorum {
-			done(Status{}, t.fail(ErrNoQuorum))
-			return
-		}
-		done(st, nil)
-	}
-	t.ask(ctx, nil, func() *node.Call { return inspectCall(lock) })
+	lock.ballot = r.ballot()
+	r.begin(ctx, quorum.Inspect, inquiry{
+		name: "inspect", target: lock,
+		call: func() *node.Call { return inspectCall(lock) },
+		read: func(r node.Reply) (quorum.Answer, error) {
+			st, err := readInspect(r)
+			return quorum.Answer{Holder: st.Token, Left: st.TTL}, err
+		},
+		then: func(o *inquiry, err error) {
+			holder, left, _ := o.Status()
+			if err != nil || holder == "" {
+				done(Status{}, err)
+				return
+			}
+			done(Status{Held: true, Token: holder, TTL: left}, nil)
+		},
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/quorum"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -32,32 +33,13 @@ func mine() target {
 	return target{place: at, token: "mine", timeout: time.Minute}
 }
 
-// TestHolderOfAQuorumIsThatOfMostNodes: another owner has the key on one node, which is left from a crash.
-func TestHolderOfAQuorumIsThatOfMostNodes(t *testing.T) {
-	for want, holders := range map[string][]string{
-		"":  {"", "", ""},
-		"a": {"a", "", ""},
-		"b": {"crashed", "b", "", "b"},
-		"c": {"c", "crashed", "c"},
-	} {
-		tally := tally[acquireReply]{r: &redlock{quorum: 2}}
-		for _, holder := range holders {
-			a := answer[acquireReply]{there: true, err: ErrNotAcquired}
-			a.value.Holder = holder
-			tally.answers = append(tally.answers, a)
-		}
-		holder, owns := holderIn(&tally)
-		require.Equal(t, want, holder)
-		require.Equal(t, holder == "b" || holder == "c", owns)
-	}
-}
-
 // TestRaiseNeedsTheLock: a node where the token does not hold the key refuses to raise its counter.
 func TestRaiseNeedsTheLock(t *testing.T) {
 	m, _, n := oneNode(t)
-	raise := func(fence uint64) (uint64, error) {
+	raise := func(counter uint64) (uint64, error) {
 		lock := mine()
-		return readRaise(run(t, n, raiseCall(&lock, fence)))
+		a, err := readVote(compared)(run(t, n, raiseCall(&lock, counter)))
+		return a.Vote, err
 	}
 	for _, holder := range []string{"", "another"} {
 		if holder != "" {
@@ -80,7 +62,7 @@ func TestRaiseNeedsTheLock(t *testing.T) {
 func TestNodeRestoresALostLock(t *testing.T) {
 	m, _, n := oneNode(t)
 	lock := mine()
-	extend := func(more ...any) (uint64, error) {
+	extend := func(more ...any) (quorum.Answer, error) {
 		c := node.Eval(quorumScripts.extend, 2, &lock.key, &lock.fences, &lock.token, 60_000)
 		if c.Append(more...); len(more) > 1 {
 			c.AppendLatest()

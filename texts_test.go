@@ -52,6 +52,7 @@ func TestTexts(t *testing.T) {
 	legacy, err := NewLegacySetNX(client)
 	require.NoError(t, err)
 	_, redlockless := NewRedlock(nil)
+	_, crowd := NewRedlock(make([]redis.UniversalClient, 65))
 	_, twice := NewRedlock([]redis.UniversalClient{client, client})
 	_, nobody := NewSetNXPX(nil)
 	_, alone := NewMigration(l, nil)
@@ -124,6 +125,7 @@ func TestTexts(t *testing.T) {
 		{"no ctx", none},
 		{"the register", register},
 		{"no clients", redlockless},
+		{"too many clients", crowd},
 		{"one client twice", twice},
 		{"no client", nobody},
 		{"no Locker", alone},

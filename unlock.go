@@ -131,7 +131,7 @@ func (l *lease) toKeep(after time.Duration) time.Duration {
 func (l *lease) handOnLater(p *releaseParams, unknown bool) {
 	ctx := context.Background()
 	keeper := *p.target
-	keeper.token = keeperPrefix + p.token
+	keeper.token, keeper.ballot = keeperPrefix+p.token, nil
 	l.engine.strategy.release(ctx, &releaseParams{target: &keeper}, ignored)
 	l.mu.Lock()
 	unknown = unknown && !l.shared

@@ -27,9 +27,9 @@ local time, latest = redis.call('TIME'), ARGV[3]
 -- include late.lua
 if late and not holder then return late end
 -- The counter is read before any write: other data stop the script before it changes anything. Lua rounds integers
--- above 2^53, so fences stay below.
+-- above 2^53, so counter × 64 stays below.
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
-if not (counter and counter < 2^53 - 1) then
+if not (counter and counter < 2^47 - 1) then
   return redis.error_reply('ERR the fence counter holds something else')
 end
 -- A resend never shortens the lease.
@@ -38,6 +38,6 @@ if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
 end
 -- The counter is at least the clock, so fences grow even if it was lost. Whole seconds let nodes with similar clocks
 -- vote for the same number.
-local fence = math.max(counter + 1, time[1] * 1000000)
+local fence = math.max(counter + 1, (time[1] - 1767225600) * 250000)
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', counterMemory)
 return fence

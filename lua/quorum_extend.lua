@@ -31,7 +31,7 @@ if not holder or ARGV[3] == 'mint' then
     return counter
   end
   counter = type(counter) ~= 'table' and tonumber(counter or '0')
-  if not (counter and counter < 2^53 - 1) then
+  if not (counter and counter < 2^47 - 1) then
     return redis.error_reply('ERR the fence counter holds something else')
   end
 end
@@ -50,6 +50,6 @@ if not counter then
   call('PEXPIRE', KEYS[2], 3600000)
   return 1
 end
-local fence = math.max(counter + 1, time[1] * 1000000)
+local fence = math.max(counter + 1, (time[1] - 1767225600) * 250000)
 call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 3600000)
 return fence

@@ -8,7 +8,7 @@
 -- Returns the counter: the fence, or a higher number that it already had. Returns 0 if the token holds no lock.
 
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
-if not (counter and counter < 2^53 - 1) then
+if not (counter and counter < 2^47 - 1) then
   return redis.error_reply('ERR the fence counter holds something else')
 end
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then

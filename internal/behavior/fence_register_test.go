@@ -332,8 +332,8 @@ func TestMigrationFencesGrow(t *testing.T) {
 	}
 }
 
-// TestNoFenceIsRounded: fences are exact up to the highest one, of the tick 2^47 - 1, or 2^53 - 1 on a quorum. Then the
-// register, or the counter of a quorum, counts as other data. No fence is issued twice.
+// TestNoFenceIsRounded: fences are exact up to the highest one, of the tick 2^47 - 1. Then the register, or the counter of a
+// quorum, counts as other data. No fence is issued twice.
 func TestNoFenceIsRounded(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"SetNXPX", "Semaphore", "Redlock"} {
@@ -342,15 +342,15 @@ func TestNoFenceIsRounded(t *testing.T) {
 				l, err := everyStrategy[strategy](s.Client(t), patience, longTTL, redlatch.WithoutRenewal())
 				require.NoError(t, err)
 				token := mustLock(t, l, "k").Token()
-				register, highest, fences := locktest.RegisterKey, int64(1<<47-1), uint64(locktest.FencesOfTick)
+				register, highest := locktest.RegisterKey, int64(1<<47-1)
 				if strategy == "Redlock" {
-					register, highest, fences = "{k}:fence:k", 1<<53-1, 1
+					register = "{k}:fence:k"
 				}
 				require.NoError(t, s.Direct.Set(t.Context(), register, highest-2, time.Hour).Err())
 				for _, fence := range []uint64{uint64(highest - 1), uint64(highest)} {
 					lock, err := l.Adopt(t.Context(), "k", token)
 					require.NoError(t, err)
-					require.Equal(t, fence*fences, lock.Fence())
+					require.Equal(t, fence*locktest.FencesOfTick, lock.Fence())
 				}
 				for range 3 {
 					_, err := l.Adopt(t.Context(), "k", token)

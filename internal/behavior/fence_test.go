@@ -174,11 +174,11 @@ func TestAdoptedQuorumLockHasAFence(t *testing.T) {
 	lock := mustLock(t, l, "k")
 	eventually(t, "all nodes have the key", func() bool { return n.have(t, "k") == 5 })
 	for i, c := range n.direct {
-		require.NoError(t, c.Set(t.Context(), "{k}:fence:k", lock.Fence()+uint64(i), time.Hour).Err())
+		require.NoError(t, c.Set(t.Context(), "{k}:fence:k", lock.Fence()/locktest.FencesOfTick+uint64(i), time.Hour).Err())
 	}
 	adopted, err := l.Adopt(t.Context(), "k", lock.Token())
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, adopted.Fence(), lock.Fence()+3, "the lowest fence that a quorum can agree on")
+	require.GreaterOrEqual(t, adopted.Fence(), lock.Fence()+3*locktest.FencesOfTick, "the lowest fence that a quorum can agree on")
 	require.NoError(t, adopted.Unlock(t.Context()))
 	eventually(t, "released", func() bool { return n.have(t, "k") == 0 })
 	next := mustLock(t, l, "k")
@@ -197,7 +197,7 @@ func TestOtherDataOnOneNodeRaiseNoFence(t *testing.T) {
 	for range 20 {
 		last := lock.Fence()
 		for i, c := range n.direct {
-			counter := last + uint64(i)
+			counter := last/locktest.FencesOfTick + uint64(i)
 			if i == 0 {
 				counter = 1 << 60
 			}

@@ -178,7 +178,7 @@ func TestSlowQuorumIsNoGrant(t *testing.T) {
 			l := n.locker(t, true)
 			for i, c := range n.direct {
 				if differ {
-					require.NoError(t, c.Set(t.Context(), "{k}:fence:k", 4e15+uint64(i), 0).Err())
+					require.NoError(t, c.Set(t.Context(), "{k}:fence:k", 1e14+uint64(i), 0).Err())
 				}
 				n.proxies[i].Delay(300 * time.Millisecond)
 			}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -194,7 +195,7 @@ func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
 	eventually(t, "restored", func() bool { return n.direct[0].Get(t.Context(), "k").Val() == lock.Token() })
 	require.Equal(t, "a stranger", n.direct[1].Get(t.Context(), "k").Val())
-	require.Equal(t, fmt.Sprint(lock.Fence()), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
+	require.Equal(t, fmt.Sprint(lock.Fence()/locktest.FencesOfTick), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
 	require.Positive(t, n.direct[0].PTTL(t.Context(), "k").Val())
 	require.NoError(t, lock.Extend(t.Context(), time.Hour))
 	require.NoError(t, n.direct[2].FlushAll(t.Context()).Err())
@@ -224,7 +225,7 @@ func TestFullNodeRestoresALock(t *testing.T) {
 	require.NoError(t, n.direct[0].ConfigSet(t.Context(), "maxmemory", "1").Err())
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
 	eventually(t, "restored", func() bool { return n.holds(t, lock) })
-	require.Equal(t, fmt.Sprint(lock.Fence()), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
+	require.Equal(t, fmt.Sprint(lock.Fence()/locktest.FencesOfTick), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
 	require.NoError(t, lock.Unlock(t.Context()))
 	n.settled(t, "k")
 }

@@ -1,0 +1,49 @@
+// Package quorum decides how one operation on N independent nodes ends, which fence a quorum agrees on, and which command must
+// be sent next. It does no IO, reads no clock, starts no goroutine and has no mutex. Answers go in, effects come out.
+//
+// The algorithm is that of "Distributed Locks with Redis". A quorum is N/2+1 of the configured nodes:
+//
+//  1. Ask all nodes for the key at once. Each node that grants it raises its counter and votes for the new value.
+//  2. A quorum of grants is a lock. If no quorum can grant it any more, release the key wherever it was or may be granted.
+//  3. If a quorum attests one number, that number is the fence.
+//  4. Otherwise take the largest number attested, and raise to it the counters of the nodes that attest less. A node raises
+//     its counter only while the token holds its key. It answers with the counter, which may be higher. Go on with 3.
+//  5. An extension needs a quorum of nodes that hold the key without a gap. A node that restores the key does not count.
+//
+// The page has no fences. They are steps 3 and 4. A node attests f if its counter is exactly f while the token holds its key.
+// A vote and an answer to a raise both attest.
+//
+// # Invariants
+//
+//	one owner:  done requires Done answers of a quorum, and two quorums share a node. It holds while a node that
+//	            restarts without its data stays away until the leases that rest on them have ended or were renewed
+//	fences:     grants of one fence share a node that attested it to two tokens. Between the two, the later token
+//	            was granted the key there, which raised the counter. So the fences differ, and the later one is higher
+//	end:        each command is answered once, so each operation finishes once
+//	clean:      on each node, the last release of a token follows all commands that can create its key
+//
+// The last one is the order of commands that a [Token] keeps, over all its operations. Acquire and Restore create a key. A
+// release waits on each node for those under way there. After the first release, no other operation begins.
+//
+// A counter must be below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A
+// node with a higher counter counts as failed.
+//
+// # What the caller must do
+//
+//  1. Create one Token for each grant, and guard it and its operations with one mutex. Carry effects out after unlocking.
+//  2. For each effect but Finish, send the command to the node. Call [Token.Answer] once with the effect and the answer, at the
+//     latest when the timeout of the command has passed. An answer Failed is right then.
+//  3. Give each creating command the time after which it does nothing, which is before its timeout.
+//  4. If a command that creates was answered, or has failed early, while another send of it may still be carried out: call
+//     [Token.Settled] when the timeout has passed.
+//  5. On Finish, read the result and the facts of Effect.Op before unlocking. Whoever waits for the operation may leave earlier.
+//     The operation still goes on to its end.
+//  6. When the lease ends, stop trusting the lock, whatever an extension says later. If the acquire or the adoption is not
+//     decided, call [Op.Expire]. Otherwise begin a Release.
+//  7. Begin one Release at a time. Extensions may overlap, with each other and with it.
+//
+// # How it is shown
+//
+// A test explores all histories of small worlds: nodes that run models of the scripts, clients, commands and answers in any
+// order, and a few faults. QUORUM_EXPLORE=all explores larger worlds, none only runs the scenarios of testdata.
+package quorum

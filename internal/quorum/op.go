@@ -1,0 +1,222 @@
+package quorum
+
+import "time"
+
+// Limit is above all counters: counter × 64 + 63 < 2^53 for counter < Limit.
+const Limit = 1 << 47
+
+// An Outcome is the kind of a node's answer.
+type Outcome uint8
+
+const (
+	Pending  Outcome = iota // no answer yet
+	Done                    // the node did what was asked
+	Held                    // another token holds the key
+	NotHeld                 // the token does not hold the key
+	Restored                // the token did not hold the key, and holds it again
+	NotDone                 // the node has certainly done nothing, nor will: of an acquire
+	Failed                  // unknown
+	outcomes
+)
+
+// An Answer is what a node answered to a command.
+type Answer struct {
+	Outcome Outcome
+	Vote    uint64        // to Acquire, Mint and Raise: the counter
+	Holder  string        // to Acquire and Inspect: who holds the key, "" if nobody does
+	Left    time.Duration // of Holder's lease; 0 or less if unknown
+}
+
+// maySet reports whether the command may have set the key, or may yet do so.
+func (a *Answer) maySet(by Step) bool {
+	switch a.Outcome {
+	case Done:
+		return by == Acquire
+	case Held, NotHeld, NotDone:
+		return false
+	}
+	return true
+}
+
+// A Result is how an operation ended.
+type Result uint8
+
+const (
+	Undecided Result = iota
+	OK               // done by a quorum
+	Refused          // an acquire: no quorum can grant it, and at least one node showed another owner
+	Lost             // so many nodes do not hold the key for the token that no quorum can, or its lease has ended
+	Ended            // a release began before the operation was done
+	NoQuorum         // so many nodes failed that the outcome is unknown
+)
+
+// An Op is one operation on all nodes. [Token.Begin] sets all but Of.
+type Op struct {
+	Of any // whatever the caller needs to know its operation by
+
+	token    *Token
+	nodes    []member
+	silent   uint64 // by bit: nodes nobody waits for if another owner has votes
+	owed     uint64 // by bit: nodes whose releases end a refused acquire
+	fence    uint64 // the largest number attested so far
+	step     Step
+	agreeing bool // a quorum has granted, and votes are compared
+	result   Result
+}
+
+// A member is what one node has said. Vote is the newest number that it attests.
+type member struct {
+	Answer
+	asked uint64 // the last number to raise its counter to
+}
+
+// Step returns what the operation does.
+func (o *Op) Step() Step { return o.step }
+
+// Result is Undecided before the operation is decided. Of an acquire that was not granted, Finish follows later.
+func (o *Op) Result() Result { return o.result }
+
+// Fence returns the counter that a quorum agreed on, if an Acquire or Mint is OK.
+func (o *Op) Fence() uint64 { return o.fence }
+
+// Expire says that the lease has ended that an Acquire or Mint under way was to begin or to go on with.
+func (o *Op) Expire(out []Effect) []Effect {
+	if o.result != Undecided || o.step != Acquire && o.step != Mint {
+		return out
+	}
+	return o.fail(Lost, out)
+}
+
+// take takes an answer to a command of o. It ignores answers that come after the decision or after a newer raise.
+func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
+	m := &o.nodes[e.Node]
+	if a.Outcome == NotDone && e.Step != Acquire || a.Vote >= Limit || a.Outcome == Done && a.Vote < e.Fence {
+		a.Outcome = Failed
+	}
+	switch {
+	case o.result != Undecided:
+		return o.released(e, out)
+	case e.Step == Raise && m.Outcome == Done && m.asked == e.Fence:
+		m.Outcome, m.Vote = a.Outcome, a.Vote
+	case e.Step != Raise && m.Outcome == Pending:
+		m.Answer = a
+	default:
+		return out
+	}
+	return o.decide(out)
+}
+
+// decide ends the operation, or goes on with it, once the answers so far suffice.
+func (o *Op) decide(out []Effect) []Effect {
+	c := o.counts()
+	need, most := o.token.need, len(o.nodes)-o.token.need // how many nodes may fail
+	no := c[Held] + c[NotHeld] + c[Restored]
+	possible := c[Done]+c[Pending] >= need
+	switch {
+	case o.step == Inspect:
+		if _, _, agreed := o.Status(); !agreed && c[Pending] > 0 {
+			return out
+		}
+		if c[Done] < need {
+			return o.fail(NoQuorum, out)
+		}
+		return o.finish(OK, out)
+	case c[Done] >= need && (o.step == Acquire || o.step == Mint):
+		return o.agree(out)
+	case c[Done] >= need:
+		return o.finish(OK, out)
+	case o.step == Acquire && !o.agreeing: // each node grants or refuses, so a quorum of answers decides
+		if c[Done]+c[Held] >= need && (!possible || o.onlySilentPending()) {
+			return o.fail(Refused, out)
+		}
+		if c[Done]+c[Held]+c[Pending] < need {
+			return o.fail(NoQuorum, out)
+		}
+	case no > most:
+		return o.fail(Lost, out)
+	case !possible && no+c[Pending] <= most:
+		return o.fail(NoQuorum, out)
+	}
+	return out
+}
+
+// agree finishes with the number that a quorum attests. If there is none, it raises the counters of the nodes that
+// attest less than the largest number. If no quorum is left meanwhile, decide ends the operation.
+func (o *Op) agree(out []Effect) []Effect {
+	o.agreeing = true
+	for i := range o.nodes {
+		m := &o.nodes[i]
+		if m.Outcome != Done {
+			continue
+		}
+		same := func(n *member) bool { return n.Outcome == Done && n.Vote == m.Vote }
+		if o.count(same) >= o.token.need {
+			o.fence = m.Vote
+			return o.finish(OK, out)
+		}
+		o.fence = max(o.fence, m.Vote)
+	}
+	for i := range o.nodes {
+		if m := &o.nodes[i]; m.Outcome == Done && m.Vote < o.fence && m.asked < o.fence {
+			m.asked = o.fence
+			out = append(out, Effect{Op: o, Step: Raise, Node: i, Fence: o.fence})
+		}
+	}
+	return out
+}
+
+// finish ends the operation. Nothing but a release is done on a token that is being released.
+func (o *Op) finish(r Result, out []Effect) []Effect {
+	if r == OK && o.token.release != nil && o.step != Release && o.step != Inspect {
+		r = Ended
+	}
+	o.result = r
+	return append(out, Effect{Op: o, Step: Finish})
+}
+
+// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. A
+// restore that finds the lock lost does that where it has restored it: another handle may have the token elsewhere. An acquire
+// finishes when the nodes that granted it have answered the release, so
+// its caller's next attempt does not meet its own keys.
+func (o *Op) fail(r Result, out []Effect) []Effect {
+	if o.step != Acquire || o.token.release != nil {
+		out = o.finish(r, out)
+		if r == Lost && o.step == Restore && o.token.release == nil {
+			out = o.giveBack(out)
+		}
+		return out
+	}
+	o.result = r
+	for i := range o.nodes {
+		if o.nodes[i].Outcome == Done {
+			o.owed |= 1 << i
+		}
+	}
+	out = o.giveBack(out)
+	if o.owed == 0 {
+		out = o.finish(r, out)
+	}
+	return out
+}
+
+// giveBack releases the key on all nodes but those where the operation has certainly not set it, nor will.
+func (o *Op) giveBack(out []Effect) []Effect {
+	o.token.release = o
+	for i := range o.nodes {
+		if p := o.token.nodes[i]; p.creating > 0 || p.unsure || o.nodes[i].maySet(o.step) {
+			out = o.send(Release, i, out)
+		}
+	}
+	return out
+}
+
+// released takes an answer that comes after the decision. The last release that is owed finishes an acquire.
+func (o *Op) released(e Effect, out []Effect) []Effect {
+	if e.Step != Release || o.owed == 0 {
+		return out
+	}
+	if o.owed &^= 1 << e.Node; o.owed > 0 {
+		return out
+	}
+	return o.finish(o.result, out)
+}

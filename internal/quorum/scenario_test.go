@@ -1,0 +1,157 @@
+package quorum
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scenarios of testdata answer")
+
+// A line of a scenario is an event. The indented lines behind it are its effects, and the facts on a result.
+//
+//	nodes 3               a fresh token
+//	acquire [silent 3]    an operation
+//	2 done 7              node 2 answers its oldest command: an outcome, a vote, @holder, what is left
+//	settled 2, expire
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var s scenario
+			var out strings.Builder
+			for line := range strings.Lines(string(text)) {
+				line = strings.TrimSuffix(line, "\n")
+				if strings.HasPrefix(line, "  ") {
+					continue
+				}
+				out.WriteString(line + "\n")
+				if line != "" && line[0] != '#' {
+					for _, l := range s.event(strings.Fields(line)) {
+						out.WriteString("  " + l + "\n")
+					}
+				}
+			}
+			if *rewrite {
+				require.NoError(t, os.WriteFile(file, []byte(out.String()), 0o644))
+			}
+			require.Equal(t, string(text), out.String())
+		})
+	}
+}
+
+type scenario struct {
+	token  Token
+	newest *Op
+	sent   []Effect // not answered
+}
+
+var (
+	stepNames    = []string{"acquire", "raise", "extend", "restore", "mint", "release", "inspect", "finish"}
+	outcomeNames = []string{"pending", "done", "held", "notheld", "restored", "notdone", "failed"}
+	resultNames  = []string{"undecided", "ok", "refused", "lost", "ended", "noquorum"}
+)
+
+func find(names []string, name string) int {
+	for i, n := range names {
+		if n == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *scenario) event(words []string) []string {
+	switch node, err := strconv.Atoi(words[0]); {
+	case err == nil:
+		for i, e := range s.sent {
+			if e.Node == node-1 {
+				s.sent = append(s.sent[:i], s.sent[i+1:]...)
+				return s.show(s.token.Answer(e, readAnswer(words[1:]), nil))
+			}
+		}
+		return []string{"no command is under way"}
+	case words[0] == "nodes":
+		n, _ := strconv.Atoi(words[1])
+		*s = scenario{token: New(n)}
+		return nil
+	case words[0] == "settled":
+		node, _ := strconv.Atoi(words[1])
+		return s.show(s.token.Settled(node-1, nil))
+	case words[0] == "expire":
+		return s.show(s.newest.Expire(nil))
+	}
+	silent := uint64(0)
+	if len(words) > 1 {
+		node, _ := strconv.Atoi(words[2])
+		silent = 1 << (node - 1)
+	}
+	s.newest = new(Op)
+	return s.show(s.token.Begin(s.newest, Step(find(stepNames, words[0])), silent, nil))
+}
+
+func readAnswer(words []string) (a Answer) {
+	a.Outcome = Outcome(find(outcomeNames, words[0]))
+	for _, w := range words[1:] {
+		if holder, ok := strings.CutPrefix(w, "@"); ok {
+			a.Holder = holder
+		} else if d, err := time.ParseDuration(w); err == nil && strings.HasSuffix(w, "s") {
+			a.Left = d
+		} else {
+			a.Vote, _ = strconv.ParseUint(w, 10, 64)
+		}
+	}
+	return a
+}
+
+func (s *scenario) show(out []Effect) (lines []string) {
+	var commands []string
+	for _, e := range out {
+		if e.Step == Finish {
+			lines = append(lines, s.result(e.Op))
+			continue
+		}
+		s.sent = append(s.sent, e)
+		c := fmt.Sprintf("%d %s", e.Node+1, stepNames[e.Step])
+		if e.Step == Raise {
+			c += fmt.Sprintf(" to %d", e.Fence)
+		}
+		commands = append(commands, c)
+	}
+	if len(commands) > 0 {
+		lines = append([]string{"send " + strings.Join(commands, ", ")}, lines...)
+	}
+	return lines
+}
+
+func (s *scenario) result(o *Op) string {
+	b := fmt.Sprintf("%s is %s", stepNames[o.step], resultNames[o.Result()])
+	if o.Fence() > 0 && o.Result() == OK {
+		b += fmt.Sprintf(", fence %d", o.Fence())
+	}
+	if holder, n := o.Holder(); n > 0 {
+		b += fmt.Sprintf(", %s holds %d", holder, n)
+	}
+	if o.Split() {
+		b += ", split"
+	}
+	if d := o.Soonest(); d > 0 {
+		b += fmt.Sprintf(", free in %v", d)
+	}
+	if o.step == Inspect {
+		holder, left, agreed := o.Status()
+		b += fmt.Sprintf(", %q for %v, agreed %v", holder, left, agreed)
+	}
+	return b
+}

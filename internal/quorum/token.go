@@ -1,0 +1,102 @@
+package quorum
+
+// Most is the largest number of nodes.
+const Most = 64
+
+// A Step is a command to one node, or an operation, which sends that command to all nodes.
+type Step uint8
+
+const (
+	Acquire Step = iota // sets the key if it is free, and votes for a fence
+	Raise               // raises the counter to Effect.Fence if the token holds the key. No operation
+	Extend              // extends the lease if the token holds the key
+	Restore             // extends the lease, or sets the key again if it is free
+	Mint                // extends the lease, and votes for a new fence
+	Release             // deletes or keeps the key if the token holds it
+	Inspect             // reads the key
+	Finish              // no command: Effect.Op has its result
+)
+
+// Creates reports whether the command may set a free key.
+func (s Step) Creates() bool { return s == Acquire || s == Restore }
+
+// An Effect is a command to send, or the end of an operation.
+type Effect struct {
+	Op    *Op
+	Step  Step
+	Node  int
+	Fence uint64 // of Raise
+}
+
+// A Token keeps the order of the commands of one token on each node:
+//
+//	a release is sent only while creating = 0
+//	no operation that creates begins after a release was asked for
+type Token struct {
+	nodes   []place
+	need    int // a quorum
+	release *Op // the newest operation that releases the token
+}
+
+type place struct {
+	creating uint8 // commands under way that may set the key
+	waits    bool  // a release is sent when creating is 0
+	unsure   bool  // a command whose answer came too late to count may have set the key
+}
+
+// New returns the Token of a fresh token on n nodes.
+func New(n int) Token { return Token{nodes: make([]place, n), need: n/2 + 1} }
+
+// Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. After a release
+// was asked for, an operation other than Release and Inspect finishes at once, with Ended.
+func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
+	*o = Op{Of: o.Of, token: t, step: step, silent: silent, nodes: make([]member, len(t.nodes))}
+	switch {
+	case step == Release:
+		t.release = o
+	case t.release != nil && step != Inspect:
+		return o.finish(Ended, out)
+	}
+	for i := range o.nodes {
+		out = o.send(step, i, out)
+	}
+	return out
+}
+
+// Answer takes the answer to the command of e.
+func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
+	if e.Step.Creates() {
+		p := &t.nodes[e.Node]
+		p.creating--
+		p.unsure = p.unsure || p.waits && a.maySet(e.Step)
+		if p.waits && p.creating == 0 {
+			p.waits = false
+			if p.unsure || t.release.step == Release {
+				out = t.release.send(Release, e.Node, out)
+			}
+		}
+	}
+	return e.Op.take(e, a, out)
+}
+
+// Settled says that earlier sends to a node, of a command that was answered, can no longer be carried out.
+func (t *Token) Settled(node int, out []Effect) []Effect {
+	t.nodes[node].unsure = true
+	if t.release == nil {
+		return out
+	}
+	return t.release.send(Release, node, out)
+}
+
+// send sends a command to a node, or defers a release until nothing under way can set the key.
+func (o *Op) send(step Step, node int, out []Effect) []Effect {
+	p := &o.token.nodes[node]
+	switch {
+	case step == Release && p.creating > 0:
+		p.waits = true
+		return out
+	case step.Creates():
+		p.creating++
+	}
+	return append(out, Effect{Op: o, Step: step, Node: node})
+}
