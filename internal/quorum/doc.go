@@ -45,5 +45,5 @@
 // # How it is shown
 //
 // A test explores all histories of small worlds: nodes that run models of the scripts, clients, commands and answers in any
-// order, and a few faults. QUORUM_EXPLORE=all explores larger worlds, none only runs the scenarios of testdata.
+// order, and a few faults. -quorum.wide explores larger worlds, -short only runs the scenarios of testdata.
 package quorum

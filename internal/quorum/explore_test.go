@@ -1,9 +1,9 @@
 package quorum
 
 import (
+	"flag"
 	"fmt"
 	"hash/maphash"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -409,13 +409,12 @@ func faults(pairs ...kind) (left [kinds]int8) {
 	return left
 }
 
-// worlds says which worlds are explored: "all" for a nightly job, "none" for mutation tests, else the smaller ones.
-var worlds = os.Getenv("QUORUM_EXPLORE")
+var wide = flag.Bool("quorum.wide", false, "explore larger worlds too: minutes, and gigabytes")
 
 // skip skips a large world.
 func skip(t *testing.T, large bool) {
-	if worlds == "none" || large && worlds != "all" {
-		t.Skip("see QUORUM_EXPLORE")
+	if testing.Short() || large && !*wide {
+		t.Skip("without -short, and the larger ones with -quorum.wide")
 	}
 }
 
@@ -463,7 +462,7 @@ func TestNoHistoryBreaksAnInvariant(t *testing.T) {
 		})
 	}
 	t.Log(seen)
-	if worlds == "" && !redistest.RaceDetector() {
+	if !testing.Short() && !redistest.RaceDetector() {
 		for _, what := range []string{
 			"acquire ok", "acquire ok by a raise", "acquire refused", "acquire noquorum", "acquire lost",
 			"restore ok", "restore lost", "restore noquorum", "restore ended", "mint ok", "mint ok by a raise", "mint noquorum",
