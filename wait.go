@@ -113,6 +113,7 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	v.carry(w, nil, nil)
 	if !left {
 		<-r.served
+		e.served.Put(r.served)
 		return r.result()
 	}
 	r.attempts = r.own + n.Attempts

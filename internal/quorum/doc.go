@@ -30,14 +30,15 @@
 //
 // # What the caller must do
 //
-//  1. Create one Token for each grant, and guard it and its operations with one mutex. Carry effects out after unlocking.
+//  1. Create one Token for each grant, and guard it and its operations with one mutex. Carry effects out after unlocking. Op.Of
+//     is for what the caller must know of an operation.
 //  2. For each effect but Finish, send the command to the node. Call [Token.Answer] once with the effect and the answer, at the
 //     latest when the timeout of the command has passed. An answer Failed is right then.
 //  3. Give each creating command the time after which it does nothing, which is before its timeout.
 //  4. If a command that creates was answered, or has failed early, while another send of it may still be carried out: call
 //     [Token.Settled] when the timeout has passed.
-//  5. On Finish, read the result and the facts of Effect.Op before unlocking. Whoever waits for the operation may leave earlier.
-//     The operation still goes on to its end.
+//  5. On Finish, Effect.Op has the result and the facts, which do not change any more. Whoever waits for the operation may leave
+//     earlier. The operation still goes on to its end.
 //  6. When the lease ends, stop trusting the lock, whatever an extension says later. If the acquire or the adoption is not
 //     decided, call [Op.Expire]. Otherwise begin a Release.
 //  7. Begin one Release at a time. Extensions may overlap, with each other and with it.
