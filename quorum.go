@@ -188,7 +188,9 @@ func (l *leaving) begin(token string, node int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := departure{token, node}
-	l.releases[d] = l.releases[d] // another one may be under way
+	if _, ok := l.releases[d]; !ok { // else an earlier one is under way
+		l.releases[d] = nil
+	}
 }
 
 // after has f called at the end of a release. It reports false if there is none.

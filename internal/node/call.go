@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
@@ -41,33 +40,23 @@ type Call struct {
 
 	script *Script // the script that words call; nil if they have its source
 	words  []any
-	latest int // the index of the word that says until when the script may create something; 0: it has none
-	node   *Node
+	latest int             // the index of the word that says until when the script may create something; 0: it has none
 	ctx    context.Context // for its values
 
-	// Guarded by node.mu. Times are those of Node.now.
-	deadline      time.Duration
-	gives         time.Duration // when the node gives up a call that insists; 0: it was posted by a user of the package
-	pause         time.Duration // before the last resend
-	trip          *trip         // the newest; nil before the first
-	trouble       error         // why it was last resent
-	reply         Reply
-	queue, inTime link // its places in the mailbox, or among those that have ended, and in the list for the timer
-	place         place
-	clock         ahead // what the refusal of a send that came too late has said
-	unclear       bool  // a send other than the newest may have been carried out
-	over          bool  // there is a reply, and it is not sent any more
+	// Guarded by Node.mu. Times are those of Node.now.
+	at       int // its index among the calls that have not ended
+	deadline time.Duration
+	gives    time.Duration // when the node gives up a call that insists; 0: it was posted by a user of the package
+	pause    time.Duration // before the last resend
+	trip     *trip         // that it is on; nil: it waits, or has ended
+	sent     bool          // once at least
+	unclear  bool          // a send other than that under way may have been carried out
+	over     bool          // there is a reply, and it is not sent any more
+	trouble  error         // why it was last resent
+	clock    ahead         // what the refusal of a send that came too late has said
+	reply    Reply
+	next     *Call // of those that have ended
 }
-
-// A place is the current stage of a call.
-type place uint8
-
-const (
-	mailed     place = iota // in the mailbox
-	travelling              // with a courier
-	pausing                 // before a resend
-	returned                // its newest send has ended
-)
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An
 // answer of the server, see [Answered], says so itself. After any other error the outcome is unknown.
@@ -77,12 +66,6 @@ type Reply struct {
 	Then   *Reply // the reply to the second command
 	Resent bool   // an earlier send may also have been carried out, or may be until the timeout has passed
 }
-
-// lastTroubleLocked returns why c was last resent. If it was not, it returns that of another call since the last answer.
-func (c *Call) lastTroubleLocked() error { return cmp.Or(c.trouble, c.node.trouble) }
-
-// mayBeDone reports whether a send may have been carried out.
-func (c *Call) mayBeDone() bool { return c.unclear || c.place == travelling }
 
 // calls are calls for reuse: without them a call costs a third more memory. The words and the context of a command
 // are new for each, since hooks of the client may keep them.
@@ -118,7 +101,7 @@ func (c *Call) stampLocked(n *Node) {
 	if !clock.known {
 		clock = n.clock
 	}
-	if c.trip != nil {
+	if c.sent {
 		c.words = slices.Clone(c.words) // hooks may keep the words that were sent
 	}
 	c.words[c.latest] = clock.latest(c.deadline, c.Timeout)
@@ -133,36 +116,4 @@ func (c *Call) sendSource() {
 		c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)
 		c.script = nil
 	}
-}
-
-// A link is the place of a call in a list. A list is a ring of links; its root has no call.
-type link struct {
-	prev, next *link
-	call       *Call
-}
-
-// first returns the first call of the list whose root is l, or nil.
-func (l *link) first() *Call { return l.next.call }
-
-// push puts added at the end of the list whose root is l.
-func (l *link) push(added *link) {
-	added.prev, added.next = l.prev, l
-	l.prev.next, l.prev = added, added
-}
-
-// remove removes l from its list.
-func (l *link) remove() {
-	l.prev.next, l.next.prev = l.next, l.prev
-	l.prev, l.next = nil, nil
-}
-
-// detach empties the list whose root is l. It returns its first link, from which next leads to the last, and then to nil.
-func (l *link) detach() (first *link) {
-	if l.next == l {
-		return nil
-	}
-	first = l.next
-	l.prev.next = nil
-	l.prev, l.next = l, l
-	return first
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -94,21 +95,22 @@ func (n *Node) yieldLocked() {
 
 // loadLocked takes calls out of the mailbox for one trip. It returns nil if there are none.
 func (n *Node) loadLocked() *trip {
-	c := n.mail.first()
-	if c == nil {
+	if len(n.mail) == 0 {
 		return nil
 	}
 	t := &trip{Context: context.Background(), done: make(chan struct{})}
 	t.passengers = t.only[:0]
 	var end time.Duration
-	most := n.batch
-	if n.silent || c.Then != nil {
+	most := min(n.batch, len(n.mail))
+	if n.silent || n.mail[0].Then != nil {
 		most = 1
 	}
-	for ; c != nil && len(t.passengers) < most && (c.Then == nil || most == 1); c = n.mail.first() {
-		c.queue.remove()
+	for _, c := range n.mail[:most] {
+		if c.Then != nil && most > 1 {
+			break
+		}
 		c.stampLocked(n)
-		c.place, c.trip = travelling, t
+		c.sent, c.trip = true, t
 		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
 		if c.Then != nil {
 			p.then = redis.NewCmd(t, c.Then...)
@@ -118,6 +120,7 @@ func (n *Node) loadLocked() *trip {
 	}
 	t.deadline = n.begin.Add(end)
 	t.live = len(t.passengers)
+	n.mail = slices.Delete(n.mail, 0, t.live)
 	if t.live == 1 {
 		t.Context = t.passengers[0].call.ctx
 	}
@@ -194,67 +197,47 @@ func (n *Node) unloadLocked(t *trip) {
 	}
 	now := n.now()
 	for i := range t.passengers {
-		p := &t.passengers[i]
-		r, next := n.readLocked(p, now)
-		c := p.call
-		if c.over { // with its timeout
-			continue
-		}
-		c.place = returned
-		switch next {
-		case ends:
-			n.endLocked(c, r)
-		case atOnce:
-			n.sendLocked(c)
-		case afterPause:
-			n.retryLocked(c, r.Err)
-		}
+		n.arrivedLocked(&t.passengers[i], now)
 	}
 }
 
-// A step is what follows a send.
-type step uint8
-
-const (
-	ends step = iota // the call ends with the reply
-	atOnce
-	afterPause
-)
-
-// readLocked returns the outcome of a send, and what follows.
-func (n *Node) readLocked(p *passenger, now time.Duration) (r Reply, next step) {
+// arrivedLocked handles the outcome of a send. The call may have ended with its timeout.
+func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 	c := p.call
 	err, failed := p.outcome()
-	if err == nil || Answered(err) {
+	answered := err == nil || Answered(err)
+	if answered {
 		n.answered, n.silent, n.trouble = now, false, nil
 	}
-	switch redis, late := tooLate(p.cmd.Val()); {
-	case err == nil && late && c.latest > 0:
-		n.clock.told(redis, now)
-		first := !c.clock.known && now < c.deadline-c.Timeout/10
-		c.clock.told(redis, now) // in a Cluster each server has its own clock
-		if first {
-			return r, atOnce
-		}
-		return Reply{Err: &NoReply{Within: c.Timeout, Last: cmp.Or(c.lastTroubleLocked(), errTooLate)}}, ends
-	case err == nil:
-		r.Value = p.cmd.Val()
-		if p.then != nil {
-			r.Then = &Reply{Value: p.then.Val(), Err: Explain(failed)}
-		}
-		return r, ends
+	at, late := tooLate(p.cmd.Val())
+	if late = late && err == nil && c.latest > 0; late {
+		n.clock.told(at, now)
 	}
-	if !Answered(err) && !notSent(err) || failed != nil { // if the second failed, the first was carried out
+	if c.over {
+		return
+	}
+	c.trip = nil
+	if err != nil && (!answered && !notSent(err) || failed != nil) { // if the second failed, the first was carried out
 		c.unclear = true
 	}
 	switch {
+	case late && !c.clock.known && now < c.deadline-c.Timeout/10:
+		c.clock.told(at, now) // in a Cluster each server has its own clock
+		n.sendLocked(c)
+	case late:
+		n.endLocked(c, Reply{Err: &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble, errTooLate)}})
+	case err == nil && p.then != nil:
+		n.endLocked(c, Reply{Value: p.cmd.Val(), Then: &Reply{Value: p.then.Val(), Err: Explain(failed)}})
+	case err == nil:
+		n.endLocked(c, Reply{Value: p.cmd.Val()})
 	case c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
 		c.sendSource()
-		return r, atOnce
+		n.sendLocked(c)
 	case retryable(err), c.Insists && refusesWrites(err):
-		next = afterPause
+		n.retryLocked(c, Explain(err))
+	default:
+		n.endLocked(c, Reply{Err: Explain(err)})
 	}
-	return Reply{Err: Explain(err)}, next
 }
 
 var errTooLate = errors.New("the command came too late")

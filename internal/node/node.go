@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,13 +60,14 @@ type Node struct {
 	run      func()    // the method courier; a variable saves an allocation at each start
 
 	mu       sync.Mutex    // guards the fields below and the lower part of every Call
-	mail     link          // the root of the mailbox, the calls to send, in order
+	mail     []*Call       // the mailbox: the calls to send, in order
 	busy     int           // couriers at work
 	back     int           // those of them that yield before they load again
 	yields   time.Duration // when couriers may yield again
 	lost     int           // couriers written off
-	timed    link          // the root of the calls that have not ended
-	ended    link          // the root of those whose receivers have not been called yet
+	timed    []*Call       // those that have not ended
+	ended    *Call         // the first of those whose receivers have not been called yet; next leads on
+	last     *Call         // the last of these
 	timer    *time.Timer
 	fires    time.Duration // when timer fires; 0: it is not set
 	answered time.Duration // when the server last answered
@@ -82,9 +84,6 @@ func New(client redis.UniversalClient) *Node {
 		begin: time.Now(),
 	}
 	n.run = n.courier
-	for _, root := range []*link{&n.mail, &n.timed, &n.ended} {
-		root.prev, root.next = root, root
-	}
 	if _, plain := client.(*redis.Client); plain {
 		n.batch, n.most = longestBatch, couriers
 		n.mostLost = max(couriers, connections(client)) // with so many, no connection is left
@@ -142,23 +141,21 @@ func (n *Node) Post(ctx context.Context, c *Call) {
 }
 
 func (n *Node) postLocked(c *Call, now time.Duration) {
-	c.node, c.deadline = n, now+c.Timeout
-	c.queue.call, c.inTime.call = c, c
+	c.deadline, c.at = now+c.Timeout, len(n.timed)
+	n.timed = append(n.timed, c)
 	n.sendLocked(c)
-	n.timed.push(&c.inTime)
 	n.fireByLocked(c.deadline, now)
 }
 
 // sendLocked puts c into the mailbox.
 func (n *Node) sendLocked(c *Call) {
-	c.place = mailed
-	n.mail.push(&c.queue)
+	n.mail = append(n.mail, c)
 	n.dispatchLocked()
 }
 
 // dispatchLocked starts a courier if there are calls and one more is allowed.
 func (n *Node) dispatchLocked() {
-	if n.mail.first() != nil && n.back == 0 && n.busy < n.most && n.lost < n.mostLost {
+	if len(n.mail) > 0 && n.back == 0 && n.busy < n.most && n.lost < n.mostLost {
 		n.busy++
 		go n.run()
 	}
@@ -166,29 +163,33 @@ func (n *Node) dispatchLocked() {
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
 func (n *Node) endLocked(c *Call, r Reply) {
-	c.over = true
-	c.inTime.remove()
-	switch c.place {
-	case mailed:
-		c.queue.remove()
-	case travelling:
-		n.getOffLocked(c.trip)
-	}
-	if r.Err != nil && !c.mayBeDone() && !Answered(r.Err) {
+	if r.Err != nil && !c.unclear && c.trip == nil && !Answered(r.Err) {
 		r.Err = &NotDone{r.Err}
 	}
 	r.Resent = c.unclear
-	c.reply = r
-	n.ended.push(&c.queue)
+	if c.trip != nil {
+		n.getOffLocked(c.trip)
+	}
+	c.over, c.trip, c.reply = true, nil, r
+	end := len(n.timed) - 1
+	n.timed[c.at], n.timed[end].at = n.timed[end], c.at
+	n.timed[end], n.timed = nil, n.timed[:end]
+	if n.ended == nil {
+		n.ended = c
+	} else {
+		n.last.next = c
+	}
+	n.last = c
 }
 
 // unlock unlocks mu, and calls the receivers of the calls that have ended.
 func (n *Node) unlock() {
-	ended := n.ended.detach()
+	ended := n.ended
+	n.ended, n.last = nil, nil
 	n.mu.Unlock()
 	for ended != nil {
-		c := ended.call
-		ended = ended.next
+		c := ended
+		ended = c.next
 		if c.Done != nil {
 			c.Done(c.reply)
 		}
@@ -213,7 +214,6 @@ func (n *Node) getOffLocked(t *trip) {
 
 // retryLocked resends c after a pause, because of err.
 func (n *Node) retryLocked(c *Call, err error) {
-	c.place = pausing
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		c.trouble, n.trouble = err, err
 		n.Trouble(err)
@@ -249,9 +249,7 @@ func (n *Node) fire() {
 	now := n.now()
 	n.fires = 0
 	var next time.Duration
-	for at := n.timed.next; at != &n.timed; {
-		c := at.call
-		at = at.next
+	for _, c := range slices.Backward(n.timed) { // the last one takes the place of one that ends
 		switch {
 		case c.deadline <= now:
 			n.timeOutLocked(c, now)
@@ -259,6 +257,7 @@ func (n *Node) fire() {
 			next = c.deadline
 		}
 	}
+	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.over })
 	if next != 0 {
 		n.fireByLocked(max(next, now+tick), now) // timeOutLocked may have set it already
 	}
@@ -269,14 +268,15 @@ func (n *Node) timeOutLocked(c *Call, now time.Duration) {
 	if n.answered < c.deadline-c.Timeout {
 		n.silent = true
 	}
-	err := &NoReply{Within: c.Timeout, Last: c.lastTroubleLocked()}
+	err := &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble)}
 	n.Trouble(err)
 	if c.gives == 0 {
 		c.gives = now + insistFor
 	}
 	if c.Insists && now < c.gives {
 		n.postLocked(&Call{
-			Timeout: max(c.Timeout, insistEvery), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: c.gives, unclear: c.mayBeDone(),
+			Timeout: max(c.Timeout, insistEvery), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: c.gives,
+			unclear: c.unclear || c.trip != nil, sent: true,
 		}, now)
 		c.unclear = true // the new call may be carried out
 	}

@@ -327,7 +327,7 @@ func requireIdle(t *testing.T, n *Node) {
 	eventually(t, "the node is idle", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.busy == 0 && n.lost == 0 && n.mail.first() == nil && n.timed.first() == nil && n.ended.first() == nil
+		return n.busy == 0 && n.lost == 0 && len(n.mail) == 0 && len(n.timed) == 0 && n.ended == nil
 	})
 }
 

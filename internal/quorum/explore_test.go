@@ -260,7 +260,7 @@ func (x *explorer) client(w *world, i int, t *try, add adder, spend spender) {
 				}
 			}
 		})
-		spend(adoptions, i, -1, 0, "is adopted", func(c *world, t *try) { c.faulty = w.faulty; x.begin(c, i, Mint, 0) })
+		spend(adoptions, i, -1, 0, "is adopted", func(c *world, _ *try) { c.faulty = w.faulty; x.begin(c, i, Mint, 0) })
 	}
 	if t.phase == asking && t.token.release == nil {
 		spend(gone, i, -1, 0, "releases early", func(c *world, t *try) {
@@ -295,7 +295,7 @@ func (x *explorer) client(w *world, i int, t *try, add adder, spend spender) {
 		})
 	}
 	if t.phase < over {
-		spend(crashes, i, -1, 0, "crashes", func(c *world, t *try) { t.dead, t.must = true, 0; t.live = [mostOps]bool{} })
+		spend(crashes, i, -1, 0, "crashes", func(_ *world, t *try) { t.dead, t.must = true, 0; t.live = [mostOps]bool{} })
 	}
 }
 

@@ -44,7 +44,7 @@ var mistakes = []struct {
 			if e.Step == Finish && e.Op.step == Acquire && e.Op.result == OK {
 				for i := range e.Op.nodes {
 					if m := &e.Op.nodes[i]; m.Outcome == Done {
-						e.Op.fence = min(e.Op.fence, m.Vote-uint64(min(m.asked, 1)))
+						e.Op.fence = min(e.Op.fence, m.Vote-min(m.asked, 1))
 					}
 				}
 			}

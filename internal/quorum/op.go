@@ -8,6 +8,7 @@ const Limit = 1 << 47
 // An Outcome is the kind of a node's answer.
 type Outcome uint8
 
+// What a node answers.
 const (
 	Pending  Outcome = iota // no answer yet
 	Done                    // the node did what was asked
@@ -41,6 +42,7 @@ func (a *Answer) maySet(by Step) bool {
 // A Result is how an operation ended.
 type Result uint8
 
+// How an operation ends.
 const (
 	Undecided Result = iota
 	OK               // done by a quorum

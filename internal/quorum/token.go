@@ -6,6 +6,7 @@ const Most = 64
 // A Step is a command to one node, or an operation, which sends that command to all nodes.
 type Step uint8
 
+// The commands, and the end of an operation.
 const (
 	Acquire Step = iota // sets the key if it is free, and votes for a fence
 	Raise               // raises the counter to Effect.Fence if the token holds the key. No operation

@@ -466,11 +466,11 @@ func (t *try) appendMsgs(p []byte, n int) []byte {
 	all := room[:0]
 	for i := range t.msgs {
 		if m := &t.msgs[i]; int(m.node) == n {
-			v := uint64(m.op)<<40 | uint64(m.step)<<36 | uint64(m.state)<<32 | uint64(m.fence)<<24
+			v := uint64(m.op)<<40 | uint64(m.step)<<36 | uint64(m.state)<<32 | m.fence<<24
 			if m.open {
 				v |= 1 << 45
 			}
-			if m.state == answered && (t.live[m.op]) {
+			if m.state == answered && t.live[m.op] {
 				v |= uint64(m.got)<<16 | m.vote<<8
 			}
 			all = append(all, v)
