@@ -107,7 +107,8 @@ func doAll(
 
 // Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends, Lead waits for the
 // lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts again. fn's ctx ends as in [Do]. fn must
-// return when its ctx ends, since another leader may start then. [WithMaxHold] bounds a term.
+// return when its ctx ends, since another leader may start then. If fn still runs a second after its lock was lost,
+// Hooks.Trouble reports that, once for the term. [WithMaxHold] bounds a term.
 //
 // An error of fn only ends its term. Lead neither returns nor reports it, so fn must handle its own errors. To stop,
 // cancel ctx, for example by a cancel function that fn closes over. If fn panics, the lock is released, and the panic
@@ -127,7 +128,10 @@ func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context
 		lock, err := l.Lock(ctx, key, opts...)
 		switch {
 		case err == nil:
-			_ = hold(ctx, lock, fn) // fn's error ends its term, and hooks report Unlock's
+			_ = hold(ctx, lock, func(ctx context.Context, lock *Lock) error {
+				defer lock.reportOverrun(ctx)()
+				return fn(ctx, lock)
+			}) // fn's error ends its term, and hooks report Unlock's
 			pause = shortestRecess
 		case permanent(err):
 			return err
@@ -152,6 +156,39 @@ const (
 	shortestRecess = time.Second
 	longestRecess  = 16 * time.Second
 )
+
+// overrunAfter is how long fn of Lead may take to return when its lock was lost.
+const overrunAfter = time.Second
+
+// causeOverrun is the Cause of such an event.
+const causeOverrun = "overrun"
+
+// reportOverrun calls Hooks.Trouble if fn of Lead still runs overrunAfter after its lock was lost. The caller calls returned when fn
+// has returned.
+func (k *Lock) reportOverrun(ctx context.Context) (returned func()) {
+	held, done := k.Context(context.WithoutCancel(ctx)), make(chan struct{})
+	l, fence := k.lease, k.fence
+	l.mu.Lock()
+	hook, since := l.hooks.Trouble, l.since
+	l.mu.Unlock()
+	context.AfterFunc(held, func() { // ends with fn, or overrunAfter after the lock
+		lost := context.Cause(held)
+		if !errors.Is(lost, ErrLost) {
+			return
+		}
+		select {
+		case <-done:
+		case <-time.After(overrunAfter):
+			l.fire(hook, Event{Fence: fence, Elapsed: l.engine.now().Since(since), Cause: causeOverrun, Err: overran(lost)})
+		}
+	})
+	return func() { close(done) }
+}
+
+// overran returns the error of an fn of Lead that runs on after its lock was lost.
+func overran(lost error) error {
+	return fmt.Errorf("%w, and fn of Lead still runs %v later", lost, overrunAfter)
+}
 
 // checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {

@@ -34,6 +34,7 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	lease.giveBack           hand on what was kept (timer)      when that time has passed        nobody
 //	lines.rest               forget a rest (timer)              with the rest                    nobody
 //	sleep                    pause (timer)                      with the pause or ctx            Lead
+//	Lock.reportOverrun       report an fn that runs on          with fn, or 1 s after the lock   nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
 //	reportNode, reportDegraded, waiters.heardOf
 //	                         call a hook                        with the hook                    nobody

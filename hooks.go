@@ -41,7 +41,8 @@ type Hooks struct {
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried
 	// or Err is returned. An attempt for several callers is reported as one. It also reports a failed node of [NewRedlock], even if the operation succeeds. For each Cause
 	// and Node of a Locker it is called at most once a second. Node errors are reported only to the Locker's own hooks,
-	// with an empty Key.
+	// with an empty Key. Once for each term, Trouble reports that fn of [Lead] still runs a second after its lock was lost:
+	// Cause is then "overrun", Err matches ErrLost, and Elapsed is the time since the grant.
 	Trouble func(Event)
 }
 
@@ -58,8 +59,8 @@ type Event struct {
 	Err      error         // in Waiting, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few
-	// confirmed, "slow" if the grant took longer than the lease lasts, or the first word of the error that Redis
-	// answered.
+	// confirmed, "slow" if the grant took longer than the lease lasts, "overrun" if fn of Lead runs on without its lock,
+	// or the first word of the error that Redis answered.
 	Cause string
 }
 
@@ -98,9 +99,9 @@ func JoinHooks(hooks ...Hooks) Hooks {
 
 var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0)}
 
-// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost is logged at Error;
-// RenewFailed, Degraded, Trouble and a release that Redis did not confirm at Warn; all others at Debug. Attributes
-// without a value are left out. Logs contain the owner and no token, since tokens are secret.
+// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost, and a leader that runs on without
+// its lock, are logged at Error; RenewFailed, Degraded, other Trouble and a release that Redis did not confirm at Warn; all
+// others at Debug. Attributes without a value are left out. Logs contain the owner and no token, since tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	if logger == nil {
 		logger = slog.Default()
@@ -131,6 +132,7 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		}
 	}
 	released, unconfirmed := at(slog.LevelDebug, "lock released"), at(slog.LevelWarn, "lock release not confirmed")
+	trouble, overrun := at(slog.LevelWarn, "lock service in trouble"), at(slog.LevelError, "leader runs on without its lock")
 	return Hooks{
 		Acquired:    at(slog.LevelDebug, "lock acquired"),
 		Waiting:     at(slog.LevelDebug, "waiting for lock"),
@@ -145,7 +147,13 @@ func SlogHooks(logger *slog.Logger) Hooks {
 			}
 		},
 		Degraded: at(slog.LevelWarn, "lock waiting degraded"),
-		Trouble:  at(slog.LevelWarn, "lock service in trouble"),
+		Trouble: func(e Event) {
+			if e.Cause == causeOverrun {
+				overrun(e)
+			} else {
+				trouble(e)
+			}
+		},
 	}
 }
 

@@ -142,6 +142,7 @@ func TestTexts(t *testing.T) {
 		{"try to do all without keys", TryDoAll(ctx, l, nil, nothing)},
 		{"lost before all were acquired", firstEnd("do all", []*Lock{lock})},
 		{"lead, stopped", Lead(stopped, l, "k", func(context.Context, *Lock) error { return nil })},
+		{"lead, fn runs on", overran(errDeleted)},
 		{"a line break", wrap("lock", "two\nlines", errors.New("one\ntwo"))},
 	} {
 		require.Error(t, c.err, c.what)

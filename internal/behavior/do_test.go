@@ -1,14 +1,17 @@
 package behavior_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -819,6 +822,77 @@ func TestStoppedLeadSaysWhyItDidNotLead(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
 		require.ErrorContains(t, err, "proxy")
 	})
+}
+
+// TestLeaderThatRunsOnIsReportedOnce: the lock of a leader is lost, and fn ignores its ctx. Hooks.Trouble reports that once, a
+// second after the loss, and SlogHooks says what runs on. An fn that stops in time is not reported, and neither is one that
+// outlives only the ctx of Lead, under its lock, or has unlocked that lock itself.
+func TestLeaderThatRunsOnIsReportedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts     []redlatch.Option
+		deleted  bool // the key, when fn begins
+		fn       func(ctx context.Context, lock *redlatch.Lock, stop func())
+		reported bool
+	}{
+		"an fn that ignores the loss": {
+			deleted: true, fn: func(context.Context, *redlatch.Lock, func()) { time.Sleep(time.Minute) }, reported: true,
+		},
+		"an fn that outlives WithMaxHold": {
+			opts: []redlatch.Option{redlatch.WithMaxHold(5 * time.Second), redlatch.WithTTL(time.Second)},
+			fn:   func(context.Context, *redlatch.Lock, func()) { time.Sleep(time.Minute) }, reported: true,
+		},
+		"an fn that takes half a second to stop": {deleted: true, fn: func(ctx context.Context, _ *redlatch.Lock, _ func()) {
+			<-ctx.Done()
+			time.Sleep(500 * time.Millisecond)
+		}},
+		"an fn that outlives the ctx of Lead": {
+			opts: []redlatch.Option{redlatch.WithTTL(time.Hour)},
+			fn: func(_ context.Context, _ *redlatch.Lock, stop func()) {
+				stop()
+				time.Sleep(time.Minute)
+			},
+		},
+		"an fn that unlocks": {fn: func(ctx context.Context, lock *redlatch.Lock, _ func()) {
+			assert.NoError(t, lock.Unlock(ctx))
+			time.Sleep(time.Minute)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, client *redis.Client) {
+				var troubles heard
+				var logged bytes.Buffer
+				hooks := redlatch.JoinHooks(redlatch.Hooks{Trouble: troubles.add}, redlatch.SlogHooks(slog.New(slog.NewTextHandler(&logged, nil))))
+				l, err := redlatch.NewSetNXPX(client, redlatch.WithHooks(hooks))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				err = redlatch.Lead(ctx, l, "k", func(ctx context.Context, lock *redlatch.Lock) error {
+					if c.deleted {
+						assert.NoError(t, client.Del(ctx, "k").Err())
+					}
+					c.fn(ctx, lock, cancel)
+					cancel()
+					return nil
+				}, c.opts...)
+				require.ErrorIs(t, err, context.Canceled)
+				time.Sleep(time.Minute)
+				synctest.Wait() // the hooks have returned
+				all := troubles.all()
+				if !c.reported {
+					require.Empty(t, all)
+					require.NotContains(t, logged.String(), "runs on")
+					return
+				}
+				require.Len(t, all, 1)
+				require.Equal(t, "overrun", all[0].Cause)
+				require.Equal(t, "k", all[0].Key)
+				require.NotZero(t, all[0].Fence)
+				require.ErrorIs(t, all[0].Err, redlatch.ErrLost)
+				require.NotErrorIs(t, all[0].Err, redlatch.ErrUnavailable)
+				require.Equal(t, 1, strings.Count(logged.String(), "leader runs on"), logged.String())
+			})
+		})
+	}
 }
 
 // TestHookThatPanicsLeavesNoLock: a hook of a call panics when the lock is granted, or when the call starts to wait. The panic goes
