@@ -89,6 +89,7 @@ func Example() {
 	// metric: redlatch.lock.wait.duration s
 	// metric: redlatch.lock.hold.duration s
 	// metric: redlatch.lock.held {lock}
+	// metric: redlatch.lock.hold.oldest s
 	// metric: redlatch.operation.duration s
 }
 

@@ -46,9 +46,11 @@ type recorder struct {
 }
 
 // Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire locks and the time that
-// they were held, and the number of locks that are held now. Counters count grants, refusals, renewals, losses, degraded
+// they were held, the number of locks that are held now, and the age of the oldest of these. Counters count grants, refusals, renewals, losses, degraded
 // waiting, and failures of Redis, retried or returned. The README of this package lists them. Pass the result to a
 // constructor of redlatch with [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
+//
+// Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the locks of one result.
 //
 // A hook has no context, so metrics have no exemplars. The error matches [redlatch.ErrInvalidOption] if an option is
 // invalid. Otherwise it is an error of the meter provider.
@@ -82,10 +84,17 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 		return redlatch.Hooks{}, err
 	}
 	r.held = held
+	oldest := ages{held: make(map[attribute.Distinct]*group)}
+	_, err = meter.Float64ObservableGauge("redlatch.lock.hold.oldest", metric.WithUnit("s"),
+		metric.WithDescription("Time since the grant of the oldest lock that is held."), metric.WithFloat64Callback(oldest.observe))
+	if err != nil {
+		return redlatch.Hooks{}, err
+	}
 	return redlatch.Hooks{
 		Acquired: func(e redlatch.Event) {
 			at := r.event(e)
 			r.held.Add(context.Background(), 1, at)
+			oldest.begin(r.set(e), e)
 			r.grants.Add(context.Background(), 1, at)
 			r.wait.Record(context.Background(), e.Elapsed.Seconds(), at)
 		},
@@ -95,11 +104,13 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 		Lost: func(e redlatch.Event) {
 			at := r.ended(e, "lost")
 			r.held.Add(context.Background(), -1, r.event(e))
+			oldest.end(r.set(e), e)
 			r.losses.Add(context.Background(), 1, at)
 			r.hold.Record(context.Background(), e.Elapsed.Seconds(), at)
 		},
 		Released: func(e redlatch.Event) {
 			r.held.Add(context.Background(), -1, r.event(e))
+			oldest.end(r.set(e), e)
 			r.hold.Record(context.Background(), e.Elapsed.Seconds(), r.ended(e, "released"))
 		},
 		Degraded: func(e redlatch.Event) { r.degrading.Add(context.Background(), 1, r.event(e)) },
@@ -115,7 +126,12 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 
 // event returns the attributes of e.
 func (r *recorder) event(e redlatch.Event) metric.MeasurementOption {
-	return r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy))
+	return metric.WithAttributeSet(r.set(e))
+}
+
+// set returns the attributes of e as a set.
+func (r *recorder) set(e redlatch.Event) attribute.Set {
+	return attribute.NewSet(r.withKey([]attribute.KeyValue{strategyAttribute.String(e.Strategy)}, e.Key)...)
 }
 
 // ended returns the attributes of e and its outcome. The outcome is done if e has no error.
