@@ -70,29 +70,6 @@ func Example_fencedWorker() {
 	// packed <nil>
 }
 
-// A leader works until its ctx ends.
-func Example_leader() {
-	_, client, end := embedded()
-	defer end()
-	locker := made(redlatch.NewSetNXPX(client))
-	ctx, cancel := context.WithCancel(context.Background()) // in a program, ctx ends at shutdown
-	defer cancel()
-	dispatch := func(ctx context.Context) error {
-		fmt.Println("this instance leads")
-		cancel()
-		<-ctx.Done()
-		return ctx.Err()
-	}
-
-	err := redlatch.Lead(ctx, locker, "dispatcher", func(ctx context.Context, _ *redlatch.Lock) error {
-		return dispatch(ctx) // until ctx ends, with the lock or with the process
-	}, redlatch.WithOwner("host-7"))
-	fmt.Println(err)
-	// Output:
-	// this instance leads
-	// redlatch: lead "dispatcher": context canceled
-}
-
 // forceUnlock releases the lock that status shows, whoever holds it. It leaves a newer lock alone.
 func forceUnlock(ctx context.Context, locker redlatch.Locker, key string, status redlatch.Status) error {
 	lock, err := locker.Adopt(ctx, key, status.Token, redlatch.WithoutRenewal())

@@ -243,6 +243,39 @@ func TestCommandMayLeaveProcesses(t *testing.T) {
 	p.gone()
 }
 
+// TestCrontabOnSeveralHosts: three hosts start one command at the same time. With -try and -min-hold it runs once, although it ends
+// at once. Without -try it runs three times. With -timeout and a longer -min-hold it runs once.
+func TestCrontabOnSeveralHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags []string
+		runs  int
+	}{
+		"with -try":     {[]string{"-try", "-q", "-min-hold", "1m"}, 1},
+		"without -try":  {nil, 3},
+		"with -timeout": {[]string{"-timeout", "2s", "-q", "-min-hold", "1m"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := onMiniredis(t)
+			var hosts []*program
+			for range 3 {
+				hosts = append(hosts, redlatchRun(t, s.url, c.flags, "exit 0"))
+			}
+			runs := 0
+			for _, host := range hosts {
+				switch code := host.code(); code {
+				case 0:
+					runs++
+				case exitBusy:
+				default:
+					require.Fail(t, "unexpected status", "%d: %s", code, host.errors())
+				}
+			}
+			require.Equal(t, c.runs, runs)
+		})
+	}
+}
+
 // TestMinHoldKeepsTheKey: nobody else gets the lock, although the command has ended.
 func TestMinHoldKeepsTheKey(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
