@@ -145,13 +145,19 @@ type HeldError struct {
 	Owner string        // the name that the holder gave to WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
 
-	err error // ErrNotAcquired, or a QuorumError that matches it
+	ours bool  // the owner is a caller of the same line
+	err  error // ErrNotAcquired, or a QuorumError that matches it
 }
 
 func (e *HeldError) Error() string {
 	text := "held by another owner"
-	if e.Owner != "" {
+	switch {
+	case e.Owner != "" && e.ours:
+		text = fmt.Sprintf("held by %q, a caller of this Locker", e.Owner)
+	case e.Owner != "":
 		text = fmt.Sprintf("held by %q", e.Owner)
+	case e.ours:
+		text = "held by another caller of this Locker"
 	}
 	var q *QuorumError
 	if errors.As(e.err, &q) {

@@ -369,7 +369,7 @@ func ExampleDoAll() {
 	must(bob.Unlock(ctx))
 	// Output:
 	// map[alice:80 bob:120]
-	// true redlatch: lock "bob": gave up waiting: context deadline exceeded: the last attempt: held by another owner
+	// true redlatch: lock "bob": gave up waiting: context deadline exceeded: the last attempt: held by another caller of this Locker
 	// alice is locked: false
 }
 

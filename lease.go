@@ -240,7 +240,7 @@ func (l *lease) refusal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := max(l.length-l.engine.now().Since(l.start), 0)
-	return &HeldError{Owner: ownerOf(l.params.token), TTL: left, err: ErrNotAcquired}
+	return &HeldError{Owner: ownerOf(l.params.token), TTL: left, ours: true, err: ErrNotAcquired}
 }
 
 // closed is the Done channel of handles that have ended.

@@ -77,6 +77,8 @@ func TestTexts(t *testing.T) {
 		err  error
 	}{
 		{"refused", unavailable(heldBy(acquireReply{}, ErrNotAcquired))},
+		{"refused by a caller of the Locker", unavailable(&HeldError{ours: true, err: ErrNotAcquired})},
+		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true, err: ErrNotAcquired})},
 		{"refused by an owner", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7/pid 12", [16]byte{1})}}, ErrNotAcquired))},
 		{"refused by a quorum", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Left: time.Second}}, refused))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},

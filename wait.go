@@ -120,7 +120,7 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	last, silence := n.Err, time.Duration(0)
 	switch n.Answer {
 	case line.Held:
-		last = &HeldError{Owner: r.cfg.owner, err: ErrNotAcquired}
+		last = &HeldError{Owner: r.cfg.owner, ours: true, err: ErrNotAcquired}
 	case line.None:
 		last = r.refusal
 	}

@@ -59,6 +59,27 @@ func TestPollingRidesTroubleOut(t *testing.T) {
 	})
 }
 
+// TestWaitForACallerOfTheSameLockerIsToldSo: most often somebody has forgotten to unlock.
+func TestWaitForACallerOfTheSameLockerIsToldSo(t *testing.T) {
+	for name, opts := range map[string][]Option{"another caller of this Locker": nil, `"api-7", a caller of this Locker`: {WithOwner("api-7")}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := scriptedLocker(t, &scripted{}, opts...)
+				forgotten, err := l.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				var told error
+				_, err = l.Lock(ctx, "k", WithHooks(Hooks{Waiting: func(e Event) { told = e.Err }}))
+				require.ErrorIs(t, err, ErrNotAcquired)
+				require.EqualError(t, told, "held by "+name)
+				require.EqualError(t, err, `redlatch: lock "k": gave up waiting: context deadline exceeded: the last attempt: held by `+name)
+				require.NoError(t, forgotten.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
 // TestNewestAnswerDecidesTheError: a line asks once a minute. If the last attempt failed, or got no reply for more than three
 // quarters of the op timeout, the error matches ErrUnavailable. If it had less time, the attempt before it decides. If there is none, the
 // error matches ErrUnavailable.
