@@ -17,6 +17,14 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
+// TestDurationWithoutAUnitIsExplained: the text says what is missing.
+func TestDurationWithoutAUnitIsExplained(t *testing.T) {
+	t.Parallel()
+	p := start(t, redlatchCmd(t, nowhere, "run", "-min-hold", "5", "k", "--", "true"))
+	require.Equal(t, exitUsage, p.code())
+	require.Contains(t, p.errors(), `redlatch: run: invalid value "5" for flag -min-hold: time: missing unit in duration "5"`)
+}
+
 // TestArgumentsThatCannotWork: the status is 64, and no password is printed.
 func TestArgumentsThatCannotWork(t *testing.T) {
 	t.Parallel()

@@ -50,19 +50,27 @@ type runFlags struct {
 	argv []string
 }
 
+// durationVar defines a flag whose error says what is wrong with a duration. That of flag.DurationVar does not.
+func durationVar(set *flag.FlagSet, d *time.Duration, name string) {
+	set.Func(name, "", func(text string) (err error) {
+		*d, err = time.ParseDuration(text)
+		return err
+	})
+}
+
 // parseRun parses the arguments of run.
 func parseRun(args []string) (*runFlags, error) {
-	f := &runFlags{}
+	f := &runFlags{ttl: defaultTTL}
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.addTo(set)
 	set.BoolVar(&f.try, "try", false, "")
 	set.BoolVar(&f.quiet, "q", false, "")
-	set.DurationVar(&f.timeout, "timeout", 0, "")
-	set.DurationVar(&f.ttl, "ttl", defaultTTL, "")
-	set.DurationVar(&f.grace, "grace", 0, "")
-	set.DurationVar(&f.minHold, "min-hold", 0, "")
-	set.DurationVar(&f.keepAfter, "keep-after", 0, "")
-	set.DurationVar(&f.maxHold, "max-hold", 0, "")
+	durationVar(set, &f.timeout, "timeout")
+	durationVar(set, &f.ttl, "ttl")
+	durationVar(set, &f.grace, "grace")
+	durationVar(set, &f.minHold, "min-hold")
+	durationVar(set, &f.keepAfter, "keep-after")
+	durationVar(set, &f.maxHold, "max-hold")
 	set.StringVar(&f.owner, "owner", hostAndPid(), "")
 	rest, err := parse(set, runUsage, args)
 	if err != nil {
