@@ -124,7 +124,7 @@ func TestRestoreThatComesTooLateDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	client, direct := s.Client(t), s.Client(t)
-	l, err := NewRedlock([]redis.UniversalClient{client}, WithOpTimeout(200*time.Millisecond), WithoutRenewal())
+	l, err := NewRedlock([]redis.UniversalClient{client}, WithOpTimeout(time.Second), WithoutRenewal())
 	require.NoError(t, err)
 	warm := granted(t, l)
 	require.NoError(t, warm.Extend(t.Context(), time.Minute))
