@@ -57,7 +57,7 @@ func report(ctx context.Context, locker redlatch.Locker) error {
 	})
 }
 
-// The first test is also in the package documentation and in the README.
+// The first test is also in the package documentation.
 
 func TestSecondPaymentIsRefused(t *testing.T) {
 	locker := redlatchtest.NewLocker(t)
