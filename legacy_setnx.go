@@ -56,8 +56,8 @@ const (
 // It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is free
 // a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences:
 // [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch client, and [HeldError] has no Owner.
-// A process that waits polls at the intervals of [WithPollInterval], at least once a second, so [WithoutQueue] changes
-// nothing.
+// A process that waits polls at the intervals of [WithPollInterval], and when the time of the holder has passed, so
+// [WithoutQueue] changes nothing.
 // [WithMinHold] and [WithReplicas] are refused.
 //
 // client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. opts are

@@ -231,7 +231,8 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, k.number, min(ttl, clock.Longest).Truncate(time.Millisecond)))
 }
 
-// Unlock releases the lock even if ctx has ended: only the values of ctx are used, and [WithOpTimeout] bounds the call.
+// Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout] bounds the call, and for
+// two seconds after a hand-over the reply to the first extension, which it waits for.
 // When Unlock returns, the lock has ended, whatever the error is. From the moment Unlock is called, Err returns
 // ErrReleased, unless the lock had already been lost.
 //

@@ -121,8 +121,8 @@ func WithMinHold(d time.Duration) Option {
 }
 
 // WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client are.
-// The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If an Unlock gets no reply in that time, it is
-// retried in the background for the same time again.
+// The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If an Unlock gets no reply in that time, the
+// release is sent again in the background, for a minute.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
