@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -91,6 +92,45 @@ func TestAcquireThatComesTooLateDoesNothing(t *testing.T) {
 				require.Equal(t, before, everyKey(t, direct))
 			})
 		}
+	}
+}
+
+// TestHeldKeyTellsTheTime, on the strategies that poll: a process that has never got the lock knows the time of Redis after its first
+// attempt, and does not send the source of the script any more.
+func TestHeldKeyTellsTheTime(t *testing.T) {
+	for name, made := range map[string]func(*redis.Client) (Locker, error){
+		"LegacySetNX": func(c *redis.Client) (Locker, error) { return NewLegacySetNX(c) },
+		"Redlock":     func(c *redis.Client) (Locker, error) { return NewRedlock([]redis.UniversalClient{c}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := miniredis.RunT(t)
+			connect := func() *redis.Client {
+				client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+				t.Cleanup(func() { _ = client.Close() })
+				return client
+			}
+			holder, err := made(connect())
+			require.NoError(t, err)
+			lock := granted(t, holder)
+			client := connect()
+			var sources atomic.Int64
+			client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+				return func(ctx context.Context, cmd redis.Cmder) error {
+					if cmd.Name() == "eval" {
+						sources.Add(1)
+					}
+					return next(ctx, cmd)
+				}
+			}))
+			l, err := made(client)
+			require.NoError(t, err)
+			for range 5 {
+				_, err := l.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, ErrNotAcquired)
+			}
+			require.Equal(t, int64(2), sources.Load(), "the first attempt, which came too late, and its resend")
+			require.NoError(t, lock.Unlock(t.Context()))
+		})
 	}
 }
 

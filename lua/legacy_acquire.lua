@@ -14,6 +14,7 @@
 
 local time, latest = redis.call('TIME'), ARGV[3]
 -- include late.lua
+if late then return late end
 local now = tonumber(time[1])
 local stamp = string.format('%.0f', now + ARGV[2] + 1)
 
@@ -28,20 +29,18 @@ local function own()
 end
 
 -- 1. Take a free key.
-if not late and redis.call('SETNX', KEYS[1], stamp) == 1 then
+if redis.call('SETNX', KEYS[1], stamp) == 1 then
   own()
   return 1
 end
 
 -- 2. Read until when it is held.
 local value = redis.call('GET', KEYS[1])
-if late and not value then return late end
 local till = string.match(value, '^%d+%.?%d*$') and tonumber(value)
 if not till then
   return redis.error_reply('ERR the key does not hold a timestamp')
 end
 if now > till then
-  if late then return late end
   -- 3. Its time has passed. In a script nothing comes between GET and GETSET, so no caller can lose here.
   redis.call('GETSET', KEYS[1], stamp)
   own()

@@ -15,7 +15,9 @@
 local counterMemory = 3600000 -- TTL of the counter after its last use, ms
 local wantedMemory = 500 -- TTL of the mark, ms: waiters poll more often
 
-local holder = redis.call('GET', KEYS[1])
+local time, latest, holder = redis.call('TIME'), ARGV[3], redis.call('GET', KEYS[1])
+-- include late.lua
+if late and holder ~= ARGV[1] then return late end
 if holder and holder ~= ARGV[1] then
   local call, pcall, key = redis.call, redis.pcall, KEYS[1]
   -- include writable.lua
@@ -23,9 +25,6 @@ if holder and holder ~= ARGV[1] then
   pcall('SET', KEYS[3], '', 'NX', 'PX', wantedMemory)
   return {redis.call('PTTL', KEYS[1]), holder}
 end
-local time, latest = redis.call('TIME'), ARGV[3]
--- include late.lua
-if late and not holder then return late end
 -- The counter is read before any write: other data stop the script before it changes anything. Lua rounds integers
 -- above 2^53, so counter × 64 stays below.
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
