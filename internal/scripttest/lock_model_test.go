@@ -1,0 +1,250 @@
+package scripttest
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+// scripts has the model of each script.
+var scripts = map[string]func(m *model, keys, args words) any{
+	"acquire.lua": (*model).acquire, "release.lua": (*model).release, "extend.lua": (*model).extend, "inspect.lua": (*model).inspect,
+
+	"semaphore_acquire.lua": (*model).semaphoreAcquire, "semaphore_release.lua": (*model).semaphoreRelease,
+	"semaphore_extend.lua": (*model).semaphoreExtend, "semaphore_inspect.lua": (*model).semaphoreInspect,
+
+	"quorum_acquire.lua": (*model).quorumAcquire, "quorum_release.lua": (*model).quorumRelease,
+	"quorum_extend.lua": (*model).quorumExtend, "quorum_raise.lua": (*model).quorumRaise,
+
+	"legacy_acquire.lua": (*model).legacyAcquire, "legacy_release.lua": (*model).legacyRelease,
+	"legacy_extend.lua": (*model).legacyExtend, "legacy_inspect.lua": (*model).legacyInspect,
+}
+
+func (m *model) acquire(k, a words) any {
+	lock, queue := k[0], k[2]
+	token, ttl, latest, entry, waited, again := a[0], a.number(1), a.number(2), a.at(3), a.number(4), a.at(5) == "again"
+	if entry != "" {
+		m.withdraw(queue, "~")
+	}
+	late, holder := m.now > latest, ""
+	if entry != "" || late {
+		holder = m.get(lock)
+	}
+	if late && holder != token {
+		return m.time("late")
+	}
+	fresh := holder == "" && m.setNX(lock, token, ttl)
+	if holder = m.get(lock); holder != token {
+		if entry == "" {
+			return []any{m.pttl(lock), holder}
+		}
+		added := m.enqueue(func(f func()) { f() }, queue, entry, waited, again)
+		return m.time(m.pttl(lock), holder, added, one(m.first(queue) == entry))
+	}
+	if !fresh {
+		m.pexpire(lock, max(m.pttl(lock), ttl))
+	}
+	m.withdraw(queue, entry)
+	tick, failed := m.tick(k[1])
+	switch {
+	case failed == "":
+		return tick
+	case fresh:
+		m.del(lock)
+	}
+	return failed
+}
+
+func (m *model) release(k, a words) any {
+	lock, queue := k[0], k[2]
+	token, own, next, waited, latest, keep := a[0], a.at(1), a.at(2), a.number(3), a.number(4), a.number(5)
+	holder := m.get(lock)
+	if holder != token {
+		m.withdraw(queue, own)
+		return m.written(queue, one(keep > 0 && holder == "~"+token))
+	}
+	m.del(lock)
+	if keep > 0 {
+		m.set(lock, "~"+token, keep)
+		return int64(1)
+	}
+	m.withdraw(queue, own)
+	next = m.enqueueNext(queue, next, waited, latest)
+
+	entry := ""
+	_ = attempt(func() { entry = m.first(queue) })
+	for ; entry != ""; entry = m.first(queue) {
+		if e := m.listener(entry); e != nil {
+			tick, failed := m.tick(k[1])
+			if failed != "" {
+				break
+			}
+			m.set(lock, e.token, e.claim)
+			answer := m.announce(e, tick, lock)
+			if answer == -2 {
+				m.del(lock)
+				return m.handedOn(next, answer, 0)
+			}
+			m.zrem(queue, entry)
+			if entry != next {
+				tick = 0
+			}
+			return m.handedOn(next, answer, tick)
+		}
+		m.zrem(queue, entry)
+	}
+	return m.handedOn(next, 1, 0)
+}
+
+// handedOn returns the reply of a release that has queued next, or nothing. A tick of 0 is none.
+func (m *model) handedOn(next string, answer, tick int64) any {
+	switch {
+	case next == "":
+		return answer
+	case tick == 0:
+		return m.time(answer)
+	}
+	return append(m.time(answer), tick)
+}
+
+func (m *model) extend(k, a words) any {
+	holder := m.get(k[0])
+	if holder != a[0] {
+		return m.written(k[0], -one(holder != ""))
+	}
+	m.pexpire(k[0], max(m.pttl(k[0]), a.number(1)))
+	return m.adopted(k)
+}
+
+// adopted returns the tick of an adoption, or 1 if it is a renewal.
+func (m *model) adopted(k words) any {
+	if len(k) < 2 {
+		return int64(1)
+	}
+	tick, failed := m.tick(k[1])
+	if failed != "" {
+		return failed
+	}
+	return tick
+}
+
+func (m *model) inspect(k, _ words) any {
+	reply := []any{nil, m.pttl(k[0]), int64(0)}
+	if holder := m.get(k[0]); holder != "" {
+		reply[0] = holder
+	}
+	if len(k) > 1 {
+		reply[2] = int64(len(m.members(k[1])))
+	}
+	return reply
+}
+
+// written is writable.lua: it returns answer, or the failure of a replica.
+func (m *model) written(key string, answer int64) any {
+	if failed := attempt(func() { m.zrem(key, "~") }); failed == readOnly {
+		return failed
+	}
+	return answer
+}
+
+// withdraw removes an entry, if there is one, from what may be another type of key.
+func (m *model) withdraw(queue, entry string) {
+	if entry != "" {
+		_ = attempt(func() { m.zrem(queue, entry) })
+	}
+}
+
+// enqueue is queue.lua.
+func (m *model) enqueue(try func(func()), queue, entry string, waited int64, again bool) (added int64) {
+	const memory = 60_000
+	if again && m.score(queue, entry) > 0 {
+		m.pexpire(queue, memory)
+		return 0
+	}
+	var last int64
+	try(func() {
+		if all := m.members(queue); len(all) > 0 {
+			last = m.score(queue, all[len(all)-1])
+		}
+	})
+	try(func() {
+		m.call("zadd")
+		if m.score(queue, entry) == 0 {
+			added = m.zadd(queue, max(max(m.now, last+1)-waited, 1), entry)
+		}
+	})
+	if last == 0 || m.now%16 == 0 {
+		try(func() { m.pexpire(queue, memory) })
+	}
+	return added
+}
+
+// enqueueNext queues the entry that came with a release, unless it came too late. It returns the entry then.
+func (m *model) enqueueNext(queue, next string, waited, latest int64) string {
+	if next == "" || m.now > latest {
+		return ""
+	}
+	m.enqueue(func(f func()) { _ = attempt(f) }, queue, next, waited, false)
+	return next
+}
+
+// tick is fence.lua.
+func (m *model) tick(register string) (tick int64, failed failure) {
+	const memory, slack = 86_400_000, 2500
+	failed = attempt(func() { tick = m.incr(register) })
+	switch {
+	case failed == "" && tick < 1<<47:
+		if now := m.ticks(); tick < now-slack || tick == 1 {
+			tick = max(now, 1)
+			m.set(register, strconv.FormatInt(tick, 10), memory)
+		}
+		return tick, ""
+	case failed == "":
+		m.keys[register].text = strconv.FormatInt(tick-1, 10)
+		failed = noRegister
+	case failed == wrongType, failed == notAnInteger:
+		failed = noRegister
+	}
+	return 0, failed
+}
+
+// ticks returns the clock in units of 4 µs, from 2026 on.
+func (m *model) ticks() int64 { return (m.seconds()-epoch)*250_000 + m.micros()/4 }
+
+// epoch is the start of 2026, in s.
+const epoch = 1767225600
+
+type entry struct {
+	text, channel, token string
+	claim                int64
+	dash                 bool
+}
+
+var entryForm = regexp.MustCompile(`^(\d+) (-?)(\S+) (.*)$`)
+
+// listener is listens.lua. It returns the entry, or nil if it is none, or its process does not listen.
+func (m *model) listener(text string) *entry {
+	parts := words(entryForm.FindStringSubmatch(text))
+	if parts == nil {
+		return nil
+	}
+	e := &entry{text: text, claim: parts.number(1), dash: parts[2] != "", channel: parts[3], token: parts[4]}
+	if e.dash || e.channel == listening || m.fault == noPubSub {
+		return e
+	}
+	return nil
+}
+
+// announce is announce.lua. It returns 1, or -1 if PUBLISH is refused, and -2 if nobody would look soon then.
+func (m *model) announce(e *entry, tick int64, lock string) int64 {
+	refused := attempt(func() {
+		m.publish(e.channel, fmt.Sprintf("%d %d %d %d %s%s", m.seconds(), m.micros(), tick, len(e.text), e.text, lock))
+	})
+	switch {
+	case refused == "":
+		return 1
+	case e.dash:
+		return -1
+	}
+	return -2
+}

@@ -1,0 +1,120 @@
+package scripttest
+
+import "strconv"
+
+const (
+	counterKey    = "counter"
+	counterMemory = 3_600_000
+	counterBound  = int64(1<<47 - 1)
+)
+
+// vote returns the least fence of the present.
+func (m *model) vote() int64 { return (m.seconds() - epoch) * 250_000 }
+
+func (m *model) quorumAcquire(k, a words) any {
+	lock := k[0]
+	token, ttl, latest := a[0], a.number(1), a.number(2)
+	holder := m.get(lock)
+	if m.now > latest && holder != token {
+		return m.time("late")
+	}
+	if holder != "" && holder != token {
+		if failed, ok := m.written(lock, 0).(failure); ok {
+			return failed
+		}
+		_ = attempt(func() { m.setNX(k[2], "", 500) })
+		return []any{m.pttl(lock), holder}
+	}
+	counter, ok := m.counter(k[1])
+	if !ok {
+		return noCounter
+	}
+	if holder == "" || m.pttl(lock) < ttl {
+		m.set(lock, token, ttl)
+	}
+	return m.mint(k[1], counter)
+}
+
+// counter reports whether the key is a fence counter.
+func (m *model) counter(key string) (n int64, ok bool) {
+	text := m.get(key)
+	if text == "" {
+		return 0, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n < counterBound
+}
+
+// mint raises a counter, and returns the vote.
+func (m *model) mint(key string, counter int64) int64 {
+	fence := max(counter+1, m.vote())
+	m.set(key, strconv.FormatInt(fence, 10), counterMemory)
+	return fence
+}
+
+func (m *model) quorumRelease(k, a words) any {
+	lock, token, keep := k[0], a[0], a.number(1)
+	holder := m.get(lock)
+	if holder != token {
+		return m.written(lock, one(keep > 0 && holder == "~"+token))
+	}
+	if keep > 0 {
+		m.pexpire(lock, keep)
+		m.set(lock, "~"+token, keep)
+		return int64(1)
+	}
+	return m.del(lock, k[1])
+}
+
+func (m *model) quorumExtend(k, a words) any {
+	lock := k[0]
+	token, ttl, fence, restore, latest := a[0], a.number(1), a.at(2), a.number(3), a.number(4)
+	holder := m.get(lock)
+	if holder != "" && holder != token || holder == "" && restore == 0 {
+		return m.written(lock, -one(holder != ""))
+	}
+	if holder == "" && m.now > latest {
+		return m.time("late")
+	}
+	var counter int64
+	if holder == "" || fence == "mint" {
+		ok := false
+		failed := attempt(func() { counter, ok = m.counter(k[1]) })
+		if failed != "" && failed != wrongType {
+			return failed
+		}
+		if !ok {
+			return noCounter
+		}
+	}
+	if holder == "" {
+		m.pexpire(k[1], counterMemory)
+		if counter < a.number(2) {
+			m.set(k[1], fence, counterMemory)
+		}
+		m.set(lock, token, restore)
+		return int64(2)
+	}
+	m.pexpire(lock, max(m.pttl(lock), ttl))
+	if fence != "mint" {
+		m.pexpire(k[1], counterMemory)
+		return int64(1)
+	}
+	return m.mint(k[1], counter)
+}
+
+func (m *model) quorumRaise(k, a words) any {
+	counter, ok := m.counter(k[1])
+	if !ok {
+		return noCounter
+	}
+	if m.get(k[0]) != a[0] {
+		return m.written(k[0], 0)
+	}
+	if fence := a.number(1); counter < fence {
+		m.set(k[1], a[1], counterMemory)
+		return fence
+	}
+	m.pexpire(k[1], counterMemory)
+	return counter
+}

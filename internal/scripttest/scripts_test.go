@@ -1,0 +1,125 @@
+package scripttest
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+var (
+	seed      = flag.Uint64("scripttest.seed", 1, "of the first sequence; 0 chooses one at random")
+	sequences = flag.Int("scripttest.sequences", 0, "of each strategy on each server; 0: enough to reach every branch, or a fifth with the race detector")
+)
+
+const (
+	enough     = 200 // sequences to reach every branch
+	stepsOfOne = 20
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// TestScriptsDoWhatTheModelDoes: in random sequences of scripts, faults and commands of other clients, each step gives the same
+// reply, keys and messages on the model and on a server. The sequences reach every branch of every script.
+func TestScriptsDoWhatTheModelDoes(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64()
+	}
+	t.Logf("-scripttest.seed %d", first)
+	many := *sequences
+	switch {
+	case many == 0 && redistest.RaceDetector():
+		many = enough / 5
+	case many == 0:
+		many = enough
+	}
+	b := &branches{done: make(map[string]string)}
+	t.Run("families", func(t *testing.T) {
+		for name, f := range families {
+			for on, made := range map[string]func(*testing.T) *backend{
+				"miniredis": func(t *testing.T) *backend { return newMiniredis(t, b) },
+				"redis":     newRedis,
+			} {
+				t.Run(name+" on "+on, func(t *testing.T) {
+					t.Parallel()
+					s := made(t)
+					for i := range uint64(many) {
+						c := choose(first + i)
+						steps := f.sequence(c, stepsOfOne)
+						if at, _ := s.differs(t, c.start, steps); at >= 0 {
+							_, how := s.differs(t, c.start, s.shrink(t, c.start, steps[:at+1]))
+							t.Fatalf("-scripttest.seed %d -scripttest.sequences 1:\n%s", first+i, how)
+						}
+					}
+				})
+			}
+		}
+	})
+	if many < enough {
+		return
+	}
+	for file := range paths(t) {
+		require.Contains(t, b.done, file, "no script of the model includes it")
+	}
+	total, missing := b.missing()
+	t.Logf("%d branches in %d files", total, len(b.done))
+	require.Empty(t, missing, "branches that no step has reached")
+}
+
+// differs returns the first step on which the server and a model differ, and how; or -1.
+func (s *backend) differs(t *testing.T, start int64, steps []step) (at int, how string) {
+	s.begin(t)
+	m := &model{keys: make(map[string]*value), now: start}
+	var log strings.Builder
+	for i, st := range steps {
+		m.pass(st.after, m.now+st.after*1000+st.jump)
+		got := s.run(t, st, m)
+		want := m.run(st)
+		fmt.Fprintf(&log, "%s: %v\n", st, want)
+		state, messages := s.after(t)
+		got, want = fmt.Sprintf("%#v\n%s%q", got, state, messages), fmt.Sprintf("%#v\n%s%q", want, m.state(), m.messages)
+		if got != want {
+			return i, fmt.Sprintf("%sthe model:\n%s\nthe server:\n%s", &log, want, got)
+		}
+		m.messages = nil
+	}
+	return -1, ""
+}
+
+// shrink drops steps without which the server and the model still differ.
+func (s *backend) shrink(t *testing.T, start int64, steps []step) []step {
+	for size := len(steps) / 2; size > 0; size /= 2 {
+		for i := 0; i+size <= len(steps); {
+			fewer := slices.Delete(slices.Clone(steps), i, i+size)
+			if at, _ := s.differs(t, start, fewer); at >= 0 {
+				steps = fewer[:at+1]
+			} else {
+				i += size
+			}
+		}
+	}
+	return steps
+}
+
+// TestEveryScriptIsInTheModel: and in one family, under its name.
+func TestEveryScriptIsInTheModel(t *testing.T) {
+	played := make(map[string]bool)
+	for _, f := range families {
+		for _, of := range append(slices.Clone(f.others), f.acquire) {
+			for range 100 {
+				if s := of(choose(rand.Uint64())); s.isScript() {
+					played[s.words[0]] = true
+				}
+			}
+		}
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(scripts)), slices.Sorted(maps.Keys(played)))
+}

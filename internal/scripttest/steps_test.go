@@ -1,0 +1,200 @@
+package scripttest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A step is a command or a script, some time after the step before.
+type step struct {
+	after int64 // ms for which TTLs run before it
+	jump  int64 // µs by which TIME moves beyond that
+	fault fault
+	words words // the command; or the script, its keys and its arguments
+	keys  int   // how many they are
+}
+
+func (s step) isScript() bool { return strings.HasSuffix(s.words[0], ".lua") }
+
+func (s step) String() string {
+	return fmt.Sprintf("after %d ms %+d µs, %q, %d keys %s", s.after, s.jump, []string(s.words), s.keys, s.fault)
+}
+
+// Words that begin with one of these are numbers that depend on TIME: µs, seconds, ticks and votes, plus what follows.
+const (
+	atMicros  = "micros:"
+	atSeconds = "seconds:"
+	atTicks   = "ticks:"
+	atVote    = "vote:"
+)
+
+// These in a word stand for a token that holds the lock, or the last of several, or any if nobody does.
+const (
+	theHolder = "holder"
+	theLast   = "last"
+)
+
+// holders returns those two.
+func (m *model) holders() (first, last string) {
+	if owner := m.keys["owner"]; owner != nil {
+		first = owner.text
+	} else if v := m.keys["k"]; v != nil {
+		first = v.text
+		for _, member := range v.members() {
+			if v.set[member] > m.now {
+				first, last = cmp.Or(first, member), member
+			}
+		}
+	}
+	first = cmp.Or(strings.TrimPrefix(first, "~"), "a") // without the tilde of a lock that is kept
+	return first, cmp.Or(strings.TrimPrefix(last, "~"), first)
+}
+
+// at returns the words at the time of m.
+func (s step) at(m *model) words {
+	all := slices.Clone(s.words)
+	first, last := m.holders()
+	tokens := strings.NewReplacer(theHolder, first, theLast, last)
+	for i, word := range all {
+		all[i] = tokens.Replace(word)
+		for form, now := range map[string]int64{atMicros: m.now, atSeconds: m.seconds(), atTicks: m.ticks(), atVote: m.vote()} {
+			if plus, ok := strings.CutPrefix(word, form); ok {
+				plus, fraction, _ := strings.Cut(plus, "/")
+				n, _ := strconv.ParseInt(plus, 10, 64)
+				all[i] = strconv.FormatInt(now+n, 10) + fraction
+			}
+		}
+	}
+	return all
+}
+
+// run carries out a step on the model, and returns the reply.
+func (m *model) run(s step) (reply any) {
+	w := s.at(m)
+	if !s.isScript() {
+		m.command(w)
+		return nil
+	}
+	m.faults = faults{fault: s.fault}
+	defer func() { m.faults = faults{} }()
+	failed := attempt(func() { reply = scripts[w[0]](m, w[1:1+s.keys], w[1+s.keys:]) })
+	if failed != "" {
+		return failed
+	}
+	return reply
+}
+
+// command is one of another client.
+func (m *model) command(w words) {
+	switch w[0] {
+	case "set":
+		m.set(w[1], w[2], 0)
+	case "del":
+		m.del(w[1])
+	case "zadd":
+		_ = attempt(func() { m.zadd(w[1], w.number(2), w[3]) })
+	case retype:
+		m.keys[w[1]] = &value{set: map[string]int64{"a": 1}}
+	}
+}
+
+// retype is a command that makes a key a sorted set with a low score.
+const retype = "retype"
+
+// Clients listen on the first of these channels only.
+const (
+	listening = "there"
+	deaf      = "away"
+)
+
+// A family is a strategy whose scripts run on the same keys. Each function returns a random step.
+type family struct {
+	acquire func(c choices) step
+	others  []func(c choices) step
+	data    []func(c choices) step // what other clients do
+	faults  []fault
+}
+
+var (
+	queueFaults = []fault{replica, replica, full, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noZAdd}
+
+	families = map[string]family{
+		"lock": {
+			choices.acquire,
+			[]func(choices) step{choices.release, choices.release, choices.release, choices.extend, choices.extend, choices.inspect},
+			[]func(choices) step{choices.queueData, choices.registerData, choices.lockData},
+			queueFaults,
+		},
+		"semaphore": {
+			choices.semaphoreAcquire,
+			[]func(choices) step{
+				choices.semaphoreRelease, choices.semaphoreRelease, choices.semaphoreRelease,
+				choices.semaphoreExtend, choices.semaphoreExtend, choices.semaphoreInspect, choices.semaphoreInspect,
+			},
+			[]func(choices) step{choices.queueData, choices.queueData, choices.registerData, choices.permitData, choices.permitData},
+			queueFaults,
+		},
+		"quorum": {
+			choices.quorumAcquire,
+			[]func(choices) step{choices.quorumRelease, choices.quorumExtend, choices.quorumExtend, choices.quorumRaise, choices.inspect},
+			[]func(choices) step{choices.counterData, choices.counterData, choices.lockData},
+			[]fault{replica, full, unreadable},
+		},
+		"legacy": {
+			choices.legacyAcquire,
+			[]func(choices) step{choices.legacyRelease, choices.legacyExtend, choices.legacyInspect},
+			[]func(choices) step{choices.legacyData},
+			[]fault{replica, full},
+		},
+	}
+)
+
+// sequence returns n random steps.
+func (f family) sequence(c choices, n int) []step {
+	steps := make([]step, n)
+	for i := range steps {
+		var s step
+		kind := c.IntN(16)
+		if i%10 < 4 {
+			kind = 15 // so that locks are held, and others wait
+		}
+		switch kind {
+		case 0, 1, 2:
+			s = f.data[c.IntN(len(f.data))](c)
+		case 3, 4, 5, 6, 7, 8, 9:
+			s = f.others[c.IntN(len(f.others))](c)
+			if c.IntN(2) == 0 {
+				s.fault = f.faults[c.IntN(len(f.faults))]
+			}
+		default:
+			s = f.acquire(c)
+			if c.IntN(5) == 0 && i > 3 {
+				s.fault = f.faults[c.IntN(len(f.faults))]
+			}
+		}
+		if i > 0 && c.IntN(8) == 0 {
+			s = steps[i-1] // it is sent again
+		}
+		switch c.IntN(20) {
+		case 0, 1, 2:
+			s.after = []int64{1, 19, 20, 480, 500}[c.IntN(5)]
+		case 3:
+			s.after = []int64{3000, 61_000, 90_000_000}[c.IntN(3)]
+		}
+		switch c.IntN(14) {
+		case 0, 1, 2:
+			s.jump = c.Int64N(1000)
+		case 3:
+			s.jump = c.Int64N(40_000)
+		case 4:
+			s.jump = -c.Int64N(3000)
+		case 5:
+			s.jump = []int64{-2_000_000, 2_000_000}[c.IntN(2)]
+		}
+		steps[i] = s
+	}
+	return steps
+}
