@@ -134,21 +134,6 @@ func TestHeldKeyTellsTheTime(t *testing.T) {
 	}
 }
 
-// TestReleaseThatComesTooLateQueuesNothing: it releases the lock, and does not queue the line that has sent it.
-func TestReleaseThatComesTooLateQueuesNothing(t *testing.T) {
-	onEachQueue(t, func(t *testing.T, q *queueOn) {
-		lock, next := granted(t, q.engine), newEntry(t, q.engine)
-		q.m.SetTime(time.UnixMicro(q.now).Add(5 * time.Second))
-		got, err := give(t, q.strategy, &releaseParams{target: &lock.lease.params.target, next: next.entry})
-		require.NoError(t, err)
-		require.Zero(t, got)
-		require.NotContains(t, q.m.Keys(), "k")
-		st, err := q.Inspect(t.Context(), "k")
-		require.NoError(t, err)
-		require.Zero(t, st.Waiters)
-	})
-}
-
 // everyKey returns the keys of a server but the registers of fences, and what is in them.
 func everyKey(t *testing.T, c *redis.Client) map[string]string {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,73 +20,6 @@ import (
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
-
-// handOnFrom releases a lock on k while entries queue for it. It subscribes to redlatch:there and redlatch:polls, and returns the
-// new holder of the key, for how long it has the key, the remaining entries with their scores, and the channel of each message.
-func handOnFrom(t *testing.T, entries ...string) (holder string, left time.Duration, queue map[string]float64, heard []string) {
-	t.Helper()
-	m, client, _ := oneNode(t)
-	ps := client.Subscribe(t.Context(), "redlatch:there", "redlatch:polls")
-	defer ps.Close()
-	for range 2 {
-		_, err := ps.Receive(t.Context())
-		require.NoError(t, err)
-	}
-	l, err := NewSetNXPX(client)
-	require.NoError(t, err)
-	lock := granted(t, l)
-	for i, entry := range entries {
-		_, err := m.ZAdd("{k}:queue:k", float64(i+1), entry)
-		require.NoError(t, err)
-	}
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.NoError(t, client.Publish(t.Context(), "redlatch:there", "the end").Err())
-	for message := range ps.Channel() {
-		if message.Payload == "the end" {
-			break
-		}
-		heard = append(heard, message.Channel)
-	}
-	if m.Exists("k") {
-		holder, err = m.Get("k")
-		require.NoError(t, err)
-	}
-	queue, _ = m.SortedSet("{k}:queue:k")
-	return holder, m.TTL("k"), queue, heard
-}
-
-// TestReleaseSkipsAProcessThatIsGone: nobody listens on its channel, so its entry leaves the queue without a message. The next
-// entry leaves too: its token has the key, for the claim in the entry. The rest keep their places.
-func TestReleaseSkipsAProcessThatIsGone(t *testing.T) {
-	last := "3000 redlatch:polls c"
-	holder, left, queue, heard := handOnFrom(t, "1000 redlatch:gone a", "2000 redlatch:there b", last)
-	require.Equal(t, "b", holder)
-	require.Equal(t, 2*time.Second, left)
-	require.Equal(t, map[string]float64{last: 3}, queue)
-	require.Equal(t, []string{"redlatch:there"}, heard)
-
-	holder, _, queue, heard = handOnFrom(t, "1000 redlatch:gone a", "1000 redlatch:gone b")
-	require.Empty(t, holder, "the lock is free")
-	require.Empty(t, queue)
-	require.Empty(t, heard)
-}
-
-// TestReleaseDoesNotAskWhereAnEntryHasADash: its process is handed the lock, whether it listens or not.
-func TestReleaseDoesNotAskWhereAnEntryHasADash(t *testing.T) {
-	for name, c := range map[string]struct {
-		channel string
-		heard   []string
-	}{"it listens": {"redlatch:polls", []string{"redlatch:polls"}}, "it does not": {"redlatch:silent", nil}} {
-		t.Run(name, func(t *testing.T) {
-			next := "3000 redlatch:there c"
-			holder, left, queue, heard := handOnFrom(t, "1000 redlatch:gone a", "2000 -"+c.channel+" b", next)
-			require.Equal(t, "b", holder)
-			require.Equal(t, 2*time.Second, left)
-			require.Equal(t, map[string]float64{next: 3}, queue)
-			require.Equal(t, c.heard, heard)
-		})
-	}
-}
 
 // TestRefusedPublishLeavesTheLockFree: nobody would look soon. The answer says so, also to the line of the releaser. An entry
 // with a dash is handed the lock all the same, since its line polls.
@@ -159,9 +91,6 @@ func listen(t *testing.T, l Locker) {
 	soon(t, "it listens", func() bool { return c.State() == line.Open })
 }
 
-// queueOf is where the line of a key waits.
-func queueOf(key string) string { return "{" + key + "}:queue:" + key }
-
 // newEntry returns an attempt of l on k with an entry for the queue.
 func newEntry(t *testing.T, l Locker) *lease {
 	t.Helper()
@@ -225,51 +154,6 @@ func TestHolderThatHandsOnIsKnownByItsToken(t *testing.T) {
 	} {
 		require.Equal(t, want, handsOn(holder), holder)
 	}
-}
-
-// TestGrantTakesItsPlaceOut: a grant removes its entry from the queue, whether the lock was free or the token already
-// held it.
-func TestGrantTakesItsPlaceOut(t *testing.T) {
-	for name, had := range map[string]bool{"free": false, "its own": true} {
-		t.Run(name, func(t *testing.T) {
-			m, client, _ := oneNode(t)
-			l, err := NewSetNXPX(client)
-			require.NoError(t, err)
-			require.NoError(t, m.Set("k", "another's"))
-			a := newEntry(t, l)
-			_, err = a.post(t, false)
-			require.ErrorIs(t, err, ErrNotAcquired)
-			require.True(t, m.Exists("{k}:queue:k"))
-			m.Del("k")
-			if had {
-				require.NoError(t, m.Set("k", a.params.token))
-			}
-			got, err := a.post(t, true)
-			require.NoError(t, err)
-			require.NotZero(t, got.fence)
-			require.False(t, m.Exists("{k}:queue:k"))
-		})
-	}
-}
-
-// TestEntryThatLostItsLockIsPlacedAnew: a waiter was handed the lock, so it has no place in the queue, but asks only when another
-// owner has it. Its entry is placed by its arrival, and the reply says that the entry is new.
-func TestEntryThatLostItsLockIsPlacedAnew(t *testing.T) {
-	m, client, _ := oneNode(t)
-	made, err := NewSetNXPX(client)
-	require.NoError(t, err)
-	granted(t, made)
-	a := newEntry(t, made)
-	ahead := float64(time.Now().Add(time.Hour).UnixMicro()) // the clock was set back
-	_, err = m.ZAdd("{k}:queue:k", ahead, "another's")
-	require.NoError(t, err)
-	got, err := a.post(t, true)
-	require.ErrorIs(t, err, ErrNotAcquired)
-	require.True(t, got.Fresh)
-	require.False(t, got.First)
-	score, err := m.ZScore("{k}:queue:k", a.entry)
-	require.NoError(t, err)
-	require.Equal(t, ahead+1, score)
 }
 
 // TestHopelessGrantsAreNoLoop: a waiter whose TTL is shorter than the drift pauses between its attempts.
@@ -700,9 +584,8 @@ func TestFencesGrowOverTurns(t *testing.T) {
 // queueOn is a strategy with a queue on a server whose clock stands still.
 type queueOn struct {
 	*engine
-	m     *miniredis.Miniredis
-	now   int64 // the clock, in µs
-	queue string
+	m   *miniredis.Miniredis
+	now int64 // the clock, in µs
 }
 
 // tick returns the tick of a time.
@@ -722,11 +605,7 @@ func onEachQueue(t *testing.T, test func(t *testing.T, q *queueOn)) {
 			m.SetTime(at)
 			l, err := made(client)
 			require.NoError(t, err)
-			q := &queueOn{engine: l.(*engine), m: m, now: at.UnixMicro(), queue: queueOf("k")}
-			if name == "Semaphore" {
-				q.queue = "{k}:permits:k"
-			}
-			test(t, q)
+			test(t, &queueOn{engine: l.(*engine), m: m, now: at.UnixMicro()})
 		})
 	}
 }
@@ -738,140 +617,6 @@ func (q *queueOn) entry(t *testing.T, waited time.Duration) *lease {
 	a.entry = handoff.Entry(a.r.claim(handoff.Claim(false)), true, q.channel.Channel, a.params.token)
 	a.params.entry, a.params.waited = a.entry, waited
 	return a
-}
-
-// score returns the score of an entry.
-func (q *queueOn) score(t *testing.T, a *lease) int64 {
-	t.Helper()
-	score, err := q.m.ZScore(q.queue, a.entry)
-	require.NoError(t, err)
-	return int64(score)
-}
-
-// TestTickFollowsTheClock: a tick is one above the register, or the clock if the register lags it by more than 10 ms. The
-// register is that tick then. One that holds something else stays as it is.
-func TestTickFollowsTheClock(t *testing.T) {
-	onEachQueue(t, func(t *testing.T, q *queueOn) {
-		now := q.tick(time.UnixMicro(q.now))
-		require.Equal(t, uint64(12*3600*250_000+123_456/4), now, "4 µs each, since the start of 2026")
-		for name, c := range map[string]struct{ register, tick uint64 }{
-			"lost":                  {0, now},
-			"far behind":            {now - 900_000_000, now},
-			"just behind the slack": {now - 2502, now},
-			"within the slack":      {now - 2501, now - 2500},
-			"just below the clock":  {now - 1, now},
-			"at the clock":          {now, now + 1},
-			"ahead of the clock":    {now + 100, now + 101},
-			"the highest":           {1<<47 - 2, 1<<47 - 1},
-			"too high":              {1<<47 - 1, 0},
-		} {
-			q.m.Del("redlatch:fence")
-			if c.register > 0 {
-				require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatUint(c.register, 10)))
-			}
-			a := q.entry(t, 0)
-			a.params.entry = ""
-			got, err := a.post(t, false)
-			register, _ := q.m.Get("redlatch:fence")
-			if c.tick == 0 {
-				require.ErrorContains(t, err, "holds something else", name)
-				require.Equal(t, strconv.FormatUint(c.register, 10), register, name)
-				require.False(t, q.m.Exists("k"))
-				continue
-			}
-			require.NoError(t, err)
-			require.Equal(t, c.tick*64, got.fence, name)
-			require.Equal(t, strconv.FormatUint(c.tick, 10), register, name)
-			_, err = give(t, q.strategy, &releaseParams{target: &a.params.target})
-			require.NoError(t, err)
-		}
-	})
-}
-
-// TestPlaceIsThatOfTheArrival: the score of an entry is the clock of Redis, or what is above the highest score, less how long the
-// line has waited, and at least 1. The lowest is the first of the queue.
-func TestPlaceIsThatOfTheArrival(t *testing.T) {
-	const hour = time.Hour
-	onEachQueue(t, func(t *testing.T, q *queueOn) {
-		holder := granted(t, q.engine)
-		for _, c := range []struct {
-			waited time.Duration
-			score  int64
-			first  bool
-		}{
-			{hour, q.now - hour.Microseconds(), true},
-			{0, q.now, false},
-			{0, q.now + 1, false},
-			{hour / 2, q.now + 2 - (hour / 2).Microseconds(), false},
-			{2 * hour, q.now + 2 - (2 * hour).Microseconds(), true},
-			{time.Duration(q.now+5) * time.Microsecond, 1, true},
-		} {
-			a := q.entry(t, c.waited)
-			got, err := a.post(t, false)
-			require.ErrorIs(t, err, ErrNotAcquired)
-			require.Equal(t, c.score, q.score(t, a))
-			require.Equal(t, c.first, got.First)
-		}
-		next := q.entry(t, 0)
-		_, err := give(t, q.strategy, &releaseParams{target: &holder.lease.params.target, next: next.entry, waited: hour / 4})
-		require.NoError(t, err)
-		require.Equal(t, q.now+2-(hour/4).Microseconds(), q.score(t, next))
-	})
-}
-
-// TestReleaseThatFindsNothingQueuesNothing: a release whose token does not hold the lock leaves all as it is. So a
-// resend does not queue the line of the releaser again.
-func TestReleaseThatFindsNothingQueuesNothing(t *testing.T) {
-	onEachQueue(t, func(t *testing.T, q *queueOn) {
-		holder, lost := granted(t, q.engine), q.entry(t, 0)
-		_, err := give(t, q.strategy, &releaseParams{target: &lost.params.target, next: q.entry(t, 0).entry})
-		require.ErrorIs(t, err, ErrLost)
-		require.False(t, q.m.Exists(q.queue))
-		require.NoError(t, holder.Unlock(t.Context()))
-	})
-}
-
-// TestReleaseSaysThatItHandsTheLockToItsLine: with the tick of the grant.
-func TestReleaseSaysThatItHandsTheLockToItsLine(t *testing.T) {
-	onEachQueue(t, func(t *testing.T, q *queueOn) {
-		holder := granted(t, q.engine)
-		earlier, next := q.entry(t, time.Minute), q.entry(t, 0)
-		_, err := earlier.post(t, false)
-		require.ErrorIs(t, err, ErrNotAcquired)
-		got, err := give(t, q.strategy, &releaseParams{target: &holder.lease.params.target, next: next.entry})
-		require.NoError(t, err)
-		require.Equal(t, releaseReply{at: time.Duration(q.now) * time.Microsecond}, got)
-		got, err = give(t, q.strategy, &releaseParams{target: &earlier.params.target, entry: earlier.entry})
-		require.NoError(t, err)
-		require.Equal(t, releaseReply{}, got)
-		last, now := q.entry(t, time.Hour), q.tick(time.UnixMicro(q.now))
-		require.NoError(t, q.m.Set("redlatch:fence", strconv.FormatUint(now-1000, 10)))
-		got, err = give(t, q.strategy, &releaseParams{
-			target: &next.params.target, entry: next.entry, next: last.entry, waited: time.Hour,
-		})
-		require.NoError(t, err)
-		require.Equal(t, releaseReply{
-			at: time.Duration(q.now) * time.Microsecond, tick: now - 999,
-		}, got)
-	})
-}
-
-// TestLostPlaceIsTakenAgain: the queue is lost, and a look adds the entry again, by the time of its arrival.
-func TestLostPlaceIsTakenAgain(t *testing.T) {
-	onEachQueue(t, func(t *testing.T, q *queueOn) {
-		granted(t, q.engine)
-		a := q.entry(t, time.Minute)
-		for range 2 {
-			got, err := a.post(t, true)
-			require.ErrorIs(t, err, ErrNotAcquired)
-			require.True(t, got.Fresh)
-			require.Equal(t, q.now-time.Minute.Microseconds(), q.score(t, a))
-			got, err = a.post(t, true)
-			require.ErrorIs(t, err, ErrNotAcquired)
-			require.False(t, got.Fresh)
-			q.m.Del(q.queue)
-		}
-	})
 }
 
 // TestOnlyTheLastPermitIsPassedOn: a turn passes on a lock, and the permit of a semaphore of one. Of several permits, each grant

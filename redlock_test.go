@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/quorum"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -25,80 +24,6 @@ func oneNode(t *testing.T) (*miniredis.Miniredis, *redis.Client, *node.Node) {
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	return m, client, node.New(client)
-}
-
-// mine returns the lock on k with the token "mine".
-func mine() target {
-	at, _ := (&redlock{}).place("", "k")
-	return target{place: at, token: "mine", timeout: time.Minute}
-}
-
-// TestRaiseNeedsTheLock: a node where the token does not hold the key refuses to raise its counter.
-func TestRaiseNeedsTheLock(t *testing.T) {
-	m, _, n := oneNode(t)
-	raise := func(counter uint64) (uint64, error) {
-		lock := mine()
-		a, err := readVote(compared)(run(t, n, raiseCall(&lock, counter)))
-		return a.Vote, err
-	}
-	for _, holder := range []string{"", "another"} {
-		if holder != "" {
-			require.NoError(t, m.Set("k", holder))
-		}
-		_, err := raise(70)
-		require.ErrorIs(t, err, ErrLost)
-		require.False(t, m.Exists("{k}:fence:k"))
-	}
-	require.NoError(t, m.Set("k", "mine"))
-	for _, fence := range []uint64{70, 60} {
-		counter, err := raise(fence)
-		require.NoError(t, err)
-		require.Equal(t, uint64(70), counter, "a higher counter is returned, and not lowered")
-	}
-}
-
-// TestNodeRestoresALostLock: only if nobody has the key, and only for an extension that says so. The counter is raised to
-// the fence of the lock and no further.
-func TestNodeRestoresALostLock(t *testing.T) {
-	m, _, n := oneNode(t)
-	lock := mine()
-	extend := func(more ...any) (quorum.Answer, error) {
-		c := node.Eval(quorumScripts.extend, 2, &lock.key, &lock.fences, &lock.token, 60_000)
-		if c.Append(more...); len(more) > 1 {
-			c.AppendLatest()
-		}
-		return readRenewal(run(t, n, c))
-	}
-	for name, more := range map[string][]any{"a check": nil, "an adoption": {"mint"}} {
-		_, err := extend(more...)
-		require.ErrorIs(t, err, errDeleted, name)
-	}
-	require.Empty(t, m.Keys())
-	for had, has := range map[string]string{"": "70", "60": "70", "70": "70", "80": "80"} {
-		m.FlushAll()
-		if had != "" {
-			require.NoError(t, m.Set("{k}:fence:k", had))
-		}
-		_, err := extend(70, 90_000)
-		require.ErrorIs(t, err, errRestored)
-		m.CheckGet(t, "k", "mine")
-		require.Equal(t, 90*time.Second, m.TTL("k"))
-		m.CheckGet(t, "{k}:fence:k", has)
-		require.Equal(t, time.Hour, m.TTL("{k}:fence:k"))
-		_, err = extend(70, 90_000)
-		require.NoError(t, err)
-	}
-	m.FlushAll()
-	require.NoError(t, m.Set("k", "another"))
-	_, err := extend(70, 90_000)
-	require.ErrorIs(t, err, errTaken)
-	m.FlushAll()
-	_, err = m.Push("{k}:fence:k", "a list")
-	require.NoError(t, err)
-	_, err = extend(70, 90_000)
-	require.ErrorContains(t, err, "the fence counter holds something else")
-	require.NotErrorIs(t, err, ErrLost)
-	require.False(t, m.Exists("k"))
 }
 
 // TestRestoredNodesDoNotCount, on a quorum: two nodes of three have lost the lock, so it is lost. What they have restored
@@ -302,13 +227,4 @@ func TestRestoreThatWasSentTwiceIsReleased(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.False(t, servers[0].Exists("k"))
 	})
-}
-
-// run sends c and waits for its reply.
-func run(t *testing.T, n *node.Node, c *node.Call) node.Reply {
-	t.Helper()
-	replied := make(chan node.Reply, 1)
-	c.Timeout, c.Done = time.Minute, func(r node.Reply) { replied <- r }
-	n.Post(t.Context(), c)
-	return <-replied
 }

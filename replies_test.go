@@ -103,32 +103,4 @@ func TestServerThatCannotWriteIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestPermitIsPutBackBeforeItIsTakenOut: Redis refuses ZADD. The release that keeps a permit for others, its extension and its
-// adoption fail, and leave it with its holder.
-func TestPermitIsPutBackBeforeItIsTakenOut(t *testing.T) {
-	m, client, _ := oneNode(t)
-	made, err := NewSemaphore(client, 1)
-	require.NoError(t, err)
-	l := made.(*engine)
-	lock := granted(t, l)
-	m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
-		if cmd == "ZADD" {
-			c.WriteError("NOPERM this user has no permissions to run the 'zadd' command")
-		}
-		return cmd == "ZADD"
-	})
-	p := &lock.lease.params
-	_, err = give(t, l.strategy, &releaseParams{target: &p.target, keep: time.Minute})
-	require.ErrorContains(t, err, "NOPERM")
-	_, err = outcomeOf(func(done func(struct{}, error)) { l.strategy.extend(t.Context(), p, done) })
-	require.ErrorContains(t, err, "NOPERM")
-	_, err = l.Adopt(t.Context(), "k", p.token)
-	require.ErrorContains(t, err, "NOPERM")
-	st, err := l.Inspect(t.Context(), "k")
-	require.NoError(t, err)
-	require.Equal(t, p.token, st.Token)
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.False(t, m.Exists("k"))
-}
-
 func second(_ *Lock, err error) error { return err }

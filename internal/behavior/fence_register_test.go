@@ -50,53 +50,6 @@ func tickOf(at time.Time) uint64 {
 	return uint64(at.Sub(time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)) / (4 * time.Microsecond))
 }
 
-// TestFenceIsTheRegisterOrTheClock: each operation that issues a fence increments the register. If the register lags
-// behind the clock by more than 10 ms, it is set to the clock instead, with a TTL of 24 h. A grant has the first of the 64
-// fences of its tick.
-func TestFenceIsTheRegisterOrTheClock(t *testing.T) {
-	t.Parallel()
-	clock := time.Date(2026, time.January, 1, 12, 0, 0, 123_456_000, time.UTC)
-	now, slack, hour := tickOf(clock), uint64(2_500), uint64(time.Hour/(4*time.Microsecond))
-	for name, mint := range mints {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := miniredis.RunT(t)
-			m.SetTime(clock)
-			client := redis.NewClient(&redis.Options{Addr: m.Addr()})
-			t.Cleanup(func() { _ = client.Close() })
-			l := newLocker(t, client, longTTL)
-			for what, c := range map[string]struct{ register, tick uint64 }{
-				"lost":                    {0, now},
-				"far behind":              {now - hour, now},
-				"just behind the slack":   {now - slack - 2, now},
-				"at the end of the slack": {now - slack - 1, now - slack},
-				"within the slack":        {now - 1000, now - 1000 + 1},
-				"at the clock":            {now, now + 1},
-				"ahead of the clock":      {now + hour, now + hour + 1},
-			} {
-				ready := mint(t, l)
-				m.Del(locktest.RegisterKey)
-				if c.register > 0 {
-					require.NoError(t, client.Set(t.Context(), locktest.RegisterKey, c.register, 2*time.Hour).Err())
-				}
-				lock := ready()
-				last := lastFence(t, client)
-				require.Equal(t, last, lock.Fence(), what)
-				if name == "hand-over" && last == (c.tick+1)*locktest.FencesOfTick {
-					last -= locktest.FencesOfTick // the line looked as it was handed the lock
-				}
-				require.Equal(t, c.tick*locktest.FencesOfTick, last, what)
-				lasts := 2 * time.Hour
-				if c.tick == now {
-					lasts = 24 * time.Hour
-				}
-				require.Equal(t, lasts, m.TTL(locktest.RegisterKey), what)
-				require.NoError(t, lock.Unlock(t.Context()))
-			}
-		})
-	}
-}
-
 // TestFencesGrowAlthoughTheRegisterIsLost: if the register is deleted or loses increments, the clock of the server
 // keeps the fences growing. This holds for each operation that issues a fence.
 func TestFencesGrowAlthoughTheRegisterIsLost(t *testing.T) {

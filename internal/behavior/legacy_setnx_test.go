@@ -321,19 +321,6 @@ func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 	})
 }
 
-// TestLegacyReadsFractionsOfASecond: clients in other languages may write a time with a fraction. It has passed when
-// its second is over.
-func TestLegacyReadsFractionsOfASecond(t *testing.T) {
-	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
-		l := newLegacy(t, s.Client(t))
-		setIn(t, s, "k", fmt.Sprintf("%d.75", time.Now().Unix()+60))
-		_, err := l.TryLock(t.Context(), "k")
-		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		setIn(t, s, "k", fmt.Sprintf("%d.75", time.Now().Unix()-1))
-		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
-	})
-}
-
 // TestLegacyInspectDeletesNothing: Inspect reports a key in every state and changes nothing.
 func TestLegacyInspectDeletesNothing(t *testing.T) {
 	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
