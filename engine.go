@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
+	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -27,7 +28,7 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 // Goroutines and timers of this package, besides those of internal/handoff and of internal/node, which call back:
 //
 //	started by               to                                 ends                             awaited by
-//	lease.begin              renew the lease (timer)            when the lease ends              Unlock, if it renews
+//	lease.serve              renew the lease (timer)            when the lease ends              Unlock, if it renews
 //	await                    handle what a caller has left      with the op timeout              nobody
 //	waiters.lookLocked       ask (timer)                        at once                          those in line
 //	lease.send               post a release again (timer)       with the op timeout              nobody
@@ -338,6 +339,10 @@ func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error
 		}
 		a.params.token = tokenOf(r.cfg.owner, id)
 	}
+	a.core.Config = core.Config{
+		TTL: r.cfg.ttl, Asked: a.params.ttl, MaxHold: r.cfg.maxHold, MinHold: r.cfg.minHold, Timeout: a.params.timeout,
+		Drift: r.cfg.drift, Renews: r.cfg.renew, Passes: w != nil && w.Passes > 0,
+	}
 	return a, nil
 }
 
@@ -349,8 +354,7 @@ func (l *lease) grant(start clock.Instant, fence uint64, recheckAfter time.Durat
 	if now.Since(start) >= length {
 		return nil, errSlow
 	}
-	l.fence, l.recheckAt = fence, recheckAfter
-	return l.begin(start, now, length), nil
+	return l.serve(l.r, now, 0, &grant{start, length, fence, recheckAfter}), nil
 }
 
 // Adopt proves the token by extending the lock.
@@ -376,7 +380,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	if err != nil {
 		return nil, err
 	}
-	a.shared = true
+	a.core.Share()
 	if holder := e.holder(r.place.key); holder != nil {
 		holder.pin(token)
 	}

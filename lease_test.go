@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -392,7 +393,7 @@ func TestOnlyAHeldLockIsRestored(t *testing.T) {
 
 		require.NoError(t, lock.Unlock(t.Context()))
 		lock.lease.running.Add(1)
-		require.ErrorIs(t, lock.lease.extended(t.Context(), time.Hour, false), ErrReleased)
+		require.ErrorIs(t, lock.lease.extended(t.Context(), core.Call, time.Hour), ErrReleased)
 		require.Zero(t, restores(), "the lock was unlocked when it was to be sent")
 	})
 }
@@ -449,10 +450,10 @@ func TestSuspendedMachineWakesUpKnowing(t *testing.T) {
 			ctx := lock.Context(t.Context())
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(50 * time.Second))
-			require.Positive(t, lock.lease.left(l.now()))
+			require.Positive(t, lock.lease.core.Left(l.now()))
 			require.NoError(t, lock.Err())
 			asleep.Store(int64(time.Minute))
-			require.Zero(t, lock.lease.left(l.now()), "no time is left to restore the lock on a node")
+			require.Zero(t, lock.lease.core.Left(l.now()), "no time is left to restore the lock on a node")
 			require.ErrorIs(t, lock.Err(), ErrLost)
 			require.ErrorIs(t, context.Cause(ctx), ErrLost)
 			<-lock.Done()
@@ -713,15 +714,18 @@ func TestUnlockRacesRenewals(t *testing.T) {
 				return nil
 			}}
 			l := scriptedLocker(t, s)
+			var passed atomic.Int64
+			l.now = func() clock.Instant {
+				i := clock.Now()
+				i.Wall += time.Duration(passed.Load())
+				return i
+			}
 			for range 12_500 {
 				unlocking.Store(false)
 				lock := granted(t, l)
-				l := lock.lease
-				l.mu.Lock()
-				l.renewAt = 0
-				l.mu.Unlock()
+				passed.Add(int64(4 * time.Second))
 				var racing sync.WaitGroup
-				racing.Go(l.tick)
+				racing.Go(lock.lease.tick)
 				racing.Go(func() { _ = lock.Extend(context.Background(), time.Hour) })
 				unlocking.Store(true)
 				if err := lock.Unlock(context.Background()); err != nil {

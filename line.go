@@ -54,7 +54,7 @@ type grant struct {
 	start   clock.Instant
 	length  time.Duration
 	fence   uint64
-	recheck time.Duration // see lease.recheckAt
+	recheck time.Duration // when to check that the key is still there; 0: never
 }
 
 // An event is something that happens to a line, and what the Machine wants done for it.

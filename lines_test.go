@@ -494,7 +494,7 @@ func TestReleaseIsTimedWithoutARenewal(t *testing.T) {
 		l := scriptedLocker(t, s, WithHooks(Hooks{Released: func(e Event) { took = e.Took }}))
 		lock, err := l.Lock(t.Context(), "k")
 		require.NoError(t, err)
-		time.Sleep(lock.lease.renewAt + time.Millisecond)
+		time.Sleep(lock.lease.r.cfg.ttl/3 + time.Millisecond)
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.Less(t, took, time.Millisecond)
 	})
@@ -680,6 +680,61 @@ func TestPassedHandleHasEnded(t *testing.T) {
 	})
 }
 
+// TestPauseBetweenTwoHandles: the process is paused while Unlock passes the lock on, until the lease has ended, and its timer
+// fires. The old handle has ended already. Whether the line passes the lock on depends on when it has read the clock.
+func TestPauseBetweenTwoHandles(t *testing.T) {
+	for passes, want := range map[bool]map[uint64][]string{
+		true:  {100: {"released"}, 101: {"lost"}, 1000: {"released"}},
+		false: {100: {"released"}, 1000: {"released"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			heard := make(map[uint64][]string) // by fence
+			note := func(what string) func(Event) {
+				return func(e Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					heard[e.Fence] = append(heard[e.Fence], what)
+				}
+			}
+			u := newTurn(t, 2, WithHooks(Hooks{Lost: note("lost"), Released: note("released")}))
+			old := u.lock
+			var reads, paused atomic.Int64
+			u.now = func() clock.Instant {
+				read := func() clock.Instant {
+					i := clock.Now()
+					i.Mono = i.Mono.Add(time.Duration(paused.Load()))
+					return i
+				}
+				if reads.Add(1) != 2 { // the first is that of Unlock, and the second that of the line
+					return read()
+				}
+				before := read()
+				paused.Store(int64(time.Minute))
+				old.lease.tick()
+				if passes {
+					return before
+				}
+				return read()
+			}
+			require.NoError(t, old.Unlock(t.Context()))
+			require.ErrorIs(t, old.Err(), ErrReleased)
+			next := <-u.next[0]
+			if passes {
+				require.ErrorIs(t, next.Err(), ErrLost)
+				require.ErrorIs(t, next.Unlock(t.Context()), ErrLost)
+				u.next = nil
+				u.join(t)
+				next = <-u.next[0]
+			}
+			require.NoError(t, next.Unlock(t.Context()))
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, want, heard)
+		})
+	}
+}
+
 func TestWhatIsNotPassedOn(t *testing.T) {
 	rest := func(d time.Duration) func(*testing.T, *turn) {
 		return func(*testing.T, *turn) { time.Sleep(d) }
@@ -848,7 +903,6 @@ func TestDroppedPassedLockIsNotRenewed(t *testing.T) {
 		go func() { // ends with the lock
 			lock, err := l.Lock(context.Background(), "k")
 			if err == nil && began.CompareAndSwap(false, true) {
-				lock.lease.replied.Mono = time.Now().Add(time.Minute) // however busy the machine is
 				err = lock.Unlock(context.Background())
 			} else {
 				close(served) // and the lock is dropped

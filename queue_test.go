@@ -118,7 +118,7 @@ func TestAdoptEndsTheTurnOfASemaphore(t *testing.T) {
 		require.NoError(t, err)
 		adopted, err := l.Adopt(t.Context(), "k", st.Token)
 		require.NoError(t, err)
-		require.True(t, lock.lease.pinned)
+		require.False(t, lock.lease.core.Young())
 		require.NoError(t, adopted.Unlock(t.Context()))
 		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 	})

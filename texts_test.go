@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/handoff"
+	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -32,13 +32,7 @@ func TestTexts(t *testing.T) {
 		_, err := l.TryLock(ctx, "k", opts...)
 		return err
 	}
-	expired := func(trouble error, renewing bool, opts ...Option) error {
-		cfg, err := defaults().with(opts)
-		require.NoError(t, err)
-		return (&lease{
-			r: &request{cfg: &cfg}, trouble: trouble, renewing: renewing, start: clock.Instant{Mono: at},
-		}).expiredLocked()
-	}
+	expired := func(why core.Why, trouble error) error { return wrap("unlock", "k", endError(why, at, trouble)) }
 	unavailable := func(err error) error { return wrap("lock", "k", err) }
 	quorum := &QuorumError{
 		Op: "acquire", Key: "app:k", Need: 2, names: []string{"10.0.0.1:6379", "10.0.0.2:6379", "node 2"},
@@ -101,10 +95,10 @@ func TestTexts(t *testing.T) {
 		{"lost, taken", wrap("extend", "k", errTaken)},
 		{"lost, gone or taken", wrap("unlock", "k", errNotOurs)},
 		{"lost, overwritten", wrap("extend", "k", errOverwritten)},
-		{"lost, a fixed lease", wrap("unlock", "k", expired(nil, false, WithoutRenewal()))},
-		{"lost, trouble", wrap("unlock", "k", expired(&node.NoReply{Within: time.Second}, true))},
-		{"lost, in silence", wrap("unlock", "k", expired(nil, true))},
-		{"lost, a paused process", wrap("unlock", "k", expired(nil, false))},
+		{"lost, a fixed lease", expired(core.Fixed, nil)},
+		{"lost, trouble", expired(core.Failing, &node.NoReply{Within: time.Second})},
+		{"lost, in silence", expired(core.Silent, nil)},
+		{"lost, a paused process", expired(core.Late, nil)},
 		{"lost, adopted too late", adopted},
 		{"max hold", wrap("unlock", "k", ErrMaxHold)},
 		{"released before", lock.Unlock(ctx)},

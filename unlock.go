@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/clock"
+	core "github.com/redlatch/redlatch/internal/lease"
 )
 
 // release ends a handle. It passes the lock on within the process, or ends the lease and gives the key back, whatever has
@@ -14,71 +14,45 @@ import (
 // token, the key is left alone: another handle may hold it.
 func (l *lease) release(ctx context.Context, handle int, after time.Duration) error {
 	l.mu.Lock()
-	if l.unlocked || handle != l.handle {
-		l.mu.Unlock()
+	now := l.engine.now()
+	what, keep := l.core.Unlock(handle, now, after)
+	h := l.hand
+	if what == core.Pass {
+		l.endHandleLocked(ErrReleased)
+	}
+	ended := l.unlock()
+	if what == core.Refuse {
 		return ErrReleased
 	}
-	now := l.engine.now()
-	ended := l.judgeLocked(now)
-	since, fence, hooks := l.since, l.fence, l.hooks
-	p := &releaseParams{target: &l.params.target}
-	passable := false
-	switch {
-	case ended != nil:
-		l.unlocked = true
-	case after == 0 && l.passableLocked():
-		passable, l.passing = true, true
-		l.handle++
-		l.endHandleLocked(ErrReleased)
-	default:
-		l.unlocked = true
-		p.keep = l.toKeep(after)
-		l.endLocked(ErrReleased, false)
-	}
-	shared := l.shared
-	l.unlock()
-
+	var passed bool
 	var err error
-	switch {
-	case ended == nil:
-		var passed bool
-		if passed, err = l.giveBack(ctx, l.line, passable, p); passed {
-			l.fire(hooks.Released, Event{Elapsed: now.Since(since), Fence: fence})
-			return nil
-		}
-	case !shared:
-		_, err = l.giveBack(ctx, nil, false, p)
+	if what != core.Leave {
+		passed, err = l.giveBack(ctx, what, &releaseParams{target: &l.params.target, keep: keep})
 	}
-	hook := hooks.Released
-	if errors.Is(err, ErrLost) {
-		hook = hooks.Lost
-	}
-	var replied clock.Instant
-	if hook != nil {
+	replied := now
+	if !passed {
 		replied = l.engine.now()
+		l.running.Wait()
 	}
-	l.running.Wait()
-	if ended != nil {
+	if what == core.Clear || what == core.Leave {
 		return ended
 	}
-	l.fire(hook, Event{Elapsed: replied.Since(since), Took: replied.Since(now), Fence: fence, Err: err})
+	hook := h.hooks.Released
+	if errors.Is(err, ErrLost) {
+		hook = h.hooks.Lost
+	}
+	l.fire(hook, Event{Elapsed: replied.Since(h.since), Took: replied.Since(now), Fence: h.fence, Err: err})
 	return err
 }
 
-// passableLocked reports whether the lease lets a turn pass the lock on. The first tick comes half-way to the renewal. From then
-// on it does not, nor once others may rely on the token or on a lease that Extend has lengthened.
-func (l *lease) passableLocked() bool {
-	return l.line != nil && l.line.Passes > 0 && !l.pinned && l.strong != nil
-}
-
-// giveBack has the line w pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, it is handed on
-// when the time to keep it has passed.
-func (l *lease) giveBack(ctx context.Context, w *waiters, passable bool, p *releaseParams) (passed bool, err error) {
+// giveBack has the line pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, it is handed on
+// when the time to keep it has passed. The turn of a lock that was lost has ended, so the line is not asked.
+func (l *lease) giveBack(ctx context.Context, what core.Release, p *releaseParams) (passed bool, err error) {
 	releases := &l.engine.releases
 	wait := releases.get()
-	if w == nil {
+	if l.line == nil || what == core.Clear {
 		l.send(ctx, p, wait.done)
-	} else if !w.handBack(ctx, l, passable, p, wait.done) {
+	} else if !l.line.handBack(ctx, l, what == core.Pass, p, wait.done) {
 		releases.Put(wait)
 		return true, nil
 	}
@@ -97,12 +71,8 @@ func (l *lease) giveBack(ctx context.Context, w *waiters, passable bool, p *rele
 // notPassed ends the lease of a turn that was not passed on.
 func (l *lease) notPassed() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.handle--
-	l.passing, l.unlocked = false, true
-	if l.err == nil {
-		l.endLocked(ErrReleased, false)
-	}
+	l.core.NotPassed()
+	_ = l.unlock()
 }
 
 // send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over.
@@ -116,16 +86,6 @@ func (l *lease) send(ctx context.Context, p *releaseParams, done func(releaseRep
 
 func ignored(releaseReply, error) {}
 
-// toKeep returns how long others must be kept out after the release: for the time after, and until the minimum hold has
-// passed, see WithMinHold; 0: not at all. That is counted from the reply, which came after the grant, on the slower clock,
-// and rounded up.
-func (l *lease) toKeep(after time.Duration) time.Duration {
-	if l.r.cfg.minHold > 0 {
-		after = max(after, l.r.cfg.minHold-l.engine.now().AtLeast(l.replied))
-	}
-	return (after + time.Millisecond - 1).Truncate(time.Millisecond)
-}
-
 // handOnLater hands on what the release p has kept. If the outcome of p is unknown, the token may still keep the key; one
 // that others may know is left to its TTL.
 func (l *lease) handOnLater(p *releaseParams, unknown bool) {
@@ -134,7 +94,7 @@ func (l *lease) handOnLater(p *releaseParams, unknown bool) {
 	keeper.token, keeper.ballot = keeperPrefix+p.token, nil
 	l.engine.strategy.release(ctx, &releaseParams{target: &keeper}, ignored)
 	l.mu.Lock()
-	unknown = unknown && !l.shared
+	unknown = unknown && !l.core.Shared()
 	l.mu.Unlock()
 	if unknown {
 		l.engine.strategy.release(ctx, &releaseParams{target: p.target}, ignored)

@@ -1,0 +1,49 @@
+// Package lease decides until when a lock is trusted, when it is renewed or checked, who holds it, and why it ended.
+//
+// A [Lease] decides for one grant. It does no IO, reads no clock, starts no goroutine and has no mutex. Events go in with the
+// time at which they happen, and decisions come out.
+//
+//	        Begin          Unlock: Pass            Serve
+//	asked ────────> held ───────────────> passing ───────> held, by the next handle
+//	                │  │                     │
+//	  Judge, Tick,  │  │ Unlock: Give        │ NotPassed
+//	  End, Extended │  └──────> released <───┘
+//	                v
+//	              lost ─────────> cleared
+//	                    Unlock: Clear, Leave
+//
+//	held      One handle has the lock. It is trusted before start + length.
+//	passing   The line passes the lock on, within the process and at once. No handle has it, and nothing is decided.
+//	released  Unlock ended it.
+//	lost      It ended before Unlock.
+//	cleared   Unlock was called afterwards.
+//
+// Beside that, a lease is young, settled or shared, and only moves on in this order. It is settled by its first Tick, which comes
+// half-way to the renewal, by a call of Extend, and by an Adopt in this process. It is shared if others may know the token.
+//
+// # Invariants
+//
+//	trusted:  now < start + length ≤ granted + MaxHold, on both clocks. The request that was sent at start has extended
+//	          the key, and length = TTL − drift. An extension never shortens the lease
+//	end:      a lease that has ended stays so, and the reason never changes
+//	unlock:   of all calls of Unlock with one handle, one decides. The others are refused
+//	pass:     only a young lease is passed on. So no extension is in flight, and nobody else relies on the token or the end
+//	renewal:  at most one renewal or check is in flight, beside what callers extend
+//	loss:     while a lease is held, Next comes at start + length or before. So a loss is noticed without a reply
+//
+// # What the shell must do
+//
+//  1. Guard the Lease with one mutex. Read the time, call a method, carry out the decision after unlocking.
+//  2. Have one timer. Set it to Next after Begin, Tick and Extended, and call Tick when it fires.
+//  3. Send what Tick returns. Call Send just before the command leaves, and Extended when its outcome is known. If a caller
+//     extends the lock, call Settle and Judge first, and then do the same.
+//  4. After any call, ask Ended. At the first reason, stop the timer and end what the handle has given out. Unless the reason is
+//     Unlocked, report the loss.
+//  5. After Pass, end what the handle has given out, and call Serve or NotPassed soon.
+//  6. Keep the handle of a young lease alive. Later, report whether it is kept: a lease whose handle was dropped is not renewed.
+//
+// # How it is shown
+//
+// Tables have events at instants, and what is decided. A test explores all histories of small worlds, with a few faults each. In
+// another, it finds the mistakes that are planted.
+package lease

@@ -1,0 +1,248 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+// Lease decides for one grant. Its zero value, with Config set, is that of an acquire under way.
+type Lease struct {
+	Config
+
+	phase   phase
+	stage   stage
+	why     Why
+	flight  Kind          // the renewal or check in flight
+	handle  int           // the number of the handle
+	claim   bool          // the lock was handed over, and is to be extended from its claim
+	granted clock.Instant // when the acquire was sent
+	replied clock.Instant // when this process learned of the grant
+	start   clock.Instant // when the request was sent that set the end
+	length  time.Duration // trusted from start until start + length
+	renewed clock.Instant // when the newest request was sent that extended the key by the TTL or more
+	renewAt time.Duration // when to renew, counted from renewed
+	checkAt time.Duration // when to check that the key is still ours, counted from granted; 0: never
+	trouble error         // of the newest extension; nil if it succeeded
+}
+
+// Begin begins the lease of a request that was sent at start and answered before now. A length that is shorter than that of
+// Asked is a claim. The key is checked after the time check, unless that is 0.
+func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
+	l.phase, l.granted, l.start, l.replied, l.checkAt = held, start, start, now, check
+	l.prolong(start, length)
+	l.renew(start)
+	if length < clock.Validity(l.Asked, l.Drift) {
+		l.claim, l.renewAt = true, now.Since(start)+claimLasts
+	}
+}
+
+// prolong lets the lease last until start + length. It never shortens the lease and never passes MaxHold.
+func (l *Lease) prolong(start clock.Instant, length time.Duration) {
+	if l.MaxHold > 0 {
+		length = min(length, l.MaxHold-start.Since(l.granted))
+	}
+	if start.Since(l.start)+length > l.length {
+		l.start, l.length = start, length
+	}
+}
+
+// renew notes that a request sent at start has extended the key by the TTL or more. However long the lease lasts then, it is
+// renewed soon, so that a deleted key is noticed.
+func (l *Lease) renew(start clock.Instant) {
+	if start.Mono.After(l.renewed.Mono) {
+		l.renewed, l.renewAt = start, min(l.TTL/3, clock.Validity(l.TTL, l.Drift)/2)
+	}
+}
+
+// Judge ends the lease if its time has passed. It reports whether the lease goes on.
+func (l *Lease) Judge(now clock.Instant) bool {
+	if l.phase == held && now.Since(l.start) >= l.length {
+		l.phase, l.why = lost, l.expired()
+	}
+	return l.why == None
+}
+
+// expired returns why the lease was not renewed in time.
+func (l *Lease) expired() Why {
+	switch {
+	case l.MaxHold > 0 && l.start.Since(l.granted)+l.length >= l.MaxHold:
+		return MaxHold
+	case !l.Renews:
+		return Fixed
+	case l.trouble != nil:
+		return Failing
+	case l.flight != Nothing:
+		return Silent
+	}
+	return Late
+}
+
+// End ends the lease with err, which the shell knows from elsewhere, unless it or the handle has ended.
+func (l *Lease) End(handle int, err error) {
+	if l.phase == held && handle == l.handle {
+		l.phase, l.why, l.trouble = lost, Gone, err
+	}
+}
+
+// Ended returns why the lease ended, when it was extended last, and the error of Gone and Failing.
+func (l *Lease) Ended() (why Why, start time.Time, err error) { return l.why, l.start.Mono, l.trouble }
+
+// Holds reports whether a handle is the newest one. It may have ended.
+func (l *Lease) Holds(handle int) bool { return handle == l.handle && l.phase != passing }
+
+// Young reports whether the lease may be passed on.
+func (l *Lease) Young() bool { return l.stage == young }
+
+// Shared reports whether others may know the token.
+func (l *Lease) Shared() bool { return l.stage == shared }
+
+// Settle says that somebody relies on the token, or on the end of the lease.
+func (l *Lease) Settle() { l.stage = max(l.stage, settled) }
+
+// Share says that others may know the token.
+func (l *Lease) Share() { l.stage = shared }
+
+// Left returns what is left of the lease, or 0 if it has ended.
+func (l *Lease) Left(now clock.Instant) time.Duration {
+	if l.why != None {
+		return 0
+	}
+	return max(l.length-now.Since(l.start), 0)
+}
+
+// Until returns the end of the lease.
+func (l *Lease) Until() time.Time { return l.start.Mono.Add(l.length) }
+
+// Next returns the time until the next Tick: for a renewal, a check or the end of the lease. kept says whether the handle is
+// in use. The first Tick comes half-way from the grant to the renewal.
+func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
+	if l.phase == passing {
+		return passLasts
+	}
+	next := l.length - now.Since(l.start)
+	if l.flight != Nothing {
+		return next
+	}
+	if l.checkAt > 0 {
+		next = min(next, l.checkAt-now.Since(l.granted))
+	}
+	if l.Renews && kept {
+		at := l.renewAt
+		if l.stage == young {
+			at = (at + l.replied.Since(l.renewed)) / 2
+		}
+		next = min(next, at-now.Since(l.renewed))
+	}
+	return next
+}
+
+// Tick says that the time of Next has come. It returns what to send.
+func (l *Lease) Tick(now clock.Instant, kept bool) Kind {
+	if l.phase == passing {
+		return Nothing
+	}
+	l.Judge(now)
+	l.Settle()
+	switch {
+	case l.phase != held, l.flight != Nothing:
+		return Nothing
+	case l.Renews && kept && now.Since(l.renewed) >= l.renewAt:
+		l.flight = Renewal
+	case l.checkAt > 0 && now.Since(l.granted) >= l.checkAt:
+		l.flight = Check
+	}
+	return l.flight
+}
+
+// Send returns the extension to send at now. A Call is to last for ttl. The timeout is a part of what is left, so that several
+// attempts fit. A claim is short, so its extension gets all that is left.
+func (l *Lease) Send(k Kind, ttl time.Duration, now clock.Instant) Extension {
+	left := l.Left(now)
+	x := Extension{Kind: k, Start: now, Timeout: min(l.Timeout, max(left/4, patience))}
+	switch {
+	case k == Check:
+		ttl = time.Millisecond
+	case k == Renewal && l.claim:
+		ttl, x.Timeout = max(l.TTL, l.Asked), max(left, patience)
+	case k == Renewal:
+		ttl = l.TTL
+	}
+	x.TTL, x.renews = ttl, k != Check && ttl >= l.TTL
+	if l.MaxHold > 0 {
+		x.TTL = min(ttl, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Drift))
+	}
+	if left > 0 && k != Check {
+		x.Restore = max(x.TTL, clock.TTLFor(left, l.Drift))
+	}
+	return x
+}
+
+// Extended notes the outcome of an extension, which came before now: err is nil if it was done, and gone is set if the token does
+// not hold the key. Otherwise the outcome is unknown, the lease stays as it was, and a renewal or check is repeated after a
+// pause. random is in [0, 1). Extended reports whether the lease goes on.
+func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
+	if l.why != None {
+		return false
+	}
+	if l.trouble = err; x.Kind != Call {
+		l.flight = Nothing
+	}
+	switch {
+	case !l.Judge(now): // the outcome comes too late
+	case err == nil:
+		l.prolong(x.Start, clock.Validity(x.TTL, l.Drift))
+		l.claim = l.claim && x.Kind == Call && x.TTL < l.Asked
+		if x.renews {
+			l.renew(x.Start)
+		}
+		if x.Start.Since(l.granted) >= l.checkAt {
+			l.checkAt = 0
+		}
+	case gone:
+		l.End(l.handle, err)
+	case x.Kind != Call:
+		most := min(x.Timeout, l.Timeout)
+		pause := most/4 + time.Duration(random*float64(most/2))
+		l.renewAt = now.Since(l.renewed) + pause
+		if l.checkAt > 0 {
+			l.checkAt = now.Since(l.granted) + pause
+		}
+	}
+	return l.why == None
+}
+
+// Unlock ends a handle, and says how to go on. Everybody else is kept out for the time after, and for the rest of MinHold. That
+// is counted from the reply, which came after the grant, on the slower clock. keep is that time in whole milliseconds.
+func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Release, keep time.Duration) {
+	if handle != l.handle {
+		return Refuse, 0
+	}
+	l.Judge(now)
+	switch {
+	case l.phase == lost && l.stage == shared:
+		l.phase = cleared
+		return Leave, 0
+	case l.phase == lost:
+		l.phase = cleared
+		return Clear, 0
+	case l.phase != held:
+		return Refuse, 0
+	case l.Passes && l.stage == young && after == 0:
+		l.phase = passing
+		return Pass, 0
+	}
+	l.phase, l.why = released, Unlocked
+	after = max(after, l.MinHold-now.AtLeast(l.replied))
+	return Give, (after + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// Serve says that the line has passed the lock on. It returns the number of the next handle, which may find the lease lost.
+func (l *Lease) Serve(now clock.Instant) int {
+	l.phase, l.handle = held, l.handle+1
+	l.Judge(now)
+	return l.handle
+}
+
+// NotPassed says that the line gives the lock back instead of passing it on.
+func (l *Lease) NotPassed() { l.phase, l.why = released, Unlocked }
