@@ -42,7 +42,11 @@ func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 	if l.MaxHold > 0 {
 		length = min(length, l.MaxHold-start.Since(l.granted))
 	}
-	if start.Since(l.start)+length > l.length {
+	later := start.Since(l.start)
+	if start.Mono.Before(l.start.Mono) { // the wall clock may have been set back since
+		later = -l.start.Since(start)
+	}
+	if later+length > l.length {
 		l.start, l.length = start, length
 	}
 }
