@@ -137,12 +137,12 @@ func (c choices) quorumRaise() step {
 func (c choices) fence() string { return c.of(atVote+"0", atVote+"1", atVote+"2", atVote+"5000000") }
 
 func (c choices) legacyAcquire() step {
-	return c.legacy("legacy_acquire.lua", c.of("1", "2", "60"), c.latest())
+	return c.legacy("legacy_acquire.lua", c.of("1", "1", "2", "60"), c.latest())
 }
 
 func (c choices) legacyRelease() step { return c.legacy("legacy_release.lua") }
 
-func (c choices) legacyExtend() step { return c.legacy("legacy_extend.lua", c.of("1", "2", "60")) }
+func (c choices) legacyExtend() step { return c.legacy("legacy_extend.lua", c.of("1", "1", "2", "60")) }
 
 func (c choices) legacyInspect() step {
 	return step{keys: 3, words: words{"legacy_inspect.lua", "k", "owner", "stamp"}}
@@ -182,8 +182,10 @@ func (c choices) permitData() step {
 		return c.set("k", "a")
 	case 1:
 		return c.retype("k")
-	case 2, 3:
-		return c.zadd("k", c.of(atMicros+"0", atMicros+"5000"), c.of("a", "~b", "somebody"))
+	case 2:
+		return c.zadd("k", atMicros+"0", "a")
+	case 3:
+		return c.zadd("k", atMicros+"5000", c.of("~b", "somebody"))
 	}
 	return c.lose("k")
 }

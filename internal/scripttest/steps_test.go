@@ -119,7 +119,7 @@ type family struct {
 }
 
 var (
-	queueFaults = []fault{replica, replica, full, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noZAdd}
+	queueFaults = []fault{replica, replica, full, full, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noZAdd}
 
 	families = map[string]family{
 		"lock": {
@@ -180,7 +180,7 @@ func (f family) sequence(c choices, n int) []step {
 		}
 		switch c.IntN(20) {
 		case 0, 1, 2:
-			s.after = []int64{1, 19, 20, 480, 500}[c.IntN(5)]
+			s.after = []int64{1, 19, 20, 480, 500, 1000}[c.IntN(6)]
 		case 3:
 			s.after = []int64{3000, 61_000, 90_000_000}[c.IntN(3)]
 		}
@@ -191,8 +191,8 @@ func (f family) sequence(c choices, n int) []step {
 			s.jump = c.Int64N(40_000)
 		case 4:
 			s.jump = -c.Int64N(3000)
-		case 5:
-			s.jump = []int64{-2_000_000, 2_000_000}[c.IntN(2)]
+		case 5, 6:
+			s.jump = []int64{-2_000_000, 2_000_000, 3_000_000}[c.IntN(3)]
 		}
 		steps[i] = s
 	}
