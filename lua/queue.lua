@@ -13,5 +13,5 @@ else
   local last = try('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] -- a clock may be set back
   local score = math.max(time[1] * 1000000 + time[2], (last or 0) + 1) - waited
   fresh = try('ZADD', queue, 'NX', format('%.0f', math.max(score, 1)), entry)
-  if not last or time[2] % 16 == 0 then try('PEXPIRE', queue, queueMemory) end
+  if type(fresh) == 'number' and (not last or time[2] % 16 == 0) then try('PEXPIRE', queue, queueMemory) end -- else not ours
 end

@@ -167,13 +167,15 @@ func (m *model) enqueue(try func(func()), queue, entry string, waited int64, aga
 			last = m.score(queue, all[len(all)-1])
 		}
 	})
+	ours := false
 	try(func() {
 		m.call("zadd")
 		if m.score(queue, entry) == 0 {
 			added = m.zadd(queue, max(max(m.now, last+1)-waited, 1), entry)
 		}
+		ours = true
 	})
-	if last == 0 || m.now%16 == 0 {
+	if ours && (last == 0 || m.now%16 == 0) {
 		try(func() { m.pexpire(queue, memory) })
 	}
 	return added
