@@ -114,6 +114,7 @@ func TestAcquireThatOvertookAReleaseIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _, clients := bubbleQuorum(t, 3)
 		held := granted(t, l)
+		synctest.Wait()                                // all nodes have granted it
 		scriptsSleep(clients[0], 100*time.Millisecond) // the release
 		scriptsSleep(clients[1], 0, time.Hour)         // the acquire hangs
 		require.NoError(t, held.Unlock(t.Context()))
@@ -186,6 +187,7 @@ func TestUnlockFollowsAnAcquireThatNobodyWaitedFor(t *testing.T) {
 			m.Del("k")
 		}
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), ErrLost)
+		synctest.Wait() // what the extension has restored is released, else Unlock may wait for the third node
 		require.ErrorIs(t, lock.Unlock(t.Context()), ErrLost)
 		close(goesOn)
 		synctest.Wait()

@@ -182,11 +182,10 @@ func (o *Op) finish(r Result, out []Effect) []Effect {
 // its caller's next attempt does not meet its own keys.
 func (o *Op) fail(r Result, out []Effect) []Effect {
 	if o.step != Acquire || o.token.release != nil {
-		out = o.finish(r, out)
 		if r == Lost && o.step == Restore && o.token.release == nil {
-			out = o.giveBack(out)
+			out = o.giveBack(out) // before the caller goes on, and sends another release
 		}
-		return out
+		return o.finish(r, out)
 	}
 	o.result = r
 	for i := range o.nodes {
