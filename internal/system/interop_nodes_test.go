@@ -47,7 +47,7 @@ func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	})
 }
 
-// TestFencesOfDifferentLockersHaveNoOrder: the fences of one node count ticks since 2026, and those of a quorum count from 1970. So
+// TestFencesOfDifferentLockersHaveNoOrder: the fences of one node follow the clock, and those of a quorum the last whole second. So
 // a later grant of another Locker may have a lower fence.
 func TestFencesOfDifferentLockersHaveNoOrder(t *testing.T) {
 	client := func() redis.UniversalClient {
@@ -59,9 +59,9 @@ func TestFencesOfDifferentLockersHaveNoOrder(t *testing.T) {
 	}
 	quorum, err := redlatch.NewRedlock([]redis.UniversalClient{client(), client(), client()})
 	require.NoError(t, err)
-	before := locktest.MustLock(t, quorum, "k")
+	before := locktest.MustLock(t, locktest.SetNXPX(t, client()), "k")
 	require.NoError(t, before.Unlock(t.Context()))
-	after := locktest.MustLock(t, locktest.SetNXPX(t, client()), "k")
+	after := locktest.MustLock(t, quorum, "k")
 	require.NoError(t, after.Unlock(t.Context()))
 	require.Less(t, after.Fence(), before.Fence())
 }
