@@ -44,20 +44,24 @@ func farAway(t *testing.T, n int) (direct []*redis.Client, clients []redis.Unive
 func TestSlowLinksGrant(t *testing.T) {
 	t.Parallel()
 	_, clients, links := farAway(t, 3)
-	l, err := redlatch.NewRedlock(clients, redlatch.WithOpTimeout(100*time.Millisecond))
+	l, err := redlatch.NewRedlock(clients, redlatch.WithOpTimeout(500*time.Millisecond))
 	require.NoError(t, err)
-	for _, p := range links {
-		p.Delay(60 * time.Millisecond)
-	}
-	granted := 0
-	for i := range 50 {
-		lock, err := l.TryLock(t.Context(), fmt.Sprint("k", i%10))
+	require.NoError(t, locktest.LockSoon(t, l, "warm").Unlock(t.Context()))
+	granted, delay := 0, 600*time.Millisecond // longer than the timeout at first
+	for i := range 22 {
+		if i == 2 {
+			delay = 300 * time.Millisecond
+		}
+		for _, p := range links {
+			p.Delay(delay)
+		}
+		lock, err := l.TryLock(t.Context(), fmt.Sprint("k", i%5))
 		if err == nil {
 			granted++
 			_ = lock.Unlock(t.Context())
 		}
 	}
-	require.GreaterOrEqual(t, granted, 45)
+	require.GreaterOrEqual(t, granted, 18, "of 20")
 }
 
 // TestHeldKeyBehindASlowLinkIsNoOutage: a key is held all the time. Callers of a process wait for it for little longer than a
@@ -71,14 +75,14 @@ func TestHeldKeyBehindASlowLinkIsNoOutage(t *testing.T) {
 			holder, err := strategy(direct[0], longTTL)
 			require.NoError(t, err)
 			mustLock(t, holder, "k")
-			l, err := strategy(clients[0].(*redis.Client), redlatch.WithTTL(4*time.Second)) // so the op timeout is 400 ms
+			l, err := strategy(clients[0].(*redis.Client), redlatch.WithOpTimeout(time.Second))
 			require.NoError(t, err)
 			require.NoError(t, locktest.LockSoon(t, l, "warm").Unlock(t.Context()))
-			links[0].Delay(240 * time.Millisecond)
+			links[0].Delay(600 * time.Millisecond)
 			var callers sync.WaitGroup
 			for range 60 {
 				callers.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond+rand.N(400*time.Millisecond))
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second+rand.N(time.Second))
 					defer cancel()
 					_, err := l.Lock(ctx, "k")
 					if !errors.Is(err, redlatch.ErrNotAcquired) || errors.Is(err, redlatch.ErrUnavailable) {
