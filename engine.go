@@ -33,8 +33,9 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	waiters.lookLocked       ask (timer)                        at once                          those in line
 //	lease.send               post a release again (timer)       with the op timeout              nobody
 //	lease.giveBack           hand on what was kept (timer)      when that time has passed        nobody
+//	inquiry.answered         post a release again (timer)       with the op timeout              nobody
 //	lines.rest               forget a rest (timer)              with the rest                    nobody
-//	sleep                    pause (timer)                      with the pause or ctx            Lead
+//	sleep                    pause (timer)                      with the pause or ctx            Lead, TryLock
 //	Lock.reportOverrun       report an fn that runs on          with fn, or 1 s after the lock   nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
 //	reportNode, reportDegraded, waiters.heardOf
