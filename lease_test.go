@@ -140,7 +140,9 @@ func TestAdoptTakesItsFenceInOneStep(t *testing.T) {
 
 // TestReleaseOutlivesItsCtx: an attempt took the lock, and its ctx ended before the reply came.
 func TestReleaseOutlivesItsCtx(t *testing.T) {
-	m, client, _ := oneNode(t)
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
 	l, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	require.NoError(t, granted(t, l).Unlock(t.Context()), "the scripts are loaded")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +24,8 @@ var update = flag.Bool("update", false, "write testdata/texts.golden anew")
 
 // TestTexts: every text that a user can see is in testdata/texts.golden, one line each.
 func TestTexts(t *testing.T) {
-	_, client, _ := oneNode(t)
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer client.Close() //nolint:errcheck // nothing more is sent
 	l, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	ctx := context.Background()
