@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 )
 
 // handed returns a lock that was handed to a line of l, when its process learned of it. The line asked before for that long. Two
@@ -43,7 +43,7 @@ func handed(t *testing.T, l *engine, q *queueing, before time.Duration) (lock *L
 	asked := l.byKey["k"].ask.at.Mono
 	l.lines.mu.Unlock()
 	time.Sleep(before - time.Since(asked))
-	l.deliver(handoff.Grant{Token: *token.Load(), Tick: 7, At: time.Hour + before})
+	l.deliver(inbox.Grant{Token: *token.Load(), Tick: 7, At: time.Hour + before})
 	q.reply(nil, nil)
 	return <-got, behind
 }
@@ -89,7 +89,7 @@ func TestClaimIsExtendedSoon(t *testing.T) {
 				lock, behind := handed(t, l, q, before)
 				learned := time.Now()
 				start := learned.Add(-before / 100) // the drift since the line asked
-				end := start.Add(clock.Validity(handoff.Claim(true), 0.01))
+				end := start.Add(clock.Validity(inbox.Claim(true), 0.01))
 				require.Equal(t, uint64(7*64), lock.Fence())
 				require.Equal(t, end, lock.Until())
 

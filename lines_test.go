@@ -15,14 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/line"
 )
 
 // queueing is a scripted strategy with a queue. Its lines poll, and queue after a second. A test delivers messages itself.
 type queueing struct {
 	*scripted
-	channel *handoff.Subscription
+	channel *inbox.Inbox
 	shares  bool
 	passes  bool
 
@@ -66,14 +66,14 @@ func (q *queueing) reply(ask func(context.Context, *leaseParams) (acquireReply, 
 
 // refuse is a reply to an acquire.
 func refuse(context.Context, *leaseParams) (acquireReply, error) {
-	return acquireReply{Refusal: handoff.Refusal{Holder: "another", At: time.Hour}}, ErrNotAcquired
+	return acquireReply{Refusal: inbox.Refusal{Holder: "another", At: time.Hour}}, ErrNotAcquired
 }
 
 // queueingLocker returns a Locker on a queueing strategy. Its lines look once a minute.
 func queueingLocker(t *testing.T, q *queueing, opts ...Option) *engine {
 	t.Helper()
 	q.scripted = &scripted{}
-	q.channel = handoff.NewSubscription(nil, true)
+	q.channel = inbox.New(nil)
 	return scriptedLocker(t, q, append([]Option{WithPollInterval(time.Minute, time.Minute)}, opts...)...)
 }
 
@@ -226,7 +226,7 @@ func TestReplicasConfirmWhatAReleaseHandsOver(t *testing.T) {
 				})
 				require.NoError(t, lock.Unlock(t.Context()))
 				if byMessage {
-					l.deliver(handoff.Grant{Token: entry[strings.LastIndex(entry, " ")+1:], Tick: 7, At: time.Hour})
+					l.deliver(inbox.Grant{Token: entry[strings.LastIndex(entry, " ")+1:], Tick: 7, At: time.Hour})
 				}
 				synctest.Wait()
 				require.Empty(t, next, "no replica has confirmed it")
@@ -270,7 +270,7 @@ func TestMessageDuringALookIsNotLost(t *testing.T) {
 				return acquireReply{fence: 1}, nil
 			}
 			if q.acquires.Load() == 3 {
-				l.deliver(handoff.Grant{Token: p.token, Tick: 7, At: time.Hour})
+				l.deliver(inbox.Grant{Token: p.token, Tick: 7, At: time.Hour})
 			}
 			return refuse(ctx, p)
 		}, nil)
@@ -409,7 +409,7 @@ func inLine(l Locker, key string) int {
 func impatient(t *testing.T, q *queueing, opts ...Option) *engine {
 	t.Helper()
 	q.scripted = &scripted{}
-	q.channel = handoff.NewSubscription(nil, true)
+	q.channel = inbox.New(nil)
 	return scriptedLocker(t, q, opts...)
 }
 

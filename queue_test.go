@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -99,8 +99,8 @@ func newEntry(t *testing.T, l Locker) *lease {
 	require.NoError(t, err)
 	a, err := e.newAttempt(r, nil, "")
 	require.NoError(t, err)
-	a.claim = r.claim(handoff.Claim(false))
-	a.entry = handoff.Entry(a.claim, false, e.channel.Channel, a.params.token)
+	a.claim = r.claim(inbox.Claim(false))
+	a.entry = inbox.Entry(a.claim, false, e.channel.Channel, a.params.token)
 	a.params.entry = a.entry
 	return a
 }
@@ -399,7 +399,7 @@ func TestReleaseGrantsItsOwnLineByItsReply(t *testing.T) {
 			got <- lock
 		}()
 		synctest.Wait()
-		l.channel.Deliver = func(handoff.Grant) {} // messages are lost
+		l.channel.Deliver = func(inbox.Grant) {} // messages are lost
 		before := sent.Load()
 		require.NoError(t, lock.Unlock(t.Context()))
 		next := <-got
@@ -614,7 +614,7 @@ func onEachQueue(t *testing.T, test func(t *testing.T, q *queueOn)) {
 func (q *queueOn) entry(t *testing.T, waited time.Duration) *lease {
 	t.Helper()
 	a := newEntry(t, q.engine)
-	a.entry = handoff.Entry(a.r.claim(handoff.Claim(false)), true, q.channel.Channel, a.params.token)
+	a.entry = inbox.Entry(a.r.claim(inbox.Claim(false)), true, q.channel.Channel, a.params.token)
 	a.params.entry, a.params.waited = a.entry, waited
 	return a
 }

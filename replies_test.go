@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -38,7 +38,7 @@ func TestRepliesAreReadStrictly(t *testing.T) {
 	require.Equal(t, list{releaseReply{at: at, tick: 5}, true, nil}, handOn(list{n(-1), n(3), n(4), n(5)}))
 
 	acquire := func(value any) list { got, err := readAcquire(node.Reply{Value: value}); return read(got, err) }
-	held := handoff.Refusal{Left: clock.Milliseconds(50), Holder: "a"}
+	held := inbox.Refusal{Left: clock.Milliseconds(50), Holder: "a"}
 	require.Equal(t, list{acquireReply{fence: 7}, nil}, acquire(n(7)))
 	require.Equal(t, list{acquireReply{Refusal: held}, ErrNotAcquired}, acquire(list{n(50), "a"}))
 	held.Fresh, held.First, held.At = true, false, at

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -73,10 +73,10 @@ func TestTexts(t *testing.T) {
 		{"refused", unavailable(heldBy(acquireReply{}, ErrNotAcquired))},
 		{"refused by a caller of the Locker", unavailable(&HeldError{ours: true, err: ErrNotAcquired})},
 		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true, err: ErrNotAcquired})},
-		{"refused by an owner", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7/pid 12", [16]byte{1})}}, ErrNotAcquired))},
-		{"refused by a quorum", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Left: time.Second}}, refused))},
+		{"refused by an owner", unavailable(heldBy(acquireReply{Refusal: inbox.Refusal{Holder: tokenOf("api-7/pid 12", [16]byte{1})}}, ErrNotAcquired))},
+		{"refused by a quorum", unavailable(heldBy(acquireReply{Refusal: inbox.Refusal{Left: time.Second}}, refused))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
-		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7", [16]byte{1})}}, ErrNotAcquired)})},
+		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(acquireReply{Refusal: inbox.Refusal{Holder: tokenOf("api-7", [16]byte{1})}}, ErrNotAcquired)})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},
 		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &node.NoReply{Within: time.Second}})},
 		{"no reply", unavailable(&node.NoReply{Within: time.Second})},

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/redistest"
@@ -86,7 +86,7 @@ func TestWaitForACallerOfTheSameLockerIsToldSo(t *testing.T) {
 func TestNewestAnswerDecidesTheError(t *testing.T) {
 	type attempt = func(goesOn <-chan struct{}) (acquireReply, error)
 	refuse := func(<-chan struct{}) (acquireReply, error) {
-		return acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}, ErrNotAcquired
+		return acquireReply{Refusal: inbox.Refusal{Left: time.Hour}}, ErrNotAcquired
 	}
 	silent := func(goesOn <-chan struct{}) (acquireReply, error) {
 		<-goesOn
@@ -730,7 +730,7 @@ func TestPermitsOfAProcessStandSideBySide(t *testing.T) {
 // refusal, but the outcome of the next one.
 func TestErrorOfTheFirstAttemptAfterJoining(t *testing.T) {
 	trouble := errors.New("no route")
-	refused := acquireReply{Refusal: handoff.Refusal{Left: time.Hour}}
+	refused := acquireReply{Refusal: inbox.Refusal{Left: time.Hour}}
 	for name, c := range map[string]struct {
 		outcomes []error
 		earlier  error // of the caller whose attempt was the first

@@ -1,10 +1,18 @@
-package handoff
+// Package inbox receives the locks that Redis hands to a process, and says whether messages come.
+//
+// A line has the callers of one process that wait for one key. It queues with an entry, by the same script that tries to acquire
+// the lock or that releases it. A release grants the lock to the first entry in the queue, for the claim in that entry, and
+// publishes the grant to the [Inbox] of its process. The new owner extends its claim to the TTL. A process that cannot do so
+// costs the others a claim. No line depends on a message: see internal/line.
+//
+// The caller sends all commands but SUBSCRIBE and PING. None runs under the mutex of an Inbox. The only goroutine is that of
+// Join. It receives grants, and ends within two seconds after the last user. Nobody waits for it.
+package inbox
 
 import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
@@ -16,7 +24,7 @@ import (
 )
 
 const (
-	// wakeEvery is how often a silent subscription looks whether it still has users. It is closed within two of these.
+	// wakeEvery is how often a silent inbox looks whether it still has users. It is closed within two of these.
 	wakeEvery = time.Second
 
 	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply may take before the
@@ -36,19 +44,18 @@ const (
 	muteFor = time.Minute
 )
 
-// A Subscription is the channel on which the process of a Locker is handed locks. It is opened for the first line that
-// waits, and closed within two seconds after the last one is empty.
-type Subscription struct {
+// An Inbox is the channel on which the process of a Locker is handed locks. It is opened for the first line that waits, and closed
+// within two seconds after the last one is empty.
+type Inbox struct {
 	Channel string
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
 
-	// Set before the first use. The goroutine of the subscription calls them; RefusePublish also calls Degraded, which must not block.
+	// Set before the first use. The goroutine of the inbox calls them; RefusePublish also calls Degraded, which must not block.
 	Deliver  func(Grant) // a lock was handed to this process
 	Changed  func()      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
 	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
 
-	client     redis.UniversalClient
-	impossible bool // the client cannot subscribe
+	client redis.UniversalClient // nil: none that can subscribe
 
 	mu      sync.Mutex // guards the fields below
 	users   int
@@ -56,120 +63,98 @@ type Subscription struct {
 	running bool
 	up      bool          // SUBSCRIBE is confirmed
 	changed time.Time     // when up was last set or cleared
-	refused error         // the answer to SUBSCRIBE; nil: it is not known to be refused
+	refused bool          // SUBSCRIBE is known to be refused
 	mute    time.Time     // until then PUBLISH counts as refused
 	current *redis.PubSub // nil: none is open
 }
 
-// NewSubscription returns the subscription of one Locker. If impossible is set, the client cannot subscribe, and lines
-// poll.
-func NewSubscription(client redis.UniversalClient, impossible bool) *Subscription {
-	return &Subscription{client: client, Channel: "redlatch:" + uuid.NewString(), impossible: impossible}
+// New returns the inbox of one Locker. If client is nil, no message comes, and lines poll.
+func New(client redis.UniversalClient) *Inbox {
+	return &Inbox{client: client, Channel: "redlatch:" + uuid.NewString()}
 }
 
-// Join opens the subscription unless it is open. The caller must call Leave.
-func (s *Subscription) Join() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.users++
-	s.used = true
-	if !s.running && !s.impossible {
-		s.running, s.changed = true, time.Now()
-		time.AfterFunc(0, s.run) // a goroutine that ends within two seconds after the last user has left
+// Join opens the inbox unless it is open. The caller must call Leave.
+func (b *Inbox) Join() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.users++
+	b.used = true
+	if !b.running && b.client != nil {
+		b.running, b.changed = true, time.Now()
+		go b.run() // ends within two seconds after the last user has left
 	}
 }
 
-// Leave ends one use of the subscription.
-func (s *Subscription) Leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.users--
+// Leave ends one use of the inbox.
+func (b *Inbox) Leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.users--
 }
 
-// State says whether messages come. A Subscription that is not open yet is opened by the first line that joins.
-func (s *Subscription) State() line.Channel {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// State says whether messages come. An inbox that is not open yet is opened by the first line that joins.
+func (b *Inbox) State() line.Channel {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
-	case s.impossible, s.refused != nil, s.mutedLocked():
+	case b.client == nil, b.refused, b.mutedLocked():
 		return line.Closed
-	case s.up:
+	case b.up:
 		return line.Open
-	case !s.running, time.Since(s.changed) < line.Patience:
+	case !b.running, time.Since(b.changed) < line.Patience:
 		return line.Opening
 	}
 	return line.Closed
 }
 
-func (s *Subscription) mutedLocked() bool { return time.Now().Before(s.mute) }
+func (b *Inbox) mutedLocked() bool { return time.Now().Before(b.mute) }
 
 // RefusePublish notes that Redis refuses PUBLISH with err.
-func (s *Subscription) RefusePublish(err error) {
-	s.mu.Lock()
-	first := !s.mutedLocked()
-	s.mute = time.Now().Add(muteFor)
-	s.mu.Unlock()
+func (b *Inbox) RefusePublish(err error) {
+	b.mu.Lock()
+	first := !b.mutedLocked()
+	b.mute = time.Now().Add(muteFor)
+	b.mu.Unlock()
 	if first {
-		s.Degraded(err)
+		b.Degraded(err)
 	}
 }
 
 // refuse notes that Redis refuses SUBSCRIBE with err.
-func (s *Subscription) refuse(err error) {
-	s.mu.Lock()
-	first := s.refused == nil
-	s.refused = err
-	s.mu.Unlock()
+func (b *Inbox) refuse(err error) {
+	b.mu.Lock()
+	first := !b.refused
+	b.refused = true
+	b.mu.Unlock()
 	if first {
-		s.Degraded(err)
-		s.Changed()
+		b.Degraded(err)
+		b.Changed()
 	}
 }
 
-// run receives until the subscription has no users. Only run and Missed touch the connection.
-func (s *Subscription) run() {
-	ctx := context.Background()
-	ps := s.open(ctx)
-	silent, failed, hungUp := 0, 0, 0 // wakes, and connections in a row
-	for {
-		message, err := ps.ReceiveTimeout(ctx, wakeEvery)
-		var timeout net.Error
-		late := errors.As(err, &timeout) && timeout.Timeout()
-		if late && !node.Unreachable(err) {
-			if s.stop() {
-				_ = ps.Close()
-				return
-			}
-			if silent++; silent < 2*pingAfter && (silent != pingAfter || ps.Ping(ctx) == nil) {
-				continue
-			}
-		}
+// run receives until the inbox has no users.
+func (b *Inbox) run() {
+	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
+		confirmed, err := b.receive(context.Background())
 		if err == nil {
-			silent = 0
-			if _, confirmed := message.(*redis.Subscription); confirmed {
-				failed, hungUp = 0, 0
-			}
-			s.received(message)
-			continue
+			return
 		}
-		if s.markDown() {
-			s.Changed()
+		if confirmed {
+			failed, hungUp = 0, 0
 		}
-		_ = ps.Close()
+		b.broke()
 		pause := reconnectPause(failed)
-		failed++
-		if !late && !node.Unreachable(err) && !errors.Is(err, redis.ErrClosed) {
+		if !node.Silence(err) && !node.Unreachable(err) && !errors.Is(err, redis.ErrClosed) {
 			hungUp++
 		}
 		if node.Answered(err) || hungUp == mostHungUp {
-			s.refuse(node.Explain(err))
+			b.refuse(node.Explain(err))
 			pause, hungUp = lastReconnect, 0
 		}
-		if s.stop() {
+		if b.stop() {
 			return
 		}
 		<-time.After(pause)
-		ps, silent = s.open(ctx), 0
 	}
 }
 
@@ -179,65 +164,86 @@ func reconnectPause(failed int) time.Duration {
 	return pause - rand.N(pause/2)
 }
 
-// open sends SUBSCRIBE on a new connection.
-func (s *Subscription) open(ctx context.Context) *redis.PubSub {
-	ps := s.client.Subscribe(ctx, s.Channel)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current = ps
-	return ps
-}
-
-// Missed closes the connection, since a message was lost on it after since, so that run opens another one. It does nothing
-// if SUBSCRIBE was confirmed since then.
-func (s *Subscription) Missed(since time.Time) {
-	s.mu.Lock()
-	ps := s.current
-	if !s.up || s.changed.After(since) {
-		ps = nil
-	} else {
-		s.current = nil
-	}
-	s.mu.Unlock()
-	if ps != nil {
-		_ = ps.Close() // run notices
-	}
-}
-
-// received handles a message of the connection.
-func (s *Subscription) received(message any) {
-	switch message := message.(type) {
-	case *redis.Subscription:
-		s.mu.Lock()
-		s.refused, s.up, s.changed = nil, true, time.Now()
-		s.mu.Unlock()
-		s.Changed()
-	case *redis.Message:
-		if g, ok := parseGrant(message.Payload); ok {
-			s.Deliver(g)
+// receive handles the messages of a new connection, until it fails or the inbox has no users: err is nil then. It reports
+// whether SUBSCRIBE was confirmed.
+func (b *Inbox) receive(ctx context.Context) (confirmed bool, err error) {
+	ps := b.client.Subscribe(ctx, b.Channel)
+	defer ps.Close()
+	b.mu.Lock()
+	b.current = ps
+	b.mu.Unlock()
+	for silent := 0; ; { // wakes in a row
+		message, err := ps.ReceiveTimeout(ctx, wakeEvery)
+		switch {
+		case err == nil:
+			silent = 0
+			confirmed = b.received(message) || confirmed
+		case !node.Silence(err):
+			return confirmed, err
+		case b.stop():
+			return confirmed, nil
+		default:
+			if silent++; silent == 2*pingAfter || silent == pingAfter && ps.Ping(ctx) != nil {
+				return confirmed, err
+			}
 		}
 	}
 }
 
-// markDown notes that the connection broke. It reports whether SUBSCRIBE was confirmed before.
-func (s *Subscription) markDown() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.up
-	if was {
-		s.up, s.changed = false, time.Now()
+// Missed closes the connection, since a message was lost on it after since, so that run opens another one. It does nothing
+// if SUBSCRIBE was confirmed since then.
+func (b *Inbox) Missed(since time.Time) {
+	b.mu.Lock()
+	ps := b.current
+	if !b.up || b.changed.After(since) {
+		ps = nil
+	} else {
+		b.current = nil
 	}
-	return was
+	b.mu.Unlock()
+	if ps != nil {
+		_ = ps.Close() // receive notices
+	}
 }
 
-// stop ends the subscription if nobody has used it since the last call of stop. It reports whether it did.
-func (s *Subscription) stop() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users > 0 || s.used {
-		s.used = false
+// received handles a message. It reports whether that confirms SUBSCRIBE.
+func (b *Inbox) received(message any) (confirmed bool) {
+	switch message := message.(type) {
+	case *redis.Subscription:
+		b.mu.Lock()
+		b.refused, b.up, b.changed = false, true, time.Now()
+		b.mu.Unlock()
+		b.Changed()
+		return true
+	case *redis.Message:
+		if g, ok := parseGrant(message.Payload); ok {
+			b.Deliver(g)
+		}
+	}
+	return false
+}
+
+// broke notes that the connection broke. If SUBSCRIBE was confirmed before, that is a change.
+func (b *Inbox) broke() {
+	b.mu.Lock()
+	was := b.up
+	if was {
+		b.up, b.changed = false, time.Now()
+	}
+	b.mu.Unlock()
+	if was {
+		b.Changed()
+	}
+}
+
+// stop ends the inbox if nobody has used it since the last call of stop. It reports whether it did.
+func (b *Inbox) stop() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users > 0 || b.used {
+		b.used = false
 		return false
 	}
-	s.running, s.current, s.up = false, nil, false
+	b.running, b.current, b.up = false, nil, false
 	return true
 }

@@ -1,0 +1,193 @@
+package redlatch
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+//go:embed release.lua lua
+var files embed.FS
+
+// scripts has the operations of a strategy.
+type scripts struct{ acquire, extend, release, inspect *node.Script }
+
+func script(file string) *node.Script { return node.NewScript(source(file)) }
+
+// source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several
+// scripts do is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.
+func source(file string) string {
+	path := "lua/" + file
+	if file == "release.lua" {
+		path = file
+	}
+	text, err := files.ReadFile(path)
+	if err != nil {
+		panic(err) // no script has this name
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if included, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
+			line = source(included)
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// readAcquire reads the replies of acquire.lua, semaphore_acquire.lua and quorum_acquire.lua. The fence is the number that they
+// return.
+func readAcquire(r node.Reply) reply {
+	if r.Err != nil {
+		return reply{err: r.Err}
+	}
+	if fence, granted := r.Value.(int64); granted {
+		return reply{fence: uint64(fence)}
+	}
+	return readRefusal(r.Value)
+}
+
+// readRefusal reads the reply for a key that is held, or has expired while the script ran: miniredis does that.
+func readRefusal(value any) reply {
+	got, odd := reply{err: ErrNotAcquired}, reply{err: oddReply(value)}
+	fields, _ := value.([]any)
+	if len(fields) == 0 {
+		return odd
+	}
+	left, ok := fields[0].(int64)
+	if left != -1 { // -1: it has no TTL; -2: it is gone
+		got.left = max(clock.Milliseconds(left), time.Millisecond)
+	}
+	if ok && len(fields) > 1 && fields[1] != nil {
+		got.holder, ok = fields[1].(string)
+	}
+	if ok && len(fields) > 2 {
+		n, count := integers(value, 2)
+		got.fresh, got.first, ok = n[0] == 1, n[1] == 1, count == 4
+		got.at = instant(n[2], n[3])
+	}
+	if !ok {
+		return odd
+	}
+	return got
+}
+
+// instant returns a reply to TIME, since 1970.
+func instant(seconds, micros int64) time.Duration {
+	return time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond
+}
+
+// readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
+func readExtend(r node.Reply) reply {
+	answer, err := compared(r)
+	switch {
+	case answer < 0:
+		return reply{err: errTaken}
+	case errors.Is(err, errNotOurs):
+		return reply{err: errDeleted}
+	}
+	return reply{fence: uint64(answer), err: err}
+}
+
+// ofTick has a reader return the first fence of a tick.
+func ofTick(read reader) reader {
+	return func(r node.Reply) reply {
+		got := read(r)
+		got.fence *= fencesOfTick
+		return got
+	}
+}
+
+// keepMargin is how much longer a key is kept than it must be, so that the second release finds it.
+const keepMargin = 100 * time.Millisecond
+
+// appendKeep adds how long the release p keeps the key for others out.
+func appendKeep(c *node.Call, p *params) *node.Call {
+	if p.keep > 0 {
+		c.Append((p.keep + keepMargin).Milliseconds())
+	}
+	return c
+}
+
+func readRelease(r node.Reply) (answer int64, err error) {
+	answer, err = compared(r)
+	if r.Resent && errors.Is(err, ErrLost) {
+		err = nil // an earlier send, whose reply was lost, may have released it
+	}
+	return answer, err
+}
+
+// compared reads the reply of a script that acts only if the token holds the key. The script answers 0 if it does
+// not, which is ErrLost.
+func compared(r node.Reply) (answer int64, err error) {
+	answer, ok := r.Value.(int64)
+	switch {
+	case errors.Is(r.Err, node.ErrOtherData):
+		return 0, errOverwritten
+	case r.Err != nil:
+		return 0, r.Err
+	case !ok:
+		return 0, oddReply(r.Value)
+	case answer == 0:
+		return 0, errNotOurs
+	}
+	return answer, nil
+}
+
+// Why the token does not hold the key.
+var (
+	errNotOurs     = fmt.Errorf("%w: the key is gone, or another owner has it", ErrLost)
+	errDeleted     = fmt.Errorf("%w: the key is gone", ErrLost)
+	errTaken       = fmt.Errorf("%w: another owner has the key", ErrLost)
+	errOverwritten = fmt.Errorf("%w: the key holds something else", ErrLost)
+)
+
+// inspectCall reads who holds the lock.
+func inspectCall(s *node.Script, p *params) *node.Call {
+	if p.queue == "" {
+		return node.Eval(s, 1, &p.key)
+	}
+	return node.Eval(s, 2, &p.key, &p.queue)
+}
+
+// readInspect reads the replies of inspect.lua and semaphore_inspect.lua.
+func readInspect(r node.Reply) reply {
+	if r.Err != nil {
+		return reply{err: r.Err}
+	}
+	n, count := integers(r.Value, 1)
+	if count < 2 {
+		return reply{err: oddReply(r.Value)}
+	}
+	left := n[0]
+	st := Status{Waiters: int(n[1]), Holders: int(n[2])}
+	if token, ok := r.Value.([]any)[0].(string); ok && left != -2 {
+		st.Held, st.Token, st.TTL = true, token, clock.Milliseconds(left)
+		if left < 0 {
+			st.TTL = -1
+		}
+	}
+	return reply{status: st}
+}
+
+// integers returns the fields of a reply from one on, and how many they are; none if there is anything but integers.
+func integers(value any, from int) (all [4]int64, count int) {
+	fields, _ := value.([]any)
+	for i := from; i < len(fields); i++ {
+		n, ok := fields[i].(int64)
+		if !ok || i-from >= len(all) {
+			return [4]int64{}, 0
+		}
+		all[i-from] = n
+		count++
+	}
+	return all, count
+}
+
+// oddReply returns the error for a reply that no script of this package sends. The reply may hold a token.
+func oddReply(value any) error { return fmt.Errorf("unexpected reply of type %T", value) }
