@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -11,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
@@ -25,11 +24,11 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 // Each mutex guards the fields below it. No command runs under one, and none is locked under another, but for troubles.mu, which
 // Node.Trouble locks under the mutex of its node.
 //
-// Goroutines and timers of this package, besides those of internal/handoff and of internal/node, which call back:
+// Goroutines and timers of this package, besides those of internal/inbox and of internal/node, which call back:
 //
 //	started by               to                                 ends                             awaited by
 //	lease.serve              renew the lease (timer)            when the lease ends              Unlock, if it renews
-//	await                    handle what a caller has left      with the op timeout              nobody
+//	engine.run               handle what a caller has left      with the op timeout              nobody
 //	waiters.lookLocked       ask (timer)                        at once                          those in line
 //	lease.send               post a release again (timer)       with the op timeout              nobody
 //	lease.giveBack           hand on what was kept (timer)      when that time has passed        nobody
@@ -43,9 +42,9 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 type engine struct {
 	strategy strategy
 	cfg      *config
-	now      func() clock.Instant  // clock.Now, except in tests
-	channel  *handoff.Subscription // nil if lines always poll
-	byKey    map[string]*waiters   // lines.mu guards it
+	now      func() clock.Instant // clock.Now, except in tests
+	inbox    *inbox.Inbox         // nil if lines always poll
+	byKey    map[string]*waiters  // lines.mu guards it
 	*common
 }
 
@@ -56,12 +55,8 @@ type common struct {
 	epoch    time.Time // that line.Facts count from
 	troubles troubles
 
-	acquires   waits[acquireReply] // of TryLock
-	extensions waits[struct{}]
-	adoptions  waits[uint64]
-	releases   waits[releaseReply]
-	looks      waits[Status] // of Inspect
-	served     sync.Pool     // of channels, see request.served
+	waits  sync.Pool // of *wait
+	served sync.Pool // of channels, see request.served
 }
 
 // derived returns the Locker for a call with the options of cfg: e, or one that differs only in them. Its lines are of that call.
@@ -83,7 +78,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		return nil, wrap("new "+s.name(), "", err)
 	}
 	e := &engine{
-		strategy: s, cfg: &cfg, now: clock.Now, channel: s.habits().channel, byKey: make(map[string]*waiters), common: new(common),
+		strategy: s, cfg: &cfg, now: clock.Now, inbox: s.habits().inbox, byKey: make(map[string]*waiters), common: new(common),
 	}
 	e.epoch = time.Now().Add(-time.Second)
 	e.lines.waiting, e.lines.tokens, e.lines.resting = make(map[*waiters]struct{}), make(map[string]*lease), make(map[string]time.Time)
@@ -91,8 +86,8 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	if s, ok := s.(ofNodes); ok {
 		s.onTrouble(e.reportNode)
 	}
-	if e.channel != nil {
-		e.channel.Deliver, e.channel.Changed, e.channel.Degraded = e.deliver, e.changed, e.reportDegraded
+	if e.inbox != nil {
+		e.inbox.Deliver, e.inbox.Changed, e.inbox.Degraded = e.deliver, e.changed, e.reportDegraded
 	}
 	return e, nil
 }
@@ -142,8 +137,11 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	return r, err
 }
 
-func (r *request) target(token string) target {
-	return target{place: r.place, token: token, timeout: r.cfg.timeout()}
+func (r *request) params(token string) params {
+	return params{
+		place: r.place, token: token, timeout: r.cfg.timeout(), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
+		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+	}
 }
 
 // claim returns how long a lock lasts that was handed over, unless the new owner extends it: usually for as long as usual. A
@@ -209,49 +207,38 @@ func (r *request) finished(e *engine, lock *Lock, err error) {
 	}
 }
 
-// An outcome is what an operation calls back with.
-type outcome[T any] struct {
-	value T
-	err   error
+// A wait is for the reply to one operation.
+type wait struct {
+	reply chan reply
+	done  func(reply)
 }
 
-// A wait is for the outcome of one operation, whose callback is done.
-type wait[T any] struct {
-	outcome chan outcome[T]
-	done    func(T, error)
-}
-
-// waits has waits that can be used again, which saves two allocations. Each Locker has its own: a channel of a bubble of
-// synctest stays in it.
-type waits[T any] struct{ sync.Pool }
-
-func (p *waits[T]) get() *wait[T] {
-	if w, ok := p.Get().(*wait[T]); ok {
+// wait returns a wait. One that was put back is used again, which saves two allocations. Each Locker has its own: a channel of a
+// bubble of synctest stays in it.
+func (e *engine) wait() *wait {
+	if w, ok := e.waits.Get().(*wait); ok {
 		return w
 	}
-	c := make(chan outcome[T], 1)
-	return &wait[T]{c, func(value T, err error) { c <- outcome[T]{value, err} }}
+	c := make(chan reply, 1)
+	return &wait{c, func(got reply) { c <- got }}
 }
 
-// await waits for the outcome of an operation op on t, or for the end of ctx. The operation goes on without its caller: then
-// rest, unless it is nil, gets the outcome, in a goroutine of its own.
-func await[T any](
-	ctx context.Context, e *engine, op string, t *target, p *waits[T], w *wait[T], rest func(T, error),
-) (value T, err error) {
+// run runs an operation, and waits for its reply or for the end of ctx. The operation goes on without its caller: left is true
+// then, and rest, unless it is nil, gets the reply, in a goroutine of its own.
+func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (got reply, left bool) {
 	start := e.now()
+	w := e.wait()
+	e.strategy.do(ctx, op, p, w.done)
 	select {
-	case o := <-w.outcome:
-		p.Put(w)
-		return o.value, o.err
+	case got = <-w.reply:
+		e.waits.Put(w)
+		return got, false
 	case <-ctx.Done():
 	}
 	if rest != nil {
-		go func() { // ends with the operation
-			o := <-w.outcome
-			rest(o.value, o.err)
-		}()
+		go func() { rest(<-w.reply) }() // ends with the operation
 	}
-	return value, &gaveUp{ctxError(ctx), e.strategy.trouble(op, t, e.now().Since(start))}
+	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, e.now().Since(start))}}, true
 }
 
 // try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so that of several processes that
@@ -274,18 +261,16 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 	}
 	r.attempts++
 	start := e.now()
-	w := e.acquires.get()
-	e.strategy.acquire(ctx, &a.params, w.done)
-	got, err := await(ctx, e, "acquire", &a.params.target, &e.acquires, w, func(got acquireReply, err error) { a.disown(ctx, got, err) })
-	if errors.As(err, new(*gaveUp)) {
-		return nil, false, err
+	got, left := e.run(ctx, toAcquire, &a.params, func(got reply) { a.disown(ctx, got) })
+	if left {
+		return nil, false, got.err
 	}
 	a.answered(got)
-	err = heldBy(got, err)
+	err = heldBy(got)
 	if err == nil {
 		lock, err = a.grant(start, got.fence, got.recheckAfter)
 	}
-	if err != nil && a.mayBeThere(got, err) {
+	if err != nil && mayBeThere(got, err) {
 		undone := make(chan struct{})
 		a.undo(ctx, err, func() { close(undone) })
 		select {
@@ -299,28 +284,28 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 // undo releases the token of an attempt that failed with err. If Redis cannot be reached, the key ends with its TTL. Then done is
 // called: when the release has ended, or at once if most likely none can be sent.
 func (l *lease) undo(ctx context.Context, err error, done func()) {
-	p := &releaseParams{target: &l.params.target}
+	p := l.params.releasing("", 0)
 	if node.Unreachable(err) {
 		l.send(ctx, p, ignored)
 		done()
 		return
 	}
-	l.send(ctx, p, func(releaseReply, error) { done() })
+	l.send(ctx, p, func(reply) { done() })
 }
 
 // disown releases the token of an attempt whose caller has left.
-func (l *lease) disown(ctx context.Context, got acquireReply, err error) {
+func (l *lease) disown(ctx context.Context, got reply) {
 	l.answered(got)
-	if err == nil || l.mayBeThere(got, err) {
-		l.undo(ctx, err, func() {})
+	if got.err == nil || mayBeThere(got, got.err) {
+		l.undo(ctx, got.err, func() {})
 	}
 }
 
 // mayBeThere reports whether an attempt that failed with err may have left its token in Redis, or may do so.
-func (l *lease) mayBeThere(got acquireReply, err error) bool { return got.resent || !knownNotDone(err) }
+func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(err) }
 
 // answered notes the reply to an acquire. If it was resent, an earlier send may be carried out until its timeout has passed.
-func (l *lease) answered(got acquireReply) {
+func (l *lease) answered(got reply) {
 	if got.resent {
 		l.unclear = time.Now().Add(l.params.timeout + l.params.replicaTimeout)
 	}
@@ -328,11 +313,7 @@ func (l *lease) answered(got acquireReply) {
 
 // newAttempt returns a lease that is not granted yet, with a token, or with a fresh one if token is empty.
 func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error) {
-	a := &lease{engine: e, r: r, line: w}
-	a.params = leaseParams{
-		target: r.target(token), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
-		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
-	}
+	a := &lease{engine: e, r: r, line: w, params: r.params(token)}
 	if token == "" {
 		id, err := uuid.NewRandom()
 		if err != nil {
@@ -386,13 +367,11 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		holder.pin(token)
 	}
 	start := e.now()
-	w := e.adoptions.get()
-	e.strategy.adopt(ctx, &a.params, w.done)
-	fence, err := await(ctx, e, "extend", &a.params.target, &e.adoptions, w, nil)
-	if err != nil {
-		return nil, err
+	got, _ := e.run(ctx, toAdopt, &a.params, nil)
+	if got.err != nil {
+		return nil, got.err
 	}
-	return a.grant(start, fence, 0)
+	return a.grant(start, got.fence, 0)
 }
 
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
@@ -400,10 +379,9 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
-	p := r.target("")
-	w := e.looks.get()
-	e.strategy.inspect(ctx, &p, w.done)
-	st, err := await(ctx, e, "inspect", &p, &e.looks, w, nil)
+	p := r.params("")
+	got, _ := e.run(ctx, toInspect, &p, nil)
+	st := got.status
 	st.Owner = ownerOf(st.Token)
 	if isKeeper(st.Token) {
 		st.Token = ""
@@ -411,7 +389,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if st.Held {
 		st.Holders = max(st.Holders, 1)
 	}
-	return st, wrap("inspect", key, err)
+	return st, wrap("inspect", key, got.err)
 }
 
 // after returns r as hooks see it after a number of attempts, even while the line changes r.

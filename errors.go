@@ -169,12 +169,12 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrNotAcquired, or a [QuorumError] that matches it.
 func (e *HeldError) Unwrap() error { return e.err }
 
-// heldBy adds the known facts about the holder to an ErrNotAcquired.
-func heldBy(got acquireReply, err error) error {
-	if !errors.Is(err, ErrNotAcquired) || got.Holder == "" && got.Left == 0 {
-		return err
+// heldBy returns the error of a reply to an acquire, with the known facts about the holder.
+func heldBy(got reply) error {
+	if !errors.Is(got.err, ErrNotAcquired) || got.holder == "" && got.left == 0 {
+		return got.err
 	}
-	return &HeldError{Owner: ownerOf(got.Holder), TTL: got.Left, err: err}
+	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, err: got.err}
 }
 
 // permanent reports whether retrying cannot fix err. A client that was closed stays closed.
@@ -201,7 +201,7 @@ func closedQuorum(err error) bool {
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get one. It matches
 // ErrNotAcquired, ErrLost or ErrNoQuorum.
 type QuorumError struct {
-	Op, Key string // acquire, extend, release or inspect; the key includes its prefix
+	Op, Key string // acquire, extend, adopt, release or inspect; the key includes its prefix
 	Need    int    // how many nodes had to do it
 	// Nodes holds one answer for each client, in the order of the clients: nil for done, ErrNotAcquired for held by
 	// another owner, ErrLost for not held by the lock's token, or the reason why the node did not answer.

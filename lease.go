@@ -8,7 +8,7 @@ import (
 	"weak"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	core "github.com/redlatch/redlatch/internal/lease"
 )
 
@@ -17,7 +17,7 @@ import (
 type lease struct {
 	engine *engine
 	r      *request
-	params leaseParams
+	params params
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 	lineToken
 
@@ -37,7 +37,7 @@ type lineToken struct {
 	asked  bool          // an acquire was sent
 	entry  string        // that may be in the queue of Redis; empty: none
 	claim  time.Duration // of the entry
-	watch  handoff.Watch // of the entry
+	watch  inbox.Watch   // of the entry
 }
 
 // hand is what a lease knows of its newest handle. It does not refer to that of a lease that is not young, so that a dropped one
@@ -69,7 +69,7 @@ func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
 }
 
 // handed returns the grant of a claim.
-func (l *lease) handed(g handoff.Grant) grant {
+func (l *lease) handed(g inbox.Grant) grant {
 	drift := l.r.cfg.drift
 	return grant{start: l.watch.Started(g, drift), length: clock.Validity(l.claim, drift), fence: g.Tick * fencesOfTick}
 }

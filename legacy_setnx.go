@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,7 +68,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 		return nil, wrap("new legacysetnx", "", err)
 	}
 	s := &legacySetNX{newSingle(client)}
-	s.readAcquire = readLegacyAcquire
+	s.command = legacyCommand
 	return newEngine(s, opts)
 }
 
@@ -92,78 +91,69 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 	return p, s.kind.check(p.key)
 }
 
-func (s *legacySetNX) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
-	c := legacyCall(legacyScripts.acquire, &p.target, p.token, wholeSeconds(p.ttl))
-	c.AppendLatest()
-	s.take(ctx, p, c, done)
+// legacyCommand calls a script with the lock and its two companions as keys.
+func legacyCommand(op op, p *params) (*node.Call, reader) {
+	call := func(s *node.Script) *node.Call {
+		return node.Eval(s, 3, &p.key, companion("owner", p.key), companion("stamp", p.key))
+	}
+	var c *node.Call
+	switch op {
+	case toAcquire:
+		c = call(legacyScripts.acquire)
+		c.Append(p.token, wholeSeconds(p.ttl))
+		c.AppendLatest()
+		return c, readLegacyAcquire
+	case toExtend, toAdopt:
+		c = call(legacyScripts.extend)
+		c.Append(p.token, wholeSeconds(p.ttl))
+		return c, readLegacyExtend
+	case toRelease:
+		c = call(legacyScripts.release)
+		c.Append(p.token)
+		return c, readLegacyRelease
+	}
+	return call(legacyScripts.inspect), readLegacyInspect
 }
 
-func readLegacyAcquire(r node.Reply) (acquireReply, error) {
+func readLegacyAcquire(r node.Reply) reply {
 	left, count := integers(r.Value, 0)
 	switch {
 	case r.Err != nil:
-		return acquireReply{}, r.Err
+		return reply{err: r.Err}
 	case r.Value == int64(1):
-		return acquireReply{}, nil
+		return reply{}
 	case r.Value == int64(2): // or an earlier send, whose reply was lost, may have taken it over
-		return acquireReply{recheckAfter: takeoverLook}, nil
+		return reply{recheckAfter: takeoverLook}
 	case count == 0:
-		return acquireReply{}, oddReply(r.Value)
+		return reply{err: oddReply(r.Value)}
 	}
-	var got acquireReply
-	got.Left = time.Duration(left[0]) * time.Millisecond
-	return got, ErrNotAcquired
+	return reply{err: ErrNotAcquired, left: time.Duration(left[0]) * time.Millisecond}
 }
 
-func (s *legacySetNX) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
-	c := legacyCall(legacyScripts.extend, &p.target, p.token, wholeSeconds(p.ttl))
-	c.Done = func(r node.Reply) {
-		_, err := compared(r)
-		done(struct{}{}, err)
+func readLegacyExtend(r node.Reply) reply {
+	_, err := compared(r)
+	return reply{err: err}
+}
+
+func readLegacyRelease(r node.Reply) reply {
+	answer, err := readRelease(r)
+	if answer < 0 {
+		err = ErrLost // no earlier send has released it
 	}
-	s.send(ctx, &p.target, c)
+	return reply{err: err}
 }
 
-func (s *legacySetNX) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
-	s.extend(ctx, p, func(_ struct{}, err error) { done(0, err) })
-}
-
-func (s *legacySetNX) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
-	c := p.released(legacyCall(legacyScripts.release, p.target, p.token))
-	c.Done = func(r node.Reply) {
-		answer, err := readRelease(r)
-		if answer < 0 {
-			err = ErrLost // no earlier send has released it
-		}
-		done(releaseReply{}, err)
-	}
-	s.send(ctx, p.target, c)
-}
-
-func (s *legacySetNX) inspect(ctx context.Context, t *target, done func(Status, error)) {
-	c := legacyCall(legacyScripts.inspect, t)
-	c.Done = func(r node.Reply) { done(readLegacyInspect(r)) }
-	s.send(ctx, t, c)
-}
-
-func readLegacyInspect(r node.Reply) (Status, error) {
+func readLegacyInspect(r node.Reply) reply {
 	if r.Err != nil {
-		return Status{}, r.Err
+		return reply{err: r.Err}
 	}
 	if fields, _ := r.Value.([]any); len(fields) == 2 {
 		if left, ok := fields[0].(int64); ok {
 			token, _ := fields[1].(string)
-			return Status{Held: left > 0, Token: token, TTL: time.Duration(left) * time.Millisecond}, nil
+			return reply{status: Status{Held: left > 0, Token: token, TTL: time.Duration(left) * time.Millisecond}}
 		}
 	}
-	return Status{}, oddReply(r.Value)
-}
-
-// legacyCall calls a script with the lock and its two companions as keys.
-func legacyCall(s *node.Script, t *target, args ...any) *node.Call {
-	c := node.Eval(s, 3, &t.key, companion("owner", t.key), companion("stamp", t.key))
-	c.Append(args...)
-	return c
+	return reply{err: oddReply(r.Value)}
 }
 
 // wholeSeconds returns d in seconds, rounded up.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -34,17 +34,17 @@ type waiters struct {
 	engine *engine
 	r      *request // of the first caller. All have its key, its place in Redis and its options
 
-	current *lease        // of the token that asks, waits or holds; nil: there is none
-	ask     ask           // the newest acquire
-	handed  handoff.Grant // the newest message for current
-	holder  string        // the token that the newest refusal has named
-	timer   *time.Timer   // for the next look; nil: not used yet
-	outcome func(acquireReply, error)
+	current *lease      // of the token that asks, waits or holds; nil: there is none
+	ask     ask         // the newest acquire
+	handed  inbox.Grant // the newest message for current
+	holder  string      // the token that the newest refusal has named
+	timer   *time.Timer // for the next look; nil: not used yet
+	outcome func(reply)
 }
 
 // An ask is an acquire of a line, or that part of a pair.
 type ask struct {
-	params *leaseParams
+	params *params
 	ctx    context.Context //nolint:containedctx // for its values
 	at     clock.Instant
 }
@@ -79,10 +79,10 @@ func newLine(e *engine, r *request) *waiters {
 	w.outcome = w.heardOf
 	cfg, habits := r.cfg, e.strategy.habits()
 	w.Config = line.Config{
-		Queues: e.channel != nil && !cfg.noQueue, Shares: habits.shares, FreshTokens: habits.freshTokens, Tells: habits.tells,
+		Queues: e.inbox != nil && !cfg.noQueue, Shares: habits.shares, FreshTokens: habits.freshTokens, Tells: habits.tells,
 		Confirms: cfg.replicas > 0, TTL: r.ttl(), Shortest: cfg.shortest, Longest: cfg.longest,
 	}
-	w.Dash = w.Queues && e.channel.Spread
+	w.Dash = w.Queues && e.inbox.Spread
 	if habits.passes && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
 		w.Passes = mostPasses
 	}
@@ -98,8 +98,8 @@ func (e *engine) begin() *event {
 	v.engine, v.now = e, e.now()
 	v.Now, v.Random = e.offset(v.now.Mono), rand.Float64()
 	v.Took, v.AtRest = e.pulse.times()
-	if e.channel != nil {
-		v.Channel = e.channel.State()
+	if e.inbox != nil {
+		v.Channel = e.inbox.State()
 	}
 	e.lines.mu.Lock()
 	return v
@@ -181,8 +181,8 @@ func (v *event) askLocked(w *waiters, x *line.Effect[*request]) {
 	if x.Entry != line.NoEntry {
 		if a.entry == "" {
 			dash := x.Entry == line.Dashed
-			a.claim = a.r.claim(handoff.Claim(dash))
-			a.entry = handoff.Entry(a.claim, dash, v.engine.channel.Channel, a.params.token)
+			a.claim = a.r.claim(inbox.Claim(dash))
+			a.entry = inbox.Entry(a.claim, dash, v.engine.inbox.Channel, a.params.token)
 			a.watch.Sent(v.now)
 			v.engine.lines.tokens[a.params.token] = a
 		}
@@ -217,18 +217,18 @@ func (v *event) forgetLocked(w *waiters) {
 
 // carry does what the Machine wants done. The release of a Give is p, whose outcome done gets; if p is nil, nobody waits for it.
 // carry reports whether there was one. v is not used afterwards.
-func (v *event) carry(w *waiters, p *releaseParams, done func(releaseReply, error)) (released bool) {
-	channel := v.engine.channel
+func (v *event) carry(w *waiters, p *params, done func(reply)) (released bool) {
+	box := v.engine.inbox
 	for i := range v.effects {
 		x := &v.effects[i]
 		switch x.Kind {
 		case line.Ask:
 			switch {
 			case v.err != nil:
-				w.heardOf(acquireReply{}, v.err)
+				w.heardOf(reply{err: v.err})
 			case i+1 < len(v.effects) && v.isPair(&v.effects[i+1], p): // the release carries it
 			default:
-				v.engine.strategy.acquire(v.asked.ctx, v.asked.params, w.outcome)
+				v.engine.strategy.do(v.asked.ctx, toAcquire, v.asked.params, w.outcome)
 			}
 		case line.Give:
 			released = true
@@ -242,11 +242,11 @@ func (v *event) carry(w *waiters, p *releaseParams, done func(releaseReply, erro
 			r := x.Caller.Of
 			r.news <- news{x.Err, v.holder, r.own + x.Attempts}
 		case line.Subscribe:
-			channel.Join()
+			box.Join()
 		case line.Unsubscribe:
-			channel.Leave()
+			box.Leave()
 		case line.Missed:
-			channel.Missed(v.engine.epoch.Add(x.At))
+			box.Missed(v.engine.epoch.Add(x.At))
 		}
 	}
 	clear(v.effects)
@@ -256,29 +256,29 @@ func (v *event) carry(w *waiters, p *releaseParams, done func(releaseReply, erro
 }
 
 // isPair reports whether x is a Give whose release p carries the Ask before it. It does that for a lock that is held.
-func (v *event) isPair(x *line.Effect[*request], p *releaseParams) bool {
+func (v *event) isPair(x *line.Effect[*request], p *params) bool {
 	return x.Kind == line.Give && x.Next != 0 && v.err == nil && p != nil && p.keep == 0
 }
 
 // give sends the release of a Give.
-func (v *event) give(w *waiters, x *line.Effect[*request], p *releaseParams, done func(releaseReply, error)) {
+func (v *event) give(w *waiters, x *line.Effect[*request], p *params, done func(reply)) {
 	told := done
 	switch {
 	case p == nil:
-		p, told = &releaseParams{target: &v.given.params.target, entry: v.given.entry}, ignored
+		p, told = v.given.params.releasing(v.given.entry, 0), ignored
 	case v.isPair(x, p):
 		p.next, p.waited = v.asked.params.entry, v.asked.params.waited
-		told = func(got releaseReply, err error) {
-			w.paired(got, err)
-			done(got, err)
+		told = func(got reply) {
+			w.paired(got)
+			done(got)
 		}
 	}
 	v.given.send(v.ctx, p, told)
 }
 
 // heardOf handles the outcome of the acquire.
-func (w *waiters) heardOf(got acquireReply, err error) {
-	e := w.engine
+func (w *waiters) heardOf(got reply) {
+	e, err := w.engine, got.err
 	if now := e.now(); w.ask.params != nil {
 		e.pulse.observe(now.Mono, now.Since(w.ask.at), err)
 	}
@@ -286,7 +286,7 @@ func (w *waiters) heardOf(got acquireReply, err error) {
 	a := w.current
 	v.grant = grant{w.ask.at, clock.Validity(w.r.ttl(), w.r.cfg.drift), got.fence, got.recheckAfter}
 	if err == nil && v.now.Since(w.ask.at) >= v.grant.length {
-		err = errSlow
+		err, got.err = errSlow, errSlow
 	}
 	if a != nil {
 		a.answered(got)
@@ -295,7 +295,7 @@ func (w *waiters) heardOf(got acquireReply, err error) {
 	if err == nil {
 		v.effects = w.Granted(v.Facts, v.effects)
 	} else {
-		v.effects = w.NotGranted(v.Facts, w.outcomeLocked(v.now, got, err), v.effects)
+		v.effects = w.NotGranted(v.Facts, w.outcomeLocked(v.now, got), v.effects)
 		failed = w.failedLocked(err)
 	}
 	v.finish(w)
@@ -308,20 +308,20 @@ func (w *waiters) heardOf(got acquireReply, err error) {
 }
 
 // outcomeLocked says of an acquire that was not granted what the Machine must know.
-func (w *waiters) outcomeLocked(now clock.Instant, got acquireReply, err error) line.Outcome {
-	a := w.current
-	o := line.Outcome{Answer: line.Failed, Err: heldBy(got, err), Left: got.Left, First: got.First, Fresh: got.Fresh}
+func (w *waiters) outcomeLocked(now clock.Instant, got reply) line.Outcome {
+	a, err := w.current, got.err
+	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, Fresh: got.fresh}
 	switch {
 	case a == nil:
 		o.Clean = true
 		return o
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused
-		o.Foreign = got.Holder != "" && !handsOn(got.Holder)
-		o.Moved = got.Holder != "" && w.holder != "" && got.Holder != w.holder
-		w.holder = cmp.Or(got.Holder, w.holder)
-		if got.At != 0 {
-			a.watch.Told(w.ask.at, got.At)
+		o.Foreign = got.holder != "" && !handsOn(got.holder)
+		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
+		w.holder = cmp.Or(got.holder, w.holder)
+		if got.at != 0 {
+			a.watch.Told(w.ask.at, got.at)
 		}
 	case errors.Is(err, errSlow):
 		o.Answer = line.Late
@@ -330,7 +330,7 @@ func (w *waiters) outcomeLocked(now clock.Instant, got acquireReply, err error) 
 	case permanent(err):
 		o.Answer = line.Permanent
 	}
-	o.Clean = !a.mayBeThere(got, err) && (a.entry == "" || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
+	o.Clean = !mayBeThere(got, err) && (a.entry == "" || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
 	o.Ended = w.endedLocked(now)
 	return o
 }
@@ -355,9 +355,9 @@ func (w *waiters) failedLocked(err error) *request {
 }
 
 // paired handles the outcome of a release that carried an acquire. If it has not queued the entry, the line asks.
-func (w *waiters) paired(got releaseReply, err error) {
+func (w *waiters) paired(got reply) {
 	v := w.engine.begin()
-	a := w.current
+	a, err := w.current, got.err
 	o := line.Outcome{Answer: line.Refused, Err: ErrNotAcquired}
 	switch {
 	case err != nil || got.at == 0:
@@ -368,7 +368,7 @@ func (w *waiters) paired(got releaseReply, err error) {
 	default:
 		a.watch.Told(w.ask.at, got.at)
 		if got.tick > 0 {
-			w.handed = handoff.Grant{Token: a.params.token, Tick: got.tick, At: got.at, Arrived: v.now}
+			w.handed = inbox.Grant{Token: a.params.token, Tick: got.tick, At: got.at, Arrived: v.now}
 			v.effects = w.Message(v.Facts, a.number, false, v.effects)
 		}
 	}
@@ -401,7 +401,7 @@ func (e *engine) changed() {
 }
 
 // deliver tells a line that its token was handed the key.
-func (e *engine) deliver(g handoff.Grant) {
+func (e *engine) deliver(g inbox.Grant) {
 	v := e.begin()
 	g.Arrived = v.now
 	a := e.lines.tokens[g.Token]
@@ -418,7 +418,7 @@ func (e *engine) deliver(g handoff.Grant) {
 
 // handBack ends a turn, or a permit, that its holder gives back. It reports false if the turn was passed on. Else the
 // release p is sent, and done gets its outcome.
-func (w *waiters) handBack(ctx context.Context, l *lease, passable bool, p *releaseParams, done func(releaseReply, error)) bool {
+func (w *waiters) handBack(ctx context.Context, l *lease, passable bool, p *params, done func(reply)) bool {
 	v := l.engine.begin()
 	v.ctx = ctx
 	if w.Shares {

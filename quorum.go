@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -24,29 +23,44 @@ func (r *redlock) ballot() *ballot { return &ballot{token: quorum.New(len(r.node
 type inquiry struct {
 	quorum.Op
 	r      *redlock
-	name   string // of the operation, in errors
-	target *target
+	op     op
+	params *params
 	end    time.Time // when the lease ends that the operation is about: no counter is raised then
-	call   func() *node.Call
-	read   func(node.Reply) (quorum.Answer, error)
-	then   func(o *inquiry, err error) // gets the outcome
-	errs   []error                     // by node: of the answer that counts
-	wanted bool                        // a node has said that others want the key
+	done   func(reply)
+	errs   []error // by node: of the answer that counts
+	wanted bool    // a node has said that others want the key
 }
 
-// begin begins o.
-func (r *redlock) begin(ctx context.Context, step quorum.Step, o inquiry) {
-	o.Of, o.r, o.errs = &o, r, make([]error, len(r.nodes))
+func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
+	o := &inquiry{r: r, op: op, params: p, end: time.Now().Add(p.ttl), done: done, errs: make([]error, len(r.nodes))}
+	o.Of = o
+	step := quorum.Extend
+	switch op {
+	case toAcquire:
+		p.ballot, step = r.ballot(), quorum.Acquire
+	case toAdopt:
+		p.ballot, step = r.ballot(), quorum.Mint
+	case toInspect:
+		p.ballot, step = r.ballot(), quorum.Inspect
+	case toRelease:
+		step = quorum.Release
+		if p.ballot == nil { // of a keeper, whose value is a token of its own
+			p.ballot = r.ballot()
+		}
+	default:
+		if p.restoreMS > 0 {
+			step = quorum.Restore
+		}
+	}
 	silent := uint64(0)
 	for i, n := range r.nodes {
-		if n.Silent() {
+		if is, _ := n.Health(); is {
 			silent |= 1 << i
 		}
 	}
-	b := o.target.ballot
-	b.mu.Lock()
-	effects := b.token.Begin(&o.Op, step, silent, nil)
-	b.mu.Unlock()
+	p.ballot.mu.Lock()
+	effects := p.ballot.token.Begin(&o.Op, step, silent, nil)
+	p.ballot.mu.Unlock()
 	carryOut(ctx, effects)
 }
 
@@ -56,24 +70,13 @@ func carryOut(ctx context.Context, effects []quorum.Effect) {
 		o := e.Op.Of.(*inquiry)
 		switch e.Step {
 		case quorum.Finish:
-			o.then(o, o.outcome())
+			o.done(o.reply())
 			continue
 		case quorum.Release:
-			o.r.leaving.begin(o.target.token, e.Node)
+			o.r.leaving.begin(o.params.token, e.Node)
 		}
-		o.send(ctx, e, o.target.timeout)
+		o.send(ctx, e, o.params.timeout)
 	}
-}
-
-// command returns the command of an effect, and what reads its reply.
-func (o *inquiry) command(e quorum.Effect) (*node.Call, func(node.Reply) (quorum.Answer, error)) {
-	switch e.Step {
-	case o.Step():
-		return o.call(), o.read
-	case quorum.Raise:
-		return raiseCall(o.target, e.Fence), readVote(compared)
-	}
-	return quorumReleaseCall(&releaseParams{target: o.target}), readVote(readRelease)
 }
 
 // send sends the command of an effect. An acquire that is refused by a token that this process is just releasing has overtaken
@@ -83,31 +86,31 @@ func (o *inquiry) send(ctx context.Context, e quorum.Effect, within time.Duratio
 	c, read := o.command(e)
 	c.Timeout = within
 	c.Done = func(r node.Reply) {
-		a, err := read(r)
-		a.Outcome = answerOf(r, err)
+		got := read(r)
+		a := quorum.Answer{Outcome: answerOf(r, got.err), Vote: got.fence, Holder: got.holder, Left: got.left}
 		if e.Step == quorum.Acquire && a.Outcome == quorum.Held && !r.Resent {
 			again := func() { o.send(ctx, e, max(time.Until(end), time.Millisecond)) }
 			if time.Now().Before(end) && o.r.leaving.after(a.Holder, e.Node, again) {
 				return
 			}
 		}
-		o.answered(ctx, e, a, r, err)
+		o.answered(ctx, e, a, r.Resent, got)
 	}
 	o.r.nodes[e.Node].Post(ctx, c)
 }
 
 // answered hands an answer to the token.
-func (o *inquiry) answered(ctx context.Context, e quorum.Effect, a quorum.Answer, r node.Reply, err error) {
-	failed := a.Outcome == quorum.Failed
+func (o *inquiry) answered(ctx context.Context, e quorum.Effect, a quorum.Answer, resent bool, got reply) {
+	err, failed := got.err, a.Outcome == quorum.Failed
 	if failed && node.Answered(err) { // the node has reported other failures
 		o.r.report(o.r.names[e.Node], err)
 	}
-	b := o.target.ballot
+	b := o.params.ballot
 	var effects []quorum.Effect
 	b.mu.Lock()
 	if o.Result() == quorum.Undecided {
 		o.errs[e.Node] = err
-		o.wanted = o.wanted || e.Step == quorum.Release && a.Vote == wantedByOthers
+		o.wanted = o.wanted || got.wanted
 	}
 	if e.Step == quorum.Raise && time.Now().After(o.end) {
 		effects = o.Expire(effects)
@@ -115,12 +118,12 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, a quorum.Answer
 	effects = b.token.Answer(e, a, effects)
 	b.mu.Unlock()
 	if e.Step == quorum.Release {
-		o.r.leaving.end(o.target.token, e.Node)
+		o.r.leaving.end(o.params.token, e.Node)
 	}
 	carryOut(ctx, effects)
 
-	if e.Step.Creates() && (r.Resent || failed && !node.Answered(err)) { // another send may be carried out until then
-		time.AfterFunc(o.target.timeout, func() { // posts, and ends
+	if e.Step.Creates() && (resent || failed && !node.Answered(err)) { // another send may be carried out until then
+		time.AfterFunc(o.params.timeout, func() { // posts, and ends
 			b.mu.Lock()
 			effects := b.token.Settled(e.Node, nil)
 			b.mu.Unlock()
@@ -146,6 +149,20 @@ func answerOf(r node.Reply, err error) quorum.Outcome {
 	return quorum.Failed
 }
 
+// reply returns the outcome of an operation that is decided.
+func (o *inquiry) reply() reply {
+	got := reply{err: o.outcome(), wanted: o.wanted, fence: o.Fence() * fencesOfTick}
+	switch {
+	case o.op == toInspect && got.err == nil:
+		got.status.Token, got.status.TTL, _ = o.Status()
+		got.status.Held = got.status.Token != ""
+	case o.op == toAcquire && got.err != nil:
+		got.split, got.left = o.Split(), o.Soonest()
+		got.holder, _ = o.Holder()
+	}
+	return got
+}
+
 // outcome returns the error of an operation that is decided.
 func (o *inquiry) outcome() error {
 	switch o.Result() {
@@ -161,7 +178,7 @@ func (o *inquiry) outcome() error {
 
 // fail returns a QuorumError that matches err and has the answer of each node.
 func (o *inquiry) fail(err error) error {
-	e := &QuorumError{Op: o.name, Key: o.target.key, Need: len(o.errs)/2 + 1, Nodes: o.errs, names: o.r.names, err: err}
+	e := &QuorumError{Op: string(o.op), Key: o.params.key, Need: len(o.errs)/2 + 1, Nodes: o.errs, names: o.r.names, err: err}
 	for i := range e.Nodes {
 		if o.Outcome(i) == quorum.Pending {
 			e.Nodes[i] = errNotWaitedFor
@@ -214,46 +231,3 @@ func (l *leaving) end(token string, node int) {
 		f()
 	}
 }
-
-var (
-	quorumScripts = scripts{
-		acquire: script("quorum_acquire.lua"),
-		extend:  script("quorum_extend.lua"),
-		release: script("quorum_release.lua"),
-		inspect: lockScripts.inspect,
-	}
-	raiseScript = script("quorum_raise.lua")
-)
-
-// quorumReleaseCall deletes the lock, or keeps it for some time.
-func quorumReleaseCall(p *releaseParams) *node.Call {
-	return p.released(node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token))
-}
-
-// raiseCall returns the call that raises a fence counter, if the token holds the lock.
-func raiseCall(p *target, counter uint64) *node.Call {
-	return node.Eval(raiseScript, 2, &p.key, &p.fences, &p.token, &counter)
-}
-
-// readVote reads a reply that is a number.
-func readVote(read func(node.Reply) (int64, error)) func(node.Reply) (quorum.Answer, error) {
-	return func(r node.Reply) (quorum.Answer, error) {
-		n, err := read(r)
-		return quorum.Answer{Vote: uint64(max(n, 0))}, err
-	}
-}
-
-// wantedByOthers is the reply of quorum_release.lua if somebody wants the lock.
-const wantedByOthers = 2
-
-// readRenewal reads the reply of quorum_extend.lua to a renewal.
-func readRenewal(r node.Reply) (quorum.Answer, error) {
-	answer, err := readExtend(r)
-	if answer == 2 {
-		err = errRestored
-	}
-	return quorum.Answer{Vote: answer}, err
-}
-
-// errRestored is the answer of a node that had lost the lock and has it again.
-var errRestored = fmt.Errorf("%w", errDeleted)

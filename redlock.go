@@ -1,8 +1,8 @@
 package redlatch
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,7 +54,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	if len(clients) > quorum.Most {
 		return nil, wrap("new redlock", "", invalid("%d clients: the most are %d", len(clients), quorum.Most))
 	}
-	r := &redlock{quorum: len(clients)/2 + 1, leaving: leaving{releases: make(map[departure][]func())}}
+	r := &redlock{all: slices.Clone(clients), quorum: len(clients)/2 + 1, leaving: leaving{releases: make(map[departure][]func())}}
 	for i, client := range clients {
 		if err := checkClient(client); err != nil {
 			return nil, wrap("new redlock", "", fmt.Errorf("node %d: %w", i, err))
@@ -74,6 +74,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 }
 
 type redlock struct {
+	all    []redis.UniversalClient
 	nodes  []*node.Node
 	names  []string                     // of the nodes
 	report func(node string, err error) // reports a node that failed
@@ -97,12 +98,7 @@ func (r *redlock) place(prefix, key string) (place, error) {
 	return p, r.kind.check(p.key)
 }
 
-func (r *redlock) clients() (all []redis.UniversalClient) {
-	for _, n := range r.nodes {
-		all = append(all, n.Client())
-	}
-	return all
-}
+func (r *redlock) clients() []redis.UniversalClient { return r.all }
 
 func (r *redlock) onTrouble(report func(node string, err error)) {
 	r.report = report
@@ -111,104 +107,73 @@ func (r *redlock) onTrouble(report func(node string, err error)) {
 	}
 }
 
-func (r *redlock) trouble(op string, t *target, since time.Duration) error {
-	e := &QuorumError{Op: op, Key: t.key, Need: r.quorum, Nodes: make([]error, len(r.nodes)), names: r.names, err: ErrNoQuorum}
+func (r *redlock) trouble(op op, p *params, since time.Duration) error {
+	e := &QuorumError{Op: string(op), Key: p.key, Need: r.quorum, Nodes: make([]error, len(r.nodes)), names: r.names, err: ErrNoQuorum}
 	for i, n := range r.nodes {
 		e.Nodes[i] = silence(n, since)
 	}
 	return e
 }
 
-func (r *redlock) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
-	p.ballot = r.ballot()
-	r.begin(ctx, quorum.Acquire, inquiry{
-		name: "acquire", target: &p.target, end: time.Now().Add(p.ttl),
-		call: func() *node.Call {
-			c := node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
-			c.AppendLatest()
-			return c
-		},
-		read: func(r node.Reply) (quorum.Answer, error) {
-			got, err := readAcquire(r)
-			return quorum.Answer{Vote: got.fence, Holder: got.Holder, Left: got.Left}, err
-		},
-		then: func(o *inquiry, err error) {
-			got := acquireReply{fence: o.Fence() * fencesOfTick}
-			if err != nil {
-				got = acquireReply{split: o.Split()}
-				got.Holder, _ = o.Holder()
-				got.Left = o.Soonest()
-			}
-			done(got, err)
-		},
-	})
+var quorumScripts = struct {
+	scripts
+	raise *node.Script
+}{
+	scripts{script("quorum_acquire.lua"), script("quorum_extend.lua"), script("quorum_release.lua"), lockScripts.inspect},
+	script("quorum_raise.lua"),
 }
 
-// extend makes the lock last on a quorum of the nodes that still have it. If p says so, a node that has lost the lock
-// restores it, but does not count.
-func (r *redlock) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
-	step := quorum.Extend
-	if p.restoreMS > 0 {
-		step = quorum.Restore
+// command returns the command of an effect, and what reads its reply.
+func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
+	p := o.params
+	switch e.Step {
+	case quorum.Acquire:
+		c = node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
+		c.AppendLatest()
+		return c, readAcquire
+	case quorum.Mint:
+		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint"), readExtend
+	case quorum.Extend:
+		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS), readExtend
+	case quorum.Restore:
+		c = node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, p.fence/fencesOfTick, p.restoreMS)
+		c.AppendLatest()
+		return c, readRestore
+	case quorum.Raise:
+		return node.Eval(quorumScripts.raise, 2, &p.key, &p.fences, &p.token, e.Fence), readVote
+	case quorum.Inspect:
+		return inspectCall(quorumScripts.inspect, p), readHolder
 	}
-	counter := p.fence / fencesOfTick
-	r.begin(ctx, step, inquiry{
-		name: "extend", target: &p.target, read: readRenewal,
-		call: func() *node.Call {
-			c := node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS)
-			if p.restoreMS > 0 {
-				c.Append(&counter, &p.restoreMS)
-				c.AppendLatest()
-			}
-			return c
-		},
-		then: func(_ *inquiry, err error) { done(struct{}{}, err) },
-	})
+	c = node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token)
+	c.Insists = true
+	return appendKeep(c, p), readVoteOfRelease
 }
 
-// adopt extends the lock, and has a quorum agree on a new fence.
-func (r *redlock) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
-	p.ballot = r.ballot()
-	r.begin(ctx, quorum.Mint, inquiry{
-		name: "extend", target: &p.target, end: time.Now().Add(p.ttl),
-		call: func() *node.Call {
-			return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint")
-		},
-		read: func(r node.Reply) (quorum.Answer, error) {
-			vote, err := readExtend(r)
-			return quorum.Answer{Vote: vote}, err
-		},
-		then: func(o *inquiry, err error) { done(o.Fence()*fencesOfTick, err) },
-	})
+// readVote reads the reply of quorum_raise.lua.
+func readVote(r node.Reply) reply {
+	answer, err := compared(r)
+	return reply{fence: uint64(max(answer, 0)), err: err}
 }
 
-func (r *redlock) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
-	if p.ballot == nil { // of a keeper, whose value is a token of its own
-		p.ballot = r.ballot()
+func readVoteOfRelease(r node.Reply) reply {
+	answer, err := readRelease(r)
+	return reply{wanted: answer == 2, err: err}
+}
+
+// readRestore reads the reply of quorum_extend.lua to a renewal that restores the lock.
+func readRestore(r node.Reply) reply {
+	got := readExtend(r)
+	if got.fence == 2 {
+		got.err = errRestored
 	}
-	r.begin(ctx, quorum.Release, inquiry{
-		name: "release", target: p.target, read: readVote(readRelease),
-		call: func() *node.Call { return quorumReleaseCall(p) },
-		then: func(o *inquiry, err error) { done(releaseReply{wanted: o.wanted}, err) },
-	})
+	return got
 }
 
-func (r *redlock) inspect(ctx context.Context, lock *target, done func(Status, error)) {
-	lock.ballot = r.ballot()
-	r.begin(ctx, quorum.Inspect, inquiry{
-		name: "inspect", target: lock,
-		call: func() *node.Call { return inspectCall(lock) },
-		read: func(r node.Reply) (quorum.Answer, error) {
-			st, err := readInspect(r)
-			return quorum.Answer{Holder: st.Token, Left: st.TTL}, err
-		},
-		then: func(o *inquiry, err error) {
-			holder, left, _ := o.Status()
-			if err != nil || holder == "" {
-				done(Status{}, err)
-				return
-			}
-			done(Status{Held: true, Token: holder, TTL: left}, nil)
-		},
-	})
+// errRestored is the answer of a node that had lost the lock and has it again.
+var errRestored = fmt.Errorf("%w", errDeleted)
+
+func readHolder(r node.Reply) reply {
+	got := readInspect(r)
+	got.holder, got.left = got.status.Token, got.status.TTL
+	return got
 }

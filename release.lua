@@ -21,7 +21,6 @@ local call, pcall, format = redis.call, redis.pcall, string.format
 local queue, own, nextEntry, keep = KEYS[3], ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
 local holder = call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  local key = queue
   if own ~= '' then pcall('ZREM', queue, own) end -- a key of another type counts as no queue
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
@@ -61,8 +60,7 @@ while entry do
       return reply(-2)
     end
     call('ZREM', queue, entry)
-    if entry ~= nextEntry then return reply(untold and -1 or 1) end
-    return reply(untold and -1 or 1, tick)
+    return reply(untold and -1 or 1, entry == nextEntry and tick or nil)
   end
   call('ZREM', queue, entry)
   entry = call('ZRANGE', queue, 0, 0)[1]

@@ -47,26 +47,23 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 // An extension is one command that extends a lease.
 type extension struct {
 	core.Extension
-	leaseParams
+	params
 }
 
 // extended sends an extension. Its caller has added it to l.running while the lease was held. If ctx ends first, the extension
 // goes on.
 func (l *lease) extended(ctx context.Context, kind core.Kind, ttl time.Duration) error {
-	x := &extension{leaseParams: l.params}
+	x := &extension{params: l.params}
 	l.mu.Lock()
 	x.Extension = l.core.Send(kind, ttl, l.engine.now())
 	x.fence = l.fence
 	l.mu.Unlock()
 	x.ttl, x.ttlMS, x.timeout, x.restoreMS = x.TTL, x.TTL.Milliseconds(), x.Timeout, x.Restore.Milliseconds()
-	e := l.engine
-	w := e.extensions.get()
-	e.strategy.extend(ctx, &x.leaseParams, w.done)
-	_, err := await(ctx, e, "extend", &x.target, &e.extensions, w, func(_ struct{}, err error) { _ = l.confirmed(x, err) })
-	if errors.As(err, new(*gaveUp)) {
-		return err
+	got, left := l.engine.run(ctx, toExtend, &x.params, func(got reply) { _ = l.confirmed(x, got.err) })
+	if left {
+		return got.err
 	}
-	return l.confirmed(x, err)
+	return l.confirmed(x, got.err)
 }
 
 // confirmed handles the outcome of an extension, and calls the hooks.

@@ -1,12 +1,9 @@
 package redlatch
 
 import (
-	"context"
 	"math"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/redlatch/redlatch/internal/node"
 )
 
 // NewSemaphore returns a Locker whose keys have up to limit holders at a time, on one Redis:
@@ -42,13 +39,16 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	if err != nil {
 		return nil, wrap("new semaphore", "", err)
 	}
-	s := &semaphore{newSetNXPX(client)}
-	s.scripts, s.limit, s.limits = semaphoreScripts, limit, []any{limit}
+	s := &semaphore{newSetNXPX(client), limit}
+	s.scripts, s.limits = semaphoreScripts, []any{limit}
 	return newEngine(s, opts)
 }
 
 // semaphore keeps permits as setNXPX keeps locks, with other scripts.
-type semaphore struct{ *setNXPX }
+type semaphore struct {
+	*setNXPX
+	limit int
+}
 
 var semaphoreScripts = scripts{
 	acquire: script("semaphore_acquire.lua"),
@@ -60,14 +60,14 @@ var semaphoreScripts = scripts{
 func (s *semaphore) name() string { return "semaphore" }
 
 func (s *semaphore) habits() habits {
-	return habits{shares: s.limit > 1, passes: s.limit == 1, keeps: true, channel: s.channel}
+	return habits{shares: s.limit > 1, passes: s.limit == 1, keeps: true, inbox: s.inbox}
 }
 
 func (s *semaphore) check(cfg *config) error {
 	if cfg.noQueue {
 		return invalid("WithoutQueue: %s grants its permits in the order of arrival", s.name())
 	}
-	return s.checkReplicas(cfg)
+	return s.setNXPX.check(cfg)
 }
 
 // place uses a queue of its own, so that no release of a lock hands out a permit.
@@ -75,8 +75,4 @@ func (s *semaphore) place(prefix, key string) (place, error) {
 	p, err := s.setNXPX.place(prefix, key)
 	p.queue = companion("permits", p.key)
 	return p, err
-}
-
-func (s *semaphore) inspect(ctx context.Context, t *target, done func(Status, error)) {
-	s.read(ctx, t, node.Eval(s.scripts.inspect, 2, &t.key, &t.queue), done)
 }

@@ -1,15 +1,13 @@
 package redlatch
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -54,24 +52,26 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 
 func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	s := &setNXPX{single: newSingle(client), scripts: lockScripts}
-	s.readAcquire = readTicket
-	s.channel = handoff.NewSubscription(client, s.kind == ring) // a Ring keeps channels and keys on different nodes
-	s.channel.Spread = s.kind == cluster
+	s.command, s.handOn = s.commands, s.readHandOn
+	if s.kind == ring { // it keeps channels and keys on different nodes
+		client = nil
+	}
+	s.inbox = inbox.New(client)
+	s.inbox.Spread = s.kind == cluster
 	return s
 }
 
 type setNXPX struct {
 	single
-	channel *handoff.Subscription
+	inbox   *inbox.Inbox
 	scripts scripts
-	limits  []any // of a semaphore: an argument of acquire and release
+	limits  []any  // of a semaphore: an argument of acquire and release
+	handOn  reader // of a release
 }
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
-func (s *setNXPX) habits() habits { return habits{channel: s.channel, passes: true, keeps: true} }
-
-func (s *setNXPX) check(cfg *config) error { return s.checkReplicas(cfg) }
+func (s *setNXPX) habits() habits { return habits{inbox: s.inbox, passes: true, keeps: true} }
 
 func (s *setNXPX) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key, fences: prefix + registerName}
@@ -85,64 +85,37 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 	return p, s.kind.check(p.key)
 }
 
-func (s *setNXPX) acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error)) {
-	c := node.Eval(s.scripts.acquire, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
-	c.Append(s.limits...)
-	c.AppendLatest()
-	if p.entry != "" {
-		c.Append(&p.entry, p.waited.Microseconds())
-	}
-	if p.queued {
-		c.Append("again")
-	}
-	s.take(ctx, p, c, done)
-}
-
-// readTicket reads the replies of acquire.lua and semaphore_acquire.lua.
-func readTicket(r node.Reply) (acquireReply, error) {
-	got, err := readAcquire(r)
-	got.fence *= fencesOfTick
-	return got, err
-}
-
-func (s *setNXPX) adopt(ctx context.Context, p *leaseParams, done func(uint64, error)) {
-	c := p.withReplicas(node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS))
-	c.Done = func(r node.Reply) {
-		tick, err := readExtend(r)
-		done(tick*fencesOfTick, p.confirmed(r, err))
-	}
-	s.send(ctx, &p.target, c)
-}
-
-func (s *setNXPX) extend(ctx context.Context, p *leaseParams, done func(struct{}, error)) {
-	c := node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS)
-	c.Done = func(r node.Reply) {
-		_, err := readExtend(r)
-		done(struct{}{}, err)
-	}
-	s.send(ctx, &p.target, c)
-}
-
-func (s *setNXPX) release(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
-	c := s.releaseCall(p)
-	c.Done = func(r node.Reply) {
-		got, untold, err := readHandOn(r)
-		if untold {
-			s.channel.RefusePublish(errNoPublish)
-		}
-		done(got, err)
-	}
-	s.send(ctx, p.target, c)
-}
-
-var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
-
 // A release or an acquire takes one tick of the register. Its fences are those from tick × 64 to tick × 64 + 63, one for each
 // grant of a turn.
 const fencesOfTick = 64
 
+var readTicket, readAdoption = ofTick(readAcquire), ofTick(readExtend)
+
+func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
+	switch op {
+	case toAcquire:
+		c := node.Eval(s.scripts.acquire, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
+		c.Append(s.limits...)
+		c.AppendLatest()
+		if p.entry != "" {
+			c.Append(&p.entry, p.waited.Microseconds())
+		}
+		if p.queued {
+			c.Append("again")
+		}
+		return c, readTicket
+	case toExtend:
+		return node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS), readExtend
+	case toAdopt:
+		return node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS), readAdoption
+	case toRelease:
+		return s.releaseCall(p), s.handOn
+	}
+	return inspectCall(s.scripts.inspect, p), readInspect
+}
+
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
-func (s *setNXPX) releaseCall(p *releaseParams) *node.Call {
+func (s *setNXPX) releaseCall(p *params) *node.Call {
 	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
 	c.Append(s.limits...)
 	if p.entry != "" || p.next != "" || p.keep > 0 {
@@ -152,71 +125,36 @@ func (s *setNXPX) releaseCall(p *releaseParams) *node.Call {
 		c.Append(p.next, p.waited.Microseconds())
 		c.AppendLatest()
 	}
-	return p.released(c)
+	return appendKeep(c, p)
 }
 
-// readHandOn reads the replies of release.lua and semaphore_release.lua. untold reports that PUBLISH is refused. If the lock is
+// readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, the inbox is told. If the lock is
 // free for that reason, others that wait for it look seldom.
-func readHandOn(r node.Reply) (got releaseReply, untold bool, err error) {
+func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 	n, count := integers(r.Value, 0)
 	switch {
 	case count == 0 || r.Err != nil:
-		answer, err := readRelease(r)
-		return releaseReply{wanted: answer == -2}, answer < 0, err
+		n[0], got.err = readRelease(r)
 	case count < 3, min(n[1], n[2], n[3]) < 0:
-		return got, false, oddReply(r.Value)
+		return reply{err: oddReply(r.Value)}
+	default:
+		got.at, got.tick = instant(n[1], n[2]), uint64(n[3])
 	}
-	at := time.Duration(n[1])*time.Second + time.Duration(n[2])*time.Microsecond
-	return releaseReply{wanted: n[0] == -2, at: at, tick: uint64(n[3])}, n[0] < 0, nil
-}
-
-func (s *setNXPX) inspect(ctx context.Context, t *target, done func(Status, error)) {
-	s.read(ctx, t, inspectCall(t), done)
-}
-
-// read posts c, which inspects t.
-func (s *setNXPX) read(ctx context.Context, t *target, c *node.Call, done func(Status, error)) {
-	c.Done = func(r node.Reply) { done(readInspect(r)) }
-	s.send(ctx, t, c)
-}
-
-// WAIT waits for the writes of its own connection. On another connection it answers at once, about other writes. So
-// it is pipelined with the script whose write it must confirm.
-
-// withReplicas adds WAIT to a grant that replicas must confirm.
-func (p *leaseParams) withReplicas(c *node.Call) *node.Call {
-	if p.replicas > 0 {
-		c.Timeout = p.replicaTimeout // added to that of the command
-		c.Key = p.key
-		c.Then = []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
+	if got.wanted = n[0] == -2; n[0] < 0 {
+		s.inbox.RefusePublish(errNoPublish)
 	}
-	return c
+	return got
 }
 
-// confirmed returns err, or an error if too few replicas have confirmed the grant.
-func (p *leaseParams) confirmed(r node.Reply, err error) error {
-	if err != nil || p.replicas == 0 {
-		return err
-	}
-	got, _ := r.Then.Value.(int64)
-	switch err := r.Then.Err; {
-	case node.Answered(err): // the command is unknown or forbidden
-		return fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, err)
-	case err != nil:
-		return fmt.Errorf("WAIT: %w", err)
-	case got < int64(p.replicas):
-		return fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, got, p.replicas, p.replicaTimeout)
-	}
-	return nil
-}
+var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
-// checkReplicas refuses WithReplicas if it cannot work.
-func (s *setNXPX) checkReplicas(cfg *config) error {
+// check refuses WithReplicas if it cannot work.
+func (s *setNXPX) check(cfg *config) error {
 	if cfg.replicas == 0 {
 		return nil
 	}
 	var reads time.Duration
-	switch client := s.node.Client().(type) {
+	switch client := s.client.(type) {
 	case *redis.Client:
 		reads = client.Options().ReadTimeout
 	case *redis.ClusterClient:

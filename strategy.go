@@ -3,21 +3,17 @@ package redlatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/handoff"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
 // A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock,
 // renews it or judges when a lease ends.
-//
-// Every operation calls back once, within a small multiple of its timeout, whatever the settings of the client are. The
-// callback must not block. Of a ctx only the values are used. An operation has one of three outcomes: done (nil), known not
-// done (see knownNotDone), or unknown (any other error). After an acquire of unknown outcome the engine releases the token.
-// By then nothing of the acquire runs any more, unless the reply says that it was resent.
 type strategy interface {
 	// name is the strategy's name in events.
 	name() string
@@ -31,39 +27,109 @@ type strategy interface {
 	// place returns where a lock on key, behind prefix, is kept, or refuses the key.
 	place(prefix, key string) (place, error)
 
-	// acquire takes the key for the token. It is idempotent: if the token already holds the key, it is granted. A
-	// refusal is ErrNotAcquired, and the reply then describes the holder.
-	acquire(ctx context.Context, p *leaseParams, done func(acquireReply, error))
+	// do calls back once, within a small multiple of the timeout, whatever the settings of the client are. The callback must not
+	// block. Of ctx only the values are used. An operation has one of three outcomes: done (reply.err is nil), known not
+	// done (see knownNotDone), or unknown (any other error). After an acquire of unknown outcome the engine releases the
+	// token. By then nothing of the acquire runs any more, unless the reply says that it was resent.
+	do(ctx context.Context, op op, p *params, done func(reply))
 
-	// extend makes the lock last for the TTL from now on and never shortens it. It fails with ErrLost if the token
-	// does not hold the key.
-	extend(ctx context.Context, p *leaseParams, done func(struct{}, error))
-
-	// adopt extends the lock for a new handle, and issues a fence for it.
-	adopt(ctx context.Context, p *leaseParams, done func(fence uint64, err error))
-
-	// release gives the key back, or keeps others out with it for some time, if the token holds it, else it fails with
-	// ErrLost.
-	release(ctx context.Context, p *releaseParams, done func(releaseReply, error))
-
-	// inspect reads who holds the key.
-	inspect(ctx context.Context, t *target, done func(Status, error))
-
-	// trouble says why an operation op on t has no outcome since a time.
-	trouble(op string, t *target, since time.Duration) error
+	// trouble says why an operation has no outcome since a time.
+	trouble(op op, p *params, since time.Duration) error
 
 	// habits says what lines must know of the strategy.
 	habits() habits
 }
 
+// An op is an operation of a strategy.
+type op string
+
+const (
+	// toAcquire takes the key for the token. It is idempotent: if the token already holds the key, it is granted. A
+	// refusal is ErrNotAcquired, and the reply then describes the holder.
+	toAcquire op = "acquire"
+
+	// toExtend makes the lock last for the TTL from now on and never shortens it. It fails with ErrLost if the token
+	// does not hold the key.
+	toExtend op = "extend"
+
+	// toAdopt extends the lock for a new handle, and issues a fence for it.
+	toAdopt op = "adopt"
+
+	// toRelease gives the key back, or keeps others out with it for some time, if the token holds it, else it fails with
+	// ErrLost.
+	toRelease op = "release"
+
+	// toInspect reads who holds the key.
+	toInspect op = "inspect"
+)
+
 // habits are what lines must know of a strategy.
 type habits struct {
-	shares      bool                  // a key may have several holders
-	freshTokens bool                  // each attempt needs a token of its own, since it may be undone late
-	tells       bool                  // releaseReply.wanted is known
-	keeps       bool                  // a release can keep others out for some time
-	passes      bool                  // the fence of a grant leaves room for others, so a turn may pass the lock on
-	channel     *handoff.Subscription // of what is handed to this process; nil: a release hands nothing on
+	shares      bool         // a key may have several holders
+	freshTokens bool         // each attempt needs a token of its own, since it may be undone late
+	tells       bool         // reply.wanted is known
+	keeps       bool         // a release can keep others out for some time
+	passes      bool         // the fence of a grant leaves room for others, so a turn may pass the lock on
+	inbox       *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on
+}
+
+// params say which lock an operation is about, and what to do with it. A strategy may keep them, so they do not change.
+type params struct {
+	place
+	token   string        // what proves ownership; empty to inspect
+	timeout time.Duration // of one command on one node
+	ballot  *ballot       // the order of the commands of the token, with Redlock
+
+	// To acquire, extend or adopt.
+	ttl   time.Duration
+	ttlMS int64 // the same in ms, kept here since a call refers to it
+
+	// To acquire or release.
+	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
+	queued bool          // to acquire: the entry should be in the queue already
+	waited time.Duration // how long the line of entry, or of next, has waited
+
+	// To acquire or adopt.
+	replicas       int // see WithReplicas; 0: none
+	replicaTimeout time.Duration
+
+	// To extend. A node of a quorum that has lost the lock restores it for restoreMS, with its fence.
+	fence     uint64
+	restoreMS int64 // 0: it does not
+
+	// To release.
+	next string        // the entry of the line of the releaser, to put into the queue; empty: none
+	keep time.Duration // keep others out for this time, see keeperPrefix; 0: hand the lock on
+}
+
+// releasing returns the params of a release of the token. It takes entry out of the queue.
+func (p *params) releasing(entry string, keep time.Duration) *params {
+	return &params{place: p.place, token: p.token, timeout: p.timeout, ballot: p.ballot, entry: entry, keep: keep}
+}
+
+// A reply is what an operation calls back with.
+type reply struct {
+	err   error
+	fence uint64 // of acquire and adopt: the first of the grant; 0: the strategy issues none
+
+	// Of acquire.
+	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
+	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
+	split        bool          // refused though no answer shows an owner: several have attempted at once
+
+	// Of a refusal.
+	left   time.Duration // what is left of the holder's lease; 0: unknown
+	holder string        // the token that has the key; empty: unknown
+	fresh  bool          // the entry is new
+	first  bool          // the entry is the first in the queue
+
+	at time.Duration // the clock of Redis, of acquire with an entry and of release with next; 0: unknown
+
+	// Of release.
+	wanted bool   // others asked for the lock meanwhile and were not handed it
+	tick   uint64 // next was handed the lock, with the fences of this tick; 0: it was not
+
+	status Status // of inspect
 }
 
 // knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing
@@ -82,56 +148,65 @@ type ofNodes interface {
 	onTrouble(report func(node string, err error))
 }
 
-// A target is the lock that an operation is about. A strategy may keep it, so it does not change.
-type target struct {
-	place
-	token   string        // what proves ownership; empty to inspect
-	timeout time.Duration // of one command on one node
-	ballot  *ballot       // the order of the commands of the token, with Redlock
+// A reader reads the reply to a command.
+type reader func(node.Reply) reply
+
+// A single is a strategy on one Redis. SetNXPX, Semaphore and LegacySetNX are singles with commands of their own.
+type single struct {
+	client     redis.UniversalClient
+	node       *node.Node
+	confirming *node.Node // for commands that wait for replicas
+	kind       kind
+
+	command func(op, *params) (*node.Call, reader)
 }
 
-// leaseParams say which lock to acquire, extend or adopt, and for how long.
-type leaseParams struct {
-	target
-	ttl   time.Duration
-	ttlMS int64 // the same in ms, kept here since a call refers to it
-
-	// To acquire.
-	entry  string        // what to put into the queue if the key is held; empty: nothing
-	queued bool          // the entry should be in the queue already
-	waited time.Duration // how long the line has waited
-
-	// To acquire or adopt.
-	replicas       int // see WithReplicas; 0: none
-	replicaTimeout time.Duration
-
-	// To extend. A node of a quorum that has lost the lock restores it for restoreMS, with its fence.
-	fence     uint64
-	restoreMS int64 // 0: it does not
+func newSingle(client redis.UniversalClient) single {
+	return single{client: client, node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
 }
 
-type releaseParams struct {
-	*target
-	entry  string        // the entry to take out of the queue; empty: none
-	next   string        // the entry of the line of the releaser, to put into the queue; empty: none
-	waited time.Duration // how long that line has waited
-	keep   time.Duration // keep others out for this time, by the value of keeper; 0: hand the lock on
+func (s *single) clients() []redis.UniversalClient { return []redis.UniversalClient{s.client} }
+
+func (s *single) trouble(_ op, _ *params, since time.Duration) error { return silence(s.node, since) }
+
+// silence returns why a node has not answered since a time.
+func silence(n *node.Node, since time.Duration) error {
+	_, trouble := n.Health()
+	return &node.NoReply{Within: since.Round(time.Millisecond), Last: trouble}
 }
 
-type releaseReply struct {
-	wanted bool // others asked for the lock meanwhile and were not handed it
-
-	// With releaseParams.next.
-	at   time.Duration // the clock of Redis
-	tick uint64        // that entry was handed the lock, with the fences of this tick; 0: it was not
+func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
+	c, read := s.command(op, p)
+	n, confirms := s.node, p.replicas > 0 && (op == toAcquire || op == toAdopt)
+	c.Timeout, c.Insists = p.timeout, op == toRelease
+	if confirms {
+		// WAIT waits for the writes of its own connection. On another one it answers at once, about other writes. So it is
+		// pipelined with the script whose write it must confirm.
+		n = s.confirming
+		c.Timeout += p.replicaTimeout
+		c.Key, c.Then = p.key, []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
+	}
+	c.Done = func(r node.Reply) {
+		got := read(r)
+		got.resent = r.Resent
+		if confirms && got.err == nil {
+			got.err = p.confirmed(r.Then)
+		}
+		done(got)
+	}
+	n.Post(ctx, c)
 }
 
-// acquireReply is the reply to an acquire. A refusal sets the fields from Refusal on.
-type acquireReply struct {
-	fence        uint64        // the first of the grant; 0: the strategy issues none
-	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
-	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
-	split        bool          // refused though no answer shows an owner: several have attempted at once
-
-	handoff.Refusal
+// confirmed returns an error if too few replicas have confirmed a grant.
+func (p *params) confirmed(wait *node.Reply) error {
+	got, _ := wait.Value.(int64)
+	switch err := wait.Err; {
+	case node.Answered(err): // the command is unknown or forbidden
+		return fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, err)
+	case err != nil:
+		return fmt.Errorf("WAIT: %w", err)
+	case got < int64(p.replicas):
+		return fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, got, p.replicas, p.replicaTimeout)
+	}
+	return nil
 }

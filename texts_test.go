@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/handoff"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -59,9 +58,9 @@ func TestTexts(t *testing.T) {
 	_, register := l.Lock(ctx, "redlatch:fence")
 	_, replicas := NewLegacySetNX(client, WithReplicas(1, time.Second))
 	_, noToken := l.Adopt(ctx, "k", "")
-	lock := granted(t, l)
-	unlocked := lock.Unlock(ctx)
-	require.NoError(t, unlocked)
+	lock, err := l.TryLock(ctx, "k")
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(ctx))
 
 	nothing := func(context.Context, []*Lock) error { return nil }
 	stopped, stop := context.WithCancelCause(ctx)
@@ -72,13 +71,13 @@ func TestTexts(t *testing.T) {
 		what string
 		err  error
 	}{
-		{"refused", unavailable(heldBy(acquireReply{}, ErrNotAcquired))},
+		{"refused", unavailable(heldBy(reply{err: ErrNotAcquired}))},
 		{"refused by a caller of the Locker", unavailable(&HeldError{ours: true, err: ErrNotAcquired})},
 		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true, err: ErrNotAcquired})},
-		{"refused by an owner", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7/pid 12", [16]byte{1})}}, ErrNotAcquired))},
-		{"refused by a quorum", unavailable(heldBy(acquireReply{Refusal: handoff.Refusal{Left: time.Second}}, refused))},
+		{"refused by an owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: tokenOf("api-7/pid 12", [16]byte{1})}))},
+		{"refused by a quorum", unavailable(heldBy(reply{err: refused, left: time.Second}))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
-		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(acquireReply{Refusal: handoff.Refusal{Holder: tokenOf("api-7", [16]byte{1})}}, ErrNotAcquired)})},
+		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(reply{err: ErrNotAcquired, holder: tokenOf("api-7", [16]byte{1})})})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},
 		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &node.NoReply{Within: time.Second}})},
 		{"no reply", unavailable(&node.NoReply{Within: time.Second})},

@@ -27,7 +27,7 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	var passed bool
 	var err error
 	if what != core.Leave {
-		passed, err = l.giveBack(ctx, what, &releaseParams{target: &l.params.target, keep: keep})
+		passed, err = l.giveBack(ctx, what, l.params.releasing("", keep))
 	}
 	replied := now
 	if !passed {
@@ -47,25 +47,24 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 
 // giveBack has the line pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, it is handed on
 // when the time to keep it has passed. The turn of a lock that was lost has ended, so the line is not asked.
-func (l *lease) giveBack(ctx context.Context, what core.Release, p *releaseParams) (passed bool, err error) {
-	releases := &l.engine.releases
-	wait := releases.get()
+func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (passed bool, err error) {
+	w := l.engine.wait()
 	if l.line == nil || what == core.Clear {
-		l.send(ctx, p, wait.done)
-	} else if !l.line.handBack(ctx, l, what == core.Pass, p, wait.done) {
-		releases.Put(wait)
+		l.send(ctx, p, w.done)
+	} else if !l.line.handBack(ctx, l, what == core.Pass, p, w.done) {
+		l.engine.waits.Put(w)
 		return true, nil
 	}
-	o := <-wait.outcome
-	releases.Put(wait)
-	if o.value.wanted {
+	got := <-w.reply
+	l.engine.waits.Put(w)
+	if got.wanted {
 		l.engine.lines.rest(l.r.place.key, l.r.cfg.longest)
 	}
-	unknown := o.err != nil && !errors.Is(o.err, ErrLost)
-	if p.keep > 0 && (o.err == nil || unknown) {
+	unknown := got.err != nil && !errors.Is(got.err, ErrLost)
+	if p.keep > 0 && (got.err == nil || unknown) {
 		time.AfterFunc(p.keep, func() { l.handOnLater(p, unknown) }) //nolint:contextcheck // the caller's ctx is over by then
 	}
-	return false, o.err
+	return false, got.err
 }
 
 // notPassed ends the lease of a turn that was not passed on.
@@ -76,27 +75,27 @@ func (l *lease) notPassed() {
 }
 
 // send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over.
-func (l *lease) send(ctx context.Context, p *releaseParams, done func(releaseReply, error)) {
-	l.engine.strategy.release(ctx, p, done)
+func (l *lease) send(ctx context.Context, p *params, done func(reply)) {
+	l.engine.strategy.do(ctx, toRelease, p, done)
 	if d := time.Until(l.unclear); d > 0 {
-		again := &releaseParams{target: p.target, entry: p.entry, keep: max(p.keep-d, 0)}
-		time.AfterFunc(d, func() { l.engine.strategy.release(ctx, again, ignored) }) // posts, and ends
+		again := p.releasing(p.entry, max(p.keep-d, 0))
+		time.AfterFunc(d, func() { l.engine.strategy.do(ctx, toRelease, again, ignored) }) // posts, and ends
 	}
 }
 
-func ignored(releaseReply, error) {}
+func ignored(reply) {}
 
 // handOnLater hands on what the release p has kept. If the outcome of p is unknown, the token may still keep the key; one
 // that others may know is left to its TTL.
-func (l *lease) handOnLater(p *releaseParams, unknown bool) {
+func (l *lease) handOnLater(p *params, unknown bool) {
 	ctx := context.Background()
-	keeper := *p.target
+	keeper := p.releasing("", 0)
 	keeper.token, keeper.ballot = keeperPrefix+p.token, nil
-	l.engine.strategy.release(ctx, &releaseParams{target: &keeper}, ignored)
+	l.engine.strategy.do(ctx, toRelease, keeper, ignored)
 	l.mu.Lock()
 	unknown = unknown && !l.core.Shared()
 	l.mu.Unlock()
 	if unknown {
-		l.engine.strategy.release(ctx, &releaseParams{target: p.target}, ignored)
+		l.engine.strategy.do(ctx, toRelease, p.releasing("", 0), ignored)
 	}
 }

@@ -129,7 +129,7 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	}
 	old := now-n.At > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	if silence > 0 && (last == nil || old) {
-		last = e.strategy.trouble("acquire", &target{place: r.place}, silence)
+		last = e.strategy.trouble(toAcquire, &params{place: r.place}, silence)
 	}
 	return nil, &gaveUp{ctxError(ctx), last}
 }

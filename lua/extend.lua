@@ -10,7 +10,6 @@
 local call, pcall, format = redis.call, redis.pcall, string.format
 local holder = call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  local key = KEYS[1]
   -- include writable.lua
   return readonly or holder and -1 or 0
 end

@@ -11,45 +11,30 @@
 -- Returns 0 if nobody holds the lock, 2 if nobody held it and it is restored, -1 if another token holds it. If it is too late
 -- to restore it, returns {"late", seconds and µs of TIME}. Otherwise the vote for the fence to adopt, or 1 to renew.
 
-local call, pcall = redis.call, redis.pcall
-local holder = call('GET', KEYS[1])
+local call, pcall, key = redis.call, redis.pcall, KEYS[1]
+local holder = call('GET', key)
 if holder and holder ~= ARGV[1] or not holder and not ARGV[4] then
-  local key = KEYS[1]
   -- include writable.lua
   return readonly or holder and -1 or 0
 end
-local time = call('TIME')
-if not holder then
-  local latest = ARGV[5]
-  -- include late.lua
-  if late then return late end
-end
-local counter
-if not holder or ARGV[3] == 'mint' then
-  counter = pcall('GET', KEYS[2])
-  if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then
-    return counter
-  end
-  counter = type(counter) ~= 'table' and tonumber(counter or '0')
-  if not (counter and counter < 2^47 - 1) then
-    return redis.error_reply('ERR the fence counter holds something else')
-  end
-end
-if not holder then
-  -- The counter is raised to the fence of the lock and no further. If it were raised by one, as by an acquire, a later
-  -- quorum of restored nodes could issue an older fence.
-  call('PEXPIRE', KEYS[2], 3600000) -- first: a full Redis accepts SET only after another write
-  if counter < tonumber(ARGV[3]) then
-    call('SET', KEYS[2], ARGV[3], 'PX', 3600000) -- as in quorum_acquire.lua
-  end
-  call('SET', KEYS[1], ARGV[1], 'PX', ARGV[4])
-  return 2
-end
-call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(call('PTTL', KEYS[1]), ARGV[2])))
-if not counter then
-  call('PEXPIRE', KEYS[2], 3600000)
+local lease = holder and string.format('%.0f', math.max(call('PTTL', key), ARGV[2]))
+if holder and ARGV[3] ~= 'mint' then
+  call('PEXPIRE', key, lease)
+  call('PEXPIRE', KEYS[2], 3600000) -- as in vote.lua
   return 1
 end
-local fence = math.max(counter + 1, (time[1] - 1767225600) * 250000)
-call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 3600000)
-return fence
+local time, latest = call('TIME'), ARGV[5] or math.huge
+-- include late.lua
+if late then return late end
+-- include counter.lua
+if holder then
+  call('PEXPIRE', key, lease)
+  -- include vote.lua
+  return fence
+end
+-- The counter is raised to the fence of the lock and no further. If it were raised by one, as by an acquire, a later
+-- quorum of restored nodes could issue an older fence.
+call('PEXPIRE', KEYS[2], 3600000) -- first: a full Redis accepts SET only after another write
+if counter < tonumber(ARGV[3]) then call('SET', KEYS[2], ARGV[3], 'PX', 3600000) end
+call('SET', key, ARGV[1], 'PX', ARGV[4])
+return 2

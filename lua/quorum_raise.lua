@@ -7,19 +7,13 @@
 --
 -- Returns the counter: the fence, or a higher number that it already had. Returns 0 if the token holds no lock.
 
-local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
-if not (counter and counter < 2^47 - 1) then
-  return redis.error_reply('ERR the fence counter holds something else')
-end
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  local pcall, key = redis.pcall, KEYS[1]
+local call, pcall = redis.call, redis.pcall
+-- include counter.lua
+if call('GET', KEYS[1]) ~= ARGV[1] then
   -- include writable.lua
   return readonly or 0
 end
-local fence = tonumber(ARGV[2])
-if counter < fence then
-  redis.call('SET', KEYS[2], ARGV[2], 'PX', 3600000) -- as in quorum_acquire.lua
-  return fence
-end
-redis.call('PEXPIRE', KEYS[2], 3600000) -- fails where the script could not have raised it
-return counter
+call('PEXPIRE', KEYS[2], 3600000) -- as in vote.lua; it fails where the script could not raise the counter
+if counter >= tonumber(ARGV[2]) then return counter end
+call('SET', KEYS[2], ARGV[2], 'PX', 3600000)
+return tonumber(ARGV[2])

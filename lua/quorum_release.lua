@@ -5,13 +5,11 @@
 -- ARGV[1] token
 -- ARGV[2] how long the key keeps others out, in ms, as in release.lua; absent: release it
 --
--- Returns 0, and changes nothing, if the token does not hold the lock. Returns 1 if it was released or is kept, and 2
--- if it was released and others want it.
+-- Returns 0 if the token does not hold the lock, 1 if it was released or is kept, and 2 if it was released and others want it.
 
 local call, pcall = redis.call, redis.pcall
 local holder, keep = call('GET', KEYS[1]), ARGV[2]
 if holder ~= ARGV[1] then
-  local key = KEYS[1]
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
 end

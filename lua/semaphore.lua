@@ -1,10 +1,8 @@
--- The common part of the scripts of a semaphore. Each of them begins with this text.
+-- The common part of the scripts of a semaphore. Each of them begins with this text. Times are µs of the clock of Redis.
 --
 -- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases
 -- KEYS[2] the fence register, one for all locks
 -- KEYS[3] the queue, with entries and scores as in acquire.lua
---
--- Times are µs of the clock of Redis.
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local permits, queue = KEYS[1], KEYS[3]

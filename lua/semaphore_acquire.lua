@@ -1,16 +1,8 @@
 -- Acquires a permit for a token. Free permits go to earlier waiters first. If none is left, it returns a holder and can
 -- queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
--- KEYS    as in semaphore.lua
--- ARGV[1] token
--- ARGV[2] TTL in ms
--- ARGV[3] limit
--- ARGV[4] until when it may create a permit or an entry, in µs of TIME
--- ARGV[5] the entry to queue; absent: none
--- ARGV[6] how long the line has waited, in µs
--- ARGV[7] "again" if the entry should already be in the queue
---
--- Replies as acquire.lua does. The holder is the one whose lease ends first.
+-- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
+-- lease ends first.
 
 -- include semaphore.lua
 local token, latest, entry = ARGV[1], ARGV[4], ARGV[5]

@@ -1,11 +1,6 @@
 -- Extends a permit if the token still holds it. It never shortens a lease.
 --
--- KEYS[1] the permits
--- KEYS[2] to adopt: the fence register; absent: to renew
--- ARGV[1] token
--- ARGV[2] TTL in ms
---
--- Returns 0 if the token holds none. Otherwise the tick of the fence to adopt, or 1 to renew.
+-- KEYS and ARGV are those of extend.lua. It replies as that does, but never -1.
 
 -- include semaphore.lua
 prove()

@@ -3,8 +3,8 @@
 -- KEYS[1] the permits
 -- KEYS[2] the queue
 --
--- Returns {the token whose lease ends first or false, what is left of that lease in ms, the length of the queue, the
--- number of holders}. A permit that is kept after its release is named only if nobody else holds one.
+-- Returns {the token whose lease ends first or false, what is left of it in ms, the length of the queue, the number of holders}.
+-- A permit that is kept after its release is named only if nobody else holds one.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -1,15 +1,6 @@
 -- Releases the permit of a token, if it holds one, and grants all free permits to the longest waiters.
 --
--- KEYS    as in semaphore.lua
--- ARGV[1] token
--- ARGV[2] limit
--- ARGV[3] the entry of the token, to remove it from the queue; absent or empty: none
--- ARGV[4] the entry to queue for the next caller in line; absent or empty: none
--- ARGV[5] how long that line has waited, in µs
--- ARGV[6] until when it may be queued, in µs of TIME
--- ARGV[7] how long to keep the permit for others out, as in release.lua
---
--- Replies as release.lua does; 0 if the token held no permit.
+-- ARGV are those of release.lua, with the limit behind the token, as ARGV[2]. It replies as that does.
 
 -- include semaphore.lua
 prove()

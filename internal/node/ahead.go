@@ -1,6 +1,9 @@
 package node
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // An ahead says how far the clock of Redis is ahead of the clock of a node:
 //
@@ -25,6 +28,33 @@ func (a ahead) latest(deadline, timeout time.Duration) int64 {
 		return 0
 	}
 	return (deadline - timeout/10 + a.by).Microseconds()
+}
+
+// AppendLatest adds the word that says until when the script may create something: nine tenths of the timeout, in µs of
+// the clock of Redis. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}. The node then
+// sends it once more.
+func (c *Call) AppendLatest() {
+	c.latest = len(c.words)
+	c.words = append(c.words, 0)
+}
+
+// stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then
+// has the source of the script, which a server that was never asked may not have.
+func (c *Call) stampLocked(n *Node) {
+	clock := c.clock
+	switch {
+	case c.latest == 0:
+		return
+	case !clock.known:
+		clock = n.clock
+	}
+	if c.sent {
+		c.words = slices.Clone(c.words) // hooks may keep the words that were sent
+	}
+	c.words[c.latest] = clock.latest(c.deadline, c.Timeout)
+	if !clock.known {
+		c.sendSource()
+	}
 }
 
 // tooLate reads the answer of a script that came too late to create anything: {"late", seconds, µs of TIME}.

@@ -168,7 +168,7 @@ func TestSecondLateAnswerEndsTheCall(t *testing.T) {
 				require.Equal(t, !c.cut, isNotDone(r.Err))
 				require.Equal(t, c.cut, r.Resent)
 				require.Len(t, c.takes, sends)
-				require.False(t, n.Silent(), "it was an answer")
+				require.False(t, silent(n), "it was an answer")
 				requireIdle(t, n)
 			})
 		})

@@ -32,7 +32,7 @@ func together(t *testing.T, n *Node, calls ...*Call) (replies []<-chan Reply) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.busy -= couriers
-	n.dispatchLocked()
+	n.sendLocked()
 	return replies
 }
 

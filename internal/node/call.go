@@ -4,16 +4,13 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"slices"
 	"sync"
 	"time"
 )
 
 // A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and
 // ARGV only.
-type Script struct {
-	source, sha string
-}
+type Script struct{ source, sha string }
 
 // NewScript returns a script.
 func NewScript(source string) *Script {
@@ -82,33 +79,6 @@ func Eval(s *Script, keys int, words ...any) *Call {
 
 // Append adds words to a call that was not posted yet.
 func (c *Call) Append(words ...any) { c.words = append(c.words, words...) }
-
-// AppendLatest adds the word that says until when the script may create something: nine tenths of the timeout, in µs of
-// the clock of Redis. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}. The node then
-// sends it once more.
-func (c *Call) AppendLatest() {
-	c.latest = len(c.words)
-	c.words = append(c.words, 0)
-}
-
-// stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then
-// has the source of the script, which a server that was never asked may not have.
-func (c *Call) stampLocked(n *Node) {
-	if c.latest == 0 {
-		return
-	}
-	clock := c.clock
-	if !clock.known {
-		clock = n.clock
-	}
-	if c.sent {
-		c.words = slices.Clone(c.words) // hooks may keep the words that were sent
-	}
-	c.words[c.latest] = clock.latest(c.deadline, c.Timeout)
-	if !clock.known {
-		c.sendSource()
-	}
-}
 
 // sendSource has the call send the source of its script.
 func (c *Call) sendSource() {

@@ -59,10 +59,16 @@ func (n *Node) courier() {
 		n.mu.Unlock()
 		n.carry(t)
 		n.mu.Lock()
-		n.unloadLocked(t)
+		if !t.writtenOff {
+			close(t.done)
+		}
+		now := n.now()
+		for i := range t.passengers {
+			n.arrivedLocked(&t.passengers[i], now)
+		}
 		if t.writtenOff {
 			n.lost--
-			n.dispatchLocked()
+			n.sendLocked()
 			return
 		}
 		n.yieldLocked()
@@ -75,18 +81,15 @@ func (n *Node) courier() {
 // work, that takes long. Then the node yields for no more than a twentieth of the time.
 func (n *Node) yieldLocked() {
 	start := n.now()
-	yields := start >= n.yields
-	if yields {
-		n.back++
-	}
-	n.unlock()
-	if yields {
-		runtime.Gosched()
-	}
-	n.mu.Lock()
-	if !yields {
+	if start < n.yields {
+		n.unlock()
+		n.mu.Lock()
 		return
 	}
+	n.back++
+	n.unlock()
+	runtime.Gosched()
+	n.mu.Lock()
 	n.back--
 	if end := n.now(); end-start > longestYield {
 		n.yields = end + 20*(end-start)
@@ -101,12 +104,8 @@ func (n *Node) loadLocked() *trip {
 	t := &trip{Context: context.Background(), done: make(chan struct{})}
 	t.passengers = t.only[:0]
 	var end time.Duration
-	most := min(n.batch, len(n.mail))
-	if n.silent || n.mail[0].Then != nil {
-		most = 1
-	}
-	for _, c := range n.mail[:most] {
-		if c.Then != nil && most > 1 {
+	for i, c := range n.mail[:min(n.batch, len(n.mail))] {
+		if i > 0 && (n.silent || c.Then != nil || n.mail[0].Then != nil) {
 			break
 		}
 		c.stampLocked(n)
@@ -118,31 +117,29 @@ func (n *Node) loadLocked() *trip {
 		t.passengers = append(t.passengers, p)
 		end = max(end, c.deadline)
 	}
-	t.deadline = n.begin.Add(end)
-	t.live = len(t.passengers)
+	t.deadline, t.live = n.begin.Add(end), len(t.passengers)
 	n.mail = slices.Delete(n.mail, 0, t.live)
 	if t.live == 1 {
 		t.Context = t.passengers[0].call.ctx
 	}
-	n.dispatchLocked()
+	n.sendLocked()
 	return t
 }
 
-// carry sends the commands of t and waits for the replies. Two commands of a call travel on one connection if the
-// client allows that.
+// carry sends the commands of t and waits for the replies.
 func (n *Node) carry(t *trip) {
 	p := &t.passengers[0]
 	cluster, clustered := n.client.(*redis.ClusterClient)
 	switch {
-	case len(t.passengers) > 1, n.batch > 1 && p.then != nil:
-		carryTogether(t, n.client)
 	case clustered && p.then != nil:
 		carryToMaster(t, cluster, p)
+	case len(t.passengers) > 1, p.then != nil:
+		carryTogether(t, n.client)
 	default:
-		process(t, n.client, p.cmd)
-		if p.then != nil {
-			process(t, n.client, p.then)
+		if err := n.client.Process(t, once{p.cmd}); err != nil {
+			p.cmd.SetErr(err)
 		}
+		_ = p.cmd.Err() // with a deferred pipeline this waits for the reply
 	}
 }
 
@@ -168,14 +165,6 @@ func carryTogether(t *trip, client redis.UniversalClient) {
 
 var errNoReply = errors.New("the client returned no reply")
 
-// process runs one command. If there was no reply, cmd has an error afterwards.
-func process(t *trip, client redis.UniversalClient, cmd *redis.Cmd) {
-	if err := client.Process(t, once{cmd}); err != nil {
-		cmd.SetErr(err)
-	}
-	_ = cmd.Err() // with a deferred pipeline this waits for the reply
-}
-
 // carryToMaster sends both commands of a call to the master of its key.
 func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
 	master, err := cluster.MasterForKey(t, p.call.Key)
@@ -187,17 +176,6 @@ func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
 	if err := p.cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
 		cluster.ReloadState(t)
 		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err)) //nolint:errorlint // a wrapped answer of Redis would not be retried
-	}
-}
-
-// unloadLocked handles the outcome of each call of t.
-func (n *Node) unloadLocked(t *trip) {
-	if !t.writtenOff {
-		close(t.done)
-	}
-	now := n.now()
-	for i := range t.passengers {
-		n.arrivedLocked(&t.passengers[i], now)
 	}
 }
 
@@ -233,7 +211,7 @@ func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 	case c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
 		c.sendSource()
 		n.sendLocked(c)
-	case retryable(err), c.Insists && refusesWrites(err):
+	case retryable(err), c.Insists && says(err, cannotSave):
 		n.retryLocked(c, Explain(err))
 	default:
 		n.endLocked(c, Reply{Err: Explain(err)})

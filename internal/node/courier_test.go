@@ -226,21 +226,21 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 			return nil
 		})
 		hang := func(timeout time.Duration) <-chan Reply { return post(n, within(Command("hang"), timeout)) }
-		require.False(t, n.Silent(), "nothing was sent yet")
+		require.False(t, silent(n), "nothing was sent yet")
 		slow := hang(time.Second)
 		time.Sleep(500 * time.Millisecond)
 		requireOK(t, false, do(n, Command("ping")))
 		require.Error(t, (<-slow).Err)
-		require.False(t, n.Silent(), "it answered meanwhile")
+		require.False(t, silent(n), "it answered meanwhile")
 
 		for _, speaks := range []string{"ping", "refuse"} {
 			time.Sleep(time.Millisecond) // otherwise the next call begins at the instant of the answer
 			for range 2 {
 				require.Error(t, (<-hang(time.Second)).Err)
-				require.True(t, n.Silent())
+				require.True(t, silent(n))
 			}
 			do(n, Command(speaks))
-			require.False(t, n.Silent())
+			require.False(t, silent(n))
 		}
 
 		time.Sleep(time.Millisecond)
@@ -256,7 +256,7 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 			hang(time.Minute)
 		}
 		time.Sleep(time.Second)
-		require.True(t, n.Silent())
+		require.True(t, silent(n))
 		for range 3 {
 			require.Equal(t, batch{{"hang"}}, <-g.sent)
 		}

@@ -20,7 +20,7 @@ func (e *NotDone) Error() string { return e.Err.Error() }
 func (e *NotDone) Unwrap() error { return e.Err }
 
 // NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its
-// node, was last resent, or nil. It is a [net.Error].
+// node, was last resent, or nil.
 type NoReply struct {
 	Within time.Duration
 	Last   error
@@ -41,9 +41,6 @@ func (e *NoReply) Unwrap() error { return e.Last }
 // Timeout returns true.
 func (e *NoReply) Timeout() bool { return true }
 
-// Temporary returns true.
-func (e *NoReply) Temporary() bool { return true }
-
 // Answered reports whether err is an answer of the server. That of a call that ended with its timeout is none, though it may say
 // what the server has answered before.
 func Answered(err error) bool {
@@ -58,20 +55,19 @@ func notSent(err error) bool {
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
+// Silence reports whether the reason for err is that the server has not answered in time.
+func Silence(err error) bool {
+	timeout, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && timeout.Timeout() && !Unreachable(err)
+}
+
 // Unreachable reports whether the reason for err is that no connection could be made.
 func Unreachable(err error) bool {
 	dial, ok := errors.AsType[*net.OpError](err)
 	return ok && dial.Op == "dial"
-}
-
-func timedOut(err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
-	return ok && timeout.Timeout()
-}
-
-// notReady are the prefixes of answers after which the same command may soon succeed.
-var notReady = []string{
-	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients",
 }
 
 // Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or answered
@@ -81,7 +77,7 @@ func Unavailable(err error) bool {
 	case errors.As(err, new(*NoReply)), errors.Is(err, errNoReply), Unreachable(err):
 		return true
 	case Answered(err):
-		return retryable(err) || refusesWrites(err) || strings.HasPrefix(answerText(err), "OOM")
+		return retryable(err) || says(err, cannotSave, "OOM")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
 	}
@@ -91,29 +87,32 @@ func Unavailable(err error) bool {
 
 // Cause returns the kind of err in a word: the first word of an answer of Redis, "timeout" or "connection".
 func Cause(err error) string {
+	word, _, _ := strings.Cut(answerText(err), " ")
 	switch {
-	case answerText(err) != "":
-		word, _, _ := strings.Cut(answerText(err), " ")
+	case word != "":
 		return word
-	case !Unreachable(err) && timedOut(err):
+	case Silence(err):
 		return "timeout"
 	}
 	return "connection"
 }
 
-// refusesWrites reports whether the server refuses writes because it cannot save them. A release is retried even
-// so: the key would stay until its TTL has passed.
-func refusesWrites(err error) bool {
-	return strings.HasPrefix(answerText(err), "MISCONF")
-}
+// cannotSave begins the answer of a server that refuses writes because it cannot save them. A release is retried even so: the
+// key would stay until its TTL has passed.
+const cannotSave = "MISCONF"
 
 // retryable reports whether the same command may soon succeed: the connection broke, or the server answered that it
 // is not ready.
 func retryable(err error) bool {
 	if Answered(err) {
-		said := answerText(err)
-		return slices.ContainsFunc(notReady, func(word string) bool { return strings.HasPrefix(said, word) })
+		return says(err, "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients")
 	}
 	return Unreachable(err) || // a dial that timed out matches context.DeadlineExceeded
 		!errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// says reports whether err is an answer of Redis that begins with one of words.
+func says(err error, words ...string) bool {
+	said := answerText(err)
+	return slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(said, word) })
 }

@@ -104,7 +104,7 @@ func TestLongScriptOfAnotherClientPasses(t *testing.T) {
 		return redis.HasErrorPrefix(direct.Ping(t.Context()).Err(), "BUSY")
 	})
 	reply := post(n, Command("set", "k", "v", "get"))
-	eventually(t, "the call was refused", func() bool { return n.LastTrouble() != nil })
+	eventually(t, "the call was refused", func() bool { return trouble(n) != nil })
 	require.NoError(t, direct.ScriptKill(t.Context()).Err())
 	require.Error(t, (<-endless).Err)
 	require.Equal(t, Reply{}, <-reply, "it was done once")

@@ -2,18 +2,17 @@
 // client are.
 //
 // A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is a goroutine. It takes
-// all calls in the mailbox, sends them as one pipeline, and delivers the replies. A call is sent at once unless all couriers
-// are busy; batches form while they are. A call ends with its reply or with its timeout. What was not sent by then never is.
+// all calls in the mailbox, sends them as one pipeline, and delivers the replies. It starts when a call finds less than the
+// maximum of couriers busy, and ends when the mailbox is empty. So a call is sent at once unless all couriers are busy; batches
+// form while they are. A call ends with its reply or with its timeout. What was not sent by then never is.
 //
 // A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried it out. What creates
 // something says until when it may, see [Call.AppendLatest]. So a command that is posted when a call has ended with its
 // timeout runs behind it, on whatever connection.
 //
 // go-redis does not interrupt a read when a context ends, so a courier can be blocked for the client's ReadTimeout, or
-// for ever. A courier whose calls have all ended is written off and replaced.
-//
-// A courier starts when a call finds less than the maximum of couriers busy, and ends when the mailbox is empty, so an
-// idle node has no goroutine. Couriers that were written off are limited in number. They end when go-redis returns.
+// for ever. A courier whose calls have all ended is written off and replaced, up to a number of them. It ends when go-redis
+// returns.
 //
 // Node.mu is the only mutex. No command, callback or blocking channel operation runs under it, except Trouble.
 package node
@@ -79,11 +78,10 @@ type Node struct {
 // New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several
 // servers, so each call travels alone.
 func New(client redis.UniversalClient) *Node {
-	n := &Node{
-		Trouble: func(error) {}, client: client, batch: 1, most: singleCouriers, mostLost: singleCouriers,
-		begin: time.Now(),
-	}
-	n.run = n.courier
+	n := &Node{client: client, batch: 1, most: singleCouriers, mostLost: singleCouriers, begin: time.Now()}
+	n.Trouble, n.run = func(error) {}, n.courier
+	n.timer = time.AfterFunc(time.Hour, n.fire)
+	n.timer.Stop()
 	if _, plain := client.(*redis.Client); plain {
 		n.batch, n.most = longestBatch, couriers
 		n.mostLost = max(couriers, connections(client)) // with so many, no connection is left
@@ -114,29 +112,20 @@ func connections(client redis.UniversalClient) int {
 // now returns the time since the node was made, at least 1.
 func (n *Node) now() time.Duration { return time.Since(n.begin) + 1 }
 
-// Client returns the client of the node.
-func (n *Node) Client() redis.UniversalClient { return n.client }
-
-// Silent reports whether a call timed out and the server has sent nothing since that call was made.
-func (n *Node) Silent() bool {
+// Health reports whether a call timed out and the server has sent nothing since that call was made, and why a call was last
+// resent; nil after an answer.
+func (n *Node) Health() (silent bool, trouble error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.silent
-}
-
-// LastTrouble returns why a call was last resent; nil after an answer.
-func (n *Node) LastTrouble() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.trouble
+	return n.silent, n.trouble
 }
 
 // Post puts c into the mailbox and returns at once. A call is posted only once. A call that travels alone gets the
 // values of ctx. Post uses nothing else of ctx.
 func (n *Node) Post(ctx context.Context, c *Call) {
-	c.ctx = ctx
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	c.ctx = ctx
 	n.postLocked(c, n.now())
 }
 
@@ -147,14 +136,9 @@ func (n *Node) postLocked(c *Call, now time.Duration) {
 	n.fireByLocked(c.deadline, now)
 }
 
-// sendLocked puts c into the mailbox.
-func (n *Node) sendLocked(c *Call) {
-	n.mail = append(n.mail, c)
-	n.dispatchLocked()
-}
-
-// dispatchLocked starts a courier if there are calls and one more is allowed.
-func (n *Node) dispatchLocked() {
+// sendLocked puts calls into the mailbox. It starts a courier if there are any and one more is allowed.
+func (n *Node) sendLocked(calls ...*Call) {
+	n.mail = append(n.mail, calls...)
 	if len(n.mail) > 0 && n.back == 0 && n.busy < n.most && n.lost < n.mostLost {
 		n.busy++
 		go n.run()
@@ -167,8 +151,14 @@ func (n *Node) endLocked(c *Call, r Reply) {
 		r.Err = &NotDone{r.Err}
 	}
 	r.Resent = c.unclear
-	if c.trip != nil {
-		n.getOffLocked(c.trip)
+	if t := c.trip; t != nil {
+		if t.live--; t.live == 0 { // its courier is written off, so that another one takes its place
+			t.writtenOff = true
+			close(t.done)
+			n.busy--
+			n.lost++
+			n.sendLocked()
+		}
 	}
 	c.over, c.trip, c.reply = true, nil, r
 	end := len(n.timed) - 1
@@ -187,8 +177,7 @@ func (n *Node) unlock() {
 	ended := n.ended
 	n.ended, n.last = nil, nil
 	n.mu.Unlock()
-	for ended != nil {
-		c := ended
+	for c := ended; c != nil; c = ended {
 		ended = c.next
 		if c.Done != nil {
 			c.Done(c.reply)
@@ -197,18 +186,6 @@ func (n *Node) unlock() {
 			*c = Call{}
 			calls.Put(c)
 		}
-	}
-}
-
-// getOffLocked notes that a call on t has ended or has left it. If it was the last one, the courier of t is written
-// off, so that another one takes its place.
-func (n *Node) getOffLocked(t *trip) {
-	if t.live--; t.live == 0 {
-		t.writtenOff = true
-		close(t.done)
-		n.busy--
-		n.lost++
-		n.dispatchLocked()
 	}
 }
 
@@ -235,11 +212,7 @@ func (n *Node) fireByLocked(at, now time.Duration) {
 		return
 	}
 	n.fires = at
-	if n.timer == nil {
-		n.timer = time.AfterFunc(at-now, n.fire)
-	} else {
-		n.timer.Reset(at - now)
-	}
+	n.timer.Reset(at - now)
 }
 
 // fire runs when the timer fires. It ends the calls whose time has passed.
@@ -248,19 +221,14 @@ func (n *Node) fire() {
 	defer n.unlock()
 	now := n.now()
 	n.fires = 0
-	var next time.Duration
 	for _, c := range slices.Backward(n.timed) { // the last one takes the place of one that ends
-		switch {
-		case c.deadline <= now:
+		if c.deadline <= now {
 			n.timeOutLocked(c, now)
-		case next == 0 || c.deadline < next:
-			next = c.deadline
+		} else {
+			n.fireByLocked(max(c.deadline, now+tick), now)
 		}
 	}
 	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.over })
-	if next != 0 {
-		n.fireByLocked(max(next, now+tick), now) // timeOutLocked may have set it already
-	}
 }
 
 // timeOutLocked ends a call whose time has passed.
@@ -270,12 +238,9 @@ func (n *Node) timeOutLocked(c *Call, now time.Duration) {
 	}
 	err := &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble)}
 	n.Trouble(err)
-	if c.gives == 0 {
-		c.gives = now + insistFor
-	}
-	if c.Insists && now < c.gives {
+	if gives := cmp.Or(c.gives, now+insistFor); c.Insists && now < gives {
 		n.postLocked(&Call{
-			Timeout: max(c.Timeout, insistEvery), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: c.gives,
+			Timeout: max(c.Timeout, insistEvery), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: gives,
 			unclear: c.unclear || c.trip != nil, sent: true,
 		}, now)
 		c.unclear = true // the new call may be carried out

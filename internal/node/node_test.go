@@ -356,3 +356,13 @@ func Command(words ...any) *Call {
 	c.words = append(make([]any, 0, len(words)), words...)
 	return c
 }
+
+func silent(n *Node) bool {
+	is, _ := n.Health()
+	return is
+}
+
+func trouble(n *Node) error {
+	_, err := n.Health()
+	return err
+}

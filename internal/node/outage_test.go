@@ -46,14 +46,14 @@ func TestStoppedServerPilesUpNothing(t *testing.T) { // not parallel: it counts 
 	var notDone []string
 	for i, reply := range replies {
 		r := <-reply
-		require.True(t, timedOut(r.Err))
+		require.True(t, Silence(r.Err))
 		if isNotDone(r.Err) {
 			notDone = append(notDone, fmt.Sprint("k", i))
 		}
 	}
 	require.Less(t, time.Since(begin), timeout+margin)
 	require.NotEmpty(t, notDone)
-	require.True(t, n.Silent())
+	require.True(t, silent(n))
 
 	s.Resume()
 	require.NoError(t, do(n, Command("ping")).Err)
@@ -91,7 +91,7 @@ func TestSilentConnectionsDoNotKeepNewOnesFromWorking(t *testing.T) {
 			for failed := 0; do(n, within(Command("ping"), time.Second)).Err != nil; failed++ {
 				require.Less(t, failed, open)
 			}
-			require.False(t, n.Silent())
+			require.False(t, silent(n))
 		})
 	}
 }

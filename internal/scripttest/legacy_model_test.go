@@ -17,39 +17,50 @@ func timestamp(value string) (till float64, ok bool) {
 // format returns a number without its fraction, rounded.
 func format(number float64) string { return strconv.FormatFloat(number, 'f', 0, 64) }
 
+// A legacyLock is what each script of LegacySetNX reads first.
+type legacyLock struct {
+	value, owner, stamp string
+	till                float64
+	odd, passed         bool
+}
+
+func (m *model) legacy(k words) (l legacyLock) {
+	l.value, l.owner, l.stamp = m.get(k[0]), m.get(k[1]), m.get(k[2])
+	till, ok := timestamp(l.value)
+	l.till, l.odd, l.passed = till, l.value != "" && !ok, ok && float64(m.seconds()) > till
+	return l
+}
+
+// heldBy reports whether the token wrote the lock last, and its time has not passed.
+func (l *legacyLock) heldBy(token string) bool {
+	return l.value != "" && !l.odd && !l.passed && l.owner == token && l.stamp == l.value
+}
+
+// own has the token hold the lock until ends.
+func (m *model) own(k words, token string, ends float64) {
+	life := int64(math.RoundToEven((ends - float64(m.seconds()) + 1) * 1000))
+	m.set(k[0], format(ends), 0)
+	m.set(k[1], token, life)
+	m.set(k[2], format(ends), life)
+}
+
 func (m *model) legacyAcquire(k, a words) any {
-	token, ttl := a[0], a.number(1)
+	token, ends := a[0], float64(m.seconds()+a.number(1)+1)
+	l := m.legacy(k)
 	if m.now > a.number(2) {
 		return m.time("late")
 	}
-	ends := float64(m.seconds() + ttl + 1)
-	owner, stamp := m.get(k[1]), m.get(k[2])
-	own := func() {
-		m.set(k[1], token, (ttl+2)*1000)
-		m.set(k[2], format(ends), (ttl+2)*1000)
-	}
 	m.call("setnx")
-	if m.keys[k[0]] == nil {
-		m.set(k[0], format(ends), 0)
-		own()
+	switch {
+	case l.value == "":
+		m.own(k, token, ends)
 		return int64(1)
-	}
-	value := m.get(k[0])
-	till, ok := timestamp(value)
-	if !ok {
+	case l.odd:
 		return noTimestamp
-	}
-	if float64(m.seconds()) > till {
-		m.set(k[0], format(ends), 0)
-		own()
-		return int64(2)
-	}
-	if owner != token || stamp != value {
-		return []any{m.timeLeft(till)}
-	}
-	if ends > till {
-		m.set(k[0], format(ends), 0)
-		own()
+	case !l.passed && !l.heldBy(token):
+		return []any{m.timeLeft(l.till)}
+	case ends > l.till:
+		m.own(k, token, ends)
 	}
 	return int64(2)
 }
@@ -60,56 +71,33 @@ func (m *model) timeLeft(till float64) int64 {
 	return int64(min(left, 9e12))
 }
 
-// owned reports whether the token wrote the lock last, and its time has not passed.
-func (m *model) owned(k words, token string) bool {
-	value := m.get(k[0])
-	owner := m.get(k[1])
-	if value == "" || owner != token || m.get(k[2]) != value {
-		return false
-	}
-	till, err := strconv.ParseFloat(value, 64)
-	if err != nil {
-		panic(cannotCompare)
-	}
-	return float64(m.seconds()) <= till
-}
-
 func (m *model) legacyExtend(k, a words) any {
-	if value := m.get(k[0]); value == "" || !m.owned(k, a[0]) {
+	l := m.legacy(k)
+	if !l.heldBy(a[0]) {
 		return m.written(k[0], 0)
 	}
-	till, _ := timestamp(m.get(k[0]))
-	ends := max(float64(m.seconds()+a.number(1)+1), till)
-	life := int64(math.RoundToEven((ends - float64(m.seconds()) + 1) * 1000))
-	m.set(k[0], format(ends), 0)
-	m.set(k[1], a[0], life)
-	m.set(k[2], format(ends), life)
+	m.own(k, a[0], max(float64(m.seconds()+a.number(1)+1), l.till))
 	return int64(1)
 }
 
 func (m *model) legacyRelease(k, a words) any {
-	if m.owned(k, a[0]) {
+	l := m.legacy(k)
+	if l.heldBy(a[0]) {
 		m.del(k...)
 		return int64(1)
 	}
-	return m.written(k[0], -one(m.get(k[1]) == a[0]))
+	return m.written(k[0], -one(l.owner == a[0]))
 }
 
 func (m *model) legacyInspect(k, _ words) any {
-	value := m.get(k[0])
-	if value == "" {
-		return []any{int64(0), ""}
-	}
-	till, ok := timestamp(value)
-	if !ok {
+	l := m.legacy(k)
+	switch {
+	case l.odd:
 		return noTimestamp
-	}
-	if float64(m.seconds()) > till {
+	case l.value == "", l.passed:
 		return []any{int64(0), ""}
+	case l.stamp != l.value:
+		l.owner = ""
 	}
-	owner := m.get(k[1])
-	if owner != "" && m.get(k[2]) != value {
-		owner = ""
-	}
-	return []any{m.timeLeft(till), owner}
+	return []any{m.timeLeft(l.till), l.owner}
 }

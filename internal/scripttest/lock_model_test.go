@@ -61,7 +61,7 @@ func (m *model) release(k, a words) any {
 	holder := m.get(lock)
 	if holder != token {
 		m.withdraw(queue, own)
-		return m.written(queue, one(keep > 0 && holder == "~"+token))
+		return m.written(k[0], one(keep > 0 && holder == "~"+token))
 	}
 	m.del(lock)
 	if keep > 0 {

@@ -26,16 +26,15 @@ type value struct {
 type failure string
 
 const (
-	wrongType     failure = "WRONGTYPE"
-	readOnly      failure = "READONLY"
-	outOfMemory   failure = "OOM"
-	forbidden     failure = "NOPERM"
-	noRegister    failure = "the fence register"
-	noCounter     failure = "the fence counter"
-	noTimestamp   failure = "does not hold a timestamp"
-	noSemaphore   failure = "is not a semaphore"
-	notAnInteger  failure = "not an integer"
-	cannotCompare failure = "attempt to compare"
+	wrongType    failure = "WRONGTYPE"
+	readOnly     failure = "READONLY"
+	outOfMemory  failure = "OOM"
+	forbidden    failure = "NOPERM"
+	noRegister   failure = "the fence register"
+	noCounter    failure = "the fence counter"
+	noTimestamp  failure = "does not hold a timestamp"
+	noSemaphore  failure = "is not a semaphore"
+	notAnInteger failure = "not an integer"
 )
 
 // A fault is what is wrong with a server: nothing, it is a replica, it is full, the user lacks the right to a command, or cannot

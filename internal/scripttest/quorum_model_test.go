@@ -25,9 +25,9 @@ func (m *model) quorumAcquire(k, a words) any {
 		_ = attempt(func() { m.setNX(k[2], "", 500) })
 		return []any{m.pttl(lock), holder}
 	}
-	counter, ok := m.counter(k[1])
-	if !ok {
-		return noCounter
+	counter, failed := m.counter(k[1])
+	if failed != "" {
+		return failed
 	}
 	if holder == "" || m.pttl(lock) < ttl {
 		m.set(lock, token, ttl)
@@ -35,14 +35,19 @@ func (m *model) quorumAcquire(k, a words) any {
 	return m.mint(k[1], counter)
 }
 
-// counter reports whether the key is a fence counter.
-func (m *model) counter(key string) (n int64, ok bool) {
-	text := m.get(key)
-	if text == "" {
-		return 0, true
+// counter reads a fence counter.
+func (m *model) counter(key string) (n int64, failed failure) {
+	var text string
+	if failed = attempt(func() { text = m.get(key) }); failed == wrongType {
+		return 0, noCounter
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	return n, err == nil && n < counterBound
+	if failed == "" && text != "" {
+		var err error
+		if n, err = strconv.ParseInt(text, 10, 64); err != nil || n >= counterBound {
+			return 0, noCounter
+		}
+	}
+	return n, failed
 }
 
 // mint raises a counter, and returns the vote.
@@ -73,48 +78,43 @@ func (m *model) quorumExtend(k, a words) any {
 	if holder != "" && holder != token || holder == "" && restore == 0 {
 		return m.written(lock, -one(holder != ""))
 	}
-	if holder == "" && m.now > latest {
-		return m.time("late")
-	}
-	var counter int64
-	if holder == "" || fence == "mint" {
-		ok := false
-		failed := attempt(func() { counter, ok = m.counter(k[1]) })
-		if failed != "" && failed != wrongType {
-			return failed
-		}
-		if !ok {
-			return noCounter
-		}
-	}
-	if holder == "" {
-		m.pexpire(k[1], counterMemory)
-		if counter < a.number(2) {
-			m.set(k[1], fence, counterMemory)
-		}
-		m.set(lock, token, restore)
-		return int64(2)
-	}
-	m.pexpire(lock, max(m.pttl(lock), ttl))
-	if fence != "mint" {
+	lease := max(m.pttl(lock), ttl)
+	if holder != "" && fence != "mint" {
+		m.pexpire(lock, lease)
 		m.pexpire(k[1], counterMemory)
 		return int64(1)
 	}
-	return m.mint(k[1], counter)
+	if holder == "" && m.now > latest {
+		return m.time("late")
+	}
+	counter, failed := m.counter(k[1])
+	if failed != "" {
+		return failed
+	}
+	if holder != "" {
+		m.pexpire(lock, lease)
+		return m.mint(k[1], counter)
+	}
+	m.pexpire(k[1], counterMemory)
+	if counter < a.number(2) {
+		m.set(k[1], fence, counterMemory)
+	}
+	m.set(lock, token, restore)
+	return int64(2)
 }
 
 func (m *model) quorumRaise(k, a words) any {
-	counter, ok := m.counter(k[1])
-	if !ok {
-		return noCounter
+	counter, failed := m.counter(k[1])
+	if failed != "" {
+		return failed
 	}
 	if m.get(k[0]) != a[0] {
 		return m.written(k[0], 0)
 	}
+	m.pexpire(k[1], counterMemory)
 	if fence := a.number(1); counter < fence {
 		m.set(k[1], a[1], counterMemory)
 		return fence
 	}
-	m.pexpire(k[1], counterMemory)
 	return counter
 }

@@ -186,7 +186,7 @@ func kindOf(err error) failure {
 			return forbidden
 		}
 	}
-	for _, kind := range []failure{noRegister, noCounter, noTimestamp, noSemaphore, readOnly, outOfMemory, forbidden, wrongType, notAnInteger, cannotCompare} {
+	for _, kind := range []failure{noRegister, noCounter, noTimestamp, noSemaphore, readOnly, outOfMemory, forbidden, wrongType, notAnInteger} {
 		if strings.Contains(err.Error(), string(kind)) {
 			return kind
 		}

@@ -1,4 +1,4 @@
-package handoff
+package inbox
 
 import (
 	"errors"
@@ -15,43 +15,32 @@ import (
 	"github.com/redlatch/redlatch/internal/line"
 )
 
-var errRefused = errors.New("NOPERM")
+var (
+	errRefused = errors.New("NOPERM")
+	unused     = redis.NewClient(&redis.Options{})
+)
 
-// newSubscription returns a subscription on a Redis of its own, and a channel that gets each call of Changed.
-func newSubscription(t *testing.T) (s *Subscription, changed <-chan struct{}) {
+// newInbox returns a subscription on a Redis of its own, and a channel that gets each call of Changed.
+func newInbox(t *testing.T) (s *Inbox, changed <-chan struct{}) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	calls := make(chan struct{}, 100)
-	s = NewSubscription(client, false)
+	s = New(client)
 	s.Changed, s.Degraded, s.Deliver = func() { calls <- struct{}{} }, func(error) {}, func(Grant) {}
 	return s, calls
 }
 
-// TestDegradationIsReportedOnce: it is reported once, even if a release is the first to find that PUBLISH is refused.
-func TestDegradationIsReportedOnce(t *testing.T) {
-	var told int
-	s, _ := newSubscription(t)
-	s.Degraded = func(error) { told++ }
-	s.RefusePublish(errRefused)
-	s.Join()
-	defer s.Leave()
-	s.RefusePublish(errRefused)
-	require.Equal(t, 1, told)
-	require.Equal(t, line.Closed, s.State())
-}
-
-// TestClosedSubscriptionKeepsWhatWasRefused: the subscription is closed between two waits. What Redis refused before
-// is not reported again, unless Redis has allowed it meanwhile.
-func TestClosedSubscriptionKeepsWhatWasRefused(t *testing.T) {
+// TestRefusalIsReportedOnce: what Redis refused before is not reported again, even if the inbox was closed between two waits, unless
+// Redis has allowed it meanwhile. If SUBSCRIBE is refused, lines that rely on messages look: that is a change.
+func TestRefusalIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, refuse := range map[string]func(*Subscription, error){
-			"SUBSCRIBE": (*Subscription).refuse, "PUBLISH": (*Subscription).RefusePublish,
-		} {
-			var told int
-			s := NewSubscription(nil, false)
-			s.Changed, s.Degraded = func() {}, func(error) { told++ }
+		for name, refuse := range map[string]func(*Inbox, error){"SUBSCRIBE": (*Inbox).refuse, "PUBLISH": (*Inbox).RefusePublish} {
+			told, changes := 0, 0
+			s := New(unused)
+			s.Changed, s.Degraded = func() { changes++ }, func(error) { told++ }
 			refuse(s, errRefused)
+			require.Equal(t, name == "SUBSCRIBE", changes == 1)
 			require.True(t, s.stop())
 			s.running = true // a line waits again
 			require.Equal(t, line.Closed, s.State(), name)
@@ -65,34 +54,16 @@ func TestClosedSubscriptionKeepsWhatWasRefused(t *testing.T) {
 	})
 }
 
-// TestPublishIsTriedAgain: a minute after Redis refused PUBLISH, a process relies on messages again, even
-// if it always has waiters. If Redis still refuses PUBLISH, that is reported once more.
-func TestPublishIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var told int
-		s := NewSubscription(nil, false)
-		s.Changed, s.Degraded = func() {}, func(error) { told++ }
-		s.running, s.up = true, true
-		for range 2 {
-			s.RefusePublish(errRefused)
-			require.Equal(t, line.Closed, s.State())
-			time.Sleep(time.Minute)
-			require.Equal(t, line.Open, s.State())
-		}
-		require.Equal(t, 2, told)
-	})
-}
-
 // TestMessagesComeWhereRedisAllowsThem: messages come once SUBSCRIBE is confirmed. They are expected for a second before that, for
 // a second after the connection broke, and before anybody waits. They do not come if Redis refuses SUBSCRIBE or PUBLISH, or if
 // the client cannot subscribe.
 func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
-	type steps []func(*Subscription)
-	confirm := func(s *Subscription) { s.received(&redis.Subscription{}) }
-	breaks := func(s *Subscription) { s.markDown() }
-	refused := func(s *Subscription) { s.refuse(errRefused) }
-	mute := func(s *Subscription) { s.RefusePublish(errRefused) }
-	rest := func(d time.Duration) func(*Subscription) { return func(*Subscription) { time.Sleep(d) } }
+	type steps []func(*Inbox)
+	confirm := func(s *Inbox) { s.received(&redis.Subscription{}) }
+	breaks := func(s *Inbox) { s.broke() }
+	refused := func(s *Inbox) { s.refuse(errRefused) }
+	mute := func(s *Inbox) { s.RefusePublish(errRefused) }
+	rest := func(d time.Duration) func(*Inbox) { return func(*Inbox) { time.Sleep(d) } }
 	almost := rest(time.Second - 1)
 	for name, c := range map[string]struct {
 		unused bool
@@ -117,7 +88,7 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 		"PUBLISH is refused, and it listens": {steps: steps{mute, confirm}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := NewSubscription(nil, false)
+			s := New(unused)
 			s.Changed, s.Degraded = func() {}, func(error) {}
 			s.running, s.changed = !c.unused, time.Now() // as Join does
 			for _, step := range c.steps {
@@ -126,25 +97,15 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 			require.Equal(t, c.want, s.State(), name)
 		})
 	}
-	s := NewSubscription(nil, true)
+	s := New(nil)
 	s.Join()
 	require.Equal(t, line.Closed, s.State(), "the client cannot subscribe")
-}
-
-// TestRefusedSubscriptionIsAChange: lines that rely on messages look, since no messages come from now on.
-func TestRefusedSubscriptionIsAChange(t *testing.T) {
-	changes := 0
-	s := NewSubscription(nil, false)
-	s.Changed, s.Degraded = func() { changes++ }, func(error) {}
-	s.refuse(errRefused)
-	s.refuse(errRefused)
-	require.Equal(t, 1, changes)
 }
 
 // TestChangedAfterEachConfirmation: messages may have been lost whenever the connection broke, and come again when it is
 // confirmed. Both are changes. Missed replaces the connection, unless it was confirmed since the message was lost.
 func TestChangedAfterEachConfirmation(t *testing.T) {
-	s, changed := newSubscription(t)
+	s, changed := newInbox(t)
 	begin := time.Now()
 	s.Join()
 	defer s.Leave()
@@ -175,7 +136,7 @@ func TestMissedIsForAConnectionThatListens(t *testing.T) {
 		"it was confirmed since then":           {true, -1, false},
 		"it is not confirmed":                   {false, 1, false},
 	} {
-		s := NewSubscription(client, false)
+		s := New(client)
 		s.current, s.up, s.changed = client.Subscribe(t.Context()), c.up, time.Now()
 		ps := s.current
 		s.Missed(s.changed.Add(c.lost))
@@ -209,7 +170,7 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 	})
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	s := NewSubscription(client, false)
+	s := New(client)
 	told := make(chan error, 10)
 	s.Changed, s.Degraded = func() {}, func(err error) { told <- err }
 	s.Join()

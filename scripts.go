@@ -1,14 +1,11 @@
 package redlatch
 
 import (
-	"context"
 	"embed"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
@@ -16,6 +13,11 @@ import (
 
 //go:embed release.lua lua
 var files embed.FS
+
+// scripts has the operations of a strategy.
+type scripts struct{ acquire, extend, release, inspect *node.Script }
+
+func script(file string) *node.Script { return node.NewScript(source(file)) }
 
 // source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several
 // scripts do is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.
@@ -38,115 +40,77 @@ func source(file string) string {
 	return b.String()
 }
 
-func script(file string) *node.Script { return node.NewScript(source(file)) }
-
-// scripts has the operations of a strategy.
-type scripts struct{ acquire, extend, release, inspect *node.Script }
-
-// A single is a strategy on one Redis. SetNXPX, Semaphore and LegacySetNX are singles with scripts of their own.
-type single struct {
-	node       *node.Node
-	confirming *node.Node // for commands that wait for replicas
-	kind       kind
-	limit      int // of a semaphore; else 0
-
-	readAcquire func(r node.Reply) (acquireReply, error)
-}
-
-func newSingle(client redis.UniversalClient) single {
-	return single{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
-}
-
-func (s *single) clients() []redis.UniversalClient { return []redis.UniversalClient{s.node.Client()} }
-
-func (s *single) trouble(_ string, _ *target, since time.Duration) error {
-	return silence(s.node, since)
-}
-
-// silence returns why a node has not answered since a time.
-func silence(n *node.Node, since time.Duration) error {
-	return &node.NoReply{Within: since.Round(time.Millisecond), Last: n.LastTrouble()}
-}
-
-// take sends the acquire c.
-func (s *single) take(ctx context.Context, p *leaseParams, c *node.Call, done func(acquireReply, error)) {
-	c = p.withReplicas(c)
-	c.Done = func(r node.Reply) {
-		got, err := s.readAcquire(r)
-		got.resent = r.Resent
-		done(got, p.confirmed(r, err))
-	}
-	s.send(ctx, &p.target, c)
-}
-
-// send posts c.
-func (s *single) send(ctx context.Context, t *target, c *node.Call) {
-	n := s.node
-	if c.Then != nil {
-		n = s.confirming
-	}
-	c.Timeout += t.timeout
-	n.Post(ctx, c)
-}
-
 // readAcquire reads the replies of acquire.lua, semaphore_acquire.lua and quorum_acquire.lua. The fence is the number that they
 // return.
-func readAcquire(r node.Reply) (acquireReply, error) {
+func readAcquire(r node.Reply) reply {
 	if r.Err != nil {
-		return acquireReply{}, r.Err
+		return reply{err: r.Err}
 	}
 	if fence, granted := r.Value.(int64); granted {
-		return acquireReply{fence: uint64(fence)}, nil
+		return reply{fence: uint64(fence)}
 	}
-	if refusal, ok := readRefusal(r.Value); ok {
-		return refusal, ErrNotAcquired
-	}
-	return acquireReply{}, oddReply(r.Value)
+	return readRefusal(r.Value)
 }
 
 // readRefusal reads the reply for a key that is held, or has expired while the script ran: miniredis does that.
-func readRefusal(reply any) (a acquireReply, ok bool) {
-	fields, _ := reply.([]any)
+func readRefusal(value any) reply {
+	got, odd := reply{err: ErrNotAcquired}, reply{err: oddReply(value)}
+	fields, _ := value.([]any)
 	if len(fields) == 0 {
-		return a, false
+		return odd
 	}
 	left, ok := fields[0].(int64)
 	if left != -1 { // -1: it has no TTL; -2: it is gone
-		a.Left = max(clock.Milliseconds(left), time.Millisecond)
+		got.left = max(clock.Milliseconds(left), time.Millisecond)
 	}
 	if ok && len(fields) > 1 && fields[1] != nil {
-		a.Holder, ok = fields[1].(string)
+		got.holder, ok = fields[1].(string)
 	}
-	if !ok || len(fields) <= 2 {
-		return a, ok
+	if ok && len(fields) > 2 {
+		n, count := integers(value, 2)
+		got.fresh, got.first, ok = n[0] == 1, n[1] == 1, count == 4
+		got.at = instant(n[2], n[3])
 	}
-	n, count := integers(reply, 2)
-	a.Fresh, a.First = n[0] == 1, n[1] == 1
-	a.At = time.Duration(n[2])*time.Second + time.Duration(n[3])*time.Microsecond
-	return a, count == 4
+	if !ok {
+		return odd
+	}
+	return got
+}
+
+// instant returns a reply to TIME, since 1970.
+func instant(seconds, micros int64) time.Duration {
+	return time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond
 }
 
 // readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
-func readExtend(r node.Reply) (fence uint64, err error) {
+func readExtend(r node.Reply) reply {
 	answer, err := compared(r)
 	switch {
 	case answer < 0:
-		return 0, errTaken
+		return reply{err: errTaken}
 	case errors.Is(err, errNotOurs):
-		return 0, errDeleted
+		return reply{err: errDeleted}
 	}
-	return uint64(answer), err
+	return reply{fence: uint64(answer), err: err}
+}
+
+// ofTick has a reader return the first fence of a tick.
+func ofTick(read reader) reader {
+	return func(r node.Reply) reply {
+		got := read(r)
+		got.fence *= fencesOfTick
+		return got
+	}
 }
 
 // keepMargin is how much longer a key is kept than it must be, so that the second release finds it.
 const keepMargin = 100 * time.Millisecond
 
-// released makes c a release, which is sent for longer.
-func (p *releaseParams) released(c *node.Call) *node.Call {
+// appendKeep adds how long the release p keeps the key for others out.
+func appendKeep(c *node.Call, p *params) *node.Call {
 	if p.keep > 0 {
 		c.Append((p.keep + keepMargin).Milliseconds())
 	}
-	c.Insists = true
 	return c
 }
 
@@ -183,23 +147,22 @@ var (
 	errOverwritten = fmt.Errorf("%w: the key holds something else", ErrLost)
 )
 
-// inspectCall reads who holds the lock, on the node of SetNXPX or on one of Redlock.
-func inspectCall(t *target) *node.Call {
-	keys := []any{&t.key, &t.queue}
-	if t.queue == "" {
-		keys = keys[:1]
+// inspectCall reads who holds the lock.
+func inspectCall(s *node.Script, p *params) *node.Call {
+	if p.queue == "" {
+		return node.Eval(s, 1, &p.key)
 	}
-	return node.Eval(lockScripts.inspect, len(keys), keys...)
+	return node.Eval(s, 2, &p.key, &p.queue)
 }
 
 // readInspect reads the replies of inspect.lua and semaphore_inspect.lua.
-func readInspect(r node.Reply) (Status, error) {
+func readInspect(r node.Reply) reply {
 	if r.Err != nil {
-		return Status{}, r.Err
+		return reply{err: r.Err}
 	}
 	n, count := integers(r.Value, 1)
 	if count < 2 {
-		return Status{}, oddReply(r.Value)
+		return reply{err: oddReply(r.Value)}
 	}
 	left := n[0]
 	st := Status{Waiters: int(n[1]), Holders: int(n[2])}
@@ -209,12 +172,12 @@ func readInspect(r node.Reply) (Status, error) {
 			st.TTL = -1
 		}
 	}
-	return st, nil
+	return reply{status: st}
 }
 
 // integers returns the fields of a reply from one on, and how many they are; none if there is anything but integers.
-func integers(reply any, from int) (all [4]int64, count int) {
-	fields, _ := reply.([]any)
+func integers(value any, from int) (all [4]int64, count int) {
+	fields, _ := value.([]any)
 	for i := from; i < len(fields); i++ {
 		n, ok := fields[i].(int64)
 		if !ok || i-from >= len(all) {
@@ -227,6 +190,4 @@ func integers(reply any, from int) (all [4]int64, count int) {
 }
 
 // oddReply returns the error for a reply that no script of this package sends. The reply may hold a token.
-func oddReply(reply any) error {
-	return fmt.Errorf("unexpected reply of type %T", reply)
-}
+func oddReply(value any) error { return fmt.Errorf("unexpected reply of type %T", value) }

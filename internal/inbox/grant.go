@@ -1,0 +1,104 @@
+package inbox
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+// Claim returns how long a lock that was handed over lasts at most, unless its new owner extends it. It is shorter for an entry
+// with a dash, since its process may be gone.
+func Claim(dash bool) time.Duration {
+	if dash {
+		return time.Second
+	}
+	return 2 * time.Second
+}
+
+// Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A dash before the process
+// says that PUBSUB NUMSUB does not say whether it listens.
+func Entry(claim time.Duration, dash bool, channel, token string) string {
+	if dash {
+		channel = "-" + channel
+	}
+	return strconv.FormatInt(claim.Milliseconds(), 10) + " " + channel + " " + token
+}
+
+// A Grant is a lock that a release has handed to a line of this process.
+type Grant struct {
+	Token string
+	Tick  uint64        // of its fences
+	At    time.Duration // of the release, by the clock of Redis
+
+	Arrived clock.Instant // when this process learned of it
+}
+
+// parseGrant reads a message of a release, which announce.lua describes. ok is false for any other message.
+func parseGrant(message string) (g Grant, ok bool) {
+	fields := strings.SplitN(message, " ", 5)
+	if len(fields) != 5 {
+		return g, false
+	}
+	var n [4]uint64 // seconds, µs, tick, length of the entry
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseUint(fields[i], 10, 53); err != nil {
+			return g, false
+		}
+	}
+	if n[0] > 1<<33 || n[1] > 999_999 || n[2] >= 1<<47 || n[3] > uint64(len(fields[4])) {
+		return g, false
+	}
+	entry := strings.SplitN(fields[4][:n[3]], " ", 3)
+	if len(entry) != 3 {
+		return g, false
+	}
+	return Grant{Token: entry[2], Tick: n[2], At: time.Duration(n[0])*time.Second + time.Duration(n[1])*time.Microsecond}, true
+}
+
+// A Watch compares the clock of Redis with that of this machine, for the entry of a line. The zero value is that of a line
+// that has not asked yet.
+type Watch struct {
+	asked clock.Instant // when the newest command that returned the time of Redis was sent
+	redis time.Duration // the time that it returned; 0: none yet
+}
+
+// Sent notes when a command was sent that may return the time of Redis, unless one has returned it before.
+func (w *Watch) Sent(asked clock.Instant) {
+	if w.redis == 0 {
+		w.asked = asked
+	}
+}
+
+// Told notes that a command, sent at asked, returned the time redis.
+func (w *Watch) Told(asked clock.Instant, redis time.Duration) {
+	if w.redis == 0 || asked.Mono.After(w.asked.Mono) {
+		w.asked, w.redis = asked, redis
+	}
+}
+
+// Started returns when the lease of a lock began that was handed over. Redis granted it at the time At of its own clock, and the
+// message arrived at Arrived. A command that was sent at asked had returned the time redis of that clock. So Redis read that clock
+// after asked, and the message took no longer than the time since asked here, less the time since redis there:
+//
+//	age = (Arrived − asked) − (At − redis) × (1 − drift), at least 0
+//	start = Arrived − age
+//
+// If the command was carried out later than the release, At − redis is negative, and counts × (1 + drift).
+//
+// Only the rates of the two clocks matter, not their settings. If no command has returned the time, the lease begins at
+// asked, which is before the line queued.
+func (w *Watch) Started(g Grant, drift float64) clock.Instant {
+	age := g.Arrived.Since(w.asked)
+	if w.redis != 0 {
+		there := float64(g.At - w.redis)
+		if there > 0 {
+			drift = -drift
+		}
+		age -= time.Duration(there * (1 + drift))
+	}
+	age = max(age, 0)
+	return clock.Instant{Mono: g.Arrived.Mono.Add(-age), Wall: g.Arrived.Wall - age}
+}

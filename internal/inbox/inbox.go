@@ -1,0 +1,249 @@
+// Package inbox receives the locks that Redis hands to a process, and says whether messages come.
+//
+// A line has the callers of one process that wait for one key. It queues with an entry, by the same script that tries to acquire
+// the lock or that releases it. A release grants the lock to the first entry in the queue, for the claim in that entry, and
+// publishes the grant to the [Inbox] of its process. The new owner extends its claim to the TTL. A process that cannot do so
+// costs the others a claim. No line depends on a message: see internal/line.
+//
+// The caller sends all commands but SUBSCRIBE and PING. None runs under the mutex of an Inbox. The only goroutine is that of
+// Join. It receives grants, and ends within two seconds after the last user. Nobody waits for it.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/line"
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+const (
+	// wakeEvery is how often a silent inbox looks whether it still has users. It is closed within two of these.
+	wakeEvery = time.Second
+
+	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply may take before the
+	// connection is replaced: go-redis does not notice a dead connection.
+	pingAfter = 3
+
+	// firstReconnect and lastReconnect bound the pause after a failure of the subscription. It doubles until SUBSCRIBE is
+	// confirmed; half of it is random.
+	firstReconnect = 50 * time.Millisecond
+	lastReconnect  = 3 * time.Second
+
+	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed. A proxy does that which does not
+	// know the command.
+	mostHungUp = 3
+
+	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.
+	muteFor = time.Minute
+)
+
+// An Inbox is the channel on which the process of a Locker is handed locks. It is opened for the first line that waits, and closed
+// within two seconds after the last one is empty.
+type Inbox struct {
+	Channel string
+	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
+
+	// Set before the first use. The goroutine of the inbox calls them; RefusePublish also calls Degraded, which must not block.
+	Deliver  func(Grant) // a lock was handed to this process
+	Changed  func()      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
+	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
+
+	client redis.UniversalClient // nil: none that can subscribe
+
+	mu      sync.Mutex // guards the fields below
+	users   int
+	used    bool // since the last call of stop
+	running bool
+	up      bool          // SUBSCRIBE is confirmed
+	changed time.Time     // when up was last set or cleared
+	refused bool          // SUBSCRIBE is known to be refused
+	mute    time.Time     // until then PUBLISH counts as refused
+	current *redis.PubSub // nil: none is open
+}
+
+// New returns the inbox of one Locker. If client is nil, no message comes, and lines poll.
+func New(client redis.UniversalClient) *Inbox {
+	return &Inbox{client: client, Channel: "redlatch:" + uuid.NewString()}
+}
+
+// Join opens the inbox unless it is open. The caller must call Leave.
+func (b *Inbox) Join() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.users++
+	b.used = true
+	if !b.running && b.client != nil {
+		b.running, b.changed = true, time.Now()
+		go b.run() // ends within two seconds after the last user has left
+	}
+}
+
+// Leave ends one use of the inbox.
+func (b *Inbox) Leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.users--
+}
+
+// State says whether messages come. An inbox that is not open yet is opened by the first line that joins.
+func (b *Inbox) State() line.Channel {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.client == nil, b.refused, b.mutedLocked():
+		return line.Closed
+	case b.up:
+		return line.Open
+	case !b.running, time.Since(b.changed) < line.Patience:
+		return line.Opening
+	}
+	return line.Closed
+}
+
+func (b *Inbox) mutedLocked() bool { return time.Now().Before(b.mute) }
+
+// RefusePublish notes that Redis refuses PUBLISH with err.
+func (b *Inbox) RefusePublish(err error) {
+	b.mu.Lock()
+	first := !b.mutedLocked()
+	b.mute = time.Now().Add(muteFor)
+	b.mu.Unlock()
+	if first {
+		b.Degraded(err)
+	}
+}
+
+// refuse notes that Redis refuses SUBSCRIBE with err.
+func (b *Inbox) refuse(err error) {
+	b.mu.Lock()
+	first := !b.refused
+	b.refused = true
+	b.mu.Unlock()
+	if first {
+		b.Degraded(err)
+		b.Changed()
+	}
+}
+
+// run receives until the inbox has no users.
+func (b *Inbox) run() {
+	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
+		confirmed, err := b.receive(context.Background())
+		if err == nil {
+			return
+		}
+		if confirmed {
+			failed, hungUp = 0, 0
+		}
+		b.broke()
+		pause := reconnectPause(failed)
+		if !node.Silence(err) && !node.Unreachable(err) && !errors.Is(err, redis.ErrClosed) {
+			hungUp++
+		}
+		if node.Answered(err) || hungUp == mostHungUp {
+			b.refuse(node.Explain(err))
+			pause, hungUp = lastReconnect, 0
+		}
+		if b.stop() {
+			return
+		}
+		<-time.After(pause)
+	}
+}
+
+// reconnectPause returns the pause after so many failures before this one.
+func reconnectPause(failed int) time.Duration {
+	pause := min(firstReconnect<<min(failed, 8), lastReconnect)
+	return pause - rand.N(pause/2)
+}
+
+// receive handles the messages of a new connection, until it fails or the inbox has no users: err is nil then. It reports
+// whether SUBSCRIBE was confirmed.
+func (b *Inbox) receive(ctx context.Context) (confirmed bool, err error) {
+	ps := b.client.Subscribe(ctx, b.Channel)
+	defer ps.Close()
+	b.mu.Lock()
+	b.current = ps
+	b.mu.Unlock()
+	for silent := 0; ; { // wakes in a row
+		message, err := ps.ReceiveTimeout(ctx, wakeEvery)
+		switch {
+		case err == nil:
+			silent = 0
+			confirmed = b.received(message) || confirmed
+		case !node.Silence(err):
+			return confirmed, err
+		case b.stop():
+			return confirmed, nil
+		default:
+			if silent++; silent == 2*pingAfter || silent == pingAfter && ps.Ping(ctx) != nil {
+				return confirmed, err
+			}
+		}
+	}
+}
+
+// Missed closes the connection, since a message was lost on it after since, so that run opens another one. It does nothing
+// if SUBSCRIBE was confirmed since then.
+func (b *Inbox) Missed(since time.Time) {
+	b.mu.Lock()
+	ps := b.current
+	if !b.up || b.changed.After(since) {
+		ps = nil
+	} else {
+		b.current = nil
+	}
+	b.mu.Unlock()
+	if ps != nil {
+		_ = ps.Close() // receive notices
+	}
+}
+
+// received handles a message. It reports whether that confirms SUBSCRIBE.
+func (b *Inbox) received(message any) (confirmed bool) {
+	switch message := message.(type) {
+	case *redis.Subscription:
+		b.mu.Lock()
+		b.refused, b.up, b.changed = false, true, time.Now()
+		b.mu.Unlock()
+		b.Changed()
+		return true
+	case *redis.Message:
+		if g, ok := parseGrant(message.Payload); ok {
+			b.Deliver(g)
+		}
+	}
+	return false
+}
+
+// broke notes that the connection broke. If SUBSCRIBE was confirmed before, that is a change.
+func (b *Inbox) broke() {
+	b.mu.Lock()
+	was := b.up
+	if was {
+		b.up, b.changed = false, time.Now()
+	}
+	b.mu.Unlock()
+	if was {
+		b.Changed()
+	}
+}
+
+// stop ends the inbox if nobody has used it since the last call of stop. It reports whether it did.
+func (b *Inbox) stop() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users > 0 || b.used {
+		b.used = false
+		return false
+	}
+	b.running, b.current, b.up = false, nil, false
+	return true
+}
