@@ -1,0 +1,496 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+)
+
+// standing has a caller stand in the line of k, in a bubble.
+func standing(t *testing.T, l redlatch.Locker, opts ...redlatch.Option) <-chan *redlatch.Lock {
+	t.Helper()
+	got := make(chan *redlatch.Lock, 1)
+	go func() { // ends with the lock
+		lock, err := l.Lock(context.Background(), "k", opts...)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lock
+	}()
+	synctest.Wait()
+	return got
+}
+
+// inTurn begins a turn of l: n callers stood in its line while other held k. The first of them has the lock. The channel gets
+// those of the rest.
+func inTurn(t *testing.T, l, other redlatch.Locker, n int, opts ...redlatch.Option) (first *redlatch.Lock, rest <-chan *redlatch.Lock) {
+	t.Helper()
+	holder := granted(other.Lock(t.Context(), "k"))
+	locks := make(chan *redlatch.Lock, n)
+	for range n {
+		go func() { locks <- granted(l.Lock(context.Background(), "k", opts...)) }() // ends with the lock
+	}
+	time.Sleep(2 * time.Second) // all stand in line, and the line is in the queue
+	require.NoError(t, holder.Unlock(t.Context()))
+	return <-locks, locks
+}
+
+// onQueues runs a test in a bubble, on each strategy whose lines queue.
+func onQueues(t *testing.T, run func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker)) {
+	t.Parallel()
+	for name, make := range map[string]func(redis.UniversalClient) redlatch.Locker{
+		"SetNXPX":   func(c redis.UniversalClient) redlatch.Locker { return made(redlatch.NewSetNXPX(c)) },
+		"Semaphore": func(c redis.UniversalClient) redlatch.Locker { return made(redlatch.NewSemaphore(c, 1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) { run(t, s, make) })
+		})
+	}
+}
+
+// nothingLeft waits until releases have been sent, and fails unless no key is left but the register of fences.
+func nothingLeft(t *testing.T, s *locktest.Site, msg ...any) {
+	t.Helper()
+	time.Sleep(time.Second)
+	require.Equal(t, []string{"redlatch:fence"}, s.Direct.Keys(t.Context(), "*").Val(), msg...)
+}
+
+// TestHourOfWaiting: a call without a deadline waits for an hour, and is served soon after the release. A crashed holder costs what
+// is left of its TTL. Then the subscription ends, and no goroutine is left in the bubble.
+func TestHourOfWaiting(t *testing.T) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
+		l, other := make(s.Client(t)), make(s.Client(t))
+		holder := mustLock(t, other, "k")
+		got := standing(t, l, redlatch.WithoutRenewal())
+		time.Sleep(time.Hour)
+		require.Empty(t, got)
+		require.Len(t, s.Direct.PubSubChannels(t.Context(), "redlatch:*").Val(), 1)
+		released := time.Now()
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.Zero(t, time.Since(released))
+
+		next := <-standing(t, l) // and the lock is never unlocked
+		require.Less(t, time.Since(lock.Until()), 250*time.Millisecond)
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		require.NoError(t, next.Unlock(t.Context()))
+		time.Sleep(2 * time.Second)
+		require.Empty(t, s.Direct.PubSubChannels(t.Context(), "redlatch:*").Val())
+	})
+}
+
+// TestWaitForACallerOfTheSameLockerIsToldSo: most often somebody has forgotten to unlock. A call with the ctx of the lock itself is
+// refused.
+func TestWaitForACallerOfTheSameLockerIsToldSo(t *testing.T) {
+	for name, opts := range map[string][]redlatch.Option{
+		"another caller of this Locker": nil, `"api-7", a caller of this Locker`: {redlatch.WithOwner("api-7")},
+	} {
+		locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+			l := made(redlatch.NewSetNXPX(s.Client(t), opts...))
+			forgotten := granted(l.Lock(t.Context(), "k"))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			var told error
+			_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { told = e.Err }}))
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.EqualError(t, told, "held by "+name)
+			require.EqualError(t, err, `redlatch: lock "k": gave up waiting: context deadline exceeded: the last attempt: held by `+name)
+			_, err = l.Lock(forgotten.Context(t.Context()), "k")
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.NoError(t, forgotten.Unlock(t.Context()))
+		})
+	}
+}
+
+// redisError is an answer of Redis.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+
+func (redisError) RedisError() {}
+
+// TestNewestAnswerDecidesTheError: a line asks once a minute. If the last attempt failed, or got no reply for more than three
+// quarters of the op timeout, the error matches ErrUnavailable. If it had less time, the attempt before it decides. If there is none,
+// the error matches ErrUnavailable.
+func TestNewestAnswerDecidesTheError(t *testing.T) {
+	type attempt = func(goesOn <-chan struct{}, send func() error) error
+	held := func(_ <-chan struct{}, send func() error) error { return send() }
+	silent := func(goesOn <-chan struct{}, send func() error) error { <-goesOn; return send() }
+	trouble := func(<-chan struct{}, func() error) error { return redisError("OOM command not allowed") }
+	for name, c := range map[string]struct {
+		attempts []attempt
+		last     time.Duration // from the last attempt to the end of ctx
+		held     bool
+	}{
+		"silence at first":                      {[]attempt{silent}, 10 * time.Millisecond, false},
+		"silence":                               {[]attempt{held, silent}, 760 * time.Millisecond, false},
+		"a moment of silence":                   {[]attempt{held, silent}, 740 * time.Millisecond, true},
+		"between attempts":                      {[]attempt{held, held}, 900 * time.Millisecond, true},
+		"trouble, and then a moment of silence": {[]attempt{held, trouble, silent}, 10 * time.Millisecond, false},
+		"trouble that is over":                  {[]attempt{held, trouble, held}, 10 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				client, tap := tapped(t, s)
+				l := made(redlatch.NewSetNXPX(client, redlatch.WithoutQueue(),
+					redlatch.WithOpTimeout(time.Second), redlatch.WithPollInterval(time.Minute, time.Minute)))
+				warm(t, l)
+				mustLock(t, l, "k", redlatch.WithTTL(24*time.Hour))
+				other := made(redlatch.NewSetNXPX(client, redlatch.WithoutQueue(),
+					redlatch.WithOpTimeout(time.Second), redlatch.WithPollInterval(time.Minute, time.Minute)))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				goesOn := make(chan struct{})
+				n := 0
+				tap.set(func(_ context.Context, send func() error) error {
+					n++
+					if n == len(c.attempts) {
+						time.AfterFunc(c.last, cancel)
+					}
+					return c.attempts[min(n, len(c.attempts))-1](goesOn, send)
+				})
+				_, err := other.Lock(ctx, "k")
+				require.ErrorIs(t, err, context.Canceled)
+				require.Equal(t, len(c.attempts), n)
+				require.Equal(t, c.held, errors.As(err, new(*redlatch.HeldError)), err)
+				require.Equal(t, c.held, errors.Is(err, redlatch.ErrNotAcquired), err)
+				require.Equal(t, !c.held, errors.Is(err, redlatch.ErrUnavailable), err)
+				close(goesOn)
+			})
+		})
+	}
+}
+
+// TestCtxEndsOnlyTheWait: each call returns at once when ctx ends in mid-command. What it has left under way is carried out: an
+// attempt is released, an extension counts.
+func TestCtxEndsOnlyTheWait(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client, tap := tapped(t, s)
+		l := made(redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(time.Second), redlatch.WithoutRenewal(), redlatch.WithTTL(10*time.Minute)))
+		warm(t, l)
+		lock := mustLock(t, l, "held")
+		until := lock.Until()
+		tap.late(900 * time.Millisecond)
+		for what, call := range map[string]func(context.Context) error{
+			"TryLock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "tried"); return err },
+			"Lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "waited for"); return err },
+			"Adopt":   func(ctx context.Context) error { _, err := l.Adopt(ctx, "adopted", "token"); return err },
+			"Inspect": func(ctx context.Context) error { _, err := l.Inspect(ctx, "held"); return err },
+			"Extend":  func(ctx context.Context) error { return lock.Extend(ctx, time.Hour) },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			begin := time.Now()
+			err := call(ctx)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded, what)
+			require.ErrorIs(t, err, redlatch.ErrUnavailable, what)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, what)
+			require.Equal(t, 100*time.Millisecond, time.Since(begin), what)
+		}
+		time.Sleep(5 * time.Second)
+		require.Zero(t, s.Direct.Exists(t.Context(), "tried", "waited for").Val())
+		require.Greater(t, lock.Until().Sub(until), 45*time.Minute)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestLeavingAtEveryInstantLeavesNothing: three callers of a line and one of another process wait for a lock that is released after
+// 10 ms, over a network with a delay. One of them leaves at every instant from before its first command to after it was served.
+// Everybody else is served, and nothing is left.
+func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
+		delayed := func() redlatch.Locker {
+			client, tap := tapped(t, s)
+			tap.set(func(_ context.Context, send func() error) error {
+				time.Sleep(time.Millisecond)
+				defer time.Sleep(time.Millisecond)
+				return send()
+			})
+			return make(client)
+		}
+		holding, l, other := make(s.Client(t)), delayed(), delayed()
+		for leaver := range 3 {
+			for at := time.Duration(0); at < 24*time.Millisecond; at += 500 * time.Microsecond {
+				holder := mustLock(t, holding, "k")
+				time.AfterFunc(10*time.Millisecond, func() { _ = holder.Unlock(context.Background()) })
+				leaves, cancel := context.WithTimeout(t.Context(), at)
+				var wg sync.WaitGroup
+				for i, l := range []redlatch.Locker{l, l, l, other} {
+					ctx := t.Context()
+					if i == leaver {
+						ctx = leaves
+					}
+					wg.Go(func() {
+						lock, err := l.Lock(ctx, "k")
+						if err != nil {
+							require.True(t, i == leaver && errors.Is(err, context.DeadlineExceeded), err)
+							return
+						}
+						time.Sleep(500 * time.Microsecond)
+						require.NoError(t, lock.Unlock(context.Background()))
+					})
+					time.Sleep(100 * time.Microsecond)
+				}
+				wg.Wait()
+				cancel()
+				nothingLeft(t, s, "caller %d left after %v", leaver, at)
+			}
+		}
+	})
+}
+
+// TestTurnsKeepTheOrderOfArrival: callers of four processes arrive in a random order, while another process holds the lock. If each
+// holds it for longer than a turn may pass it on, they are served in that order. If they hold it for less, a turn serves all callers
+// of the process whose caller has waited longest, and then the next process is served. Fences grow in both.
+func TestTurnsKeepTheOrderOfArrival(t *testing.T) {
+	type grantee struct{ process, caller int }
+	for name, hold := range map[string]time.Duration{"short": 10 * time.Microsecond, "long": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
+				other, lockers := make(s.Client(t)), [4]redlatch.Locker{}
+				for i := range lockers {
+					lockers[i] = make(s.Client(t))
+				}
+				holder := mustLock(t, other, "k")
+				var mu sync.Mutex // guards served and fences
+				var served, want []grantee
+				var fences locktest.FenceLog
+				var wg sync.WaitGroup
+				for i := range 16 {
+					g := grantee{i, i}
+					if i >= 4 {
+						g.process = rand.N(4)
+					}
+					want = append(want, g)
+					wg.Go(func() {
+						lock := granted(lockers[g.process].Lock(t.Context(), "k"))
+						mu.Lock()
+						served = append(served, g)
+						mu.Unlock()
+						fences.Add(lock.Fence())
+						time.Sleep(hold)
+						require.NoError(t, lock.Unlock(t.Context()))
+					})
+					time.Sleep(rand.N(500*time.Millisecond) + time.Millisecond)
+				}
+				require.NoError(t, holder.Unlock(t.Context()))
+				wg.Wait()
+				if name == "short" { // the processes arrived in this order
+					slices.SortStableFunc(want, func(a, b grantee) int { return a.process - b.process })
+				}
+				require.Equal(t, want, served)
+				fences.RequireGrowth(t, len(want))
+				nothingLeft(t, s)
+			})
+		})
+	}
+}
+
+// TestWhatIsNotPassedOn: while a turn is young, Unlock passes the lock on to the next in line, without a command, unless others may
+// know the token or an option needs Redis.
+func TestWhatIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts   []redlatch.Option
+		do     func(t *testing.T, l redlatch.Locker, lock *redlatch.Lock)
+		passes bool
+	}{
+		"a young turn": {do: func(*testing.T, redlatch.Locker, *redlatch.Lock) { time.Sleep(4 * time.Millisecond) }, passes: true},
+		"an old turn":  {do: func(*testing.T, redlatch.Locker, *redlatch.Lock) { time.Sleep(6 * time.Millisecond) }},
+		"Token":        {do: func(_ *testing.T, _ redlatch.Locker, lock *redlatch.Lock) { _ = lock.Token() }},
+		"Extend": {do: func(t *testing.T, _ redlatch.Locker, lock *redlatch.Lock) {
+			require.NoError(t, lock.Extend(t.Context(), time.Hour))
+		}},
+		"UnlockAfter": {do: func(t *testing.T, _ redlatch.Locker, lock *redlatch.Lock) {
+			require.NoError(t, lock.UnlockAfter(t.Context(), time.Second))
+		}},
+		"Adopt of its token": {do: func(t *testing.T, l redlatch.Locker, _ *redlatch.Lock) {
+			st, err := l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			_, err = l.Adopt(t.Context(), "k", st.Token)
+			require.NoError(t, err)
+		}},
+		"Adopt of another token": {do: func(t *testing.T, l redlatch.Locker, _ *redlatch.Lock) {
+			_, err := l.Adopt(t.Context(), "k", "another")
+			require.ErrorIs(t, err, redlatch.ErrLost)
+		}, passes: true},
+		"Inspect, Until, Done and Context": {do: func(t *testing.T, l redlatch.Locker, lock *redlatch.Lock) {
+			_, err := l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			_, _, _ = lock.Until(), lock.Done(), lock.Context(t.Context())
+		}, passes: true},
+		"WithMaxHold":    {opts: []redlatch.Option{redlatch.WithMaxHold(time.Minute)}},
+		"WithMinHold":    {opts: []redlatch.Option{redlatch.WithMinHold(time.Second)}},
+		"WithoutRenewal": {opts: []redlatch.Option{redlatch.WithoutRenewal()}, passes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				client, tap := tapped(t, s)
+				l := made(redlatch.NewSetNXPX(client, c.opts...))
+				lock, rest := inTurn(t, l, made(redlatch.NewSetNXPX(s.Client(t))), 2)
+				if c.do != nil {
+					c.do(t, l, lock)
+				}
+				done, ctx, sent := lock.Done(), lock.Context(t.Context()), tap.sent.Load()
+				_ = lock.Unlock(t.Context())
+				require.Equal(t, c.passes, tap.sent.Load() == sent)
+				<-done
+				require.ErrorIs(t, context.Cause(ctx), redlatch.ErrReleased)
+				require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
+				require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrReleased)
+				require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
+				next := <-rest
+				require.Equal(t, c.passes, next.Fence() == lock.Fence()+1)
+				require.NoError(t, next.Err())
+				if c.passes {
+					require.Empty(t, lock.Token(), "the turn has another owner now")
+				}
+				require.NoError(t, next.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// TestCallsWithOptionsAreLinesOfTheirOwn: the callers of one Locker are one line. A call with options other than hooks is one by
+// itself. It is passed nothing.
+func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
+		l := make(s.Client(t))
+		holder := granted(make(s.Client(t)).Lock(t.Context(), "k"))
+		first := standing(t, l)
+		alone := standing(t, l, redlatch.WithTTL(time.Minute))
+		second := standing(t, l, redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) {}}))
+		time.Sleep(time.Second)
+		st, err := l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 2, st.Waiters)
+		require.NoError(t, holder.Unlock(t.Context()))
+		last := uint64(0)
+		for i, got := range []<-chan *redlatch.Lock{first, second, alone} {
+			lock := <-got
+			require.Equal(t, i == 1, lock.Fence() == last+1)
+			last = lock.Fence()
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	})
+}
+
+// TestContendedGrantCostsOneCommand: the release that ends a turn queues the line, and hands the lock on. Neither the releaser nor
+// the next owner sends anything else.
+func TestContendedGrantCostsOneCommand(t *testing.T) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
+		var taps [2]*tap
+		var wg sync.WaitGroup
+		var grants atomic.Int64
+		ctx, stop := context.WithCancel(t.Context())
+		for i := range taps { // of two callers each, so that somebody of both processes always waits
+			client, tap := tapped(t, s)
+			taps[i] = tap
+			l := make(client)
+			for range 2 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						lock := granted(l.Lock(t.Context(), "k"))
+						grants.Add(1)
+						time.Sleep(10 * time.Millisecond) // too long for a pass
+						require.NoError(t, lock.Unlock(t.Context()))
+					}
+				})
+			}
+		}
+		time.Sleep(100 * time.Millisecond) // all queue
+		sent := func() int64 { return taps[0].sent.Load() + taps[1].sent.Load() }
+		commands, before := sent(), grants.Load()
+		time.Sleep(500 * time.Millisecond)
+		commands, before = sent()-commands, grants.Load()-before
+		stop()
+		wg.Wait()
+		require.InDelta(t, 50, before, 2)
+		require.LessOrEqual(t, commands, before+1)
+	})
+}
+
+// nodes returns clients of n independent nodes, which are databases of one server, and their taps.
+func nodes(t *testing.T, s *locktest.Site, n int) (clients []redis.UniversalClient, taps []*tap) {
+	t.Helper()
+	for i := range n {
+		node := *s
+		node.Options.DB, node.Options.Addr = i, fmt.Sprint("10.0.0.", i, ":6379")
+		client, tap := tapped(t, &node)
+		clients, taps = append(clients, client), append(taps, tap)
+	}
+	return clients, taps
+}
+
+// TestPollersAreServedInTheEnd: 8 processes poll for a quorum. Each holds the lock for 200 ms and wants it again at once, but leaves
+// it to others that want it. Nobody waits for longer than four times a fair turn.
+func TestPollersAreServedInTheEnd(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		const processes, hold = 8, 200 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var longest [processes]time.Duration
+		var grants atomic.Int64
+		var wg sync.WaitGroup
+		clients, _ := nodes(t, s, 3)
+		for i := range processes {
+			l := made(redlatch.NewRedlock(clients))
+			wg.Go(func() {
+				for {
+					begin := time.Now()
+					lock, err := l.Lock(ctx, "k")
+					longest[i] = max(longest[i], time.Since(begin))
+					if err != nil {
+						return
+					}
+					grants.Add(1)
+					time.Sleep(hold)
+					_ = lock.Unlock(ctx)
+				}
+			})
+		}
+		wg.Wait()
+		require.Less(t, slices.Max(longest[:]), 4*processes*hold)
+		require.Greater(t, grants.Load(), int64(75))
+	})
+}
+
+// TestAcquireThatOvertookAReleaseIsSentAgain: Unlock returns when a quorum has released the lock. An acquire right behind it may be
+// refused by that lock on another node. Nobody holds it any more, so that is no vote for another owner.
+func TestAcquireThatOvertookAReleaseIsSentAgain(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		clients, taps := nodes(t, s, 3)
+		l := made(redlatch.NewRedlock(clients, redlatch.WithOpTimeout(4*time.Second), redlatch.WithoutRenewal()))
+		warm(t, l)
+		held := mustLock(t, l, "k")
+		synctest.Wait() // all nodes have granted it
+		released, goesOn := make(chan struct{}), make(chan struct{})
+		taps[0].holdFirst(released)
+		require.NoError(t, held.Unlock(t.Context()))
+		taps[1].holdFirst(goesOn)
+		begin := time.Now()
+		time.AfterFunc(100*time.Millisecond, func() { close(released) })
+		lock, err := l.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 100*time.Millisecond, time.Since(begin))
+		close(goesOn)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
