@@ -2,22 +2,17 @@ package redlatch_test
 
 import (
 	"io/fs"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/faultproxy"
 	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -141,72 +136,4 @@ func TestDocumentsNameRealTests(t *testing.T) {
 		}
 	}
 	require.Positive(t, named)
-}
-
-// TestOutageIsNoConflict: a request waits for 5 s behind a holder, while Redis is killed or stops
-// answering. It gets 503, and not 409.
-func TestOutageIsNoConflict(t *testing.T) {
-	t.Parallel()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for fault, inject := range map[string]func(p *faultproxy.Proxy){
-		"killed": (*faultproxy.Proxy).Refuse,
-		"hung":   (*faultproxy.Proxy).Silence,
-	} {
-		for _, after := range []time.Duration{-1, 0, 500 * time.Millisecond, 2500 * time.Millisecond, 4 * time.Second} {
-			if fault == "hung" && after > 3*time.Second { // the request may end before it asks Redis again
-				continue
-			}
-			direct, p, client := locktest.BehindProxy(t)
-			mustLock(t, locktest.SetNXPX(t, direct), "cart:7", locktest.LongTTL)
-			mux := http.NewServeMux()
-			mux.Handle("POST /carts/{id}/payment", &till{locktest.SetNXPX(t, client, redlatch.WithOpTimeout(time.Second)), 5 * time.Second})
-			if after < 0 {
-				inject(p)
-			} else {
-				time.AfterFunc(after, func() { inject(p) })
-			}
-			wg.Go(func() {
-				answer := httptest.NewRecorder()
-				mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/carts/7/payment", nil))
-				if answer.Code != http.StatusServiceUnavailable {
-					t.Errorf("%s after %v: %d %s", fault, after, answer.Code, answer.Body)
-				}
-			})
-		}
-	}
-}
-
-// TestAdopterOverridesItsParent: an adopter gets a new fence, and the handle of its parent keeps the old one. Once
-// the adopter has written, the resource refuses the parent. The fence of the next holder is higher than both.
-func TestAdopterOverridesItsParent(t *testing.T) {
-	s := redistest.Start(t)
-	l := locktest.SetNXPX(t, s.Client(t))
-	var resource register
-	parent := mustLock(t, l, "k", redlatch.WithoutRenewal())
-	require.NoError(t, resource.write(parent.Fence(), "begun"))
-	was := parent.Fence()
-	var adopters []*redlatch.Lock
-	for range 3 {
-		last := locktest.Register(t, s.Client(t))
-		adopted, err := locktest.SetNXPX(t, s.Client(t)).Adopt(t.Context(), "k", parent.Token())
-		require.NoError(t, err)
-		require.Greater(t, adopted.Fence(), last, "higher than all before")
-		require.NoError(t, resource.write(adopted.Fence(), "carried on"))
-		adopters = append(adopters, adopted)
-	}
-	require.Equal(t, was, parent.Fence())
-	require.NoError(t, parent.Err())
-	require.Error(t, resource.write(parent.Fence(), "late"))
-	for _, adopted := range adopters[:2] {
-		require.Error(t, resource.write(adopted.Fence(), "late"))
-	}
-
-	last := adopters[2]
-	got := locktest.WaitInLine(t, locktest.SetNXPX(t, s.Client(t)), "k")
-	require.NoError(t, last.Unlock(t.Context()))
-	next := <-got
-	require.NotNil(t, next)
-	require.Greater(t, next.Fence(), last.Fence())
-	require.NoError(t, next.Unlock(t.Context()))
 }

@@ -23,7 +23,7 @@ func (*scheduler) Start() error {
 func (*scheduler) Shutdown() { fmt.Println("and no longer") }
 
 // Many instances have a scheduler, and that of one of them runs. It stops when the lock is lost, or with its process.
-func Example_leader() {
+func ExampleLead() {
 	server, client, end := embedded()
 	defer end()
 	locker := made(redlatch.NewSetNXPX(client))
@@ -52,7 +52,7 @@ func Example_leader() {
 }
 
 // A report is made once a day, on any host. One that failed is made again at the next attempt.
-func Example_oncePerPeriod() {
+func ExampleLock_UnlockAfter() {
 	server, client, end := embedded()
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
@@ -91,7 +91,7 @@ func Example_oncePerPeriod() {
 }
 
 // A job that takes too long loses its lock, and its ctx ends.
-func Example_longJob() {
+func ExampleWithMaxHold() {
 	_, client, end := embedded()
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))

@@ -1,10 +1,8 @@
 package redlatch_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,52 +21,6 @@ import (
 
 	"github.com/redlatch/redlatch"
 )
-
-// All instances start a job at the same time, and one of them runs it.
-func Example_cronJob() {
-	_, client, end := embedded()
-	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
-	sendReport := func(context.Context) error {
-		fmt.Println("the report is sent")
-		return nil
-	}
-
-	tick := func() error {
-		err := redlatch.TryDo(ctx, locker, "cron:report", func(ctx context.Context, _ *redlatch.Lock) error {
-			return sendReport(ctx) // ctx ends when the lock does
-		}, redlatch.WithMinHold(10*time.Second))
-		if errors.Is(err, redlatch.ErrNotAcquired) {
-			return nil // another instance runs it, or has just run it
-		}
-		return err
-	}
-
-	for range 3 { // instances
-		must(tick())
-	}
-	// Output:
-	// the report is sent
-}
-
-// A worker writes with the fence of its lock. Once a newer worker has written, its writes are refused.
-func Example_fencedWorker() {
-	_, client, end := embedded()
-	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
-	db := &orders{id: 42, state: "new"}
-	pack := func(ctx context.Context, _ int) error { return ctx.Err() }
-
-	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
-		if err := pack(ctx, 42); err != nil { // ctx ends when the lock does
-			return err
-		}
-		return changeState(ctx, db, 42, "packed", lock.Fence())
-	})
-	fmt.Println(db.state, err)
-	// Output:
-	// packed <nil>
-}
 
 // forceUnlock releases the lock that status shows, whoever holds it. It leaves a newer lock alone.
 func forceUnlock(ctx context.Context, locker redlatch.Locker, key string, status redlatch.Status) error {
@@ -251,109 +203,6 @@ func Example_logs() {
 	fmt.Println(nowhere.Ping(ctx).Err(), granted.found.Load(), dialed.found.Load())
 	// Output:
 	// no route true true
-}
-
-// A schedule runs on many hosts, and each of its ticks runs on one of them.
-func Example_schedule() {
-	server, _, end := embedded()
-	defer end()
-	ctx := context.Background()
-	const every = time.Minute
-
-	// tick runs job for the tick that contains now, unless another host has that tick. Every host calls tick at every tick.
-	//
-	// The key contains the time of the tick, so a host that is late for one tick does not take the next one. The lock is not
-	// released but expires. If it were released after a quick job, a host whose clock is behind could run the same tick
-	// again. The expiry counts as a loss, so l should have no hooks that alert on losses.
-	//
-	// A tick runs at most once. It does not run if its host crashes, or if Redis grants the lock but the reply is lost. On
-	// NewRedlock it also does not run if hosts that try at the same time refuse each other. Call Lock there instead, with a
-	// ctx that is much shorter than every.
-	tick := func(l redlatch.Locker, name string, now time.Time, job func(context.Context) error) error {
-		key := fmt.Sprintf("%s:%d", name, now.Truncate(every).Unix())
-		_, err := l.TryLock(ctx, key, redlatch.WithTTL(every), redlatch.WithoutRenewal())
-		switch {
-		case errors.Is(err, redlatch.ErrNotAcquired):
-			return nil // another host has this tick
-		case err != nil:
-			return err
-		}
-		return job(ctx)
-	}
-
-	noon := time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
-	for _, now := range []time.Time{noon, noon.Add(every)} {
-		for i, late := range []time.Duration{0, 200 * time.Millisecond, 20 * time.Second} {
-			client := redis.NewClient(&redis.Options{Addr: server.Addr()}) // each host has its own client
-			defer client.Close()
-			locker := made(redlatch.NewSetNXPX(client))
-			must(tick(locker, "report", now.Add(late), func(context.Context) error {
-				fmt.Println("host", i, "reports at", now.Format("15:04"))
-				return nil
-			}))
-		}
-	}
-	// Output:
-	// host 0 reports at 12:00
-	// host 0 reports at 12:01
-}
-
-// One process acquires a lock and hands it to another, a worker, by its token. The pipe between them is
-// a buffer here. In a real program it can be the standard input of the worker.
-func Example_worker() {
-	server, client, end := embedded()
-	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
-	pipe := new(bytes.Buffer)
-
-	// A handed lock has the key and the token by which a worker adopts it. Whoever knows the token can release
-	// the lock. So it is sent through a pipe, and not in arguments, which all users of a host can see.
-	type handed struct{ Key, Token string }
-
-	// handOver locks key and sends the lock to a worker. The worker must adopt the lock within the TTL. From then on
-	// the worker renews and releases it. The handle that handOver returns counts that as a loss, so the Locker should
-	// have no hooks that alert on losses.
-	handOver := func(key string) (*redlatch.Lock, error) {
-		lock, err := locker.TryLock(ctx, key, redlatch.WithoutRenewal())
-		if err != nil {
-			return nil, err
-		}
-		if err := json.NewEncoder(pipe).Encode(handed{key, lock.Token()}); err != nil {
-			return nil, errors.Join(err, lock.Unlock(ctx)) // nobody will adopt it
-		}
-		return lock, nil
-	}
-
-	// carryOn is the worker. It reads which lock was handed to it, adopts that lock, and works under it.
-	carryOn := func(work func(ctx context.Context, lock *redlatch.Lock) error) error {
-		var told handed
-		if err := json.NewDecoder(pipe).Decode(&told); err != nil {
-			return err
-		}
-		lock, err := locker.Adopt(ctx, told.Key, told.Token)
-		if err != nil {
-			return err // ErrLost: too late
-		}
-		return errors.Join(work(lock.Context(ctx), lock), lock.Unlock(ctx))
-	}
-
-	lock := granted(handOver("import"))
-	must(carryOn(func(_ context.Context, mine *redlatch.Lock) error {
-		fmt.Println("the worker has", mine.Key(), "with a higher fence:", mine.Fence() > lock.Fence())
-		return nil
-	}))
-	fmt.Println("released:", !server.Exists("import"))
-
-	late := granted(handOver("import"))
-	server.FastForward(time.Minute)
-	err := carryOn(nil)
-	fmt.Println("late:", err)
-	fmt.Println("late:", late.Unlock(ctx))
-	// Output:
-	// the worker has import with a higher fence: true
-	// released: true
-	// late: redlatch: adopt "import": lock lost: the key is gone
-	// late: redlatch: unlock "import": lock lost: the key is gone, or another owner has it
 }
 
 // resume returns the lock of a run that crashed, whose token is in file. If there is none, or if it has ended, resume

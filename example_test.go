@@ -204,22 +204,6 @@ func ExampleLocker_Adopt() {
 	// redlatch: adopt "export": lock lost: the key is gone
 }
 
-// A report that was made is not made again within an hour, on any host. One that failed may be.
-func ExampleLock_UnlockAfter() {
-	_, client, end := embedded()
-	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
-	lock := granted(locker.TryLock(ctx, "report"))
-	fmt.Println("the report is made")
-	must(lock.UnlockAfter(ctx, time.Hour))
-
-	_, err := locker.TryLock(ctx, "report")
-	fmt.Println("again:", errors.Is(err, redlatch.ErrNotAcquired))
-	// Output:
-	// the report is made
-	// again: true
-}
-
 // Inspect shows who holds a key, for people and dashboards. The TTL is in nanoseconds.
 func ExampleLocker_Inspect() {
 	_, client, end := embedded()
@@ -312,30 +296,31 @@ func ExampleLocker_Lock() {
 	// <nil>
 }
 
-// One process at a time runs a job. The other processes skip it instead of waiting.
+// All instances start a job at the same time, and one of them runs it.
 func ExampleTryDo() {
 	_, client, end := embedded()
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	sendReport := func(context.Context) error {
+		fmt.Println("the report is sent")
+		return nil
+	}
 
-	clean := func() error {
-		err := redlatch.TryDo(ctx, locker, "clean-up", func(context.Context, *redlatch.Lock) error {
-			fmt.Println("clean")
-			return nil
-		})
+	tick := func() error {
+		err := redlatch.TryDo(ctx, locker, "cron:report", func(ctx context.Context, _ *redlatch.Lock) error {
+			return sendReport(ctx) // ctx ends when the lock does
+		}, redlatch.WithMinHold(10*time.Second))
 		if errors.Is(err, redlatch.ErrNotAcquired) {
-			fmt.Println("another process is at it")
-			return nil
+			return nil // another instance runs it, or has just run it
 		}
 		return err
 	}
-	must(clean())
-	other := granted(locker.TryLock(ctx, "clean-up"))
-	must(clean())
-	must(other.Unlock(ctx))
+
+	for range 3 { // instances
+		must(tick())
+	}
 	// Output:
-	// clean
-	// another process is at it
+	// the report is sent
 }
 
 // A transfer locks two accounts. Transfers in both directions do not deadlock.
@@ -396,32 +381,6 @@ func ExampleTryDoAll() {
 	// reserved [12A 12B]
 	// true redlatch: try lock "12C": held by another owner
 	// 12B is locked: false
-}
-
-// Every process of a service calls Lead, and one of them leads. An error of fn only ends its term. Here fn ends Lead
-// in the second term.
-func ExampleLead() {
-	_, client, end := embedded()
-	defer end()
-	locker := made(redlatch.NewSetNXPX(client))
-
-	ctx, stop := context.WithCancelCause(context.Background()) // in a program, ctx ends at shutdown
-	defer stop(nil)
-	term := 0
-	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, lock *redlatch.Lock) error {
-		term++
-		fmt.Println("term", term, "with a lock:", lock.Err() == nil)
-		if term == 1 {
-			return errors.New("the lock is released, and Lead waits for it again")
-		}
-		stop(errors.New("no more work"))
-		return ctx.Err()
-	})
-	fmt.Println(err)
-	// Output:
-	// term 1 with a lock: true
-	// term 2 with a lock: true
-	// redlatch: lead "scheduler": context canceled: no more work
 }
 
 // At most two uploads run at a time, in all processes together.

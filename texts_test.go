@@ -42,7 +42,7 @@ func TestTexts(t *testing.T) {
 	refused := &QuorumError{
 		Op: "acquire", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{ErrNotAcquired}, err: ErrNotAcquired,
 	}
-	loading := redisError("LOADING Redis is loading the dataset in memory")
+	loading := redisAnswer("LOADING Redis is loading the dataset in memory")
 	_, adopted := l.Adopt(ctx, "k", "stranger")
 	legacy, err := NewLegacySetNX(client)
 	require.NoError(t, err)
@@ -83,13 +83,6 @@ func TestTexts(t *testing.T) {
 		{"no reply", unavailable(&node.NoReply{Within: time.Second})},
 		{"no reply after trouble", unavailable(&node.NoReply{Within: time.Second, Last: errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")})},
 		{"still failing", unavailable(&node.NoReply{Within: time.Second, Last: node.Explain(loading)})},
-		{"full", unavailable(node.Explain(redisError("OOM command not allowed when used memory > 'maxmemory'.")))},
-		{"a replica", unavailable(node.Explain(redisError("READONLY You can't write against a read only replica.")))},
-		{"cannot save", unavailable(node.Explain(redisError("MISCONF Redis is configured to save RDB snapshots")))},
-		{"other data", unavailable(node.Explain(redisError("WRONGTYPE Operation against a key holding the wrong kind of value")))},
-		{"forbidden", unavailable(node.Explain(redisError("NOPERM this user has no permissions to run the 'evalsha' command")))},
-		{"no password", unavailable(node.Explain(redisError("NOAUTH Authentication required.")))},
-		{"a proxy that shards", unavailable(node.Explain(redisError("CROSSSLOT Keys in request don't hash to the same slot")))},
 		{"no quorum", unavailable(quorum)},
 		{"too slow", unavailable(errSlow)},
 		{"lost, gone", wrap("extend", "k", errDeleted)},
@@ -154,10 +147,3 @@ func TestTexts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(want), b.String(), "if the change is intended: go test -run TestTexts . -update")
 }
-
-// redisError is an answer of Redis.
-type redisError string
-
-func (e redisError) Error() string { return string(e) }
-
-func (redisError) RedisError() {}
