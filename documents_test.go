@@ -11,10 +11,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
-
-	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // trimmed returns text without the indentation of its lines.

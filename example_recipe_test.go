@@ -1,20 +1,13 @@
 package redlatch_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -123,86 +116,6 @@ func Example_shortWait() {
 	fmt.Println(pay(ctx))
 	// Output:
 	// <nil>
-}
-
-// ownerName makes a name for WithOwner of any text: not empty, printable and at most 200 bytes.
-func ownerName(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '_'
-	}, text)
-	if len(text) > 200 {
-		text = strings.ToValidUTF8(text[:200], "")
-	}
-	return cmp.Or(text, "unknown")
-}
-
-// The owner of a lock is the job that has it.
-func Example_ownerOfAJob() {
-	_, client, end := embedded()
-	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
-	jobID := "import/2026-07-1\n" + strings.Repeat("ä", 200)
-
-	lock, err := locker.TryLock(ctx, "import", redlatch.WithOwner(ownerName(jobID)))
-	must(err)
-
-	var held *redlatch.HeldError
-	_, err = locker.TryLock(ctx, "import")
-	fmt.Println(errors.As(err, &held), held.Owner[:19], len(held.Owner))
-	fmt.Println(ownerName(""))
-	must(lock.Unlock(ctx))
-	// Output:
-	// true import/2026-07-1_ä 199
-	// unknown
-}
-
-// clientLog writes what go-redis logs.
-type clientLog struct{ logger *slog.Logger }
-
-func (l clientLog) Printf(ctx context.Context, format string, args ...any) {
-	l.logger.WarnContext(ctx, fmt.Sprintf(format, args...))
-}
-
-// newLogged returns a Locker that writes its events to logger.
-func newLogged(client redis.UniversalClient, logger *slog.Logger) (redlatch.Locker, error) {
-	redis.SetLogger(clientLog{logger}) // for all clients of the process
-	return redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.SlogHooks(logger)))
-}
-
-// search is a writer that looks for a text.
-type search struct {
-	text  string
-	found atomic.Bool
-}
-
-func (s *search) Write(line []byte) (int, error) {
-	if strings.Contains(string(line), s.text) {
-		s.found.Store(true)
-	}
-	return len(line), nil
-}
-
-// One logger gets what redlatch and go-redis log.
-func Example_logs() {
-	defer redis.SetLogger(clientLog{slog.Default()}) // for other examples
-	_, client, end := embedded()
-	defer end()
-	ctx := context.Background()
-	granted, dialed := &search{text: "lock acquired"}, &search{text: "failed to dial"}
-	logger := slog.New(slog.NewTextHandler(io.MultiWriter(granted, dialed), &slog.HandlerOptions{Level: slog.LevelDebug}))
-
-	locker := made(newLogged(client, logger))
-	must(redlatch.Do(ctx, locker, "export", func(context.Context, *redlatch.Lock) error { return nil }))
-	nowhere := redis.NewClient(&redis.Options{DialerRetries: 1, MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("no route")
-	}})
-	defer nowhere.Close()
-	fmt.Println(nowhere.Ping(ctx).Err(), granted.found.Load(), dialed.found.Load())
-	// Output:
-	// no route true true
 }
 
 // resume returns the lock of a run that crashed, whose token is in file. If there is none, or if it has ended, resume

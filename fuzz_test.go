@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,13 +27,11 @@ func newFuzzed(f *testing.F) *fuzzed {
 	return &fuzzed{m}
 }
 
-// client returns a client that counts what it sends.
-func (s *fuzzed) client(tb testing.TB) (client *redis.Client, sent *atomic.Int64) {
+func (s *fuzzed) client(tb testing.TB) *redis.Client {
 	tb.Helper()
-	client, sent = redis.NewClient(&redis.Options{Addr: s.Addr()}), new(atomic.Int64)
-	client.AddHook(redistest.OnProcess(counting{sent}.ProcessHook))
+	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	tb.Cleanup(func() { _ = client.Close() })
-	return client, sent
+	return client
 }
 
 // lockersOf returns a Locker of each strategy: SetNXPX, LegacySetNX and Redlock.
@@ -47,16 +44,6 @@ func lockersOf(tb testing.TB, client *redis.Client, opts ...Option) []Locker {
 	many, err := NewRedlock([]redis.UniversalClient{client}, opts...)
 	require.NoError(tb, err)
 	return []Locker{one, old, many}
-}
-
-// counting counts the commands of a client.
-type counting struct{ n *atomic.Int64 }
-
-func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
-		return next(ctx, cmd)
-	}
 }
 
 // requireTTLs fails unless every key other than except has a TTL.
@@ -96,7 +83,8 @@ func FuzzOptions(f *testing.F) {
 			}
 		}
 		for i := range 3 {
-			client, sent := s.client(t) // a new one, since the last may still send commands after a short op timeout
+			client := s.client(t) // a new one, since the last may still send commands after a short op timeout
+			sent := redistest.CountScripts(client)
 			l, start := lockersOf(t, client)[i], time.Now()
 			lock, err := l.TryLock(t.Context(), "k", opts...)
 			requireOneLine(t, err)
@@ -133,8 +121,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add(key, "{"+key+"}")
 	}
 	s := newFuzzed(f)
-	client, _ := s.client(f)
-	lockers := lockersOf(f, client)
+	lockers := lockersOf(f, s.client(f))
 	f.Fuzz(func(t *testing.T, key, other string) {
 		if key != "" && hasCompanions(key) {
 			at, err := (&setNXPX{single: single{kind: cluster}}).place("", key)
@@ -252,20 +239,6 @@ func FuzzLegacyValue(f *testing.F) {
 	})
 }
 
-// liar answers every command with a reply that a test makes up.
-type liar struct{ reply func() (any, error) }
-
-func (l liar) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		reply, err := l.reply()
-		if c, ok := cmd.(interface{ SetVal(val any) }); ok && err == nil {
-			c.SetVal(reply)
-		}
-		cmd.SetErr(err)
-		return err
-	}
-}
-
 // reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are its content.
 type reading struct{ text []byte }
 
@@ -342,12 +315,18 @@ func FuzzReplies(f *testing.F) {
 	f.Cleanup(func() { _ = client.Close() })
 	answer := make(chan *reading, 1)
 	answer <- new(reading)
-	lies := liar{func() (any, error) {
-		r := <-answer
-		defer func() { answer <- r }()
-		return r.reply(0)
-	}}
-	client.AddHook(redistest.OnProcess(lies.ProcessHook))
+	client.AddHook(redistest.OnProcess(func(redis.ProcessHook) redis.ProcessHook {
+		return func(_ context.Context, cmd redis.Cmder) error { // answers every command
+			r := <-answer
+			defer func() { answer <- r }()
+			reply, err := r.reply(0)
+			if c, ok := cmd.(interface{ SetVal(val any) }); ok && err == nil {
+				c.SetVal(reply)
+			}
+			cmd.SetErr(err)
+			return err
+		}
+	}))
 	f.Fuzz(func(t *testing.T, replies []byte) {
 		if len(replies) > 200 {
 			t.Skip("more replies than calls")

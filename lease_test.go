@@ -269,24 +269,6 @@ func TestContextEndsWithItsParentOrItsLock(t *testing.T) {
 	require.ErrorIs(t, context.Cause(other), redlatch.ErrReleased)
 }
 
-// TestUnlockHeedsTheValuesOfItsCtxOnly: a release is sent with the values of ctx, such as a trace, and whether or not it has ended.
-func TestUnlockHeedsTheValuesOfItsCtxOnly(t *testing.T) {
-	type tag struct{}
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, tap := tapped(t, s)
-		lock := mustLock(t, made(redlatch.NewSetNXPX(client)), "k")
-		var value any
-		tap.set(func(ctx context.Context, send func() error) error {
-			value = ctx.Value(tag{})
-			return send()
-		})
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), tag{}, "trace"))
-		cancel()
-		require.NoError(t, lock.Unlock(ctx))
-		require.Equal(t, "trace", value)
-	})
-}
-
 // TestIdleLocksCostNoGoroutine, also those of a migration. Unlock leaves none.
 func TestIdleLocksCostNoGoroutine(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
