@@ -404,7 +404,7 @@ func (s *script) row(at time.Duration, words []string) string {
 	case "young":
 		return strconv.FormatBool(s.Young())
 	case "shared":
-		return strconv.FormatBool(s.Shared())
+		return strconv.FormatBool(s.stage == shared)
 	case "wall":
 		s.wall += durations[1]
 	case "mono":
