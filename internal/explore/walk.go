@@ -2,8 +2,10 @@
 package explore
 
 import (
+	"bytes"
 	"fmt"
 	"hash/maphash"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +125,7 @@ func (w *Walk[S]) reach(o origin, kind Kind) {
 // Explore walks from the roots until all was seen, or something is wrong.
 func (w *Walk[S]) Explore(roots ...S) Found {
 	began := time.Now()
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	w.seed, w.index, w.roots, w.found = maphash.MakeSeed(), make(map[uint64]int32), roots, Found{}
 	w.origin, w.edges, w.ended, w.next = nil, nil, nil, nil
 	for i := range roots {
@@ -255,4 +258,21 @@ func (w *Walk[S]) longest() (commands int) {
 		return -1
 	}
 	return commands
+}
+
+// orders are those of up to three things, those of fewer first.
+var orders = [][3]uint8{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}}
+
+// Least appends the least of the keys that a state has in the orders of n things that are alike. It leaves empty keys out.
+func Least(b []byte, n int, key func(b []byte, order [3]uint8) []byte) []byte {
+	start, least := len(b), len(b)
+	for _, order := range orders[:[]int{1, 1, 2, 6}[n]] {
+		end := len(b)
+		b = key(b, order)
+		if len(b) > end && (least == start || bytes.Compare(b[end:], b[start:least]) < 0) {
+			least = start + copy(b[start:], b[end:])
+		}
+		b = b[:least]
+	}
+	return b
 }

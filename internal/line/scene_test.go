@@ -1,7 +1,6 @@
 package line
 
 import (
-	"bytes"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -671,22 +670,14 @@ func (g *game) key(w *scene, b []byte) []byte {
 	for i := range g.procs {
 		forms[i] = w.procs[i].form()
 	}
-	var best scene
-	first := true
-	for _, order := range orders[:factorial(g.procs)] {
+	return explore.Least(b, g.procs, func(b []byte, order [3]uint8) []byte {
 		if forms[order[0]] < forms[order[1]] || forms[order[1]] < forms[order[2]] {
-			continue
+			return b
 		}
-		if v := w.ordered(order); first || bytes.Compare(v.bytes(), best.bytes()) < 0 {
-			best, first = v, false
-		}
-	}
-	return append(b, best.bytes()...)
+		v := w.ordered(order)
+		return append(b, v.bytes()...)
+	})
 }
-
-var orders = [][3]uint8{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}}
-
-func factorial(n int) int { return []int{1, 1, 2, 6}[n] }
 
 // form returns what is known of a process in a tidy scene, whatever its tokens are called.
 func (p *proc) form() (f uint64) {
