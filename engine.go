@@ -51,7 +51,6 @@ type engine struct {
 // common is what a Locker shares with those that are derived from it.
 type common struct {
 	lines    lines
-	pulse    pulse
 	epoch    time.Time // that line.Facts count from
 	troubles troubles
 
@@ -83,9 +82,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	e.epoch = time.Now().Add(-time.Second)
 	e.lines.waiting, e.lines.tokens, e.lines.resting = make(map[*waiters]struct{}), make(map[string]*lease), make(map[string]time.Time)
 	e.troubles.reported = make(map[cause]time.Time)
-	if s, ok := s.(ofNodes); ok {
-		s.onTrouble(e.reportNode)
-	}
+	s.onTrouble(e.reportNode)
 	if e.inbox != nil {
 		e.inbox.Deliver, e.inbox.Changed, e.inbox.Degraded = e.deliver, e.changed, e.reportDegraded
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -177,26 +178,23 @@ func heldBy(got reply) error {
 	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, err: got.err}
 }
 
-// permanent reports whether retrying cannot fix err. A client that was closed stays closed.
+// permanent reports whether retrying cannot fix err. A client that was closed stays closed, and so does a quorum of clients of
+// which too many were closed.
 func permanent(err error) bool {
-	return errors.Is(err, node.ErrOtherData) || errors.Is(err, node.ErrBadScript) || errors.Is(err, ErrInvalidOption) || errors.Is(err, errors.ErrUnsupported) ||
-		errors.Is(err, redis.ErrClosed) || closedQuorum(err)
+	var q *QuorumError
+	if errors.As(err, &q) {
+		closed := 0
+		for _, err := range q.Nodes {
+			if errors.Is(err, redis.ErrClosed) {
+				closed++
+			}
+		}
+		return len(q.Nodes)-closed < q.Need
+	}
+	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }
 
-// closedQuorum reports whether so many clients of a quorum were closed that no quorum is left.
-func closedQuorum(err error) bool {
-	var q *QuorumError
-	if !errors.As(err, &q) {
-		return false
-	}
-	open := len(q.Nodes)
-	for _, err := range q.Nodes {
-		if errors.Is(err, redis.ErrClosed) {
-			open--
-		}
-	}
-	return open < q.Need
-}
+var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalidOption, errors.ErrUnsupported, redis.ErrClosed}
 
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get one. It matches
 // ErrNotAcquired, ErrLost or ErrNoQuorum.

@@ -64,37 +64,27 @@ type Event struct {
 	Cause string
 }
 
+// all returns pointers to the hooks.
+func (h *Hooks) all() []*func(Event) {
+	return []*func(Event){&h.Acquired, &h.Waiting, &h.Renewed, &h.RenewFailed, &h.Lost, &h.Released, &h.Degraded, &h.Trouble}
+}
+
 // JoinHooks returns Hooks that call those of every argument, in order.
-func JoinHooks(hooks ...Hooks) Hooks {
-	join := func(of func(*Hooks) func(Event)) func(Event) {
-		var set []func(Event)
-		for i := range hooks {
-			if f := of(&hooks[i]); f != nil {
-				set = append(set, f)
-			}
-		}
-		switch len(set) {
-		case 0:
-			return nil
-		case 1:
-			return set[0]
-		}
-		return func(e Event) {
-			for _, f := range set {
-				f(e)
+func JoinHooks(hooks ...Hooks) (joined Hooks) {
+	all := joined.all()
+	for i := range hooks {
+		for j, next := range hooks[i].all() {
+			first, second := *all[j], *next
+			switch {
+			case second == nil:
+			case first == nil:
+				*all[j] = second
+			default:
+				*all[j] = func(e Event) { first(e); second(e) }
 			}
 		}
 	}
-	return Hooks{
-		Acquired:    join(func(h *Hooks) func(Event) { return h.Acquired }),
-		Waiting:     join(func(h *Hooks) func(Event) { return h.Waiting }),
-		Renewed:     join(func(h *Hooks) func(Event) { return h.Renewed }),
-		RenewFailed: join(func(h *Hooks) func(Event) { return h.RenewFailed }),
-		Lost:        join(func(h *Hooks) func(Event) { return h.Lost }),
-		Released:    join(func(h *Hooks) func(Event) { return h.Released }),
-		Degraded:    join(func(h *Hooks) func(Event) { return h.Degraded }),
-		Trouble:     join(func(h *Hooks) func(Event) { return h.Trouble }),
-	}
+	return joined
 }
 
 var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0)}
@@ -131,29 +121,26 @@ func SlogHooks(logger *slog.Logger) Hooks {
 			logger.LogAttrs(context.Background(), level, message, attrs...)
 		}
 	}
-	released, unconfirmed := at(slog.LevelDebug, "lock released"), at(slog.LevelWarn, "lock release not confirmed")
-	trouble, overrun := at(slog.LevelWarn, "lock service in trouble"), at(slog.LevelError, "leader runs on without its lock")
+	either := func(unusual func(Event) bool, then, otherwise func(Event)) func(Event) {
+		return func(e Event) {
+			if unusual(e) {
+				then(e)
+			} else {
+				otherwise(e)
+			}
+		}
+	}
 	return Hooks{
 		Acquired:    at(slog.LevelDebug, "lock acquired"),
 		Waiting:     at(slog.LevelDebug, "waiting for lock"),
 		Renewed:     at(slog.LevelDebug, "lock renewed"),
 		RenewFailed: at(slog.LevelWarn, "lock renewal failed"),
 		Lost:        at(slog.LevelError, "lock lost"),
-		Released: func(e Event) {
-			if e.Err != nil {
-				unconfirmed(e)
-			} else {
-				released(e)
-			}
-		},
+		Released: either(func(e Event) bool { return e.Err != nil },
+			at(slog.LevelWarn, "lock release not confirmed"), at(slog.LevelDebug, "lock released")),
 		Degraded: at(slog.LevelWarn, "lock waiting degraded"),
-		Trouble: func(e Event) {
-			if e.Cause == causeOverrun {
-				overrun(e)
-			} else {
-				trouble(e)
-			}
-		},
+		Trouble: either(func(e Event) bool { return e.Cause == causeOverrun },
+			at(slog.LevelError, "leader runs on without its lock"), at(slog.LevelWarn, "lock service in trouble")),
 	}
 }
 
@@ -186,7 +173,9 @@ func (e *engine) reportFailure(r *request, err error) {
 	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):
 	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
 	default:
-		e.reportTrouble(r, err)
+		if hook, event := e.troubleOf(r, err); hook != nil {
+			hook(event)
+		}
 	}
 }
 
@@ -198,13 +187,6 @@ func (e *engine) leftEarly(r *request, err error) bool {
 	}
 	kind := kindOfTrouble(err)
 	return wait.last == nil || (kind == "timeout" || kind == "quorum") && e.now().Since(r.started) < r.cfg.timeout()/4
-}
-
-// reportTrouble calls Hooks.Trouble for a failed attempt, if it is due.
-func (e *engine) reportTrouble(r *request, err error) {
-	if hook, event := e.troubleOf(r, err); hook != nil {
-		hook(event)
-	}
 }
 
 // troubleOf returns the hook to call for a failed attempt; nil if none is due.

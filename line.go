@@ -25,6 +25,7 @@ type lines struct {
 	waiting map[*waiters]struct{} // those that use the subscription
 	tokens  map[string]*lease     // that a release may hand the key to
 	resting map[string]time.Time  // keys that others want, and that this process does not ask for until then
+	pulse   line.Pulse
 }
 
 // waiters is a line: the callers of one Locker that wait for one key. Its Machine decides, see internal/line. An event is handed
@@ -97,12 +98,19 @@ func (e *engine) begin() *event {
 	v := events.Get().(*event)
 	v.engine, v.now = e, e.now()
 	v.Now, v.Random = e.offset(v.now.Mono), rand.Float64()
-	v.Took, v.AtRest = e.pulse.times()
 	if e.inbox != nil {
 		v.Channel = e.inbox.State()
 	}
 	e.lines.mu.Lock()
+	v.Took, v.AtRest = e.lines.pulse.Times()
 	return v
+}
+
+// observeLocked adds the duration of an attempt to the facts.
+func (v *event) observeLocked(took time.Duration, err error) {
+	p := &v.engine.lines.pulse
+	p.Observe(v.Now, took, err == nil || errors.Is(err, ErrNotAcquired))
+	v.Took, v.AtRest = p.Times()
 }
 
 // offset returns t as an instant of Facts.
@@ -279,10 +287,10 @@ func (v *event) give(w *waiters, x *line.Effect[*request], p *params, done func(
 // heardOf handles the outcome of the acquire.
 func (w *waiters) heardOf(got reply) {
 	e, err := w.engine, got.err
-	if now := e.now(); w.ask.params != nil {
-		e.pulse.observe(now.Mono, now.Since(w.ask.at), err)
-	}
 	v := e.begin()
+	if w.ask.params != nil {
+		v.observeLocked(v.now.Since(w.ask.at), err)
+	}
 	a := w.current
 	v.grant = grant{w.ask.at, clock.Validity(w.r.ttl(), w.r.cfg.drift), got.fence, got.recheckAfter}
 	if err == nil && v.now.Since(w.ask.at) >= v.grant.length {

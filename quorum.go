@@ -67,41 +67,27 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 // carryOut sends the commands that a token wants, and ends operations.
 func carryOut(ctx context.Context, effects []quorum.Effect) {
 	for _, e := range effects {
-		o := e.Op.Of.(*inquiry)
-		switch e.Step {
-		case quorum.Finish:
+		if o := e.Op.Of.(*inquiry); e.Step == quorum.Finish {
 			o.done(o.reply())
-			continue
-		case quorum.Release:
-			o.r.leaving.begin(o.params.token, e.Node)
+		} else {
+			o.send(ctx, e)
 		}
-		o.send(ctx, e, o.params.timeout)
 	}
 }
 
-// send sends the command of an effect. An acquire that is refused by a token that this process is just releasing has overtaken
-// that release, and is sent again behind it.
-func (o *inquiry) send(ctx context.Context, e quorum.Effect, within time.Duration) {
-	end := time.Now().Add(within)
+// send sends the command of an effect.
+func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
 	c, read := o.command(e)
-	c.Timeout = within
-	c.Done = func(r node.Reply) {
-		got := read(r)
-		a := quorum.Answer{Outcome: answerOf(r, got.err), Vote: got.fence, Holder: got.holder, Left: got.left}
-		if e.Step == quorum.Acquire && a.Outcome == quorum.Held && !r.Resent {
-			again := func() { o.send(ctx, e, max(time.Until(end), time.Millisecond)) }
-			if time.Now().Before(end) && o.r.leaving.after(a.Holder, e.Node, again) {
-				return
-			}
-		}
-		o.answered(ctx, e, a, r.Resent, got)
-	}
+	c.Timeout = o.params.timeout
+	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
 	o.r.nodes[e.Node].Post(ctx, c)
 }
 
 // answered hands an answer to the token.
-func (o *inquiry) answered(ctx context.Context, e quorum.Effect, a quorum.Answer, resent bool, got reply) {
-	err, failed := got.err, a.Outcome == quorum.Failed
+func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, got reply) {
+	err := got.err
+	a := quorum.Answer{Outcome: outcomeOf(resent, err), Vote: got.fence, Holder: got.holder, Left: got.left}
+	failed := a.Outcome == quorum.Failed
 	if failed && node.Answered(err) { // the node has reported other failures
 		o.r.report(o.r.names[e.Node], err)
 	}
@@ -117,9 +103,6 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, a quorum.Answer
 	}
 	effects = b.token.Answer(e, a, effects)
 	b.mu.Unlock()
-	if e.Step == quorum.Release {
-		o.r.leaving.end(o.params.token, e.Node)
-	}
 	carryOut(ctx, effects)
 
 	if e.Step.Creates() && (resent || failed && !node.Answered(err)) { // another send may be carried out until then
@@ -132,8 +115,8 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, a quorum.Answer
 	}
 }
 
-// answerOf returns what the answer of a node was.
-func answerOf(r node.Reply, err error) quorum.Outcome {
+// outcomeOf returns what the answer of a node was.
+func outcomeOf(resent bool, err error) quorum.Outcome {
 	switch {
 	case err == nil:
 		return quorum.Done
@@ -143,7 +126,7 @@ func answerOf(r node.Reply, err error) quorum.Outcome {
 		return quorum.Held
 	case errors.Is(err, ErrLost):
 		return quorum.NotHeld
-	case !r.Resent && errors.As(err, new(*node.NotDone)):
+	case !resent && errors.As(err, new(*node.NotDone)):
 		return quorum.NotDone
 	}
 	return quorum.Failed
@@ -188,46 +171,3 @@ func (o *inquiry) fail(err error) error {
 }
 
 var errNotWaitedFor = errors.New("not waited for")
-
-// leaving has the releases of a process that are under way on a quorum, with what waits for them.
-type leaving struct {
-	mu       sync.Mutex // guards releases
-	releases map[departure][]func()
-}
-
-// A departure is the release of a token on one node.
-type departure struct {
-	token string
-	node  int
-}
-
-func (l *leaving) begin(token string, node int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := departure{token, node}
-	if _, ok := l.releases[d]; !ok { // else an earlier one is under way
-		l.releases[d] = nil
-	}
-}
-
-// after has f called at the end of a release. It reports false if there is none.
-func (l *leaving) after(token string, node int, f func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := departure{token, node}
-	waiting, ok := l.releases[d]
-	if ok {
-		l.releases[d] = append(waiting, f)
-	}
-	return ok
-}
-
-func (l *leaving) end(token string, node int) {
-	l.mu.Lock()
-	waiting := l.releases[departure{token, node}]
-	delete(l.releases, departure{token, node})
-	l.mu.Unlock()
-	for _, f := range waiting {
-		f()
-	}
-}

@@ -54,7 +54,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	if len(clients) > quorum.Most {
 		return nil, wrap("new redlock", "", invalid("%d clients: the most are %d", len(clients), quorum.Most))
 	}
-	r := &redlock{all: slices.Clone(clients), quorum: len(clients)/2 + 1, leaving: leaving{releases: make(map[departure][]func())}}
+	r := &redlock{all: slices.Clone(clients), quorum: len(clients)/2 + 1}
 	for i, client := range clients {
 		if err := checkClient(client); err != nil {
 			return nil, wrap("new redlock", "", fmt.Errorf("node %d: %w", i, err))
@@ -80,8 +80,6 @@ type redlock struct {
 	report func(node string, err error) // reports a node that failed
 	quorum int
 	kind   kind // cluster if at least one node is
-
-	leaving leaving
 }
 
 func (r *redlock) name() string { return "redlock" }

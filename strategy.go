@@ -18,8 +18,12 @@ type strategy interface {
 	// name is the strategy's name in events.
 	name() string
 
-	// clients returns the clients of all its servers.
+	// clients returns the clients of all its nodes.
 	clients() []redis.UniversalClient
+
+	// onTrouble sets what is called with the name of a node and its error after each failure. It must not block. It is only for
+	// strategies that still work while some nodes fail.
+	onTrouble(report func(node string, err error))
 
 	// check refuses options that the strategy does not support, and rounds those that it supports in part.
 	check(cfg *config) error
@@ -139,15 +143,6 @@ func knownNotDone(err error) bool {
 		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
 }
 
-// ofNodes is a strategy with several nodes, of which some may fail while it still works.
-type ofNodes interface {
-	strategy
-
-	// onTrouble sets report, which is called with the name of a node and its error after each failure. It must not
-	// block.
-	onTrouble(report func(node string, err error))
-}
-
 // A reader reads the reply to a command.
 type reader func(node.Reply) reply
 
@@ -166,6 +161,8 @@ func newSingle(client redis.UniversalClient) single {
 }
 
 func (s *single) clients() []redis.UniversalClient { return []redis.UniversalClient{s.client} }
+
+func (s *single) onTrouble(func(string, error)) {}
 
 func (s *single) trouble(_ op, _ *params, since time.Duration) error { return silence(s.node, since) }
 

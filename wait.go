@@ -20,8 +20,9 @@ type news struct {
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	if e.clear(r) {
 		lock, err := e.try(ctx, r)
-		now := e.now()
-		e.pulse.observe(now.Mono, now.Since(r.started), err)
+		v := e.begin()
+		v.observeLocked(v.now.Since(r.started), err)
+		e.lines.mu.Unlock()
 		if !errors.Is(err, ErrNotAcquired) {
 			return lock, err
 		}

@@ -3,46 +3,54 @@ package proof
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
-// TestHistoryOfKeptLocks: while servers keep their data, there is one owner at a time, whatever fails.
-func TestHistoryOfKeptLocks(t *testing.T) {
-	for i, s := range []strategy{setNXPX, legacySetNX, redlock} {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			play(t, newWorld(t, s).withOddClients().newEpisode(seed(t), true, i))
-		})
+// TestHistories: while servers keep their data, there are at most as many owners at a time as a key admits, whatever fails. If
+// they lose their data, there may be more. But fences grow, every waiter is served, and nothing is left.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	for name, strategies := range map[string][]strategy{
+		"data is kept": {setNXPX, legacySetNX, redlock, semaphore, mutex},
+		"data is lost": {setNXPX, redlock, semaphore},
+	} {
+		for i, s := range strategies {
+			t.Run(s.name+", "+name, func(t *testing.T) {
+				t.Parallel()
+				play(t, newWorld(t, s).newEpisode(seed(t), name == "data is kept", i))
+			})
+		}
 	}
 }
 
-// TestHistoryOfForgottenLocks: if servers lose their data, there may be two owners. But fences grow,
-// every waiter is served, and nothing is left.
-func TestHistoryOfForgottenLocks(t *testing.T) {
-	for i, s := range []strategy{setNXPX, redlock} {
+// TestSoak plays histories of all strategies at once, with every kind of fault. Each strategy has one world for all its histories.
+// In every second history, except with LegacySetNX, servers may lose their data.
+func TestSoak(t *testing.T) {
+	if *soakFlag == 0 {
+		t.Skip("it runs for as long as -soak says")
+	}
+	end := time.Now().Add(*soakFlag)
+	if deadline, ok := t.Deadline(); ok && deadline.Before(end.Add(3*time.Minute)) {
+		t.Fatalf("-soak %v needs more time than -timeout leaves: add -timeout 0", *soakFlag)
+	}
+	from := seed(t)
+	for _, s := range []strategy{setNXPX, legacySetNX, redlock, semaphore} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			play(t, newWorld(t, s).withOddClients().newEpisode(seed(t), false, i))
-		})
-	}
-}
-
-// TestHistoryOfSemaphores: while the server keeps its data, there are at most as many owners at a time as
-// the limit, and one if it is one. If the server loses its data, the other rules still hold.
-func TestHistoryOfSemaphores(t *testing.T) {
-	for i, kind := range []struct {
-		strategy
-		keeping bool
-	}{{semaphore, true}, {semaphore, false}, {mutex, true}} {
-		t.Run(fmt.Sprintf("%s keeping %v", kind.name, kind.keeping), func(t *testing.T) {
-			t.Parallel()
-			play(t, newWorld(t, kind.strategy).withOddClients().newEpisode(seed(t), kind.keeping, i))
+			w := newWorld(t, s)
+			for round := 0; time.Now().Before(end) && !t.Failed(); round++ {
+				e := w.newEpisode(from+uint64(round), s.untimed || round%2 == 0, round)
+				e.length, e.limit = 15*time.Second, 3*time.Minute
+				play(t, e)
+				fmt.Printf("round %d of %v\n", round, e)
+			}
 		})
 	}
 }
 
 func play(t *testing.T, e *episode) {
 	err := e.run()
-	t.Log(e.summary())
+	t.Log(e)
 	if err != nil {
 		t.Error(err)
 	}

@@ -16,7 +16,6 @@ import (
 var (
 	seedFlag = flag.Uint64("seed", 0, "what random choices come from; 0: a fresh one, which is printed")
 	soakFlag = flag.Duration("soak", 0, "how long Soak runs; 0: not at all")
-	pictures = flag.String("pictures", "", "where a picture of a history that broke the rules is written; empty: a new directory")
 )
 
 // seed returns the seed of a test's random choices, and logs it.
@@ -37,13 +36,9 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
-	if plan := os.Getenv(clientPlan); plan != "" {
-		beClients(plan)
-		return
-	}
 	flag.Parse()
 	// Histories wait more than they work.
-	must(flag.Set("test.parallel", "8"))
+	_ = flag.Set("test.parallel", "16") // the flag exists
 	code := m.Run()
 	if code == 0 {
 		if err := leaks(); err != nil {
@@ -62,4 +57,11 @@ func leaks() (err error) {
 		}
 	}
 	return err
+}
+
+func must1[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

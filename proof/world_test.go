@@ -15,89 +15,65 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// A strategy is a way to make lockers, with its properties that matter to a history.
+// A strategy is a constructor, with its properties that matter to a history.
 type strategy struct {
-	name    string
-	servers int
-	ttl     time.Duration
-	keys    int
-	// overstays is how many in a hundred locks are held for longer than their TTL. That takes long if
-	// a lost lock is free only seconds later.
-	overstays int
-	crowded   int // how many in a hundred locks have the hot key, beside those that have it by chance
-	fenced    bool
-	holders   int  // the limit of a semaphore; 0: a lock
+	name      string
+	open      opener
+	servers   int
+	ttl       time.Duration
+	keys      int
+	holders   int  // the limit of a semaphore; 1: a lock
+	overstays int  // how many in a hundred locks are held for longer than their TTL
+	crowded   int  // how many in a hundred locks have the hot key, beside those that have it by chance
+	fenced    bool // the locks have fences
 	queues    bool // a release hands the lock on
-	// quorum: a server may lose its data, if it then stays away for the longest TTL.
-	quorum bool
-	// untimed: its locks have no TTL in Redis.
-	untimed   bool
-	keeps     bool          // some locks have a min hold
-	passes    bool          // Unlock may pass the lock on within a process
-	opTimeout time.Duration // 0: the default
-	make      maker
-	tune      func(*redis.Options) // of the clients; nil: as they are
+	passes    bool // Unlock passes some locks on within the process
+	quorum    bool // a server may lose its data if it then stays away for the longest TTL
+	untimed   bool // the locks have no TTL in Redis
 }
 
-// A maker makes a locker with the TTL and the op timeout of a wish as its defaults.
-type maker func(clients []redis.UniversalClient, defaults wish) (locker, error)
+// An opener makes a Locker.
+type opener func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
+
+// onFirst makes a Locker on the first client.
+func onFirst(open func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error)) opener {
+	return func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return open(clients[0], opts...)
+	}
+}
 
 var (
 	setNXPX = strategy{
-		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, crowded: 50, fenced: true, queues: true, keeps: true,
-		passes: true,
-		make: func(clients []redis.UniversalClient, defaults wish) (locker, error) {
-			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
-				return redlatch.NewSetNXPX(clients[0], opts...)
-			})
-		},
+		name: "setnxpx", servers: 1, ttl: 300 * time.Millisecond, keys: 8, holders: 1, overstays: 12, crowded: 50,
+		fenced: true, queues: true, passes: true,
+		open: onFirst(redlatch.NewSetNXPX),
 	}
+	// A lost lock of LegacySetNX is free only seconds later. So there are more keys.
 	legacySetNX = strategy{
-		name: "legacysetnx", servers: 1, ttl: time.Second, keys: 24, overstays: 5, crowded: 30, untimed: true, passes: true,
-		make: func(clients []redis.UniversalClient, defaults wish) (locker, error) {
-			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
-				return redlatch.NewLegacySetNX(clients[0], opts...)
-			})
-		},
+		name: "legacysetnx", servers: 1, ttl: time.Second, keys: 24, holders: 1, overstays: 5, crowded: 30, untimed: true, passes: true,
+		open: onFirst(redlatch.NewLegacySetNX),
 	}
 	redlock = strategy{
-		name: "redlock", servers: 3, ttl: 300 * time.Millisecond, keys: 8, overstays: 12, crowded: 20, fenced: true, quorum: true, keeps: true,
-		make: func(clients []redis.UniversalClient, defaults wish) (locker, error) {
-			return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
-				return redlatch.NewRedlock(clients, opts...)
-			})
-		},
+		name: "redlock", servers: 3, ttl: 300 * time.Millisecond, keys: 8, holders: 1, overstays: 12, crowded: 20,
+		fenced: true, quorum: true,
+		open: redlatch.NewRedlock,
 	}
-	semaphore  = semaphoreOf("semaphore", 3, 3)
-	mutex      = semaphoreOf("semaphore of one", 1, 8)
-	strategies = []strategy{setNXPX, legacySetNX, redlock, semaphore, mutex}
+	semaphore = semaphoreOf(3, 3)
+	mutex     = semaphoreOf(1, 8)
 )
 
-// semaphoreOf returns the strategy of a semaphore. It has about as many permits in all as setNXPX has
-// locks.
-func semaphoreOf(name string, limit, keys int) strategy {
+// semaphoreOf returns the strategy of a semaphore.
+func semaphoreOf(limit, keys int) strategy {
 	s := setNXPX
-	s.name, s.holders, s.keys = name, limit, keys
-	s.make = func(clients []redis.UniversalClient, defaults wish) (locker, error) {
-		return newSound(defaults, func(opts ...redlatch.Option) (redlatch.Locker, error) {
-			return redlatch.NewSemaphore(clients[0], limit, opts...)
-		})
+	s.name, s.holders, s.keys, s.passes = "semaphore", limit, keys, limit == 1
+	if limit == 1 {
+		s.name = "semaphore of one"
 	}
+	s.open = onFirst(func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSemaphore(client, limit, opts...)
+	})
 	return s
 }
-
-// strategyCalled is how a client process finds its strategy.
-func strategyCalled(name string) (strategy, bool) {
-	for _, s := range strategies {
-		if s.name == name {
-			return s, true
-		}
-	}
-	return strategy{}, false
-}
-
-// defaults returns what a locker does for a plain wish.
-func (s strategy) defaults() wish { return wish{ttl: s.ttl, opTimeout: s.opTimeout} }
 
 // longest is the longest TTL that a worker asks for.
 func (s strategy) longest() time.Duration { return 2 * s.ttl }
@@ -107,22 +83,16 @@ type server struct {
 	*redistest.Server
 	busy  sync.Mutex
 	admin *redis.Client // past all proxies
+	roads []*road       // the proxies in front of it
 }
 
-// A road is a proxy between a site and a server. Only the holder of busy may put a fault on it.
+// do sends a command whose reply is of no use. A fault may lose it.
+func (s *server) do(words ...any) { _ = s.admin.Do(context.Background(), words...).Err() }
+
+// A road is a proxy between a client and a server. Only the holder of busy may put a fault on it.
 type road struct {
 	*faultproxy.Proxy
 	busy sync.Mutex
-}
-
-// A site is one client of the locks: a Locker in this process, or a process of its own.
-type site struct {
-	roads   []*road // by server
-	locker  locker  // nil: a process of its own
-	peers   []peer  // that adopt its locks or others', if it has a locker
-	parted  *parted // its clocks, if they are parted
-	stepped bool    // its wall clock is set; otherwise its monotonic clock stops at times
-	process *process
 }
 
 // A world has the servers and the clients of a history.
@@ -130,19 +100,16 @@ type world struct {
 	tb       testing.TB
 	strategy strategy
 	servers  []*server
-	sites    []*site
-	odd      bool // withOddClients
-	deadly   bool // clients of a process of their own are killed
+	lockers  []locker // each with connections of its own
 }
 
 // The size of a world.
 const (
-	plainSites = 2
-	siteCrew   = 4 // workers of a site
+	lockers = 3
+	crew    = 4 // workers of a locker
 )
 
-// newWorld starts servers that keep their data, and clients that reach them through proxies. It ends
-// with tb.
+// newWorld starts servers that keep their data, and clients that reach them through proxies. It ends with tb.
 func newWorld(tb testing.TB, s strategy) *world {
 	tb.Helper()
 	w := &world{tb: tb, strategy: s}
@@ -154,76 +121,36 @@ func newWorld(tb testing.TB, s strategy) *world {
 		tb.Cleanup(func() { _ = admin.Close() }) // the world is over
 		w.servers = append(w.servers, &server{Server: at, admin: admin})
 	}
-	for range plainSites {
-		w.sites = append(w.sites, w.newSite())
+	for i := range lockers {
+		var clients []redis.UniversalClient
+		for j, at := range w.servers {
+			r := &road{Proxy: faultproxy.New(tb, at.Network(), at.Addr())}
+			o := r.Options()
+			o.MaxRetries = []int{0, -1}[(i+j)%2] // go-redis' default, and none
+			client := redis.NewClient(o)
+			tb.Cleanup(func() { _ = client.Close() }) // the world is over
+			at.roads, clients = append(at.roads, r), append(clients, client)
+		}
+		w.lockers = append(w.lockers, newSound(s, clients))
 	}
 	return w
 }
 
-// withOddClients adds sites that only redlatch supports: two with parted clocks, and one in a process
-// of its own, which can be stopped.
-func (w *world) withOddClients() *world {
-	w.odd = true
-	for _, stepped := range []bool{true, false} {
-		odd := w.newSite()
-		odd.parted, odd.stepped = new(parted), stepped
-		part(odd.locker.(sound).Locker, odd.parted)
-		part(odd.locker.(sound).unrenewed, odd.parted)
-		w.sites = append(w.sites, odd)
-	}
-	w.sites = append(w.sites, &site{roads: w.newRoads()})
-	return w
-}
-
-func (w *world) newRoads() (roads []*road) {
-	for _, s := range w.servers {
-		roads = append(roads, &road{Proxy: faultproxy.New(w.tb, s.Network(), s.Addr())})
-	}
-	return roads
-}
-
-func (w *world) newSite() *site {
-	at := &site{roads: w.newRoads()}
+// inspector returns a locker that reaches the servers past all proxies, with patience for a busy machine.
+func (w *world) inspector() locker {
+	s := w.strategy
+	s.ttl = time.Minute
 	var clients []redis.UniversalClient
-	for i, r := range at.roads {
-		o := r.Options()
-		o.MaxRetries = []int{0, -1}[(len(w.sites)+i)%2] // go-redis' default, and none
-		if w.strategy.tune != nil {
-			w.strategy.tune(o)
-		}
-		client := redis.NewClient(o)
-		w.tb.Cleanup(func() { _ = client.Close() }) // the world is over
-		clients = append(clients, client)
+	for _, s := range w.servers {
+		clients = append(clients, s.admin)
 	}
-	at.locker = must1(w.strategy.make(clients, w.strategy.defaults()))
-	at.peers = []peer{{locker: at.locker}}
-	return at
-}
-
-// peers returns the Lockers of all sites in this process that adopt locks.
-func (w *world) peers() (all []peer) {
-	for _, s := range w.sites {
-		for _, p := range s.peers {
-			p.blurred = s.parted != nil
-			all = append(all, p)
-		}
-	}
-	return all
+	return newSound(s, clients)
 }
 
 // roads returns all proxies.
 func (w *world) roads() (roads []*road) {
-	for _, s := range w.sites {
+	for _, s := range w.servers {
 		roads = append(roads, s.roads...)
-	}
-	return roads
-}
-
-// roadsTo returns the proxies in front of a server.
-func (w *world) roadsTo(s *server) (roads []*road) {
-	i := slices.Index(w.servers, s)
-	for _, at := range w.sites {
-		roads = append(roads, at.roads[i])
 	}
 	return roads
 }

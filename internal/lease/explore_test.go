@@ -1,15 +1,15 @@
 package lease
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/explore"
 )
 
 const (
@@ -40,7 +40,7 @@ type ghost struct {
 	ended   Why
 	handles int
 	decided int // by bit: handles that Unlock has ended
-	proofs  [8]proof
+	proofs  [3]proof
 	renews  time.Duration // when the newest request was sent that is known to have renewed the key
 	checked bool
 }
@@ -52,11 +52,8 @@ type flight struct {
 	sent bool
 }
 
-// A proof says that Redis keeps the key, counted from start.
-type proof struct {
-	start  clock.Instant
-	length time.Duration
-}
+// A proof says that Redis keeps the key until both clocks have reached a time.
+type proof struct{ mono, wall time.Duration }
 
 // Budgets.
 const (
@@ -82,21 +79,31 @@ func at(d time.Duration) clock.Instant {
 // pass lets time pass.
 func (w *world) pass(d time.Duration) { w.mono, w.wall = w.mono+d, w.wall+d }
 
-// prove notes a proof, and forgets those that have run out.
-func (w *world) prove(start clock.Instant, ttl time.Duration) string {
-	for i := range w.proofs {
-		if p := &w.proofs[i]; w.now().Since(p.start) >= p.length {
-			*p = proof{start, clock.Validity(ttl, w.Drift)}
+// prove notes a proof, and forgets those that end before it.
+func (w *world) prove(start clock.Instant, length time.Duration) string {
+	p := proof{start.Mono.Sub(epoch.Mono) + length, start.Wall - epoch.Wall + length}
+	free := -1
+	for i, q := range w.proofs {
+		switch {
+		case q.mono >= p.mono && q.wall >= p.wall:
 			return ""
+		case q.mono <= p.mono && q.wall <= p.wall:
+			w.proofs[i] = proof{}
+			free = i
 		}
 	}
-	return "more extensions than expected"
+	if free < 0 {
+		return "more extensions than expected"
+	}
+	w.proofs[free] = p
+	slices.SortFunc(w.proofs[:], func(a, b proof) int { return cmp.Compare(b.mono, a.mono) })
+	return ""
 }
 
 // left returns for how long the key is known to be kept.
 func (w *world) left() (most time.Duration) {
 	for _, p := range w.proofs {
-		most = max(most, p.length-w.now().Since(p.start))
+		most = max(most, min(p.mono-w.mono, p.wall-w.wall))
 	}
 	if w.maxHold > 0 {
 		most = min(most, w.maxHold-w.now().Since(at(0)))
@@ -119,151 +126,173 @@ func (w *world) arm() string {
 
 // An explorer walks all states of a world, and plants a mistake.
 type explorer struct {
-	seen    map[uint64]struct{}
-	mistake *mistake
-	trace   []string
+	explore.Walk[world]
+	*world // the current one
+	broken string
+	mistake
 }
 
-var seed = maphash.MakeSeed()
+// walk returns the walk. A copy of x must not be used with it.
+func (x *explorer) walk() *explore.Walk[world] {
+	x.Walk = explore.Walk[world]{Steps: x.steps, Key: (*world).key, Wrong: func(*world) string { return x.broken }}
+	return &x.Walk
+}
 
-func (x *explorer) explore(w world) string {
-	key := maphash.Comparable(seed, w)
-	if _, ok := x.seen[key]; ok {
-		return ""
-	}
-	x.seen[key] = struct{}{}
-	for _, e := range w.events() {
-		next := w
-		if x.mistake != nil && x.mistake.before != nil {
-			x.mistake.before(e.name, &next)
-		}
-		broken := e.do(&next)
-		if x.mistake != nil && x.mistake.after != nil {
-			x.mistake.after(e.name, &next)
-		}
-		if broken == "" {
-			broken = next.check()
-		}
-		if broken == "" {
-			broken = x.explore(next)
-		}
-		if broken != "" {
-			x.trace = append(x.trace, fmt.Sprintf("%v %s", w.mono, e.name))
-			return broken
+// key appends what matters of a world. When the lease has ended, no time passes any more.
+func (w *world) key(b []byte) []byte {
+	add := func(all ...time.Duration) {
+		for _, v := range all {
+			b = binary.AppendVarint(b, int64(v))
 		}
 	}
-	return ""
+	instant := func(i clock.Instant) { add(i.Mono.Sub(epoch.Mono), i.Wall-epoch.Wall) }
+	flag := func(v bool) time.Duration {
+		if v {
+			return 1
+		}
+		return 0
+	}
+	ended := w.why != None
+	b = append(b, byte(w.phase), byte(w.stage), byte(w.why), byte(w.handle), byte(w.handles), byte(w.decided), byte(w.total))
+	add(flag(w.known), flag(w.dropped))
+	for _, f := range w.flights {
+		b = append(b, byte(f.Kind))
+		add(flag(f.sent))
+		if f.sent && !ended {
+			instant(f.Start)
+		}
+		if f.Kind != Nothing && (!f.sent || !ended) {
+			add(f.ttl, f.TTL, f.Timeout, w.mono, w.wall)
+		}
+	}
+	for _, left := range w.budget {
+		b = append(b, byte(left))
+	}
+	if ended {
+		return b
+	}
+	b = append(b, byte(w.flight))
+	add(w.mono, w.wall, w.due, w.length, w.renewAt, w.checkAt, w.renews, flag(w.claim), flag(w.trouble != nil))
+	add(flag(w.calm), flag(w.relied), flag(w.checked))
+	instant(w.start)
+	instant(w.renewed)
+	instant(w.replied)
+	for _, p := range w.proofs {
+		add(p.mono, p.wall)
+	}
+	return b
 }
 
-// An event changes a world, and says what is wrong.
-type event struct {
-	name string
-	do   func(w *world) string
+// add is an event, which a budget may limit. do says what is wrong.
+func (x *explorer) add(name string, budget int, do func(w *world) string) {
+	kind := explore.Calm
+	if budget != free {
+		if kind = explore.Fault; x.budget[budget] == 0 || budget != unlocks && x.total == 0 {
+			return
+		}
+	}
+	x.Step(x.world, kind, func(w *world) {
+		if x.Log != nil {
+			fmt.Fprintf(x.Log, "%v %s\n", w.mono, name)
+		}
+		if x.before != nil {
+			x.before(name, w)
+		}
+		if budget != free {
+			w.budget[budget]--
+		}
+		if budget < unlocks {
+			w.total--
+		}
+		x.broken = do(w)
+		if x.after != nil {
+			x.after(name, w)
+		}
+		x.broken = cmp.Or(x.broken, w.check())
+	})
 }
 
-// choices are the events that may come next.
-type choices struct {
-	*world
-	all []event
-}
-
-// add adds an event that a budget limits.
-func (c *choices) add(name string, budget int, do func(w *world) string) {
-	if budget == free {
-		c.all = append(c.all, event{name, do})
+func (x *explorer) steps(w *world) {
+	x.world = w
+	if w.phase == asked {
+		x.add("begin", free, (*world).begin)
 		return
 	}
-	if c.budget[budget] > 0 && (budget == unlocks || c.total > 0) {
-		c.all = append(c.all, event{name, func(w *world) string {
-			if w.budget[budget]--; budget != unlocks {
-				w.total--
-			}
-			return do(w)
-		}})
-	}
-}
-
-func (w *world) events() []event {
-	c := &choices{world: w}
-	if w.phase == asked {
-		c.add("begin", free, (*world).begin)
-		return c.all
-	}
-	c.ofShell()
-	c.ofHandles()
+	x.ofShell()
+	x.ofHandles()
 	if w.why == None {
-		c.ofCallers()
+		x.ofCallers()
 	}
-	return c.all
 }
 
 // ofShell adds what the shell, Redis and the clock do. Time that passes while the shell has something to do is a delay.
-func (c *choices) ofShell() {
-	waits := c.phase == passing
-	if c.due > 0 && c.due <= c.mono {
+func (x *explorer) ofShell() {
+	waits := x.phase == passing
+	if x.due > 0 && x.due <= x.mono {
 		waits = true
-		c.add("tick", free, (*world).tick)
+		x.add("tick", free, (*world).tick)
 	}
-	for i := range c.flights {
-		switch f := &c.flights[i]; {
+	for i := range x.flights {
+		switch f := &x.flights[i]; {
 		case f.Kind == Nothing:
 		case !f.sent:
 			waits = true
-			c.add("send", free, func(w *world) string { return w.send(&w.flights[i]) })
+			x.add("send", free, func(w *world) string { return w.send(&w.flights[i]) })
 		default:
-			waits = waits || c.now().Mono.Sub(f.Start.Mono) > grid/2
-			c.add("done", free, func(w *world) string { return w.answer(&w.flights[i], nil, false) })
-			c.add("fail", fails, func(w *world) string { return w.answer(&w.flights[i], errFailed, false) })
-			c.add("gone", losses, func(w *world) string { return w.answer(&w.flights[i], errGone, true) })
+			waits = waits || x.now().Mono.Sub(f.Start.Mono) > grid/2
+			x.add("done", free, func(w *world) string { return w.answer(&w.flights[i], nil, false) })
+			x.add("fail", fails, func(w *world) string { return w.answer(&w.flights[i], errFailed, false) })
+			x.add("gone", losses, func(w *world) string { return w.answer(&w.flights[i], errGone, true) })
 		}
 	}
 	switch {
-	case c.why != None:
-		c.add("tick", hints, (*world).tick) // it was on its way
-	case !waits && c.mono < horizon:
-		c.add("time", free, func(w *world) string { w.pass(grid - w.mono%grid); return "" })
-	case c.mono < horizon:
-		c.add("delay", late, func(w *world) string { w.pass(grid - w.mono%grid); w.calm = false; return "" })
+	case x.why != None:
+		x.add("tick", hints, (*world).tick) // it was on its way
+	case !waits && x.mono < horizon:
+		x.add("time", free, func(w *world) string { w.pass(grid - w.mono%grid); return "" })
+	case x.mono < horizon:
+		x.add("delay", late, func(w *world) string { w.pass(grid - w.mono%grid); w.calm = false; return "" })
 	}
 }
 
 // ofHandles adds the calls that end a handle, or begin one.
-func (c *choices) ofHandles() {
-	for handle := max(c.handles-1, 0); handle <= c.handles; handle++ {
-		for _, after := range []time.Duration{0, 1500 * time.Microsecond} {
-			c.add(fmt.Sprintf("unlock %d %v", handle, after), unlocks, func(w *world) string { return w.unlock(handle, after) })
+func (x *explorer) ofHandles() {
+	for handle := max(x.handles-1, 0); handle <= x.handles; handle++ {
+		name := "unlock"
+		if handle < x.handles {
+			name = "unlock the handle before"
 		}
-		c.add("end", losses, func(w *world) string { return w.end(handle) })
+		x.add(name, unlocks, func(w *world) string { return w.unlock(handle, 0) })
+		x.add("unlock after some time", unlocks, func(w *world) string { return w.unlock(handle, 1500*time.Microsecond) })
+		x.add("end", losses, func(w *world) string { return w.end(handle) })
 	}
-	if c.phase == passing {
-		c.add("serve", free, (*world).serve)
-		c.add("notpassed", free, func(w *world) string { w.NotPassed(); return "" })
+	if x.phase == passing {
+		x.add("serve", free, (*world).serve)
+		x.add("notpassed", free, func(w *world) string { w.NotPassed(); return "" })
 	}
 }
 
 // ofCallers adds what else may happen to a lease that has not ended.
-func (c *choices) ofCallers() {
-	c.add("judge", free, func(w *world) string { w.Judge(w.now()); return "" })
-	for _, ttl := range []time.Duration{c.TTL / 2, 2 * c.TTL} {
-		if c.phase != passing && c.flights[1].Kind == Nothing {
-			c.add("extend "+ttl.String(), calls, func(w *world) string { return w.extend(ttl) })
-		}
+func (x *explorer) ofCallers() {
+	x.add("judge", free, func(w *world) string { w.Judge(w.now()); return "" })
+	if x.phase != passing && x.flights[1].Kind == Nothing {
+		x.add("extend by half of the TTL", calls, func(w *world) string { return w.extend(w.TTL / 2) })
+		x.add("extend by twice the TTL", calls, func(w *world) string { return w.extend(2 * w.TTL) })
 	}
-	c.add("share", hints, func(w *world) string { w.Share(); w.known, w.relied = true, true; return "" })
-	c.add("settle", hints, func(w *world) string { w.Settle(); w.relied = true; return "" })
-	c.add("drop", hints, func(w *world) string { w.dropped = !w.Young(); return "" })
-	c.add("wall on", jumps, func(w *world) string { w.wall, w.calm = w.wall+3*grid, false; return "" })
-	c.add("wall back", jumps, func(w *world) string { w.wall -= 3 * grid; return "" })
+	x.add("share", hints, func(w *world) string { w.Share(); w.known, w.relied = true, true; return "" })
+	x.add("settle", hints, func(w *world) string { w.Settle(); w.relied = true; return "" })
+	x.add("drop", hints, func(w *world) string { w.dropped = !w.Young(); return "" })
+	x.add("wall on", jumps, func(w *world) string { w.wall, w.calm = w.wall+3*grid, false; return "" })
+	x.add("wall back", jumps, func(w *world) string { w.wall -= 3 * grid; return "" })
 }
 
 func (w *world) begin() string {
 	w.calm = true
-	_ = w.prove(at(0), w.Asked)
-	length := w.proofs[0].length
+	length := clock.Validity(w.Asked, w.Drift)
 	if w.renews > 0 { // a claim
 		length, w.renews = w.renews, 0
-		w.proofs[0].length = length
 	}
+	_ = w.prove(at(0), length)
 	check := time.Duration(0)
 	if !w.Renews {
 		check = 2 * grid
@@ -332,7 +361,7 @@ func (w *world) answer(f *flight, err error, gone bool) string {
 	w.pass(1)                                                          // an answer takes its time
 	trusted := w.why == None && w.left() > 0
 	if err == nil && w.why == None && w.left() > 0 {
-		if broken := w.prove(x.Start, x.TTL); broken != "" {
+		if broken := w.prove(x.Start, clock.Validity(x.TTL, w.Drift)); broken != "" {
 			return broken
 		}
 		w.checked = w.checked || x.Start.Mono.Sub(epoch.Mono) >= w.checkAt
@@ -471,21 +500,8 @@ func TestAllHistories(t *testing.T) {
 	for name := range worlds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			total := int8(2)
-			if testing.Short() || redistest.RaceDetector() {
-				total = 1
-			}
-			x := explorer{seen: make(map[uint64]struct{})}
-			if broken := x.explore(start(name, total)); broken != "" {
-				t.Fatalf("%s\n%s", broken, x.history())
-			}
-			t.Logf("%d states", len(x.seen))
+			x := new(explorer)
+			x.walk().Test(t, start(name, 1+int8(explore.Chosen())))
 		})
 	}
-}
-
-// history returns the events that led to what is broken.
-func (x *explorer) history() string {
-	slices.Reverse(x.trace)
-	return strings.Join(x.trace, "\n")
 }

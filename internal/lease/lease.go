@@ -98,9 +98,6 @@ func (l *Lease) Holds(handle int) bool { return handle == l.handle && l.phase !=
 // Young reports whether the lease may be passed on.
 func (l *Lease) Young() bool { return l.stage == young }
 
-// Shared reports whether others may know the token.
-func (l *Lease) Shared() bool { return l.stage == shared }
-
 // Settle says that somebody relies on the token, or on the end of the lease.
 func (l *Lease) Settle() { l.stage = max(l.stage, settled) }
 

@@ -107,12 +107,8 @@ func TestTheExplorerFindsMistakes(t *testing.T) {
 					procs: 2, callers: 2, limit: 1, config: lockConfig, channels: allOpen, mistake: &mistakes[i], blind: blind,
 				}
 				total := bit(!blind)
-				f := g.explore(g.start(total, total), 300_000)
-				if f.wrong == "" && f.commands < 0 {
-					f.wrong = "commands without a bound"
-				}
-				if f.wrong != "" {
-					t.Logf("%s\n%s", f.wrong, f.history)
+				if f := g.world().Explore(g.start(total, total)); f.Wrong != "" {
+					t.Logf("%s\n%s", f.Wrong, f.History)
 					return
 				}
 			}

@@ -2,18 +2,14 @@ package line
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the output of the scenarios in testdata")
+	"github.com/redlatch/redlatch/internal/explore"
+)
 
 // start is the instant 0 of a scenario.
 const start = 1000 * time.Second
@@ -67,9 +63,8 @@ func number(s string) uint64 {
 	return n
 }
 
-// do carries out one line of a file, and returns the output.
-func (s *scenario) do(line string) string {
-	words := strings.Fields(line)
+// play carries out an event, and returns the output.
+func (s *scenario) play(words []string) []string {
 	name, a := words[0], arguments(words[1:])
 	var out []Effect[string]
 	switch name {
@@ -83,24 +78,24 @@ func (s *scenario) do(line string) string {
 		if a.has("ttl") {
 			s.m.TTL = a.duration("ttl")
 		}
-		return ""
+		return nil
 	case "at":
 		s.f.Now = start + length(a[0])
-		return ""
+		return nil
 	case "channel":
 		s.f.Channel = map[string]Channel{"closed": Closed, "opening": Opening, "open": Open}[a[0]]
-		return ""
+		return nil
 	case "load":
 		s.f.Took, s.f.AtRest = length(a[0]), length(a[1])
-		return ""
+		return nil
 	case "rest":
 		s.f.Rest = s.f.Now + length(a[0])
-		return ""
+		return nil
 	case "random":
 		s.f.Random, _ = strconv.ParseFloat(a[0], 64)
-		return ""
+		return nil
 	case "news":
-		return "  " + s.news(a) + "\n"
+		return []string{s.news(a)}
 	case "join":
 		c := &Caller[string]{Of: a[0], Since: s.f.Now - a.duration("waited"), Tell: a.has("hook"), Refused: a.has("refused")}
 		if a.has("for") {
@@ -111,7 +106,7 @@ func (s *scenario) do(line string) string {
 	case "leave":
 		left := false
 		if out, left = s.m.Leave(s.callers[a[0]], out); !left {
-			return "  too late\n"
+			return []string{"too late"}
 		}
 	case "granted":
 		out = s.m.Granted(s.f, out)
@@ -145,29 +140,28 @@ func (s *scenario) notGranted(name string, a arguments, out []Effect[string]) []
 	}, out)
 }
 
-func (s *scenario) output(out []Effect[string]) string {
-	var b strings.Builder
+func (s *scenario) output(out []Effect[string]) (lines []string) {
 	for _, e := range out {
 		if e.Kind == Look {
 			s.look = e.At
 		}
-		fmt.Fprintf(&b, "  %v\n", e)
+		lines = append(lines, e.String())
 	}
 	m := &s.m
-	fmt.Fprintf(&b, "  = %v", m.state)
+	text := fmt.Sprintf("= %v", m.state)
 	if t := m.token; t.number > 0 {
-		fmt.Fprintf(&b, ", token %d", t.number)
+		text += fmt.Sprintf(", token %d", t.number)
 		if t.entry != NoEntry {
-			fmt.Fprintf(&b, " with %v entry", t.entry)
+			text += fmt.Sprintf(" with %v entry", t.entry)
 		}
 	}
 	if m.callers.head != nil {
-		b.WriteString(", in line:")
+		text += ", in line:"
 		for c := m.callers.head; c != nil; c = c.after {
-			b.WriteString(" " + c.Of)
+			text += " " + c.Of
 		}
 	}
-	return b.String() + "\n"
+	return append(lines, text)
 }
 
 func (s *scenario) news(a arguments) string {
@@ -236,43 +230,4 @@ func (e Effect[T]) attempts() string {
 	return fmt.Sprintf(", after %d attempts", e.Attempts)
 }
 
-func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenarios", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(string(text))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(text) {
-				t.Errorf("%s: the output differs. With -rewrite it would be:\n%s", file, got)
-			}
-		})
-	}
-}
-
-// play returns the text of a scenario with its output.
-func play(text string) string {
-	var b strings.Builder
-	s := new(scenario)
-	for line := range strings.Lines(text) {
-		switch {
-		case strings.HasPrefix(line, "  "):
-			continue
-		case strings.TrimSpace(line) == "", strings.HasPrefix(line, "#"):
-			b.WriteString(line)
-			continue
-		}
-		b.WriteString(line)
-		b.WriteString(s.do(line))
-	}
-	return b.String()
-}
+func TestScenarios(t *testing.T) { explore.Scenarios(t, new(scenario).play) }

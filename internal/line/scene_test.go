@@ -1,13 +1,13 @@
 package line
 
 import (
-	"bytes"
-	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
 	"time"
 	"unsafe"
+
+	"github.com/redlatch/redlatch/internal/explore"
 )
 
 // A scene is up to three processes, what is on its way, and one Redis. It has bytes only, so it is compared as a whole.
@@ -110,7 +110,8 @@ type game struct {
 	places         [2]Caller[int]
 	out            []Effect[int]
 	wrong          string // what the newest step has violated
-	log            *bytes.Buffer
+	from           *scene // the current one
+	explore.Walk[scene]
 }
 
 // A mistake changes what a line does, so that the explorer must find it.
@@ -230,8 +231,8 @@ func (g *game) run(w *scene, i int, name string, event func(m *Machine[int], f F
 		if e.Kind == Ask {
 			asks++
 		}
-		if g.log != nil {
-			fmt.Fprintf(g.log, "      %v\n", e)
+		if g.Log != nil {
+			fmt.Fprintf(g.Log, "      %v\n", e)
 		}
 		g.carryOut(w, p, e)
 	}
@@ -617,17 +618,14 @@ func (g *game) rename(w *scene, i int) {
 		*t = names[*t]
 	})
 	p := &w.procs[i]
-	sortDown(p.gives[:], func(a, b release) int {
-		return cmp.Or(cmp.Compare(b.token, a.token), cmp.Compare(b.behind, a.behind), cmp.Compare(b.lost, a.lost))
-	})
-	sortDown(p.messages[:], func(a, b message) int {
-		return cmp.Or(cmp.Compare(b.token, a.token), cmp.Compare(b.late, a.late))
-	})
+	sortDown(p.gives[:], func(r release) uint8 { return r.token<<2 | r.behind<<1 | r.lost })
+	sortDown(p.messages[:], func(m message) uint8 { return m.token<<1 | m.late })
 }
 
-func sortDown[E any](s []E, compare func(a, b E) int) {
+// sortDown sorts a few elements, the largest first.
+func sortDown[E any](s []E, size func(E) uint8) {
 	for i := 1; i < len(s); i++ {
-		for j := i; j > 0 && compare(s[j-1], s[j]) > 0; j-- {
+		for j := i; j > 0 && size(s[j-1]) < size(s[j]); j-- {
 			s[j-1], s[j] = s[j], s[j-1]
 		}
 	}
@@ -663,41 +661,23 @@ func (w *scene) rank() {
 
 func (w *scene) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(w)), unsafe.Sizeof(*w)) }
 
-// canonical returns the same scene for all orders of its processes.
-func (g *game) canonical(w *scene) scene {
-	best := *w
-	g.tidy(&best)
+// key appends the same bytes for all orders of the processes of a tidy scene.
+func (g *game) key(w *scene, b []byte) []byte {
 	if !g.symmetric() {
-		return best
+		return append(b, w.bytes()...)
 	}
 	var forms [3]uint64
 	for i := range g.procs {
-		forms[i] = best.procs[i].form()
+		forms[i] = w.procs[i].form()
 	}
-	if g.procs == 2 && forms[0] > forms[1] {
-		return best
-	}
-	base, first := best, true
-	for _, order := range orders[:factorial(g.procs)] {
-		var at [3]int // the process that comes there
-		for i, j := range order {
-			at[j] = i
+	return explore.Least(b, g.procs, func(b []byte, order [3]uint8) []byte {
+		if forms[order[0]] < forms[order[1]] || forms[order[1]] < forms[order[2]] {
+			return b
 		}
-		if forms[at[0]] < forms[at[1]] || g.procs == 3 && forms[at[1]] < forms[at[2]] {
-			continue
-		}
-		v := base.ordered(order)
-		g.tidy(&v)
-		if first || bytes.Compare(v.bytes(), best.bytes()) < 0 {
-			best, first = v, false
-		}
-	}
-	return best
+		v := w.ordered(order)
+		return append(b, v.bytes()...)
+	})
 }
-
-var orders = [][3]uint8{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}}
-
-func factorial(n int) int { return []int{1, 1, 2, 6}[n] }
 
 // form returns what is known of a process in a tidy scene, whatever its tokens are called.
 func (p *proc) form() (f uint64) {
@@ -721,12 +701,16 @@ func (g *game) symmetric() bool {
 	return true
 }
 
-// ordered returns the scene with process i as process order[i].
+// ordered returns the scene with process order[i] as process i.
 func (w *scene) ordered(order [3]uint8) scene {
 	v := *w
+	var now [3]uint8
+	for i, from := range order {
+		v.procs[i], now[from] = w.procs[from], uint8(i)
+	}
 	move := func(t *uint8) {
 		if *t != 0 && *t != foreignToken {
-			*t = order[*t>>4]<<4 | *t&15
+			*t = now[*t>>4]<<4 | *t&15
 		}
 	}
 	for k := range v.keys {
@@ -734,9 +718,6 @@ func (w *scene) ordered(order [3]uint8) scene {
 	}
 	for k := range v.queue {
 		move(&v.queue[k].token)
-	}
-	for i := range w.procs {
-		v.procs[order[i]] = w.procs[i]
 	}
 	return v
 }

@@ -1,11 +1,13 @@
 package line
 
 import (
-	"bytes"
 	"flag"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/redlatch/redlatch/internal/explore"
 )
 
 var (
@@ -23,16 +25,16 @@ func TestNothingGoesWrongInLongRandomHistories(t *testing.T) {
 	for i, c := range games {
 		t.Run(c.name, func(t *testing.T) {
 			seed := seed + uint64(i)
-			c.game.walk(t, rand.New(rand.NewPCG(seed, 0)), seed)
+			g := c.game
+			g.wander(t, rand.New(rand.NewPCG(seed, 0)), seed)
 		})
 	}
 }
 
-// walk takes random steps.
-func (g *game) walk(t *testing.T, random *rand.Rand, seed uint64) {
-	k := &walker{game: g, only: all}
+// wander takes random steps.
+func (g *game) wander(t *testing.T, random *rand.Rand, seed uint64) {
+	g.world()
 	w := g.start(0, 0)
-	var log bytes.Buffer
 	rounds := 0
 	for n, calm := 0, 0; n < *walkSteps || calm > 0; n++ {
 		switch {
@@ -40,37 +42,27 @@ func (g *game) walk(t *testing.T, random *rand.Rand, seed uint64) {
 			calm = 0
 			rounds++
 		case calm > 2000:
-			t.Fatalf("no end without faults, with -line.walk %d after %d steps\n%s", seed, n, log.Bytes())
+			t.Fatalf("no end without faults, with -line.walk %d after %d steps\n%s", seed, n, g.Log)
 		case calm > 0 || random.IntN(100) == 0:
 			calm++
 		}
 		g.again = calm == 0
 		g.refresh(&w, random, calm > 0)
-		edges := k.steps(&w)
-		if len(edges) == 0 { // all processes are dead, and start now
+		kinds := g.Kinds(&w)
+		if len(kinds) == 0 { // all processes are dead, and start now
 			continue
 		}
-		var calms []int
-		for j := range edges {
-			if !edges[j].fault {
-				calms = append(calms, j)
-			}
+		j := random.IntN(len(kinds))
+		for random.IntN(8) > 0 && kinds[j] == explore.Fault {
+			j = random.IntN(len(kinds))
 		}
-		j := random.IntN(len(edges))
-		if len(calms) > 0 && random.IntN(8) > 0 {
-			j = calms[random.IntN(len(calms))]
+		if n%100 == 0 { // the newest steps are enough
+			g.Log = new(strings.Builder)
 		}
-		if log.Len() > 1<<14 { // keep the newest half
-			log.Next(1 << 13)
-		}
-		k.wrong, k.log, k.only = "", &log, j
-		w = k.steps(&w)[j].to
-		k.log, k.only = nil, all
-		g.check(&w)
+		w = g.Take(&w, j)
 		if g.wrong != "" {
-			t.Fatalf("%s, with -line.walk %d after %d steps\n%s", g.wrong, seed, n, log.Bytes())
+			t.Fatalf("%s, with -line.walk %d after %d steps\n%s", g.wrong, seed, n, g.Log)
 		}
-		g.tidy(&w)
 	}
 	t.Logf("%d times to the end", rounds)
 }

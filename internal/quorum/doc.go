@@ -46,5 +46,5 @@
 // # How it is shown
 //
 // A test explores all histories of small worlds: nodes that run models of the scripts, clients, commands and answers in any
-// order, and a few faults. -quorum.wide explores larger worlds, -short only runs the scenarios of testdata.
+// order, and a few faults. With -wide, the worlds are larger, and with -short smaller.
 package quorum

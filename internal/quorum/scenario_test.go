@@ -1,19 +1,15 @@
 package quorum
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/redlatch/redlatch/internal/explore"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what the scenarios of testdata answer")
 
 // A line of a scenario is an event. The indented lines behind it are its effects, and the facts on a result.
 //
@@ -21,35 +17,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the scenarios of testdata 
 //	acquire [silent 3]    an operation
 //	2 done 7              node 2 answers its oldest command: an outcome, a vote, @holder, what is left
 //	settled 2, expire
-func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			var s scenario
-			var out strings.Builder
-			for line := range strings.Lines(string(text)) {
-				line = strings.TrimSuffix(line, "\n")
-				if strings.HasPrefix(line, "  ") {
-					continue
-				}
-				out.WriteString(line + "\n")
-				if line != "" && line[0] != '#' {
-					for _, l := range s.event(strings.Fields(line)) {
-						out.WriteString("  " + l + "\n")
-					}
-				}
-			}
-			if *rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(out.String()), 0o644))
-			}
-			require.Equal(t, string(text), out.String())
-		})
-	}
-}
+func TestScenarios(t *testing.T) { explore.Scenarios(t, new(scenario).play) }
 
 type scenario struct {
 	token  Token
@@ -63,16 +31,7 @@ var (
 	resultNames  = []string{"undecided", "ok", "refused", "lost", "ended", "noquorum"}
 )
 
-func find(names []string, name string) int {
-	for i, n := range names {
-		if n == name {
-			return i
-		}
-	}
-	return -1
-}
-
-func (s *scenario) event(words []string) []string {
+func (s *scenario) play(words []string) []string {
 	switch node, err := strconv.Atoi(words[0]); {
 	case err == nil:
 		for i, e := range s.sent {
@@ -98,11 +57,11 @@ func (s *scenario) event(words []string) []string {
 		silent = 1 << (node - 1)
 	}
 	s.newest = new(Op)
-	return s.show(s.token.Begin(s.newest, Step(find(stepNames, words[0])), silent, nil))
+	return s.show(s.token.Begin(s.newest, Step(slices.Index(stepNames, words[0])), silent, nil))
 }
 
 func readAnswer(words []string) (a Answer) {
-	a.Outcome = Outcome(find(outcomeNames, words[0]))
+	a.Outcome = Outcome(slices.Index(outcomeNames, words[0]))
 	for _, w := range words[1:] {
 		if holder, ok := strings.CutPrefix(w, "@"); ok {
 			a.Holder = holder

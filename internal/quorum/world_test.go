@@ -3,9 +3,10 @@ package quorum
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 	"slices"
+
+	"github.com/redlatch/redlatch/internal/explore"
 )
 
 // This file has the explored world: nodes that run models of the scripts, and tries, each of which is one client with one
@@ -19,14 +20,16 @@ const (
 
 // A world is the state of everything. Its tries are shared with other worlds until own is called.
 type world struct {
-	nodes  []node
-	tries  [mostTries]*try
-	left   [kinds]int8 // how many faults and other bounded steps are left
-	fences uint64      // by bit: fences that were granted
-	loose  bool        // keys may vanish while their leases last, so only fences tell owners apart
-	faulty bool        // a fault has happened
-	wiped  bool        // a node has restarted empty
-	broken string      // what must hold and does not
+	nodes   [mostNodes]node
+	size    int // how many nodes there are
+	tries   [mostTries]*try
+	clients int
+	budget
+	fences uint64 // by bit: fences that were granted
+	loose  bool   // keys may vanish while their leases last, so only fences tell owners apart
+	faulty bool   // a fault has happened
+	wiped  bool   // a node has restarted empty
+	broken string // what must hold and does not
 }
 
 type node struct {
@@ -103,8 +106,14 @@ const (
 	kinds
 )
 
-func newWorld(n, tries int, left [kinds]int8, counters ...uint64) *world {
-	w := &world{nodes: make([]node, n), left: left}
+// A budget says which faults and other bounded steps may still happen.
+type budget struct {
+	left  [kinds]int8
+	total int8
+}
+
+func newWorld(n, tries int, b budget, counters ...uint64) world {
+	w := world{size: n, clients: tries, budget: b}
 	for i, c := range counters {
 		w.nodes[i].counter = c
 	}
@@ -112,12 +121,6 @@ func newWorld(n, tries int, left [kinds]int8, counters ...uint64) *world {
 		w.tries[i] = &try{token: New(n)}
 	}
 	return w
-}
-
-func (w *world) clone() *world {
-	c := *w
-	c.nodes = slices.Clone(w.nodes)
-	return &c
 }
 
 // own makes a copy of a try that belongs to w alone.
@@ -187,7 +190,7 @@ func (x *explorer) finish(w *world, i, op int) {
 		w.broken = "an operation finished twice"
 	}
 	t.live[op] = false
-	if o.Result() == OK && bits.OnesCount8(t.did[op]) <= len(w.nodes)/2 {
+	if o.Result() == OK && bits.OnesCount8(t.did[op]) <= w.size/2 {
 		w.broken = "done by less than a quorum"
 	}
 	if x.seen != nil {
@@ -195,7 +198,7 @@ func (x *explorer) finish(w *world, i, op int) {
 		if o.Result() == OK && slices.ContainsFunc(o.nodes, func(m member) bool { return m.asked > 0 }) {
 			by = " by a raise"
 		}
-		x.seen[stepNames[o.step]+" "+resultNames[o.Result()]+by]++
+		x.seen[stepNames[o.step]+" "+resultNames[o.Result()]+by] = true
 	}
 	trusts := t.phase == asking || t.phase == holding
 	switch {
@@ -214,7 +217,7 @@ func (x *explorer) finish(w *world, i, op int) {
 	case o.step == Acquire && t.token.release != o: // a release ends the client
 	case o.step == Acquire:
 		t.phase, t.must = over, 0
-		for n := range w.nodes {
+		for n := range w.size {
 			if !w.faulty && o.Outcome(n) == Done && int(w.nodes[n].holder) == i+1 {
 				w.broken = "a refused attempt finished before its keys were released"
 			}
@@ -327,19 +330,19 @@ func (w *world) check() string {
 			continue
 		}
 		keys := 0
-		for n := range w.nodes {
+		for n := range w.size {
 			if int(w.nodes[n].holder) == i+1 {
 				keys++
 			}
 		}
 		if t.phase == holding {
 			owners++
-			if keys <= len(w.nodes)/2 && !w.wiped && !w.loose {
+			if keys <= w.size/2 && !w.wiped && !w.loose {
 				return "an owner without a quorum of keys"
 			}
 		}
 		if t.phase == over && len(t.msgs) == 0 && !slices.Contains(t.live[:], true) {
-			for n := range w.nodes {
+			for n := range w.size {
 				if int(w.nodes[n].holder) == i+1 && t.unheard&(1<<n) == 0 {
 					return "a key stays after all has ended"
 				}
@@ -352,14 +355,14 @@ func (w *world) check() string {
 	return ""
 }
 
-// unfinished returns what has not ended in a state in which nothing more happens.
-func (w *world) unfinished() string {
+// finished reports whether everybody has done what there was to do.
+func (w *world) finished() bool {
 	for _, t := range w.tries {
 		if t != nil && !t.dead && (t.phase != over || len(t.msgs) > 0 || slices.Contains(t.live[:], true)) {
-			return fmt.Sprintf("nothing happens any more, but a client is in phase %d with %d commands", t.phase, len(t.msgs))
+			return false
 		}
 	}
-	return ""
+	return true
 }
 
 // leftovers reports whether tidy may drop something.
@@ -399,8 +402,10 @@ func (t *try) releases(n int) bool {
 // owes reports whether an operation that is decided waits for the answer.
 func (t *try) owes(m msg) bool { return t.ops[m.op].owed&(1<<m.node) != 0 }
 
-// id returns a name that states share which differ only in the order of the nodes.
-func (w *world) id(b []byte) []byte {
+// key appends the same bytes for states which differ only in the order of the nodes and of the clients.
+func (w *world) key(b []byte) []byte { return explore.Least(b, w.clients, w.ordered) }
+
+func (w *world) ordered(b []byte, order [mostTries]uint8) []byte {
 	var parts [mostNodes][]byte
 	flag := func(b []byte, all ...bool) []byte {
 		v := byte(0)
@@ -413,10 +418,12 @@ func (w *world) id(b []byte) []byte {
 		return append(b, v)
 	}
 	b = flag(binary.LittleEndian.AppendUint32(b, uint32(w.fences)), w.faulty, w.wiped)
+	b = append(b, byte(w.total))
 	for _, v := range w.left {
 		b = append(b, byte(v))
 	}
-	for _, t := range w.tries {
+	for _, i := range order {
+		t := w.tries[i]
 		if t == nil {
 			continue
 		}
@@ -433,10 +440,12 @@ func (w *world) id(b []byte) []byte {
 		}
 	}
 	var room [mostNodes * 64]byte
-	for n := range w.nodes {
+	for n := range w.size {
 		at := &w.nodes[n]
-		p := flag(append(room[n*64:n*64:n*64+64], at.holder, byte(at.counter)), at.away)
-		for _, t := range w.tries {
+		holder := slices.Index(order[:], at.holder-1)
+		p := flag(append(room[n*64:n*64:n*64+64], byte(holder), byte(at.counter)), at.away)
+		for _, i := range order {
+			t := w.tries[i]
 			if t == nil || t.phase == idle {
 				continue
 			}
@@ -453,8 +462,8 @@ func (w *world) id(b []byte) []byte {
 		}
 		parts[n] = p
 	}
-	slices.SortFunc(parts[:len(w.nodes)], bytes.Compare)
-	for _, p := range parts[:len(w.nodes)] {
+	slices.SortFunc(parts[:w.size], bytes.Compare)
+	for _, p := range parts[:w.size] {
 		b = append(append(b, byte(len(p))), p...)
 	}
 	return b

@@ -2,7 +2,9 @@ package scripttest
 
 import (
 	"math/rand/v2"
-	"strconv"
+	"slices"
+	"strings"
+	"unicode"
 )
 
 // choices are random.
@@ -17,231 +19,191 @@ func choose(seed uint64) choices {
 	if c.IntN(6) == 0 {
 		c.start = epoch*1_000_000 - 1000 // a clock that is wrong
 	}
-	c.usual = c.of("1", "2", "3", "3")
+	c.usual = []string{"1", "2", "3", "3"}[c.IntN(4)]
 	return c
 }
 
-func (c choices) of(all ...string) string { return all[c.IntN(len(all))] }
+// A step in words: a command, or a script with its keys, a colon, and its arguments. {a|b} is a or b, and {a|2*b} more often b. A name in capitals stands for
+// what is defined here, ME for one token in the whole step, and USUAL for the usual limit. A plus is a space in a word, and ” an
+// empty word. The words with "holder", "last" and "micros:", and others like it, depend on the model: see step.at.
+var definitions = map[string]string{
+	"TOKEN":  "{a|b|c/x+y}",
+	"OWNER":  "{2*holder|TOKEN}",
+	"TTL":    "{20|500|3000|70000}",
+	"LATEST": "micros:{2*1000000|0|-1}",
+	"WAITED": "{2*0|1000|70000000|4000000000000000}",
+	"LIMIT":  "{3*USUAL|1|2|0}",
 
-func (c choices) token() string { return c.of("a", "b", "c/x y") }
+	"LISTENER": "{20|2*500}+{2*there|2*-away|away}",
+	"ENTRY":    "LISTENER+TOKEN",
+	"NEXT":     "LISTENER+{TOKEN|2*last}",
+	"QUEUES":   "{|LISTENER+ME WAITED|LISTENER+ME WAITED again}", // what an acquire queues
+	"OWN":      "{''|ENTRY}",
+	"HANDSON":  "{|OWN|OWN {''|NEXT} WAITED LATEST TTL|2*OWN NEXT WAITED LATEST}", // what a release does with the queue
 
-// owner is mostly the holder.
-func (c choices) owner() string { return c.of(theHolder, theHolder, c.token()) }
-
-func (c choices) ttl() string { return c.of("20", "500", "3000", "70000") }
-
-func (c choices) latest() string {
-	return c.of(atMicros+"1000000", atMicros+"1000000", atMicros+"0", atMicros+"-1")
+	"INSPECT":   "inspect.lua k {|queue} :",
+	"LOCKDATA":  "{retype k|set k {somebody|a|~a}|4*del k}",
+	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~}|5*zadd queue {9|micros:3000} NEXT|2*del queue}",
+	"REGISTERDATA": `{retype fence|set fence {2*x|9223372036854775807}|set fence {140737488355326|140737488355327|9007199254740993}|
+		2*set fence ticks:{2*-2502|-2501|0|5}|3*del fence}`,
+	"PERMITDATA": "{set k a|retype k|zadd k micros:0 a|zadd k micros:5000 {~b|somebody}|2*del k}",
+	"COUNTERDATA": `{2*retype counter|2*set counter x|set counter {140737488355327|140737488355326}|set counter vote:{0|-1|1}|
+		2*del {2*counter|wanted}}`,
+	"LEGACYDATA": `{retype {k|owner|stamp}|set {k|stamp} {x|-1}|set k {seconds:3/.75|9000000000000000000}|
+		2*set {k|stamp} seconds:{-1|0|3}|set owner {a|b}|2*del {2*k|owner|stamp}}`,
+	"FENCE":   "vote:{0|1|2|5000000}",
+	"LEASE":   "{2*1|2|60}",
+	"TRIPLET": "k owner stamp : OWNER",
 }
 
-func (c choices) entry(token string) string {
-	return c.of("20", "500", "500") + " " + c.of(listening, listening, "-"+deaf, "-"+deaf, deaf) + " " + token
+// A family is a strategy whose scripts run on the same keys. The texts are steps.
+type family struct {
+	keys    []string
+	acquire string
+	others  string
+	data    string // what other clients do
+	faults  []fault
 }
 
-func (c choices) waited() string { return c.of("0", "0", "1000", "70000000", "4000000000000000") }
+var (
+	queueFaults = []fault{replica, replica, full, full, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noZAdd}
 
-// maybe adds more words half of the time.
-func (c choices) maybe(w words, more ...string) words {
-	if c.IntN(2) == 0 {
-		return w
+	families = map[string]family{
+		"lock": {
+			[]string{"k", "fence", "queue"},
+			"acquire.lua k fence queue : ME TTL LATEST QUEUES",
+			"{3*release.lua k fence queue : OWNER HANDSON|2*extend.lua k {|2*fence} : OWNER TTL|INSPECT}",
+			"{QUEUEDATA|REGISTERDATA|LOCKDATA}",
+			queueFaults,
+		},
+		"semaphore": {
+			[]string{"k", "fence", "queue"},
+			"semaphore_acquire.lua k fence queue : ME TTL LIMIT LATEST QUEUES",
+			`{3*semaphore_release.lua k fence queue : OWNER LIMIT HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
+				2*semaphore_inspect.lua k queue :}`,
+			"{2*QUEUEDATA|REGISTERDATA|2*PERMITDATA}",
+			queueFaults,
+		},
+		"quorum": {
+			[]string{"k", counterKey, "wanted"},
+			"quorum_acquire.lua k counter wanted : TOKEN TTL LATEST",
+			`{quorum_release.lua k wanted : OWNER {|TTL}|2*quorum_extend.lua k counter : OWNER TTL {|mint|FENCE TTL LATEST}|
+				quorum_raise.lua k counter : OWNER FENCE|INSPECT}`,
+			"{2*COUNTERDATA|LOCKDATA}",
+			[]fault{replica, full, unreadable},
+		},
+		"legacy": {
+			[]string{"k", "owner", "stamp"},
+			"legacy_acquire.lua TRIPLET LEASE LATEST",
+			"{legacy_release.lua TRIPLET|legacy_extend.lua TRIPLET LEASE|legacy_inspect.lua k owner stamp :}",
+			"LEGACYDATA",
+			[]fault{replica, full},
+		},
 	}
-	return append(w, more...)
-}
+)
 
-func (c choices) acquire() step {
-	token := c.token()
-	return step{keys: 3, words: c.queues(words{"acquire.lua", "k", "fence", "queue", token, c.ttl(), c.latest()}, token)}
-}
-
-// queues has most acquires queue an entry.
-func (c choices) queues(w words, token string) words {
-	if c.IntN(3) == 0 {
-		return w
+// step returns a step that a text stands for.
+func (c choices) step(text string) (s step) {
+	var out strings.Builder
+	c.fill(&out, text, []string{"a", "b", "c/x+y"}[c.IntN(3)])
+	s.words = strings.Fields(out.String())
+	if colon := slices.Index(s.words, ":"); colon > 0 {
+		s.keys, s.words = colon-1, slices.Delete(s.words, colon, colon+1)
 	}
-	return c.maybe(append(w, c.entry(token), c.waited()), "again")
-}
-
-func (c choices) release() step {
-	return step{keys: 3, words: c.handsOn(words{"release.lua", "k", "fence", "queue", c.owner()})}
-}
-
-// handsOn adds what a release does with the queue.
-func (c choices) handsOn(w words) words {
-	own := c.of("", c.entry(c.token()))
-	next := c.entry(c.of(c.token(), theLast))
-	switch c.IntN(5) {
-	case 0:
-		return w
-	case 1:
-		return append(w, own)
-	case 2:
-		return append(w, own, c.of("", next), c.waited(), c.latest(), c.ttl())
+	for i, w := range s.words {
+		s.words[i] = strings.ReplaceAll(strings.Trim(w, "'"), "+", " ")
 	}
-	return append(w, own, next, c.waited(), c.latest())
+	return s
 }
 
-func (c choices) extend() step { return c.extends("extend.lua") }
-
-func (c choices) extends(script string) step {
-	if c.IntN(3) == 0 {
-		return step{keys: 1, words: words{script, "k", c.owner(), c.ttl()}}
+// fill writes a text with its choices made. me is what ME stands for.
+func (c choices) fill(out *strings.Builder, text, me string) {
+	for text != "" {
+		end := 1
+		switch first := rune(text[0]); {
+		case first == '{':
+			var ways []string
+			start, depth := end, 1
+			for ; depth > 0; end++ {
+				switch text[end] {
+				case '{':
+					depth++
+				case '}':
+					depth--
+				}
+				if depth > 0 && (depth > 1 || text[end] != '|') {
+					continue
+				}
+				way, weight := strings.TrimSpace(text[start:end]), 1
+				if len(way) > 1 && way[1] == '*' {
+					way, weight = way[2:], int(way[0]-'0')
+				}
+				ways = append(ways, slices.Repeat([]string{way}, weight)...)
+				start = end + 1
+			}
+			c.fill(out, ways[c.IntN(len(ways))], me)
+		case unicode.IsUpper(first):
+			for end < len(text) && unicode.IsUpper(rune(text[end])) {
+				end++
+			}
+			switch name := text[:end]; name {
+			case "ME":
+				out.WriteString(me)
+			case "USUAL":
+				out.WriteString(c.usual)
+			default:
+				c.fill(out, definitions[name], me)
+			}
+		default:
+			out.WriteByte(text[0])
+		}
+		text = text[end:]
 	}
-	return step{keys: 2, words: words{script, "k", "fence", c.owner(), c.ttl()}}
 }
 
-func (c choices) inspect() step {
-	w := c.maybe(words{"inspect.lua", "k"}, "queue")
-	return step{keys: len(w) - 1, words: w}
-}
-
-func (c choices) limit() string { return c.of(c.usual, c.usual, c.usual, "1", "2", "0") }
-
-func (c choices) semaphoreAcquire() step {
-	token := c.token()
-	return step{keys: 3, words: c.queues(words{"semaphore_acquire.lua", "k", "fence", "queue", token, c.ttl(), c.limit(), c.latest()}, token)}
-}
-
-func (c choices) semaphoreRelease() step {
-	return step{keys: 3, words: c.handsOn(words{"semaphore_release.lua", "k", "fence", "queue", c.owner(), c.limit()})}
-}
-
-func (c choices) semaphoreExtend() step { return c.extends("semaphore_extend.lua") }
-
-func (c choices) semaphoreInspect() step {
-	return step{keys: 2, words: words{"semaphore_inspect.lua", "k", "queue"}}
-}
-
-func (c choices) quorumAcquire() step {
-	return step{keys: 3, words: words{"quorum_acquire.lua", "k", counterKey, "wanted", c.token(), c.ttl(), c.latest()}}
-}
-
-func (c choices) quorumRelease() step {
-	return step{keys: 2, words: c.maybe(words{"quorum_release.lua", "k", "wanted", c.owner()}, c.ttl())}
-}
-
-func (c choices) quorumExtend() step {
-	w := words{"quorum_extend.lua", "k", counterKey, c.owner(), c.ttl()}
-	switch c.IntN(3) {
-	case 1:
-		w = append(w, "mint")
-	case 2:
-		w = append(w, c.fence(), c.ttl(), c.latest())
+// sequence returns n random steps.
+func (f family) sequence(c choices, n int) []step {
+	steps := make([]step, n)
+	for i := range steps {
+		var s step
+		kind := c.IntN(16)
+		if i%10 < 4 {
+			kind = 15 // so that locks are held, and others wait
+		}
+		switch {
+		case kind < 3:
+			s = c.step(f.data)
+		case kind < 10:
+			s = c.step(f.others)
+			if c.IntN(2) == 0 {
+				s.fault = f.faults[c.IntN(len(f.faults))]
+			}
+		default:
+			s = c.step(f.acquire)
+			if c.IntN(5) == 0 && i > 3 {
+				s.fault = f.faults[c.IntN(len(f.faults))]
+			}
+		}
+		if i > 0 && c.IntN(8) == 0 {
+			s = steps[i-1] // it is sent again
+		}
+		switch c.IntN(20) {
+		case 0, 1, 2:
+			s.after = []int64{1, 19, 20, 480, 500, 1000}[c.IntN(6)]
+		case 3:
+			s.after = []int64{3000, 61_000, 90_000_000}[c.IntN(3)]
+		}
+		switch c.IntN(14) {
+		case 0, 1, 2:
+			s.jump = c.Int64N(1000)
+		case 3:
+			s.jump = c.Int64N(40_000)
+		case 4:
+			s.jump = -c.Int64N(3000)
+		case 5, 6:
+			s.jump = []int64{-2_000_000, 2_000_000, 3_000_000}[c.IntN(3)]
+		}
+		steps[i] = s
 	}
-	return step{keys: 2, words: w}
-}
-
-func (c choices) quorumRaise() step {
-	return step{keys: 2, words: words{"quorum_raise.lua", "k", counterKey, c.owner(), c.fence()}}
-}
-
-func (c choices) fence() string { return c.of(atVote+"0", atVote+"1", atVote+"2", atVote+"5000000") }
-
-func (c choices) legacyAcquire() step {
-	return c.legacy("legacy_acquire.lua", c.of("1", "1", "2", "60"), c.latest())
-}
-
-func (c choices) legacyRelease() step { return c.legacy("legacy_release.lua") }
-
-func (c choices) legacyExtend() step { return c.legacy("legacy_extend.lua", c.of("1", "1", "2", "60")) }
-
-func (c choices) legacyInspect() step {
-	return step{keys: 3, words: words{"legacy_inspect.lua", "k", "owner", "stamp"}}
-}
-
-func (c choices) legacy(script string, args ...string) step {
-	return step{keys: 3, words: append(words{script, "k", "owner", "stamp", c.owner()}, args...)}
-}
-
-// What other clients do with the keys.
-
-func (c choices) lose(key string) step { return step{words: words{"del", key}} }
-
-func (c choices) set(key string, values ...string) step {
-	return step{words: words{"set", key, c.of(values...)}}
-}
-
-func (c choices) retype(key string) step { return step{words: words{retype, key}} }
-
-func (c choices) zadd(key, score string, member string) step {
-	return step{words: words{"zadd", key, score, member}}
-}
-
-func (c choices) lockData() step {
-	switch c.IntN(6) {
-	case 0:
-		return c.retype("k")
-	case 1:
-		return c.set("k", "somebody", "a", "~a")
-	}
-	return c.lose("k")
-}
-
-func (c choices) permitData() step {
-	switch c.IntN(6) {
-	case 0:
-		return c.set("k", "a")
-	case 1:
-		return c.retype("k")
-	case 2:
-		return c.zadd("k", atMicros+"0", "a")
-	case 3:
-		return c.zadd("k", atMicros+"5000", c.of("~b", "somebody"))
-	}
-	return c.lose("k")
-}
-
-func (c choices) queueData() step {
-	switch c.IntN(8) {
-	case 0:
-		return c.set("queue", "x")
-	case 1, 2:
-		return c.zadd("queue", "7", c.of("no entry", "~"))
-	case 3, 4, 5:
-		return c.zadd("queue", c.of("9", atMicros+"3000"), c.entry(c.of(c.token(), theLast)))
-	}
-	return c.lose("queue")
-}
-
-func (c choices) registerData() step {
-	switch c.IntN(8) {
-	case 0:
-		return c.retype("fence")
-	case 1:
-		return c.set("fence", "x", "x", "9223372036854775807")
-	case 2:
-		return c.set("fence", "140737488355326", "140737488355327", "9007199254740993")
-	case 3, 4:
-		return c.set("fence", atTicks+"-2502", atTicks+"-2502", atTicks+"-2501", atTicks+"0", atTicks+"5")
-	}
-	return c.lose("fence")
-}
-
-func (c choices) counterData() step {
-	switch c.IntN(8) {
-	case 0, 1:
-		return c.retype(counterKey)
-	case 2, 3:
-		return c.set(counterKey, "x")
-	case 4:
-		return c.set(counterKey, strconv.FormatInt(counterBound, 10), strconv.FormatInt(counterBound-1, 10))
-	case 5:
-		return c.set(counterKey, atVote+"0", atVote+"-1", atVote+"1")
-	}
-	return c.lose(c.of(counterKey, counterKey, "wanted"))
-}
-
-func (c choices) legacyData() step {
-	switch c.IntN(8) {
-	case 0:
-		return c.retype(c.of("k", "owner", "stamp"))
-	case 1:
-		return c.set(c.of("k", "stamp"), "x", "-1")
-	case 2:
-		return c.set("k", atSeconds+"3/.75", "9000000000000000000")
-	case 3, 4:
-		return c.set(c.of("k", "stamp"), atSeconds+"-1", atSeconds+"0", atSeconds+"3")
-	case 5:
-		return c.set("owner", "a", "b")
-	}
-	return c.lose(c.of("k", "k", "owner", "stamp"))
+	return steps
 }

@@ -261,13 +261,10 @@ func (m *model) pass(ms, now int64) {
 	}
 }
 
-// allKeys are those that scripts are called with.
-var allKeys = []string{"k", "fence", "queue", counterKey, "wanted", "owner", "stamp"}
-
 // state returns how many keys there are, and each in a line.
-func (m *model) state() string {
+func (m *model) state(keys []string) string {
 	state := fmt.Sprintf("%d keys\n", len(m.keys))
-	for _, key := range allKeys {
+	for _, key := range keys {
 		state += m.keys[key].line(key, m.pttl(key))
 	}
 	return state

@@ -24,6 +24,7 @@ type backend struct {
 	direct   *redis.Client // does not
 	messages *redis.PubSub
 	scripts  map[string]*redis.Script
+	keys     []string            // that steps use
 	scale    int64               // how many ms of its TTLs are one ms of a step
 	pass     func(ms, now int64) // lets ms pass; TIME becomes now
 	suffer   func(f fault)
@@ -201,7 +202,7 @@ func (s *backend) after(t *testing.T) (state string, messages []string) {
 	pipe := s.direct.Pipeline()
 	size := pipe.DBSize(ctx)
 	var lines []func() string
-	for _, key := range allKeys {
+	for _, key := range s.keys {
 		left, text, set := pipe.PTTL(ctx, key), pipe.Get(ctx, key), pipe.ZRangeWithScores(ctx, key, 0, -1)
 		lines = append(lines, func() string {
 			v := &value{text: text.Val()}

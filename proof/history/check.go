@@ -1,12 +1,12 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
-	"os"
+	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -17,92 +17,120 @@ const patience = 20 * time.Second
 
 // A Verdict is what [Check] found.
 type Verdict struct {
-	Ops int // that were judged, ends of leases included
-	// Bad are the keys whose history breaks the rules. Check stops at the first, since such a history takes long.
-	Bad []string
-	// Slow are the bad keys that took too long to judge. Such a history is not known to be right.
-	Slow []string
+	bad  string // the first key whose history breaks the rules; empty: none does
+	slow bool   // it took too long to judge: it is not known to be right
 
 	model porcupine.Model
-	info  map[string]porcupine.LinearizationInfo // of the bad keys
+	info  porcupine.LinearizationInfo // of the bad key
 }
 
-// Check judges a history by the rules, each key by itself.
+// Check judges a history by the rules, each key by itself. It stops at the first that is bad, since such a history takes long.
 func Check(ops []Op, rules Rules) *Verdict {
-	v := &Verdict{model: rules.model(), info: make(map[string]porcupine.LinearizationInfo)}
+	v := &Verdict{model: rules.model()}
 	keys := make(map[string][]Op)
 	for _, op := range ops {
 		keys[op.Key] = append(keys[op.Key], op)
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		history := ordered(rules.relevant(withEnds(inTime(withoutIdle(keys[key])))))
-		v.Ops += len(history)
-		operations := make([]porcupine.Operation, len(history))
-		for i, op := range history {
-			operations[i] = porcupine.Operation{ClientId: op.Worker, Input: op, Call: op.Call, Return: op.Return}
+		var operations []porcupine.Operation
+		for _, op := range rules.ordered(withEnds(keys[key])) {
+			operations = append(operations, porcupine.Operation{ClientId: op.Worker, Input: op, Call: op.Call, Return: op.Return})
 		}
 		if result := porcupine.CheckOperationsTimeout(v.model, operations, patience); result != porcupine.Ok {
-			v.Bad = append(v.Bad, key)
-			if result == porcupine.Unknown {
-				v.Slow = append(v.Slow, key)
-			}
-			_, v.info[key] = porcupine.CheckOperationsVerbose(v.model, operations, patience)
+			v.bad, v.slow = key, result == porcupine.Unknown
+			_, v.info = porcupine.CheckOperationsVerbose(v.model, operations, patience)
 			break
 		}
 	}
 	return v
 }
 
-// withoutIdle returns the history of one key without the unknown grants whose token did nothing else. If such a grant
-// happened, it only kept others out: whatever is allowed with it is allowed without it. Each would double the states.
-func withoutIdle(ops []Op) []Op {
-	times := make(map[string]int)
+// withEnds returns the history of one key with the ends of its leases. A lease that was not surely released may have ended at its
+// until, or as soon as an unknown or late release was requested, but not before its last use. The end takes effect as early as
+// it may: if a later end is allowed, so is this one.
+func withEnds(ops []Op) (all []Op) {
+	type lease struct {
+		until, used, given int64
+		released           bool // for sure, while it lasted
+	}
+	leases, worker := make(map[string]*lease), 0
 	for _, op := range ops {
-		times[op.Token]++
+		worker = max(worker, op.Worker+1) // a line of its own in the picture
+		if op.Kind == Grant {
+			leases[op.Token] = &lease{given: math.MaxInt64}
+			// The grant took effect before its lease was over, even if its owner, which may have been stopped, noted that later.
+			op.Return = max(op.Call, min(op.Return, op.Until))
+		}
+		l := leases[op.Token]
+		if l == nil {
+			l = &lease{} // of a stranger
+		}
+		l.until = max(l.until, op.Until)
+		switch {
+		case op.Kind == Use:
+			l.used = max(l.used, op.Call)
+		case op.Kind == Release && (op.Unknown || op.late()):
+			l.given = min(l.given, op.Call)
+			continue
+		case op.Kind == Release:
+			l.released = true
+		}
+		all = append(all, op)
 	}
-	return slices.DeleteFunc(slices.Clone(ops), func(op Op) bool {
-		return op.Kind == Grant && op.Unknown && times[op.Token] == 1
+	for token, l := range leases {
+		if !l.released {
+			at := max(min(l.until, l.given), l.used)
+			all = append(all, Op{Kind: end, Worker: worker, Key: ops[0].Key, Token: token, Call: at, Return: at})
+		}
+	}
+	return all
+}
+
+// ordered returns the history of one key in the order of its calls. Each rule allows only one order of the grants, which saves
+// porcupine from trying others:
+//
+//   - Fences grow: the grants come in the order of their fences.
+//   - There are no fences, and one owner: they come in the order of their returns. A lease ends after its grant has returned.
+//     If a grant took effect before one that returned earlier, both leases would have lasted at that return.
+//
+// Without exclusion, only the grants matter.
+func (r Rules) ordered(all []Op) []Op {
+	slices.SortStableFunc(all, func(a, b Op) int {
+		if r.Fences {
+			return cmp.Compare(a.Fence, b.Fence)
+		}
+		return cmp.Compare(a.Return, b.Return)
 	})
-}
-
-// relevant returns the operations that the rules apply to: without exclusion, those with a fence.
-func (r Rules) relevant(ops []Op) []Op {
-	if r.Exclusion {
-		return ops
+	turn := 0
+	for i := range all {
+		if all[i].Kind == Grant {
+			turn++
+			all[i].turn = turn
+		}
 	}
-	return slices.DeleteFunc(ops, func(op Op) bool { return !op.mints() })
+	if !r.Exclusion {
+		all = slices.DeleteFunc(all, func(op Op) bool { return op.Kind != Grant })
+	}
+	// The ends of leases come from a map, in no fixed order.
+	slices.SortStableFunc(all, func(a, b Op) int {
+		return cmp.Or(cmp.Compare(a.Call, b.Call), cmp.Compare(a.Return, b.Return), cmp.Compare(a.Token, b.Token))
+	})
+	return all
 }
 
-// Err returns an error that names the bad keys, or nil.
+// Err returns an error that names the bad key, or nil.
 func (v *Verdict) Err() error {
 	switch {
-	case len(v.Bad) == 0:
+	case v.bad == "":
 		return nil
-	case len(v.Slow) > 0:
-		return fmt.Errorf("the history of %q takes too long to judge", v.Slow)
+	case v.slow:
+		return fmt.Errorf("the history of %q takes too long to judge", v.bad)
 	}
-	return fmt.Errorf("the history of %q breaks the rules", v.Bad)
+	return fmt.Errorf("the history of %q breaks the rules", v.bad)
 }
 
-// Draw writes porcupine's picture of each bad key to dir, which it makes, and returns the files.
-func (v *Verdict) Draw(dir string) (files []string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	for _, key := range v.Bad {
-		file := filepath.Join(dir, strings.Map(plain, key)+".html")
-		if err := porcupine.VisualizePath(v.model, v.info[key], file); err != nil {
-			return files, err
-		}
-		files = append(files, file)
-	}
-	return files, nil
-}
-
-// plain keeps what is safe in a file's name.
-func plain(r rune) rune {
-	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-		return r
-	}
-	return '_'
+// Draw writes porcupine's picture of the bad key to dir, and returns the file.
+func (v *Verdict) Draw(dir string) (file string, err error) {
+	file = filepath.Join(dir, "history.html")
+	return file, porcupine.VisualizePath(v.model, v.info, file)
 }

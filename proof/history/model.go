@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -11,11 +10,10 @@ import (
 
 // Rules are the rules that a history must obey.
 type Rules struct {
-	// Exclusion: there are up to Holders owners at a time. Each trusts its lock before its end and not
-	// after, and loses it for no other reason. All handles of a token are one owner. A key that a
-	// release has kept counts as owned, and it is nobody's.
+	// Exclusion: there are up to Holders owners at a time. Each trusts its lock before its end and not after, and
+	// loses it for no other reason.
 	Exclusion bool
-	// Holders is the limit of a semaphore. 0 and 1: a lock.
+	// Holders is the limit of a semaphore, or 1. More than one need Fences.
 	Holders int
 	// Fences: each grant has a higher fence than the grants before it. Semaphores obey this rule too,
 	// since the script that grants a permit mints its fence.
@@ -25,15 +23,12 @@ type Rules struct {
 // state is the state of one key.
 type state struct {
 	owners owners
-	fence  uint64 // the highest
-	grants int    // known ones
+	fence  uint64 // of the last grant
+	grants int
 }
 
 // owners are the tokens of those who own a key, sorted and separated by spaces.
 type owners string
-
-// nobody marks the token of a release that has kept the key.
-const nobody = "!"
 
 func (o owners) tokens() []string { return strings.Fields(string(o)) }
 
@@ -50,90 +45,45 @@ func (o owners) without(token string) owners {
 	return owners(strings.Join(others, " "))
 }
 
-// model returns the rules for one key, as a set of steps. A step that may or may not have happened
-// leads to both states.
+// model returns the rules for one key, as a set of steps.
 func (r Rules) model() porcupine.Model {
-	seed := maphash.MakeSeed()
-	m := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{state{}} },
-		Step: func(from, input, _ any) []any { return r.step(from.(state), input.(Op)) },
-		Hash: func(s any) uint64 { return maphash.Comparable(seed, s.(state)) },
-		DescribeOperation: func(input, _ any) string {
-			return input.(Op).describe()
+	return porcupine.Model{
+		Init: func() any { return state{} },
+		Step: func(from, input, _ any) (bool, any) {
+			s, op := from.(state), input.(Op)
+			return r.allows(s, op), s.after(op)
 		},
+		DescribeOperation: func(input, _ any) string { return input.(Op).String() },
 		DescribeState: func(s any) string {
-			return fmt.Sprintf("owners %.8q, fence %d", s.(state).owners.tokens(), s.(state).fence)
+			return fmt.Sprintf("owners %q, fence %d", s.(state).owners, s.(state).fence)
 		},
 	}
-	return m.ToModel()
 }
 
-// step returns the states that s may become by op. There is none if op is impossible in s.
-func (r Rules) step(s state, op Op) (to []any) {
-	free := s
-	free.owners = s.owners.without(op.Token)
-	if op.keeps() && s.owners.has(op.Token) {
-		free.owners = free.owners.with(op.Token + nobody)
+// allows reports whether op is possible in s.
+func (r Rules) allows(s state, op Op) bool {
+	owned := s.owners.has(op.Token)
+	switch {
+	case op.Kind == Grant:
+		room := !r.Exclusion || len(s.owners.tokens()) < r.Holders
+		return room && s.grants+1 == op.turn && (!r.Fences || op.Fence > s.fence)
+	case !r.Exclusion:
+		return true
+	case op.Kind == Use: // as the user knows its end
+		return owned && op.Call < op.Until
+	case op.Kind == Loss:
+		return !owned || op.late()
 	}
+	return owned
+}
+
+// after returns s after op.
+func (s state) after(op Op) state {
 	switch op.Kind {
 	case Grant:
-		if op.Unknown {
-			to = append(to, s)
-		}
-		if granted, ok := r.grant(s, op); ok {
-			to = append(to, granted)
-		}
-	case Adopt:
-		// Only the token of an owner can be adopted.
-		if (!r.Exclusion || s.owners.has(op.Token)) && (!r.Fences || s.next(op)) {
-			s.fence = op.Fence
-			to = append(to, s)
-		}
-	case Use:
-		// Nobody uses a lock without owning it, or after its end as the user knows it.
-		if !r.Exclusion || s.owners.has(op.Token) && (op.Blurred || op.Call < op.Until) {
-			to = append(to, s)
-		}
-	case Release:
-		switch {
-		case op.Unknown:
-			to = append(to, s, free)
-		// Only the owner can release, unless its lease ended while the command was on its way.
-		case !r.Exclusion || s.owners.has(op.Token) || op.late():
-			to = append(to, free)
-		}
-	case Loss:
-		// Before the end of the lease the only reason for a loss is that another handle has released the lock.
-		if !r.Exclusion || op.late() || !s.owners.has(op.Token) {
-			to = append(to, s)
-		}
-	case End:
-		to = append(to, free)
+		return state{s.owners.with(op.Token), op.Fence, s.grants + 1}
+	case Release, end:
+		s.owners = s.owners.without(op.Token)
 	}
-	return to
+	return s
 }
-
-// grant returns s after a grant, and whether the grant is possible in s. Each rule allows one order of
-// the grants only, which saves porcupine from trying others:
-//
-//   - Fences grow: each grant comes right after the one with the fence before its own.
-//   - There are no fences, and one owner: the grants come in the order of their returns. The lease of a known grant
-//     ends after the grant has returned. If a grant took effect before one that returned earlier, both
-//     leases would have lasted at that return. The grants of a semaphore may return in any order.
-func (r Rules) grant(s state, op Op) (state, bool) {
-	switch {
-	case r.Exclusion && len(s.owners.tokens()) >= max(r.Holders, 1):
-		return s, false
-	case op.Unknown:
-		s.owners = s.owners.with(op.Token)
-		return s, true
-	case r.Exclusion && r.Holders <= 1 && !r.Fences && s.grants+1 != op.turn:
-		return s, false
-	case r.Fences && !s.next(op):
-		return s, false
-	}
-	return state{owners: s.owners.with(op.Token), fence: op.Fence, grants: s.grants + 1}, true
-}
-
-// next reports whether the fence of op is the next one.
-func (s state) next(op Op) bool { return op.Fence > op.after && s.fence == op.after }

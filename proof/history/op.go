@@ -5,74 +5,48 @@
 // a lock allow?
 package history
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Kind is what an operation does.
 type Kind string
 
 const (
-	// Grant makes Token the owner of Key, with Fence. An unknown Grant may have done so.
+	// Grant makes Token the owner of Key, with Fence. A grant of unknown outcome is left out, if nobody uses it: had it
+	// happened, it would only have kept others out.
 	Grant Kind = "grant"
-	// Adopt gives the owner another handle on Key, with Fence and with a lease of its own.
-	Adopt Kind = "adopt"
 	// Use says that the owner believed in its lock.
 	Use Kind = "use"
-	// Release ends the ownership. An unknown Release may have done so.
+	// Release ends the ownership. An unknown Release may have done so, or may do so at any later time.
 	Release Kind = "release"
 	// Loss says that the handle reported to the owner that it lost the lock.
 	Loss Kind = "loss"
-	// End is the end of a lease that nobody released. [Check] adds it: no client sees it happen.
-	End Kind = "end"
+	// end is the end of a lease that nobody surely released. [Check] adds it: no client sees it happen.
+	end Kind = "end"
 )
 
-// Never is the Return of an operation that may take effect at any later time.
-const Never = math.MaxInt64
-
-// An Op is one operation. Its times are nanoseconds on one clock.
+// An Op is one operation. Its times are nanoseconds on one clock. The operations of a token are recorded in their order.
 type Op struct {
 	Kind         Kind
 	Worker       int // who did it; only the picture shows it
 	Key, Token   string
-	Fence        uint64 // of a Grant or an Adopt
+	Fence        uint64 // of a Grant
 	Call, Return int64
-	// Until is the end of the lease as the owner knew it after the operation.
-	Until int64
-	// Kept is when others may own the key again after a Release. Until then nobody owns it. 0: at once.
-	Kept    int64
-	Unknown bool   // the outcome is unknown
-	Note    string // why a Loss was reported; only the picture shows it
-	Passed  bool   // a Release passed the lock on within its process; only summaries show it
-	// Blurred says that the owner's clock is not that of the times: Until says nothing, and the lease
-	// may end at any time.
-	Blurred bool
+	Until        int64  // the end of the lease as the owner knew it after the operation
+	Unknown      bool   // the outcome is unknown
+	Passed       bool   // a Release passed the lock on within its process; only summaries show it
+	Note         string // why a Loss was reported; only the picture shows it
 
-	after uint64 // of a known Grant or Adopt: the fence that comes before its own
-	turn  int    // of a known Grant: its place in the order of the returns, from 1
+	turn int // of a Grant: its place in the order of the grants, from 1
 }
 
 // late reports whether the operation may have taken effect only after the lease had ended.
-func (op Op) late() bool { return op.Blurred || op.Return >= op.Until }
+func (op Op) late() bool { return op.Return >= op.Until }
 
-// mints reports whether the operation got a fence.
-func (op Op) mints() bool { return (op.Kind == Grant || op.Kind == Adopt) && !op.Unknown }
-
-// keeps reports whether the operation keeps others out after a release.
-func (op Op) keeps() bool { return op.Kind == Release && op.Kept > op.Call }
-
-// describe is what the picture shows.
-func (op Op) describe() string {
-	text := fmt.Sprintf("%s %.8s", op.Kind, op.Token)
-	if op.Fence != 0 && op.mints() {
+// String is what the picture shows.
+func (op Op) String() string {
+	text := fmt.Sprintf("%s %s", op.Kind, op.Token)
+	if op.Kind == Grant {
 		text += fmt.Sprintf(" fence %d", op.Fence)
 	}
-	if op.Unknown {
-		text += " ?"
-	}
-	if op.Note != "" {
-		text += ": " + op.Note
-	}
-	return text
+	return text + " " + op.Note
 }

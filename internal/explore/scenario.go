@@ -1,0 +1,76 @@
+package explore
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+var (
+	rewrite = flag.Bool("rewrite", false, "write the output of the scenarios in testdata")
+	wide    = flag.Bool("wide", false, "explore larger worlds too: minutes, and gigabytes")
+)
+
+// A Size says how large the worlds to explore are.
+type Size int
+
+// Sizes.
+const (
+	Small Size = iota // with -short or the race detector, which slows a walk down tenfold
+	Usual
+	Wide
+)
+
+// Chosen returns the size of the worlds to explore.
+func Chosen() Size {
+	switch {
+	case *wide:
+		return Wide
+	case testing.Short() || redistest.RaceDetector():
+		return Small
+	}
+	return Usual
+}
+
+// Scenarios plays the files of testdata. A line is an event, and the indented lines behind it are what play has returned for its
+// words. A comment begins with #.
+func Scenarios(t *testing.T, play func(words []string) (output []string)) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scenarios", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			for line := range strings.Lines(string(text)) {
+				if strings.HasPrefix(line, "  ") {
+					continue
+				}
+				out.WriteString(line)
+				if words := strings.Fields(line); len(words) > 0 && words[0][0] != '#' {
+					for _, l := range play(words) {
+						out.WriteString("  " + l + "\n")
+					}
+				}
+			}
+			switch {
+			case *rewrite:
+				err = os.WriteFile(file, []byte(out.String()), 0o644)
+			case out.String() != string(text):
+				t.Errorf("%s: the output differs. With -rewrite it would be:\n%s", file, &out)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/explore"
+)
+
+var errFailed, errGone = errors.New("failed"), errors.New("gone")
+
+var (
+	whyNames     = []string{"none", "unlocked", "maxhold", "fixed", "failing", "silent", "late", "gone"}
+	kindNames    = []string{"nothing", "call", "renewal", "check"}
+	releaseNames = []string{"refuse", "pass", "give", "clear", "leave"}
+)
+
+// A scenario is a lease whose events, at instants, are read from a file. The output is what is decided.
+//
+//	new [asked D] [minhold D] [maxhold D] [timeout D] [drift F] [renews] [passes]    with a TTL of 9 s
+//	begin LENGTH [CHECK [SENT]]          sent before; the time until Next
+//	tick [dropped]                       what to send, and the time until Next, unless the lease has ended
+//	send KIND [TTL]                      TTL, timeout and what a node restores, that is not 0
+//	done, gone, fail                     of the oldest extension under way: the end of the lease, and the time until Next
+//	swap                                 the two oldest extensions under way
+//	unlock HANDLE [AFTER]                how it goes on, and the time to keep others out
+//	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, young, shared
+//	wall D, mono D                       moves a clock
+type scenario struct {
+	Lease
+	zero       clock.Instant
+	mono, wall time.Duration // of the clocks, beside the time of the row
+	sent       []Extension
+}
+
+func (s *scenario) at(d time.Duration) clock.Instant {
+	return clock.Instant{Mono: s.zero.Mono.Add(d + s.mono), Wall: s.zero.Wall + d + s.wall}
+}
+
+func (s *scenario) play(words []string) []string {
+	if words[0] == "new" {
+		s.new(words)
+		return nil
+	}
+	at, err := time.ParseDuration(words[0])
+	if err != nil {
+		return []string{err.Error()}
+	}
+	if out := s.event(at, words[1:]); out != "" {
+		return []string{out}
+	}
+	return nil
+}
+
+func (s *scenario) new(words []string) {
+	after := func(word, otherwise string) string {
+		if i := slices.Index(words, word); i >= 0 {
+			return words[i+1]
+		}
+		return otherwise
+	}
+	duration := func(word, otherwise string) time.Duration {
+		d, _ := time.ParseDuration(after(word, otherwise))
+		return d
+	}
+	drift, _ := strconv.ParseFloat(after("drift", "0"), 64)
+	*s = scenario{zero: clock.Now(), Lease: Lease{Config: Config{
+		TTL: 9 * time.Second, Asked: duration("asked", "9s"), MaxHold: duration("maxhold", "0"), MinHold: duration("minhold", "0"),
+		Timeout: duration("timeout", "1s"), Drift: drift, Renews: slices.Contains(words, "renews"), Passes: slices.Contains(words, "passes"),
+	}}}
+}
+
+// event carries out an event, and returns the output.
+func (s *scenario) event(at time.Duration, words []string) string {
+	now := s.at(at)
+	durations := [4]time.Duration{}
+	for i, w := range words {
+		durations[i], _ = time.ParseDuration(w)
+	}
+	first := ""
+	if len(words) > 1 {
+		first = words[1]
+	}
+	handle, _ := strconv.Atoi(first)
+	next := func() string {
+		if s.why != None {
+			return ""
+		}
+		return s.Next(now, first != "dropped").String()
+	}
+	switch words[0] {
+	case "begin":
+		s.Begin(s.at(at-durations[3]), now, durations[1], durations[2])
+		return next()
+	case "tick":
+		return strings.TrimSuffix(kindNames[s.Tick(now, first != "dropped")]+", "+next(), ", ")
+	case "send":
+		x := s.Send(Kind(slices.Index(kindNames, first)), durations[2], now)
+		s.sent = append(s.sent, x)
+		out := fmt.Sprintf("%v, %v, restore %v", x.TTL, x.Timeout, x.Restore)
+		return strings.TrimSuffix(out, ", restore 0s")
+	case "swap":
+		s.sent[0], s.sent[1] = s.sent[1], s.sent[0]
+		return ""
+	case "done", "gone", "fail":
+		x := s.sent[0]
+		s.sent = s.sent[1:]
+		err := map[string]error{"gone": errGone, "fail": errFailed}[words[0]]
+		if goes := s.Extended(&x, now, err, words[0] == "gone", 0.5); goes != (s.why == None) {
+			return "Extended reports what is not so"
+		}
+		if s.why != None {
+			return ""
+		}
+		return s.Until().Sub(s.zero.Mono).String() + ", " + next()
+	case "unlock":
+		r, keep := s.Unlock(handle, now, durations[min(2, len(words)-1)])
+		if r == Give {
+			return fmt.Sprintf("give %v", keep)
+		}
+		return releaseNames[r]
+	case "serve":
+		return strconv.Itoa(s.Serve(now))
+	case "notpassed":
+		s.NotPassed()
+	case "end":
+		s.End(handle, errGone)
+	case "settle":
+		s.Settle()
+	case "share":
+		s.Share()
+	case "judge":
+		goes := s.Judge(now)
+		why, start, err := s.Ended()
+		if goes != (why == None) || start != s.start.Mono || (why == Gone) != errors.Is(err, errGone) || why == Failing && !errors.Is(err, errFailed) {
+			return "Ended reports what is not so"
+		}
+		return whyNames[why]
+	case "left":
+		return s.Left(now).String()
+	case "holds":
+		return strconv.FormatBool(s.Holds(handle))
+	case "young":
+		return strconv.FormatBool(s.Young())
+	case "shared":
+		return strconv.FormatBool(s.stage == shared)
+	case "wall":
+		s.wall += durations[1]
+	case "mono":
+		s.mono += durations[1]
+	default:
+		return "no such event"
+	}
+	return ""
+}
+
+func TestScenarios(t *testing.T) { explore.Scenarios(t, new(scenario).play) }
