@@ -82,8 +82,9 @@ func TestMigrationEndsWithEither(t *testing.T) {
 					require.ErrorIs(t, context.Cause(ctx), redlatch.ErrLost)
 					require.ErrorIs(t, lock.Extend(t.Context(), time.Hour), redlatch.ErrLost)
 					p.tap(side).heal()
+					time.Sleep(time.Second) // what is under way ends
 					sent := p.from.sent.Load() + p.to.sent.Load()
-					time.Sleep(time.Second)
+					time.Sleep(10 * time.Second)
 					require.Equal(t, sent, p.from.sent.Load()+p.to.sent.Load())
 					require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 					require.Zero(t, p.held(t))
@@ -133,7 +134,7 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 		require.NoError(t, p.s.Direct.Del(t.Context(), "k").Err())
 		time.Sleep(4 * time.Second)
 		require.NotContains(t, []string{"", was}, p.s.Direct.Get(t.Context(), "k").Val(), "it was lost, and acquired again")
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		require.Empty(t, got)
 		require.NoError(t, holder.Unlock(t.Context()))
 		lock := <-got

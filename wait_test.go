@@ -199,8 +199,8 @@ func TestCtxEndsOnlyTheWait(t *testing.T) {
 			require.ErrorIs(t, err, redlatch.ErrUnavailable, what)
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, what)
 			require.Equal(t, 100*time.Millisecond, time.Since(begin), what)
+			time.Sleep(2 * time.Second) // what is under way ends
 		}
-		time.Sleep(5 * time.Second)
 		require.Zero(t, s.Direct.Exists(t.Context(), "tried", "waited for").Val())
 		require.Greater(t, lock.Until().Sub(until), 45*time.Minute)
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -314,9 +314,6 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 		"Extend": {do: func(t *testing.T, _ redlatch.Locker, lock *redlatch.Lock) {
 			require.NoError(t, lock.Extend(t.Context(), time.Hour))
 		}},
-		"UnlockAfter": {do: func(t *testing.T, _ redlatch.Locker, lock *redlatch.Lock) {
-			require.NoError(t, lock.UnlockAfter(t.Context(), time.Second))
-		}},
 		"Adopt of its token": {do: func(t *testing.T, l redlatch.Locker, _ *redlatch.Lock) {
 			st, err := l.Inspect(t.Context(), "k")
 			require.NoError(t, err)
@@ -423,13 +420,13 @@ func TestContendedGrantCostsOneCommand(t *testing.T) {
 	})
 }
 
-// TestPollersAreServedInTheEnd: 8 processes poll for a quorum. Each holds the lock for 200 ms and wants it again at once, but leaves
+// TestPollersAreServedInTheEnd: 5 processes poll for a quorum. Each holds the lock for 200 ms and wants it again at once, but leaves
 // it to others that want it. Nobody waits for longer than four times a fair turn.
 func TestPollersAreServedInTheEnd(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		const processes, hold = 8, 200 * time.Millisecond
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		const processes, hold = 5, 200 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var longest [processes]time.Duration
 		var grants atomic.Int64
@@ -458,6 +455,6 @@ func TestPollersAreServedInTheEnd(t *testing.T) {
 		}
 		wg.Wait()
 		require.Less(t, slices.Max(longest[:]), 4*processes*hold)
-		require.Greater(t, grants.Load(), int64(75))
+		require.Greater(t, grants.Load(), int64(35))
 	})
 }
