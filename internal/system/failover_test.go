@@ -53,9 +53,7 @@ func (r *replicated) connectRouted(t *testing.T) redis.UniversalClient {
 
 // connectors are the kinds of clients that ask sentinels.
 func (r *replicated) connectors() map[string]connector {
-	return map[string]connector{
-		"plain": r.connect, "pipelined": connector(r.connect).pipelined(), "routed": r.connectRouted,
-	}
+	return map[string]connector{"plain": r.connect, "routed": r.connectRouted}
 }
 
 // catchesUp waits until the replica has all that was written so far.
@@ -64,24 +62,6 @@ func (r *replicated) catchesUp(t *testing.T) {
 	now := strconv.FormatInt(time.Now().UnixNano(), 10)
 	require.NoError(t, r.primary.Client(t).Set(t.Context(), "written", now, time.Minute).Err())
 	locktest.Eventually(t, "the replica has it", func() bool { return r.replica.Client(t).Get(t.Context(), "written").Val() == now })
-}
-
-// lockAfterTrouble locks key as soon as the new primary grants it.
-func lockAfterTrouble(t *testing.T, l redlatch.Locker, key string) (lock *redlatch.Lock) {
-	t.Helper()
-	locktest.Eventually(t, key+" is granted", func() bool {
-		var err error
-		lock, err = l.TryLock(t.Context(), key)
-		return err == nil
-	})
-	return lock
-}
-
-func TestSentinelServesEveryStrategy(t *testing.T) {
-	t.Parallel()
-	for name, connect := range startReplicated(t).connectors() {
-		t.Run(name, func(t *testing.T) { connect.serves(t, []string{"k"}) })
-	}
 }
 
 // TestFailOverKeepsWhatWasReplicated: the primary dies while locks are held and waited for, and the
@@ -163,7 +143,7 @@ func TestFailOverForgetsWhatWasNotReplicated(t *testing.T) {
 	r.primary.Kill()
 	r.replica.Resume()
 
-	second := lockAfterTrouble(t, other, "fixed")
+	second := locktest.LockSoon(t, other, "fixed")
 	require.NoError(t, fixed.Err(), "it cannot know yet")
 	require.NoError(t, second.Err(), "two owners")
 	require.Greater(t, second.Fence(), fixed.Fence())
@@ -171,7 +151,7 @@ func TestFailOverForgetsWhatWasNotReplicated(t *testing.T) {
 	require.Equal(t, second.Token(), r.replica.Client(t).Get(t.Context(), "fixed").Val())
 	require.NoError(t, second.Unlock(t.Context()))
 
-	third := lockAfterTrouble(t, other, "renewed")
+	third := locktest.LockSoon(t, other, "renewed")
 	require.Greater(t, third.Fence(), renewed.Fence())
 	<-renewed.Done()
 	require.ErrorIs(t, renewed.Err(), redlatch.ErrLost)

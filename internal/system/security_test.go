@@ -2,10 +2,10 @@ package system_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -63,23 +63,6 @@ func TestReplayedMessagesGrantNothing(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// TestForgedMessageIsNotBelieved: a message has to name the entry of a line, which has a random token.
-func TestForgedMessageIsNotBelieved(t *testing.T) {
-	s := redistest.Start(t)
-	eve := s.Client(t)
-	holder := locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k", redlatch.WithTTL(time.Minute))
-	got := locktest.WaitInLine(t, locktest.SetNXPX(t, s.Client(t)), "k")
-	channel, _ := listen(t, eve)
-	entry := "10000 " + channel + " job-7"
-	forged := fmt.Sprintf("%d 0 7 0 %d %sk", time.Now().Unix()+1, len(entry), entry)
-	require.NoError(t, eve.Publish(t.Context(), channel, forged).Err())
-	require.NoError(t, holder.Unlock(t.Context()))
-	lock := <-got
-	require.NotNil(t, lock)
-	require.NotEqual(t, uint64(7), lock.Fence(), "that of the forged message")
-	require.NoError(t, lock.Unlock(t.Context()))
-}
-
 // TestListenerCostsADeadWaitersTTL: an attacker listens on the channel of a process that died, so its
 // line seems to be alive. That costs others the TTL in its entry, once.
 func TestListenerCostsADeadWaitersTTL(t *testing.T) {
@@ -111,22 +94,19 @@ func TestListenerCostsADeadWaitersTTL(t *testing.T) {
 	require.Less(t, time.Since(begin), 4*time.Second)
 }
 
-// TestPrefixKeepsKeysApartFromCompanions: if others choose the names of keys, a prefix keeps them from
-// naming the counter or the queue of another lock.
+// TestPrefixKeepsKeysApartFromCompanions: without a prefix, who chooses the name of a key can lock the fence counter of another
+// lock of Redlock. A prefix keeps companions apart.
 func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
+	t.Parallel()
 	for prefix, apart := range map[string]bool{"": false, "lock:": true} {
 		for _, companion := range []string{"{k}:fence:k", "{k}:queue:k", "{lock:k}:fence:lock:k", "{lock:k}:queue:lock:k"} {
-			for name, open := range map[string]func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error){
-				"SetNXPX": redlatch.NewSetNXPX,
-				"Redlock": func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-					return redlatch.NewRedlock([]redis.UniversalClient{client}, opts...)
-				},
-			} {
-				l, err := open(redistest.Start(t).Client(t), redlatch.WithKeyPrefix(prefix), locktest.Patience)
+			for _, strategy := range []string{"SetNXPX", "Redlock"} {
+				l, err := strategies[strategy](clientOf(t, miniredis.RunT(t)), clientOf(t, miniredis.RunT(t)),
+					redlatch.WithKeyPrefix(prefix), locktest.Patience)
 				require.NoError(t, err)
 				theirs := locktest.MustLock(t, l, companion)
 				lock, err := l.TryLock(t.Context(), "k")
-				if apart || name == "SetNXPX" || companion != "{k}:fence:k" {
+				if apart || strategy == "SetNXPX" || companion != "{k}:fence:k" {
 					require.NoError(t, err)
 					require.NoError(t, lock.Unlock(t.Context()))
 				} else {
