@@ -74,7 +74,10 @@ func TestEveryKindOfClientServesEveryStrategy(t *testing.T) {
 				"plain": toRing(map[string]string{"a": redistest.StartTCP(t).Addr(), "b": redistest.StartTCP(t).Addr()}, nil),
 			}
 		},
-		"sentinels": func(t *testing.T) map[string]connector { return startReplicated(t).connectors() },
+		"sentinels": func(t *testing.T) map[string]connector {
+			r := startReplicated(t)
+			return map[string]connector{"plain": r.connect, "routed": r.connectRouted}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

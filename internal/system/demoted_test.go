@@ -72,7 +72,7 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 			m, own := startMoved(t), redistest.Start(t).Client(t)
 			var renewed, failed atomic.Int64
 			hooks := redlatch.WithHooks(redlatch.Hooks{
-				Renewed:     func(redlatch.Event) { renewed.Add(1) },
+				Renewed: func(redlatch.Event) { renewed.Add(1) },
 				RenewFailed: func(e redlatch.Event) {
 					if e.Key == "other" {
 						failed.Add(1)

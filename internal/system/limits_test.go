@@ -31,31 +31,24 @@ func twoOwners(t *testing.T, first, second *redlatch.Lock) {
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// TestUnpersistedRestartMakesTwoOwners: one server that keeps nothing on disk is restarted.
-func TestUnpersistedRestartMakesTwoOwners(t *testing.T) {
+// TestLostKeyMakesTwoOwners: one server that keeps nothing on disk is restarted, or somebody deletes the key, or the clock of the
+// server is stepped forward by an hour.
+func TestLostKeyMakesTwoOwners(t *testing.T) {
 	t.Parallel()
-	for name, make := range map[string]maker{"SetNXPX": strategies["SetNXPX"], "LegacySetNX": strategies["LegacySetNX"]} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t)
-			l, err := make(s.Client(t), nil, locktest.LongTTL, redlatch.WithoutRenewal(), locktest.Patience)
-			require.NoError(t, err)
-			first := locktest.MustLock(t, l, "k")
-			s.Kill()
-			s.Restart(t)
-			twoOwners(t, first, locktest.MustLock(t, l, "k"))
-		})
+	s, m := redistest.Start(t), miniredis.RunT(t)
+	for _, c := range []struct {
+		client *redis.Client
+		lose   func()
+	}{
+		{s.Client(t), func() { s.Kill(); s.Restart(t) }},
+		{s.Client(t), func() { s.Client(t).Del(t.Context(), "k") }},
+		{clientOf(t, m), func() { m.SetTime(time.Now().Add(time.Hour)); m.FastForward(time.Hour) }},
+	} {
+		l := locktest.SetNXPX(t, c.client, redlatch.WithTTL(time.Minute), redlatch.WithoutRenewal())
+		first := locktest.MustLock(t, l, "k")
+		c.lose()
+		twoOwners(t, first, locktest.MustLock(t, l, "k"))
 	}
-}
-
-// TestDeletedKeyMakesTwoOwners: a client of another library that was too slow deletes the lock of the next owner.
-func TestDeletedKeyMakesTwoOwners(t *testing.T) {
-	t.Parallel()
-	client := clientOf(t, miniredis.RunT(t))
-	l := locktest.SetNXPX(t, client, redlatch.WithoutRenewal())
-	first := locktest.MustLock(t, l, "k")
-	require.NoError(t, client.Del(t.Context(), "k").Err())
-	twoOwners(t, first, locktest.MustLock(t, l, "k"))
 }
 
 // TestForgetfulNodeVotesTwice: a lock is held on no more than a quorum of the nodes. One of them is
@@ -89,17 +82,6 @@ func clientOf(t *testing.T, m *miniredis.Miniredis) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// TestClockStepMakesTwoOwners: the clock of the server is stepped forward by an hour.
-func TestClockStepMakesTwoOwners(t *testing.T) {
-	t.Parallel()
-	m := miniredis.RunT(t)
-	l := locktest.SetNXPX(t, clientOf(t, m), redlatch.WithoutRenewal())
-	first := locktest.MustLock(t, l, "k")
-	m.SetTime(time.Now().Add(time.Hour))
-	m.FastForward(time.Hour)
-	twoOwners(t, first, locktest.MustLock(t, l, "k"))
 }
 
 // TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another
