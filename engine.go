@@ -283,11 +283,11 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 func (l *lease) undo(ctx context.Context, err error, done func()) {
 	p := l.params.releasing("", 0)
 	if node.Unreachable(err) {
-		l.send(ctx, p, ignored)
+		l.send(ctx, &p, ignored)
 		done()
 		return
 	}
-	l.send(ctx, p, func(reply) { done() })
+	l.send(ctx, &p, func(reply) { done() })
 }
 
 // disown releases the token of an attempt whose caller has left.

@@ -18,6 +18,7 @@ type lease struct {
 	engine *engine
 	r      *request
 	params params
+	back   params   // of the release, once it is sent
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 	lineToken
 

@@ -28,7 +28,8 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	var passed bool
 	var err error
 	if what != core.Leave {
-		passed, err = l.giveBack(ctx, what, l.params.releasing("", keep))
+		l.back = l.params.releasing("", keep)
+		passed, err = l.giveBack(ctx, what, &l.back)
 	}
 	replied := now
 	if !passed {
@@ -64,7 +65,7 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 	if p.keep > 0 && !errors.Is(got.err, ErrLost) { // posts, and ends
 		keeper := p.releasing("", 0)
 		keeper.token, keeper.ballot = keeperPrefix+p.token, nil
-		time.AfterFunc(p.keep, func() { l.engine.strategy.do(ctx, toRelease, keeper, ignored) })
+		time.AfterFunc(p.keep, func() { l.engine.strategy.do(ctx, toRelease, &keeper, ignored) })
 	}
 	return false, got.err
 }
@@ -81,7 +82,7 @@ func (l *lease) send(ctx context.Context, p *params, done func(reply)) {
 	l.engine.strategy.do(ctx, toRelease, p, done)
 	if d := time.Until(l.unclear); d > 0 {
 		again := p.releasing(p.entry, max(p.keep-d, 0))
-		time.AfterFunc(d, func() { l.engine.strategy.do(ctx, toRelease, again, ignored) }) // posts, and ends
+		time.AfterFunc(d, func() { l.engine.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends
 	}
 }
 

@@ -273,7 +273,8 @@ func (v *event) give(w *waiters, x *line.Effect[*request], p *params, done func(
 	told := done
 	switch {
 	case p == nil:
-		p, told = v.given.params.releasing(v.given.entry, 0), ignored
+		given := v.given.params.releasing(v.given.entry, 0)
+		p, told = &given, ignored
 	case v.isPair(x, p):
 		p.next, p.waited = v.asked.params.entry, v.asked.params.waited
 		told = func(got reply) {

@@ -107,8 +107,8 @@ type params struct {
 }
 
 // releasing returns the params of a release of the token. It takes entry out of the queue.
-func (p *params) releasing(entry string, keep time.Duration) *params {
-	return &params{place: p.place, token: p.token, timeout: p.timeout, ballot: p.ballot, entry: entry, keep: keep}
+func (p *params) releasing(entry string, keep time.Duration) params {
+	return params{place: p.place, token: p.token, timeout: p.timeout, ballot: p.ballot, entry: entry, keep: keep}
 }
 
 // A reply is what an operation calls back with.

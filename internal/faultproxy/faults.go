@@ -78,30 +78,6 @@ func (p *Proxy) Cut() {
 	p.cutLocked()
 }
 
-// CutSubscribed is [Proxy.Cut] for the connections that have carried SUBSCRIBE.
-func (p *Proxy) CutSubscribed() { p.cutThose(true) }
-
-// CutUnsubscribed is [Proxy.Cut] for the connections that have never carried SUBSCRIBE.
-func (p *Proxy) CutUnsubscribed() { p.cutThose(false) }
-
-// cutThose cuts the connections that have carried SUBSCRIBE, or the others.
-func (p *Proxy) cutThose(subscribed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		if l.subscribed == subscribed {
-			l.cutLocked()
-		}
-	}
-}
-
-// PointAt makes new connections reach the Redis at target. Open ones stay where they are.
-func (p *Proxy) PointAt(network, target string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.network, p.target = network, target
-}
-
 // Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a request reaches Redis
 // even if its client has given up.
 func (p *Proxy) Heal() {
@@ -160,13 +136,6 @@ func (p *Proxy) changedLocked() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
-
-// subscribe is SUBSCRIBE as go-redis sends it, or the end of SSUBSCRIBE.
-var subscribe = []byte("subscribe\r\n")
-
-// carriesSubscribe reports whether SUBSCRIBE or SSUBSCRIBE is in a request chunk. A chunk that has only a part of the
-// word does not count.
-func carriesSubscribe(chunk []byte) bool { return bytes.Contains(bytes.ToLower(chunk), subscribe) }
 
 // loss is how many chunks with a text are still to be lost.
 type loss struct {

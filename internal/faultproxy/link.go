@@ -21,12 +21,11 @@ type link struct {
 	done   chan struct{} // closed when the link is over
 
 	// The proxy's mu guards the fields below.
-	server     net.Conn // nil until the target is reached
-	over       bool
-	held       int  // chunks that were read and not yet passed on
-	losing     bool // the next reply is to be dropped
-	silent     bool // by SilenceOpen
-	subscribed bool // a request with SUBSCRIBE was forwarded
+	server net.Conn // nil until the target is reached
+	over   bool
+	held   int  // chunks that were read and not yet passed on
+	losing bool // the next reply is to be dropped
+	silent bool // by SilenceOpen
 }
 
 // run forwards chunks until Redis has closed its side or the link is over.
@@ -51,11 +50,8 @@ func (l *link) run() {
 // dial connects the link to the target.
 func (l *link) dial() (net.Conn, error) {
 	p := l.proxy
-	p.mu.Lock()
-	network, target := p.network, p.target
-	p.mu.Unlock()
 	var dialer net.Dialer
-	server, err := dialer.DialContext(p.ctx, network, target)
+	server, err := dialer.DialContext(p.ctx, p.network, p.target)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +140,6 @@ func (l *link) forward(c chunk) bool {
 		return false
 	}
 	p.requests++
-	l.subscribed = l.subscribed || carriesSubscribe(c.bytes)
 	if !l.losing && p.loseReplies.takes(c.bytes) {
 		l.losing = true
 	}

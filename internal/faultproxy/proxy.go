@@ -24,15 +24,15 @@ import (
 // Proxy forwards connections to its target. Its methods may be called from several
 // goroutines.
 type Proxy struct {
-	tb   testing.TB
-	addr string
-	ctx  context.Context //nolint:containedctx // ends with the Proxy, which no caller's context does
-	wg   sync.WaitGroup  // every goroutine of the Proxy
+	tb      testing.TB
+	network string // of the target
+	target  string
+	addr    string
+	ctx     context.Context //nolint:containedctx // ends with the Proxy, which no caller's context does
+	wg      sync.WaitGroup  // every goroutine of the Proxy
 
 	mu           sync.Mutex // guards the fields below and those of every link
 	closed       bool
-	network      string // of the target
-	target       string
 	listener     net.Listener // nil while connections are refused
 	links        map[*link]bool
 	requests     int

@@ -3,8 +3,7 @@ package faultproxy
 import (
 	"io"
 	"net"
-	"runtime"
-	"strings"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -16,10 +15,10 @@ import (
 
 const (
 	limit = 10 * time.Second // of every wait for an event
-	poll  = time.Millisecond
 
 	ping = "*1\r\n$4\r\nPING\r\n"
 	pong = "+PONG\r\n"
+	set  = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
 )
 
 // front returns a miniredis and a proxy in front of it.
@@ -27,19 +26,6 @@ func front(t *testing.T) (*miniredis.Miniredis, *Proxy) {
 	t.Helper()
 	m := miniredis.RunT(t)
 	return m, New(t, "tcp", m.Addr())
-}
-
-// single returns a client that never sends a command twice and has one pool, pipelines
-// included, whose first connection is open.
-func single(t *testing.T, p *Proxy) *redis.Client {
-	t.Helper()
-	options := p.Options()
-	options.MaxRetries = -1
-	options.PipelinePoolSize = -1
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
-	require.NoError(t, client.Ping(t.Context()).Err())
-	return client
 }
 
 // dial returns a bare connection to the proxy.
@@ -67,19 +53,32 @@ func requireReply(t *testing.T, conn net.Conn, text string) {
 	require.Equal(t, text, string(reply))
 }
 
-// readError returns the error that ends the stream of conn. No bytes may come before it.
-func readError(t *testing.T, conn net.Conn, within time.Duration) error {
+// requireError reads the error that ends the stream of conn. No bytes may come before it.
+func requireError(t *testing.T, conn net.Conn, want error, within time.Duration) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(within)))
 	n, err := conn.Read(make([]byte, 1))
 	require.Zero(t, n)
-	return err
+	require.ErrorIs(t, err, want)
+}
+
+// requireSilence fails if conn has anything to read soon.
+func requireSilence(t *testing.T, conn net.Conn) {
+	t.Helper()
+	requireError(t, conn, os.ErrDeadlineExceeded, 20*time.Millisecond)
+}
+
+// requireWorking fails unless the server answers on conn.
+func requireWorking(t *testing.T, conn net.Conn) {
+	t.Helper()
+	send(t, conn, ping)
+	requireReply(t, conn, pong)
 }
 
 // eventually waits for an event.
 func eventually(t *testing.T, event func() bool) {
 	t.Helper()
-	require.Eventually(t, event, limit, poll)
+	require.Eventually(t, event, limit, time.Millisecond)
 }
 
 // held is the number of chunks that the proxy holds back.
@@ -93,174 +92,136 @@ func held(p *Proxy) int {
 	return n
 }
 
-func TestCommandsPass(t *testing.T) {
+// TestLosses: of a lost request nothing is carried out, and of a lost reply all. A pipeline is lost at once.
+func TestLosses(t *testing.T) {
 	m, p := front(t)
-	client := p.Client(t)
-	require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
-	require.Equal(t, "v", client.Get(t.Context(), "k").Val())
-	m.CheckGet(t, "k", "v")
-	require.Zero(t, p.Lost())
-}
-
-func TestLargeValuesPassUnchanged(t *testing.T) {
-	m, p := front(t)
-	value := strings.Repeat("0123456789", chunkSize)
-	client := p.Client(t)
-	require.NoError(t, client.Set(t.Context(), "k", value, 0).Err())
-	m.CheckGet(t, "k", value)
-	require.Equal(t, value, client.Get(t.Context(), "k").Val())
-}
-
-func TestHandshakeIsOneChunk(t *testing.T) {
-	_, p := front(t)
-	single(t, p)
+	options := p.Options()
+	options.MaxRetries = -1
+	options.PipelinePoolSize = -1 // pipelines use the connection that is open
+	client := redis.NewClient(options)
+	defer client.Close()
+	ctx := t.Context()
+	require.NoError(t, client.Ping(ctx).Err())
 	require.Equal(t, 2, p.Requests(), "HELLO and PING")
-}
 
-func TestEveryRequestChunkIsCounted(t *testing.T) {
-	_, p := front(t)
-	client := single(t, p)
-	before := p.Requests()
-	for range 10 {
-		require.NoError(t, client.Ping(t.Context()).Err())
-	}
-	_, err := client.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
-		pipe.Ping(t.Context())
-		pipe.Ping(t.Context())
+	p.LoseRequests(1, "set")
+	p.LoseReplies(2, "SET")
+	require.Empty(t, client.Get(ctx, "k").Val(), "of another command")
+	require.Zero(t, p.Lost())
+	require.Error(t, client.Set(ctx, "k", "v", 0).Err())
+	require.False(t, m.Exists("k"))
+	require.Equal(t, 1, p.Lost())
+	require.ErrorIs(t, client.Set(ctx, "k", "v", 0).Err(), io.EOF)
+	m.CheckGet(t, "k", "v")
+	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Set(ctx, "a", "1", 0)
+		pipe.Set(ctx, "b", "2", 0)
 		return nil
 	})
-	require.NoError(t, err)
-	require.Equal(t, before+11, p.Requests())
+	require.ErrorIs(t, err, io.EOF)
+	m.CheckGet(t, "a", "1")
+	m.CheckGet(t, "b", "2")
+	require.NoError(t, client.Set(ctx, "k", "w", 0).Err())
+	require.Equal(t, 3, p.Lost())
+
+	p.LoseReplies(1, "")
+	p.LoseReplies(0, "")
+	require.NoError(t, client.Ping(ctx).Err(), "taken back")
 }
 
-func TestConnectionsAreCountedWhileTheyAreOpen(t *testing.T) {
-	_, p := front(t)
-	require.Zero(t, p.Connections())
-	first, second := dial(t, p), dial(t, p)
-	eventually(t, func() bool { return p.Connections() == 2 })
-	require.NoError(t, first.Close())
-	eventually(t, func() bool { return p.Connections() == 1 })
-	require.NoError(t, second.Close())
-	eventually(t, func() bool { return p.Connections() == 0 })
+// TestSilence: requests, replies and new connections are held until Heal. A request reaches Redis even if its client has gone.
+func TestSilence(t *testing.T) {
+	m, p := front(t)
+	p.Delay(time.Hour)
+	asked := dial(t, p)
+	send(t, asked, ping)
+	eventually(t, func() bool { return held(p) == 1 && p.Requests() == 1 })
+	p.Silence()
+	p.Delay(0)
+	gone := dial(t, p)
+	send(t, gone, set)
+	require.NoError(t, gone.Close())
+	eventually(t, func() bool { return held(p) == 3 }) // with the end of its connection
+	requireSilence(t, asked)
+	require.False(t, m.Exists("k"))
+	require.Equal(t, 2, p.Connections())
+	p.Heal()
+	requireReply(t, asked, pong)
+	eventually(t, func() bool { return m.Exists("k") && p.Connections() == 1 })
 }
 
-func TestClosedServerEndsItsConnections(t *testing.T) {
+// TestSilenceOpen holds no new connections. HealDropping cuts only connections that hold something, and it is never delivered.
+func TestSilenceOpen(t *testing.T) {
+	m, p := front(t)
+	old, idle := dial(t, p), dial(t, p)
+	requireWorking(t, old)
+	requireWorking(t, idle)
+	p.SilenceOpen()
+	send(t, old, set)
+	requireWorking(t, dial(t, p))
+	requireSilence(t, old)
+	eventually(t, func() bool { return held(p) == 1 })
+	p.HealDropping()
+	requireError(t, old, syscall.ECONNRESET, limit)
+	requireWorking(t, idle)
+	require.False(t, m.Exists("k"))
+}
+
+// TestDelay holds replies only, in their order. A new delay also applies to replies in flight.
+func TestDelay(t *testing.T) {
 	m, p := front(t)
 	conn := dial(t, p)
+	delays := make(chan time.Duration, 2)
+	delays <- 50 * time.Millisecond
+	delays <- 0
+	p.DelayFunc(func() time.Duration { return <-delays })
+	start := time.Now()
 	send(t, conn, ping)
-	requireReply(t, conn, pong)
-	m.Close()
-	require.ErrorIs(t, readError(t, conn, limit), io.EOF)
-	require.ErrorIs(t, readError(t, dial(t, p), limit), io.EOF)
+	eventually(t, func() bool { return p.Requests() == 1 && held(p) == 1 })
+	send(t, conn, set)
+	requireReply(t, conn, pong+"+OK\r\n")
+	require.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
+
+	p.Delay(time.Hour)
+	m.FlushAll()
+	send(t, conn, set)
+	eventually(t, func() bool { return m.Exists("k") && held(p) == 1 })
+	p.Delay(0)
+	requireReply(t, conn, "+OK\r\n")
 }
 
-func TestCutResetsAllConnectionsAndAcceptsNewOnes(t *testing.T) {
-	_, p := front(t)
+// TestCutAndRefuse: both reset connections. New ones work after Cut, and after Heal.
+func TestCutAndRefuse(t *testing.T) {
+	m, p := front(t)
 	conn := dial(t, p)
-	send(t, conn, ping)
-	requireReply(t, conn, pong)
+	requireWorking(t, conn)
 	p.Cut()
 	require.Zero(t, p.Connections())
-	require.ErrorIs(t, readError(t, conn, limit), syscall.ECONNRESET)
-
+	requireError(t, conn, syscall.ECONNRESET, limit)
 	conn = dial(t, p)
-	send(t, conn, ping)
-	requireReply(t, conn, pong)
-}
-
-func TestConnectionsAreCutByWhetherTheyCarriedSubscribe(t *testing.T) {
-	for name, cut := range map[string]func(*Proxy){"subscribed": (*Proxy).CutSubscribed, "others": (*Proxy).CutUnsubscribed} {
-		t.Run(name, func(t *testing.T) {
-			_, p := front(t)
-			client := p.Client(t)
-			require.NoError(t, client.Ping(t.Context()).Err())
-			ps := client.Subscribe(t.Context(), "channel")
-			defer ps.Close()
-			_, err := ps.Receive(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, 2, p.Connections())
-			cut(p)
-			require.Equal(t, 1, p.Connections())
-			require.NoError(t, client.Publish(t.Context(), "channel", "x").Err())
-			message, err := ps.ReceiveTimeout(t.Context(), 100*time.Millisecond)
-			if name == "subscribed" {
-				require.Error(t, err)
-			} else {
-				require.IsType(t, &redis.Message{}, message)
-			}
-		})
-	}
-}
-
-func TestNewConnectionsReachTheNewTarget(t *testing.T) {
-	old, p := front(t)
-	client := p.Client(t)
-	conn := client.Conn()
-	defer conn.Close()
-	require.NoError(t, conn.Ping(t.Context()).Err())
-	other := miniredis.RunT(t)
-	p.PointAt("tcp", other.Addr())
-	require.NoError(t, conn.Set(t.Context(), "k", "old", 0).Err())
-	require.NoError(t, client.Set(t.Context(), "k", "new", 0).Err())
-	old.CheckGet(t, "k", "old")
-	other.CheckGet(t, "k", "new")
-}
-
-func TestRefuseCutsAndRefusesUntilHeal(t *testing.T) {
-	_, p := front(t)
-	conn := dial(t, p)
-	send(t, conn, ping)
-	requireReply(t, conn, pong)
+	requireWorking(t, conn)
 	p.Refuse()
-	p.Refuse()
-	require.Zero(t, p.Connections())
-	require.ErrorIs(t, readError(t, conn, limit), syscall.ECONNRESET)
+	requireError(t, conn, syscall.ECONNRESET, limit)
 	_, err := net.Dial("tcp", p.Addr())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
-
-	p.Heal()
 	p.Heal()
 	conn = dial(t, p)
-	send(t, conn, ping)
-	requireReply(t, conn, pong)
-}
-
-// A forked process keeps a copy of the listener for a moment.
-func TestHealWaitsForItsPort(t *testing.T) {
-	_, p := front(t)
-	p.Refuse()
-	copied, err := net.Listen("tcp", p.Addr())
-	require.NoError(t, err)
-	time.AfterFunc(50*time.Millisecond, func() { _ = copied.Close() })
-	p.Heal()
-	conn := dial(t, p)
-	send(t, conn, ping)
-	requireReply(t, conn, pong)
+	requireWorking(t, conn)
+	m.Close()
+	requireError(t, conn, io.EOF, limit)
 }
 
 func TestEndOfTestEndsEverything(t *testing.T) {
 	m := miniredis.RunT(t)
-	var silent, delayed *Proxy
+	var p *Proxy
 	t.Run("the test", func(t *testing.T) {
-		silent = New(t, "tcp", m.Addr())
-		silent.Silence()
-		for range 100 {
-			send(t, dial(t, silent), ping)
-		}
-		delayed = New(t, "tcp", m.Addr())
-		delayed.Delay(time.Hour)
-		send(t, dial(t, delayed), ping)
-		New(t, "tcp", m.Addr()).Refuse()
-		eventually(t, func() bool { return held(silent) == 100 && held(delayed) == 1 })
+		p = New(t, "tcp", m.Addr())
+		p.Silence()
+		send(t, dial(t, p), ping)
+		eventually(t, func() bool { return held(p) == 1 })
 	})
-	require.Zero(t, silent.Connections())
-	require.Zero(t, delayed.Connections())
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	require.NotContains(t, string(stacks), "faultproxy.(*")
-
-	// Heal does not listen again after the end of the test.
-	silent.Heal()
-	_, err := net.Dial("tcp", silent.Addr())
+	require.Zero(t, p.Connections())
+	p.Heal()
+	_, err := net.Dial("tcp", p.Addr())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }

@@ -20,7 +20,7 @@ func (e *NotDone) Error() string { return e.Err.Error() }
 func (e *NotDone) Unwrap() error { return e.Err }
 
 // NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its
-// node, was last resent, or nil.
+// node, was last resent, or nil. It is a [net.Error].
 type NoReply struct {
 	Within time.Duration
 	Last   error
@@ -40,6 +40,9 @@ func (e *NoReply) Unwrap() error { return e.Last }
 
 // Timeout returns true.
 func (e *NoReply) Timeout() bool { return true }
+
+// Temporary returns true.
+func (e *NoReply) Temporary() bool { return true }
 
 // Answered reports whether err is an answer of the server. That of a call that ended with its timeout is none, though it may say
 // what the server has answered before.

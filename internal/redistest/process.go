@@ -3,6 +3,7 @@ package redistest
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -52,7 +52,7 @@ type process struct {
 	dir   string
 	shell *exec.Cmd
 	order io.WriteCloser
-	log   log
+	log   bytes.Buffer  // its output; read it when gone is closed
 	gone  chan struct{} // closed when redis-server has exited
 }
 
@@ -83,12 +83,12 @@ func launch(dir string, args []string, limit time.Duration) (*process, error) {
 	}()
 	if err := p.await(limit); err != nil {
 		p.kill()
-		return nil, err
+		return nil, fmt.Errorf("%w:\n%s", err, &p.log)
 	}
 	return p, nil
 }
 
-// await returns once the server answers PING on its socket. The error quotes the log.
+// await returns once the server answers PING on its socket.
 func (p *process) await(limit time.Duration) error {
 	tooLate := time.NewTimer(limit)
 	defer tooLate.Stop()
@@ -97,9 +97,9 @@ func (p *process) await(limit time.Duration) error {
 	for !p.answers() {
 		select {
 		case <-p.gone:
-			return fmt.Errorf("redis-server has exited:\n%s", &p.log)
+			return errors.New("redis-server has exited")
 		case <-tooLate.C:
-			return fmt.Errorf("redis-server does not answer after %v:\n%s", limit, &p.log)
+			return fmt.Errorf("redis-server does not answer after %v", limit)
 		case <-poll.C:
 		}
 	}
@@ -139,22 +139,4 @@ func (p *process) signal(name string) error {
 	}
 	// The shell knows the signal's number on every platform; package syscall does not.
 	return exec.Command("sh", "-c", `kill -s "$1" "$2"`, "redistest", name, strings.TrimSpace(string(pid))).Run()
-}
-
-// log keeps the output of redis-server.
-type log struct {
-	mu   sync.Mutex // guards the fields below
-	text bytes.Buffer
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -48,16 +48,10 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartTCP is like [Start] with a server that listens on a TCP port of 127.0.0.1.
 func StartTCP(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	return startTCP(tb, randomPort, args)
-}
-
-// startTCP takes the first free port.
-func startTCP(tb testing.TB, port func() int, args []string) *Server {
-	tb.Helper()
 	mustBeInstalled(tb)
-	const tries = 10
+	const tries = 10 // of ports
 	for try := 1; ; try++ {
-		s, err := open(port(), args)
+		s, err := open(randomPort(), args)
 		if err == nil {
 			tb.Cleanup(s.close)
 			return s

@@ -13,17 +13,30 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
+// A maker makes a Locker on a client. Redlock gets another node too, unless that is nil, and both have to grant.
+type maker func(client, other redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
+
+// strategies are all strategies, as they use one client.
+var strategies = map[string]maker{
+	"SetNXPX": func(client, _ redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSetNXPX(client, opts...)
+	},
+	"LegacySetNX": func(client, _ redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewLegacySetNX(client, opts...)
+	},
+	"Semaphore": func(client, _ redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSemaphore(client, 1, opts...)
+	},
+	"Redlock": func(client, other redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		if other == nil {
+			return redlatch.NewRedlock([]redis.UniversalClient{client}, opts...)
+		}
+		return redlatch.NewRedlock([]redis.UniversalClient{other, client}, opts...)
+	},
+}
+
 // A connector returns a client of its own, as another process would have.
 type connector func(t *testing.T) redis.UniversalClient
-
-// pipelined returns how to connect with AutoPipeline.
-func (connect connector) pipelined() connector {
-	return func(t *testing.T) redis.UniversalClient {
-		client, err := connect(t).AutoPipeline()
-		require.NoError(t, err)
-		return client
-	}
-}
 
 // deferred returns how to connect with AsyncAutoPipeline, whose commands return before they are
 // carried out, in no order.
@@ -37,103 +50,89 @@ func (connect connector) deferred() connector {
 	}
 }
 
-// TestDeferredPipelinesAreServed: every strategy works with a client whose commands return before
-// they are carried out, on a server that knows no script yet.
-func TestDeferredPipelinesAreServed(t *testing.T) {
-	s := redistest.Start(t)
-	connect := connector(func(t *testing.T) redis.UniversalClient { return s.Client(t) }).deferred()
-	connect.serves(t, []string{"k"})
-	for _, strategy := range overOneClient {
-		t.Run(strategy.name+", commands that fail", func(t *testing.T) {
-			require.NoError(t, s.Client(t).LPush(t.Context(), "list", "theirs").Err())
-			l, err := strategy.make(connect(t), []redis.UniversalClient{redistest.Start(t).Client(t)})
-			require.NoError(t, err)
-			_, err = l.TryLock(t.Context(), "list")
-			require.ErrorContains(t, err, "WRONGTYPE")
-		})
-	}
-}
+// wrapped is a cluster client in a struct of the program's own.
+type wrapped struct{ *redis.ClusterClient }
 
-// overOneClient are the strategies as they use one client.
-var overOneClient = []struct {
-	name   string
-	fences bool
-	make   func(client redis.UniversalClient, others []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
-}{
-	{"SetNXPX", true, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewSetNXPX(client, opts...)
-	}},
-	{"LegacySetNX", false, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewLegacySetNX(client, opts...)
-	}},
-	{"Semaphore", true, func(client redis.UniversalClient, _ []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewSemaphore(client, 1, opts...)
-	}},
-	{"one node of Redlock", true, func(client redis.UniversalClient, others []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewRedlock(append(others[:1:1], client), opts...) // both have to grant
-	}},
-}
-
-// serves runs every strategy over one kind of client, on keys that lie on all of its servers.
-func (connect connector) serves(t *testing.T, keys []string) {
-	other := redistest.Start(t)
-	for _, strategy := range overOneClient {
-		t.Run(strategy.name, func(t *testing.T) {
-			locker := func(opts ...redlatch.Option) redlatch.Locker {
-				opts = append([]redlatch.Option{locktest.Patience}, opts...)
-				l, err := strategy.make(connect(t), []redis.UniversalClient{other.Client(t)}, opts...)
-				require.NoError(t, err)
-				return l
+// TestEveryKindOfClientServesEveryStrategy, on keys that lie on all servers of the client.
+func TestEveryKindOfClientServesEveryStrategy(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) map[string]connector{
+		"one server": func(t *testing.T) map[string]connector {
+			s := redistest.Start(t)
+			return map[string]connector{
+				"deferred": connector(func(t *testing.T) redis.UniversalClient { return s.Client(t) }).deferred(),
 			}
-			waiting := make(chan redlatch.Event, len(keys))
-			holder, next := locker(), locker(redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
-			for _, key := range keys {
-				key = strategy.name + key
-				lock := locktest.MustLock(t, holder, key)
-				require.Equal(t, strategy.fences, lock.Fence() > 0)
-				_, err := next.TryLock(t.Context(), key)
-				require.ErrorIs(t, err, redlatch.ErrNotAcquired, key)
-				require.NoError(t, lock.Extend(t.Context(), time.Minute))
-				st, err := next.Inspect(t.Context(), key)
-				require.NoError(t, err)
-				require.Equal(t, lock.Token(), st.Token)
-				require.Greater(t, st.TTL, 50*time.Second)
-
-				adopted, err := next.Adopt(t.Context(), key, lock.Token())
-				require.NoError(t, err)
-				if strategy.fences {
-					require.Greater(t, adopted.Fence(), lock.Fence())
+		},
+		"cluster": func(t *testing.T) map[string]connector {
+			_, addrs := startCluster(t)
+			return map[string]connector{"plain": toCluster(addrs), "in a struct": func(t *testing.T) redis.UniversalClient {
+				return wrapped{toCluster(addrs)(t).(*redis.ClusterClient)}
+			}}
+		},
+		"ring": func(t *testing.T) map[string]connector {
+			return map[string]connector{
+				"plain": toRing(map[string]string{"a": redistest.StartTCP(t).Addr(), "b": redistest.StartTCP(t).Addr()}, nil),
+			}
+		},
+		"sentinels": func(t *testing.T) map[string]connector {
+			r := startReplicated(t)
+			return map[string]connector{"plain": r.connect, "routed": r.connectRouted}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other := redistest.Start(t)
+			for kind, connect := range start(t) {
+				for strategy, make := range strategies {
+					t.Run(kind+", "+strategy, func(t *testing.T) {
+						serves(t, func(opts ...redlatch.Option) redlatch.Locker {
+							l, err := make(connect(t), other.Client(t), append(opts, locktest.Patience)...)
+							require.NoError(t, err)
+							return l
+						}, name+kind+strategy)
+					})
 				}
-
-				got := make(chan *redlatch.Lock, 1)
-				go func() { // ends with the lock, or with the test
-					lock, err := next.Lock(t.Context(), key)
-					if err != nil {
-						t.Error(err)
-					}
-					got <- lock
-				}()
-				<-waiting
-				released := time.Now()
-				require.NoError(t, adopted.Unlock(t.Context()))
-				require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
-				second := <-got
-				require.NotNil(t, second)
-				require.Less(t, time.Since(released), 3*time.Second)
-				if strategy.fences {
-					require.Greater(t, second.Fence(), adopted.Fence())
-				}
-				require.NoError(t, second.Unlock(t.Context()))
-				require.NoError(t, locktest.MustLock(t, holder, key).Unlock(t.Context()))
 			}
 		})
 	}
 }
 
-// spread returns keys such that each of two or three servers has some of them.
-func spread() (keys []string) {
-	for i := range 6 {
-		keys = append(keys, fmt.Sprintf("{%d}k", i))
+// serves uses all that Lockers can do.
+func serves(t *testing.T, locker func(opts ...redlatch.Option) redlatch.Locker, name string) {
+	waiting := make(chan redlatch.Event, 10)
+	holder, next := locker(), locker(redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
+	for i := range 6 { // each server has some of the keys
+		key := fmt.Sprintf("{%d}%s", i, name)
+		lock := locktest.MustLock(t, holder, key)
+		_, err := next.TryLock(t.Context(), key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, key)
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		st, err := next.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lock.Token(), st.Token)
+		require.Greater(t, st.TTL, 50*time.Second)
+
+		adopted, err := next.Adopt(t.Context(), key, lock.Token())
+		require.NoError(t, err)
+		got := make(chan *redlatch.Lock, 1)
+		go func() { // ends with the lock, or with the test
+			lock, err := next.Lock(t.Context(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lock
+		}()
+		<-waiting
+		released := time.Now()
+		require.NoError(t, adopted.Unlock(t.Context()))
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		second := <-got
+		require.NotNil(t, second)
+		require.Less(t, time.Since(released), 3*time.Second)
+		if lock.Fence() > 0 {
+			require.Greater(t, adopted.Fence(), lock.Fence())
+			require.Greater(t, second.Fence(), adopted.Fence())
+		}
+		require.NoError(t, second.Unlock(t.Context()))
 	}
-	return keys
 }

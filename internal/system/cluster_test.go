@@ -1,7 +1,6 @@
 package system_test
 
 import (
-	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -47,96 +46,21 @@ func toCluster(addrs []string) connector {
 	}
 }
 
-// TestClusterServesEveryStrategy: every strategy works on three masters, with keys on each. A lock stays held
-// while its slot moves.
-func TestClusterServesEveryStrategy(t *testing.T) {
+// TestClusterKeepsALockInOneSlot: a cluster refuses scripts whose keys are in different slots, and all keys of a lock are in one. A
+// message reaches its waiter on any node on which the waiter listens. A lock stays held while its slot moves.
+func TestClusterKeepsALockInOneSlot(t *testing.T) {
 	t.Parallel()
 	masters, addrs := startCluster(t)
-	toCluster(addrs).serves(t, spread())
-	t.Run("a lock stays held while its slot moves", func(t *testing.T) { keepsAMovingLock(t, masters, addrs) })
-}
-
-// TestClusterKeyWithoutRoomForCompanionsIsRefused: every strategy refuses it before anything is sent.
-func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
-	client := toCluster([]string{"127.0.0.1:1"})(t)
-	for _, strategy := range overOneClient {
-		l, err := strategy.make(client, []redis.UniversalClient{redistest.Shared(t).Client(t)})
-		require.NoError(t, err)
-		for _, key := range []string{"a}b", "{}x"} {
-			_, err = l.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption, "%s: %q", strategy.name, key)
-		}
+	l, next := locktest.SetNXPX(t, toCluster(addrs)(t)), locktest.SetNXPX(t, toCluster(addrs)(t))
+	for _, key := range []string{"plain", "{tag}", "a{tag}c", "brace{"} {
+		holder := locktest.MustLock(t, l, key)
+		got := locktest.WaitInLine(t, next, key)
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		require.NotNil(t, lock)
+		require.NoError(t, lock.Unlock(t.Context()))
 	}
-}
-
-// wrapped is a cluster client in a struct of the program's own.
-type wrapped struct{ *redis.ClusterClient }
-
-// TestClusterInAStructIsACluster: a type that embeds the client has its methods.
-func TestClusterInAStructIsACluster(t *testing.T) {
-	t.Parallel()
-	_, addrs := startCluster(t)
-	connect := connector(func(t *testing.T) redis.UniversalClient {
-		return wrapped{toCluster(addrs)(t).(*redis.ClusterClient)}
-	})
-	t.Run("serves", func(t *testing.T) { connect.serves(t, spread()) })
-	t.Run("makes no two owners", func(t *testing.T) {
-		l, waiting, third := locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t)), locktest.SetNXPX(t, connect(t))
-		for i := range 10 {
-			key := fmt.Sprintf("k-%d", i)
-			holder := locktest.MustLock(t, l, key)
-			got := locktest.WaitInLine(t, waiting, key)
-			require.NoError(t, holder.Unlock(t.Context()))
-			lock := <-got
-			other, err := third.TryLock(t.Context(), key)
-			if err == nil && lock.Err() == nil {
-				t.Errorf("two owners of %s: %d and %d", key, lock.Fence(), other.Fence())
-			}
-		}
-	})
-	t.Run("refuses a key without room", func(t *testing.T) {
-		_, err := locktest.SetNXPX(t, connect(t)).TryLock(t.Context(), "a}b")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-	})
-}
-
-// TestTwoClientsOfOneClusterAreRefused: one address in common is enough.
-func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
-	t.Parallel()
-	one, other := toCluster([]string{"127.0.0.1:1", "127.0.0.1:2"})(t), toCluster([]string{"127.0.0.1:2", "127.0.0.1:3"})(t)
-	_, err := redlatch.NewRedlock([]redis.UniversalClient{one, other})
-	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
-}
-
-// TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in one key, in
-// another slot than the locks. So would an AutoPipeliner, which has no methods of a cluster client. The error says what
-// to do, and nothing is left in Redis. With a prefix that has a hash tag, the client works.
-func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
-	admin := s.Client(t)
-	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	locktest.Eventually(t, "the cluster is ready", func() bool {
-		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
-	})
-	for _, client := range []redis.UniversalClient{s.Client(t), toCluster([]string{s.Addr()}).pipelined()(t)} {
-		l := locktest.SetNXPX(t, client)
-		_, err := l.TryLock(t.Context(), "k")
-		require.ErrorContains(t, err, "CROSSSLOT")
-		require.ErrorContains(t, err, "use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:")
-		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.Zero(t, admin.DBSize(t.Context()).Val())
-
-		var fence uint64
-		for _, key := range []string{"k", "l", "k"} {
-			lock := locktest.MustLock(t, l, key, redlatch.WithKeyPrefix("{locks}:"))
-			require.Greater(t, lock.Fence(), fence)
-			fence = lock.Fence()
-			require.NoError(t, lock.Unlock(t.Context()))
-		}
-		require.Equal(t, []string{"{locks}:redlatch:fence"}, admin.Keys(t.Context(), "*").Val())
-		require.NoError(t, admin.FlushAll(t.Context()).Err())
-	}
+	keepsAMovingLock(t, masters, addrs)
 }
 
 // keepsAMovingLock moves a lock to another master, with its queue and its fence. The holder can extend
@@ -190,56 +114,57 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 	require.NoError(t, lock.Unlock(ctx))
 }
 
-// TestClusterKeepsALockInOneSlot runs the queue on three masters. All keys of a lock are in one
-// slot. A message reaches its waiter on any node on which the waiter listens. A dead waiter costs
-// a claim, since PUBSUB NUMSUB says nothing in a cluster.
-func TestClusterKeepsALockInOneSlot(t *testing.T) {
+// TestClusterKeyWithoutRoomForCompanionsIsRefused: every strategy refuses it before anything is sent.
+func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	masters, addrs := startCluster(t)
-	var lockers []redlatch.Locker
-	for range 4 {
-		lockers = append(lockers, locktest.SetNXPX(t, toCluster(addrs)(t)))
-	}
-	for _, key := range []string{"a}b", "{}x"} {
-		_, err := lockers[0].TryLock(ctx, key)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption, key)
-	}
-
-	for key, tag := range map[string]string{"k": "k", "{k}": "k", "a{b}c": "b", "x{": "x{"} {
-		names := map[string]bool{key: true, "{" + tag + "}:redlatch:fence": true, "{" + tag + "}:queue:" + key: true}
-		holder := locktest.MustLock(t, lockers[0], key)
-		got := locktest.WaitInLine(t, lockers[1], key)
-		slot := masters[0].ClusterKeySlot(ctx, key).Val()
-		stored := 0
-		for _, c := range masters {
-			for _, found := range c.Keys(ctx, "*").Val() {
-				if names[found] {
-					stored++
-					require.Equal(t, slot, c.ClusterKeySlot(ctx, found).Val(), found)
-				}
-			}
+	client := toCluster([]string{"127.0.0.1:1"})(t)
+	for name, make := range strategies {
+		l, err := make(client, nil)
+		require.NoError(t, err)
+		for _, key := range []string{"a}b", "{}x"} {
+			_, err = l.TryLock(t.Context(), key)
+			require.ErrorIs(t, err, redlatch.ErrInvalidOption, "%s: %q", name, key)
 		}
-		require.Equal(t, 3, stored, "lock, fence register and queue of %q", key)
-		require.NoError(t, holder.Unlock(ctx))
-		lock := <-got
-		require.NotNil(t, lock)
-		require.NoError(t, lock.Unlock(ctx))
 	}
+}
 
-	holder := locktest.MustLock(t, lockers[0], "dead")
-	for _, c := range masters {
-		_ = c.ZAdd(ctx, "{dead}:queue:dead", redis.Z{Score: 0.5, Member: "1500 redlatch:gone 1 a-token"}).Err()
+// TestTwoClientsOfOneClusterAreRefused: one address in common is enough.
+func TestTwoClientsOfOneClusterAreRefused(t *testing.T) {
+	t.Parallel()
+	one, other := toCluster([]string{"127.0.0.1:1", "127.0.0.1:2"})(t), toCluster([]string{"127.0.0.1:2", "127.0.0.1:3"})(t)
+	_, err := redlatch.NewRedlock([]redis.UniversalClient{one, other})
+	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+}
+
+// TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in one key, in
+// another slot than the locks. So would an AutoPipeliner, which has no methods of a cluster client. The error says what
+// to do, and nothing is left in Redis. With a prefix that has a hash tag, the client works.
+func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartTCP(t, "--cluster-enabled", "yes")
+	admin := s.Client(t)
+	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	locktest.Eventually(t, "the cluster is ready", func() bool {
+		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	pipelined, err := toCluster([]string{s.Addr()})(t).AutoPipeline()
+	require.NoError(t, err)
+	for _, client := range []redis.UniversalClient{s.Client(t), pipelined} {
+		l := locktest.SetNXPX(t, client)
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorContains(t, err, "CROSSSLOT")
+		require.ErrorContains(t, err, "use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:")
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.Zero(t, admin.DBSize(t.Context()).Val())
+
+		var fence uint64
+		for _, key := range []string{"k", "l", "k"} {
+			lock := locktest.MustLock(t, l, key, redlatch.WithKeyPrefix("{locks}:"))
+			require.Greater(t, lock.Fence(), fence)
+			fence = lock.Fence()
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		require.Equal(t, []string{"{locks}:redlatch:fence"}, admin.Keys(t.Context(), "*").Val())
+		require.NoError(t, admin.FlushAll(t.Context()).Err())
 	}
-	got := locktest.WaitInLine(t, lockers[1], "dead")
-	begin := time.Now()
-	require.NoError(t, holder.Unlock(ctx))
-	lock := <-got
-	require.NotNil(t, lock)
-	require.Less(t, time.Since(begin), 3*time.Second)
-	require.NoError(t, lock.Unlock(ctx))
-
-	stop := make(chan struct{})
-	time.AfterFunc(2*time.Second, func() { close(stop) })
-	t.Logf("%d grants", locktest.Crowd(t, lockers, stop))
 }

@@ -51,13 +51,6 @@ func (r *replicated) connectRouted(t *testing.T) redis.UniversalClient {
 	return c
 }
 
-// connectors are the kinds of clients that ask sentinels.
-func (r *replicated) connectors() map[string]connector {
-	return map[string]connector{
-		"plain": r.connect, "pipelined": connector(r.connect).pipelined(), "routed": r.connectRouted,
-	}
-}
-
 // catchesUp waits until the replica has all that was written so far.
 func (r *replicated) catchesUp(t *testing.T) {
 	t.Helper()
@@ -66,84 +59,47 @@ func (r *replicated) catchesUp(t *testing.T) {
 	locktest.Eventually(t, "the replica has it", func() bool { return r.replica.Client(t).Get(t.Context(), "written").Val() == now })
 }
 
-// lockAfterTrouble locks key as soon as the new primary grants it.
-func lockAfterTrouble(t *testing.T, l redlatch.Locker, key string) (lock *redlatch.Lock) {
-	t.Helper()
-	locktest.Eventually(t, key+" is granted", func() bool {
-		var err error
-		lock, err = l.TryLock(t.Context(), key)
-		return err == nil
-	})
-	return lock
-}
-
-func TestSentinelServesEveryStrategy(t *testing.T) {
-	t.Parallel()
-	for name, connect := range startReplicated(t).connectors() {
-		t.Run(name, func(t *testing.T) { connect.serves(t, []string{"k"}) })
-	}
-}
-
-// TestFailOverKeepsWhatWasReplicated: the primary dies while locks are held and waited for, and the
-// replica has their keys. The holders keep their locks, nobody else acquires them, and the new primary
-// serves the waiters. A holder loses its lock only if the failover took longer than its lease.
+// TestFailOverKeepsWhatWasReplicated: the primary dies while a lock is held and waited for, and the
+// replica has its keys. The holder keeps its lock, nobody else acquires it, and the new primary
+// serves the waiter. The holder loses its lock only if the failover took longer than its lease.
 func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
 	r := startReplicated(t)
-	type held struct {
-		lock    *redlatch.Lock
-		renewed chan redlatch.Event
-		lost    chan redlatch.Event
-		next    <-chan *redlatch.Lock
-		other   redlatch.Locker
-	}
-	holders := make(map[string]*held)
-	for name, connect := range r.connectors() {
-		h := &held{renewed: make(chan redlatch.Event, 100), lost: make(chan redlatch.Event, 1), other: locktest.SetNXPX(t, connect(t))}
-		l := locktest.SetNXPX(t, connect(t), redlatch.WithTTL(ttl), redlatch.WithHooks(redlatch.Hooks{
-			Renewed: func(e redlatch.Event) { h.renewed <- e },
-			Lost:    func(e redlatch.Event) { h.lost <- e },
-		}))
-		h.lock = locktest.MustLock(t, l, name)
-		h.next = locktest.WaitInLine(t, locktest.SetNXPX(t, connect(t)), name)
-		holders[name] = h
-	}
+	renewed := make(chan redlatch.Event, 100)
+	lock := locktest.MustLock(t, locktest.SetNXPX(t, r.connect(t)), "k", redlatch.WithTTL(ttl),
+		redlatch.WithHooks(redlatch.Hooks{Renewed: func(e redlatch.Event) { renewed <- e }}))
+	next, other := locktest.WaitInLine(t, locktest.SetNXPX(t, r.connect(t)), "k"), locktest.SetNXPX(t, r.connect(t))
 	r.catchesUp(t)
+	began := time.Now()
 	r.primary.Kill()
 
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	var trying sync.WaitGroup
+	defer trying.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for name, h := range holders {
-		wg.Go(func() {
-			for h.lock.Err() == nil && ctx.Err() == nil {
-				lock, err := h.other.TryLock(ctx, name)
-				if err == nil {
-					if h.lock.Err() == nil {
-						t.Errorf("%s: two owners", name)
-					}
-					_ = lock.Unlock(ctx)
+	trying.Go(func() {
+		for ctx.Err() == nil {
+			if stolen, err := other.TryLock(ctx, "k"); err == nil {
+				if lock.Err() == nil {
+					t.Error("two owners")
 				}
+				_ = stolen.Unlock(ctx)
 			}
-		})
-	}
-	for name, h := range holders {
-		select {
-		case <-h.renewed:
-			require.NoError(t, h.lock.Err(), name)
-			require.Equal(t, h.lock.Token(), r.replica.Client(t).Get(t.Context(), name).Val(), name)
-			require.NoError(t, h.lock.Unlock(t.Context()), name)
-		case e := <-h.lost:
-			require.ErrorIs(t, h.lock.Unlock(t.Context()), redlatch.ErrLost, name)
-			require.Greater(t, e.Elapsed, ttl*9/10, "%s: Redis has forgotten it", name)
 		}
-		lock := <-h.next
-		require.NotNil(t, lock, name)
-		require.Greater(t, lock.Fence(), h.lock.Fence(), name)
-		require.NoError(t, lock.Unlock(t.Context()), name)
+	})
+	select {
+	case <-renewed:
+		require.NoError(t, lock.Err())
+		require.Equal(t, lock.Token(), r.replica.Client(t).Get(t.Context(), "k").Val())
+		require.NoError(t, lock.Unlock(t.Context()))
+	case <-lock.Done():
+		require.Greater(t, time.Since(began), ttl/2, "Redis has forgotten it")
 	}
+	successor := <-next
+	require.NotNil(t, successor)
+	require.Greater(t, successor.Fence(), lock.Fence())
+	require.NoError(t, successor.Unlock(t.Context()))
 }
 
 // TestFailOverForgetsWhatWasNotReplicated: replication is asynchronous, so a grant may never reach the
@@ -163,7 +119,7 @@ func TestFailOverForgetsWhatWasNotReplicated(t *testing.T) {
 	r.primary.Kill()
 	r.replica.Resume()
 
-	second := lockAfterTrouble(t, other, "fixed")
+	second := locktest.LockSoon(t, other, "fixed")
 	require.NoError(t, fixed.Err(), "it cannot know yet")
 	require.NoError(t, second.Err(), "two owners")
 	require.Greater(t, second.Fence(), fixed.Fence())
@@ -171,7 +127,7 @@ func TestFailOverForgetsWhatWasNotReplicated(t *testing.T) {
 	require.Equal(t, second.Token(), r.replica.Client(t).Get(t.Context(), "fixed").Val())
 	require.NoError(t, second.Unlock(t.Context()))
 
-	third := lockAfterTrouble(t, other, "renewed")
+	third := locktest.LockSoon(t, other, "renewed")
 	require.Greater(t, third.Fence(), renewed.Fence())
 	<-renewed.Done()
 	require.ErrorIs(t, renewed.Err(), redlatch.ErrLost)

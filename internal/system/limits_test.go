@@ -31,20 +31,23 @@ func twoOwners(t *testing.T, first, second *redlatch.Lock) {
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// TestUnpersistedRestartMakesTwoOwners: one server that keeps nothing on disk is restarted.
-func TestUnpersistedRestartMakesTwoOwners(t *testing.T) {
-	for name, strategy := range map[string]func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
-		"SetNXPX": redlatch.NewSetNXPX, "LegacySetNX": redlatch.NewLegacySetNX,
+// TestLostKeyMakesTwoOwners: one server that keeps nothing on disk is restarted, or somebody deletes the key, or the clock of the
+// server is stepped forward by an hour.
+func TestLostKeyMakesTwoOwners(t *testing.T) {
+	t.Parallel()
+	s, m := redistest.Start(t), miniredis.RunT(t)
+	for _, c := range []struct {
+		client *redis.Client
+		lose   func()
+	}{
+		{s.Client(t), func() { s.Kill(); s.Restart(t) }},
+		{s.Client(t), func() { s.Client(t).Del(t.Context(), "k") }},
+		{clientOf(t, m), func() { m.SetTime(time.Now().Add(time.Hour)); m.FastForward(time.Hour) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := redistest.Start(t)
-			l, err := strategy(s.Client(t), locktest.LongTTL, redlatch.WithoutRenewal())
-			require.NoError(t, err)
-			first := locktest.MustLock(t, l, "k")
-			s.Kill()
-			s.Restart(t)
-			twoOwners(t, first, locktest.MustLock(t, l, "k", redlatch.WithOpTimeout(10*time.Second)))
-		})
+		l := locktest.SetNXPX(t, c.client, redlatch.WithTTL(time.Minute), redlatch.WithoutRenewal())
+		first := locktest.MustLock(t, l, "k")
+		c.lose()
+		twoOwners(t, first, locktest.MustLock(t, l, "k"))
 	}
 }
 
@@ -53,13 +56,12 @@ func TestUnpersistedRestartMakesTwoOwners(t *testing.T) {
 func TestForgetfulNodeVotesTwice(t *testing.T) {
 	t.Parallel()
 	var servers []*redistest.Server
-	var clients []redis.UniversalClient
+	var clients []*redis.Client
 	for range 3 {
 		s := redistest.Start(t)
 		servers, clients = append(servers, s), append(clients, s.Client(t))
 	}
-	l, err := redlatch.NewRedlock(clients, locktest.LongTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(10*time.Second))
-	require.NoError(t, err)
+	l := locktest.Redlock(t, clients, locktest.LongTTL, redlatch.WithoutRenewal())
 	last := servers[2].Client(t)
 	require.NoError(t, last.Set(t.Context(), "k", "another", time.Hour).Err())
 	first := locktest.MustLock(t, l, "k")
@@ -75,14 +77,36 @@ func TestForgetfulNodeVotesTwice(t *testing.T) {
 	twoOwners(t, first, locktest.MustLock(t, l, "k"))
 }
 
-// TestClockStepMakesTwoOwners: the clock of the server is stepped forward by an hour.
-func TestClockStepMakesTwoOwners(t *testing.T) {
-	m := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	l := locktest.SetNXPX(t, client, redlatch.WithoutRenewal())
-	first := locktest.MustLock(t, l, "k")
-	m.SetTime(time.Now().Add(time.Hour))
-	m.FastForward(time.Hour)
-	twoOwners(t, first, locktest.MustLock(t, l, "k"))
+// clientOf returns a client of a miniredis.
+func clientOf(t *testing.T, m *miniredis.Miniredis) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another
+// Locker, or without a quorum of its fewer nodes. So a fleet cannot migrate by adding nodes, one
+// process after the other. Their fences have no order either: those of one node follow the clock, and those of a quorum the last
+// whole second.
+func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
+	t.Parallel()
+	var nodes []*redis.Client
+	for range 5 {
+		m := miniredis.RunT(t)
+		m.SetTime(time.Date(2026, time.January, 1, 12, 0, 0, 900_000_000, time.UTC))
+		nodes = append(nodes, clientOf(t, m))
+	}
+	one := locktest.MustLock(t, locktest.SetNXPX(t, nodes[0]), "a")
+	three := locktest.MustLock(t, locktest.Redlock(t, nodes[:3]), "a")
+	require.NoError(t, one.Err())
+	require.NoError(t, three.Err(), "two owners")
+	require.Less(t, three.Fence(), one.Fence(), "of the later grant")
+
+	dead := miniredis.RunT(t)
+	away := clientOf(t, dead)
+	dead.Close()
+	three = locktest.MustLock(t, locktest.Redlock(t, []*redis.Client{nodes[0], nodes[1], away}), "b")
+	five := locktest.MustLock(t, locktest.Redlock(t, nodes), "b")
+	require.NoError(t, three.Err())
+	require.NoError(t, five.Err(), "two owners")
 }

@@ -47,15 +47,6 @@ func on(t *testing.T, s *redistest.Server, ring redis.UniversalClient) string {
 	return ""
 }
 
-// TestRingServesEveryStrategy: every strategy works on two shards, with keys on each. Waiters on a Ring poll.
-func TestRingServesEveryStrategy(t *testing.T) {
-	t.Parallel()
-	connect := toRing(map[string]string{"a": redistest.StartTCP(t).Addr(), "b": redistest.StartTCP(t).Addr()}, nil)
-	connect.serves(t, spread())
-	_, err := connect(t).AutoPipeline()
-	require.ErrorIs(t, err, redis.ErrRingAutoPipelineUnsupported)
-}
-
 // TestRingShardThatIsDownFailsItsKeysOnly: if keys stay on their shard, calls for its keys soon
 // fail. The error is neither ErrNotAcquired nor ErrLost. Locks on the other shard work.
 func TestRingShardThatIsDownFailsItsKeysOnly(t *testing.T) {
@@ -65,31 +56,26 @@ func TestRingShardThatIsDownFailsItsKeysOnly(t *testing.T) {
 	connect := toRing(map[string]string{"a": a.Addr(), "b": b.Addr()}, alwaysUp)
 	down, up := on(t, a, connect(t)), on(t, b, connect(t))
 	for name, fault := range map[string]func(){"silent": a.Pause, "dead": a.Kill} {
-		for _, strategy := range []func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
-			redlatch.NewSetNXPX, redlatch.NewLegacySetNX,
+		a.Restart(t)
+		l := locktest.SetNXPX(t, connect(t), redlatch.WithOpTimeout(bound))
+		lock := locktest.LockSoon(t, l, down)
+		fault()
+		for i, do := range []func() error{
+			func() error { _, err := l.TryLock(t.Context(), down); return err },
+			func() error { _, err := l.Lock(t.Context(), down); return err },
+			func() error { _, err := l.Inspect(t.Context(), down); return err },
+			func() error { return lock.Extend(t.Context(), time.Minute) },
+			func() error { return lock.Unlock(t.Context()) },
 		} {
-			a.Restart(t)
-			l, err := strategy(connect(t), redlatch.WithOpTimeout(bound))
-			require.NoError(t, err)
-			lock := lockAfterTrouble(t, l, down)
-			fault()
-			for i, do := range []func() error{
-				func() error { _, err := l.TryLock(t.Context(), down); return err },
-				func() error { _, err := l.Lock(t.Context(), down); return err },
-				func() error { _, err := l.Inspect(t.Context(), down); return err },
-				func() error { return lock.Extend(t.Context(), time.Minute) },
-				func() error { return lock.Unlock(t.Context()) },
-			} {
-				require.NoError(t, lock.Err(), "silence is no loss")
-				begin := time.Now()
-				err := do()
-				require.Error(t, err, "%s, call %d", name, i)
-				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
-				require.NotErrorIs(t, err, redlatch.ErrLost)
-				require.Less(t, time.Since(begin), soon, "%s, call %d", name, i)
-			}
-			require.NoError(t, locktest.MustLock(t, l, up, locktest.Patience).Unlock(t.Context()))
+			require.NoError(t, lock.Err(), "silence is no loss")
+			begin := time.Now()
+			err := do()
+			require.Error(t, err, "%s, call %d", name, i)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.NotErrorIs(t, err, redlatch.ErrLost)
+			require.Less(t, time.Since(begin), soon, "%s, call %d", name, i)
 		}
+		require.NoError(t, locktest.MustLock(t, l, up, locktest.Patience).Unlock(t.Context()))
 	}
 }
 
@@ -110,7 +96,7 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 	}
 	p.Refuse()
-	second := lockAfterTrouble(t, moves, key)
+	second := locktest.LockSoon(t, moves, key)
 	require.NoError(t, second.Err())
 	require.NoError(t, lock.Err(), "two owners")
 	require.NoError(t, lock.Extend(t.Context(), time.Minute), "the first owner never notices")
@@ -124,9 +110,6 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 func TestRingIsServedBesideProcessesWithChannels(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)
-	var lockers []redlatch.Locker
-	for range 3 {
-		lockers = append(lockers, locktest.SetNXPX(t, s.Client(t)))
-	}
-	locktest.ServedUnderLoad(t, locktest.SetNXPX(t, toRing(map[string]string{"a": s.Addr()}, nil)(t)), lockers)
+	others := []redlatch.Locker{locktest.SetNXPX(t, s.Client(t)), locktest.SetNXPX(t, s.Client(t))}
+	locktest.ServedUnderLoad(t, locktest.SetNXPX(t, toRing(map[string]string{"a": s.Addr()}, nil)(t)), others)
 }
