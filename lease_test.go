@@ -223,7 +223,7 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 			return nil
 		},
 	} {
-		for of, make := range map[string]func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker{
+		for of, newLocker := range map[string]func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker{
 			"SetNXPX": func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker {
 				return made(redlatch.NewSetNXPX(client, opts...))
 			},
@@ -235,8 +235,8 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 			t.Run(name+" of "+of, func(t *testing.T) {
 				locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 					var renewed atomic.Int64
-					l := make(s.Client(t), redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }}))
-					rest := take(t.Context(), l, make(s.Client(t)))
+					l := newLocker(s.Client(t), redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }}))
+					rest := take(t.Context(), l, newLocker(s.Client(t)))
 					time.Sleep(4 * time.Second)
 					require.Positive(t, renewed.Load())
 					for range 3 { // one collects the handle of a migration, and the next those of its sides

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write testdata/texts.golden anew")
 // TestTexts: every text that a user can see is in testdata/texts.golden, one line each.
 func TestTexts(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	defer client.Close() //nolint:errcheck // nothing more is sent
+	defer client.Close()
 	l, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	ctx := context.Background()

@@ -49,15 +49,15 @@ func inTurn(t *testing.T, l, other redlatch.Locker, n int, opts ...redlatch.Opti
 }
 
 // onQueues runs a test in a bubble, on each strategy whose lines queue.
-func onQueues(t *testing.T, run func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker)) {
+func onQueues(t *testing.T, run func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker)) {
 	t.Parallel()
-	for name, make := range map[string]func(redis.UniversalClient) redlatch.Locker{
+	for name, newLocker := range map[string]func(redis.UniversalClient) redlatch.Locker{
 		"SetNXPX":   func(c redis.UniversalClient) redlatch.Locker { return made(redlatch.NewSetNXPX(c)) },
 		"Semaphore": func(c redis.UniversalClient) redlatch.Locker { return made(redlatch.NewSemaphore(c, 1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) { run(t, s, make) })
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) { run(t, s, newLocker) })
 		})
 	}
 }
@@ -72,8 +72,8 @@ func nothingLeft(t *testing.T, s *locktest.Site, msg ...any) {
 // TestHourOfWaiting: a call without a deadline waits for an hour, and is served soon after the release. A crashed holder costs what
 // is left of its TTL. Then the subscription ends, and no goroutine is left in the bubble.
 func TestHourOfWaiting(t *testing.T) {
-	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
-		l, other := make(s.Client(t)), make(s.Client(t))
+	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
+		l, other := newLocker(s.Client(t)), newLocker(s.Client(t))
 		holder := mustLock(t, other, "k")
 		got := standing(t, l, redlatch.WithoutRenewal())
 		time.Sleep(time.Hour)
@@ -211,7 +211,7 @@ func TestCtxEndsOnlyTheWait(t *testing.T) {
 // 10 ms, over a network with a delay. One of them leaves at every instant from before its first command to after it was served.
 // Everybody else is served, and nothing is left.
 func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
-	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		delayed := func() redlatch.Locker {
 			client, tap := tapped(t, s)
 			tap.set(func(_ context.Context, send func() error) error {
@@ -219,9 +219,9 @@ func TestLeavingAtEveryInstantLeavesNothing(t *testing.T) {
 				defer time.Sleep(time.Millisecond)
 				return send()
 			})
-			return make(client)
+			return newLocker(client)
 		}
-		holding, l, other := make(s.Client(t)), delayed(), delayed()
+		holding, l, other := newLocker(s.Client(t)), delayed(), delayed()
 		for leaver := range 3 {
 			for at := time.Duration(0); at < 24*time.Millisecond; at += 500 * time.Microsecond {
 				holder := mustLock(t, holding, "k")
@@ -259,10 +259,10 @@ func TestTurnsKeepTheOrderOfArrival(t *testing.T) {
 	type grantee struct{ process, caller int }
 	for name, hold := range map[string]time.Duration{"short": 10 * time.Microsecond, "long": 10 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
-				other, lockers := make(s.Client(t)), [4]redlatch.Locker{}
+			onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
+				other, lockers := newLocker(s.Client(t)), [4]redlatch.Locker{}
 				for i := range lockers {
-					lockers[i] = make(s.Client(t))
+					lockers[i] = newLocker(s.Client(t))
 				}
 				holder := mustLock(t, other, "k")
 				var mu sync.Mutex // guards served and fences
@@ -364,9 +364,9 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 // TestCallsWithOptionsAreLinesOfTheirOwn: the callers of one Locker are one line. A call with options other than hooks is one by
 // itself. It is passed nothing.
 func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
-	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
-		l := make(s.Client(t))
-		holder := granted(make(s.Client(t)).Lock(t.Context(), "k"))
+	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
+		l := newLocker(s.Client(t))
+		holder := granted(newLocker(s.Client(t)).Lock(t.Context(), "k"))
 		first := standing(t, l)
 		alone := standing(t, l, redlatch.WithTTL(time.Minute))
 		second := standing(t, l, redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) {}}))
@@ -388,7 +388,7 @@ func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
 // TestContendedGrantCostsOneCommand: the release that ends a turn queues the line, and hands the lock on. Neither the releaser nor
 // the next owner sends anything else.
 func TestContendedGrantCostsOneCommand(t *testing.T) {
-	onQueues(t, func(t *testing.T, s *locktest.Site, make func(redis.UniversalClient) redlatch.Locker) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		var taps [2]*tap
 		var wg sync.WaitGroup
 		var grants atomic.Int64
@@ -396,7 +396,7 @@ func TestContendedGrantCostsOneCommand(t *testing.T) {
 		for i := range taps { // of two callers each, so that somebody of both processes always waits
 			client, tap := tapped(t, s)
 			taps[i] = tap
-			l := make(client)
+			l := newLocker(client)
 			for range 2 {
 				wg.Go(func() {
 					for ctx.Err() == nil {
