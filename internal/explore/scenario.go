@@ -36,6 +36,14 @@ func Chosen() Size {
 	return Usual
 }
 
+// Parallel lets a test run beside others, unless its world is so large that it wants the memory for itself.
+func Parallel(t *testing.T) {
+	t.Helper()
+	if Chosen() != Wide {
+		t.Parallel()
+	}
+}
+
 // Scenarios plays the files of testdata. A line is an event, and the indented lines behind it are what play has returned for its
 // words. A comment begins with #.
 func Scenarios(t *testing.T, play func(words []string) (output []string)) {

@@ -44,6 +44,6 @@
 //
 // # How it is shown
 //
-// Tables have events at instants, and what is decided. A test explores all histories of small worlds, with a few faults each. In
-// another, it finds the mistakes that are planted.
+// The scenarios of testdata have events at instants, and what is decided. A test explores all histories of small worlds, with a
+// few faults each. In another, it finds the mistakes that are planted.
 package lease

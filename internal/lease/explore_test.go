@@ -499,7 +499,7 @@ func start(name string, total int8) world {
 func TestAllHistories(t *testing.T) {
 	for name := range worlds {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			explore.Parallel(t)
 			x := new(explorer)
 			x.walk().Test(t, start(name, 1+int8(explore.Chosen())))
 		})

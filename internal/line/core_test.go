@@ -32,12 +32,3 @@ func TestTypicalEventsDoNotAllocate(t *testing.T) {
 		t.Errorf("the line is %v after the turn", m.State())
 	}
 }
-
-func BenchmarkTurnOf64(b *testing.B) {
-	m := &Machine[int]{Config: lockConfig}
-	callers, buffer := make([]Caller[int], 64), make([]Effect[int], 8)
-	b.ReportAllocs()
-	for b.Loop() {
-		turnOf64(m, callers, buffer)
-	}
-}

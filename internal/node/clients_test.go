@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"sync"
+	"io"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,83 +19,66 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// carries checks that a node of client serves calls of all kinds, from many callers at once. Scripts are
-// new to the server, so they are sent in both ways.
+// dial returns a client that is closed at the end of the test.
+func dial(t *testing.T, o *redis.Options) *redis.Client {
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// carries checks that each of many calls gets its own answer, in batches where the client allows them. They succeed, are refused,
+// or are scripts that the server does not have yet.
 func carries(t *testing.T, client redis.UniversalClient) {
-	t.Helper()
 	n := New(client)
 	prefix := fmt.Sprint("{", t.Name(), "}")
-	add := NewScript("redis.call('SET', KEYS[1], ARGV[1]); return {KEYS[1], tonumber(ARGV[2]), false} --" + prefix)
-	wrong := NewScript("return redis.call('LPUSH', KEYS[1], 'x') --" + prefix)
-	var wg sync.WaitGroup
-	for g := range 12 {
-		wg.Go(func() {
-			for i := range 4 {
-				key, number := fmt.Sprint(prefix, g, "-", i), int64(g)
-				for _, c := range []struct {
-					call *Call
-					want any
-				}{
-					{Eval(add, 1, &key, "v", &number), []any{key, number, nil}},
-					{Command("get", &key), "v"},
-					{Command("get", key+"nothing"), nil},
-					{Command("del", key), int64(1)},
-				} {
-					if r := do(n, c.call); !reflect.DeepEqual(r, Reply{Value: c.want}) {
-						t.Errorf("%+v instead of %v", r, c.want)
-					}
-				}
-				do(n, Command("set", key, "v"))
-				if r := do(n, Eval(wrong, 1, &key)); !errors.Is(r.Err, ErrOtherData) || !Answered(r.Err) || r.Resent {
-					t.Errorf("wrong type: %+v", r)
-				}
-			}
-		})
+	add := NewScript("return {KEYS[1], tonumber(ARGV[1]), false} --" + prefix)
+	require.NoError(t, client.Set(t.Context(), prefix, "v", 0).Err())
+	var calls []*Call
+	var want []any // the value, or an error that it matches
+	for i := range 12 {
+		key, number := fmt.Sprint(prefix, i), int64(i)
+		calls = append(calls, Command("set", key, i), Command("get", key+"nothing"), Command("get", prefix),
+			Eval(add, 1, &key, &number), Eval(fail, 1, prefix))
+		want = append(want, "OK", nil, "v", []any{key, number, nil}, ErrOtherData)
 	}
-	wg.Wait()
-	c := Command("set", prefix, "v")
-	c.Key, c.Then = prefix, []any{"get", prefix}
-	require.Equal(t, Reply{Value: "OK", Then: &Reply{Value: "v"}}, do(n, c))
+	for i, reply := range together(n, calls...) {
+		if r := <-reply; r.Err != nil {
+			require.ErrorIs(t, r.Err, want[i].(error))
+			require.True(t, Answered(r.Err))
+		} else {
+			require.Equal(t, Reply{Value: want[i]}, r)
+		}
+	}
+	pair := Command("set", prefix, "w")
+	pair.Key, pair.Then = prefix, []any{"get", prefix}
+	require.Equal(t, Reply{Value: "OK", Then: &Reply{Value: "w"}}, do(n, pair))
 	requireIdle(t, n)
 }
 
-// carried calls carries for a client with these options, and closes it afterwards.
-func carried(t *testing.T, o *redis.Options, hooks ...redis.Hook) {
-	t.Helper()
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	for _, h := range hooks {
-		client.AddHook(h)
-	}
-	carries(t, client)
-}
-
-// TestEveryClientCarriesCalls: calls succeed whatever the settings of a client are.
 func TestEveryClientCarriesCalls(t *testing.T) {
 	t.Parallel()
-	for _, timeout := range []time.Duration{0, 2 * time.Second, -1} { // 2 s is shorter than the timeout of the calls
-		for _, heeds := range []bool{false, true} {
-			for _, retries := range []int{0, -1} {
-				for _, size := range []int{0, 1} {
-					t.Run(fmt.Sprintf("ReadTimeout %d, heeds %v, MaxRetries %d, PoolSize %d", timeout, heeds, retries, size), func(t *testing.T) {
-						o := redistest.Shared(t).Options()
-						o.ReadTimeout, o.ContextTimeoutEnabled, o.MaxRetries, o.PoolSize = timeout, heeds, retries, size
-						carried(t, o)
-						o.PipelinePoolSize = -1
-						carried(t, o)
-					})
-				}
-			}
-		}
-	}
-	for _, protocol := range []int{2, 3} {
-		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
+	for name, set := range map[string]func(o *redis.Options){
+		"defaults":             func(*redis.Options) {},
+		"no ReadTimeout":       func(o *redis.Options) { o.ReadTimeout = -1 },
+		"heeds deadlines":      func(o *redis.Options) { o.ContextTimeoutEnabled = true },
+		"no MaxRetries":        func(o *redis.Options) { o.MaxRetries = -1 },
+		"one connection":       func(o *redis.Options) { o.PoolSize, o.PipelinePoolSize = 1, -1 },
+		"one, and a short try": func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, time.Millisecond },
+		"RESP2":                func(o *redis.Options) { o.Protocol = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
 			o := redistest.Shared(t).Options()
-			o.Protocol = protocol
-			carried(t, o)
+			set(o)
+			client := dial(t, o)
+			var together atomic.Bool
+			client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
+				together.Store(together.Load() || len(cmds) == 60)
+				return next()
+			}))
+			carries(t, client)
+			require.True(t, together.Load(), "they were one batch")
 		})
 	}
-	t.Run("TCP", func(t *testing.T) { carried(t, redistest.StartTCP(t).Options()) })
 	t.Run("AutoPipeline", func(t *testing.T) {
 		client, err := redistest.Shared(t).Client(t).AutoPipeline()
 		require.NoError(t, err)
@@ -111,38 +96,75 @@ func TestEveryClientCarriesCalls(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		carries(t, client)
 	})
-	t.Run("slow hook", func(t *testing.T) {
-		carried(t, redistest.Shared(t).Options(), hook(func(_ context.Context, _ []redis.Cmder, next func() error) error {
-			<-time.After(time.Millisecond)
-			return next()
-		}))
-	})
-	t.Run("hook that keeps what it sees", func(t *testing.T) {
-		kept := &keeper{}
-		carried(t, redistest.Shared(t).Options(), kept.hook())
-		kept.requireUnchanged(t)
-	})
 }
 
-// TestHookThatFailsIsTriedAgain: a failure of a hook is no answer, whether the command was sent or
-// not. Commands without replies were not answered either. In a batch each command has its reply, whatever the hook says.
-func TestHookThatFailsIsTriedAgain(t *testing.T) {
-	t.Parallel()
+// TestSilentServerPilesUpNothing: a server goes silent, and its clients wait for it as long as they like. Each of many calls ends in
+// time, and a bounded number of goroutines serves all of them. Their errors do not match those of a ctx: a caller would
+// mistake them for the end of its own. If only old connections are silent, as behind a firewall that forgot them, each costs at most
+// one call. In the end nothing is left.
+func TestSilentServerPilesUpNothing(t *testing.T) { // not parallel: it counts goroutines
+	const timeout, margin = 200 * time.Millisecond, 5 * time.Second
+	s := redistest.Start(t)
+	for name, heeds := range map[string]bool{"heeds deadlines": true, "ignores deadlines": false} {
+		t.Run(name, func(t *testing.T) {
+			p := faultproxy.New(t, s.Network(), s.Addr())
+			o := p.Options()
+			o.ReadTimeout, o.ContextTimeoutEnabled = -1, heeds
+			client := dial(t, o)
+			n := New(client)
+			post1000 := func() (all []<-chan Reply) {
+				for range 1000 {
+					all = append(all, post(n, within(Command("ping"), timeout)))
+				}
+				return all
+			}
+			for _, reply := range post1000() {
+				require.NoError(t, (<-reply).Err)
+			}
+			p.SilenceOpen()
+			open := p.Connections()
+			require.LessOrEqual(t, open, 2*couriers, "some for single commands, others for pipelines")
+			for failed := 0; do(n, within(Command("ping"), timeout)).Err != nil; failed++ {
+				require.Less(t, failed, open)
+			}
+
+			before, begin := runtime.NumGoroutine(), time.Now()
+			p.Silence()
+			defer p.Cut() // otherwise Close of the client would wait for the commands in flight
+			all := post1000()
+			most := 0
+			for ; time.Since(begin) < timeout; <-time.After(time.Millisecond) {
+				most = max(most, runtime.NumGoroutine())
+			}
+			require.Less(t, most-before, 100)
+			for _, reply := range all {
+				err := (<-reply).Err
+				require.ErrorAs(t, err, new(*NoReply))
+				require.NotErrorIs(t, err, context.Canceled)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+			}
+			require.Less(t, time.Since(begin), timeout+margin)
+			p.Cut()
+			p.Heal()
+			require.NoError(t, do(n, Command("ping")).Err)
+			requireIdle(t, n)
+		})
+	}
+}
+
+// TestHookThatFailsIsNoAnswer: whether it sends the commands or not. In a batch each command has its reply, whatever the hook says.
+func TestHookThatFailsIsNoAnswer(t *testing.T) {
 	errHook := errors.New("the hook failed")
 	for _, c := range []struct {
-		err   error // of the hook
-		sends bool  // it sends the commands all the same
-		calls int   // in the batch
-		times int64 // how often each is carried out
+		err   error
+		sends bool
+		calls int // in the batch
+		sent  int // how often the batch is sent
 	}{{errHook, false, 1, 1}, {errHook, true, 1, 2}, {errHook, false, 10, 1}, {errHook, true, 10, 1}, {nil, false, 10, 1}} {
-		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			t.Parallel()
-			client := redistest.Start(t).Client(t)
-			require.NoError(t, client.ScriptLoad(t.Context(), increase.source).Err())
-			var fails atomic.Int64
-			fails.Store(1)
-			client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
-				if len(cmds) != c.calls || fails.Add(-1) < 0 {
+		synctest.Test(t, func(t *testing.T) {
+			hooked, sent := 0, 0
+			n := answered(t, func(batch) error { sent++; return nil }, hook(func(_ context.Context, _ []redis.Cmder, next func() error) error {
+				if hooked++; hooked > 1 {
 					return next()
 				}
 				if c.sends {
@@ -150,42 +172,82 @@ func TestHookThatFailsIsTriedAgain(t *testing.T) {
 				}
 				return c.err
 			}))
-			n := New(client)
 			var calls []*Call
-			for i := range c.calls {
-				calls = append(calls, Eval(increase, 1, fmt.Sprint("n", i), 1))
+			for range c.calls {
+				calls = append(calls, Command("set"))
 			}
-			for _, reply := range together(t, n, calls...) {
-				require.Equal(t, Reply{Value: c.times, Resent: !c.sends || c.calls == 1}, <-reply)
-			}
-			if c.calls == 1 {
-				fails.Store(1 << 30)
-				require.EqualError(t, do(n, within(Command("ping"), 100*time.Millisecond)).Err, "no reply within 100ms: the hook failed")
+			for _, reply := range together(n, calls...) {
+				requireOK(t, !c.sends || c.calls == 1, <-reply)
 			}
 		})
 	}
 }
 
-// TestDeferredCommandHoldsUpNoTimeout: the courier waits for a command of a deferred pipeline before
-// it takes the node's mutex, which timeouts need.
-func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
+// TestSlowCallsDoNotHoldUpOthers: many calls on a slow node of a client wait for replicas that do not exist. Calls on the other
+// node of that client succeed meanwhile.
+func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	p := faultproxy.New(t, s.Network(), s.Addr())
-	o := p.Options()
-	o.ReadTimeout = -1
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	deferred, err := client.AsyncAutoPipeline()
-	require.NoError(t, err)
-	n := New(deferred)
-	require.NoError(t, do(n, Command("ping")).Err)
-	p.Silence()
-	defer p.Cut() // the client gives up
-	select {
-	case r := <-post(n, within(Command("ping"), 100*time.Millisecond)):
-		require.EqualError(t, r.Err, "no reply within 100ms")
-	case <-time.After(limit / 4):
-		require.Fail(t, "the call did not end")
+	for _, size := range []int{1, 4} {
+		o := s.Options()
+		o.PoolSize = size
+		client := dial(t, o)
+		fast, slow := New(client), NewSlow(client)
+		var calls []<-chan Reply
+		for range 100 {
+			calls = append(calls, post(slow, within(waits(Command("set", "k", 1)), time.Second)))
+		}
+		for range 10 {
+			require.NoError(t, do(fast, within(Command("ping"), 90*time.Millisecond)).Err)
+		}
+		require.Equal(t, Reply{Value: "OK", Then: &Reply{Value: int64(0)}}, <-calls[0])
+		require.True(t, isNotDone((<-calls[99]).Err))
+		requireIdle(t, slow)
 	}
+}
+
+// TestPairGoesToTheMasterOfItsKey: in a cluster both commands of a call go there in one pipeline. If the slot has moved, or the
+// slots are not known, the call is sent again until it reaches the master.
+func TestPairGoesToTheMasterOfItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const first, second = "192.0.2.1:1", "192.0.2.2:1" // go-redis changes loopback addresses
+		var known, moved atomic.Bool
+		var sent []string
+		client := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{first},
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				if !known.Load() {
+					return nil, io.EOF
+				}
+				master := map[bool]string{false: first, true: second}[moved.Load()]
+				return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: master}}}}, nil
+			},
+			NewClient: func(o *redis.Options) *redis.Client {
+				server := redis.NewClient(o)
+				server.AddHook(fake(func(b batch) error {
+					require.Len(t, b, 2)
+					sent = append(sent, o.Addr)
+					if moved.Load() && o.Addr == first {
+						return answer("MOVED 12182 " + second)
+					}
+					return nil
+				}).hook(t))
+				return server
+			},
+		})
+		defer client.Close()
+		n := NewSlow(client)
+		for range 2 {
+			pair := post(n, waits(Command("set", "foo", 1)))
+			time.Sleep(time.Second)
+			known.Store(true)
+			r := <-pair
+			require.NoError(t, r.Err)
+			require.Equal(t, &Reply{Value: "OK"}, r.Then)
+			moved.Store(true)
+		}
+		require.Greater(t, len(sent), 2, "the first master refuses")
+		require.Equal(t, []string{first, second}, slices.Compact(sent))
+		time.Sleep(time.Second) // go-redis may reload its slots in the background
+	})
 }

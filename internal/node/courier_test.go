@@ -2,7 +2,7 @@ package node
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"runtime"
 	"strconv"
 	"sync"
@@ -13,10 +13,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // TestNothingWaitsForABatchToFill: a call is sent at once and alone while a courier is free. Calls that come
-// while all couriers are busy are sent together, in order.
+// while all couriers are busy are sent together, in order. A call with a second command is sent alone.
 func TestNothingWaitsForABatchToFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -28,95 +31,56 @@ func TestNothingWaitsForABatchToFill(t *testing.T) {
 		for i := range longestBatch + 10 {
 			calls = append(calls, post(n, Command("set", i)))
 		}
+		pair := post(n, waits(Command("set", 0)))
+		last := post(n, Command("set", 0))
 		synctest.Wait()
 		require.Empty(t, g.sent)
 		g.open()
 		var sizes []int
-		for range 2 {
+		for range 4 {
 			b := <-g.sent
 			sizes = append(sizes, len(b))
 			first, err := strconv.Atoi(b[0][1])
 			require.NoError(t, err)
 			for i, words := range b {
-				require.Equal(t, []string{"set", strconv.Itoa(first + i)}, words)
+				if words[0] == "wait" {
+					require.Equal(t, batch{{"set", "0"}, {"wait", "1", "100"}}, b)
+				} else {
+					require.Equal(t, []string{"set", strconv.Itoa(first + i)}, words)
+				}
 			}
 		}
-		require.ElementsMatch(t, []int{longestBatch, 10}, sizes)
-		for _, c := range calls {
+		require.ElementsMatch(t, []int{longestBatch, 10, 2, 1}, sizes)
+		for _, c := range append(calls, last) {
 			requireOK(t, false, <-c)
 		}
+		require.Equal(t, Reply{Value: "OK", Then: &Reply{Value: "OK"}}, <-pair)
 	})
 }
 
-// TestCallWithASecondCommandTravelsAlone: the call is sent alone, with its second command right behind its
-// first.
-func TestCallWithASecondCommandTravelsAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, g := gated(t)
-		g.occupy(n)
-		post(n, Command("before"))
-		both := Command("set")
-		both.Then = []any{"wait", 1, 100}
-		reply := post(n, both)
-		post(n, Command("after"))
-		g.open()
-		require.ElementsMatch(t, []batch{{{"before"}}, {{"set"}, {"wait", "1", "100"}}, {{"after"}}},
-			[]batch{<-g.sent, <-g.sent, <-g.sent})
-		r := <-reply
-		requireOK(t, false, r)
-		require.Equal(t, "OK", r.Then.Value)
-	})
-}
-
-// TestPairGoesToTheMasterOfItsKey: in a cluster both commands go there in one pipeline. If the slot has moved, or the
-// slots are not known, the pair is sent again until it reaches the master.
-func TestPairGoesToTheMasterOfItsKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var unknown, moved atomic.Bool
-		unknown.Store(true)
-		sent := make(chan string, 10)
-		n := clustered(t, func() ([]redis.ClusterSlot, error) {
-			if unknown.Load() {
-				return nil, io.EOF
+// TestCutBatchIsSentAgain: each call of the batch is sent again, once, and reports that it may have
+// been carried out.
+func TestCutBatchIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, size := range []int{1, longestBatch} {
+		for each, lose := range map[int64]func(p *faultproxy.Proxy, n int, containing string){ // by how often it is carried out
+			2: (*faultproxy.Proxy).LoseReplies,
+			1: (*faultproxy.Proxy).LoseRequests,
+		} {
+			p := faultproxy.New(t, s.Network(), s.Addr())
+			n := New(p.Client(t))
+			require.NoError(t, do(n, Eval(increase, 1, "n", 1)).Err) // the script is loaded
+			var calls []*Call
+			for i := range size {
+				calls = append(calls, Eval(increase, 1, fmt.Sprint(size, each, i), 1))
 			}
-			return half(moved.Load()), nil
-		}, func(port string, b batch) error {
-			if len(b) == 2 {
-				sent <- port
+			lose(p, 1, "evalsha")
+			for _, reply := range together(n, calls...) {
+				require.Equal(t, Reply{Value: each, Resent: true}, <-reply)
 			}
-			if moved.Load() && port == ":1" {
-				return answer("MOVED 12182 127.0.0.1:2")
-			}
-			return nil
-		})
-		for _, to := range []string{":1", ":2"} {
-			both := Command("set", "foo", 1)
-			both.Key, both.Then = "foo", []any{"wait", 1, 100}
-			reply := post(n, both)
-			time.Sleep(time.Second)
-			unknown.Store(false)
-			r := <-reply
-			require.NoError(t, r.Err)
-			require.Equal(t, "OK", r.Value)
-			require.Equal(t, "OK", r.Then.Value)
-			for first := <-sent; first != to; first = <-sent {
-				require.True(t, moved.Load(), "the old master refuses")
-			}
-			require.Empty(t, sent)
-			moved.Store(true)
+			require.Equal(t, 1, p.Lost())
 		}
-	})
-}
-
-// half returns the slots of a cluster of two masters. The slot of "foo" is in the half that moves.
-func half(moved bool) []redis.ClusterSlot {
-	upper := "127.0.0.1:1"
-	if moved {
-		upper = "127.0.0.1:2"
-	}
-	return []redis.ClusterSlot{
-		{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}},
-		{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: upper}}},
 	}
 }
 
@@ -124,10 +88,9 @@ func half(moved bool) []redis.ClusterSlot {
 // need them. The ctx of a batch of several calls has no values. Both end with their commands, not with that ctx.
 func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, g := gated(t)
 		type name struct{}
-		seen := make(chan context.Context, 10)
-		n.client.AddHook(hook(func(ctx context.Context, cmds []redis.Cmder, next func() error) error {
+		g, seen := newGate(t), make(chan context.Context, 10)
+		n := answered(t, g.pass, hook(func(ctx context.Context, cmds []redis.Cmder, next func() error) error {
 			if cmds[0].Name() == "set" {
 				seen <- ctx
 			}
@@ -135,53 +98,56 @@ func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 		}))
 		caller, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "mine"))
 		n.Post(caller, within(Command("set"), time.Minute))
-		ctx := <-seen
-		require.Equal(t, "mine", ctx.Value(name{}))
-		deadline, ok := ctx.Deadline()
-		require.True(t, ok)
+		alone := <-seen
+		require.Equal(t, "mine", alone.Value(name{}))
+		deadline, _ := alone.Deadline()
 		require.Equal(t, time.Minute, time.Until(deadline).Round(time.Millisecond))
 		cancel()
-		synctest.Wait()
-		require.NoError(t, ctx.Err(), "a call that was posted ends only with its timeout")
+		require.NoError(t, alone.Err())
 
 		<-g.sent
 		for range couriers - 1 {
-			post(n, within(Command("hold"), time.Minute))
+			post(n, Command("hold"))
 			<-g.sent
 		}
 		n.Post(caller, within(Command("set"), time.Minute))
 		two := post(n, Command("set"))
 		g.open()
 		requireOK(t, false, <-two)
-		<-ctx.Done()
-		require.ErrorIs(t, ctx.Err(), context.Canceled)
-		ctx = <-seen
+		ctx := <-seen
 		require.Nil(t, ctx.Value(name{}))
-		require.ErrorIs(t, ctx.Err(), context.Canceled)
-		require.Empty(t, seen)
+		for _, ctx := range []context.Context{alone, ctx} {
+			<-ctx.Done()
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+		}
 	})
 }
 
-// TestCourierWhoseCallsEndedIsReplaced: go-redis may wait forever. The number of couriers that
-// wait for it is limited. Calls that would need more couriers end in time and are never sent. Afterwards
+// TestCourierWhoseCallsEndedIsReplaced: go-redis may wait forever. Calls in the mailbox are sent once a hung courier is replaced.
+// The number of hung couriers is limited. Calls that would need more of them end in time and are never sent. Afterwards
 // nothing is left.
 func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
-		n.mostLost = 8
+		for range couriers {
+			post(n, within(Command("hung"), time.Second))
+			<-g.sent
+		}
+		next := post(n, within(Command("next"), 2*time.Second))
+		synctest.Wait()
+		require.Empty(t, g.sent)
+		require.Equal(t, batch{{"next"}}, <-g.sent)
+		require.False(t, isNotDone((<-next).Err))
+
+		const calls = connected + 10
 		var notDone int
-		const calls = 100
-		for i := range calls {
-			if isNotDone(do(n, within(Command("set"), time.Second)).Err) {
+		for range calls {
+			if isNotDone(do(n, within(Command("hung"), time.Second)).Err) {
 				notDone++
 			}
-			synctest.Wait()
-			busy, lost := n.couriersAtWork()
-			require.Zero(t, busy)
-			require.Equal(t, min(i+1, n.mostLost), lost)
 		}
-		require.Len(t, g.sent, n.mostLost)
-		require.Equal(t, calls-n.mostLost, notDone)
+		require.Len(t, g.sent, connected-couriers-1, "with so many, no connection is left")
+		require.Equal(t, calls-len(g.sent), notDone)
 		waits := post(n, Command("set"))
 		g.open()
 		requireOK(t, false, <-waits)
@@ -189,45 +155,22 @@ func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 	})
 }
 
-// TestCallsInTheMailboxFollowAStuckCourier: they are sent once a stuck courier is replaced. No further
-// call has to be posted for that.
-func TestCallsInTheMailboxFollowAStuckCourier(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, g := gated(t)
-		stuck := post(n, within(Command("stuck"), time.Second))
-		<-g.sent
-		for range couriers - 1 {
-			post(n, within(Command("stuck"), time.Hour))
-			<-g.sent
-		}
-		next := post(n, within(Command("next"), time.Hour))
-		synctest.Wait()
-		require.Empty(t, g.sent)
-		<-stuck
-		require.Equal(t, batch{{"next"}}, <-g.sent)
-		g.open()
-		requireOK(t, false, <-next)
-	})
-}
-
 // TestSilentIsANodeThatAnsweredNothingDuringACall: a refusal is an answer. A silent node sends each call alone, since
 // old connections may be dead while new ones work.
 func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
-		defer g.open()
+		g := newGate(t)
 		n := answered(t, func(sent batch) error {
 			switch sent[0][0] {
-			case "hang":
-				g.pass(sent)
+			case "ping":
+				return nil
 			case "refuse":
 				return answer("NOPERM no")
 			}
-			return nil
+			return g.pass(sent)
 		})
-		hang := func(timeout time.Duration) <-chan Reply { return post(n, within(Command("hang"), timeout)) }
 		require.False(t, silent(n), "nothing was sent yet")
-		slow := hang(time.Second)
+		slow := post(n, within(Command("hang"), time.Second))
 		time.Sleep(500 * time.Millisecond)
 		requireOK(t, false, do(n, Command("ping")))
 		require.Error(t, (<-slow).Err)
@@ -235,31 +178,30 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 
 		for _, speaks := range []string{"ping", "refuse"} {
 			time.Sleep(time.Millisecond) // otherwise the next call begins at the instant of the answer
-			for range 2 {
-				require.Error(t, (<-hang(time.Second)).Err)
-				require.True(t, silent(n))
-			}
+			require.Error(t, do(n, within(Command("hang"), time.Second)).Err)
+			require.True(t, silent(n))
 			do(n, Command(speaks))
 			require.False(t, silent(n))
 		}
 
 		time.Sleep(time.Millisecond)
-		for len(g.sent) > 0 {
-			<-g.sent
-		}
 		for range couriers {
-			hang(time.Second)
-			<-g.sent
+			post(n, within(Command("last"), time.Second))
+			synctest.Wait()
 		}
-		time.Sleep(500 * time.Millisecond)
 		for range 3 {
-			hang(time.Minute)
+			post(n, within(Command("next"), time.Minute))
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		require.True(t, silent(n))
-		for range 3 {
-			require.Equal(t, batch{{"hang"}}, <-g.sent)
+		alone := 0
+		for len(g.sent) > 0 {
+			if sent := <-g.sent; sent[0][0] == "next" {
+				require.Len(t, sent, 1)
+				alone++
+			}
 		}
+		require.Equal(t, 3, alone)
 		g.open()
 		requireIdle(t, n)
 	})
@@ -287,58 +229,5 @@ func TestAnsweredCallersTravelTogether(t *testing.T) {
 		}
 		all.Wait()
 		require.Less(t, int(trips.Load()), callers*rounds/2)
-	})
-}
-
-// TestDoneMayPostCalls: after an answer and after a timeout. Calls that were answered together are followed together.
-func TestDoneMayPostCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, g := gated(t)
-		g.occupy(n)
-		var ends []<-chan Reply
-		for i := range 10 {
-			end := make(chan Reply, 1)
-			ends = append(ends, end)
-			c := within(Command("first"), time.Duration(i%2+1)*time.Minute)
-			c.Done = func(Reply) {
-				next := within(Command("next"), time.Hour)
-				next.Done = func(r Reply) { end <- r }
-				n.Post(t.Context(), next)
-			}
-			n.Post(t.Context(), c)
-		}
-		time.Sleep(90 * time.Second) // half of the first calls have timed out
-		g.open()
-		for _, end := range ends {
-			requireOK(t, false, <-end)
-		}
-		require.Len(t, <-g.sent, 10, "five of the next, and five of the first")
-		require.Len(t, <-g.sent, 5)
-	})
-}
-
-// TestCallsBehindACourierThatYielded: a courier that yielded takes one batch of what has been posted meanwhile, and another
-// courier takes the rest.
-func TestCallsBehindACourierThatYielded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, g := gated(t)
-		n.mu.Lock()
-		n.busy++
-		n.back++
-		n.mu.Unlock()
-		for range longestBatch + 1 {
-			post(n, Command("ping"))
-		}
-		synctest.Wait()
-		require.Empty(t, g.sent)
-		n.mu.Lock()
-		n.back--
-		n.mu.Unlock()
-		go n.courier()
-		synctest.Wait()
-		require.Len(t, g.sent, 2, "while the first batch is under way")
-		require.Equal(t, longestBatch+1, len(<-g.sent)+len(<-g.sent))
-		g.open()
-		requireIdle(t, n)
 	})
 }

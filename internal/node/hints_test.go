@@ -1,7 +1,12 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,11 +24,9 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	client := s.Client(t)
 	refused := func(o *redis.Options, want string, calls ...*Call) {
 		t.Helper()
-		client := redis.NewClient(o)
-		defer client.Close()
-		n := New(client)
+		n := New(dial(t, o))
 		for _, c := range calls {
-			require.Regexp(t, "^"+want+"$", do(n, within(c, 500*time.Millisecond)).Err)
+			require.Regexp(t, "^"+want+"$", do(n, within(c, 100*time.Millisecond)).Err)
 		}
 	}
 	set := func(key string) []*Call {
@@ -35,7 +38,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	require.NoError(t, client.Set(t.Context(), "text", "theirs", 0).Err())
 	refused(s.Options(), `WRONGTYPE Operation against a key holding the wrong kind of value \(the key, or a companion key of `+
 		`the lock, holds other data: use another key or WithKeyPrefix\)`, Eval(fail, 1, "text"), Command("lpush", "text", "x"))
-	refused(redistest.StartReplica(t, s).Options(), `still failing after 500ms: READONLY [^(]* `+
+	refused(redistest.StartReplica(t, s).Options(), `still failing after 100ms: READONLY [^(]* `+
 		`\(this server is a replica: connect the client to the primary\)`, set("k")...)
 
 	o := s.User(t, "~mine", "+@read", "+@scripting", "+incr")
@@ -51,87 +54,92 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	refused(s.Options(), `.*NOAUTH .* \(give the client the password of its user\)`, Command("get", "k"))
 }
 
-// TestAnswersAreReadAlikeFromEveryServer: Redis 6 and miniredis put the error of a script after its
-// position in the script. Later versions put it before.
+// TestAnswersAreReadAlikeFromEveryServer: servers put the error of a script before or behind its place in the script. A hint
+// follows the error. To an unknown command servers answer with its arguments, of which one is a token: no error has them.
 func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
+	const right = " (SECURITY.md has the rights that a lock needs)"
+	const other = " (the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix)"
 	for said, want := range map[string]string{
-		"WRONGTYPE Operation": "WRONGTYPE Operation",
-		"WRONGTYPE Operation script: ba3d4e, on @user_script:21.":                                         "WRONGTYPE Operation",
-		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation":                "WRONGTYPE Operation",
-		"ERR Error running script (call to f_ba3d4e): @user_script:1: @user_script: 1: -READONLY":         "READONLY",
-		"ERR Error compiling script (new function): :10: WRONGTYPE Operation\nstack traceback:\n\t[G]: ?": "WRONGTYPE Operation",
-		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation ":               "WRONGTYPE Operation",
-		"ERR Error running script": "ERR Error running script",
-	} {
-		require.Equal(t, want, answerText(answer(said)), said)
-		require.Equal(t, want == "READONLY", retryable(answer(said)), said)
-		require.Equal(t, want == "WRONGTYPE Operation", errors.Is(Explain(answer(said)), ErrOtherData), said)
-	}
-	require.Empty(t, answerText(errors.New("WRONGTYPE")))
-	require.NotErrorIs(t, Explain(errors.New("WRONGTYPE")), ErrOtherData)
-	require.NoError(t, Explain(nil))
-}
-
-// TestRetryableRefusals: these are refusals by which the server says that the command may succeed later.
-func TestRetryableRefusals(t *testing.T) {
-	for _, said := range []string{
-		"LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script.",
-		"TRYAGAIN Multiple keys request during rehashing of slot", "CLUSTERDOWN The cluster is down",
-		"MASTERDOWN Link with MASTER is down", "NOREPLICAS Not enough good replicas to write.",
-		"ERR max number of clients reached", "READONLY You can't write against a read only replica.",
-	} {
-		require.True(t, retryable(answer(said)), said)
-	}
-	for _, said := range []string{
-		"BUSYGROUP Consumer Group name already exists", "BUSYKEY Target key name already exists.", "ERR syntax error",
-		"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis is configured to save RDB snapshots",
-		"NOPERM this user has no permissions to run the 'set' comm", "NOSCRIPT No matching script. Please use EVAL.",
-		"WRONGTYPE Operation against a key holding the wrong kind", "CROSSSLOT Keys in request don't hash to the same slot",
-	} {
-		require.False(t, retryable(answer(said)), said)
-	}
-}
-
-// TestLongScriptOfAnotherClientPasses: a call that the server refuses as BUSY is sent again until
-// the script has ended, and was surely not carried out before.
-func TestLongScriptOfAnotherClientPasses(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	n, other, direct := New(s.Client(t)), New(s.Client(t)), s.Client(t)
-	require.NoError(t, direct.ConfigSet(t.Context(), "lua-time-limit", "20").Err())
-	endless := post(other, Eval(NewScript("while true do end"), 0))
-	eventually(t, "the server is busy", func() bool {
-		return redis.HasErrorPrefix(direct.Ping(t.Context()).Err(), "BUSY")
-	})
-	reply := post(n, Command("set", "k", "v", "get"))
-	eventually(t, "the call was refused", func() bool { return trouble(n) != nil })
-	require.NoError(t, direct.ScriptKill(t.Context()).Err())
-	require.Error(t, (<-endless).Err)
-	require.Equal(t, Reply{}, <-reply, "it was done once")
-}
-
-// TestAnswersSayWhatToDo: a hint follows the error text of Redis, whatever the version of Redis and the
-// position in a script. Other errors stay as they are.
-func TestAnswersSayWhatToDo(t *testing.T) {
-	for said, want := range map[string]string{
-		"CROSSSLOT Keys in request don't hash to the same slot": "CROSSSLOT Keys in request don't hash to the same slot " +
+		"WRONGTYPE Operation": "WRONGTYPE Operation" + other,
+		"WRONGTYPE Operation script: ba3d4e, on @user_script:21.":                                         "WRONGTYPE Operation" + other,
+		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation":                "WRONGTYPE Operation" + other,
+		"ERR Error compiling script (new function): :10: WRONGTYPE Operation\nstack traceback:\n\t[G]: ?": "WRONGTYPE Operation" + other,
+		"ERR Error running script (call to f_1): @user_script:57: @user_script: 57: -OOM full ":           "OOM full (Redis is full: raise its maxmemory)",
+		"@user_script: 46: -NOPERM no rights":                                                             "NOPERM no rights" + right,
+		"@user_script: 62: The user executing the script can't run this":                                  "ERR The user executing the script can't run this" + right,
+		"ERR The user executing the script can't run this script: f_1, on @user_script:62.":               "ERR The user executing the script can't run this" + right,
+		"ERR ACL failure in script: User u has no permissions script: f_1, on @user_script:9.":            "ERR ACL failure in script: User u has no permissions" + right,
+		"CROSSSLOT Keys in request": "CROSSSLOT Keys in request " +
 			"(a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:)",
-		"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array": "ERR bad lua " +
-			"script for redis cluster, all the keys that the script uses should be passed using the KEYS array " +
+		"ERR bad lua script": "ERR bad lua script " +
 			"(this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it)",
-		"NOPERM no rights script: f_1, on @user_script:57.":                                    "NOPERM no rights (SECURITY.md has the rights that a lock needs)",
-		"ERR Error running script (call to f_1): @user_script:57: @user_script: 57: -OOM full": "OOM full (Redis is full: raise its maxmemory)",
-		"@user_script: 62: The user executing the script can't run this":                       "ERR The user executing the script can't run this (SECURITY.md has the rights that a lock needs)",
-		"ERR The user executing the script can't run this script: f_1, on @user_script:62.":    "ERR The user executing the script can't run this (SECURITY.md has the rights that a lock needs)",
-		"ERR ACL failure in script: User u has no permissions script: f_1, on @user_script:9.": "ERR ACL failure in script: User u has no permissions (SECURITY.md has the rights that a lock needs)",
-		"@user_script: 46: -NOPERM no rights":                                                  "NOPERM no rights (SECURITY.md has the rights that a lock needs)",
-		"ERR the fence register x holds something else":                                        "ERR the fence register x holds something else",
+		"ERR Error running script":           "ERR Error running script",
+		"ERR the fence register x is broken": "ERR the fence register x is broken",
+
+		"ERR unknown command 'EVALSHA', with args beginning with: 'f6a1' '1' 'k' 'sesame' ": "ERR unknown command 'EVALSHA'", // Redis 7, Valkey
+		"ERR unknown command `evalsha`, with args beginning with: `f6a1`, `1`, `sesame`, ":  "ERR unknown command `evalsha`", // Redis 5 and 6
+		"ERR unknown command: 'evalsha' sesame":                                             "ERR unknown command: 'evalsha'",
+		"ERR Unknown Command 'evalsha' with args: script: sesame":                           "ERR Unknown Command 'evalsha'",
+		"ERR unknown command 'eval', with args beginning with: 'two\nlines' 'sesame'":       "ERR unknown command 'eval'",
+		"ERR Unknown Redis command called from script":                                      "ERR Unknown Redis command called from script",
+		"ERR unknown subcommand 'X'. Try SCRIPT HELP.":                                      "ERR unknown subcommand 'X'. Try SCRIPT HELP.",
 	} {
 		err := Explain(answer(said))
 		require.EqualError(t, err, want)
-		require.ErrorIs(t, err, answer(said))
+		require.True(t, Answered(err))
+		require.Equal(t, strings.HasPrefix(want, "WRONGTYPE"), errors.Is(err, ErrOtherData))
+		require.Equal(t, strings.HasPrefix(want, "ERR bad lua"), errors.Is(err, ErrBadScript))
+		for ; err != nil; err = errors.Unwrap(err) {
+			require.NotContains(t, err.Error(), "sesame")
+		}
 	}
-	other := errors.New("NOPERM, somebody says")
-	require.Same(t, other, Explain(other))
-	require.NoError(t, Explain(nil))
+	own := errors.New("NOPERM, somebody says")
+	require.Same(t, own, Explain(own))
+}
+
+// TestErrorsSayWhoHasToAct: Unavailable is true for errors that are due to Redis, and not for errors that the caller caused or has to
+// fix. A call is sent again if the same command may soon succeed. Cause names the cause in a word.
+func TestErrorsSayWhoHasToAct(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	loading := answer("LOADING Redis is loading the dataset in memory")
+	type outcome struct {
+		unavailable, retryable bool
+		cause                  string
+	}
+	for want, errs := range map[outcome][]error{
+		{true, true, "connection"}: {
+			&NoReply{Within: time.Second, Last: refused}, &NotDone{&NoReply{Within: time.Second, Last: refused}}, refused,
+			errSlowDial, io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, errNoReply,
+			&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")},
+		},
+		{true, true, "timeout"}: {
+			&NoReply{Within: time.Second}, &NoReply{Within: time.Second, Last: io.EOF}, &NotDone{&NoReply{Last: errTooLate}},
+		},
+		{true, true, "LOADING"}:     {&NoReply{Within: time.Second, Last: loading}, loading},
+		{true, true, "READONLY"}:    {answer("READONLY You can't write against a read only replica.")},
+		{true, true, "BUSY"}:        {answer("BUSY Redis is busy running a script.")},
+		{true, true, "TRYAGAIN"}:    {answer("TRYAGAIN Multiple keys request during rehashing of slot")},
+		{true, true, "CLUSTERDOWN"}: {answer("CLUSTERDOWN The cluster is down")},
+		{true, true, "MASTERDOWN"}:  {answer("MASTERDOWN Link with MASTER is down")},
+		{true, true, "NOREPLICAS"}:  {answer("NOREPLICAS Not enough good replicas to write.")},
+		{true, true, "ERR"}:         {answer("ERR max number of clients reached")},
+		{true, false, "OOM"}:        {answer("OOM command not allowed when used memory > 'maxmemory'.")},
+		{true, false, "MISCONF"}:    {answer("MISCONF Redis is configured to save RDB snapshots")},
+
+		{false, false, "WRONGTYPE"}:  {answer("WRONGTYPE Operation against a key holding the wrong kind of value")},
+		{false, false, "NOPERM"}:     {answer("NOPERM this user has no permissions to run the 'evalsha' command")},
+		{false, false, "NOAUTH"}:     {answer("NOAUTH Authentication required.")},
+		{false, false, "BUSYGROUP"}:  {answer("BUSYGROUP Consumer Group name already exists")},
+		{false, false, "ERR"}:        {answer("ERR syntax error")},
+		{false, false, "connection"}: {context.Canceled},
+		{false, false, "timeout"}:    {context.DeadlineExceeded, &NotDone{context.DeadlineExceeded}},
+	} {
+		for _, err := range errs {
+			for _, err := range []error{err, Explain(err), fmt.Errorf("while locking: %w", err)} {
+				require.Equal(t, want.unavailable, Unavailable(err), "%T %v", err, err)
+				require.Equal(t, want.retryable, retryable(err), "%T %v", err, err)
+				require.Equal(t, want.cause, Cause(err), "%T %v", err, err)
+			}
+		}
+	}
 }

@@ -1,368 +1,245 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
-	"reflect"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
-
-	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+var (
+	errDial     = &net.OpError{Op: "dial", Err: errors.New("no route")}
+	errSlowDial = &net.OpError{Op: "dial", Err: context.DeadlineExceeded} // the DialTimeout of the client is short
+	errLoading  = answer("LOADING Redis is loading the dataset in memory")
+	errTimeout  = &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+)
 
-// limit is how long a test waits for an event that will come.
-const limit = 20 * time.Second
-
-// eventually waits for an event.
-func eventually(t *testing.T, what string, event func() bool) {
-	t.Helper()
-	for begin := time.Now(); !event(); <-time.After(time.Millisecond) {
-		require.Less(t, time.Since(begin), limit, "timed out waiting until %s", what)
+// TestEveryCallEndsOnceWithinItsTimeout: whatever the server does, alone or in a batch. Done may post the next call.
+func TestEveryCallEndsOnceWithinItsTimeout(t *testing.T) {
+	for name, serve := range map[string]func(i int64) error{
+		"answers":           func(int64) error { return nil },
+		"refuses":           func(int64) error { return answer("NOPERM no") },
+		"is loading":        func(int64) error { return errLoading },
+		"cannot be reached": func(int64) error { return errDial },
+		"breaks":            func(int64) error { return io.EOF },
+		"is slow":           func(i int64) error { time.Sleep(time.Duration(i%9) * 70 * time.Millisecond); return nil },
+		"hangs":             func(int64) error { time.Sleep(time.Hour); return io.EOF },
+		"hangs at times": func(i int64) error {
+			if i%3 == 0 {
+				time.Sleep(time.Hour)
+			}
+			return []error{nil, io.EOF}[i%2]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sends, ended atomic.Int64
+				n := answered(t, func(batch) error { return serve(sends.Add(1)) })
+				var call func(i int, again bool)
+				call = func(i int, again bool) {
+					begin, timeout := time.Now(), time.Duration(i%50)*10*time.Millisecond
+					c := within(Command("set"), timeout)
+					c.Insists = i%30 == 0 && timeout > 0
+					c.Done = func(Reply) {
+						ended.Add(1)
+						if took := time.Since(begin); took > timeout+tick {
+							t.Errorf("timeout %v: it took %v", timeout, took)
+						}
+						if again {
+							call(i, false)
+						}
+					}
+					n.Post(t.Context(), c)
+				}
+				const callers = 100
+				for i := range callers {
+					time.Sleep(time.Duration(i%7) * time.Millisecond)
+					call(i, true)
+				}
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				require.EqualValues(t, 2*callers, ended.Load())
+				requireIdle(t, n)
+			})
+		})
 	}
 }
 
-// A hook is a client hook that treats a single command like a batch of one.
-type hook func(ctx context.Context, cmds []redis.Cmder, next func() error) error
-
-func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h(ctx, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h(ctx, cmds, func() error { return next(ctx, cmds) })
-	}
-}
-
-// A keeper is a hook that keeps the commands that it sees, like a hook that logs from a goroutine of its own.
-type keeper struct {
-	mu   sync.Mutex // guards the fields below
-	ctxs []context.Context
-	cmds []redis.Cmder
-	said [][]string // the words of the commands at that time
-}
-
-func (k *keeper) hook() hook {
-	return func(ctx context.Context, cmds []redis.Cmder, next func() error) error {
-		k.mu.Lock()
-		k.ctxs = append(k.ctxs, ctx)
-		for _, cmd := range cmds {
-			k.cmds, k.said = append(k.cmds, cmd), append(k.said, said(cmd))
-		}
-		k.mu.Unlock()
-		return next()
-	}
-}
-
-// requireUnchanged checks that the words of the commands have not changed, and that every ctx has ended.
-func (k *keeper) requireUnchanged(t *testing.T) {
-	t.Helper()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	require.NotEmpty(t, k.cmds)
-	for i, cmd := range k.cmds {
-		require.Equal(t, k.said[i], said(cmd))
-	}
-	for _, ctx := range k.ctxs {
-		<-ctx.Done()
-		require.ErrorIs(t, ctx.Err(), context.Canceled)
-	}
-}
-
-// said returns the words of a command. It follows pointers to words.
-func said(cmd redis.Cmder) (words []string) {
-	for _, word := range cmd.Args() {
-		words = append(words, fmt.Sprint(reflect.Indirect(reflect.ValueOf(word))))
-	}
-	return words
-}
-
-// A batch is what a client sends at once: the words of each command.
-type batch [][]string
-
-// connected is more connections than a test in a bubble uses. The clock of a bubble stops while go-redis waits for one.
-const connected = 100
-
-// answered returns a node whose client has connections to nothing. answer gets each batch and decides its
-// outcome. The commands of a batch have the reply "OK" unless answer returns an error. An [answer] is the
-// reply to all of them, [answers] has one reply for each, and any other error breaks the connection.
-func answered(t *testing.T, answer func(sent batch) error) *Node {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:1", ReadTimeout: -1, PoolSize: connected, // a host name would be looked up
-		Dialer:                   dialer(func(_ string, sent batch) error { return answer(sent) }),
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+// TestCallThatWasNotSentInTimeNeverIs: it is marked as not done, whether it waited in the mailbox or for a resend.
+func TestCallThatWasNotSentInTimeNeverIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		g.occupy(n)
+		insists := within(Command("del"), time.Second)
+		insists.Insists = true
+		sentLater := post(n, insists)
+		require.True(t, isNotDone(do(n, within(Command("set"), time.Second)).Err))
+		require.False(t, isNotDone((<-sentLater).Err))
+		g.open()
+		require.Equal(t, batch{{"del"}}, <-g.sent)
+		time.Sleep(time.Minute)
+		require.Empty(t, g.sent)
 	})
-	t.Cleanup(func() { _ = client.Close() })
-	n := New(client)
-	n.mostLost = connected / 2
-	return n
-}
-
-// clustered returns a node whose client is that of a cluster of nothing. The port, such as ":1", says which server is asked.
-func clustered(t *testing.T, slots func() ([]redis.ClusterSlot, error), answer func(port string, sent batch) error) *Node {
-	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{"127.0.0.1:1"}, ReadTimeout: -1, PoolSize: connected, Dialer: dialer(answer),
-		ClusterSlots:             func(context.Context) ([]redis.ClusterSlot, error) { return slots() },
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	return New(client)
-}
-
-func dialer(answer func(port string, sent batch) error) func(context.Context, string, string) (net.Conn, error) {
-	return func(_ context.Context, _, addr string) (net.Conn, error) {
-		return &fakeConn{answer: func(sent batch) error { return answer(addr[strings.LastIndex(addr, ":"):], sent) }}, nil
-	}
-}
-
-// answeredBy returns a node whose client fails with each of errs, one for each send, and then succeeds.
-func answeredBy(t *testing.T, errs ...error) *Node {
-	t.Helper()
-	var sends atomic.Int64
-	return answered(t, func(batch) error {
-		if i := int(sends.Add(1)); i <= len(errs) {
-			return errs[i-1]
-		}
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		sends := 0
+		n := answered(t, func(batch) error { sends++; return errSlowDial })
+		r := do(n, within(Command("set"), firstPause/4))
+		require.True(t, isNotDone(r.Err))
+		require.NotErrorIs(t, r.Err, context.DeadlineExceeded, "the ctx of no caller has ended")
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, sends)
 	})
 }
 
-// A fakeConn is a connection to nothing. It refuses the commands of the handshake, so the client
-// continues without it.
-type fakeConn struct {
-	net.Conn
-	answer   func(batch) error
-	sent     batch        // that was written and not answered
-	replies  bytes.Buffer // that were not read
-	deadline time.Time    // of a Read
-	broken   error
-}
-
-func (c *fakeConn) Write(b []byte) (int, error) {
-	for text := bufio.NewReader(bytes.NewReader(b)); ; {
-		words, err := readWords(text)
-		switch {
-		case err != nil:
-			return len(b), nil //nolint:nilerr // the error is the end of b
-		case words[0] == "hello" || words[0] == "client":
-			c.replies.WriteString("-ERR unknown command\r\n")
-		case words[0] == "command": // a client of a cluster asks for them
-			c.replies.WriteString("*2\r\n" + commandInfo("eval") + commandInfo("evalsha"))
-		default:
-			c.sent = append(c.sent, words)
-		}
+// TestCallKnowsWhatMayHaveBeenCarriedOut: Resent and NotDone distinguish a send that surely did not reach the
+// server, one that the server refused, and one whose outcome is unknown. A lasting refusal ends the call.
+func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		errs   []error
+		resent bool
+	}{
+		"sent once":              {nil, false},
+		"no route":               {[]error{errDial, errSlowDial}, false},
+		"no connection free":     {[]error{redis.ErrPoolTimeout}, false},
+		"refused":                {[]error{errLoading}, false},
+		"cut":                    {[]error{io.EOF}, true},
+		"silent":                 {[]error{errTimeout}, true},
+		"cut, no route, refused": {[]error{io.EOF, errDial, errLoading}, true},
+		"the hook of the client": {[]error{errors.New("circuit open")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(t)
+				endsWith := func(last func(sent batch) error) Reply {
+					errs := c.errs
+					r := do(answered(t, func(sent batch) (err error) {
+						if len(errs) == 0 {
+							return last(sent)
+						}
+						err, errs = errs[0], errs[1:]
+						return err
+					}), within(Command("set"), time.Second))
+					require.Equal(t, c.resent, r.Resent)
+					return r
+				}
+				requireOK(t, c.resent, endsWith(func(batch) error { return nil }))
+				r := endsWith(func(batch) error { return answer("OOM no memory") })
+				require.True(t, Answered(r.Err))
+				require.False(t, isNotDone(r.Err), "a refusal is an answer")
+				r = endsWith(func(batch) error { return redis.ErrClosed })
+				require.ErrorIs(t, r.Err, redis.ErrClosed)
+				require.Equal(t, !c.resent, isNotDone(r.Err))
+				r = endsWith(g.pass)
+				require.ErrorAs(t, r.Err, new(*NoReply))
+				require.False(t, isNotDone(r.Err), "it was under way")
+			})
+		})
 	}
 }
 
-func commandInfo(name string) string {
-	return fmt.Sprintf("*6\r\n$%d\r\n%s\r\n:-3\r\n*0\r\n:0\r\n:0\r\n:0\r\n", len(name), name)
-}
-
-// readWords reads a command.
-func readWords(text *bufio.Reader) (words []string, err error) {
-	var count, length int
-	if _, err = fmt.Fscanf(text, "*%d\r\n", &count); err != nil {
-		return nil, err
-	}
-	for range count {
-		if _, err = fmt.Fscanf(text, "$%d\r\n", &length); err != nil {
-			return nil, err
-		}
-		word := make([]byte, length+len("\r\n"))
-		if _, err = io.ReadFull(text, word); err != nil {
-			return nil, err
-		}
-		words = append(words, string(word[:length]))
-	}
-	return words, nil
-}
-
-func (c *fakeConn) Read(b []byte) (int, error) {
-	if c.replies.Len() == 0 {
-		if err := c.ask(); err != nil {
-			return 0, err
-		}
-	}
-	return c.replies.Read(b)
-}
-
-// ask waits for the answer to what was sent.
-func (c *fakeConn) ask() error {
-	if c.broken != nil {
-		return c.broken
-	}
-	var timeout <-chan time.Time
-	if !c.deadline.IsZero() {
-		timer := time.NewTimer(time.Until(c.deadline))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	answered := make(chan error, 1)
-	sent := c.sent
-	c.sent = nil
-	go func() { answered <- c.answer(sent) }() // ends with the answer, even if nobody waits for it
-	select {
-	case err := <-answered:
-		texts := slices.Repeat([]string{"+OK"}, len(sent))
-		var one answer
-		var each answers
-		switch {
-		case errors.As(err, &one):
-			texts, err = slices.Repeat([]string{"-" + string(one)}, len(sent)), nil
-		case errors.As(err, &each):
-			texts, err = each, nil
-		}
-		if err == nil {
-			c.replies.WriteString(strings.Join(texts, "\r\n") + "\r\n")
-		}
-		c.broken = err
-		return err
-	case <-timeout:
-		c.broken = &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
-		return c.broken
+// TestInsistentCallIsSentForAMinuteMore: in the background. Its outcome is unknown. A Redis that cannot save counts as one that is down, while its answer ends any other call.
+func TestInsistentCallIsSentForAMinuteMore(t *testing.T) {
+	misconf := answer("MISCONF Redis is configured to save RDB snapshots")
+	for name, c := range map[string]struct {
+		insists bool
+		fails   error         // while the server is down
+		down    time.Duration // how long
+		last    time.Duration // when the last send leaves, or up to two pauses after that
+		err     string
+	}{
+		"the server returns": {true, io.EOF, 20 * time.Second, 20 * time.Second, "no reply within 1s: EOF"},
+		"it can save again":  {true, misconf, 20 * time.Second, 20 * time.Second, "still failing after 1s: MISCONF .*"},
+		"it does not return": {true, io.EOF, time.Hour, time.Second + insistFor - 2*lastPause, "no reply within 1s: EOF"},
+		"no insistence":      {false, io.EOF, time.Hour, time.Second - 2*lastPause, "no reply within 1s: EOF"},
+		"a lasting refusal":  {false, misconf, time.Hour, 0, "MISCONF .*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var last time.Duration
+				begin := time.Now()
+				n := answered(t, func(batch) error {
+					if last = time.Since(begin); last < c.down {
+						return c.fails
+					}
+					return nil
+				})
+				call := within(Command("del"), time.Second)
+				call.Insists = c.insists
+				r := do(n, call)
+				require.Regexp(t, "^"+c.err+"$", r.Err)
+				require.False(t, isNotDone(r.Err))
+				require.LessOrEqual(t, time.Since(begin), time.Second)
+				time.Sleep(2 * insistFor)
+				synctest.Wait()
+				require.GreaterOrEqual(t, last, c.last)
+				require.LessOrEqual(t, last, c.last+2*lastPause)
+				requireIdle(t, n)
+			})
+		})
 	}
 }
 
-func (c *fakeConn) SetDeadline(at time.Time) error     { c.deadline = at; return nil }
-func (c *fakeConn) SetReadDeadline(at time.Time) error { c.deadline = at; return nil }
-func (c *fakeConn) SetWriteDeadline(time.Time) error   { return nil }
-func (c *fakeConn) RemoteAddr() net.Addr               { return &net.TCPAddr{} }
-func (c *fakeConn) Close() error                       { return nil }
-
-// A gate holds back what a client sends until it is opened.
-type gate struct {
-	sent   chan batch // as it came; it has room for all
-	opened chan struct{}
-	open   func() // may be called any number of times
-}
-
-func newGate() *gate {
-	g := &gate{sent: make(chan batch, 100_000), opened: make(chan struct{})}
-	g.open = sync.OnceFunc(func() { close(g.opened) })
-	return g
-}
-
-func (g *gate) pass(sent batch) {
-	g.sent <- sent
-	<-g.opened
-}
-
-// gated returns a node whose client succeeds with everything, once the gate is open.
-func gated(t *testing.T) (*Node, *gate) {
-	t.Helper()
-	g := newGate()
-	t.Cleanup(g.open)
-	return answered(t, func(sent batch) error {
-		g.pass(sent)
-		return nil
-	}), g
-}
-
-// occupy makes every courier wait at the gate, so that later calls wait in the mailbox.
-func (g *gate) occupy(n *Node) {
-	for range n.most {
-		post(n, within(Command("ping"), time.Hour))
-		<-g.sent
-	}
-}
-
-// within sets the timeout of a call.
-func within(c *Call, timeout time.Duration) *Call {
-	c.Timeout = timeout
-	return c
-}
-
-// post posts a call, whose timeout is limit unless it has one. The channel gets its reply. A second reply panics.
-func post(n *Node, c *Call) <-chan Reply {
-	reply, called := make(chan Reply, 1), new(atomic.Bool)
-	c.Timeout = cmp.Or(c.Timeout, limit)
-	c.Done = func(r Reply) {
-		if called.Swap(true) {
-			panic("Done was called twice")
-		}
-		reply <- r
-	}
-	n.Post(context.Background(), c)
-	return reply
-}
-
-// do posts a call and waits for its reply.
-func do(n *Node, c *Call) Reply { return <-post(n, c) }
-
-// isNotDone reports whether err is marked as that of a call that was not carried out.
-func isNotDone(err error) bool { return errors.As(err, new(*NotDone)) }
-
-func (n *Node) couriersAtWork() (busy, lost int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.busy, n.lost
-}
-
-// requireIdle waits until n has nothing left of its calls.
-func requireIdle(t *testing.T, n *Node) {
-	t.Helper()
-	eventually(t, "the node is idle", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.busy == 0 && n.lost == 0 && len(n.mail) == 0 && len(n.timed) == 0 && n.ended == nil
+// TestTroubleIsEachSendThatIsRetriedAndEachTimeout: nothing else is reported. The error of a call that timed out says why it was
+// last resent. If it was not, the error names the trouble of another call, unless the server has answered since then.
+func TestTroubleIsEachSendThatIsRetriedAndEachTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, cut := newGate(t), false
+		n := answered(t, func(sent batch) error {
+			switch sent[0][0] {
+			case "cut once":
+				if !cut {
+					cut = true
+					return io.EOF
+				}
+			case "refuse":
+				return answer("NOPERM no")
+			case "ping":
+				return nil
+			}
+			return hang.pass(sent)
+		})
+		var reported []string
+		n.Trouble = func(err error) { reported = append(reported, err.Error()) }
+		require.Error(t, do(n, Command("refuse")).Err)
+		own := post(n, within(Command("cut once"), time.Second))
+		synctest.Wait()
+		other := post(n, within(Command("hang"), 500*time.Millisecond))
+		require.EqualError(t, (<-other).Err, "no reply within 500ms: EOF")
+		_, trouble := n.Health()
+		require.ErrorIs(t, trouble, io.EOF)
+		requireOK(t, false, do(n, Command("ping")))
+		_, trouble = n.Health()
+		require.NoError(t, trouble)
+		require.EqualError(t, (<-own).Err, "no reply within 1s: EOF", "the answer was to another call")
+		require.EqualError(t, do(n, within(Command("hang"), time.Second)).Err, "no reply within 1s")
+		require.Equal(t, []string{"EOF", "no reply within 500ms: EOF", "no reply within 1s: EOF", "no reply within 1s"}, reported)
 	})
 }
 
-// requireOK checks that a call succeeded. resent says whether an earlier send may have been carried out.
-func requireOK(t *testing.T, resent bool, r Reply) {
-	t.Helper()
-	require.NoError(t, r.Err)
-	require.Equal(t, "OK", r.Value)
-	require.Equal(t, resent, r.Resent)
-}
-
-// answer is an error reply of Redis.
-type answer string
-
-func (a answer) Error() string { return string(a) }
-func (answer) RedisError()     {}
-
-// answers has a reply for each command of a batch, as Redis writes it.
-type answers []string
-
-func (a answers) Error() string { return strings.Join(a, ", ") }
-
-// Command returns a call of a plain command. It must not be used after it was posted.
-func Command(words ...any) *Call {
-	c := calls.Get().(*Call)
-	c.words = append(make([]any, 0, len(words)), words...)
-	return c
-}
-
-func silent(n *Node) bool {
-	is, _ := n.Health()
-	return is
-}
-
-func trouble(n *Node) error {
-	_, err := n.Health()
-	return err
+// TestSecondCommandIsPartOfItsCall: if the first command was carried out and the second was refused for a
+// passing reason, the call is sent again, and does not count as not done.
+func TestSecondCommandIsPartOfItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		n := answered(t, func(batch) error {
+			if time.Since(begin) > 700*time.Millisecond {
+				return nil
+			}
+			return replies{"OK", answer("BUSY Redis is busy running a script.")}
+		})
+		r := do(n, within(waits(Command("set")), 500*time.Millisecond))
+		require.ErrorContains(t, r.Err, "still failing after 500ms: BUSY")
+		require.False(t, isNotDone(r.Err), "its first command was carried out")
+		r = do(n, within(waits(Command("set")), 500*time.Millisecond))
+		requireOK(t, true, r)
+		require.Equal(t, &Reply{Value: "OK"}, r.Then)
+	})
 }

@@ -322,11 +322,12 @@ func TestNoHistoryBreaksAnInvariant(t *testing.T) {
 			{"five nodes", explore.Usual, []world{newWorld(5, 1, oneOf(lostReply, renewals))}},
 			{"three clients", explore.Wide, []world{newWorld(3, 3, faults())}},
 			{"five nodes, two clients", explore.Wide, []world{newWorld(5, 2, faults())}},
-			{"two clients, and two faults", explore.Wide, []world{
-				newWorld(3, 2, faults(lostReply, lostReply), 0, 1, 2), newWorld(3, 2, faults(renewals, lostReply)),
-				newWorld(3, 2, faults(failsEarly, lostReply)), newWorld(3, 2, faults(crashes, lostReply)),
-				newWorld(3, 2, faults(wipes, renewals)), newWorld(3, 2, faults(adoptions)),
-			}},
+			{"two replies lost", explore.Wide, []world{newWorld(3, 2, faults(lostReply, lostReply), 0, 1, 2)}},
+			{"a renewal and a lost reply", explore.Wide, []world{newWorld(3, 2, faults(renewals, lostReply))}},
+			{"an early failure and a lost reply", explore.Wide, []world{newWorld(3, 2, faults(failsEarly, lostReply))}},
+			{"a crash and a lost reply", explore.Wide, []world{newWorld(3, 2, faults(crashes, lostReply))}},
+			{"a restart and a renewal", explore.Wide, []world{newWorld(3, 2, faults(wipes, renewals))}},
+			{"an adoption", explore.Wide, []world{newWorld(3, 2, faults(adoptions))}},
 			{"unequal counters, and a fault", explore.Wide, []world{newWorld(3, 2, oneOf(twice, lapses, renewals), 0, 1, 2)}},
 			{"keys that vanish, and a command sent twice", explore.Wide, []world{loose(2, faults(vanishes, twice))}},
 		} {
@@ -334,7 +335,7 @@ func TestNoHistoryBreaksAnInvariant(t *testing.T) {
 				if explore.Chosen() < tt.size {
 					t.Skip("too large with -short or the race detector, or without -wide")
 				}
-				t.Parallel()
+				explore.Parallel(t)
 				x := explorer{seen: make(map[string]bool)}
 				x.world().Test(t, tt.roots...)
 				mu.Lock()
