@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -17,9 +16,7 @@ import (
 func TestHandoverIsReadStrictly(t *testing.T) {
 	g, ok := parseGrant("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
 	require.True(t, ok)
-	require.Equal(t, Grant{
-		Token: "a token", Tick: 220000000123, At: 1700000000*time.Second + 999999*time.Microsecond,
-	}, g)
+	require.Equal(t, Grant{Token: "a token", Tick: 220000000123, At: 1700000000*time.Second + 999999*time.Microsecond}, g)
 	for _, good := range []string{
 		"1 1 140737488355327 5 1 c xk", // the highest tick, 2^47 - 1
 		"1 1 1 5 1 c x",                // the key is empty
@@ -44,10 +41,6 @@ func TestHandoverIsReadStrictly(t *testing.T) {
 func TestEntryNamesWhatAReleaseNeeds(t *testing.T) {
 	require.Equal(t, "1500 redlatch:1 api-7/pid 12/a", Entry(1500*time.Millisecond, false, "redlatch:1", "api-7/pid 12/a"))
 	require.Equal(t, "1 -redlatch:1 a", Entry(time.Millisecond, true, "redlatch:1", "a"))
-	entry := Entry(time.Second, false, "redlatch:1", "api-7/pid 12/a")
-	g, ok := parseGrant(fmt.Sprintf("1 1 1 %d %sk", len(entry), entry))
-	require.True(t, ok)
-	require.Equal(t, "api-7/pid 12/a", g.Token)
 }
 
 // FuzzHandover: no message makes the parser panic. A message that it accepts has the token that it returns.

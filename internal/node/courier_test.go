@@ -3,10 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,14 +35,11 @@ func TestNothingWaitsForABatchToFill(t *testing.T) {
 		g.open()
 		var sizes []int
 		for range 4 {
-			b := <-g.sent
-			sizes = append(sizes, len(b))
-			first, err := strconv.Atoi(b[0][1])
-			require.NoError(t, err)
-			for i, words := range b {
-				if words[0] == "wait" {
-					require.Equal(t, batch{{"set", "0"}, {"wait", "1", "100"}}, b)
-				} else {
+			sent := <-g.sent
+			sizes = append(sizes, len(sent))
+			first, _ := strconv.Atoi(sent[0][1])
+			for i, words := range sent {
+				if words[0] != "wait" {
 					require.Equal(t, []string{"set", strconv.Itoa(first + i)}, words)
 				}
 			}
@@ -85,41 +79,26 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 }
 
 // TestOnlyCallOfABatchLendsItsCtx: the ctx of a batch of one call has the values of the ctx of [Node.Post], as traces
-// need them. The ctx of a batch of several calls has no values. Both end with their commands, not with that ctx.
+// need them. It ends with its command, not with that ctx.
 func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
-		g, seen := newGate(t), make(chan context.Context, 10)
-		n := answered(t, g.pass, hook(func(ctx context.Context, cmds []redis.Cmder, next func() error) error {
-			if cmds[0].Name() == "set" {
-				seen <- ctx
-			}
+		g, seen := newGate(t), make(chan context.Context, 1)
+		n := answered(t, g.pass, hook(func(ctx context.Context, _ []redis.Cmder, next func() error) error {
+			seen <- ctx
 			return next()
 		}))
 		caller, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "mine"))
 		n.Post(caller, within(Command("set"), time.Minute))
-		alone := <-seen
-		require.Equal(t, "mine", alone.Value(name{}))
-		deadline, _ := alone.Deadline()
+		ctx := <-seen
+		require.Equal(t, "mine", ctx.Value(name{}))
+		deadline, _ := ctx.Deadline()
 		require.Equal(t, time.Minute, time.Until(deadline).Round(time.Millisecond))
 		cancel()
-		require.NoError(t, alone.Err())
-
-		<-g.sent
-		for range couriers - 1 {
-			post(n, Command("hold"))
-			<-g.sent
-		}
-		n.Post(caller, within(Command("set"), time.Minute))
-		two := post(n, Command("set"))
+		require.NoError(t, ctx.Err())
 		g.open()
-		requireOK(t, false, <-two)
-		ctx := <-seen
-		require.Nil(t, ctx.Value(name{}))
-		for _, ctx := range []context.Context{alone, ctx} {
-			<-ctx.Done()
-			require.ErrorIs(t, ctx.Err(), context.Canceled)
-		}
+		<-ctx.Done()
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
 	})
 }
 
@@ -161,73 +140,30 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
 		n := answered(t, func(sent batch) error {
-			switch sent[0][0] {
-			case "ping":
-				return nil
-			case "refuse":
+			if sent[0][0] == "refused" {
 				return answer("NOPERM no")
 			}
 			return g.pass(sent)
 		})
-		require.False(t, silent(n), "nothing was sent yet")
-		slow := post(n, within(Command("hang"), time.Second))
+		slow := post(n, within(Command("hung"), time.Second))
 		time.Sleep(500 * time.Millisecond)
-		requireOK(t, false, do(n, Command("ping")))
+		require.True(t, Answered(do(n, Command("refused")).Err))
 		require.Error(t, (<-slow).Err)
 		require.False(t, silent(n), "it answered meanwhile")
-
-		for _, speaks := range []string{"ping", "refuse"} {
-			time.Sleep(time.Millisecond) // otherwise the next call begins at the instant of the answer
-			require.Error(t, do(n, within(Command("hang"), time.Second)).Err)
-			require.True(t, silent(n))
-			do(n, Command(speaks))
-			require.False(t, silent(n))
-		}
-
-		time.Sleep(time.Millisecond)
-		for range couriers {
-			post(n, within(Command("last"), time.Second))
-			synctest.Wait()
-		}
-		for range 3 {
-			post(n, within(Command("next"), time.Minute))
-		}
-		time.Sleep(2 * time.Second)
+		require.Error(t, do(n, within(Command("hung"), time.Second)).Err)
 		require.True(t, silent(n))
-		alone := 0
-		for len(g.sent) > 0 {
-			if sent := <-g.sent; sent[0][0] == "next" {
-				require.Len(t, sent, 1)
-				alone++
-			}
+
+		for i := range couriers + 3 { // the last three are sent when the first have timed out
+			post(n, within(Command("hung"), time.Duration(i+1)*time.Second))
 		}
-		require.Equal(t, 3, alone)
+		time.Sleep(time.Minute)
+		require.Len(t, g.sent, 2+couriers+3)
+		for len(g.sent) > 0 {
+			require.Len(t, <-g.sent, 1)
+		}
+		require.Error(t, do(n, Command("refused")).Err)
+		require.False(t, silent(n))
 		g.open()
 		requireIdle(t, n)
-	})
-}
-
-// TestAnsweredCallersTravelTogether: callers that get replies post their next calls before the courier loads again.
-func TestAnsweredCallersTravelTogether(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that those who are runnable run in turn
-	synctest.Test(t, func(t *testing.T) {           // no yield takes time
-		const callers, rounds = 8, 100
-		var trips atomic.Int32
-		n := answered(t, func(batch) error {
-			trips.Add(1)
-			return nil
-		})
-		var all sync.WaitGroup
-		for range callers {
-			all.Go(func() {
-				for range rounds {
-					if r := do(n, Command("ping")); r.Err != nil {
-						t.Error(r.Err)
-					}
-				}
-			})
-		}
-		all.Wait()
-		require.Less(t, int(trips.Load()), callers*rounds/2)
 	})
 }
