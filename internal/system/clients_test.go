@@ -83,10 +83,10 @@ func TestEveryKindOfClientServesEveryStrategy(t *testing.T) {
 			t.Parallel()
 			other := redistest.Start(t)
 			for kind, connect := range start(t) {
-				for strategy, make := range strategies {
+				for strategy, open := range strategies {
 					t.Run(kind+", "+strategy, func(t *testing.T) {
 						serves(t, func(opts ...redlatch.Option) redlatch.Locker {
-							l, err := make(connect(t), other.Client(t), append(opts, locktest.Patience)...)
+							l, err := open(connect(t), other.Client(t), append(opts, locktest.Patience)...)
 							require.NoError(t, err)
 							return l
 						}, name+kind+strategy)

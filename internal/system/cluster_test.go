@@ -118,8 +118,8 @@ func keepsAMovingLock(t *testing.T, masters []*redis.Client, addrs []string) {
 func TestClusterKeyWithoutRoomForCompanionsIsRefused(t *testing.T) {
 	t.Parallel()
 	client := toCluster([]string{"127.0.0.1:1"})(t)
-	for name, make := range strategies {
-		l, err := make(client, nil)
+	for name, open := range strategies {
+		l, err := open(client, nil)
 		require.NoError(t, err)
 		for _, key := range []string{"a}b", "{}x"} {
 			_, err = l.TryLock(t.Context(), key)

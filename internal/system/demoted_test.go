@@ -66,7 +66,7 @@ const unreachable = "127.0.0.1:1"
 // lose the one that it has not.
 func TestDemotedServerIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	for name, make := range strategies {
+	for name, open := range strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m, own := startMoved(t), redistest.Start(t).Client(t)
@@ -79,12 +79,12 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 					}
 				},
 			})
-			l, err := make(m.client(t), own, locktest.Patience, redlatch.WithTTL(3*time.Second), hooks)
+			l, err := open(m.client(t), own, locktest.Patience, redlatch.WithTTL(3*time.Second), hooks)
 			require.NoError(t, err)
 			first := locktest.MustLock(t, l, "k")
 			m.promote(t)
 			require.NoError(t, first.Extend(t.Context(), time.Hour)) // the key ends before that on the new primary
-			next, err := make(m.promoted.Client(t), redistest.Start(t).Client(t), locktest.Patience)
+			next, err := open(m.promoted.Client(t), redistest.Start(t).Client(t), locktest.Patience)
 			require.NoError(t, err)
 			second, err := next.Lock(t.Context(), "k")
 			require.NoError(t, err)

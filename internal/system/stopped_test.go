@@ -18,11 +18,11 @@ import (
 // it comes to when it goes on is too late, or is released.
 func TestStoppedServerKeepsNoLock(t *testing.T) {
 	t.Parallel()
-	for name, make := range strategies {
+	for name, open := range strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, other := redistest.Start(t), redistest.Start(t)
-			l, err := make(s.Client(t), other.Client(t), redlatch.WithTTL(time.Minute), redlatch.WithOpTimeout(500*time.Millisecond))
+			l, err := open(s.Client(t), other.Client(t), redlatch.WithTTL(time.Minute), redlatch.WithOpTimeout(500*time.Millisecond))
 			require.NoError(t, err)
 			require.NoError(t, locktest.LockSoon(t, l, "warm").Unlock(t.Context()))
 			s.Pause()
