@@ -2,10 +2,12 @@ package system_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -14,9 +16,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestReplayedMessagesGrantNothing: an attacker listens on a channel and publishes an old message
-// there again. The message grants nothing to a waiter.
-func TestReplayedMessagesGrantNothing(t *testing.T) {
+// TestForgedMessagesGrantNothing: an attacker listens on a channel and publishes an old message there again, also with another
+// token, and text that is no message. None grants anything to a waiter.
+func TestForgedMessagesGrantNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	eve := s.Client(t)
@@ -35,12 +37,13 @@ func TestReplayedMessagesGrantNothing(t *testing.T) {
 	lock := <-got
 	require.NotNil(t, lock)
 	require.Contains(t, said, lock.Token())
+	messages := []string{said, strings.Replace(said, lock.Token(), uuid.NewString(), 1), said[:20], "message"}
 	require.NoError(t, lock.Unlock(t.Context()))
 
 	lock = locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")
 	again := locktest.WaitInLine(t, l, "k")
-	for range 20 {
-		require.NoError(t, eve.Publish(t.Context(), channels[0], said).Err())
+	for i := range 20 {
+		require.NoError(t, eve.Publish(t.Context(), channels[0], messages[i%len(messages)]).Err())
 	}
 	for range 20 {
 		<-heard // so the waiting process was sent them too
