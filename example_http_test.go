@@ -66,7 +66,7 @@ func Example_httpHandler() {
 	ctx := context.Background()
 	site := func(client *redis.Client) http.Handler {
 		mux := http.NewServeMux()
-		mux.Handle("POST /carts/{id}/payment", &till{made(redlatch.NewSetNXPX(client)), time.Second})
+		mux.Handle("POST /carts/{id}/payment", &till{made(redlatch.NewSetNXPX(client)), 300 * time.Millisecond})
 		return mux
 	}
 	post := func(site http.Handler) {

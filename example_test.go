@@ -166,7 +166,7 @@ func ExampleNewLegacySetNX() {
 func ExampleLock_Context() {
 	server, client, end := embedded()
 	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(3*time.Second)))
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(1500*time.Millisecond)))
 
 	lock, err := locker.Lock(ctx, "report")
 	must(err)
@@ -346,7 +346,7 @@ func ExampleDoAll() {
 	fmt.Println(balance)
 
 	bob := granted(locker.Lock(ctx, "bob")) // another owner has one of the keys
-	brief, cancel := context.WithTimeout(ctx, time.Second)
+	brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	err := transfer(brief, "alice", "bob", 3)
 	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), err)

@@ -375,20 +375,3 @@ func TestLostHookMayUseTheLock(t *testing.T) {
 		require.NoError(t, (<-again).Unlock(t.Context()))
 	})
 }
-
-// TestHookThatPanicsLeavesNoLock: neither the lock that was acquired, nor a place in the line.
-func TestHookThatPanicsLeavesNoLock(t *testing.T) {
-	t.Parallel()
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		l, other := made(redlatch.NewSetNXPX(s.Client(t))), made(redlatch.NewSetNXPX(s.Client(t)))
-		boom := func(redlatch.Event) { panic("of the caller") }
-		acquired, waiting := redlatch.WithHooks(redlatch.Hooks{Acquired: boom}), redlatch.WithHooks(redlatch.Hooks{Waiting: boom})
-		require.Panics(t, func() { _, _ = l.TryLock(t.Context(), "k", acquired) })
-		require.Panics(t, func() { _, _ = l.Lock(t.Context(), "k", acquired) })
-		holder := mustLock(t, other, "k")
-		require.Panics(t, func() { _, _ = l.Lock(t.Context(), "k", waiting) })
-		require.NoError(t, holder.Unlock(t.Context()))
-		time.Sleep(time.Second)
-		require.Equal(t, []string{"redlatch:fence"}, s.Direct.Keys(t.Context(), "*").Val())
-	})
-}
