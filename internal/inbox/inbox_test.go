@@ -145,7 +145,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 
 // TestSilentConnectionIsReplaced: go-redis does not notice a dead connection, so an inbox asks.
 func TestSilentConnectionIsReplaced(t *testing.T) {
-	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+	bubble(t, func(t *testing.T, _ *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
 		<-changed
 		m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool { return cmd == "PING" })
 		time.Sleep((2*pingAfter + 1) * wakeEvery)
