@@ -166,7 +166,8 @@ func TestLostMessageCostsASecond(t *testing.T) {
 func TestNextTurnComesWithoutTheRelease(t *testing.T) {
 	onEvery(t, queues, func(t *testing.T, w *world) {
 		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
-		lock := mustLock(t, l, "k")
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
 		got := make(chan *redlatch.Lock)
 		locking(t, got, l, "k")
 		time.Sleep(time.Second)
