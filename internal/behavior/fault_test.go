@@ -24,9 +24,10 @@ func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (red
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	l := w.over(t, client, opts...)
-	warm := mustLock(t, l, "warm")
+	patient := redlatch.WithOpTimeout(10 * time.Second)
+	warm := mustLock(t, l, "warm", patient)
 	require.NoError(t, warm.Extend(t.Context(), time.Second))
-	adopted, err := l.Adopt(t.Context(), "warm", warm.Token())
+	adopted, err := l.Adopt(t.Context(), "warm", warm.Token(), patient)
 	require.NoError(t, err)
 	require.NoError(t, adopted.Unlock(t.Context()))
 	return l, p
