@@ -2,10 +2,8 @@ package behavior_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,19 +84,6 @@ func TestHooksThatAreNotSetCostNoAllocation(t *testing.T) {
 	require.InDelta(t, least["unset"]+1, least["set"], 0.4, "the hook that allocates")
 }
 
-// BenchmarkPairWithoutHooks measures a lock and its unlock with each way to have no hooks.
-func BenchmarkPairWithoutHooks(b *testing.B) {
-	for name, opts := range noHooks {
-		b.Run(name, func(b *testing.B) {
-			p := pair(b, opts...)
-			b.ReportAllocs()
-			for b.Loop() {
-				p()
-			}
-		})
-	}
-}
-
 // TestPairAllocatesLittle: a lock and its unlock, with renewal and fence, make at most 8 allocations more than
 // the two commands that a program would write by hand.
 func TestPairAllocatesLittle(t *testing.T) {
@@ -127,107 +112,62 @@ func TestPairAllocatesLittle(t *testing.T) {
 	require.LessOrEqual(t, ours, raw+8)
 }
 
-// BenchmarkPair measures a lock and its unlock, with a key for each goroutine. For comparison it measures
-// the two commands that a program would write by hand.
-func BenchmarkPair(b *testing.B) {
-	s := redistest.Shared(b)
-	ctx := context.Background()
-	compareAndDelete := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-	for _, goroutines := range []int{1, 16, 256} {
-		pairs := func(name string, pair func(key string) error) {
-			b.Run(fmt.Sprintf("%s/goroutines=%d", name, goroutines), func(b *testing.B) {
-				b.ReportAllocs()
-				var left atomic.Int64
-				left.Store(int64(b.N))
-				var wg sync.WaitGroup
-				for g := range goroutines {
-					key := "pair" + strconv.Itoa(g)
-					wg.Go(func() {
-						for left.Add(-1) >= 0 {
-							if err := pair(key); err != nil {
-								b.Error(err)
-								return
-							}
-						}
-					})
-				}
-				wg.Wait()
-			})
+// TestGrantCostsTwoCommands: a lock and its release cost a command each, also with LegacySetNX for a key that has expired, and a
+// refusal one. On a quorum that holds for each node.
+func TestGrantCostsTwoCommands(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		var sent atomic.Int64
+		client := w.Client(t)
+		l := w.over(t, client)
+		lock := mustLock(t, l, "k")
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+		require.NoError(t, err)
+		_, err = l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, adopted.Unlock(t.Context())) // the connection is open now, and the scripts are loaded
+		client.AddHook(locktest.Count(&sent))
+		for range 10 {
+			require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+			require.Equal(t, int64(2), sent.Swap(0))
 		}
-		client := s.Client(b)
-		pairs("raw", func(key string) error {
-			token := uuid.NewString()
-			if err := client.SetNX(ctx, key, token, 10*time.Second).Err(); err != nil {
-				return err
-			}
-			return compareAndDelete.Run(ctx, client, []string{key}, token).Err()
-		})
-		l, err := redlatch.NewSetNXPX(client)
-		if err != nil {
-			b.Fatal(err)
+		if w.name == "LegacySetNX" {
+			require.NoError(t, w.Direct.Set(t.Context(), "k", 1, 0).Err())
 		}
-		pairs("redlatch", func(key string) error {
-			lock, err := l.TryLock(ctx, key)
-			if err != nil {
-				return err
-			}
-			return lock.Unlock(ctx)
-		})
-	}
+		lock = mustLock(t, l, "k")
+		_, err = l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		_, err = l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.LessOrEqual(t, sent.Load(), int64(5))
+	})
 }
 
-// BenchmarkHotKey hands one key from client to client. An operation is one grant. Besides the time, it
-// reports Jain's index of fairness over the goroutines, the longest wait, and the commands for each grant.
-// The index is 1 if all goroutines get the same number of grants.
-func BenchmarkHotKey(b *testing.B) {
-	for _, shape := range []struct{ clients, goroutines int }{{8, 4}, {32, 4}, {64, 1}, {256, 4}} {
-		b.Run(fmt.Sprintf("%dx%d", shape.clients, shape.goroutines), func(b *testing.B) {
-			s := redistest.Start(b)
-			ctx := context.Background()
-			var lockers []redlatch.Locker
-			for range shape.clients {
-				l, err := redlatch.NewSetNXPX(s.Client(b))
-				if err != nil {
-					b.Fatal(err)
-				}
-				lockers = append(lockers, l)
+// TestWaitingIsCheap: a line costs a command each second or two, however many wait in it, and renewals of the holder wake nobody.
+func TestWaitingIsCheap(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		const processes, waiters = 10, 10
+		lock := mustLock(t, w.locker(t), "k")
+		var sent atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range processes {
+			client := w.Client(t)
+			client.AddHook(locktest.Count(&sent))
+			l := w.over(t, client)
+			for range waiters {
+				wg.Go(func() { _, _ = l.Lock(ctx, "k") })
 			}
-			admin := s.Client(b)
-			served := make([]int64, shape.clients*shape.goroutines)
-			var left, longest atomic.Int64
-			left.Store(int64(b.N))
-			before := locktest.ClientCommands(b, admin)
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			for i, l := range lockers {
-				for g := range shape.goroutines {
-					wg.Go(func() {
-						for left.Add(-1) >= 0 {
-							begin := time.Now()
-							lock, err := l.Lock(ctx, "hot")
-							if err != nil {
-								b.Error(err)
-								return
-							}
-							longest.Store(max(longest.Load(), int64(time.Since(begin))))
-							served[i*shape.goroutines+g]++
-							if err := lock.Unlock(ctx); err != nil {
-								b.Error(err)
-							}
-						}
-					})
-				}
-			}
-			wg.Wait()
-			b.StopTimer()
-			var sum, squares float64
-			for _, n := range served {
-				sum += float64(n)
-				squares += float64(n) * float64(n)
-			}
-			b.ReportMetric(sum*sum/squares/float64(len(served)), "jain")
-			b.ReportMetric(float64(longest.Load())/1e6, "longest-ms")
-			b.ReportMetric((locktest.ClientCommands(b, admin)-before)/float64(b.N), "commands/op")
-		})
-	}
+		}
+		time.Sleep(10 * time.Second) // the first looks are over
+		sent.Store(0)
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, sent.Load(), int64(60*processes))
+		require.Positive(t, sent.Load())
+		cancel()
+		wg.Wait()
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
 }

@@ -2,11 +2,9 @@ package behavior_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"runtime"
-	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,198 +13,102 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// gone waits until key is not there.
-func gone(t *testing.T, direct *redis.Client, key string) {
+// proxied returns a Locker behind a proxy, with a client that retries so often. Its scripts are loaded.
+func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (redlatch.Locker, *faultproxy.Proxy) {
 	t.Helper()
-	eventually(t, key+" is gone", func() bool { return direct.Exists(t.Context(), key).Val() == 0 })
-}
-
-// TestLostReplyIsNotLostOwnership: a command whose reply is lost succeeds as if the reply had
-// arrived, whether or not go-redis itself retries commands.
-func TestLostReplyIsNotLostOwnership(t *testing.T) {
-	for _, retries := range []int{0, -1} { // the default of go-redis, and no retries
-		t.Run(fmt.Sprintf("MaxRetries %d", retries), func(t *testing.T) {
-			direct, p, _ := behindProxy(t)
-			o := p.Options()
-			o.MaxRetries = retries
-			client := redis.NewClient(o)
-			t.Cleanup(func() { _ = client.Close() })
-			l := newLocker(t, client)
-			warm := mustLock(t, l, "warm") // the scripts are loaded
-			require.NoError(t, warm.Extend(t.Context(), time.Second))
-			require.NoError(t, warm.Unlock(t.Context()))
-
-			p.LoseReplies(1, "evalsha")
-			lock, err := l.TryLock(t.Context(), "k")
-			require.NoError(t, err)
-			require.Equal(t, 1, p.Lost())
-			require.Equal(t, lock.Token(), direct.Get(t.Context(), "k").Val())
-
-			p.LoseReplies(1, "evalsha")
-			require.NoError(t, lock.Extend(t.Context(), time.Hour))
-			require.Equal(t, 2, p.Lost())
-
-			p.LoseReplies(1, "evalsha")
-			require.NoError(t, lock.Unlock(t.Context()))
-			require.Equal(t, 3, p.Lost())
-			require.Zero(t, direct.Exists(t.Context(), "k").Val())
-		})
-	}
-}
-
-// TestUnknownOutcomeLeavesNoKey: when every reply is lost, the attempt fails, and the key that it acquired
-// is released.
-func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
-	t.Parallel()
-	onQueues(t, testUnknownOutcomeLeavesNoKey)
-}
-
-func testUnknownOutcomeLeavesNoKey(t *testing.T, newLocker newLockerFunc) {
-	t.Parallel()
-	direct, p, client := behindProxy(t)
-	l := newLocker(t, client, longTTL)
-	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-	before := lastFence(t, direct)
-	p.LoseReplies(1000, "evalsha")
-	_, err := l.TryLock(t.Context(), "k", briefly)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
-	require.Positive(t, p.Lost())
-	require.Greater(t, lastFence(t, direct), before, "the attempt was carried out")
-	gone(t, direct, "k")
-}
-
-// TestLateAcquireDoesNotTakeTheLock: if Redis receives an acquire only after its attempt has ended, a
-// release follows.
-func TestLateAcquireDoesNotTakeTheLock(t *testing.T) {
-	t.Parallel()
-	direct, p, client := behindProxy(t)
-	l := newLocker(t, client, longTTL)
-	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-	sent := p.Requests()
-	p.Silence()
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(500*time.Millisecond))
-	require.Error(t, err)
-	require.ErrorContains(t, err, "no reply within 500ms")
-	p.Heal()
-	eventually(t, "the acquire, its release and a second release", func() bool { return p.Requests() >= sent+3 })
-	gone(t, direct, "k")
-}
-
-// TestUnlockThatNeverLeftFindsTheLockLost: if the retry of a release finds nothing, Unlock succeeds only if
-// the first send may have been carried out. Here the first send cannot connect.
-func TestUnlockThatNeverLeftFindsTheLockLost(t *testing.T) {
-	onQueues(t, testUnlockThatNeverLeftFindsTheLockLost)
-}
-
-func testUnlockThatNeverLeftFindsTheLockLost(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	var failing atomic.Int64
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if failing.Add(-1) >= 0 {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no route")}
-		}
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}
-	o := s.Options()
-	o.Dialer, o.DialerRetries, o.PoolSize = dial, 1, 1
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	direct := s.Client(t)
-
-	lock := mustLock(t, newLocker(t, client, redlatch.WithoutRenewal()), "k")
-	require.NoError(t, direct.Del(t.Context(), "k").Err())
-	require.NoError(t, direct.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
-	failing.Store(1)
-	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
-	require.Negative(t, failing.Load(), "the first dial failed")
-}
-
-// TestAttemptThatMayHaveBeenSentIsReleased: the reply to an acquire is lost, and its resend cannot connect.
-func TestAttemptThatMayHaveBeenSentIsReleased(t *testing.T) {
-	t.Parallel()
-	onQueues(t, testAttemptThatWasPerhapsSentIsUndone)
-}
-
-func testAttemptThatWasPerhapsSentIsUndone(t *testing.T, newLocker newLockerFunc) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := faultproxy.New(t, s.Network(), s.Addr())
-	var failing atomic.Int64
+	p := faultproxy.New(t, w.Options.Network, w.Options.Addr)
 	o := p.Options()
-	o.DialerRetries = 1
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if failing.Add(-1) >= 0 {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no route")}
-		}
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}
+	o.MaxRetries = retries
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	l := newLocker(t, client, longTTL)
-	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-	p.LoseReplies(1, "evalsha")
-	failing.Store(1000)
-	time.AfterFunc(2200*time.Millisecond, func() { failing.Store(0) }) // the release is retried for as long as the attempt
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithOpTimeout(2*time.Second))
-	require.ErrorContains(t, err, "no route")
-	require.Equal(t, 1, p.Lost())
-	gone(t, s.Client(t), "k")
+	l := w.over(t, client, opts...)
+	warm := mustLock(t, l, "warm", longTTL)
+	require.NoError(t, warm.Extend(t.Context(), time.Second))
+	adopted, err := l.Adopt(t.Context(), "warm", warm.Token())
+	require.NoError(t, err)
+	require.NoError(t, adopted.Unlock(t.Context()))
+	return l, p
 }
 
-// refusal is an error reply of Redis.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-func (refusal) RedisError() {}
-
-// refuser answers the next commands with a refusal and does not send them.
-type refuser struct{ left *atomic.Int64 }
-
-func (r refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if r.left.Add(-1) >= 0 {
-			return refusal("LOADING Redis is loading the dataset in memory")
+// TestLostReplyIsNotLostOwnership: a command whose reply is lost, or that is lost itself, succeeds as if the reply had arrived,
+// whether or not go-redis itself retries commands.
+func TestLostReplyIsNotLostOwnership(t *testing.T) {
+	onRedis(t, everyStrategy, func(t *testing.T, w *world) {
+		for _, retries := range []int{0, -1} { // the default of go-redis, and no retries
+			l, p := w.proxied(t, retries, longTTL)
+			for what, lose := range map[string]func(n int, containing string){"reply": p.LoseReplies, "request": p.LoseRequests} {
+				lost := p.Lost()
+				lose(1, "evalsha")
+				lock, err := l.TryLock(t.Context(), "k")
+				require.NoError(t, err, what)
+				lose(1, "evalsha")
+				require.NoError(t, lock.Extend(t.Context(), 2*time.Hour), what)
+				lose(1, "evalsha")
+				adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+				require.NoError(t, err, what)
+				if w.name != "LegacySetNX" {
+					require.Greater(t, adopted.Fence(), lock.Fence())
+				}
+				st, err := l.Inspect(t.Context(), "k")
+				require.NoError(t, err)
+				require.Equal(t, 1, st.Holders)
+				lose(1, "evalsha")
+				require.NoError(t, adopted.Unlock(t.Context()), what)
+				require.Equal(t, lost+4, p.Lost())
+				require.Zero(t, w.Direct.Exists(t.Context(), "k").Val())
+			}
 		}
-		return next(ctx, cmd)
-	}
-}
-
-// TestRefusedUnlockIsNoSuccess: Redis refuses the first release, and the retry finds nothing. Unlock
-// returns ErrLost.
-func TestRefusedUnlockIsNoSuccess(t *testing.T) { onQueues(t, testRefusedUnlockIsNoSuccess) }
-
-func testRefusedUnlockIsNoSuccess(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	client := s.Client(t)
-	var left atomic.Int64
-	client.AddHook(redistest.OnProcess(refuser{&left}.ProcessHook))
-	lock := mustLock(t, newLocker(t, client, redlatch.WithoutRenewal()), "k")
-	require.NoError(t, s.Client(t).Del(t.Context(), "k").Err())
-	left.Store(1)
-	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
-	require.Negative(t, left.Load())
-}
-
-func TestForgottenLockEndsWithItsTTL(t *testing.T) {
-	t.Parallel()
-	onQueues(t, testForgottenLockEndsWithItsTTL)
-}
-
-func testForgottenLockEndsWithItsTTL(t *testing.T, newLocker newLockerFunc) {
-	t.Parallel()
-	direct, _, client := behindProxy(t)
-	lost := make(chan redlatch.Event, 1)
-	mustLock(t, newLocker(t, client), "k", redlatch.WithTTL(2*time.Second), redlatch.WithHooks(redlatch.Hooks{
-		Lost: func(e redlatch.Event) { lost <- e },
-	}))
-	eventually(t, "the key is gone", func() bool {
-		runtime.GC()
-		return direct.Exists(t.Context(), "k").Val() == 0
 	})
-	require.ErrorIs(t, (<-lost).Err, redlatch.ErrLost)
+}
+
+// TestUnknownOutcomeLeavesNoKey: every reply to an attempt is lost, or its command comes to Redis only after the attempt has ended.
+// The attempt fails, and the key that it may have acquired is released. The same holds for a release without a reply.
+func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
+	onRedis(t, everyStrategy, func(t *testing.T, w *world) {
+		brief := redlatch.WithOpTimeout(400 * time.Millisecond)
+		l, p := w.proxied(t, 0, longTTL, redlatch.WithoutRenewal())
+		for what, f := range map[string]struct{ inject, heal func() }{
+			"all replies are lost":              {func() { p.LoseReplies(1000, "evalsha") }, func() { p.LoseReplies(0, "") }},
+			"the command comes late":            {p.Silence, p.Heal},
+			"held, and then its connection cut": {p.Silence, func() { p.Cut(); p.Heal() }},
+		} {
+			f.inject()
+			_, err := l.TryLock(t.Context(), "k", brief)
+			requireOnly(t, err, redlatch.ErrUnavailable, what)
+			f.heal()
+			gone(t, w.Direct, "k")
+
+			lock := locktest.LockSoon(t, l, fmt.Sprint("released ", what), brief) // stale connections may cost the first attempts
+			f.inject()
+			requireOnly(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable, what)
+			require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
+			f.heal()
+			gone(t, w.Direct, lock.Key())
+		}
+		onlyFences(t, w.Direct)
+	})
+}
+
+// TestReleaseOfALostLockIsNoSuccess: if the retry of a release finds nothing, Unlock succeeds only if the first send may have been
+// carried out. Here the first send cannot connect, or Redis refuses it.
+func TestReleaseOfALostLockIsNoSuccess(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		for _, failure := range []error{&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, refusal("LOADING Redis is loading the dataset in memory")} {
+			l, link := w.linked(t, redlatch.WithoutRenewal())
+			lock := mustLock(t, l, "k")
+			require.NoError(t, w.Direct.Del(t.Context(), "k").Err())
+			sends := 0
+			link.set(func(context.Context, redis.Cmder, redis.ProcessHook) error {
+				sends++
+				link.heal()
+				return failure
+			})
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost, failure)
+			require.Equal(t, 1, sends)
+			require.NoError(t, w.Direct.FlushAll(t.Context()).Err())
+		}
+	})
 }

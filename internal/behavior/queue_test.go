@@ -3,11 +3,8 @@ package behavior_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"runtime"
+	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,280 +17,299 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// onlyFences waits until Redis holds nothing but the fence register.
-func onlyFences(t *testing.T, direct *redis.Client) {
-	t.Helper()
-	eventually(t, "only fences are left", func() bool {
-		for _, key := range direct.Keys(context.WithoutCancel(t.Context()), "*").Val() {
-			if key != locktest.RegisterKey {
-				return false
+// TestFirstComeFirstServed: lines are served in the order of their arrival, whatever their processes are. Each grant has a higher
+// fence than the one before. A release sets the key to the token of the next waiter, so nobody can overtake it.
+func TestFirstComeFirstServed(t *testing.T) {
+	onRedis(t, queues, func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), "k")
+		shared := w.locker(t)
+		var line []<-chan *redlatch.Lock
+		for i := range 8 {
+			l := shared // every other line is of one process
+			if i%2 == 0 {
+				l = w.locker(t)
 			}
+			line = append(line, waitInLine(t, l, "k", alone))
 		}
-		return true
+		locktest.RequireSoundFences(t, w.Direct)
+		for i, got := range line {
+			fence := lock.Fence()
+			require.NoError(t, lock.Unlock(t.Context()))
+			_, err := w.locker(t).TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired, "overtaken")
+			lock = await(t, got, "its turn")
+			for _, later := range line[i+1:] {
+				require.Empty(t, later, "somebody was served before waiter %d", i)
+			}
+			require.Greater(t, lock.Fence(), fence)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+		onlyFences(t, w.Direct)
 	})
 }
 
-// TestFirstComeFirstServed: lines are served in the order of their arrival, whatever their processes are. Each
-// grant has a higher fence than the one before.
-func TestFirstComeFirstServed(t *testing.T) { onQueues(t, testFirstComeFirstServed) }
-
-func testFirstComeFirstServed(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
-	var line []<-chan *redlatch.Lock
-	shared := newLocker(t, s.Client(t))
-	for i := range 20 {
-		l := shared // every other line is of one process
-		if i%2 == 0 {
-			l = newLocker(t, s.Client(t))
+// TestCrashedHolderCostsItsTTL: the waiters get the lock soon after the lease has ended.
+func TestCrashedHolderCostsItsTTL(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		crashed := mustLock(t, w.locker(t), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(10*time.Second))
+		got := make(chan *redlatch.Lock)
+		for range 2 {
+			l := w.locker(t)
+			locking(t, got, l, "k")
 		}
-		line = append(line, waitInLine(t, l, "k", alone))
-	}
-	locktest.RequireSoundFences(t, s.Client(t))
-	fence := holder.Fence()
-	require.NoError(t, holder.Unlock(t.Context()))
-	for i, got := range line {
-		var lock *redlatch.Lock
-		select {
-		case lock = <-got:
-		case <-time.After(10 * time.Second):
+		lock := <-got
+		late := time.Since(crashed.Until())
+		require.Positive(t, late)
+		if w.name == "LegacySetNX" { // a time passes with its second
+			late -= 2 * time.Second
 		}
-		require.NotNil(t, lock, "waiter %d is not served in its turn", i)
-		for _, later := range line[i+1:] {
-			require.Empty(t, later, "somebody was served before waiter %d", i)
-		}
-		require.Greater(t, lock.Fence(), fence)
-		fence = lock.Fence()
-		require.NoError(t, lock.Err())
+		require.Less(t, late, 400*time.Millisecond) // that has the drift of 1 %
+		require.ErrorIs(t, crashed.Err(), redlatch.ErrLost)
 		require.NoError(t, lock.Unlock(t.Context()))
-	}
-	onlyFences(t, s.Client(t))
+		require.NoError(t, (<-got).Unlock(t.Context()))
+	})
 }
 
-// TestHandedLockIsExtendedToItsTTL: a handed lock lasts for a claim, less the drift. Soon its TTL counts.
-func TestHandedLockIsExtendedToItsTTL(t *testing.T) { onQueues(t, testHandedLockIsExtendedToItsTTL) }
-
-func testHandedLockIsExtendedToItsTTL(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	l := newLocker(t, s.Client(t))
-	holder := mustLock(t, l, "k")
-	got := waitInLine(t, l, "k", redlatch.WithTTL(30*time.Second))
-	require.NoError(t, holder.Unlock(t.Context()))
-	lock := <-got
-	require.NotNil(t, lock)
-	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "the drift is subtracted")
-	eventually(t, "the claim is extended", func() bool { return time.Until(lock.Until()) > 28*time.Second })
-	require.Less(t, time.Until(lock.Until()), 29700*time.Millisecond, "the drift is subtracted")
-	if left := s.Client(t).PTTL(t.Context(), "k").Val(); left > 0 {
-		require.Greater(t, left, 28*time.Second)
-	}
-	st, err := l.Inspect(t.Context(), "k")
-	require.NoError(t, err)
-	require.Zero(t, st.Waiters, "nobody waits any more")
-	require.NoError(t, lock.Unlock(t.Context()))
-	onlyFences(t, s.Client(t))
+// deaf has a client's subscriptions lose all messages while the flag is set.
+func deaf(c *redis.Client) *atomic.Bool {
+	var lost atomic.Bool
+	c.AddHook(deafHook{&lost})
+	return &lost
 }
 
-// TestIdleWaitersAreQuiet: 100 waiters in 10 processes send few commands, and the holder's renewals publish nothing.
-func TestIdleWaitersAreQuiet(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	admin := s.Client(t)
-	renewed := make(chan redlatch.Event, 100)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k", redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
-		Renewed: func(e redlatch.Event) { renewed <- e },
-	}))
-	require.Equal(t, 0.0, calls(t, admin, "publish"), "no publish without a waiter")
-	var line []<-chan *redlatch.Lock
-	for i := range 10 {
-		l := newLocker(t, s.Client(t))
-		for range 10 {
-			line = append(line, joinLine(t, l, "k"))
+type deafHook struct{ lost *atomic.Bool }
+
+func (h deafHook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := next(ctx, network, addr)
+		return &deafConn{Conn: c, lost: h.lost}, err
+	}
+}
+
+func (deafHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (deafHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// deafConn discards what it reads while lost is set, if it carries a subscription.
+type deafConn struct {
+	net.Conn
+	lost       *atomic.Bool
+	subscribed atomic.Bool
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if strings.Contains(strings.ToLower(string(b)), "\r\nsubscribe\r\n") {
+		c.subscribed.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.lost.Load() || !c.subscribed.Load() {
+			return n, err
 		}
-		queued(t, l, "k", i+1)
 	}
-	began, before := time.Now(), locktest.ClientCommands(t, admin)
-	for range 5 { // renewals, one a second
-		<-renewed
-	}
-	rate := (locktest.ClientCommands(t, admin) - before - 5) / time.Since(began).Seconds()
-	t.Logf("%.1f commands/s of 100 waiters", rate)
-	require.Less(t, rate, 15.0)
-	require.Equal(t, 0.0, calls(t, admin, "publish"), "renewals wake nobody")
-	require.NoError(t, holder.Unlock(t.Context()))
-	var served sync.WaitGroup
-	for _, got := range line {
-		served.Go(func() {
-			if lock := <-got; lock == nil || lock.Unlock(t.Context()) != nil {
-				t.Error("not served")
+}
+
+// TestLostMessageCostsASecond: the message of a hand-over is lost, or the reply to the release that sent it, or the queue. All in
+// line are served even so, and the next line too, once messages arrive again.
+func TestLostMessageCostsASecond(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		for name, c := range map[string]struct{ message, reply, queue bool }{
+			"message": {message: true}, "reply": {reply: true}, "message and reply": {message: true, reply: true}, "queue": {queue: true},
+		} {
+			client, releasing := w.Client(t), w.Client(t)
+			lost, link := deaf(client), linkOf(t, releasing)
+			l, holders := w.over(t, client), w.over(t, releasing)
+			require.NoError(t, mustLock(t, holders, "k").Unlock(t.Context()))
+			lock := mustLock(t, holders, "k")
+			const waiters = 6
+			got := make(chan *redlatch.Lock)
+			for range waiters {
+				locking(t, got, l, "k")
 			}
-		})
-	}
-	served.Wait()
-}
-
-// joinLine starts a Lock call for a key that is held. It returns once the call stands in the line of l.
-func joinLine(t *testing.T, l redlatch.Locker, key string) <-chan *redlatch.Lock {
-	t.Helper()
-	waits := make(chan redlatch.Event, 1)
-	got := make(chan *redlatch.Lock, 1)
-	go func() { // the caller owns it; it ends with the lock or with the test, and closes got
-		defer close(got)
-		hooks := redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waits <- e }})
-		if lock, err := l.Lock(t.Context(), key, hooks); err == nil {
-			got <- lock
-		}
-	}()
-	eventually(t, "it stands in line", func() bool { return len(waits) == 1 })
-	return got
-}
-
-// calls returns how often Redis ran a command.
-func calls(t *testing.T, admin *redis.Client, command string) (n float64) {
-	t.Helper()
-	for line := range strings.SplitSeq(admin.Info(t.Context(), "commandstats").Val(), "\r\n") {
-		if _, err := fmt.Sscanf(line, "cmdstat_"+command+":calls=%f,", &n); err == nil {
-			return n
-		}
-	}
-	return 0
-}
-
-// TestGivingUpInTheQueueLeavesNothing: 10,000 waits end at random moments under load,
-// some when the lock was just handed over.
-func TestGivingUpInTheQueueLeavesNothing(t *testing.T) {
-	onQueues(t, testGivingUpInTheQueueLeavesNothing)
-}
-
-func testGivingUpInTheQueueLeavesNothing(t *testing.T, newLocker newLockerFunc) {
-	s := redistest.Start(t)
-	direct := s.Client(t)
-	var clients []*redis.Client
-	var lockers []redlatch.Locker
-	before := runtime.NumGoroutine()
-	for range 8 {
-		c := redis.NewClient(s.Options())
-		clients = append(clients, c)
-		lockers = append(lockers, newLocker(t, c))
-	}
-	var wg sync.WaitGroup
-	var gaveUp, failures atomic.Int64
-	for i := range 40 {
-		wg.Go(func() {
-			for range 250 {
-				ctx, cancel := context.WithTimeout(t.Context(), rand.N(15*time.Millisecond))
-				lock, err := lockers[i%len(lockers)].Lock(ctx, "k")
-				switch {
-				case err == nil:
-					err = lock.Unlock(ctx)
-				case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-					gaveUp.Add(1)
-					err = nil
-				}
-				if err != nil {
-					t.Log(err)
-					failures.Add(1)
-				}
-				cancel()
+			time.Sleep(time.Second)
+			lost.Store(c.message)
+			if c.reply {
+				link.lose(1)
 			}
-		})
-	}
-	wg.Wait()
-	t.Logf("%d of 10000 gave up", gaveUp.Load())
-	require.Zero(t, failures.Load())
-	onlyFences(t, direct)
-	for _, c := range clients {
-		require.NoError(t, c.Close())
-	}
-	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+			if c.queue {
+				w.Direct.FlushAll(t.Context())
+			}
+			begin := time.Now()
+			err := lock.Unlock(t.Context())
+			require.Equal(t, c.queue, errors.Is(err, redlatch.ErrLost), err)
+			for i := range waiters {
+				lock = await(t, got, name)
+				require.Less(t, time.Since(begin), 5*time.Second, name)
+				if i < waiters-1 {
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+			}
+			lost.Store(false) // lost messages stay lost
+			next := waitInLine(t, w.locker(t), "k")
+			begin = time.Now()
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.NoError(t, await(t, next, name).Unlock(t.Context()))
+			require.Less(t, time.Since(begin), 100*time.Millisecond, name)
+			onlyFences(t, w.Direct)
+		}
+	})
 }
 
-// TestLocksDoNotShareAQueue: k and {k} are two locks with one hash tag. Each waiter is granted only the lock that was
-// released.
-func TestLocksDoNotShareAQueue(t *testing.T) {
-	s := redistest.Start(t)
-	l, waiting := newLocker(t, s.Client(t)), newLocker(t, s.Client(t))
-	for _, keys := range [][2]string{{"k", "{k}"}, {"a", "b"}} {
-		one, two := mustLock(t, l, keys[0]), mustLock(t, l, keys[1])
-		gotOne := waitInLine(t, waiting, keys[0])
-		gotTwo := waitInLine(t, waiting, keys[1])
-		require.NoError(t, two.Unlock(t.Context()))
-		second := <-gotTwo
-		require.NotNil(t, second)
-		require.Equal(t, keys[1], second.Key())
-		require.Empty(t, gotOne)
-		require.Equal(t, one.Token(), s.Client(t).Get(t.Context(), keys[0]).Val())
-		require.NoError(t, one.Unlock(t.Context()))
-		first := <-gotOne
-		require.NotNil(t, first)
-		require.NoError(t, second.Unlock(t.Context()))
-		require.NoError(t, first.Unlock(t.Context()))
-	}
+// TestNextTurnComesWithoutTheRelease: Redis cannot be reached when a lock is released for the next caller of the same Locker. That
+// one is served once Redis is back.
+func TestNextTurnComesWithoutTheRelease(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		got := make(chan *redlatch.Lock)
+		locking(t, got, l, "k")
+		time.Sleep(time.Second)
+		link.refuse()
+		requireOnly(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
+		time.Sleep(10 * time.Second)
+		link.heal()
+		require.NoError(t, await(t, got, "it is served").Unlock(t.Context()))
+		onlyFences(t, w.Direct)
+	})
 }
 
-// TestQueueOfAnotherTypeKeepsNoLock: other data at the key of the queue stay as they are, and do
-// not keep the lock from being released.
-func TestQueueOfAnotherTypeKeepsNoLock(t *testing.T) {
-	s := redistest.Start(t)
-	lock := mustLock(t, newLocker(t, s.Client(t)), "k")
-	require.NoError(t, s.Client(t).Set(t.Context(), "{k}:queue:k", "theirs", time.Hour).Err())
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.Zero(t, s.Client(t).Exists(t.Context(), "k").Val())
-	require.Equal(t, "theirs", s.Client(t).Get(t.Context(), "{k}:queue:k").Val())
-}
-
-// TestGivingUpTouchesNoStrangersKey: a waiter that gives up leaves another owner's key alone, even if its
-// value is empty.
-func TestGivingUpTouchesNoStrangersKey(t *testing.T) {
-	s := redistest.Start(t)
-	direct := s.Client(t)
-	require.NoError(t, direct.Set(t.Context(), "k", "", 0).Err())
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := newLocker(t, s.Client(t)).Lock(ctx, "k")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	eventually(t, "the waiter left the queue", func() bool { return direct.Exists(t.Context(), "{k}:queue:k").Val() == 0 })
-	require.Equal(t, int64(1), direct.Exists(t.Context(), "k").Val())
-}
-
-// TestReleaseLeavesNoGap: a release sets the key to the token of the next waiter, so nobody can overtake it.
-func TestReleaseLeavesNoGap(t *testing.T) {
-	s := redistest.Start(t)
-	holder := mustLock(t, newLocker(t, s.Client(t)), "k")
-	got := waitInLine(t, newLocker(t, s.Client(t)), "k")
-	require.NoError(t, holder.Unlock(t.Context()))
-	next := s.Client(t).Get(t.Context(), "k").Val()
-	lock := <-got
-	require.NotNil(t, lock)
-	require.Equal(t, lock.Token(), next)
-	require.NoError(t, lock.Unlock(t.Context()))
-}
-
-// TestClaimIsExtendedOnce: the owner of a lock that was handed over extends its claim once, also if the lock ends before the
-// TTL does.
-func TestClaimIsExtendedOnce(t *testing.T) {
+// TestForbiddenChannelsDegradeToPolling: a process that may not SUBSCRIBE or PUBLISH is served by polling, also while others hand
+// the lock to each other all the time, and does not starve them. Hooks.Degraded reports that once for each Locker.
+func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	t.Parallel()
-	for name, opt := range map[string]redlatch.Option{
-		"renewed": redlatch.WithTTL(20 * time.Second), "max hold": redlatch.WithMaxHold(5 * time.Second), "min hold": redlatch.WithMinHold(time.Millisecond),
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, forbidden := range []string{"subscribe", "publish"} {
+		t.Run(forbidden, func(t *testing.T) {
 			t.Parallel()
-			onQueues(t, func(t *testing.T, newLocker newLockerFunc) {
-				s := redistest.Start(t)
-				var renewed heard
-				holder := mustLock(t, newLocker(t, s.Client(t)), "k")
-				got := waitInLine(t, newLocker(t, s.Client(t)), "k", opt, redlatch.WithHooks(redlatch.Hooks{Renewed: renewed.add}))
-				require.NoError(t, holder.Unlock(t.Context()))
-				lock := <-got
-				require.NotNil(t, lock)
-				outlast(t, 500*time.Millisecond)
-				require.NoError(t, lock.Err())
-				require.LessOrEqual(t, len(renewed.all()), 1)
-				if left := time.Until(lock.Until()); len(renewed.all()) == 1 {
-					require.Greater(t, left, 3*time.Second)
-				}
-				require.NoError(t, lock.Unlock(t.Context()))
-			})
+			s := redistest.Start(t)
+			client := redis.NewClient(s.User(t, "~*", "&*", "+@all", "-"+forbidden))
+			t.Cleanup(func() { _ = client.Close() })
+			var degraded heard
+			limited, others := newLocker(t, client, redlatch.WithHooks(redlatch.Hooks{Degraded: degraded.add})), newLocker(t, s.Client(t))
+			locktest.ServedUnderLoad(t, limited, []redlatch.Locker{others, newLocker(t, s.Client(t)), limited})
+			locktest.ServedUnderLoad(t, others, []redlatch.Locker{limited})
+			require.Len(t, degraded.all(), 1)
+			if forbidden == "subscribe" {
+				require.ErrorContains(t, degraded.all()[0].Err, "SECURITY.md has the rights")
+			}
+			onlyFences(t, s.Client(t))
 		})
 	}
+}
+
+// TestWithoutQueueLeavesNoEntry: such a waiter polls at the intervals of WithPollInterval, and leaves no entry. Its Unlock hands the
+// lock on.
+func TestWithoutQueueLeavesNoEntry(t *testing.T) {
+	onEvery(t, map[string]maker{"SetNXPX": redlatch.NewSetNXPX}, func(t *testing.T, w *world) {
+		holder := mustLock(t, w.locker(t), "k")
+		var sent atomic.Int64
+		client := w.Client(t)
+		client.AddHook(locktest.Count(&sent))
+		got := make(chan *redlatch.Lock)
+		l := w.over(t, client, redlatch.WithoutQueue(), redlatch.WithPollInterval(time.Second, time.Second))
+		locking(t, got, l, "k")
+		time.Sleep(time.Minute)
+		require.Greater(t, sent.Load(), int64(55))
+		require.Less(t, sent.Load(), int64(130))
+		require.Zero(t, w.Direct.Exists(t.Context(), "{k}:queue:k").Val())
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		next := waitInLine(t, w.locker(t), "k")
+		begin := time.Now()
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, await(t, next, "handed on").Unlock(t.Context()))
+		require.Less(t, time.Since(begin), 100*time.Millisecond)
+	})
+}
+
+// TestHandedLockOutlastsAnOutage: a handed lock is kept if Redis stops for half of the TTL once its claim was extended, or if the
+// link delays every reply by 300 ms.
+func TestHandedLockOutlastsAnOutage(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		for _, slow := range []bool{false, true} {
+			l, link := w.linked(t, redlatch.WithTTL(10*time.Second))
+			holder := mustLock(t, w.locker(t), "k")
+			got := waitInLine(t, l, "k")
+			if slow {
+				link.delay(300 * time.Millisecond)
+			}
+			require.NoError(t, holder.Unlock(t.Context()))
+			lock := <-got
+			time.Sleep(time.Second)
+			require.InDelta(t, 9, time.Until(lock.Until()).Seconds(), 1.5, "the claim is extended")
+			if !slow {
+				link.hang()
+				time.Sleep(5 * time.Second)
+				link.heal()
+			}
+			time.Sleep(5 * time.Second)
+			require.NoError(t, lock.Err())
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	})
+}
+
+// TestFullRedisLosesNoLock: on a Redis that is full, or accepts no writes for a moment, locks are renewed, extended, released and
+// handed on. Nothing new is granted. A waiter whose message is lost finds its lock by asking.
+func TestFullRedisLosesNoLock(t *testing.T) {
+	onRedis(t, queues, func(t *testing.T, w *world) {
+		renewed := make(chan redlatch.Event, 100)
+		lock := mustLock(t, w.locker(t, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
+			Renewed: func(e redlatch.Event) { renewed <- e },
+		})), "k")
+		client := w.Client(t)
+		lost := deaf(client)
+		first, second := waitInLine(t, w.over(t, client), "k"), waitInLine(t, w.locker(t), "k")
+		set := func(name, value string) { require.NoError(t, w.Direct.ConfigSet(t.Context(), name, value).Err()) }
+		set("maxmemory", "1")
+		lost.Store(true)
+		_, err := w.locker(t, redlatch.WithOpTimeout(200*time.Millisecond)).TryLock(t.Context(), "other")
+		requireOnly(t, err, redlatch.ErrUnavailable)
+		for range 4 { // longer than the TTL
+			select {
+			case e := <-renewed:
+				require.True(t, e.Renewal)
+			case <-lock.Done():
+				require.NoError(t, lock.Err())
+			}
+		}
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		require.NoError(t, lock.Unlock(t.Context()))
+		lock = await(t, first, "it finds its lock")
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		require.NoError(t, lock.Unlock(t.Context()))
+		lock = await(t, second, "handed on")
+		set("maxmemory", "0")
+		set("min-replicas-to-write", "1")
+		time.AfterFunc(300*time.Millisecond, func() { w.Direct.ConfigSet(context.Background(), "min-replicas-to-write", "0") })
+		require.NoError(t, lock.Unlock(t.Context()), "retried")
+		onlyFences(t, w.Direct)
+	})
+}
+
+// TestOtherDataKeepNoLock: a waiter that gives up leaves the key of somebody else alone, even if its value is empty. Other data at
+// the key of the queue stay as they are, and do not keep a lock from being released.
+func TestOtherDataKeepNoLock(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		l := newLocker(t, s.Client(t))
+		require.NoError(t, s.Direct.Set(t.Context(), "k", "", 0).Err())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		gone(t, s.Direct, "{k}:queue:k")
+		require.Equal(t, int64(1), s.Direct.Del(t.Context(), "k").Val())
+
+		lock := mustLock(t, l, "k")
+		require.NoError(t, s.Direct.Set(t.Context(), "{k}:queue:k", "theirs", time.Hour).Err())
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+		require.Equal(t, "theirs", s.Direct.Get(t.Context(), "{k}:queue:k").Val())
+	})
 }
