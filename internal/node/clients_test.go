@@ -144,6 +144,22 @@ func TestSilentServerPilesUpNothing(t *testing.T) { // not parallel: it counts g
 	}
 }
 
+// TestDeferredCommandHoldsUpNoTimeout: the courier waits for a command of a deferred pipeline before it takes the node's mutex,
+// which timeouts need.
+func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
+	t.Parallel()
+	g := newGate(t)
+	deferred, err := answered(t, g.pass).client.(*redis.Client).AsyncAutoPipeline()
+	require.NoError(t, err)
+	select {
+	case r := <-post(New(deferred), within(Command("ping"), 50*time.Millisecond)):
+		require.ErrorAs(t, r.Err, new(*NoReply))
+	case <-time.After(limit):
+		require.Fail(t, "the call did not end")
+	}
+	g.open()
+}
+
 // TestHookThatFailsIsNoAnswer: in a batch each command has its reply, whatever a hook of the client says.
 func TestHookThatFailsIsNoAnswer(t *testing.T) {
 	for _, c := range []struct {
