@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -172,83 +171,33 @@ func related(key, other string) bool {
 	return false
 }
 
-// hashed returns the part of a key that Redis Cluster hashes. By its specification, that is the text between the
-// first { and the first } to the right of it, or the whole key if there is no such text.
+// tag is the part of a key that Redis Cluster hashes: the text between the first { and the first } to the right of it. If there is no
+// such text, it hashes the whole key.
+var tag = regexp.MustCompile(`^[^{]*\{([^}]+)\}`)
+
 func hashed(key string) string {
-	for i := range len(key) {
-		if key[i] != '{' {
-			continue
-		}
-		for j := i + 1; j < len(key); j++ {
-			if key[j] == '}' {
-				if j > i+1 {
-					return key[i+1 : j]
-				}
-				return key
-			}
-		}
-		return key
+	if found := tag.FindStringSubmatch(key); found != nil {
+		return found[1]
 	}
 	return key
-}
-
-// FuzzLegacyValue: any value that another program left in the key of a legacy lock is a time that has passed, a time
-// that has not passed, or an error. Only a time that has passed is overwritten.
-func FuzzLegacyValue(f *testing.F) {
-	for _, value := range []string{
-		"", "0", "1", "4102444800", "4102444800.75", "1.", "01", "-1", "1e3", "nan", "inf", "0x10", "1,5", "1\n", "\x00",
-		strings.Repeat("9", 400), "0." + strings.Repeat("0", 100),
-	} {
-		f.Add(value)
-	}
-	number := regexp.MustCompile(`^[0-9]+\.?[0-9]*$`)
-	// This needs real Redis: the Lua of miniredis accepts other numbers.
-	client := redistest.Start(f).Client(f)
-	l, err := NewLegacySetNX(client)
-	require.NoError(f, err)
-	f.Fuzz(func(t *testing.T, value string) {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
-		require.NoError(t, client.Set(t.Context(), "k", value, 0).Err())
-		till, _ := strconv.ParseFloat(value, 64)
-		isTime := number.MatchString(value)
-		if left := till - float64(time.Now().Unix()); isTime && -2 < left && left < 2 {
-			t.Skip("its time passes about now")
-		}
-		passed := till < float64(time.Now().Unix())
-
-		st, inspectErr := l.Inspect(t.Context(), "k")
-		lock, err := l.TryLock(t.Context(), "k")
-		requireOneLine(t, err)
-		if isTime && passed {
-			require.NoError(t, err)
-			require.NoError(t, inspectErr)
-			require.False(t, st.Held)
-			require.NoError(t, lock.Unlock(t.Context()))
-			require.Zero(t, client.DBSize(t.Context()).Val())
-			return
-		}
-		require.Equal(t, value, client.Get(t.Context(), "k").Val(), "the value stays")
-		require.Equal(t, int64(1), client.DBSize(t.Context()).Val())
-		if isTime {
-			require.ErrorIs(t, err, ErrNotAcquired)
-			require.True(t, st.Held)
-		} else {
-			require.ErrorContains(t, err, "does not hold a timestamp")
-			require.ErrorContains(t, inspectErr, "does not hold a timestamp")
-		}
-	})
 }
 
 // reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are its content.
 type reading struct{ text []byte }
 
+// take returns n of the bytes, or all that are left.
+func (r *reading) take(n int) []byte {
+	n = min(n, len(r.text))
+	taken := r.text[:n]
+	r.text = r.text[n:]
+	return taken
+}
+
 func (r *reading) next() byte {
-	if len(r.text) == 0 {
-		return 0
+	for _, b := range r.take(1) {
+		return b
 	}
-	b := r.text[0]
-	r.text = r.text[1:]
-	return b
+	return 0
 }
 
 func (r *reading) reply(depth int) (any, error) {
@@ -260,7 +209,7 @@ func (r *reading) reply(depth int) (any, error) {
 	case 2:
 		return int64(r.next()) << (r.next() % 64), nil
 	case 3:
-		return string(r.take()), nil
+		return string(r.take(int(r.next()) % 40)), nil
 	case 4:
 		return "OK", nil
 	case 5:
@@ -268,7 +217,7 @@ func (r *reading) reply(depth int) (any, error) {
 	case 6:
 		return r.next()%2 == 0, nil
 	case 7:
-		return nil, redisAnswer(r.take())
+		return nil, redisAnswer(r.take(int(r.next()) % 40))
 	case 8:
 		return map[any]any{"a": int64(r.next())}, nil
 	default:
@@ -285,14 +234,6 @@ func (r *reading) reply(depth int) (any, error) {
 		}
 		return list, nil
 	}
-}
-
-// take returns some of the bytes.
-func (r *reading) take() []byte {
-	n := min(int(r.next())%40, len(r.text))
-	taken := r.text[:n]
-	r.text = r.text[n:]
-	return taken
 }
 
 // redisAnswer is an error reply of Redis.
