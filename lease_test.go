@@ -252,23 +252,6 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 	}
 }
 
-// TestContextEndsWithItsParentOrItsLock, whichever ends first.
-func TestContextEndsWithItsParentOrItsLock(t *testing.T) {
-	_, client, end := embedded()
-	defer end()
-	lock := mustLock(t, made(redlatch.NewSetNXPX(client)), "k")
-	why := errors.New("shutdown")
-	parent, stop := context.WithCancelCause(t.Context())
-	ctx, other := lock.Context(parent), lock.Context(t.Context())
-	stop(why)
-	<-ctx.Done()
-	require.Same(t, why, context.Cause(ctx))
-	require.NoError(t, other.Err())
-	require.NoError(t, lock.Err())
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.ErrorIs(t, context.Cause(other), redlatch.ErrReleased)
-}
-
 // TestIdleLocksCostNoGoroutine, also those of a migration. Unlock leaves none.
 func TestIdleLocksCostNoGoroutine(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {

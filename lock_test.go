@@ -222,7 +222,13 @@ var conformance = []conformanceCase{
 
 	{"an unlocked key is free and its handle has ended", func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), w.key)
-		ctx := lock.Context(t.Context())
+		parent, stop := context.WithCancelCause(t.Context())
+		ctx, other := lock.Context(t.Context()), lock.Context(parent)
+		why := errors.New("shutdown")
+		stop(why)
+		<-other.Done()
+		require.Same(t, why, context.Cause(other), "it ends with its parent or its lock, whichever ends first")
+		require.NoError(t, ctx.Err())
 		require.NoError(t, lock.Unlock(t.Context()))
 		w.gone(t, w.key)
 		<-lock.Done()
