@@ -15,18 +15,16 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// fuzzed is a miniredis that all inputs of a fuzz target share.
-type fuzzed struct{ *miniredis.Miniredis }
-
-func newFuzzed(f *testing.F) *fuzzed {
+// newFuzzed returns a miniredis that all inputs of a fuzz target share.
+func newFuzzed(f *testing.F) *miniredis.Miniredis {
 	f.Helper()
 	m := miniredis.NewMiniRedis()
 	require.NoError(f, m.Start())
 	f.Cleanup(m.Close)
-	return &fuzzed{m}
+	return m
 }
 
-func (s *fuzzed) client(tb testing.TB) *redis.Client {
+func clientOf(tb testing.TB, s *miniredis.Miniredis) *redis.Client {
 	tb.Helper()
 	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	tb.Cleanup(func() { _ = client.Close() })
@@ -46,7 +44,7 @@ func lockersOf(tb testing.TB, client *redis.Client, opts ...Option) []Locker {
 }
 
 // requireTTLs fails unless every key other than except has a TTL.
-func (s *fuzzed) requireTTLs(t *testing.T, except string) {
+func requireTTLs(t *testing.T, s *miniredis.Miniredis, except string) {
 	t.Helper()
 	for _, key := range s.Keys() {
 		if key != except {
@@ -82,7 +80,7 @@ func FuzzOptions(f *testing.F) {
 			}
 		}
 		for i := range 3 {
-			client := s.client(t) // a new one, since the last may still send commands after a short op timeout
+			client := clientOf(t, s) // a new one, since the last may still send commands after a short op timeout
 			sent := redistest.CountScripts(client)
 			l, start := lockersOf(t, client)[i], time.Now()
 			lock, err := l.TryLock(t.Context(), "k", opts...)
@@ -106,7 +104,7 @@ func FuzzOptions(f *testing.F) {
 			if bits>>3&1 == 1 {
 				require.Equal(t, owner, ownerOf(lock.Token()))
 			}
-			s.requireTTLs(t, prefix+"k")
+			requireTTLs(t, s, prefix+"k")
 			require.NotErrorIs(t, lock.Unlock(t.Context()), ErrReleased)
 			s.FlushAll()
 		}
@@ -120,7 +118,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add(key, "{"+key+"}")
 	}
 	s := newFuzzed(f)
-	lockers := lockersOf(f, s.client(f))
+	lockers := lockersOf(f, clientOf(f, s))
 	f.Fuzz(func(t *testing.T, key, other string) {
 		if key != "" && hasCompanions(key) {
 			at, err := (&setNXPX{single: single{kind: cluster}}).place("", key)
@@ -145,7 +143,7 @@ func FuzzKeys(f *testing.F) {
 			if i == 1 {
 				except = key
 			}
-			s.requireTTLs(t, except)
+			requireTTLs(t, s, except)
 
 			if other != "" && other != key && other != registerName && !related(key, other) && !related(other, key) {
 				second, err := l.TryLock(t.Context(), other)

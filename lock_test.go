@@ -451,18 +451,6 @@ var conformance = []conformanceCase{
 		})
 	}},
 
-	{"a stranger takes the key: the lock is lost and the stranger's value stays", func(t *testing.T, w *world) {
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*locktest.BriefTTL))
-		w.everywhere(func(c *redis.Client) { require.NoError(t, c.Set(t.Context(), w.key, "4102444800", 0).Err()) })
-		<-lock.Done()
-		require.True(t, time.Now().Before(lock.Until()), "a renewal noticed the loss")
-		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
-		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
-		w.everywhere(func(c *redis.Client) {
-			require.Equal(t, "4102444800", c.Get(t.Context(), w.key).Val())
-		})
-	}},
-
 	{"SCRIPT FLUSH between any two calls changes nothing", func(t *testing.T, w *world) {
 		flush := func() {
 			w.everywhere(func(c *redis.Client) { require.NoError(t, c.ScriptFlush(t.Context()).Err()) })

@@ -3,7 +3,6 @@ package redlatch_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -186,10 +185,6 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 			_, err = l.Adopt(t.Context(), "k", st.Token)
 			require.NoError(t, err)
 		}},
-		"Adopt of another token": {do: func(t *testing.T, l redlatch.Locker, _ *redlatch.Lock) {
-			_, err := l.Adopt(t.Context(), "k", "another")
-			require.ErrorIs(t, err, redlatch.ErrLost)
-		}, passes: true},
 		"Inspect, Until, Done and Context": {do: func(t *testing.T, l redlatch.Locker, lock *redlatch.Lock) {
 			_, err := l.Inspect(t.Context(), "k")
 			require.NoError(t, err)
@@ -297,14 +292,8 @@ func TestPollersAreServedInTheEnd(t *testing.T) {
 		var longest [processes]time.Duration
 		var grants atomic.Int64
 		var wg sync.WaitGroup
-		var clients []redis.UniversalClient
-		for i := range 3 { // nodes, which are databases of one server
-			node := *s
-			node.Options.DB, node.Options.Addr = i, fmt.Sprint("10.0.0.", i, ":6379")
-			clients = append(clients, node.Client(t))
-		}
 		for i := range processes {
-			l := made(redlatch.NewRedlock(clients))
+			l := made(redlatch.NewRedlock([]redis.UniversalClient{s.Client(t)}))
 			wg.Go(func() {
 				for {
 					begin := time.Now()
