@@ -252,7 +252,7 @@ var conformance = []conformanceCase{
 	}},
 
 	{"an owner knows of its loss before the next one, and leaves it alone", func(t *testing.T, w *world) {
-		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(time.Second))
+		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(2*time.Second))
 		second, err := w.locker(t).Lock(t.Context(), w.key)
 		require.NoError(t, err)
 		select {
