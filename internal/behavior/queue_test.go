@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -45,6 +46,35 @@ func TestFirstComeFirstServed(t *testing.T) {
 		}
 		require.NoError(t, lock.Unlock(t.Context()))
 		onlyFences(t, w.Direct)
+	})
+}
+
+// TestPlaceInTheQueueIsThatOfTheCall: a process without messages polls for a second before it queues. It gets the place of its
+// arrival then, before a process that came later and queued at once.
+func TestPlaceInTheQueueIsThatOfTheCall(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.Options.Addr}, Dialer: s.Options.Dialer})
+		defer ring.Close()
+		holder := mustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")
+		served := make(chan string, 2)
+		for name, client := range map[string]redis.UniversalClient{"first": ring, "second": s.Client(t)} {
+			l, err := redlatch.NewSetNXPX(client)
+			require.NoError(t, err)
+			go func() {
+				if name == "second" {
+					time.Sleep(500 * time.Millisecond)
+				}
+				lock, err := l.Lock(t.Context(), "k")
+				if assert.NoError(t, err) {
+					served <- name
+					assert.NoError(t, lock.Unlock(t.Context()))
+				}
+			}()
+		}
+		time.Sleep(2 * time.Second)
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.Equal(t, "first", <-served)
+		require.Equal(t, "second", <-served)
 	})
 }
 
