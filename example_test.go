@@ -73,8 +73,7 @@ func ExampleNewSetNXPX() {
 	// Options of a constructor are defaults. Options of a call override them.
 	locker, err := redlatch.NewSetNXPX(client, redlatch.WithTTL(30*time.Second), redlatch.WithKeyPrefix("shop:"))
 	must(err)
-	lock, err := locker.TryLock(ctx, "stock")
-	must(err)
+	lock := granted(locker.TryLock(ctx, "stock"))
 	fmt.Println(lock.Key(), "is kept as shop:stock:", client.Exists(ctx, "shop:stock").Val() == 1)
 	fmt.Println("its value is the token:", client.Get(ctx, "shop:stock").Val() == lock.Token())
 
@@ -127,8 +126,7 @@ func ExampleNewLegacySetNX() {
 	fmt.Println(err)
 	client.Del(ctx, "nightly") // the other program releases its lock
 
-	lock, err := locker.TryLock(ctx, "nightly")
-	must(err)
+	lock := granted(locker.TryLock(ctx, "nightly"))
 	fmt.Println("they have it:", client.SetNX(ctx, "nightly", theirs, 0).Val())
 	fmt.Println(lock.Unlock(ctx))
 	// Output:
@@ -145,8 +143,7 @@ func ExampleLock_Context() {
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(1500*time.Millisecond)))
 
-	lock, err := locker.Lock(ctx, "report")
-	must(err)
+	lock := granted(locker.Lock(ctx, "report"))
 	server.Del("report")
 	working := lock.Context(ctx)
 	<-working.Done()
@@ -164,8 +161,7 @@ func ExampleLocker_Inspect() {
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
 
-	lock, err := locker.Lock(ctx, "export")
-	must(err)
+	lock := granted(locker.Lock(ctx, "export"))
 	status, err := locker.Inspect(ctx, "export")
 	must(err)
 	status.Token = "" // anyone who knows the token can release the lock
