@@ -35,7 +35,6 @@ type Proxy struct {
 	closed       bool
 	listener     net.Listener // nil while connections are refused
 	links        map[*link]bool
-	requests     int
 	lost         int
 	loseReplies  loss
 	loseRequests loss
@@ -119,14 +118,6 @@ func (p *Proxy) Client(tb testing.TB) *redis.Client {
 	// A test may have closed its client already.
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
-}
-
-// Requests is the number of request chunks forwarded since New. A chunk is counted before
-// its reply can arrive.
-func (p *Proxy) Requests() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.requests
 }
 
 // Connections is the number of open connections. One that its client has closed counts until its data were
