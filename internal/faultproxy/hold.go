@@ -40,7 +40,7 @@ func (l *link) pass(c chunk) bool {
 				due = due.Add(p.delay())
 			}
 		}
-		over, wait := l.over, time.Until(due)
+		over, wait := l.ctx.Err() != nil, time.Until(due)
 		if wait <= 0 {
 			l.held--
 		}
@@ -51,7 +51,7 @@ func (l *link) pass(c chunk) bool {
 		select {
 		case <-time.After(wait):
 		case <-setting:
-		case <-l.done:
+		case <-l.ctx.Done():
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package faultproxy
 
 import (
+	"context"
 	"io"
 	"net"
 	"slices"
@@ -18,14 +19,14 @@ const chunkSize = 64 << 10
 type link struct {
 	proxy  *Proxy
 	client *net.TCPConn
-	done   chan struct{} // closed when the link is over
+	ctx    context.Context //nolint:containedctx // done when the link is over
+	cancel func()
 
 	// The proxy's mu guards the fields below.
 	server net.Conn // nil until the target is reached
-	over   bool
-	held   int  // chunks that were read and not yet passed on
-	losing bool // the next reply is to be dropped
-	silent bool // by SilenceOpen
+	held   int      // chunks that were read and not yet passed on
+	losing bool     // the next reply is to be dropped
+	silent bool     // by SilenceOpen
 }
 
 // run forwards chunks until Redis has closed its side or the link is over.
@@ -50,13 +51,13 @@ func (l *link) run() {
 func (l *link) dial() (net.Conn, error) {
 	p := l.proxy
 	var dialer net.Dialer
-	server, err := dialer.DialContext(p.ctx, p.network, p.target)
+	server, err := dialer.DialContext(l.ctx, p.network, p.target)
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.over {
+	if l.ctx.Err() != nil {
 		_ = server.Close()
 		return nil, net.ErrClosed
 	}
@@ -112,7 +113,7 @@ func (l *link) queue(replies chan<- chunk, c chunk) {
 	l.keep()
 	select {
 	case replies <- c:
-	case <-l.done:
+	case <-l.ctx.Done():
 	}
 }
 
@@ -125,7 +126,7 @@ func (l *link) writeReplies(replies <-chan chunk) {
 			}
 			// A client that is gone gets no replies, but its requests are still forwarded.
 			_, _ = l.client.Write(c.bytes)
-		case <-l.done:
+		case <-l.ctx.Done():
 			return
 		}
 	}
@@ -171,11 +172,7 @@ func (l *link) cutLocked() {
 }
 
 func (l *link) endLocked() {
-	if l.over {
-		return
-	}
-	l.over = true
-	close(l.done)
+	l.cancel()
 	delete(l.proxy.links, l)
 	// No caller can use the error of a failed close.
 	_ = l.client.Close()
