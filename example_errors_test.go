@@ -60,7 +60,7 @@ func Example_errors() {
 	server.Del("k") // the result is the same if the key expires or gets another owner
 	show(ctx, lock.Unlock(ctx))
 	show(ctx, lock.Unlock(ctx))
-	short := granted(locker.Lock(ctx, "k", redlatch.WithMaxHold(time.Second)))
+	short := granted(locker.Lock(ctx, "k", redlatch.WithMaxHold(100*time.Millisecond)))
 	<-short.Done()
 	show(ctx, short.Unlock(ctx))
 

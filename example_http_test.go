@@ -65,8 +65,10 @@ func Example_httpHandler() {
 	defer end()
 	ctx := context.Background()
 	site := func(client *redis.Client) http.Handler {
+		locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
+		must(err)
 		mux := http.NewServeMux()
-		mux.Handle("POST /carts/{id}/payment", &till{made(redlatch.NewSetNXPX(client)), time.Second})
+		mux.Handle("POST /carts/{id}/payment", &till{locker, 300 * time.Millisecond})
 		return mux
 	}
 	post := func(site http.Handler) {

@@ -2,18 +2,230 @@ package redlatch_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
+	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
 )
+
+// The examples of docs/recipes.md are here, except those that example_test.go and example_http_test.go have.
+
+// scheduler stands in for one of a library, which puts tasks into a queue by a schedule.
+type scheduler struct{}
+
+func newScheduler() *scheduler { return &scheduler{} }
+
+func (*scheduler) Start() error {
+	fmt.Println("tasks are scheduled here")
+	return nil
+}
+
+func (*scheduler) Shutdown() { fmt.Println("and no longer") }
+
+// Many instances have a scheduler, and that of one of them runs. It stops when the lock is lost, or with its process.
+func ExampleLead() {
+	server, client, end := embedded()
+	defer end()
+	locker := made(redlatch.NewSetNXPX(client))
+	ctx, cancel := context.WithCancel(context.Background()) // in a program, ctx ends at shutdown
+	defer cancel()
+	time.AfterFunc(50*time.Millisecond, cancel) // ends with the example
+
+	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error {
+		s := newScheduler() // for each term, since many cannot be started again
+		if err := s.Start(); err != nil {
+			log.Print(err) // Lead does not report it. It waits for the lock again
+			return err
+		}
+		<-ctx.Done() // the lock is lost, or the process stops
+		s.Shutdown() // before return, which releases the lock
+		return nil
+	}, redlatch.WithOwner("host-7"))
+
+	fmt.Println(err)
+	fmt.Println("released:", !server.Exists("scheduler"))
+	// Output:
+	// tasks are scheduled here
+	// and no longer
+	// redlatch: lead "scheduler": context canceled
+	// released: true
+}
+
+// A report is made once a day, on any host. One that failed is made again at the next attempt.
+func ExampleLock_UnlockAfter() {
+	server, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	var attempts int
+	makeReport := func(context.Context) error {
+		if attempts++; attempts == 1 {
+			return errors.New("no paper")
+		}
+		return nil
+	}
+
+	attempt := func() error {
+		err := redlatch.TryDo(ctx, locker, "report", func(ctx context.Context, lock *redlatch.Lock) error {
+			if err := makeReport(ctx); err != nil {
+				return err // the lock is released: the next attempt may run
+			}
+			return lock.UnlockAfter(ctx, 23*time.Hour) // from now on, a little less than a day
+		})
+		if errors.Is(err, redlatch.ErrNotAcquired) {
+			return nil // another host makes it, or it was made
+		}
+		return err
+	}
+
+	for range 4 {
+		fmt.Println(attempt(), attempts)
+	}
+	server.FastForward(24 * time.Hour)
+	fmt.Println(attempt(), attempts)
+	// Output:
+	// no paper 1
+	// <nil> 2
+	// <nil> 2
+	// <nil> 2
+	// <nil> 3
+}
+
+// A job that takes too long loses its lock, and its ctx ends.
+func ExampleWithMaxHold() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	limit := 50 * time.Millisecond
+	importAll := func(ctx context.Context, _ *redlatch.Lock) error {
+		<-ctx.Done() // a source that does not answer
+		return ctx.Err()
+	}
+
+	err := redlatch.TryDo(ctx, locker, "import", importAll, redlatch.WithMaxHold(limit)) // such as an hour
+	if errors.Is(err, redlatch.ErrMaxHold) {
+		fmt.Println("the import took too long and was stopped")
+	}
+	// Output:
+	// the import took too long and was stopped
+}
+
+// A serverless function holds a lock while it handles an event. Its platform may freeze it at any time, and thaw it later.
+func Example_serverless() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client)) // made once for each process
+	db := &orders{id: 42, state: "new"}
+	const limit = 30 * time.Second
+	pack := func(context.Context, int) error { return nil }
+
+	// handle handles an event. The platform ends it after limit.
+	handle := func(ctx context.Context, order int) error {
+		return redlatch.TryDo(ctx, locker, fmt.Sprint("orders:", order), func(ctx context.Context, lock *redlatch.Lock) error {
+			if err := pack(ctx, order); err != nil {
+				return err
+			}
+			return changeState(ctx, db, order, "packed", lock.Fence()) // refused if the process was frozen for too long
+		}, redlatch.WithoutRenewal(), redlatch.WithTTL(limit+10*time.Second))
+	}
+
+	fmt.Println(handle(ctx, 42), db.state)
+	// Output:
+	// <nil> packed
+}
+
+const getState = `SELECT state FROM orders WHERE id = $1`
+
+// settle settles an order, once. It commits before it releases the lock.
+func settle(ctx context.Context, locker redlatch.Locker, primary *sql.DB, id int) error {
+	return redlatch.Do(ctx, locker, fmt.Sprint("orders:", id), func(ctx context.Context, lock *redlatch.Lock) error {
+		tx, err := primary.BeginTx(ctx, nil) // if ctx ends, so does tx
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // does nothing after Commit
+		var state string
+		if err := tx.QueryRowContext(ctx, getState, id).Scan(&state); err != nil || state == "settled" {
+			return err // nothing to do: somebody has settled it during the wait
+		}
+		if err := changeState(ctx, tx, id, "settled", lock.Fence()); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+}
+
+var _ = settle // it needs a database, so it is compiled only
+
+// Several callers need one thumbnail. The first one makes it, and the others wait for it.
+func Example_lookAgain() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	var store sync.Map
+	var made atomic.Int64
+	scale := func(ctx context.Context, name string) error {
+		made.Add(1)
+		store.Store(name, "a small picture")
+		return ctx.Err()
+	}
+	exists := func(_ context.Context, name string) (bool, error) {
+		_, ok := store.Load(name)
+		return ok, nil
+	}
+
+	thumbnail := func(ctx context.Context, name string) error {
+		return redlatch.Do(ctx, locker, "thumbnail:"+name, func(ctx context.Context, _ *redlatch.Lock) error {
+			if done, err := exists(ctx, name); err != nil || done {
+				return err // somebody has made it during the wait
+			}
+			return scale(ctx, name)
+		})
+	}
+
+	var callers sync.WaitGroup
+	for range 5 {
+		callers.Go(func() { must(thumbnail(ctx, "cat.jpg")) })
+	}
+	callers.Wait()
+	fmt.Println("made:", made.Load())
+	// Output:
+	// made: 1
+}
+
+// tenantKey returns the key of a lock of a tenant. The escaped name has no slash, so tenants have no keys in common.
+func tenantKey(tenant, name string) string { return url.PathEscape(tenant) + "/" + name }
+
+// The tenants of a service share one Locker.
+func Example_tenants() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+
+	locker, err := redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("lock:")) // one for all tenants
+	must(err)
+	rebuild := func(ctx context.Context, tenant string) error {
+		return redlatch.TryDo(ctx, locker, tenantKey(tenant, "index"), func(ctx context.Context, lock *redlatch.Lock) error {
+			fmt.Println("rebuild", lock.Key(), client.Exists(ctx, "lock:"+lock.Key()).Val() == 1)
+			return nil
+		})
+	}
+
+	fmt.Println(rebuild(ctx, "a/b {c}"))
+	// Output:
+	// rebuild a%2Fb%20%7Bc%7D/index true
+	// <nil>
+}
 
 // forceUnlock releases the lock that status shows, whoever holds it. It leaves a newer lock alone.
 func forceUnlock(ctx context.Context, locker redlatch.Locker, key string, status redlatch.Status) error {
@@ -38,16 +250,12 @@ func Example_forcedUnlock() {
 
 	next := granted(locker.TryLock(ctx, "import"))
 	fmt.Println("again:", forceUnlock(ctx, locker, "import", status))
-	fmt.Println("the holder believes in its lock:", hung.Err() == nil)
 	fmt.Println("the holder:", hung.Unlock(ctx))
-	fmt.Println("a higher fence:", next.Fence() > hung.Fence())
 	must(next.Unlock(ctx))
 	// Output:
 	// held by host-7
 	// again: redlatch: adopt "import": lock lost: another owner has the key
-	// the holder believes in its lock: true
 	// the holder: redlatch: unlock "import": lock lost: the key is gone, or another owner has it
-	// a higher fence: true
 }
 
 // newOnSentinel keeps locks on the primary that the sentinels name.
@@ -65,58 +273,7 @@ func newOnCluster(some ...string) (redlatch.Locker, error) {
 	}))
 }
 
-// newOnQuorum keeps each lock on most of the servers. It takes one client for each of them.
-func newOnQuorum(servers ...string) (redlatch.Locker, error) {
-	var clients []redis.UniversalClient
-	for _, addr := range servers {
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: addr}))
-	}
-	return redlatch.NewRedlock(clients)
-}
-
-// A client of each kind.
-func Example_clients() {
-	ctx := context.Background()
-	var addrs []string
-	for range 3 {
-		server := miniredis.NewMiniRedis()
-		must(server.Start())
-		defer server.Close()
-		addrs = append(addrs, server.Addr())
-	}
-	_, err := newOnSentinel("main", "10.0.0.1:26379", "10.0.0.2:26379", "10.0.0.3:26379")
-	fmt.Println(err)
-	for _, locker := range []redlatch.Locker{made(newOnCluster(addrs[0])), made(newOnQuorum(addrs...))} {
-		lock := granted(locker.TryLock(ctx, "orders:42"))
-		fmt.Println(lock.Err(), lock.Unlock(ctx))
-	}
-	// Output:
-	// <nil>
-	// <nil> <nil>
-	// <nil> <nil>
-}
-
-// A caller that waits for less than a second gives each command a part of that time.
-func Example_shortWait() {
-	_, client, end := embedded()
-	defer end()
-	ctx := context.Background()
-	work := func(context.Context, *redlatch.Lock) error { return nil }
-
-	pay := func(ctx context.Context) error {
-		locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // bounds the wait and the work
-		defer cancel()
-		return redlatch.Do(ctx, locker, "cart:7", work)
-	}
-
-	fmt.Println(pay(ctx))
-	// Output:
-	// <nil>
-}
+var _, _ = newOnSentinel, newOnCluster // they need servers, so they are compiled only
 
 // resume returns the lock of a run that crashed, whose token is in file. If there is none, or if it has ended, resume
 // acquires a new lock and stores its token.
@@ -141,8 +298,9 @@ func resume(ctx context.Context, locker redlatch.Locker, key, file string) (*red
 	return lock, nil
 }
 
-// A job is started again after a crash, and adopts the lock of its first run.
-func Example_resume() {
+// A job keeps its lock from one process to another, since its token is stored. Here it is started again after a crash,
+// and adopts the lock of its first run.
+func ExampleLocker_Adopt() {
 	server, client, end := embedded()
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
@@ -159,14 +317,9 @@ func Example_resume() {
 	fmt.Println("a higher fence:", lock.Fence() > crashed.Fence())
 	must(lock.Unlock(ctx))
 	fmt.Println("released:", !server.Exists("import"))
-
-	next := granted(resume(ctx, locker, "import", file))
-	fmt.Println("another lock:", next.Token() != lock.Token())
-	must(next.Unlock(ctx))
 	// Output:
 	// others: redlatch: try lock "import": held by another owner
 	// the same lock: true
 	// a higher fence: true
 	// released: true
-	// another lock: true
 }

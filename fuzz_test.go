@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,18 +15,16 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// fuzzed is a miniredis that all inputs of a fuzz target share.
-type fuzzed struct{ *miniredis.Miniredis }
-
-func newFuzzed(f *testing.F) *fuzzed {
+// newFuzzed returns a miniredis that all inputs of a fuzz target share.
+func newFuzzed(f *testing.F) *miniredis.Miniredis {
 	f.Helper()
 	m := miniredis.NewMiniRedis()
 	require.NoError(f, m.Start())
 	f.Cleanup(m.Close)
-	return &fuzzed{m}
+	return m
 }
 
-func (s *fuzzed) client(tb testing.TB) *redis.Client {
+func clientOf(tb testing.TB, s *miniredis.Miniredis) *redis.Client {
 	tb.Helper()
 	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	tb.Cleanup(func() { _ = client.Close() })
@@ -47,7 +44,7 @@ func lockersOf(tb testing.TB, client *redis.Client, opts ...Option) []Locker {
 }
 
 // requireTTLs fails unless every key other than except has a TTL.
-func (s *fuzzed) requireTTLs(t *testing.T, except string) {
+func requireTTLs(t *testing.T, s *miniredis.Miniredis, except string) {
 	t.Helper()
 	for _, key := range s.Keys() {
 		if key != except {
@@ -83,7 +80,7 @@ func FuzzOptions(f *testing.F) {
 			}
 		}
 		for i := range 3 {
-			client := s.client(t) // a new one, since the last may still send commands after a short op timeout
+			client := clientOf(t, s) // a new one, since the last may still send commands after a short op timeout
 			sent := redistest.CountScripts(client)
 			l, start := lockersOf(t, client)[i], time.Now()
 			lock, err := l.TryLock(t.Context(), "k", opts...)
@@ -107,7 +104,7 @@ func FuzzOptions(f *testing.F) {
 			if bits>>3&1 == 1 {
 				require.Equal(t, owner, ownerOf(lock.Token()))
 			}
-			s.requireTTLs(t, prefix+"k")
+			requireTTLs(t, s, prefix+"k")
 			require.NotErrorIs(t, lock.Unlock(t.Context()), ErrReleased)
 			s.FlushAll()
 		}
@@ -121,7 +118,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add(key, "{"+key+"}")
 	}
 	s := newFuzzed(f)
-	lockers := lockersOf(f, s.client(f))
+	lockers := lockersOf(f, clientOf(f, s))
 	f.Fuzz(func(t *testing.T, key, other string) {
 		if key != "" && hasCompanions(key) {
 			at, err := (&setNXPX{single: single{kind: cluster}}).place("", key)
@@ -146,7 +143,7 @@ func FuzzKeys(f *testing.F) {
 			if i == 1 {
 				except = key
 			}
-			s.requireTTLs(t, except)
+			requireTTLs(t, s, except)
 
 			if other != "" && other != key && other != registerName && !related(key, other) && !related(other, key) {
 				second, err := l.TryLock(t.Context(), other)
@@ -172,83 +169,33 @@ func related(key, other string) bool {
 	return false
 }
 
-// hashed returns the part of a key that Redis Cluster hashes. By its specification, that is the text between the
-// first { and the first } to the right of it, or the whole key if there is no such text.
+// tag is the part of a key that Redis Cluster hashes: the text between the first { and the first } to the right of it. If there is no
+// such text, it hashes the whole key.
+var tag = regexp.MustCompile(`^[^{]*\{([^}]+)\}`)
+
 func hashed(key string) string {
-	for i := range len(key) {
-		if key[i] != '{' {
-			continue
-		}
-		for j := i + 1; j < len(key); j++ {
-			if key[j] == '}' {
-				if j > i+1 {
-					return key[i+1 : j]
-				}
-				return key
-			}
-		}
-		return key
+	if found := tag.FindStringSubmatch(key); found != nil {
+		return found[1]
 	}
 	return key
-}
-
-// FuzzLegacyValue: any value that another program left in the key of a legacy lock is a time that has passed, a time
-// that has not passed, or an error. Only a time that has passed is overwritten.
-func FuzzLegacyValue(f *testing.F) {
-	for _, value := range []string{
-		"", "0", "1", "4102444800", "4102444800.75", "1.", "01", "-1", "1e3", "nan", "inf", "0x10", "1,5", "1\n", "\x00",
-		strings.Repeat("9", 400), "0." + strings.Repeat("0", 100),
-	} {
-		f.Add(value)
-	}
-	number := regexp.MustCompile(`^[0-9]+\.?[0-9]*$`)
-	// This needs real Redis: the Lua of miniredis accepts other numbers.
-	client := redistest.Start(f).Client(f)
-	l, err := NewLegacySetNX(client)
-	require.NoError(f, err)
-	f.Fuzz(func(t *testing.T, value string) {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
-		require.NoError(t, client.Set(t.Context(), "k", value, 0).Err())
-		till, _ := strconv.ParseFloat(value, 64)
-		isTime := number.MatchString(value)
-		if left := till - float64(time.Now().Unix()); isTime && -2 < left && left < 2 {
-			t.Skip("its time passes about now")
-		}
-		passed := till < float64(time.Now().Unix())
-
-		st, inspectErr := l.Inspect(t.Context(), "k")
-		lock, err := l.TryLock(t.Context(), "k")
-		requireOneLine(t, err)
-		if isTime && passed {
-			require.NoError(t, err)
-			require.NoError(t, inspectErr)
-			require.False(t, st.Held)
-			require.NoError(t, lock.Unlock(t.Context()))
-			require.Zero(t, client.DBSize(t.Context()).Val())
-			return
-		}
-		require.Equal(t, value, client.Get(t.Context(), "k").Val(), "the value stays")
-		require.Equal(t, int64(1), client.DBSize(t.Context()).Val())
-		if isTime {
-			require.ErrorIs(t, err, ErrNotAcquired)
-			require.True(t, st.Held)
-		} else {
-			require.ErrorContains(t, err, "does not hold a timestamp")
-			require.ErrorContains(t, inspectErr, "does not hold a timestamp")
-		}
-	})
 }
 
 // reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are its content.
 type reading struct{ text []byte }
 
+// take returns n of the bytes, or all that are left.
+func (r *reading) take(n int) []byte {
+	n = min(n, len(r.text))
+	taken := r.text[:n]
+	r.text = r.text[n:]
+	return taken
+}
+
 func (r *reading) next() byte {
-	if len(r.text) == 0 {
-		return 0
+	for _, b := range r.take(1) {
+		return b
 	}
-	b := r.text[0]
-	r.text = r.text[1:]
-	return b
+	return 0
 }
 
 func (r *reading) reply(depth int) (any, error) {
@@ -260,7 +207,7 @@ func (r *reading) reply(depth int) (any, error) {
 	case 2:
 		return int64(r.next()) << (r.next() % 64), nil
 	case 3:
-		return string(r.take()), nil
+		return string(r.take(int(r.next()) % 40)), nil
 	case 4:
 		return "OK", nil
 	case 5:
@@ -268,7 +215,7 @@ func (r *reading) reply(depth int) (any, error) {
 	case 6:
 		return r.next()%2 == 0, nil
 	case 7:
-		return nil, redisAnswer(r.take())
+		return nil, redisAnswer(r.take(int(r.next()) % 40))
 	case 8:
 		return map[any]any{"a": int64(r.next())}, nil
 	default:
@@ -285,14 +232,6 @@ func (r *reading) reply(depth int) (any, error) {
 		}
 		return list, nil
 	}
-}
-
-// take returns some of the bytes.
-func (r *reading) take() []byte {
-	n := min(int(r.next())%40, len(r.text))
-	taken := r.text[:n]
-	r.text = r.text[n:]
-	return taken
 }
 
 // redisAnswer is an error reply of Redis.

@@ -112,10 +112,15 @@ func TestLeaseIsCountedFromBeforeTheRequest(t *testing.T) {
 			begin = time.Now()
 			require.NoError(t, lock.Extend(t.Context(), 20*time.Second))
 			require.Equal(t, begin.Add(20*time.Second-202*time.Millisecond), lock.Until(), what)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			require.ErrorIs(t, lock.Extend(ctx, time.Hour), context.DeadlineExceeded)
+			cancel()
+			time.Sleep(time.Second)
+			require.Greater(t, time.Until(lock.Until()), 50*time.Minute, "a reply after the end of ctx counts")
 			require.NoError(t, lock.Unlock(t.Context()))
 
 			tap.late(2 * time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 			_, err = ask(ctx, redlatch.WithTTL(time.Second))
 			cancel()
 			require.ErrorIs(t, err, redlatch.ErrLost, what)
@@ -198,30 +203,12 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	})
 }
 
-// TestDroppedLockIsNotRenewed: a lock whose handle nobody has any more ends with its TTL, also if a context of it is left, or if
-// it was passed on.
+// TestDroppedLockIsNotRenewed: a lock whose handle nobody has any more ends with its TTL, also if a context of it is left.
 func TestDroppedLockIsNotRenewed(t *testing.T) {
 	t.Parallel()
-	for name, take := range map[string]func(ctx context.Context, l, other redlatch.Locker) any{
-		"TryLock": func(ctx context.Context, l, _ redlatch.Locker) any { return granted(l.TryLock(ctx, "k")).Fence() },
-		"Lock":    func(ctx context.Context, l, _ redlatch.Locker) any { return granted(l.Lock(ctx, "k")).Fence() },
-		"Context": func(ctx context.Context, l, _ redlatch.Locker) any { return granted(l.Lock(ctx, "k")).Context(ctx) },
-		"passed on": func(ctx context.Context, l, other redlatch.Locker) any {
-			holder, first := granted(other.Lock(ctx, "k")), true
-			var line sync.WaitGroup
-			for range 2 {
-				line.Go(func() {
-					if lock := granted(l.Lock(ctx, "k")); first {
-						first = false
-						must(lock.Unlock(ctx))
-					}
-				})
-			}
-			time.Sleep(time.Second)
-			must(holder.Unlock(ctx))
-			line.Wait()
-			return nil
-		},
+	for name, take := range map[string]func(ctx context.Context, lock *redlatch.Lock) any{
+		"Lock":    func(_ context.Context, lock *redlatch.Lock) any { return lock.Fence() },
+		"Context": func(ctx context.Context, lock *redlatch.Lock) any { return lock.Context(ctx) },
 	} {
 		for of, newLocker := range map[string]func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker{
 			"SetNXPX": func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker {
@@ -236,7 +223,7 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 				locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 					var renewed atomic.Int64
 					l := newLocker(s.Client(t), redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }}))
-					rest := take(t.Context(), l, newLocker(s.Client(t)))
+					rest := take(t.Context(), granted(l.Lock(t.Context(), "k")))
 					time.Sleep(4 * time.Second)
 					require.Positive(t, renewed.Load())
 					for range 3 { // one collects the handle of a migration, and the next those of its sides
@@ -250,23 +237,6 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestContextEndsWithItsParentOrItsLock, whichever ends first.
-func TestContextEndsWithItsParentOrItsLock(t *testing.T) {
-	_, client, end := embedded()
-	defer end()
-	lock := mustLock(t, made(redlatch.NewSetNXPX(client)), "k")
-	why := errors.New("shutdown")
-	parent, stop := context.WithCancelCause(t.Context())
-	ctx, other := lock.Context(parent), lock.Context(t.Context())
-	stop(why)
-	<-ctx.Done()
-	require.Same(t, why, context.Cause(ctx))
-	require.NoError(t, other.Err())
-	require.NoError(t, lock.Err())
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.ErrorIs(t, context.Cause(other), redlatch.ErrReleased)
 }
 
 // TestIdleLocksCostNoGoroutine, also those of a migration. Unlock leaves none.
@@ -373,22 +343,5 @@ func TestLostHookMayUseTheLock(t *testing.T) {
 		require.ErrorIs(t, holder.Err(), redlatch.ErrLost, "the old lease ended before the new one began")
 		require.NoError(t, next.Unlock(t.Context()))
 		require.NoError(t, (<-again).Unlock(t.Context()))
-	})
-}
-
-// TestHookThatPanicsLeavesNoLock: neither the lock that was acquired, nor a place in the line.
-func TestHookThatPanicsLeavesNoLock(t *testing.T) {
-	t.Parallel()
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		l, other := made(redlatch.NewSetNXPX(s.Client(t))), made(redlatch.NewSetNXPX(s.Client(t)))
-		boom := func(redlatch.Event) { panic("of the caller") }
-		acquired, waiting := redlatch.WithHooks(redlatch.Hooks{Acquired: boom}), redlatch.WithHooks(redlatch.Hooks{Waiting: boom})
-		require.Panics(t, func() { _, _ = l.TryLock(t.Context(), "k", acquired) })
-		require.Panics(t, func() { _, _ = l.Lock(t.Context(), "k", acquired) })
-		holder := mustLock(t, other, "k")
-		require.Panics(t, func() { _, _ = l.Lock(t.Context(), "k", waiting) })
-		require.NoError(t, holder.Unlock(t.Context()))
-		time.Sleep(time.Second)
-		require.Equal(t, []string{"redlatch:fence"}, s.Direct.Keys(t.Context(), "*").Val())
 	})
 }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
 	flag.Parse()
 	// Histories wait more than they work.
-	_ = flag.Set("test.parallel", "16") // the flag exists
+	_ = flag.Set("test.parallel", "8") // the flag exists
 	code := m.Run()
 	if code == 0 {
 		if err := leaks(); err != nil {

@@ -2,10 +2,8 @@ package behavior_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -112,55 +110,6 @@ func TestPairAllocatesLittle(t *testing.T) {
 		}
 	})
 	require.LessOrEqual(t, ours, raw+8)
-}
-
-// BenchmarkPair measures a lock and its unlock, with a key for each goroutine. For comparison it measures
-// the two commands that a program would write by hand.
-func BenchmarkPair(b *testing.B) {
-	s := redistest.Shared(b)
-	ctx := context.Background()
-	compareAndDelete := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-	for _, goroutines := range []int{1, 16, 256} {
-		pairs := func(name string, pair func(key string) error) {
-			b.Run(fmt.Sprintf("%s/goroutines=%d", name, goroutines), func(b *testing.B) {
-				b.ReportAllocs()
-				var left atomic.Int64
-				left.Store(int64(b.N))
-				var wg sync.WaitGroup
-				for g := range goroutines {
-					key := "pair" + strconv.Itoa(g)
-					wg.Go(func() {
-						for left.Add(-1) >= 0 {
-							if err := pair(key); err != nil {
-								b.Error(err)
-								return
-							}
-						}
-					})
-				}
-				wg.Wait()
-			})
-		}
-		client := s.Client(b)
-		pairs("raw", func(key string) error {
-			token := uuid.NewString()
-			if err := client.SetNX(ctx, key, token, 10*time.Second).Err(); err != nil {
-				return err
-			}
-			return compareAndDelete.Run(ctx, client, []string{key}, token).Err()
-		})
-		l, err := redlatch.NewSetNXPX(client)
-		if err != nil {
-			b.Fatal(err)
-		}
-		pairs("redlatch", func(key string) error {
-			lock, err := l.TryLock(ctx, key)
-			if err != nil {
-				return err
-			}
-			return lock.Unlock(ctx)
-		})
-	}
 }
 
 // TestGrantCostsTwoCommands: a lock and its release cost a command each, also with LegacySetNX for a key that has expired, and a

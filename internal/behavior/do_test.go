@@ -108,65 +108,47 @@ func TestDoAllAcquiresEachKeyOnceInOneOrder(t *testing.T) {
 // released, and fn is not called. A try does not wait.
 func TestDoAllIsAllOrNothing(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
-		remove := func(key string) func() {
-			return func() { require.NoError(t, w.Direct.Del(t.Context(), key).Err()) }
-		}
-		for name, c := range map[string]struct {
-			call    string
-			held    string                                                       // by another owner
-			disturb func(over <-chan struct{}, end, fail func()) redlatch.Option // when a is lost; of ctx; of the link
-			check   func(err error)
+		for _, c := range []struct {
+			call, held string                                      // another owner has held
+			event      func(*redlatch.Hooks, func(redlatch.Event)) // when it happens
+			key, what  string
+			want       error
 		}{
-			"another owner has b": {"TryDoAll", "b", func(_ <-chan struct{}, end, _ func()) redlatch.Option { return on(waiting, "b", end) }, func(err error) {
-				requireOnly(t, err, redlatch.ErrNotAcquired)
-				require.ErrorContains(t, err, `try lock "b"`)
-				require.NotErrorIs(t, err, context.Canceled, "it waited")
-			}},
-			"another owner has b until ctx ends": {"DoAll", "b", func(_ <-chan struct{}, end, _ func()) redlatch.Option { return on(waiting, "b", end) }, func(err error) {
-				requireOnly(t, err, redlatch.ErrNotAcquired)
-				require.ErrorIs(t, err, context.Canceled)
-				require.ErrorContains(t, err, `lock "b"`)
-			}},
-			"Redis fails": {"DoAll", "", func(_ <-chan struct{}, _, fail func()) redlatch.Option { return on(acquired, "a", fail) }, func(err error) {
-				requireOnly(t, err, redlatch.ErrUnavailable)
-				require.NotContains(t, err.Error(), "unlock")
-			}},
-			"a is lost while it waits": {"DoAll", "b", func(<-chan struct{}, func(), func()) redlatch.Option { return on(waiting, "b", remove("a")) }, nil},
-			"a is lost before the last attempt": {"TryDoAll", "c", func(over <-chan struct{}, _, _ func()) redlatch.Option {
-				return on(acquired, "b", func() { remove("a")(); await(t, over, "the loss") })
-			}, nil},
-			"a is lost as the last is granted": {"DoAll", "", func(over <-chan struct{}, _, _ func()) redlatch.Option {
-				return on(acquired, "c", func() { remove("a")(); await(t, over, "the loss") })
-			}, nil},
+			{"TryDoAll", "b", waiting, "b", "ctx ends", redlatch.ErrNotAcquired},
+			{"DoAll", "b", waiting, "b", "ctx ends", redlatch.ErrNotAcquired},
+			{"DoAll", "", acquired, "a", "Redis fails", redlatch.ErrUnavailable},
+			{"DoAll", "b", waiting, "b", "a is deleted", redlatch.ErrLost},
+			{"TryDoAll", "c", acquired, "b", "a is lost", redlatch.ErrLost},
+			{"DoAll", "", acquired, "c", "a is lost", redlatch.ErrLost},
 		} {
 			l, link := w.linked(t)
 			if c.held != "" {
-				theirs := mustLock(t, w.locker(t), c.held, redlatch.WithoutRenewal(), redlatch.WithTTL(10*time.Minute))
-				defer func() { require.NoError(t, w.Direct.Del(t.Context(), theirs.Key()).Err()) }()
+				mustLock(t, w.locker(t, redlatch.WithoutRenewal()), c.held, longTTL)
 			}
 			over := make(chan struct{})
 			ctx, end := context.WithCancel(bounded(t))
+			happens := map[string]func(){
+				"ctx ends":     end,
+				"Redis fails":  link.refuse,
+				"a is deleted": func() { w.Direct.Del(t.Context(), "a") },
+				"a is lost": func() {
+					w.Direct.Del(t.Context(), "a")
+					await(t, over, "the loss")
+				},
+			}[c.what]
 			err := doingAll[c.call](ctx, l, []string{"c", "b", "a"}, never[[]*redlatch.Lock](t), redlatch.WithTTL(20*time.Second),
-				on(lost, "a", func() { close(over) }), c.disturb(over, end, link.refuse))
+				on(lost, "a", func() { close(over) }), on(c.event, c.key, happens))
 			end()
 			link.heal()
-			if c.check != nil {
-				c.check(err)
-			} else {
-				requireOnly(t, err, redlatch.ErrLost, name)
-				require.ErrorContains(t, err, "before all locks were acquired", name)
-				require.NotErrorIs(t, err, context.Canceled, name)
+			requireOnly(t, err, c.want, c)
+			require.Equal(t, c.call == "DoAll" && c.what == "ctx ends", errors.Is(err, context.Canceled), c)
+			require.Equal(t, c.what[0] == 'a', strings.Contains(err.Error(), "before all locks were acquired"), c)
+			require.NotContains(t, err.Error(), "unlock \"b\"")
+			if c.held != "" {
+				require.Equal(t, int64(1), w.Direct.Del(t.Context(), c.held).Val())
 			}
-			for _, key := range []string{"a", "b", "c"} {
-				if key == c.held {
-					st, err := l.Inspect(t.Context(), key)
-					require.NoError(t, err)
-					require.True(t, st.Held, name)
-					require.NoError(t, w.Direct.FlushAll(t.Context()).Err())
-				} else {
-					gone(t, w.Direct, key)
-				}
-			}
+			gone(t, w.Direct, "a", "b", "c")
+			require.NoError(t, w.Direct.FlushAll(t.Context()).Err())
 		}
 	})
 }
@@ -345,7 +327,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 			refused(do(ctx, nil, "k", one), name+" without a Locker")
 			refused(do(ctx, l, "k", nil), name+" without fn")
 			refused(do(ctx, l, "", one), name+" without a key")
-			refused(do(nil, l, "k", one), name+" without ctx") //nolint:staticcheck // what a caller may do
+			refused(do(nil, l, "k", one), name+" without ctx")
 			refused(do(ctx, l, "k", one, bad), name+" with a bad option")
 			refused(do(ctx, l, "k", one, nil), name+" with a nil option")
 			refused(do(ended, l, "k", one, bad), name+" after the end of ctx")
@@ -357,7 +339,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 			refused(do(ctx, l, []string{"k"}, nil), name+" without fn")
 			refused(do(ctx, l, nil, all), name+" without keys")
 			refused(do(ctx, l, []string{"k", ""}, all), name+" with an empty key")
-			refused(do(nil, l, []string{"k"}, all), name+" without ctx") //nolint:staticcheck // what a caller may do
+			refused(do(nil, l, []string{"k"}, all), name+" without ctx")
 			refused(do(ctx, l, []string{"k"}, all, bad), name+" with a bad option")
 		}
 		require.Zero(t, sent.Load())

@@ -3,6 +3,7 @@ package behavior_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // proxied returns a Locker behind a proxy, with a client that retries so often. Its scripts are loaded.
@@ -24,12 +27,39 @@ func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (red
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	l := w.over(t, client, opts...)
-	warm := mustLock(t, l, "warm")
+	warm := mustLock(t, l, "warm", longTTL)
 	require.NoError(t, warm.Extend(t.Context(), time.Second))
 	adopted, err := l.Adopt(t.Context(), "warm", warm.Token())
 	require.NoError(t, err)
 	require.NoError(t, adopted.Unlock(t.Context()))
 	return l, p
+}
+
+// TestResentAcquireIsReleasedTwice: the connection broke after an acquire was sent, so it was sent again. The first send may be
+// carried out until the timeout has passed, so the token is released once more then.
+func TestResentAcquireIsReleasedTwice(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client, lost := s.Client(t), false
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				err := next(ctx, cmd)
+				if !lost {
+					lost, err = true, io.EOF
+					cmd.SetErr(err)
+				}
+				return err
+			}
+		}))
+		l, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(time.Second))
+		require.NoError(t, err)
+		lock, err := l.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		token := lock.Token()
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, s.Direct.SetArgs(t.Context(), "k", token, redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), "the first send")
+		time.Sleep(time.Second + time.Millisecond)
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+	})
 }
 
 // TestLostReplyIsNotLostOwnership: a command whose reply is lost, or that is lost itself, succeeds as if the reply had arrived,
@@ -80,7 +110,7 @@ func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 			f.heal()
 			gone(t, w.Direct, "k")
 
-			lock := mustLock(t, l, fmt.Sprint("released ", what), brief)
+			lock := locktest.LockSoon(t, l, fmt.Sprint("released ", what), brief) // stale connections may cost the first attempts
 			f.inject()
 			requireOnly(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable, what)
 			require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)

@@ -2,7 +2,6 @@ package behavior_test
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -80,18 +79,6 @@ func TestFencesOfOneNodeGrow(t *testing.T) {
 			}
 		}
 		onlyFences(t, w.Direct)
-	})
-}
-
-// TestManyKeysLeaveOneRegister: the number of keys in Redis does not grow with the number of keys that were locked.
-func TestManyKeysLeaveOneRegister(t *testing.T) {
-	onEvery(t, queues, func(t *testing.T, w *world) {
-		l := w.locker(t, longTTL)
-		for n := range 300 {
-			require.NoError(t, mustLock(t, l, "order:"+strconv.Itoa(n)).Unlock(t.Context()))
-		}
-		require.Equal(t, []string{locktest.RegisterKey}, w.Direct.Keys(t.Context(), "*").Val())
-		locktest.RequireSoundFences(t, w.Direct)
 	})
 }
 

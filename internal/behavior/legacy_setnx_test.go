@@ -1,9 +1,7 @@
 package behavior_test
 
 import (
-	"math/rand/v2"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -134,39 +132,6 @@ func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 			require.ErrorContains(t, err, "WRONGTYPE")
 			require.Equal(t, []string{"a", "b"}, s.Direct.LRange(t.Context(), companion, 0, -1).Val())
 			require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
-		}
-	})
-}
-
-// TestLegacyOneValueIsNotOneOwner: twelve clients race for a free or an expired key. Those with the same TTL write the same value
-// within a second, and still only one acquires the lock. The key holds exactly the value that it wrote.
-func TestLegacyOneValueIsNotOneOwner(t *testing.T) {
-	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
-		var lockers []redlatch.Locker
-		for i := range 12 {
-			lockers = append(lockers, newLegacy(t, s.Client(t), redlatch.WithTTL(time.Duration(10+i%2)*time.Second)))
-		}
-		for round := range 30 {
-			if round%2 == 0 {
-				setIn(t, s, "k", time.Now().Unix()-rand.N(int64(100))-1)
-			}
-			got := make(chan *redlatch.Lock, len(lockers))
-			var wg sync.WaitGroup
-			for _, l := range lockers {
-				wg.Go(func() {
-					lock, err := l.TryLock(t.Context(), "k")
-					if err == nil {
-						got <- lock
-					}
-				})
-			}
-			wg.Wait()
-			require.Len(t, got, 1)
-			lock := <-got
-			require.InDelta(t, time.Now().Unix()+12, stampIn(t, s, "k"), 2)
-			require.Equal(t, stampIn(t, s, "k"), stampIn(t, s, "{k}:stamp:k"))
-			require.Equal(t, lock.Token(), s.Direct.Get(t.Context(), "{k}:owner:k").Val())
-			require.NoError(t, lock.Unlock(t.Context()))
 		}
 	})
 }

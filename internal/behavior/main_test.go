@@ -28,7 +28,6 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // These come from locktest, which the tests of the root and internal/system use too.
 var (
-	behindProxy  = locktest.BehindProxy
 	eventually   = locktest.Eventually
 	mustLock     = locktest.MustLock
 	newLocker    = locktest.SetNXPX

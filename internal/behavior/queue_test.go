@@ -161,6 +161,25 @@ func TestLostMessageCostsASecond(t *testing.T) {
 	})
 }
 
+// TestNextTurnComesWithoutTheRelease: Redis cannot be reached when a lock is released for the next caller of the same Locker. That
+// one is served once Redis is back.
+func TestNextTurnComesWithoutTheRelease(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
+		lock, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		got := make(chan *redlatch.Lock)
+		locking(t, got, l, "k")
+		time.Sleep(time.Second)
+		link.refuse()
+		requireOnly(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
+		time.Sleep(10 * time.Second)
+		link.heal()
+		require.NoError(t, await(t, got, "it is served").Unlock(t.Context()))
+		onlyFences(t, w.Direct)
+	})
+}
+
 // TestForbiddenChannelsDegradeToPolling: a process that may not SUBSCRIBE or PUBLISH is served by polling, also while others hand
 // the lock to each other all the time, and does not starve them. Hooks.Degraded reports that once for each Locker.
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {

@@ -155,6 +155,7 @@ func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 		n.requireOn(t, "k", 0)
 
 		lock = mustLock(t, l, "k")
+		n.requireOn(t, "k", 5)
 		adopted, err := l.Adopt(t.Context(), "k", lock.Token())
 		require.NoError(t, err)
 		require.NoError(t, adopted.Unlock(t.Context()))

@@ -148,6 +148,8 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 	require.NoError(t, err)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": m.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{m.Addr()}, ReadTimeout: 2 * time.Second})
+	t.Cleanup(func() { _ = cluster.Close() })
 	one := redlatch.WithReplicas(1, time.Second)
 	for name, c := range map[string]struct {
 		make   maker
@@ -160,6 +162,7 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 		"too little":    {redlatch.NewSetNXPX, client, []redlatch.Option{redlatch.WithReplicas(1, time.Microsecond)}},
 		"read timeout":  {redlatch.NewSetNXPX, client, []redlatch.Option{redlatch.WithReplicas(1, 2*time.Second)}},
 		"autopipeline":  {redlatch.NewSetNXPX, pipelined, []redlatch.Option{one}},
+		"cluster":       {redlatch.NewSetNXPX, cluster, []redlatch.Option{redlatch.WithReplicas(1, 2*time.Second)}},
 		"ring":          {redlatch.NewSetNXPX, ring, []redlatch.Option{one}},
 		"legacy":        {redlatch.NewLegacySetNX, client, []redlatch.Option{one}},
 		"redlock":       {everyStrategy["Redlock"], client, []redlatch.Option{one}},

@@ -81,7 +81,7 @@ func (b *Inbox) Join() {
 	b.used = true
 	if !b.running && b.client != nil {
 		b.running, b.changed = true, time.Now()
-		go b.run() // ends within two seconds after the last user has left
+		time.AfterFunc(0, b.run) // a goroutine that ends within two seconds after the last user has left
 	}
 }
 

@@ -44,7 +44,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		s := New(client)
 		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(Grant) {}
 		s.Join()
-		defer time.Sleep(2 * wakeEvery) // so long it takes the inbox to end
+		defer time.Sleep(3 * lastReconnect) // the inbox ends after two looks, and pauses between them while it has no connection
 		defer s.Leave()
 		test(t, s, m, &down, changes)
 	})
@@ -145,7 +145,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 
 // TestSilentConnectionIsReplaced: go-redis does not notice a dead connection, so an inbox asks.
 func TestSilentConnectionIsReplaced(t *testing.T) {
-	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+	bubble(t, func(t *testing.T, _ *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
 		<-changed
 		m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool { return cmd == "PING" })
 		time.Sleep((2*pingAfter + 1) * wakeEvery)
