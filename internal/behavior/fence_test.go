@@ -60,20 +60,20 @@ func TestFencesOfOneNodeGrow(t *testing.T) {
 		l := w.locker(t, longTTL)
 		for name, mint := range mints {
 			for what, lose := range map[string]func() error{
-				"evicted": func() error { return w.Direct.Del(t.Context(), locktest.RegisterKey).Err() },
+				"evicted": func() error { return w.Direct.Del(t.Context(), registerKey).Err() },
 				"without a second of increments, as after a failover": func() error {
 					<-time.After(15 * time.Millisecond) // no failover is faster
-					return w.Direct.DecrBy(t.Context(), locktest.RegisterKey, 250_000).Err()
+					return w.Direct.DecrBy(t.Context(), registerKey, 250_000).Err()
 				},
 				"after SCRIPT FLUSH": func() error { return w.Direct.ScriptFlush(t.Context()).Err() },
 			} {
 				for range 3 {
 					ready := mint(t, l)
-					last := locktest.Register(t, w.Direct)
+					last := register(t, w.Direct)
 					require.NoError(t, lose())
 					lock := ready()
 					require.Greater(t, lock.Fence(), last, "%s, %s", name, what)
-					locktest.RequireSoundFences(t, w.Direct)
+					requireSoundFences(t, w.Direct)
 					require.NoError(t, lock.Unlock(t.Context()))
 				}
 			}
@@ -91,15 +91,15 @@ func TestHandOverWithoutAFenceLocksNothing(t *testing.T) {
 			l := w.locker(t, longTTL)
 			holder := mustLock(t, l, "k")
 			got := waitInLine(t, l, "k", redlatch.WithHooks(redlatch.Hooks{Trouble: troubles.add}), alone)
-			require.NoError(t, w.Direct.Set(t.Context(), locktest.RegisterKey, register, time.Hour).Err())
+			require.NoError(t, w.Direct.Set(t.Context(), registerKey, register, time.Hour).Err())
 			require.NoError(t, holder.Unlock(t.Context()))
 			eventually(t, "the waiter reports it", func() bool { return len(troubles.all()) > 0 })
 			require.ErrorContains(t, troubles.all()[0].Err, "redlatch:fence holds something else")
 			require.Zero(t, w.Direct.Exists(t.Context(), "k").Val())
-			require.Equal(t, register, w.Direct.Get(t.Context(), locktest.RegisterKey).Val())
+			require.Equal(t, register, w.Direct.Get(t.Context(), registerKey).Val())
 			require.Empty(t, got)
 
-			require.NoError(t, w.Direct.Del(t.Context(), locktest.RegisterKey).Err())
+			require.NoError(t, w.Direct.Del(t.Context(), registerKey).Err())
 			lock := await(t, got, "it is served")
 			require.Greater(t, lock.Fence(), holder.Fence())
 			require.NoError(t, lock.Unlock(t.Context()))

@@ -144,7 +144,7 @@ func onlyFences(t *testing.T, servers ...*redis.Client) {
 	eventually(t, "only fences are left", func() bool {
 		for _, c := range servers {
 			keys := c.Keys(context.WithoutCancel(t.Context()), "*").Val()
-			if slices.ContainsFunc(keys, func(key string) bool { return !locktest.IsFence(key) }) {
+			if slices.ContainsFunc(keys, func(key string) bool { return !isFence(key) }) {
 				return false
 			}
 		}

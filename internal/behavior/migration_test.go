@@ -121,7 +121,7 @@ func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 	require.Equal(t, "k", lock.Key())
 	require.NotEqual(t, servers[0].Get(t.Context(), "k").Val(), lock.Token())
 	require.Equal(t, servers[1].Get(t.Context(), "k").Val(), lock.Token())
-	require.Equal(t, locktest.Register(t, servers[1]), lock.Fence())
+	require.Equal(t, register(t, servers[1]), lock.Fence())
 	st, err := m.Inspect(t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, lock.Token(), st.Token)

@@ -32,7 +32,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 			}
 			line = append(line, waitInLine(t, l, "k", alone))
 		}
-		locktest.RequireSoundFences(t, w.Direct)
+		requireSoundFences(t, w.Direct)
 		for i, got := range line {
 			fence := lock.Fence()
 			require.NoError(t, lock.Unlock(t.Context()))

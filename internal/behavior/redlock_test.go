@@ -139,7 +139,7 @@ func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 			n.requireOn(t, "k", 5)
 			require.Equal(t, lock.Token(), n.direct[0].Get(t.Context(), "k").Val())
 			require.Greater(t, n.direct[0].PTTL(t.Context(), "k").Val(), 59*time.Minute)
-			require.Equal(t, fmt.Sprint(lock.Fence()/locktest.FencesOfTick), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
+			require.Equal(t, fmt.Sprint(lock.Fence()/fencesOfTick), n.direct[0].Get(t.Context(), "{k}:fence:k").Val())
 			require.Equal(t, "a stranger", n.direct[1].Get(t.Context(), "k").Val())
 			require.NoError(t, lock.Unlock(t.Context()))
 			n.requireOn(t, "k", 1)
@@ -290,7 +290,7 @@ func TestFencesOfAQuorumGrow(t *testing.T) {
 		}
 		seen.RequireGrowth(t, grants)
 		for _, c := range n.direct {
-			locktest.RequireSoundFences(t, c)
+			requireSoundFences(t, c)
 		}
 	})
 }

@@ -76,7 +76,7 @@ func TestLimitIsReachedAndNotPassed(t *testing.T) {
 func TestNeverMoreThanLimitHold(t *testing.T) {
 	onRedis(t, map[string]maker{"1": limited(1), "3": limited(3), "20": limited(20)}, func(t *testing.T, w *world) {
 		limit := map[string]int{"1": 1, "3": 3, "20": 20}[w.name]
-		var inside locktest.Peak
+		var inside peak
 		var crowd sync.WaitGroup
 		for range 3 {
 			l := w.locker(t)
@@ -84,9 +84,9 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 				crowd.Go(func() {
 					for range 10 {
 						assert.NoError(t, redlatch.Do(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error {
-							inside.Enter()
+							inside.enter()
 							<-time.After(time.Millisecond)
-							inside.Leave()
+							inside.leave()
 							return nil
 						}))
 					}
@@ -94,8 +94,8 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 			}
 		}
 		crowd.Wait()
-		require.LessOrEqual(t, inside.Most(), limit)
-		require.GreaterOrEqual(t, inside.Most(), min(limit, 3), "holders work side by side")
+		require.LessOrEqual(t, inside.highest(), limit)
+		require.GreaterOrEqual(t, inside.highest(), min(limit, 3), "holders work side by side")
 		onlyFences(t, w.Direct)
 	})
 }

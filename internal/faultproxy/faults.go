@@ -15,88 +15,67 @@ import (
 // before the reply. A later call replaces an earlier one, n = 0 ends the fault, and Heal does not. [Proxy.Lost]
 // counts what was lost.
 func (p *Proxy) LoseReplies(n int, containing string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.loseReplies = loss{n: n, text: []byte(strings.ToLower(containing))}
+	p.change(func() { p.loseReplies = loss{n, []byte(strings.ToLower(containing))} })
 }
 
 // LoseRequests makes the proxy close the connection instead of forwarding a request chunk, for the next n chunks
 // that contain text. The request is not carried out. It counts as [Proxy.LoseReplies] does, and takes precedence if
 // both match.
 func (p *Proxy) LoseRequests(n int, containing string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.loseRequests = loss{n: n, text: []byte(strings.ToLower(containing))}
+	p.change(func() { p.loseRequests = loss{n, []byte(strings.ToLower(containing))} })
 }
 
 // Silence holds back everything in both directions, including the ends of connections. Open connections stay open.
 // New ones are accepted and held silent.
-func (p *Proxy) Silence() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.silent = true
-	p.changedLocked()
-}
+func (p *Proxy) Silence() { p.change(func() { p.silent = true }) }
 
 // SilenceOpen is [Proxy.Silence] for the connections that are open now. New ones work.
 func (p *Proxy) SilenceOpen() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		l.silent = true
-	}
-	p.changedLocked()
+	p.change(func() {
+		for l := range p.links {
+			l.silent = true
+		}
+	})
 }
 
 // Delay delays every reply chunk by d; d = 0 ends that. Requests and the ends of connections are not delayed, and
 // the order within a connection holds. A change also applies to replies in flight.
-func (p *Proxy) Delay(d time.Duration) {
-	p.DelayFunc(func() time.Duration { return d })
-}
+func (p *Proxy) Delay(d time.Duration) { p.DelayFunc(func() time.Duration { return d }) }
 
 // DelayFunc is like [Proxy.Delay] with a delay that f returns for each reply chunk, and again for chunks in flight
-// when a fault changes. Only one call of f runs at a time. It must neither wait nor use the Proxy. A nil f is no
-// delay.
-func (p *Proxy) DelayFunc(f func() time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.delay = f
-	p.changedLocked()
-}
+// when a fault changes. Only one call of f runs at a time. It must neither wait nor use the Proxy.
+func (p *Proxy) DelayFunc(f func() time.Duration) { p.change(func() { p.delay = f }) }
 
 // Refuse cuts all connections and refuses new ones until Heal.
-func (p *Proxy) Refuse() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuseLocked()
-}
+func (p *Proxy) Refuse() { p.change(p.refuseLocked) }
 
 // Cut resets all connections. What they held back is lost. New connections work.
-func (p *Proxy) Cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cutLocked()
-}
+func (p *Proxy) Cut() { p.change(p.cutLocked) }
 
 // Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a request reaches Redis
 // even if its client has given up.
-func (p *Proxy) Heal() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.healLocked()
-}
+func (p *Proxy) Heal() { p.change(p.healLocked) }
 
 // HealDropping is like [Proxy.Heal], but what was held back is never delivered: its connections are cut.
 // Connections that held nothing back stay.
 func (p *Proxy) HealDropping() {
+	p.change(func() {
+		for l := range p.links {
+			if l.held > 0 {
+				l.cutLocked()
+			}
+		}
+		p.healLocked()
+	})
+}
+
+// change calls f, which changes the faults, and wakes every held chunk.
+func (p *Proxy) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.links {
-		if l.held > 0 {
-			l.cutLocked()
-		}
-	}
-	p.healLocked()
+	f()
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 func (p *Proxy) healLocked() {
@@ -104,7 +83,6 @@ func (p *Proxy) healLocked() {
 	for l := range p.links {
 		l.silent = false
 	}
-	p.changedLocked()
 	if p.listener != nil || p.closed {
 		return
 	}
@@ -129,12 +107,6 @@ func (p *Proxy) cutLocked() {
 	for l := range p.links {
 		l.cutLocked()
 	}
-}
-
-// changedLocked wakes every held chunk after a fault has changed.
-func (p *Proxy) changedLocked() {
-	close(p.changed)
-	p.changed = make(chan struct{})
 }
 
 // loss is how many chunks with a text are still to be lost.

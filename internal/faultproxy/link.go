@@ -1,6 +1,7 @@
 package faultproxy
 
 import (
+	"context"
 	"io"
 	"net"
 	"slices"
@@ -13,19 +14,19 @@ const chunkSize = 64 << 10
 
 // link is a client's connection and its connection to the target.
 //
-// Each direction has a reader, which queues data, and a writer, which forwards it once no fault holds it back. So
-// the end of a client is noticed while its data are held back, and requests that it has sent are still forwarded.
+// One goroutine forwards the requests. The replies have a reader, which queues them, and a writer, since the delay of
+// a reply begins when it arrives, whatever is still held back before it.
 type link struct {
 	proxy  *Proxy
 	client *net.TCPConn
-	done   chan struct{} // closed when the link is over
+	ctx    context.Context //nolint:containedctx // done when the link is over
+	cancel func()
 
 	// The proxy's mu guards the fields below.
 	server net.Conn // nil until the target is reached
-	over   bool
-	held   int  // chunks that were read and not yet passed on
-	losing bool // the next reply is to be dropped
-	silent bool // by SilenceOpen
+	held   int      // chunks that were read and not yet passed on
+	losing bool     // the next reply is to be dropped
+	silent bool     // by SilenceOpen
 }
 
 // run forwards chunks until Redis has closed its side or the link is over.
@@ -36,13 +37,12 @@ func (l *link) run() {
 		l.end()
 		wg.Wait()
 	}()
-	requests, replies := make(chan chunk, queueSize), make(chan chunk, queueSize)
-	wg.Go(func() { l.readRequests(requests) })
+	replies := make(chan chunk, queueSize)
 	if server, err := l.dial(); err != nil {
 		l.queue(replies, chunk{})
 	} else {
+		wg.Go(func() { l.forwardRequests(server) })
 		wg.Go(func() { l.readReplies(server, replies) })
-		wg.Go(func() { l.writeRequests(server, requests) })
 	}
 	l.writeReplies(replies)
 }
@@ -51,13 +51,13 @@ func (l *link) run() {
 func (l *link) dial() (net.Conn, error) {
 	p := l.proxy
 	var dialer net.Dialer
-	server, err := dialer.DialContext(p.ctx, p.network, p.target)
+	server, err := dialer.DialContext(l.ctx, p.network, p.target)
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.over {
+	if l.ctx.Err() != nil {
 		_ = server.Close()
 		return nil, net.ErrClosed
 	}
@@ -65,15 +65,22 @@ func (l *link) dial() (net.Conn, error) {
 	return server, nil
 }
 
-func (l *link) readRequests(requests chan<- chunk) {
+func (l *link) forwardRequests(server net.Conn) {
 	buf := make([]byte, chunkSize)
 	for {
 		n, err := l.client.Read(buf)
-		if n > 0 {
-			l.queue(requests, chunk{bytes: slices.Clone(buf[:n])})
+		l.keep()
+		switch {
+		case !l.pass(chunk{}):
+			return
+		case n > 0 && !l.forward(buf[:n]):
+			l.end()
+			return
 		}
+		// The end of the replies reports a server that has exited.
+		_, _ = server.Write(buf[:n])
 		if err != nil {
-			l.queue(requests, chunk{})
+			closeWrite(server)
 			return
 		}
 	}
@@ -101,46 +108,40 @@ func (l *link) readReplies(server net.Conn, replies chan<- chunk) {
 	}
 }
 
-func (l *link) writeRequests(server net.Conn, requests <-chan chunk) {
-	for {
-		c, ok := l.next(requests)
-		switch {
-		case !ok:
-			return
-		case len(c.bytes) == 0:
-			closeWrite(server)
-			return
-		case !l.forward(c):
-			l.end()
-			return
-		}
-		// The end of the replies reports a server that has exited.
-		_, _ = server.Write(c.bytes)
+// queue adds c to the replies, unless the link is over.
+func (l *link) queue(replies chan<- chunk, c chunk) {
+	l.keep()
+	select {
+	case replies <- c:
+	case <-l.ctx.Done():
 	}
 }
 
 func (l *link) writeReplies(replies <-chan chunk) {
 	for {
-		c, ok := l.next(replies)
-		if !ok || len(c.bytes) == 0 {
+		select {
+		case c := <-replies:
+			if !l.pass(c) || len(c.bytes) == 0 {
+				return
+			}
+			// A client that is gone gets no replies, but its requests are still forwarded.
+			_, _ = l.client.Write(c.bytes)
+		case <-l.ctx.Done():
 			return
 		}
-		// A client that is gone gets no replies, but its requests are still forwarded.
-		_, _ = l.client.Write(c.bytes)
 	}
 }
 
-// forward counts a request and reports whether it may be forwarded.
-func (l *link) forward(c chunk) bool {
+// forward reports whether a request may be forwarded.
+func (l *link) forward(request []byte) bool {
 	p := l.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.loseRequests.takes(c.bytes) {
+	if p.loseRequests.takes(request) {
 		p.lost++
 		return false
 	}
-	p.requests++
-	if !l.losing && p.loseReplies.takes(c.bytes) {
+	if !l.losing && p.loseReplies.takes(request) {
 		l.losing = true
 	}
 	return true
@@ -171,11 +172,7 @@ func (l *link) cutLocked() {
 }
 
 func (l *link) endLocked() {
-	if l.over {
-		return
-	}
-	l.over = true
-	close(l.done)
+	l.cancel()
 	delete(l.proxy.links, l)
 	// No caller can use the error of a failed close.
 	_ = l.client.Close()

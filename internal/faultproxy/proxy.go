@@ -28,14 +28,12 @@ type Proxy struct {
 	network string // of the target
 	target  string
 	addr    string
-	ctx     context.Context //nolint:containedctx // ends with the Proxy, which no caller's context does
-	wg      sync.WaitGroup  // every goroutine of the Proxy
+	wg      sync.WaitGroup // every goroutine of the Proxy
 
 	mu           sync.Mutex // guards the fields below and those of every link
 	closed       bool
 	listener     net.Listener // nil while connections are refused
 	links        map[*link]bool
-	requests     int
 	lost         int
 	loseReplies  loss
 	loseRequests loss
@@ -54,20 +52,18 @@ func New(tb testing.TB, network, target string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{
 		tb:      tb,
 		network: network,
 		target:  target,
 		addr:    listener.Addr().String(),
-		ctx:     ctx,
 		links:   make(map[*link]bool),
 		changed: make(chan struct{}),
 	}
 	p.serveLocked(listener)
 	tb.Cleanup(func() {
-		cancel()
-		p.close()
+		p.change(func() { p.closed = true; p.refuseLocked() })
+		p.wg.Wait()
 	})
 	return p
 }
@@ -121,14 +117,6 @@ func (p *Proxy) Client(tb testing.TB) *redis.Client {
 	return client
 }
 
-// Requests is the number of request chunks forwarded since New. A chunk is counted before
-// its reply can arrive.
-func (p *Proxy) Requests() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.requests
-}
-
 // Connections is the number of open connections. One that its client has closed counts until its data were
 // forwarded and Redis has closed its side too.
 func (p *Proxy) Connections() int {
@@ -145,19 +133,11 @@ func (p *Proxy) Lost() int {
 	return p.lost
 }
 
-func (p *Proxy) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.refuseLocked()
-	p.mu.Unlock()
-	p.wg.Wait()
-}
-
 // serveLocked admits what the listener accepts.
 func (p *Proxy) serveLocked(listener net.Listener) {
 	p.listener = listener
 	// The Proxy owns this goroutine, which ends when the listener is closed, by Refuse or
-	// at the end of the test; close waits for it.
+	// at the end of the test, which waits for it.
 	p.wg.Go(func() {
 		for {
 			client, err := listener.Accept()
@@ -173,13 +153,13 @@ func (p *Proxy) serveLocked(listener net.Listener) {
 func (p *Proxy) admit(listener net.Listener, client *net.TCPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := &link{proxy: p, client: client, done: make(chan struct{})}
+	l := &link{proxy: p, client: client}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if p.listener != listener {
 		l.cutLocked()
 		return
 	}
 	p.links[l] = true
-	// The Proxy owns this goroutine, which ends with the link; close ends the link and
-	// waits for it.
+	// The Proxy owns this goroutine, which ends with the link. The end of the test ends the link and waits.
 	p.wg.Go(l.run)
 }

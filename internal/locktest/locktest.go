@@ -5,6 +5,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // Patience is the op timeout for replies that will come, however busy the machine. Briefly is the op
@@ -43,12 +45,6 @@ func Semaphore(t *testing.T, client redis.UniversalClient, limit int, opts ...re
 	l, err := redlatch.NewSemaphore(client, limit, append([]redlatch.Option{Patience}, opts...)...)
 	require.NoError(t, err)
 	return l
-}
-
-// Mutex returns a semaphore of one, which is a lock.
-func Mutex(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
-	t.Helper()
-	return Semaphore(t, client, 1, opts...)
 }
 
 // LegacySetNX returns a Locker of that strategy whose locks are not renewed, for a busy machine.
@@ -112,6 +108,16 @@ func WaitInVain(t *testing.T, l redlatch.Locker, key string) error {
 			return err
 		}
 	}
+}
+
+// Count returns a hook that adds each command of a client to n.
+func Count(n *atomic.Int64) redis.Hook {
+	return redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			n.Add(1)
+			return next(ctx, cmd)
+		}
+	})
 }
 
 // IgnoreNil returns err, or nil if err says that a key does not exist.

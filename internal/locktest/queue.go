@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,46 +33,23 @@ func WaitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Op
 	return got
 }
 
-// Crowd has 24 goroutines lock one key again and again until stop, spread over the lockers. It returns
-// how many grants there were, and fails if two held the key at once or a fence did not grow.
-func Crowd(t *testing.T, lockers []redlatch.Locker, stop <-chan struct{}) int {
+// ServedUnderLoad has 12 goroutines lock one key again and again, spread over the lockers, and fails unless l is
+// served three times meanwhile, each time within some seconds.
+func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker) {
 	t.Helper()
-	var grants, inside, broken atomic.Int64
-	var seen FenceLog
-	crowd := hammer(t, 24, lockers, stop, func(lock *redlatch.Lock) error {
-		if inside.Add(1) != 1 {
-			broken.Add(1)
-		}
-		seen.Add(lock.Fence())
-		<-time.After(time.Millisecond) // the machine has other work too
-		inside.Add(-1)
-		grants.Add(1)
-		if err := lock.Unlock(t.Context()); errors.Is(err, redlatch.ErrLost) {
-			return err
-		}
-		return nil
-	})
-	crowd.Wait()
-	require.Zero(t, broken.Load(), "two owners at once")
-	seen.RequireGrowth(t, int(grants.Load()))
-	return int(grants.Load())
-}
-
-// hammer makes n goroutines lock one key again and again until stop, spread over the lockers. They
-// call use with each lock, and use unlocks it. The caller waits for them.
-func hammer(t *testing.T, n int, lockers []redlatch.Locker, stop <-chan struct{}, use func(lock *redlatch.Lock) error) *sync.WaitGroup {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+	var stop atomic.Bool
+	var grants atomic.Int64
+	var crowd sync.WaitGroup
+	defer crowd.Wait()
+	defer stop.Store(true)
+	for i := range 12 {
+		crowd.Go(func() {
+			for !stop.Load() {
 				lock, err := lockers[i%len(lockers)].Lock(t.Context(), "k")
 				if err == nil {
-					err = use(lock)
+					grants.Add(1)
+					<-time.After(time.Millisecond) // the machine has other work too
+					err = lock.Unlock(t.Context())
 				}
 				if err != nil {
 					t.Error(err)
@@ -82,22 +58,6 @@ func hammer(t *testing.T, n int, lockers []redlatch.Locker, stop <-chan struct{}
 			}
 		})
 	}
-	return &wg
-}
-
-// ServedUnderLoad has 12 goroutines lock one key again and again, spread over the lockers, and fails unless l is
-// served three times meanwhile, each time within some seconds.
-func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker) {
-	t.Helper()
-	stop := make(chan struct{})
-	var grants atomic.Int64
-	crowd := hammer(t, 12, lockers, stop, func(lock *redlatch.Lock) error {
-		grants.Add(1)
-		<-time.After(time.Millisecond) // the machine has other work too
-		return lock.Unlock(t.Context())
-	})
-	defer crowd.Wait()
-	defer close(stop)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		begin := time.Now()

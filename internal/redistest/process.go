@@ -56,8 +56,8 @@ type process struct {
 	gone  chan struct{} // closed when redis-server has exited
 }
 
-// launch runs redis-server in dir and returns once it answers, within limit. After an error nothing runs.
-func launch(dir string, args []string, limit time.Duration) (*process, error) {
+// launch runs redis-server in dir and returns once it answers. After an error nothing runs.
+func launch(dir string, args []string) (*process, error) {
 	shell := exec.Command("sh", "-c", guard, "redistest", dir, binary(),
 		"--unixsocket", filepath.Join(dir, socketName),
 		"--pidfile", filepath.Join(dir, pidName))
@@ -81,7 +81,7 @@ func launch(dir string, args []string, limit time.Duration) (*process, error) {
 		defer close(p.gone)
 		_, _ = io.Copy(&p.log, output)
 	}()
-	if err := p.await(limit); err != nil {
+	if err := p.await(); err != nil {
 		p.kill()
 		return nil, fmt.Errorf("%w:\n%s", err, &p.log)
 	}
@@ -89,18 +89,15 @@ func launch(dir string, args []string, limit time.Duration) (*process, error) {
 }
 
 // await returns once the server answers PING on its socket.
-func (p *process) await(limit time.Duration) error {
-	tooLate := time.NewTimer(limit)
-	defer tooLate.Stop()
-	poll := time.NewTicker(startPoll)
-	defer poll.Stop()
+func (p *process) await() error {
+	tooLate := time.After(startLimit)
 	for !p.answers() {
 		select {
 		case <-p.gone:
 			return errors.New("redis-server has exited")
-		case <-tooLate.C:
-			return fmt.Errorf("redis-server does not answer after %v", limit)
-		case <-poll.C:
+		case <-tooLate:
+			return fmt.Errorf("redis-server does not answer after %v", startLimit)
+		case <-time.After(startPoll):
 		}
 	}
 	return nil
@@ -137,6 +134,10 @@ func (p *process) signal(name string) error {
 	if err != nil {
 		return err
 	}
-	// The shell knows the signal's number on every platform; package syscall does not.
-	return exec.Command("sh", "-c", `kill -s "$1" "$2"`, "redistest", name, strings.TrimSpace(string(pid))).Run()
+	return Signal(strings.TrimSpace(string(pid)), name)
+}
+
+// Signal sends the named signal. The shell knows its number on every platform; package syscall does not.
+func Signal(pid, name string) error {
+	return exec.Command("sh", "-c", `kill -s "$1" "$2"`, "redistest", name, pid).Run()
 }

@@ -40,7 +40,7 @@ type Server struct {
 // are no TCP port, no snapshots and no append-only file.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, args)
+	s := mustOpen(tb, noPort, args)
 	tb.Cleanup(s.close)
 	return s
 }
@@ -48,19 +48,12 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartTCP is like [Start] with a server that listens on a TCP port of 127.0.0.1.
 func StartTCP(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	mustBeInstalled(tb)
-	const tries = 10 // of ports
-	for try := 1; ; try++ {
-		s, err := open(randomPort(), args)
-		if err == nil {
-			tb.Cleanup(s.close)
-			return s
-		}
-		if try == tries || !strings.Contains(err.Error(), "Address already in use") {
-			tb.Fatal(err)
-		}
-	}
+	s := mustOpen(tb, randomPort, args)
+	tb.Cleanup(s.close)
+	return s
 }
+
+func noPort() int { return 0 }
 
 // randomPort stays below the ports that outgoing connections are given, so that none of
 // them takes the port while a server restarts, and leaves room for a cluster's bus port,
@@ -86,15 +79,19 @@ func mustBeInstalled(tb testing.TB) {
 	tb.Skip(missing)
 }
 
-// mustOpen returns a server on a unix socket, which the caller must close.
-func mustOpen(tb testing.TB, args []string) *Server {
+// mustOpen returns a server, which the caller must close. It tries several ports.
+func mustOpen(tb testing.TB, port func() int, args []string) *Server {
 	tb.Helper()
 	mustBeInstalled(tb)
-	s, err := open(0, args)
-	if err != nil {
-		tb.Fatal(err)
+	for try := 1; ; try++ {
+		s, err := open(port(), args)
+		if err == nil {
+			return s
+		}
+		if try == 10 || !strings.Contains(err.Error(), "Address already in use") {
+			tb.Fatal(err)
+		}
 	}
-	return s
 }
 
 // open starts a server on a unix socket and, unless port is 0, on that port too. After an
@@ -118,7 +115,7 @@ func open(port int, args []string) (*Server, error) {
 		"--save", "",
 		"--appendonly", "no",
 	}, args...)
-	if s.process, err = launch(s.dir, s.args, startLimit); err != nil {
+	if s.process, err = launch(s.dir, s.args); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -216,7 +213,7 @@ func (s *Server) restart(tb testing.TB, between func() error) {
 	if err := between(); err != nil {
 		tb.Fatal(err)
 	}
-	next, err := launch(s.dir, s.args, startLimit)
+	next, err := launch(s.dir, s.args)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 package redistest
 
 import (
-	"fmt"
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -14,17 +14,41 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-func TestServerEndsWithItsTest(t *testing.T) {
+// TestServer is killed, restarted and paused, on a socket and on a port. It ends with its test.
+func TestServer(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, ...string) *Server{"unix": Start, "tcp": StartTCP} {
 		t.Run(name, func(t *testing.T) {
+			mustBeInstalled(t)
 			var s *Server
 			t.Run("the test", func(t *testing.T) {
-				s = start(t)
+				s = start(t, "--appendonly", "yes", "--appendfsync", "always")
+				client := s.Client(t)
+				get := func() (string, error) { return client.Get(t.Context(), "k").Result() }
+				require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
+
+				s.Kill()
+				s.Kill()
+				_, err := net.Dial(s.Network(), s.Addr())
+				require.ErrorIs(t, err, syscall.ECONNREFUSED)
+				require.Panics(t, s.Pause)
+				s.Restart(t)
+				require.Equal(t, "v", client.Get(t.Context(), "k").Val())
+				s.RestartEmpty(t)
+				_, err = get()
+				require.ErrorIs(t, err, redis.Nil)
+
+				impatient := s.Options()
+				impatient.MaxRetries = -1
+				impatient.ReadTimeout = 50 * time.Millisecond
+				paused := redis.NewClient(impatient)
+				defer paused.Close()
+				require.Eventually(t, func() bool { return paused.Ping(t.Context()).Err() == nil }, startLimit, time.Millisecond)
+				s.Pause()
+				require.ErrorIs(t, paused.Set(t.Context(), "k", "w", 0).Err(), os.ErrDeadlineExceeded)
+				s.Resume()
+				require.Eventually(t, func() bool { v, _ := get(); return v == "w" }, startLimit, time.Millisecond)
 				s.Pause()
 			})
-			if s == nil {
-				t.Skip("the server was not started")
-			}
 			require.NoDirExists(t, s.dir)
 			_, err := net.Dial(s.Network(), s.Addr())
 			require.Error(t, err)
@@ -32,79 +56,16 @@ func TestServerEndsWithItsTest(t *testing.T) {
 	}
 }
 
-func TestKilledServerRefusesUntilItIsRestarted(t *testing.T) {
-	for name, start := range map[string]func(testing.TB, ...string) *Server{"unix": Start, "tcp": StartTCP} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t)
-			client := s.Client(t)
-			require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
-
-			s.Kill()
-			s.Kill()
-			_, err := net.Dial(s.Network(), s.Addr())
-			require.ErrorIs(t, err, syscall.ECONNREFUSED)
-
-			s.Restart(t)
-			require.ErrorIs(t, client.Get(t.Context(), "k").Err(), redis.Nil)
-		})
-	}
-}
-
-func TestRestartEmptyForgetsTheAppendOnlyFile(t *testing.T) {
-	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	client := s.Client(t)
-	require.NoError(t, client.Set(t.Context(), "k", "v", 0).Err())
-	s.RestartEmpty(t)
-	require.ErrorIs(t, client.Get(t.Context(), "k").Err(), redis.Nil)
-
-	require.NoError(t, client.Set(t.Context(), "k", "w", 0).Err())
-	s.Restart(t)
-	require.Equal(t, "w", client.Get(t.Context(), "k").Val(), "its own file is kept")
-}
-
-func TestPausedServerCarriesOutAtResume(t *testing.T) {
-	s := Start(t)
-	client := s.Client(t)
-	require.NoError(t, client.Ping(t.Context()).Err())
-
-	s.Pause()
-	impatient := s.Options()
-	impatient.MaxRetries = -1
-	impatient.ReadTimeout = 50 * time.Millisecond
-	paused := redis.NewClient(impatient)
-	defer paused.Close()
-	require.ErrorIs(t, paused.Ping(t.Context()).Err(), os.ErrDeadlineExceeded)
-
-	reply := make(chan error, 1)
-	// The test owns this goroutine, which ends with the reply, and waits for it below.
-	go func() { reply <- client.Set(t.Context(), "k", "v", 0).Err() }()
-	s.Resume()
-	require.NoError(t, <-reply)
-}
-
-func TestFaultOnADeadServerPanics(t *testing.T) {
-	s := Start(t)
-	s.Kill()
-	require.Panics(t, s.Pause)
-	require.Panics(t, s.Resume)
-}
-
+// TestMissingRedisSkipsUnlessItIsRequired: with the same line.
 func TestMissingRedisSkipsUnlessItIsRequired(t *testing.T) {
 	const line = "redis-server is not installed: real-Redis test skipped"
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("REDLATCH_REDIS_SERVER", "")
-	for name, start := range map[string]func(tb testing.TB){
-		"Start":    func(tb testing.TB) { Start(tb) },
-		"StartTCP": func(tb testing.TB) { StartTCP(tb) },
-		"Shared":   func(tb testing.TB) { StopShared(); Shared(tb) },
-	} {
-		t.Setenv("REDLATCH_REQUIRE_REDIS", "")
-		o := observe(t, start)
-		require.Equal(t, line, o.skipped, name)
-		t.Setenv("REDLATCH_REQUIRE_REDIS", "1")
-		o = observe(t, start)
-		require.Equal(t, line, o.failed, name)
-		require.Empty(t, o.skipped, name)
+	for required, want := range map[string]observer{"": {skipped: line}, "1": {failed: line}} {
+		t.Setenv("REDLATCH_REQUIRE_REDIS", required)
+		o := observer{}
+		require.PanicsWithError(t, "over", func() { Start(&o) })
+		require.Equal(t, want, o)
 	}
 }
 
@@ -114,18 +75,8 @@ type observer struct {
 	skipped, failed string
 }
 
-func (o *observer) Skip(args ...any)  { o.skipped = fmt.Sprint(args...); panic(o) }
-func (o *observer) Fatal(args ...any) { o.failed = fmt.Sprint(args...); panic(o) }
+var errOver = errors.New("over")
 
-// observe runs f to the point where its test would end.
-func observe(t *testing.T, f func(tb testing.TB)) (o *observer) {
-	t.Helper()
-	o = &observer{TB: t}
-	defer func() {
-		if r := recover(); r != nil && r != any(o) {
-			panic(r)
-		}
-	}()
-	f(o)
-	return o
-}
+func (o *observer) Helper()           {}
+func (o *observer) Skip(args ...any)  { o.skipped = args[0].(string); panic(errOver) }
+func (o *observer) Fatal(args ...any) { o.failed = args[0].(string); panic(errOver) }

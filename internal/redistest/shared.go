@@ -23,7 +23,7 @@ func Shared(tb testing.TB) *Server {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server == nil {
-		shared.server = mustOpen(tb, nil)
+		shared.server = mustOpen(tb, noPort, nil)
 	}
 	return shared.server
 }

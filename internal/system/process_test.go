@@ -3,6 +3,7 @@ package system_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -53,12 +54,12 @@ func beCrew(t *testing.T, part string) {
 				if err == nil {
 					err = lock.Unlock(t.Context())
 				}
-				locktest.Say("served", err)
+				say("served", err)
 			})
 		}
 	}
 	waiting.Wait()
-	locktest.Say("waits")
+	say("waits")
 	served.Wait()
 }
 
@@ -68,7 +69,7 @@ func beCrew(t *testing.T, part string) {
 // are served when it continues.
 func TestHurtProcessCostsOthersLittle(t *testing.T) {
 	t.Parallel()
-	if part := locktest.Part(); part != "" {
+	if part := os.Getenv(childsPart); part != "" {
 		beCrew(t, part)
 		return
 	}
@@ -118,8 +119,8 @@ func TestHurtProcessCostsOthersLittle(t *testing.T) {
 					holder := locktest.MustLock(t, l, "k")
 					release = func() error { return holder.Unlock(t.Context()) }
 				}
-				child := locktest.Start(t, fmt.Sprintf("%d %d %d %t %s", c.ttl, c.lines, c.waiters, c.holds, at))
-				require.Equal(t, "waits", <-child.Said)
+				child := startChild(t, fmt.Sprintf("%d %d %d %t %s", c.ttl, c.lines, c.waiters, c.holds, at))
+				require.Equal(t, "waits", <-child.said)
 				locktest.Eventually(t, "all lines queue", func() bool {
 					st, err := l.Inspect(t.Context(), "k")
 					return err == nil && st.Waiters == c.lines
@@ -127,10 +128,10 @@ func TestHurtProcessCostsOthersLittle(t *testing.T) {
 				listening(c.lines)
 
 				if c.kill {
-					child.Kill()
+					child.kill()
 					listening(0)
 				} else {
-					child.Freeze(t)
+					child.signal(t, "STOP")
 				}
 				begin := time.Now()
 				require.NoError(t, release())
@@ -138,11 +139,11 @@ func TestHurtProcessCostsOthersLittle(t *testing.T) {
 				t.Logf("it cost %v of %v", time.Since(begin), limit)
 				require.Less(t, time.Since(begin), limit)
 				if !c.kill {
-					child.Continue(t)
+					child.signal(t, "CONT")
 					for range c.waiters {
-						require.Equal(t, "served <nil>", <-child.Said)
+						require.Equal(t, "served <nil>", <-child.said)
 					}
-					child.Wait(t)
+					require.NoError(t, child.Wait())
 				}
 			})
 		}
