@@ -14,10 +14,8 @@ import (
 )
 
 const (
-	gremlins = 2
-
-	// roundPrefix begins every lock's key.
-	roundPrefix = "round "
+	gremlins    = 2
+	roundPrefix = "round " // of every lock's key
 )
 
 // An episode is one history of a world, with faults. No lock is held at its start or at its end.
