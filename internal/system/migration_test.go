@@ -2,22 +2,20 @@ package system_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestMigrationNeighboursExclude: processes of two successive generations never hold one key at the
-// same time. Some acquire it by TryLock.
+// TestMigrationNeighboursExclude: processes of two successive generations never hold one key at the same time.
 func TestMigrationNeighboursExclude(t *testing.T) {
 	t.Parallel()
 	for name, pair := range locktest.Pairs {
@@ -46,32 +44,23 @@ func TestMigrationNeighboursExclude(t *testing.T) {
 // shareAKey makes two callers of each process hold one key ten times.
 func shareAKey(t *testing.T, processes ...redlatch.Locker) {
 	t.Helper()
-	var inside atomic.Int64
+	var inside locktest.Peak
 	var wg sync.WaitGroup
-	for _, l := range processes {
-		for _, take := range []func(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error){l.Lock, l.TryLock} {
-			wg.Go(func() {
-				for entered := 0; entered < 10; <-time.After(rand.N(5 * time.Millisecond)) {
-					lock, err := take(t.Context(), "k")
-					if errors.Is(err, redlatch.ErrNotAcquired) && t.Context().Err() == nil {
-						continue
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					entered++
-					if inside.Add(1) != 1 {
-						t.Error("two owners")
-					}
+	for i := range 2 * len(processes) {
+		wg.Go(func() {
+			for range 10 {
+				err := redlatch.Do(t.Context(), processes[i/2], "k", func(context.Context, *redlatch.Lock) error {
+					inside.Enter()
+					defer inside.Leave()
 					<-time.After(rand.N(2 * time.Millisecond))
-					inside.Add(-1)
-					if err := lock.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
 				}
-			})
-		}
+			}
+		})
 	}
 	wg.Wait()
+	require.Equal(t, 1, inside.Most())
 }
