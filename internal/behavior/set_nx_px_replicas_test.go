@@ -3,7 +3,6 @@ package behavior_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,26 +21,13 @@ var (
 	inVain    = redlatch.WithReplicas(1, 100*time.Millisecond)
 )
 
-// inStep waits until a replica confirms writes.
-func inStep(t *testing.T, primary *redistest.Server) {
-	t.Helper()
-	conn := primary.Client(t).Conn()
-	defer conn.Close()
-	eventually(t, "a replica confirms", func() bool {
-		require.NoError(t, conn.Set(t.Context(), "warm", "1", time.Second).Err())
-		return conn.Wait(t.Context(), 1, 100*time.Millisecond).Val() == 1
-	})
-}
-
 // TestGrantIsOnReplicas: WithReplicas grants a lock only once so many replicas have it. Otherwise the grant is undone, and the error
 // says how many confirmed it. The same holds for Adopt, even if the token already has a longer lease, and for a lock that a release
 // hands on: the waiter goes on waiting. Extend and Unlock do not ask replicas.
 func TestGrantIsOnReplicas(t *testing.T) {
 	t.Parallel()
-	primary := redistest.StartTCP(t, "--repl-diskless-sync-delay", "0")
-	host, port, _ := strings.Cut(primary.Addr(), ":")
-	replica := redistest.StartTCP(t, "--replicaof", host, port)
-	inStep(t, primary)
+	primary := redistest.StartTCP(t)
+	replica := redistest.StartReplica(t, primary)
 	client, copied := primary.Client(t), replica.Client(t)
 	l := newLocker(t, client, longTTL, inVain)
 	for range 20 {

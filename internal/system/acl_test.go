@@ -209,8 +209,15 @@ func TestACLLinesAreEnough(t *testing.T) {
 			}
 		}
 		for _, words := range [][]any{
-			{"get", "other"}, {"set", "other", "x"}, {"get", "{lock:k}:fence:other"}, {"publish", "other", "x"},
-			{"keys", "*"}, {"flushall"}, {"config", "get", "*"}, {"acl", "list"}, {"script", "flush"},
+			{"get", "other"},
+			{"set", "other", "x"},
+			{"get", "{lock:k}:fence:other"},
+			{"publish", "other", "x"},
+			{"keys", "*"},
+			{"flushall"},
+			{"config", "get", "*"},
+			{"acl", "list"},
+			{"script", "flush"},
 		} {
 			require.ErrorContains(t, g.user.Do(t.Context(), words...).Err(), "NOPERM", words)
 		}
