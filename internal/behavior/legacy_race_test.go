@@ -2,6 +2,7 @@ package behavior_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -116,25 +117,22 @@ func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 // TestLegacyForeignLoserIsNoticed: a foreign client that lost the race to us overwrites our time. If the time passes sooner than
 // ours, we notice that before the next client acquires the lock. Otherwise the next renewal notices it. It leaves the key as it is.
 func TestLegacyForeignLoserIsNoticed(t *testing.T) {
-	for name, c := range map[string]struct {
-		timeout int64
-		after   time.Duration // the race, when it writes its time
-	}{"sooner, at once": {2, 0}, "later, after we have checked the lock again": {100, 500 * time.Millisecond}} {
-		t.Run(name, func(t *testing.T) {
+	for timeout, after := range map[int64]time.Duration{2: 0, 100: 500 * time.Millisecond} { // the second after we have checked the lock again
+		t.Run(fmt.Sprint("in ", timeout, " s"), func(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 				l, err := redlatch.NewLegacySetNX(s.Client(t), redlatch.WithTTL(30*time.Second))
 				require.NoError(t, err)
 				setIn(t, s, "k", time.Now().Unix()-1)
-				loser := &foreign{client: s.Client(t), key: "k", timeout: c.timeout}
+				loser := &foreign{client: s.Client(t), key: "k", timeout: timeout}
 				seen, err := loser.expired(t.Context())
 				require.NoError(t, err)
 				lock := mustLock(t, l, "k")
-				time.Sleep(c.after)
+				time.Sleep(after)
 				ok, err := loser.takes(t.Context(), seen)
 				require.NoError(t, err)
 				require.False(t, ok)
 				begin := time.Now()
-				if c.timeout < 30 {
+				if timeout < 30 {
 					next := &foreign{client: s.Client(t), key: "k", timeout: 10}
 					next.waitFor(t)
 					loser.value = next.value

@@ -95,22 +95,3 @@ func TestHungMajorityIsNoQuorum(t *testing.T) {
 		onlyFences(t, n.direct...)
 	})
 }
-
-// TestSlowQuorumIsNoGrant: the nodes have to agree on a fence first, and the lease ends meanwhile, or the time for the call does.
-func TestSlowQuorumIsNoGrant(t *testing.T) {
-	onCluster(t, func(t *testing.T, n *cluster) {
-		for timeout, want := range map[time.Duration]error{5 * time.Second: redlatch.ErrLost, 400 * time.Millisecond: redlatch.ErrNoQuorum} {
-			l, links := n.locker(t, redlatch.WithTTL(200*time.Millisecond), redlatch.WithOpTimeout(timeout))
-			for i, link := range links {
-				require.NoError(t, n.direct[i].Set(t.Context(), "{k}:fence:k", 1e14+uint64(i), 0).Err())
-				link.delay(300 * time.Millisecond)
-			}
-			_, err := l.TryLock(t.Context(), "k")
-			require.ErrorIs(t, err, want)
-			for _, link := range links {
-				link.heal()
-			}
-			onlyFences(t, n.direct...)
-		}
-	})
-}

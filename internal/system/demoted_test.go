@@ -62,8 +62,9 @@ func (m *moved) demote(t *testing.T, addr string) {
 // unreachable is an address that nobody answers, so a replica of it keeps its old data.
 const unreachable = "127.0.0.1:1"
 
-// TestDemotedServerIsNotBelieved: commands that reach the old primary once it is demoted neither renew the lock that it has, nor
-// lose the one that it has not.
+// TestDemotedServerIsNotBelieved: replication is asynchronous, so the promoted primary may not have the last renewal. Then there are
+// two owners until the first one notices, by its next renewal. The second has the higher fence. Commands that reach the old primary
+// once it is demoted neither renew the lock that it has, nor lose the one that it has not.
 func TestDemotedServerIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	for name, open := range strategies {
@@ -89,6 +90,9 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 			second, err := next.Lock(t.Context(), "k")
 			require.NoError(t, err)
 			require.NoError(t, first.Err(), "two primaries, two owners")
+			if name != "LegacySetNX" {
+				require.Greater(t, second.Fence(), first.Fence())
+			}
 
 			m.demote(t, unreachable)
 			other := locktest.MustLock(t, l, "other")
@@ -116,31 +120,13 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 // somebody else, and only to them. The waiter is served after that.
 func TestFailOverMakesNoSecondOwner(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []int{1, 2} {
-		t.Run(map[int]string{1: "a lock", 2: "a semaphore of 2"}[limit], func(t *testing.T) {
-			t.Parallel()
-			makesNoSecondOwner(t, limit)
-		})
-	}
-}
-
-func makesNoSecondOwner(t *testing.T, limit int) {
 	m := startMoved(t)
-	locker := func() redlatch.Locker {
-		if limit == 1 {
-			return locktest.SetNXPX(t, m.client(t))
-		}
-		return locktest.Semaphore(t, m.client(t), limit)
-	}
-	holder := locker()
-	var locks []*redlatch.Lock
-	for range limit {
-		locks = append(locks, locktest.MustLock(t, holder, "k"))
-	}
-	first := locktest.WaitInLine(t, locker(), "k")
+	locker := func() redlatch.Locker { return locktest.SetNXPX(t, m.client(t)) }
+	lock := locktest.MustLock(t, locker(), "k")
 	channels := func(s *redistest.Server) int {
 		return len(s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val())
 	}
+	first := locktest.WaitInLine(t, locker(), "k")
 	locktest.Eventually(t, "the first waiter has subscribed", func() bool { return channels(m.old) == 1 })
 	m.promote(t)
 	m.demote(t, m.promoted.Addr())
@@ -151,9 +137,9 @@ func makesNoSecondOwner(t *testing.T, limit int) {
 	locktest.Eventually(t, "the second waiter has subscribed", func() bool { return channels(m.promoted) == 1 })
 
 	released := time.Now()
-	require.NoError(t, locks[limit-1].Unlock(t.Context()))
+	require.NoError(t, lock.Unlock(t.Context()))
+	fences := map[uint64]bool{lock.Fence(): true}
 	for first != nil || second != nil {
-		var lock *redlatch.Lock
 		select {
 		case lock = <-first:
 			first = nil
@@ -162,21 +148,11 @@ func makesNoSecondOwner(t *testing.T, limit int) {
 			second = nil
 		}
 		require.NotNil(t, lock)
-		locks = append(locks, lock)
-		for begin := time.Now(); time.Since(begin) < time.Second; <-time.After(time.Millisecond) { // a second owner would come meanwhile
-			trusted := len(first) + len(second)
-			for _, lock := range locks {
-				if lock.Err() == nil {
-					trusted++
-				}
-			}
-			require.LessOrEqual(t, trusted, limit, "too many owners")
-		}
-		require.NoError(t, lock.Unlock(t.Context()))
-	}
-	fences := map[uint64]bool{}
-	for _, lock := range locks {
 		require.False(t, fences[lock.Fence()], "two locks have fence %d", lock.Fence())
 		fences[lock.Fence()] = true
+		for begin := time.Now(); time.Since(begin) < time.Second; <-time.After(time.Millisecond) { // a second owner would come meanwhile
+			require.True(t, len(first)+len(second) == 0 || lock.Err() != nil, "two owners")
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
 	}
 }

@@ -84,29 +84,20 @@ func clientOf(t *testing.T, m *miniredis.Miniredis) *redis.Client {
 	return c
 }
 
-// TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another
-// Locker, or without a quorum of its fewer nodes. So a fleet cannot migrate by adding nodes, one
-// process after the other. Their fences have no order either: those of one node follow the clock, and those of a quorum the last
-// whole second.
+// TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another Locker. So a fleet cannot migrate by
+// adding nodes, one process after the other. Their fences have no order either: those of one node follow the clock, and those of a
+// quorum the last whole second.
 func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	t.Parallel()
 	var nodes []*redis.Client
-	for range 5 {
+	for range 3 {
 		m := miniredis.RunT(t)
 		m.SetTime(time.Date(2026, time.January, 1, 12, 0, 0, 900_000_000, time.UTC))
 		nodes = append(nodes, clientOf(t, m))
 	}
-	one := locktest.MustLock(t, locktest.SetNXPX(t, nodes[0]), "a")
-	three := locktest.MustLock(t, locktest.Redlock(t, nodes[:3]), "a")
+	one := locktest.MustLock(t, locktest.SetNXPX(t, nodes[0]), "k")
+	three := locktest.MustLock(t, locktest.Redlock(t, nodes), "k")
 	require.NoError(t, one.Err())
 	require.NoError(t, three.Err(), "two owners")
 	require.Less(t, three.Fence(), one.Fence(), "of the later grant")
-
-	dead := miniredis.RunT(t)
-	away := clientOf(t, dead)
-	dead.Close()
-	three = locktest.MustLock(t, locktest.Redlock(t, []*redis.Client{nodes[0], nodes[1], away}), "b")
-	five := locktest.MustLock(t, locktest.Redlock(t, nodes), "b")
-	require.NoError(t, three.Err())
-	require.NoError(t, five.Err(), "two owners")
 }

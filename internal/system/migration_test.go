@@ -2,7 +2,6 @@ package system_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -16,8 +15,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// TestMigrationNeighboursExclude: processes of two successive generations never hold one key at the
-// same time. Some acquire it by TryLock.
+// TestMigrationNeighboursExclude: processes of two successive generations never hold one key at the same time.
 func TestMigrationNeighboursExclude(t *testing.T) {
 	t.Parallel()
 	for name, pair := range locktest.Pairs {
@@ -46,32 +44,24 @@ func TestMigrationNeighboursExclude(t *testing.T) {
 // shareAKey makes two callers of each process hold one key ten times.
 func shareAKey(t *testing.T, processes ...redlatch.Locker) {
 	t.Helper()
-	var inside atomic.Int64
+	var inside atomic.Int32
 	var wg sync.WaitGroup
-	for _, l := range processes {
-		for _, take := range []func(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error){l.Lock, l.TryLock} {
-			wg.Go(func() {
-				for entered := 0; entered < 10; <-time.After(rand.N(5 * time.Millisecond)) {
-					lock, err := take(t.Context(), "k")
-					if errors.Is(err, redlatch.ErrNotAcquired) && t.Context().Err() == nil {
-						continue
+	for i := range 2 * len(processes) {
+		wg.Go(func() {
+			for range 10 {
+				err := redlatch.Do(t.Context(), processes[i/2], "k", func(context.Context, *redlatch.Lock) error {
+					if inside.Add(1) > 1 {
+						t.Error("two callers hold the key")
 					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					entered++
-					if inside.Add(1) != 1 {
-						t.Error("two owners")
-					}
+					defer inside.Add(-1)
 					<-time.After(rand.N(2 * time.Millisecond))
-					inside.Add(-1)
-					if err := lock.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
 				}
-			})
-		}
+			}
+		})
 	}
 	wg.Wait()
 }

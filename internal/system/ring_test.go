@@ -74,11 +74,3 @@ func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 	require.NoError(t, second.Unlock(t.Context()))
 	require.NoError(t, lock.Unlock(t.Context()))
 }
-
-// TestRingIsServedBesideProcessesWithChannels: its waiters poll, and the others hand the lock to each other.
-func TestRingIsServedBesideProcessesWithChannels(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartTCP(t)
-	others := []redlatch.Locker{locktest.SetNXPX(t, s.Client(t)), locktest.SetNXPX(t, s.Client(t))}
-	locktest.ServedUnderLoad(t, locktest.SetNXPX(t, toRing(map[string]string{"a": s.Addr()}, nil)(t)), others)
-}
