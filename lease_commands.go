@@ -77,13 +77,18 @@ func (l *lease) notPassed() {
 	_ = l.unlock()
 }
 
-// send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over.
+// send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over, and
+// the first has returned: a release that was overtaken would find the key gone.
 func (l *lease) send(ctx context.Context, p *params, done func(reply)) {
-	l.engine.strategy.do(ctx, toRelease, p, done)
+	first := done
 	if d := time.Until(l.unclear); d > 0 {
 		again := p.releasing(p.entry, max(p.keep-d, 0))
-		time.AfterFunc(d, func() { l.engine.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends
+		first = func(got reply) {
+			done(got)
+			time.AfterFunc(time.Until(l.unclear), func() { l.engine.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends
+		}
 	}
+	l.engine.strategy.do(ctx, toRelease, p, first)
 }
 
 func ignored(reply) {}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -59,6 +60,38 @@ func TestResentAcquireIsReleasedTwice(t *testing.T) {
 		require.NoError(t, s.Direct.SetArgs(t.Context(), "k", token, redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), "the first send")
 		time.Sleep(time.Second + time.Millisecond)
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+	})
+}
+
+// TestSecondReleaseFollowsTheFirst: the release of an acquire that was sent twice is slow. The second release does not overtake it:
+// the first would find the key gone, and Unlock would report a loss.
+func TestSecondReleaseFollowsTheFirst(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client, sends := s.Client(t), 0
+		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+			return func(ctx context.Context, cmd redis.Cmder) error {
+				if !strings.HasPrefix(cmd.Name(), "eval") {
+					return next(ctx, cmd)
+				}
+				switch sends++; sends {
+				case 2: // the acquire, behind one that only asked for the time
+					_ = next(ctx, cmd)
+					cmd.SetErr(io.EOF)
+					return io.EOF
+				case 4:
+					time.Sleep(170 * time.Millisecond)
+				}
+				return next(ctx, cmd)
+			}
+		}))
+		l, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(200*time.Millisecond))
+		require.NoError(t, err)
+		lock, err := l.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(60 * time.Millisecond)
+		require.NoError(t, lock.Unlock(t.Context()))
+		time.Sleep(time.Second)
+		require.Equal(t, 6, sends, "three acquires, the release by its name and by its source, and the second one")
 	})
 }
 
