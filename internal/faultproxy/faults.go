@@ -52,6 +52,13 @@ func (p *Proxy) Refuse() { p.change(p.refuseLocked) }
 // Cut resets all connections. What they held back is lost. New connections work.
 func (p *Proxy) Cut() { p.change(p.cutLocked) }
 
+// PointAt makes new connections reach the Redis at target. Open ones stay where they are.
+func (p *Proxy) PointAt(network, target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.network, p.target = network, target
+}
+
 // Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a request reaches Redis
 // even if its client has given up.
 func (p *Proxy) Heal() { p.change(p.healLocked) }

@@ -51,7 +51,10 @@ func (l *link) run() {
 func (l *link) dial() (net.Conn, error) {
 	p := l.proxy
 	var dialer net.Dialer
-	server, err := dialer.DialContext(l.ctx, p.network, p.target)
+	p.mu.Lock()
+	network, target := p.network, p.target
+	p.mu.Unlock()
+	server, err := dialer.DialContext(l.ctx, network, target)
 	if err != nil {
 		return nil, err
 	}

@@ -24,13 +24,13 @@ import (
 // Proxy forwards connections to its target. Its methods may be called from several
 // goroutines.
 type Proxy struct {
-	tb      testing.TB
-	network string // of the target
-	target  string
-	addr    string
-	wg      sync.WaitGroup // every goroutine of the Proxy
+	tb   testing.TB
+	addr string
+	wg   sync.WaitGroup // every goroutine of the Proxy
 
 	mu           sync.Mutex // guards the fields below and those of every link
+	network      string     // of the target
+	target       string
 	closed       bool
 	listener     net.Listener // nil while connections are refused
 	links        map[*link]bool

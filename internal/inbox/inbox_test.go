@@ -160,17 +160,17 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 		reported := make(chan error, 10)
 		s.Degraded = func(err error) { reported <- err }
 		<-changed
-		subscribed := 0
+		var subscribed atomic.Int64
 		m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 			if cmd == "SUBSCRIBE" {
-				subscribed++
+				subscribed.Add(1)
 				c.Close()
 			}
 			return cmd == "SUBSCRIBE"
 		})
 		s.Missed(time.Now())
 		require.Error(t, <-reported)
-		require.LessOrEqual(t, subscribed, 2*mostHungUp, "go-redis sends each twice")
+		require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
 		require.Equal(t, line.Closed, s.State())
 		m.Server().SetPreHook(nil)
 		time.Sleep(2 * lastReconnect)
