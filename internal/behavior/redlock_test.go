@@ -172,6 +172,27 @@ func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 	})
 }
 
+// TestRestoreThatComesTooLateDoesNothing: an extension comes to an emptied node when its timeout has passed, and the release of the
+// lock with it.
+func TestRestoreThatComesTooLateDoesNothing(t *testing.T) {
+	onCluster(t, func(t *testing.T, n *cluster) {
+		l, links := n.locker(t, redlatch.WithoutRenewal())
+		lock := mustLock(t, l, "k")
+		n.requireOn(t, "k", 5)
+		require.NoError(t, lock.Extend(t.Context(), time.Minute)) // the script is loaded
+		require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
+		links[0].set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			time.Sleep(2 * time.Second)
+			return next(context.WithoutCancel(ctx), cmd)
+		})
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		links[0].heal()
+		require.NoError(t, lock.Unlock(t.Context()))
+		time.Sleep(5 * time.Second)
+		n.requireOn(t, "k", 0)
+	})
+}
+
 // TestTwoClientsOfOneServerAreRefused: two votes of one server never make a lock. Clients with one address are clients of one
 // server, whatever database they use. The options of failover clients have no address, so nothing says that they are the same.
 func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
