@@ -176,19 +176,19 @@ func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 // lock with it.
 func TestRestoreThatComesTooLateDoesNothing(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
-		l, links := n.locker(t, redlatch.WithoutRenewal())
+		l, links := n.locker(t, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(time.Second))
 		lock := mustLock(t, l, "k")
 		n.requireOn(t, "k", 5)
 		require.NoError(t, lock.Extend(t.Context(), time.Minute)) // the script is loaded
 		require.NoError(t, n.direct[0].FlushAll(t.Context()).Err())
 		links[0].set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			time.Sleep(2 * time.Second)
+			time.Sleep(4 * time.Second)
 			return next(context.WithoutCancel(ctx), cmd)
 		})
 		require.NoError(t, lock.Extend(t.Context(), time.Minute))
 		links[0].heal()
 		require.NoError(t, lock.Unlock(t.Context()))
-		time.Sleep(5 * time.Second)
+		time.Sleep(8 * time.Second)
 		n.requireOn(t, "k", 0)
 	})
 }
