@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,12 +41,12 @@ func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (red
 // carried out until the timeout has passed, so the token is released once more then.
 func TestResentAcquireIsReleasedTwice(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, lost := s.Client(t), false
+		client, lost := s.Client(t), new(atomic.Bool)
 		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 			return func(ctx context.Context, cmd redis.Cmder) error {
 				err := next(ctx, cmd)
-				if !lost {
-					lost, err = true, io.EOF
+				if lost.CompareAndSwap(false, true) {
+					err = io.EOF
 					cmd.SetErr(err)
 				}
 				return err
@@ -67,13 +68,13 @@ func TestResentAcquireIsReleasedTwice(t *testing.T) {
 // the first would find the key gone, and Unlock would report a loss.
 func TestSecondReleaseFollowsTheFirst(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, sends := s.Client(t), 0
+		client, sends := s.Client(t), new(atomic.Int64)
 		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 			return func(ctx context.Context, cmd redis.Cmder) error {
 				if !strings.HasPrefix(cmd.Name(), "eval") {
 					return next(ctx, cmd)
 				}
-				switch sends++; sends {
+				switch sends.Add(1) {
 				case 2: // the acquire, behind one that only asked for the time
 					_ = next(ctx, cmd)
 					cmd.SetErr(io.EOF)
@@ -91,7 +92,7 @@ func TestSecondReleaseFollowsTheFirst(t *testing.T) {
 		time.Sleep(60 * time.Millisecond)
 		require.NoError(t, lock.Unlock(t.Context()))
 		time.Sleep(time.Second)
-		require.Equal(t, 6, sends, "three acquires, the release by its name and by its source, and the second one")
+		require.EqualValues(t, 6, sends.Load(), "three acquires, the release by its name and by its source, and the second one")
 	})
 }
 
