@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,10 +58,11 @@ func TestPlaceInTheQueueIsThatOfTheCall(t *testing.T) {
 		defer ring.Close()
 		holder := mustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")
 		served := make(chan string, 2)
+		var waiters sync.WaitGroup
 		for name, client := range map[string]redis.UniversalClient{"first": ring, "second": s.Client(t)} {
 			l, err := redlatch.NewSetNXPX(client)
 			require.NoError(t, err)
-			go func() {
+			waiters.Go(func() {
 				if name == "second" {
 					time.Sleep(500 * time.Millisecond)
 				}
@@ -69,10 +71,11 @@ func TestPlaceInTheQueueIsThatOfTheCall(t *testing.T) {
 					served <- name
 					assert.NoError(t, lock.Unlock(t.Context()))
 				}
-			}()
+			})
 		}
 		time.Sleep(2 * time.Second)
 		require.NoError(t, holder.Unlock(t.Context()))
+		waiters.Wait()
 		require.Equal(t, "first", <-served)
 		require.Equal(t, "second", <-served)
 	})
