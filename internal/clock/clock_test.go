@@ -25,6 +25,7 @@ func TestValidity(t *testing.T) {
 	}
 	require.Equal(t, 4*time.Millisecond, TTLFor(time.Millisecond+1, 0))
 	require.Equal(t, Longest, TTLFor(math.MaxInt64, 0.99))
+	require.Equal(t, Longest, TTLFor(math.MaxInt64, 1-1e-12), "more than an int64 has room for")
 	require.Equal(t, Longest, Milliseconds(math.MaxInt64))
 	require.Equal(t, 7*time.Millisecond, Milliseconds(7))
 }
