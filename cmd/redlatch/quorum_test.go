@@ -91,5 +91,8 @@ func TestNodeWithoutTheScriptHasNotRunIt(t *testing.T) {
 	require.Zero(t, node.done())
 	require.NoError(t, s.client.Eval(ctx, "return 1", nil).Err())
 	require.Equal(t, 1, node.done())
+	require.NoError(t, s.client.Eval(ctx, "return {'late', 1, 2}", nil).Err())
+	require.Equal(t, 1, node.done(), "it came too late, and is sent again")
 	require.False(t, node.busy())
+	require.Zero(t, node.underWay())
 }

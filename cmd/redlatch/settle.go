@@ -37,8 +37,8 @@ func (c *connection) settle() {
 // does.
 func (c *connection) release(lock *redlatch.Lock, after time.Duration) error {
 	before := make([]int, len(c.nodes))
-	for i, node := range c.nodes {
-		before[i] = node.done()
+	for i, node := range c.nodes { // an acquire may still be under way on a slow node
+		before[i] = node.done() + node.underWay()
 	}
 	err := lock.UnlockAfter(context.Background(), after)
 	if !c.quorum || errors.Is(err, redlatch.ErrLost) {
@@ -46,7 +46,7 @@ func (c *connection) release(lock *redlatch.Lock, after time.Duration) error {
 	}
 	end := time.Now().Add(longestSettling)
 	for i, node := range c.nodes {
-		for node.alive() && (node.busy() || node.done() == before[i]) && time.Now().Before(end) {
+		for node.alive() && (node.busy() || node.done() <= before[i]) && time.Now().Before(end) {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -57,14 +57,32 @@ func (c *connection) release(lock *redlatch.Lock, after time.Duration) error {
 type traffic struct {
 	mu      sync.Mutex // guards the fields below
 	pending int        // commands and pipelines in flight
+	running int        // scripts in flight
 	scripts int        // that the node has run
 	answers bool       // the node has answered since a connection to it failed
 }
 
-func (t *traffic) begin() {
+func (t *traffic) begin(cmds ...redis.Cmder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pending++
+	for _, cmd := range cmds {
+		if isScript(cmd) {
+			t.running++
+		}
+	}
+}
+
+func isScript(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") }
+
+// tooLate reports whether a script only answered that it came too late. It is sent once more then.
+func tooLate(cmd redis.Cmder) bool {
+	reply, ok := cmd.(interface{ Val() any })
+	if !ok {
+		return false
+	}
+	fields, _ := reply.Val().([]any)
+	return len(fields) > 0 && fields[0] == "late"
 }
 
 func (t *traffic) end(cmds ...redis.Cmder) {
@@ -74,7 +92,11 @@ func (t *traffic) end(cmds ...redis.Cmder) {
 	for _, cmd := range cmds {
 		err := cmd.Err()
 		t.answers = t.answers || err == nil || errors.As(err, new(redis.Error))
-		if err == nil && strings.HasPrefix(cmd.Name(), "eval") { // NOSCRIPT is followed by another attempt
+		if !isScript(cmd) {
+			continue
+		}
+		t.running--
+		if err == nil && !tooLate(cmd) { // NOSCRIPT is followed by another attempt
 			t.scripts++
 		}
 	}
@@ -102,6 +124,13 @@ func (t *traffic) done() int {
 	return t.scripts
 }
 
+// underWay returns how many scripts are in flight.
+func (t *traffic) underWay() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running
+}
+
 // DialHook notices that a connection fails.
 func (t *traffic) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -118,7 +147,7 @@ func (t *traffic) DialHook(next redis.DialHook) redis.DialHook {
 // ProcessHook counts a command.
 func (t *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		t.begin()
+		t.begin(cmd)
 		err := next(ctx, cmd)
 		cmd.SetErr(err) // as the client does after its hooks
 		t.end(cmd)
@@ -129,7 +158,7 @@ func (t *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook counts a pipeline.
 func (t *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		t.begin()
+		t.begin(cmds...)
 		defer t.end(cmds...)
 		return next(ctx, cmds)
 	}
