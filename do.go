@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and releases it when fn
@@ -179,7 +181,7 @@ func (k *Lock) reportOverrun(ctx context.Context) (returned func()) {
 		select {
 		case <-done:
 		case <-time.After(overrunAfter):
-			l.fire(hook, Event{Fence: fence, Elapsed: l.engine.now().Since(since), Cause: causeOverrun, Err: overran(lost)})
+			l.fire(hook, Event{Fence: fence, Elapsed: clock.Now().Since(since), Cause: causeOverrun, Err: overran(lost)})
 		}
 	})
 	return func() { close(done) }

@@ -42,9 +42,8 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 type engine struct {
 	strategy strategy
 	cfg      *config
-	now      func() clock.Instant // clock.Now, except in tests
-	inbox    *inbox.Inbox         // nil if lines always poll
-	byKey    map[string]*waiters  // lines.mu guards it
+	inbox    *inbox.Inbox        // nil if lines always poll
+	byKey    map[string]*waiters // lines.mu guards it
 	*common
 }
 
@@ -77,7 +76,7 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 		return nil, wrap("new "+s.name(), "", err)
 	}
 	e := &engine{
-		strategy: s, cfg: &cfg, now: clock.Now, inbox: s.habits().inbox, byKey: make(map[string]*waiters), common: new(common),
+		strategy: s, cfg: &cfg, inbox: s.habits().inbox, byKey: make(map[string]*waiters), common: new(common),
 	}
 	e.epoch = time.Now().Add(-time.Second)
 	e.lines.waiting, e.lines.tokens, e.lines.resting = make(map[*waiters]struct{}), make(map[string]*lease), make(map[string]time.Time)
@@ -110,14 +109,13 @@ type request struct {
 
 // request checks the arguments of a call before anything is sent.
 func (e *engine) request(ctx context.Context, key string, opts []Option) (r *request, err error) {
-	r = &request{key: key, cfg: e.cfg, started: e.now()}
-	if ctx == nil {
+	r = &request{key: key, cfg: e.cfg, started: clock.Now()}
+	switch {
+	case ctx == nil:
 		return r, invalid("ctx is nil")
-	}
-	if key == "" {
+	case key == "":
 		return r, invalid("key is empty")
-	}
-	if len(opts) > 0 {
+	case len(opts) > 0:
 		cfg, err := e.cfg.with(opts)
 		if err == nil {
 			err = e.strategy.check(&cfg)
@@ -223,7 +221,7 @@ func (e *engine) wait() *wait {
 // run runs an operation, and waits for its reply or for the end of ctx. The operation goes on without its caller: left is true
 // then, and rest, unless it is nil, gets the reply, in a goroutine of its own.
 func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (got reply, left bool) {
-	start := e.now()
+	start := clock.Now()
 	w := e.wait()
 	e.strategy.do(ctx, op, p, w.done)
 	select {
@@ -235,7 +233,7 @@ func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (g
 	if rest != nil {
 		go func() { rest(<-w.reply) }() // ends with the operation
 	}
-	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, e.now().Since(start))}}, true
+	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, true
 }
 
 // try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so that of several processes that
@@ -243,7 +241,7 @@ func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (g
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
 		lock, split, err := e.attempt(ctx, r)
-		within := r.cfg.timeout() - e.now().Since(r.started)
+		within := r.cfg.timeout() - clock.Now().Since(r.started)
 		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
 			return lock, err
 		}
@@ -257,7 +255,7 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 		return nil, false, err
 	}
 	r.attempts++
-	start := e.now()
+	start := clock.Now()
 	got, left := e.run(ctx, toAcquire, &a.params, func(got reply) { a.disown(ctx, got) })
 	if left {
 		return nil, false, got.err
@@ -268,33 +266,30 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 		lock, err = a.grant(start, got.fence, got.recheckAfter)
 	}
 	if err != nil && mayBeThere(got, err) {
-		undone := make(chan struct{})
-		a.undo(ctx, err, func() { close(undone) })
 		select {
-		case <-undone:
+		case <-a.undo(ctx, err):
 		case <-ctx.Done():
 		}
 	}
 	return lock, got.split, err
 }
 
-// undo releases the token of an attempt that failed with err. If Redis cannot be reached, the key ends with its TTL. Then done is
-// called: when the release has ended, or at once if most likely none can be sent.
-func (l *lease) undo(ctx context.Context, err error, done func()) {
-	p := l.params.releasing("", 0)
+// undo releases the token of an attempt that failed with err. The channel is closed when the release has ended, or at once if most
+// likely none can be sent: if Redis cannot be reached, the key ends with its TTL.
+func (l *lease) undo(ctx context.Context, err error) <-chan struct{} {
+	p, undone := l.params.releasing("", 0), make(chan struct{})
+	l.send(ctx, &p, func(reply) { close(undone) })
 	if node.Unreachable(err) {
-		l.send(ctx, &p, ignored)
-		done()
-		return
+		return closed
 	}
-	l.send(ctx, &p, func(reply) { done() })
+	return undone
 }
 
 // disown releases the token of an attempt whose caller has left.
 func (l *lease) disown(ctx context.Context, got reply) {
 	l.answered(got)
 	if got.err == nil || mayBeThere(got, got.err) {
-		l.undo(ctx, got.err, func() {})
+		l.undo(ctx, got.err)
 	}
 }
 
@@ -329,7 +324,7 @@ func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error
 // errSlow if nothing of the lease is left.
 func (l *lease) grant(start clock.Instant, fence uint64, recheckAfter time.Duration) (*Lock, error) {
 	length := clock.Validity(l.params.ttl, l.r.cfg.drift)
-	now := l.engine.now()
+	now := clock.Now()
 	if now.Since(start) >= length {
 		return nil, errSlow
 	}
@@ -360,10 +355,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return nil, err
 	}
 	a.core.Share()
-	if holder := e.holder(r.place.key); holder != nil {
-		holder.pin(token)
-	}
-	start := e.now()
+	start := clock.Now()
 	got, _ := e.run(ctx, toAdopt, &a.params, nil)
 	if got.err != nil {
 		return nil, got.err
@@ -406,6 +398,6 @@ func (r *request) waiting(e *engine, err error) {
 func (r *request) event(e *engine, owner string, fence uint64) Event {
 	return Event{
 		Strategy: e.strategy.name(), Key: r.key, Owner: owner, Fence: fence,
-		Attempts: r.attempts, Elapsed: e.now().Since(r.started),
+		Attempts: r.attempts, Elapsed: clock.Now().Since(r.started),
 	}
 }

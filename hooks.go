@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -97,29 +98,7 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		logger = slog.Default()
 	}
 	at := func(level slog.Level, message string) func(Event) {
-		return func(e Event) {
-			var holder, text string
-			var held *HeldError
-			switch {
-			case errors.As(e.Err, &held):
-				holder = held.Owner
-			case e.Err != nil && !errors.Is(e.Err, ErrNotAcquired):
-				text = e.Err.Error()
-			}
-			attrs := slices.DeleteFunc([]slog.Attr{
-				slog.String("strategy", e.Strategy),
-				slog.String("key", e.Key),
-				slog.String("owner", e.Owner),
-				slog.Uint64("fence", e.Fence),
-				slog.Int("attempts", e.Attempts),
-				slog.Duration("elapsed", e.Elapsed),
-				slog.String("holder", holder),
-				slog.String("node", e.Node),
-				slog.String("cause", e.Cause),
-				slog.String("error", text),
-			}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })
-			logger.LogAttrs(context.Background(), level, message, attrs...)
-		}
+		return func(e Event) { logger.LogAttrs(context.Background(), level, message, e.attrs()...) }
 	}
 	either := func(unusual func(Event) bool, then, otherwise func(Event)) func(Event) {
 		return func(e Event) {
@@ -142,6 +121,23 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		Trouble: either(func(e Event) bool { return e.Cause == causeOverrun },
 			at(slog.LevelError, "leader runs on without its lock"), at(slog.LevelWarn, "lock service in trouble")),
 	}
+}
+
+// attrs returns what a log has of the event.
+func (e *Event) attrs() []slog.Attr {
+	var holder, text string
+	var held *HeldError
+	switch {
+	case errors.As(e.Err, &held):
+		holder = held.Owner
+	case e.Err != nil && !errors.Is(e.Err, ErrNotAcquired):
+		text = e.Err.Error()
+	}
+	return slices.DeleteFunc([]slog.Attr{
+		slog.String("strategy", e.Strategy), slog.String("key", e.Key), slog.String("owner", e.Owner), slog.Uint64("fence", e.Fence),
+		slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed), slog.String("holder", holder),
+		slog.String("node", e.Node), slog.String("cause", e.Cause), slog.String("error", text),
+	}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })
 }
 
 // troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
@@ -186,7 +182,7 @@ func (e *engine) leftEarly(r *request, err error) bool {
 		return false
 	}
 	kind := kindOfTrouble(err)
-	return wait.last == nil || (kind == "timeout" || kind == "quorum") && e.now().Since(r.started) < r.cfg.timeout()/4
+	return wait.last == nil || (kind == "timeout" || kind == "quorum") && clock.Now().Since(r.started) < r.cfg.timeout()/4
 }
 
 // troubleOf returns the hook to call for a failed attempt; nil if none is due.

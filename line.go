@@ -96,7 +96,7 @@ var events = sync.Pool{New: func() any { return new(event) }}
 // begin reads the facts, and locks the mutex until finish.
 func (e *engine) begin() *event {
 	v := events.Get().(*event)
-	v.engine, v.now = e, e.now()
+	v.engine, v.now = e, clock.Now()
 	v.Now, v.Random = e.offset(v.now.Mono), rand.Float64()
 	if e.inbox != nil {
 		v.Channel = e.inbox.State()
@@ -247,8 +247,11 @@ func (v *event) carry(w *waiters, p *params, done func(reply)) (released bool) {
 		case line.Fail:
 			x.Caller.Of.serve(nil, x.Err, x.Attempts)
 		case line.Tell:
-			r := x.Caller.Of
-			r.news <- news{x.Err, v.holder, r.own + x.Attempts}
+			r, err := x.Caller.Of, x.Err
+			if err == nil {
+				err = v.holder.refusal()
+			}
+			r.news <- news{err, r.own + x.Attempts}
 		case line.Subscribe:
 			box.Join()
 		case line.Unsubscribe:
@@ -447,14 +450,4 @@ func (w *waiters) lost(l *lease) {
 	v.effects = w.Lost(v.Facts, l.number, v.effects)
 	v.finish(w)
 	v.carry(w, nil, nil)
-}
-
-// holder returns the lease of a line on key, or nil.
-func (e *engine) holder(key string) *lease {
-	e.lines.mu.Lock()
-	defer e.lines.mu.Unlock()
-	if w := e.byKey[key]; w != nil && w.State() == line.Holding {
-		return w.current
-	}
-	return nil
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/redlatch/redlatch/internal/line"
 )
 
-// news is the first refusal of a call that waits.
+// news is the first refusal of a call that waits, after a number of attempts.
 type news struct {
-	err      error  // nil: holder has the key
-	holder   *lease // in this process, which knows more
+	err      error
 	attempts int
 }
 
@@ -41,12 +40,11 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	for {
 		select {
 		case n := <-r.news:
-			n.report(e, r)
+			r.after(n.attempts).waiting(e, n.err)
 		case <-r.served:
-			select {
-			case n := <-r.news:
-				n.report(e, r)
-			default:
+			if len(r.news) > 0 {
+				n := <-r.news
+				r.after(n.attempts).waiting(e, n.err)
 			}
 			waiting = false
 			e.served.Put(r.served)
@@ -56,14 +54,6 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 			return e.leave(ctx, w, r)
 		}
 	}
-}
-
-// report calls Hooks.Waiting of r.
-func (n news) report(e *engine, r *request) {
-	if n.err == nil {
-		n.err = n.holder.refusal()
-	}
-	r.after(n.attempts).waiting(e, n.err)
 }
 
 // clear reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the

@@ -182,12 +182,6 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 		"Extend": {do: func(t *testing.T, _ redlatch.Locker, lock *redlatch.Lock) {
 			require.NoError(t, lock.Extend(t.Context(), time.Hour))
 		}},
-		"Adopt of its token": {do: func(t *testing.T, l redlatch.Locker, _ *redlatch.Lock) {
-			st, err := l.Inspect(t.Context(), "k")
-			require.NoError(t, err)
-			_, err = l.Adopt(t.Context(), "k", st.Token)
-			require.NoError(t, err)
-		}},
 		"Inspect, Until, Done and Context": {do: func(t *testing.T, l redlatch.Locker, lock *redlatch.Lock) {
 			_, err := l.Inspect(t.Context(), "k")
 			require.NoError(t, err)

@@ -19,7 +19,7 @@
 //	cleared   Unlock was called afterwards.
 //
 // Beside that, a lease is young, settled or shared, and only moves on in this order. It is settled by its first Tick, which comes
-// half-way to the renewal, by a call of Extend, and by an Adopt in this process. It is shared if others may know the token.
+// half-way to the renewal, and by a call of Extend. It is shared if others may know the token.
 //
 // # Invariants
 //

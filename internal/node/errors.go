@@ -60,10 +60,7 @@ func notSent(err error) bool {
 
 // Silence reports whether the reason for err is that the server has not answered in time.
 func Silence(err error) bool {
-	timeout, ok := errors.AsType[interface {
-		error
-		Timeout() bool
-	}](err)
+	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() && !Unreachable(err)
 }
 

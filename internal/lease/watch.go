@@ -1,0 +1,52 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+// A Watch compares the clock of Redis with that of this machine, for a lock that may be handed over. The zero value is that of a
+// line that has not asked yet.
+type Watch struct {
+	asked clock.Instant // when the newest command that returned the time of Redis was sent
+	redis time.Duration // the time that it returned; 0: none yet
+}
+
+// Sent notes when a command was sent that may return the time of Redis, unless one has returned it before.
+func (w *Watch) Sent(asked clock.Instant) {
+	if w.redis == 0 {
+		w.asked = asked
+	}
+}
+
+// Told notes that a command, sent at asked, returned the time redis.
+func (w *Watch) Told(asked clock.Instant, redis time.Duration) {
+	if w.redis == 0 || asked.Mono.After(w.asked.Mono) {
+		w.asked, w.redis = asked, redis
+	}
+}
+
+// Started returns when a lease began that was handed over. Redis granted it at the time granted of its own clock, and this process
+// learned of that at arrived. A command that was sent at asked had returned the time redis of that clock. So Redis read that clock
+// after asked, and the message took no longer than the time since asked here, less the time since redis there:
+//
+//	age = (arrived − asked) − (granted − redis) × (1 − drift), at least 0
+//	start = arrived − age
+//
+// If the command was carried out later than the release, granted − redis is negative, and counts × (1 + drift).
+//
+// Only the rates of the two clocks matter, not their settings. If no command has returned the time, the lease begins at
+// asked, which is before the line queued.
+func (w *Watch) Started(granted time.Duration, arrived clock.Instant, drift float64) clock.Instant {
+	age := arrived.Since(w.asked)
+	if w.redis != 0 {
+		there := float64(granted - w.redis)
+		if there > 0 {
+			drift = -drift
+		}
+		age -= time.Duration(there * (1 + drift))
+	}
+	age = max(age, 0)
+	return clock.Instant{Mono: arrived.Mono.Add(-age), Wall: arrived.Wall - age}
+}
