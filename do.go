@@ -120,8 +120,7 @@ func doAll(
 // term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
 // When ctx ends, the error matches ctx's error and its cause. If Lead waited for the lock, it also matches what the error
-// of [Locker.Lock] matches. Lead also returns at once with an error that retrying cannot fix: ErrInvalidOption,
-// [errors.ErrUnsupported], or WRONGTYPE. [NewRedlock] reports WRONGTYPE as ErrNoQuorum, so there Lead retries.
+// of [Locker.Lock] matches. Lead also returns at once with an error that retrying cannot fix, as [Locker.Lock] does.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)

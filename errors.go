@@ -16,9 +16,9 @@ import (
 // Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]: the errors that
 // are returned add the operation, the key and the cause, on one line.
 var (
-	// ErrNotAcquired says that Redis has answered that another owner has the key, or that concurrent attempts on a quorum
-	// split the nodes and none was granted. Wait, or do something else. A [HeldError] describes the owner if it is known.
-	// If ctx ended a wait, the error also matches ctx.Err().
+	// ErrNotAcquired says that Redis has answered that another owner has the key, or keeps others out by [Lock.UnlockAfter] or
+	// [WithMinHold], or that concurrent attempts on a quorum split the nodes and none was granted. Wait, or do something
+	// else. A [HeldError] describes the owner if it is known. If ctx ended a wait, the error also matches ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
 	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be
@@ -147,12 +147,15 @@ type HeldError struct {
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
 
 	ours bool  // the owner is a caller of the same line
+	kept bool  // the last owner keeps others out
 	err  error // ErrNotAcquired, or a QuorumError that matches it
 }
 
 func (e *HeldError) Error() string {
 	text := "held by another owner"
 	switch {
+	case e.kept:
+		text = "its last owner keeps others out"
 	case e.Owner != "" && e.ours:
 		text = fmt.Sprintf("held by %q, a caller of this Locker", e.Owner)
 	case e.Owner != "":
@@ -172,24 +175,24 @@ func (e *HeldError) Unwrap() error { return e.err }
 
 // heldBy returns the error of a reply to an acquire, with the known facts about the holder.
 func heldBy(got reply) error {
-	if !errors.Is(got.err, ErrNotAcquired) || got.holder == "" && got.left == 0 {
+	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errDivided) || got.holder == "" && got.left == 0 {
 		return got.err
 	}
-	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, err: got.err}
+	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, kept: isKeeper(got.holder), err: got.err}
 }
 
-// permanent reports whether retrying cannot fix err. A client that was closed stays closed, and so does a quorum of clients of
-// which too many were closed.
+// permanent reports whether retrying cannot fix err. A client that was closed stays closed, for example. For a quorum, so many
+// nodes have such an error that the others are none.
 func permanent(err error) bool {
 	var q *QuorumError
 	if errors.As(err, &q) {
-		closed := 0
+		failed := 0
 		for _, err := range q.Nodes {
-			if errors.Is(err, redis.ErrClosed) {
-				closed++
+			if permanent(err) {
+				failed++
 			}
 		}
-		return len(q.Nodes)-closed < q.Need
+		return len(q.Nodes)-failed < q.Need
 	}
 	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }

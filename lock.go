@@ -34,8 +34,8 @@
 //
 // # Servers
 //
-// redlatch needs Redis 5.0 or newer, or Valkey, without a proxy that checks scripts, as some clouds have. SECURITY.md in the repository lists the ACL permissions that a
-// restricted Redis user needs.
+// redlatch needs Redis 5.0 or newer, or Valkey, without a proxy that checks scripts, as some clouds have. SECURITY.md in the
+// repository lists the ACL permissions that a restricted Redis user needs.
 package redlatch
 
 import (
@@ -48,21 +48,23 @@ import (
 )
 
 // Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second Lock
-// call for the same key waits, even in the same goroutine.
+// call for the same key waits, even in the same goroutine. Callers that lock several keys, one after the other and in different
+// orders, can wait for each other for ever: use [DoAll].
 //
 // Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock wait, a Locker has a goroutine
 // and a connection of its own for its subscription, which a thousand Lockers have a thousand times. Callers of one Locker wait
 // together. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its subscription ends by
-// itself within two seconds after the last waiter has left, and a test that looks for leaks must wait for that. Close the client
-// after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker should embed it.
+// itself within two seconds after the last waiter has left, so a test that looks for leaks sleeps for that time first. Close the
+// client after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker should embed it.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done.
 	//
 	// ctx bounds only the wait. After Lock has returned, canceling ctx does not release the lock: the caller must
 	// call Unlock.
 	//
-	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it: the call could only wait for
-	// itself. It fails with ErrInvalidOption, unless key may have several holders.
+	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a child of it, even by
+	// [context.WithoutCancel]: the call could only wait for itself. It fails with ErrInvalidOption, unless key may have several
+	// holders.
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
 	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in
@@ -74,9 +76,9 @@ type Locker interface {
 	//
 	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It returns any other error
 	// of the first attempt, as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble.
-	// The exceptions are errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE; with
-	// [NewRedlock] it retries), a command that Redis does not support, a proxy that refuses scripts, a client that was closed, and
-	// ErrInvalidOption. Give ctx a deadline.
+	// The exceptions are errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE), a
+	// command that Redis does not support, a proxy that refuses scripts, a client that was closed, such an error of so many nodes
+	// that the others are no quorum, and ErrInvalidOption. Give ctx a deadline.
 	//
 	// With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited longest, of any process. For up
 	// to 5 ms, that process then passes it on to those who were in line, each once, without asking Redis. A key that

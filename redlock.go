@@ -333,7 +333,13 @@ func (o *inquiry) outcome() error {
 			o.errs[i] = errNotWaitedFor
 		}
 	}
-	return o.r.failure(o.op, o.params, o.errs, failures[o.Result()])
+	err := failures[o.Result()]
+	if o.Split() && o.Divided() {
+		err = errDivided
+	}
+	return o.r.failure(o.op, o.params, o.errs, err)
 }
+
+var errDivided error = &sentinel{text: "the nodes name no common owner", is: ErrNotAcquired}
 
 var errNotWaitedFor = errors.New("not waited for")

@@ -40,7 +40,8 @@ var lockScripts = scripts{
 // client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its methods, also in a struct
 // that embeds it. A [redis.AutoPipeliner], or a struct that embeds [redis.UniversalClient], hides them, and works for one
 // server only. Retries and timeouts of the client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is the fastest, since commands of
-// concurrent callers share its connections as pipelines. opts are the defaults of the Locker.
+// concurrent callers share its connections as pipelines. opts are the defaults of the Locker. [Locker] says what one costs while
+// it waits, and why to share it.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {

@@ -42,6 +42,9 @@ func TestTexts(t *testing.T) {
 	refused := &QuorumError{
 		Op: "acquire", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{ErrNotAcquired}, err: ErrNotAcquired,
 	}
+	split := &QuorumError{
+		Op: "acquire", Key: "k", Need: 2, names: []string{"node 0", "node 1"}, Nodes: []error{ErrNotAcquired, nil}, err: errDivided,
+	}
 	loading := redisAnswer("LOADING Redis is loading the dataset in memory")
 	_, adopted := l.Adopt(ctx, "k", "stranger")
 	legacy, err := NewLegacySetNX(client)
@@ -76,6 +79,8 @@ func TestTexts(t *testing.T) {
 		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true, err: ErrNotAcquired})},
 		{"refused by an owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: tokenOf("api-7/pid 12", [16]byte{1})}))},
 		{"refused by a quorum", unavailable(heldBy(reply{err: refused, left: time.Second}))},
+		{"refused by a split quorum", unavailable(heldBy(reply{err: split, left: time.Second}))},
+		{"refused by the last owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: "~" + tokenOf("api-7", [16]byte{1})}))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
 		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(reply{err: ErrNotAcquired, holder: tokenOf("api-7", [16]byte{1})})})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},

@@ -282,7 +282,7 @@ func TestMinHoldKeepsTheKey(t *testing.T) {
 		require.Zero(t, redlatchRun(t, s.url, []string{"-min-hold", "1h", "-owner", "job"}, "exit 0").code())
 		p := redlatchRun(t, s.url, []string{"-try"}, "exit 0")
 		require.Equal(t, exitBusy, p.code())
-		require.Contains(t, p.errors(), "held by another owner")
+		require.Contains(t, p.errors(), "its last owner keeps others out")
 		require.NotContains(t, p.errors(), "job", "it has ended")
 	})
 }

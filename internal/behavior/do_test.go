@@ -454,14 +454,13 @@ func TestLeadPauses(t *testing.T) {
 	})
 }
 
-// TestLeadEndsWithWhatRetryingCannotFix: on a quorum, a key of another type counts as a failure of the node, so Lead retries.
+// TestLeadEndsWithWhatRetryingCannotFix: a key of another type, also on a quorum, and what a Locker refuses.
 func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		require.NoError(t, w.Direct.RPush(t.Context(), "k", "data").Err())
 		err := redlatch.Lead(bounded(t), w.locker(t), "k", never[*redlatch.Lock](t))
 		require.ErrorContains(t, err, "WRONGTYPE")
-		require.Equal(t, w.name == "Redlock", errors.Is(err, context.DeadlineExceeded))
-		require.Equal(t, w.name == "Redlock", errors.Is(err, redlatch.ErrNoQuorum))
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, int64(1), w.Direct.LLen(t.Context(), "k").Val())
 		for _, final := range []error{errors.ErrUnsupported, redlatch.ErrInvalidOption} {
 			wrapper := &moody{Locker: w.locker(t), errs: []error{fmt.Errorf("no: %w", final)}}

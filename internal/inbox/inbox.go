@@ -151,10 +151,12 @@ func (b *Inbox) run() {
 			b.refuse(node.Explain(err))
 			pause, hungUp = lastReconnect, 0
 		}
-		if b.stop() {
-			return
+		for ; pause > 0; pause -= wakeEvery {
+			if b.stop() {
+				return
+			}
+			<-time.After(min(pause, wakeEvery))
 		}
-		<-time.After(pause)
 	}
 }
 

@@ -29,6 +29,12 @@ func (o *Op) Split() bool {
 	return o.result == Refused && nodes < o.token.need
 }
 
+// Divided reports whether the refusals of an acquire name no owner more often than all others together.
+func (o *Op) Divided() bool {
+	_, nodes := o.Holder()
+	return 2*nodes <= o.counts()[Held]
+}
+
 // Soonest returns when a quorum of the nodes can be free at the earliest. It is 0 if that is unknown or can be now.
 func (o *Op) Soonest() time.Duration {
 	var room [Most]time.Duration
