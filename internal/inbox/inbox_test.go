@@ -44,7 +44,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		s := New(client)
 		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(Grant) {}
 		s.Join()
-		defer time.Sleep(3 * lastReconnect) // the inbox ends after two looks, and pauses between them while it has no connection
+		defer time.Sleep(2 * wakeEvery) // the inbox ends by then, also in an outage
 		defer s.Leave()
 		test(t, s, m, &down, changes)
 	})
@@ -182,4 +182,16 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 		require.Equal(t, line.Closed, s.State())
 		require.Empty(t, reported)
 	})
+}
+
+// TestReconnectsPauseLongerAndLonger: 50 ms, doubling to 3 s, half of it random.
+func TestReconnectsPauseLongerAndLonger(t *testing.T) {
+	for failed, most := range []time.Duration{50, 100, 200, 400, 800, 1600, 3000, 3000, 3000, 3000} {
+		for range 100 {
+			pause := reconnectPause(failed)
+			require.LessOrEqual(t, pause, most*time.Millisecond)
+			require.Greater(t, pause, most*time.Millisecond/2-1)
+		}
+	}
+	require.LessOrEqual(t, reconnectPause(1000), lastReconnect)
 }
