@@ -17,25 +17,24 @@
 -- of them has no dash. If it has queued an entry, it returns {that number, seconds, µs of TIME}, and if that entry was handed
 -- the lock, also the tick of the fence.
 
-local call, pcall, format = redis.call, redis.pcall, string.format
-local queue, own, nextEntry, keep = KEYS[3], ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
-local holder = call('GET', KEYS[1])
+local own, nextEntry, keep = ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
+local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  if own ~= '' then pcall('ZREM', queue, own) end -- a key of another type counts as no queue
+  if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end -- a key of another type counts as no queue
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
 end
-call('DEL', KEYS[1]) -- the first write: behind it, a full Redis accepts the others
+redis.call('DEL', KEYS[1]) -- the first write: behind it, a full Redis accepts the others
 if keep then
-  call('SET', KEYS[1], '~' .. ARGV[1], 'PX', keep)
+  redis.call('SET', KEYS[1], '~' .. ARGV[1], 'PX', keep)
   return 1
 end
-if own ~= '' then pcall('ZREM', queue, own) end
+if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end
 
 local time
 if nextEntry then
-  time = call('TIME')
-  local latest, entry, waited, again, try = ARGV[5], nextEntry, ARGV[4], false, pcall
+  time = redis.call('TIME')
+  local latest, entry, waited, again, try = ARGV[5], nextEntry, ARGV[4], false, redis.pcall
   -- include late.lua
   if late then
     nextEntry = nil
@@ -47,22 +46,22 @@ local function reply(answer, ...)
   return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), ...} or answer
 end
 
-local entry = pcall('ZRANGE', queue, 0, 0)[1]
+local entry = redis.pcall('ZRANGE', KEYS[3], 0, 0)[1]
 while entry do
   -- include listens.lua
   if listens then
     -- include fence.lua
     if failed then break end -- the next acquire reports it
-    call('SET', KEYS[1], token, 'PX', claim)
+    redis.call('SET', KEYS[1], token, 'PX', claim)
     -- include announce.lua
     if untold and dash == '' then -- nobody would look soon
-      call('DEL', KEYS[1])
+      redis.call('DEL', KEYS[1])
       return reply(-2)
     end
-    call('ZREM', queue, entry)
+    redis.call('ZREM', KEYS[3], entry)
     return reply(untold and -1 or 1, entry == nextEntry and tick or nil)
   end
-  call('ZREM', queue, entry)
-  entry = call('ZRANGE', queue, 0, 0)[1]
+  redis.call('ZREM', KEYS[3], entry)
+  entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
 end
 return reply(1)

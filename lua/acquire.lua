@@ -16,32 +16,31 @@
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}. With an entry also: 1 if the
 -- entry is new; 1 if it is the first; seconds and µs of TIME.
 
-local call, pcall, format = redis.call, redis.pcall, string.format
-local queue, latest, entry = KEYS[3], ARGV[3], ARGV[4]
-if entry then pcall('ZREM', queue, '~') end -- changes nothing, but behind a write a full Redis accepts the others
-local time = call('TIME')
+local latest, entry = ARGV[3], ARGV[4]
+if entry then redis.pcall('ZREM', KEYS[3], '~') end -- changes nothing, but behind a write a full Redis accepts the others
+local time = redis.call('TIME')
 -- include late.lua
-local holder = (entry or late) and call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
+local holder = (entry or late) and redis.call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
 if late and holder ~= ARGV[1] then return late end
-local new = not holder and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
+local new = not holder and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 
 if not new then
-  holder = holder or call('GET', KEYS[1])
+  holder = holder or redis.call('GET', KEYS[1])
   if holder ~= ARGV[1] then
-    if not entry then return {call('PTTL', KEYS[1]), holder} end
-    local try, waited, again = call, ARGV[5], ARGV[6] == 'again'
+    if not entry then return {redis.call('PTTL', KEYS[1]), holder} end
+    local try, waited, again = redis.call, ARGV[5], ARGV[6] == 'again'
     -- include queue.lua
-    local first = call('ZRANGE', queue, 0, 0)[1] == entry
-    return {call('PTTL', KEYS[1]), holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
+    local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1] == entry
+    return {redis.call('PTTL', KEYS[1]), holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
   end
   -- A resend never shortens the lease, and always writes.
-  call('PEXPIRE', KEYS[1], format('%.0f', math.max(call('PTTL', KEYS[1]), ARGV[2])))
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2])))
 end
-if entry then pcall('ZREM', queue, entry) end -- a key of another type counts as no queue
+if entry then redis.pcall('ZREM', KEYS[3], entry) end -- a key of another type counts as no queue
 
 -- include fence.lua
 if failed then
-  if new then call('DEL', KEYS[1]) end
+  if new then redis.call('DEL', KEYS[1]) end
   return failed
 end
 return tick

@@ -6,5 +6,5 @@
 --
 -- The message: "<seconds of TIME> <µs of TIME> <tick> <length of the entry> <entry><key>".
 
-local untold = type(pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] .. ' ' .. format('%.0f', tick) .. ' '
+local untold = type(redis.pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', tick) .. ' '
   .. #entry .. ' ' .. entry .. KEYS[1])) == 'table'

@@ -7,13 +7,12 @@
 --
 -- Returns 0 if nobody holds the lock, -1 if another token does. Otherwise the tick of the fence to adopt, or 1 to renew.
 
-local call, pcall, format = redis.call, redis.pcall, string.format
-local holder = call('GET', KEYS[1])
+local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   -- include writable.lua
   return readonly or holder and -1 or 0
 end
-call('PEXPIRE', KEYS[1], format('%.0f', math.max(call('PTTL', KEYS[1]), ARGV[2])))
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2])))
 if not KEYS[2] then return 1 end
 local time
 -- include fence.lua

@@ -11,17 +11,17 @@
 local registerMemory = 86400000 -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks
 
-local tick, failed = pcall('INCR', KEYS[2]), nil
+local tick, failed = redis.pcall('INCR', KEYS[2]), nil
 if type(tick) == 'number' and tick < 2^47 then
-  time = time or call('TIME')
+  time = time or redis.call('TIME')
   local now = (time[1] - 1767225600) * 250000 + math.floor(time[2] / 4)
   if tick < now - slack or tick == 1 then
     tick = math.max(now, 1)
-    call('SET', KEYS[2], format('%.0f', tick), 'PX', registerMemory)
+    redis.call('SET', KEYS[2], string.format('%.0f', tick), 'PX', registerMemory)
   end
 else
   failed = type(tick) == 'number' and {err = 'overflow'} or tick
-  if type(tick) == 'number' then pcall('INCRBY', KEYS[2], -1) end -- it is no register, so it stays as it was
+  if type(tick) == 'number' then redis.pcall('INCRBY', KEYS[2], -1) end -- it is no register, so it stays as it was
   tick = nil
   local why = failed.err
   if string.find(why, 'WRONGTYPE') or string.find(why, 'integer') or string.find(why, 'overflow') then

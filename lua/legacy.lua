@@ -7,9 +7,8 @@
 --
 -- All keys are read before any write, so that one of another type stops the script before it changes anything.
 
-local call, pcall, format = redis.call, redis.pcall, string.format
-local time, value = call('TIME'), call('GET', KEYS[1])
-local owner, stamp = call('GET', KEYS[2]), call('GET', KEYS[3])
+local time, value = redis.call('TIME'), redis.call('GET', KEYS[1])
+local owner, stamp = redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3])
 local now = tonumber(time[1])
 local till = value and string.match(value, '^%d+%.?%d*$') and tonumber(value)
 local odd = value and not till and redis.error_reply('ERR the key does not hold a timestamp')
@@ -21,8 +20,8 @@ local ours = till and not passed and stamp == value and owner == ARGV[1]
 
 -- own has the token hold the lock until ends. The companions outlive that time.
 local function own(ends)
-  local stamp, life = format('%.0f', ends), format('%.0f', (ends - now + 1) * 1000)
-  call('GETSET', KEYS[1], stamp)
-  call('SET', KEYS[2], ARGV[1], 'PX', life)
-  call('SET', KEYS[3], stamp, 'PX', life)
+  local stamp, life = string.format('%.0f', ends), string.format('%.0f', (ends - now + 1) * 1000)
+  redis.call('GETSET', KEYS[1], stamp)
+  redis.call('SET', KEYS[2], ARGV[1], 'PX', life)
+  redis.call('SET', KEYS[3], stamp, 'PX', life)
 end

@@ -16,7 +16,7 @@ if late then return late end
 local ends = now + ARGV[2] + 1
 
 -- 1. Take a free key.
-if call('SETNX', KEYS[1], format('%.0f', ends)) == 1 then
+if redis.call('SETNX', KEYS[1], string.format('%.0f', ends)) == 1 then
   own(ends)
   return 1
 end

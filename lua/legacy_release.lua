@@ -11,5 +11,5 @@ if not ours then
   -- include writable.lua
   return readonly or owner == ARGV[1] and -1 or 0
 end
-call('DEL', KEYS[1], KEYS[2], KEYS[3])
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
 return 1

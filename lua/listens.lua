@@ -6,4 +6,4 @@
 --           true.
 
 local claim, dash, channel, token = string.match(entry, '^(%d+) (%-?)(%S+) (.*)$')
-local listens = token and (dash ~= '' or pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
+local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)

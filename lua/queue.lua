@@ -1,17 +1,18 @@
 -- Puts an entry into the queue, unless it has a place there. A script includes this text where it queues.
 --
--- Reads     queue, entry and time, the reply to TIME
+-- Reads     KEYS[3], the queue
+--           entry and time, the reply to TIME
 --           waited, how long the line has waited, in µs
 --           again, set if the entry should already be in the queue
---           try, which is call, or pcall to ignore errors
+--           try, which is redis.call, or redis.pcall to ignore errors
 -- Declares  fresh, 1 if the entry is new, else 0
 
 local queueMemory, fresh = 60000, 0 -- TTL of the queue, ms: waiters look every few seconds
-if again and try('ZSCORE', queue, entry) then
-  call('PEXPIRE', queue, queueMemory)
+if again and try('ZSCORE', KEYS[3], entry) then
+  redis.call('PEXPIRE', KEYS[3], queueMemory)
 else
-  local last = try('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] -- a clock may be set back
+  local last = try('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2] -- a clock may be set back
   local score = math.max(time[1] * 1000000 + time[2], (last or 0) + 1) - waited
-  fresh = try('ZADD', queue, 'NX', format('%.0f', math.max(score, 1)), entry)
-  if type(fresh) == 'number' and (not last or time[2] % 16 == 0) then try('PEXPIRE', queue, queueMemory) end -- else not ours
+  fresh = try('ZADD', KEYS[3], 'NX', string.format('%.0f', math.max(score, 1)), entry)
+  if type(fresh) == 'number' and (not last or time[2] % 16 == 0) then try('PEXPIRE', KEYS[3], queueMemory) end -- else not ours
 end

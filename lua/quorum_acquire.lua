@@ -12,20 +12,19 @@
 -- Granted: the vote of this node for the fence.
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}.
 
-local call, pcall, key = redis.call, redis.pcall, KEYS[1]
-local time, latest, holder = call('TIME'), ARGV[3], call('GET', key)
+local time, latest, holder = redis.call('TIME'), ARGV[3], redis.call('GET', KEYS[1])
 -- include late.lua
 if late and holder ~= ARGV[1] then return late end
 if holder and holder ~= ARGV[1] then
   -- include writable.lua
   if readonly then return readonly end
-  pcall('SET', KEYS[3], '', 'NX', 'PX', 500) -- for 500 ms: waiters poll more often
-  return {call('PTTL', key), holder}
+  redis.pcall('SET', KEYS[3], '', 'NX', 'PX', 500) -- for 500 ms: waiters poll more often
+  return {redis.call('PTTL', KEYS[1]), holder}
 end
 -- include counter.lua
 -- A resend never shortens the lease.
-if not holder or call('PTTL', key) < tonumber(ARGV[2]) then
-  call('SET', key, ARGV[1], 'PX', ARGV[2])
+if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
 -- include vote.lua
 return fence

@@ -11,30 +11,29 @@
 -- Returns 0 if nobody holds the lock, 2 if nobody held it and it is restored, -1 if another token holds it. If it is too late
 -- to restore it, returns {"late", seconds and µs of TIME}. Otherwise the vote for the fence to adopt, or 1 to renew.
 
-local call, pcall, key = redis.call, redis.pcall, KEYS[1]
-local holder = call('GET', key)
+local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] or not holder and not ARGV[4] then
   -- include writable.lua
   return readonly or holder and -1 or 0
 end
-local lease = holder and string.format('%.0f', math.max(call('PTTL', key), ARGV[2]))
+local lease = holder and string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2]))
 if holder and ARGV[3] ~= 'mint' then
-  call('PEXPIRE', key, lease)
-  call('PEXPIRE', KEYS[2], 3600000) -- as in vote.lua
+  redis.call('PEXPIRE', KEYS[1], lease)
+  redis.call('PEXPIRE', KEYS[2], 3600000) -- as in vote.lua
   return 1
 end
-local time, latest = call('TIME'), ARGV[5] or math.huge
+local time, latest = redis.call('TIME'), ARGV[5] or math.huge
 -- include late.lua
 if late then return late end
 -- include counter.lua
 if holder then
-  call('PEXPIRE', key, lease)
+  redis.call('PEXPIRE', KEYS[1], lease)
   -- include vote.lua
   return fence
 end
 -- The counter is raised to the fence of the lock and no further. If it were raised by one, as by an acquire, a later
 -- quorum of restored nodes could issue an older fence.
-call('PEXPIRE', KEYS[2], 3600000) -- first: a full Redis accepts SET only after another write
-if counter < tonumber(ARGV[3]) then call('SET', KEYS[2], ARGV[3], 'PX', 3600000) end
-call('SET', key, ARGV[1], 'PX', ARGV[4])
+redis.call('PEXPIRE', KEYS[2], 3600000) -- first: a full Redis accepts SET only after another write
+if counter < tonumber(ARGV[3]) then redis.call('SET', KEYS[2], ARGV[3], 'PX', 3600000) end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[4])
 return 2

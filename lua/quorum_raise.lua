@@ -7,13 +7,12 @@
 --
 -- Returns the counter: the fence, or a higher number that it already had. Returns 0 if the token holds no lock.
 
-local call, pcall = redis.call, redis.pcall
 -- include counter.lua
-if call('GET', KEYS[1]) ~= ARGV[1] then
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   -- include writable.lua
   return readonly or 0
 end
-call('PEXPIRE', KEYS[2], 3600000) -- as in vote.lua; it fails where the script could not raise the counter
+redis.call('PEXPIRE', KEYS[2], 3600000) -- as in vote.lua; it fails where the script could not raise the counter
 if counter >= tonumber(ARGV[2]) then return counter end
-call('SET', KEYS[2], ARGV[2], 'PX', 3600000)
+redis.call('SET', KEYS[2], ARGV[2], 'PX', 3600000)
 return tonumber(ARGV[2])

@@ -7,15 +7,14 @@
 --
 -- Returns 0 if the token does not hold the lock, 1 if it was released or is kept, and 2 if it was released and others want it.
 
-local call, pcall = redis.call, redis.pcall
-local holder, keep = call('GET', KEYS[1]), ARGV[2]
+local holder, keep = redis.call('GET', KEYS[1]), ARGV[2]
 if holder ~= ARGV[1] then
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
 end
 if keep then
-  call('PEXPIRE', KEYS[1], keep) -- when Redis is full, it accepts SET only after another write
-  call('SET', KEYS[1], '~' .. ARGV[1], 'PX', keep)
+  redis.call('PEXPIRE', KEYS[1], keep) -- when Redis is full, it accepts SET only after another write
+  redis.call('SET', KEYS[1], '~' .. ARGV[1], 'PX', keep)
   return 1
 end
-return call('DEL', KEYS[1], KEYS[2])
+return redis.call('DEL', KEYS[1], KEYS[2])

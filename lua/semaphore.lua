@@ -4,31 +4,29 @@
 -- KEYS[2] the fence register, one for all locks
 -- KEYS[3] the queue, with entries and scores as in acquire.lua
 
-local call, pcall, format = redis.call, redis.pcall, string.format
-local permits, queue = KEYS[1], KEYS[3]
-local time = call('TIME')
+local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 -- prove fails where the script could not write, and changes nothing. Behind it, a full Redis accepts the other writes.
-local function prove() call('ZREM', permits, '~') end
+local function prove() redis.call('ZREM', KEYS[1], '~') end
 
 -- first returns the first entry of the queue, or nil. A key of another type counts as an empty queue.
-local function first() return pcall('ZRANGE', queue, 0, 0)[1] end
+local function first() return redis.pcall('ZRANGE', KEYS[3], 0, 0)[1] end
 
 -- leaseEnd returns the end of the token's lease, or nil if it holds no permit.
 local function leaseEnd(token)
-  local ends = tonumber(call('ZSCORE', permits, token) or 0)
+  local ends = tonumber(redis.call('ZSCORE', KEYS[1], token) or 0)
   return ends > now and ends or nil
 end
 
 -- look removes permits that have expired. It returns the number of holders, or nil and an error if the key is no semaphore.
 local function look()
-  local oldest = tonumber(call('ZRANGE', permits, 0, 0, 'WITHSCORES')[2])
+  local oldest = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2])
   if oldest and oldest < 9e14 then -- no time since 1998
-    return nil, redis.error_reply('WRONGTYPE ' .. permits .. ' is not a semaphore')
+    return nil, redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
   end
-  if oldest and oldest <= now then call('ZREMRANGEBYSCORE', permits, 0, format('%.0f', now)) end
-  return call('ZCARD', permits)
+  if oldest and oldest <= now then redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now)) end
+  return redis.call('ZCARD', KEYS[1])
 end
 
 -- mint returns the tick of a fence, or nil and an error.
@@ -40,8 +38,8 @@ end
 -- hold lets the token hold a permit for ttl ms from now on, and never shortens that. The set outlives the longest lease.
 local function hold(token, ttl)
   local ends = math.max(now + ttl * 1000, leaseEnd(token) or 0)
-  call('ZADD', permits, format('%.0f', ends), token)
-  if call('PTTL', permits) <= ttl then call('PEXPIRE', permits, format('%.0f', ttl + 1)) end
+  redis.call('ZADD', KEYS[1], string.format('%.0f', ends), token)
+  if redis.call('PTTL', KEYS[1]) <= ttl then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl + 1)) end
 end
 
 -- handOn grants free permits to the longest waiters, for the claims in their entries, and sends messages to their processes.
@@ -59,13 +57,13 @@ local function handOn(free, mine, told)
       -- include announce.lua
       if untold then answer = dash == '' and -2 or -1 end
       if untold and dash == '' then -- nobody would look soon
-        if not had then call('ZREM', permits, token) end
+        if not had then redis.call('ZREM', KEYS[1], token) end
         break
       end
       if not had then free = free - 1 end
       if entry == told then own = tick end
     end
-    call('ZREM', queue, entry)
+    redis.call('ZREM', KEYS[3], entry)
     entry = first()
   end
   return free, answer, own

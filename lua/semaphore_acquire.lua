@@ -19,13 +19,13 @@ if not had and free > 0 then
 end
 
 if not had and free <= 0 then
-  local holder, ends = unpack(call('ZRANGE', permits, 0, 0, 'WITHSCORES'))
+  local holder, ends = unpack(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
   local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
   if not entry then
     prove()
     return {left, holder}
   end
-  local waited, again, try = ARGV[6], ARGV[7] == 'again', call
+  local waited, again, try = ARGV[6], ARGV[7] == 'again', redis.call
   -- include queue.lua
   return {left, holder or false, fresh, first() == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
@@ -34,5 +34,5 @@ if had then prove() end -- to new holders, a full Redis refuses the fence
 local tick, failed = mint()
 if failed then return failed end
 hold(token, tonumber(ARGV[2]))
-if entry then pcall('ZREM', queue, entry) end
+if entry then redis.pcall('ZREM', KEYS[3], entry) end
 return tick

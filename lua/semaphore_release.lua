@@ -5,18 +5,18 @@
 -- include semaphore.lua
 prove()
 local token, own, nextEntry, keep = ARGV[1], ARGV[3] or '', ARGV[4] ~= '' and ARGV[4], ARGV[7]
-if own ~= '' then pcall('ZREM', queue, own) end
+if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end
 local _, wrong = look() -- an expired permit cannot be released
 if wrong then return 0 end
 if not leaseEnd(token) then return keep and leaseEnd('~' .. token) and 1 or 0 end
 if keep then
   hold('~' .. token, tonumber(keep))
-  call('ZREM', permits, token)
+  redis.call('ZREM', KEYS[1], token)
   return 1
 end
-call('ZREM', permits, token)
+redis.call('ZREM', KEYS[1], token)
 if nextEntry then
-  local latest, entry, waited, again, try = ARGV[6], nextEntry, ARGV[5], false, pcall
+  local latest, entry, waited, again, try = ARGV[6], nextEntry, ARGV[5], false, redis.pcall
   -- include late.lua
   if late then
     nextEntry = nil
@@ -24,5 +24,5 @@ if nextEntry then
     -- include queue.lua
   end
 end
-local _, answer, tick = handOn(ARGV[2] - call('ZCARD', permits), nil, nextEntry)
+local _, answer, tick = handOn(ARGV[2] - redis.call('ZCARD', KEYS[1]), nil, nextEntry)
 return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), tick} or answer

@@ -5,5 +5,5 @@
 --
 -- The write changes nothing: no member is a bare tilde.
 
-local wrote = pcall('ZREM', KEYS[1], '~')
+local wrote = redis.pcall('ZREM', KEYS[1], '~')
 local readonly = type(wrote) == 'table' and string.find(wrote.err, 'READONLY') and wrote
