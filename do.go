@@ -17,8 +17,8 @@ import (
 //
 // If l or fn is nil, the error is ErrInvalidOption. If Lock fails, Do returns its error. In both cases fn was not
 // called. Otherwise Do returns the error of fn. If the lock ended before fn did, the error also matches ErrLost, and
-// another owner may have held the lock while fn ran. Do returns no other error of the release: the work was done under
-// the lock. If Redis did not confirm the release, the key ends with its TTL, and Hooks.Released reports the error.
+// another owner may have held the lock while fn ran. An error of the release is reported by Hooks.Released only: the work was
+// done under the lock, and the key ends with its TTL.
 func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("do", key, err)
@@ -50,11 +50,9 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 // locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends as soon as any lock
 // ends; its cause is the Err of that lock. When fn returns or panics, all locks are released in reverse order.
 //
-// If l or fn is nil, if keys is empty, or if a key is empty, the error is ErrInvalidOption. If a key cannot be
-// acquired, the error is Lock's. If a lock ends before all are acquired, the error matches ErrLost. In these cases fn
-// was not called, and the locks that were acquired are released. Otherwise the error is fn's. If any lock ended before fn
-// did, it also matches ErrLost, as in [Do]. [WithMinHold] also applies to locks that are released because another could
-// not be acquired.
+// If l, fn, keys or a key is nil or empty, the error is ErrInvalidOption. If a key cannot be acquired, the error is Lock's. If a
+// lock ends before all are acquired, the error matches ErrLost. In these cases fn was not called, and the locks that were
+// acquired are released, after [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	return doAll(ctx, "do all", Locker.Lock, l, keys, fn, opts)
 }
@@ -112,15 +110,12 @@ func doAll(
 // return when its ctx ends, since another leader may start then. If fn still runs a second after its lock was lost,
 // Hooks.Trouble reports that, once for the term. [WithMaxHold] bounds a term.
 //
-// An error of fn only ends its term. Lead neither returns nor reports it, so fn must handle its own errors. To stop,
-// cancel ctx, for example by a cancel function that fn closes over. If fn panics, the lock is released, and the panic
-// continues.
+// An error of fn only ends its term: fn must handle its own errors. To stop, cancel ctx. If fn panics, the lock is released, and
+// the panic continues. Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock.
+// After a term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
-// Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock. After a
-// term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
-//
-// When ctx ends, the error matches ctx's error and its cause. If Lead waited for the lock, it also matches what the error
-// of [Locker.Lock] matches. Lead also returns at once with an error that retrying cannot fix, as [Locker.Lock] does.
+// When ctx ends, the error matches ctx's error and its cause, and what the error of [Locker.Lock] matches if Lead waited for the
+// lock. Lead also returns at once with an error that retrying cannot fix, as [Locker.Lock] does.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)

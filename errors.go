@@ -22,8 +22,8 @@ var (
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
 	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be
-	// reached, or answered that it cannot serve now. Try again later. The outcome of the operation is unknown. If
-	// the error also matches another of these variables, the documentation of that variable applies.
+	// reached, or answered that it cannot serve now. Try again later. The outcome of the operation is unknown, unless the
+	// error also matches another of these variables.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
 	// ErrLost says that the lock ended before it was released. It expired, was deleted or was taken by another owner,

@@ -14,8 +14,7 @@ import (
 
 // Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them may be nil, and
 // they may run concurrently. A hook is called synchronously, in the goroutine that noticed the event, so it must
-// return quickly. A hook may run after Done was closed, and Released or Lost after Acquired of the next lock. If a timer
-// noticed the loss, Lost may run even after Unlock has returned.
+// return quickly. It may run after Done was closed or Unlock has returned, and after Acquired of the next lock.
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted, or was passed on to this call. Elapsed is how long the call
 	// took.
@@ -35,15 +34,14 @@ type Hooks struct {
 	// the process.
 	Released func(Event)
 	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key is
-	// empty. Only the Locker's own hooks run, not those of a call. After a recovery, a new refusal is reported again. If
-	// Redis goes on refusing PUBLISH, that is reported once a minute at most. Degraded is not reported for Lockers whose
-	// waiters always poll.
+	// empty, and only the Locker's own hooks run. A new refusal after a recovery is reported again, one of PUBLISH once a
+	// minute at most.
 	Degraded func(Event)
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried
-	// or Err is returned. An attempt for several callers is reported as one. It also reports a failed node of [NewRedlock], even if the operation succeeds. For each Cause
-	// and Node of a Locker it is called at most once a second. Node errors are reported only to the Locker's own hooks,
-	// with an empty Key. Once for each term, Trouble reports that fn of [Lead] still runs a second after its lock was lost:
-	// Cause is then "overrun", Err matches ErrLost, and Elapsed is the time since the grant.
+	// or Err is returned, and a failed node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the
+	// Locker's own hooks run. It is called at most once a second for each Cause and Node of a Locker. Once for each term, it
+	// reports that fn of [Lead] still runs a second after its lock was lost: Cause is then "overrun", Err matches ErrLost, and
+	// Elapsed is the time since the grant.
 	Trouble func(Event)
 }
 

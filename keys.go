@@ -131,8 +131,8 @@ func kindOf(client redis.UniversalClient) kind {
 	}:
 		return cluster
 	case interface {
-		ForEachShard(ctx context.Context, fn visit) error // a client of a cluster has it too
-	}:
+		ForEachShard(ctx context.Context, fn visit) error
+	}: // a client of a cluster has it too
 		return ring
 	}
 	return oneServer

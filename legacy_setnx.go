@@ -26,18 +26,11 @@ import (
 //  - Step 4 is a check and then a delete, and another client can acquire in between. Here it is one script, which
 //    also checks the companions.
 
-var legacyScripts = scripts{
-	acquire: script("legacy_acquire.lua"),
-	extend:  script("legacy_extend.lua"),
-	release: script("legacy_release.lua"),
-	inspect: script("legacy_inspect.lua"),
-}
+var legacyScripts = scriptsOf("legacy_")
 
-const (
-	// takeoverLook is when a lock that was taken over is checked again: another client may have seen the same time
-	// pass, and its step 3 then overwrites ours.
-	takeoverLook = 400 * time.Millisecond
-)
+// takeoverLook is when a lock that was taken over is checked again: another client may have seen the same time pass, and its step 3
+// then overwrites ours.
+const takeoverLook = 400 * time.Millisecond
 
 // NewLegacySetNX returns a Locker that keeps each lock as one key of one Redis. The key holds the Unix time, in
 // seconds, when the lock ends:
@@ -56,13 +49,9 @@ const (
 // a second or two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences:
 // [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch client, and [HeldError] has no Owner.
 // A process that waits polls at the intervals of [WithPollInterval], and when the time of the holder has passed, so
-// [WithoutQueue] changes nothing.
-// [WithMinHold] and [WithReplicas] are refused.
+// [WithoutQueue] changes nothing. [WithMinHold] and [WithReplicas] are refused.
 //
-// client may be of any kind. Its retries and timeouts need no tuning: [WithOpTimeout] bounds every command. opts are
-// the defaults of the Locker.
-//
-// The error is ErrInvalidOption for a nil client or an option that cannot work.
+// client may be of any kind. [WithOpTimeout] bounds every command. opts are the defaults of the Locker. The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new legacysetnx", "", err)

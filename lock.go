@@ -57,32 +57,27 @@ import (
 // itself within two seconds after the last waiter has left, so a test that looks for leaks sleeps for that time first. Close the
 // client after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker should embed it.
 type Locker interface {
-	// Lock waits until key is granted or ctx is done.
-	//
-	// ctx bounds only the wait. After Lock has returned, canceling ctx does not release the lock: the caller must
-	// call Unlock.
-	//
-	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a child of it, even by
-	// [context.WithoutCancel]: the call could only wait for itself. It fails with ErrInvalidOption, unless key may have several
-	// holders.
+	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later does not release the lock.
+	// Give it a deadline.
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another
 	// owner, and ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in
 	// flight have completed, the call leaves nothing in Redis.
 	//
-	// Callers that wait for one key stand in a line, and the Locker asks Redis once for all of them. A call with
-	// options stands in a line of its own, and so costs Redis as much as another process. Prefer options of the
-	// constructor for keys that many goroutines lock.
-	//
 	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It returns any other error
 	// of the first attempt, as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble.
-	// The exceptions are errors that retrying cannot fix, which it returns: a key of another Redis type (WRONGTYPE), a
-	// command that Redis does not support, a proxy that refuses scripts, a client that was closed, such an error of so many nodes
-	// that the others are no quorum, and ErrInvalidOption. Give ctx a deadline.
+	// It returns those that retrying cannot fix: a key of another Redis type (WRONGTYPE), a command that Redis does not
+	// support, a proxy that refuses scripts, a client that was closed, such an error of so many nodes that the others are no
+	// quorum, and ErrInvalidOption.
 	//
-	// With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited longest, of any process. For up
-	// to 5 ms, that process then passes it on to those who were in line, each once, without asking Redis. A key that
-	// is free goes to the first caller that asks.
+	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a child of it, even by
+	// [context.WithoutCancel]: the call could only wait for itself. It fails with ErrInvalidOption, unless key may have several
+	// holders.
+	//
+	// Callers that wait for one key stand in a line, and the Locker asks Redis once for all of them. A call with
+	// options stands in a line of its own, and so costs Redis as much as another process. With [NewSetNXPX], Unlock hands
+	// the lock to the line whose first caller has waited longest, of any process. For up to 5 ms, that process then passes
+	// it on to those who were in line, each once, without asking Redis. A key that is free goes to the first who asks.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error matches
@@ -95,23 +90,18 @@ type Locker interface {
 	//  - ErrNotReplicated, with [WithReplicas].
 	//  - ErrInvalidOption.
 	//
-	// If ctx ends before Redis has answered, the error matches ctx.Err() and ErrUnavailable. If ctx had ended before the
-	// call, it matches only ctx.Err().
-	//
-	// TryLock returns when ctx ends, also in mid-command. What it has left under way is released when it has come back.
+	// TryLock returns when ctx ends. If Redis has not answered by then, the error matches ctx.Err() and ErrUnavailable, and what
+	// is under way is released when it has come back. If ctx had ended before the call, it matches only ctx.Err().
 	//
 	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release, and waits for
-	// its reply until ctx ends, or for [WithOpTimeout] at most. So an attempt on a Redis that hangs takes up to twice that
-	// time. If Redis cannot be reached at all, TryLock does not wait for the release.
+	// its reply until ctx ends, or for [WithOpTimeout] at most, unless Redis cannot be reached at all.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last
 	// for at least the TTL from now, and never shortens the lease. The new handle is renewed like any other.
 	//
-	// Earlier Lock values for the same grant keep working, and each of them can release the lock. The new one has a
-	// higher fence: after it has written with that fence, a resource that checks fences refuses the earlier ones. If the
-	// process that holds the lock has never called [Lock.Token] on it, it may also pass the lock on, with fences lower
-	// than the new one.
+	// Earlier handles keep working, and each of them can release the lock, or pass it on if [Lock.Token] was never called. Their
+	// fences are lower than the new one, so a resource that checks fences refuses them after the adopter has written.
 	//
 	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or
 	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum, ErrNotReplicated, or an error
@@ -165,9 +155,8 @@ func (k *Lock) Token() string { return k.lease.share(k.number) }
 func (k *Lock) Fence() uint64 { return k.fence }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend move
-// it. If the Unlock of the previous owner handed the lock over to this one, the lease begins when Redis did that, and lasts for
-// 2 s at most until it is extended to the TTL, after 20 ms. If that Unlock passed the lock on within this process, the lease
-// continues, so it may be shorter by up to a hundredth of the TTL.
+// it. A lease that the previous owner handed over begins then, and lasts for 2 s at most until it is extended to the TTL, after
+// 20 ms. One that was passed on within this process continues, so it may be shorter by up to a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {
@@ -234,9 +223,8 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout] bounds the call, and for
-// two seconds after a hand-over the reply to the first extension, which it waits for.
-// When Unlock returns, the lock has ended, whatever the error is. From the moment Unlock is called, Err returns
-// ErrReleased, unless the lock had already been lost.
+// two seconds after a hand-over the reply to the first extension, which it waits for. From the moment Unlock is called, the lock
+// has ended, and Err returns ErrReleased unless the lock had already been lost.
 //
 // The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is untouched. A second call
 // returns ErrReleased. After any other error, such as ErrUnavailable, the outcome is unknown, and the key ends with its

@@ -16,18 +16,14 @@ import (
 //	lock    first from, then to; start over if from is lost meanwhile
 //	unlock  to, then from
 //
-// A lock ends when either side does, and the other side is not renewed any more. Token and Fence are those of the lock
-// on the side of to. If the key is held on both sides, Inspect reports the holder on the side of to. The fences of the
-// two sides have no common order: a resource should not compare them while any process is still in the first stage.
-// Options of a call go to both sides. A call with [WithKeyPrefix] is refused, since both sides would get the same
-// prefix; give it to the constructors of from and to instead. Adopt fails with [errors.ErrUnsupported], since one token
-// cannot prove two locks.
+// A lock ends when either side does, and the other side is not renewed any more. Token, Fence and what Inspect reports are those
+// of to, if the key is held on both sides. The fences of the two sides have no common order: a resource should not compare them
+// while any process is still in the first stage. Options of a call go to both sides, so a call with [WithKeyPrefix] is refused.
+// Adopt fails with [errors.ErrUnsupported], since one token cannot prove two locks.
 //
-// Two Lockers that keep a key in the same place would refuse each other forever: give one of them a WithKeyPrefix. Do the
-// same if one of them is on a node of the other's quorum, since that node would count as taken.
-//
-// The error is ErrInvalidOption if from or to is nil, if they are the same, or if they have a client in common and the
-// same prefix. Two clients of one server are not noticed: if they have the same prefix, no lock is ever granted.
+// Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would refuse each other forever: give
+// one of them a WithKeyPrefix. The error is ErrInvalidOption if they have a client in common and the same prefix, if they are the
+// same, or if one is nil. Two clients of one server are not noticed.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {

@@ -107,9 +107,9 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use
 // it for a job that several processes start at the same time: if the job ends at once, the next process does not run it
-// again. If the TTL is shorter than d, the first lease lasts for d. Unlock returns at once: the key stays until d has
-// passed, and then a waiter gets the lock. For the caller the lock has ended when Unlock returns. If the lock is lost,
-// others may get the key sooner. The default is 0, the minimum 1 ms. Such a lock is not passed on within the process.
+// again. Unlock is [Lock.UnlockAfter] of what is left of d. If the TTL is shorter than d, the first lease lasts for d. If the
+// lock is lost, others may get the key sooner. The default is 0, the minimum 1 ms. Such a lock is not passed on within the
+// process.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -136,12 +136,9 @@ func WithOpTimeout(d time.Duration) Option {
 // WithPollInterval sets the pauses of callers that poll: they double from shortest to longest, and half of each is random. The
 // default is 8 ms and 128 ms. The minimum is 1 ms. Callers poll with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or
 // [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very little time left, and after an error. The first
-// in a queue also polls if the holder is a client of another library. A pause is cut short if the holder's lease ends earlier.
-//
-// Without a queue, the more often a Locker has seen the key change hands, the sooner it polls. If a Locker of [NewRedlock], or one
-// whose PUBLISH is refused, releases a key that others wait for, it asks for that key again after about longest. With NewLegacySetNX and WithoutQueue, a Locker with more
-// callers in line pauses after a release, for half of shortest, or for longer, up to longest, if it finds the key held after
-// such pauses.
+// in a queue also polls if the holder is a client of another library. A pause is cut short if the holder's lease ends earlier, or
+// if the key often changes hands. A Locker that polls also pauses, for longest at most, before it asks again for a key that it
+// has released, if others want it or if it has more callers in line.
 func WithPollInterval(shortest, longest time.Duration) Option {
 	return func(cfg *config) error {
 		if shortest < time.Millisecond || longest < shortest {
@@ -156,9 +153,8 @@ func WithPollInterval(shortest, longest time.Duration) Option {
 const longestPoll = 24 * time.Hour
 
 // WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use it for keys that clients
-// of other libraries lock too. A lock with a queue is handed from one process to the next and is never free in between,
-// so clients that poll get it late. Processes that poll are served in no particular order. If others queue for the key,
-// Unlock still hands it to the first of those. [NewSemaphore] refuses this option. [NewRedlock] never queues.
+// of other libraries lock too: they poll, and a lock with a queue is handed from one process to the next and never free in
+// between. If others queue for the key, Unlock still hands it to the first of those. [NewSemaphore] refuses this option.
 func WithoutQueue() Option {
 	return func(cfg *config) error { cfg.noQueue = true; return nil }
 }
@@ -193,13 +189,12 @@ func WithDrift(factor float64) Option {
 
 // WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover to
 // one of them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or more,
-// and less than both the TTL and the ReadTimeout of the client. The time spent waiting shortens the lease.
-// [WithOpTimeout] is extended by timeout.
+// and less than both the TTL and the ReadTimeout of the client. It extends [WithOpTimeout], and shortens the lease.
 //
 // If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already
 // waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and
-// [NewSemaphore] on a *[redis.Client] or a *[redis.ClusterClient]. Other clients and strategies refuse it. Such a lock is
-// not passed on within the process.
+// [NewSemaphore] on a *[redis.Client] or a *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within
+// the process.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {

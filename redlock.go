@@ -14,24 +14,6 @@ import (
 	"github.com/redlatch/redlatch/internal/quorum"
 )
 
-// The algorithm of "Distributed Locks with Redis", over N independent nodes. What is decided is in internal/quorum:
-//
-//  1. Read the clock.
-//  2. Ask all nodes for the lock at once, with one token, each within a short timeout.
-//  3. The lock is granted if a quorum, N/2+1 of the configured nodes, granted it before the lease, counted from
-//     step 1, has ended. (The engine does step 1 and judges the lease.)
-//  4. It is valid for the TTL, less the time since step 1, less the drift.
-//  5. If it was not granted, release it on all nodes, including those that have not answered.
-//
-// The page leaves open what to do about
-//
-//  - late replies. On each node the release of a token follows its acquire, and an acquire that comes later
-//    than its timeout does nothing. A late vote for a granted lock is kept until Unlock.
-//  - slow nodes. The outcome is certain once a quorum has granted, or once none can any more. Nobody waits for
-//    further nodes then. If other owners have votes, nobody waits for nodes that were silent at the last call
-//    either: two attempts that wait for them keep each other out.
-//  - fencing tokens. Step 3 ends when a quorum agrees on one.
-
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by the algorithm of
 // "Distributed Locks with Redis":
 //
@@ -51,22 +33,11 @@ import (
 // one client twice, or two that have an address in common, even with different databases or dialers. A server with two
 // addresses is not noticed.
 func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {
-	if len(clients) == 0 {
-		return nil, wrap("new redlock", "", invalid("no clients"))
-	}
-	if len(clients) > quorum.Most {
-		return nil, wrap("new redlock", "", invalid("%d clients: the most are %d", len(clients), quorum.Most))
+	if err := checkNodes(clients); err != nil {
+		return nil, wrap("new redlock", "", err)
 	}
 	r := &redlock{all: slices.Clone(clients), quorum: len(clients)/2 + 1}
 	for i, client := range clients {
-		if err := checkClient(client); err != nil {
-			return nil, wrap("new redlock", "", fmt.Errorf("node %d: %w", i, err))
-		}
-		for j, other := range clients[:i] {
-			if sameServer(client, other) {
-				return nil, wrap("new redlock", "", invalid("nodes %d and %d are the same server", j, i))
-			}
-		}
 		r.nodes = append(r.nodes, node.New(client))
 		r.names = append(r.names, nodeName(client, i))
 		if kindOf(client) == cluster {
@@ -76,6 +47,25 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	return newEngine(r, opts)
 }
 
+// checkNodes refuses clients that are no quorum.
+func checkNodes(clients []redis.UniversalClient) error {
+	if n := len(clients); n == 0 || n > quorum.Most {
+		return invalid("%d clients: not from 1 to %d", n, quorum.Most)
+	}
+	for i, client := range clients {
+		if err := checkClient(client); err != nil {
+			return fmt.Errorf("node %d: %w", i, err)
+		}
+		same := func(other redis.UniversalClient) bool { return sameServer(client, other) }
+		if j := slices.IndexFunc(clients[:i], same); j >= 0 {
+			return invalid("nodes %d and %d are the same server", j, i)
+		}
+	}
+	return nil
+}
+
+// redlock sends the commands that internal/quorum decides on, whose documentation has the algorithm. The engine reads the clock
+// before an acquire, and judges the lease.
 type redlock struct {
 	all    []redis.UniversalClient
 	nodes  []*node.Node

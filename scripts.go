@@ -17,6 +17,11 @@ var files embed.FS
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }
 
+// scriptsOf returns the scripts whose files begin with kind.
+func scriptsOf(kind string) scripts {
+	return scripts{script(kind + "acquire.lua"), script(kind + "extend.lua"), script(kind + "release.lua"), script(kind + "inspect.lua")}
+}
+
 func script(file string) *node.Script { return node.NewScript(source(file)) }
 
 // source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several

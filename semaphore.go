@@ -50,12 +50,7 @@ type semaphore struct {
 	limit int
 }
 
-var semaphoreScripts = scripts{
-	acquire: script("semaphore_acquire.lua"),
-	extend:  script("semaphore_extend.lua"),
-	release: script("semaphore_release.lua"),
-	inspect: script("semaphore_inspect.lua"),
-}
+var semaphoreScripts = scriptsOf("semaphore_")
 
 func (s *semaphore) name() string { return "semaphore" }
 

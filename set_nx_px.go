@@ -11,12 +11,7 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-var lockScripts = scripts{
-	acquire: script("acquire.lua"),
-	extend:  script("extend.lua"),
-	release: script("release.lua"),
-	inspect: script("inspect.lua"),
-}
+var lockScripts = scriptsOf("")
 
 // NewSetNXPX returns a Locker that keeps each lock as one key of one Redis:
 //
@@ -29,19 +24,16 @@ var lockScripts = scripts{
 // and does not fail over, and its clock does not jump forward. [Lock.Fence] lets a resource reject the older of two
 // owners.
 //
-// All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked.
-// Only with a *[redis.ClusterClient] are there several such keys: one for each hash tag, and one for each key without a
-// tag. So use that client in all processes or in none.
-//
-// Since all locks share the key of the fences, a *[redis.Client] must reach the same server for all keys. A proxy that
-// shards keys breaks that. With such a proxy, use a prefix with a hash tag, such as {locks}:, which keeps all locks on
-// one server. Or connect to the servers without the proxy, by a *[redis.ClusterClient].
+// All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked. With a
+// *[redis.ClusterClient] there is one for each hash tag, and for each key without a tag, so use that client in all processes or
+// in none. Any other client must reach the same server for all keys. With a proxy that shards keys, use a prefix with a hash
+// tag, such as {locks}:, which keeps all locks on one server.
 //
 // client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its methods, also in a struct
 // that embeds it. A [redis.AutoPipeliner], or a struct that embeds [redis.UniversalClient], hides them, and works for one
-// server only. Retries and timeouts of the client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is the fastest, since commands of
-// concurrent callers share its connections as pipelines. opts are the defaults of the Locker. [Locker] says what one costs while
-// it waits, and why to share it.
+// server only. Retries and timeouts of the client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is
+// the fastest, since commands of concurrent callers share its connections as pipelines. opts are the defaults of the Locker.
+// [Locker] says what one costs while it waits, and why to share it.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {

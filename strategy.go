@@ -44,27 +44,15 @@ type strategy interface {
 	habits() habits
 }
 
-// An op is an operation of a strategy.
+// An op is an operation of a strategy. Unless the token holds the key, all but toAcquire and toInspect fail with ErrLost.
 type op string
 
 const (
-	// toAcquire takes the key for the token. It is idempotent: if the token already holds the key, it is granted. A
-	// refusal is ErrNotAcquired, and the reply then describes the holder.
-	toAcquire op = "acquire"
-
-	// toExtend makes the lock last for the TTL from now on and never shortens it. It fails with ErrLost if the token
-	// does not hold the key.
-	toExtend op = "extend"
-
-	// toAdopt extends the lock for a new handle, and issues a fence for it.
-	toAdopt op = "adopt"
-
-	// toRelease gives the key back, or keeps others out with it for some time, if the token holds it, else it fails with
-	// ErrLost.
-	toRelease op = "release"
-
-	// toInspect reads who holds the key.
-	toInspect op = "inspect"
+	toAcquire op = "acquire" // take the key, or keep it, for the token. The reply to a refusal, ErrNotAcquired, describes the holder
+	toExtend  op = "extend"  // make the lock last for the TTL from now on, and never shorten it
+	toAdopt   op = "adopt"   // extend the lock for a new handle, and issue a fence for it
+	toRelease op = "release" // give the key back, or keep others out with it for some time
+	toInspect op = "inspect" // read who holds the key
 )
 
 // habits are what lines must know of a strategy.

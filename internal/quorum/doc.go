@@ -11,7 +11,9 @@
 //  5. An extension needs a quorum of nodes that hold the key without a gap. A node that restores the key does not count.
 //
 // The page has no fences. They are steps 3 and 4. A node attests f if its counter is exactly f while the token holds its key.
-// A vote and an answer to a raise both attest.
+// A vote and an answer to a raise both attest. The page also leaves open whom to wait for. The outcome is certain once a quorum has
+// granted, or once none can any more. If other owners have votes, nobody waits for nodes that were silent at the last call either:
+// two attempts that wait for them keep each other out.
 //
 // # Invariants
 //
