@@ -21,8 +21,7 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
-// Each mutex guards the fields below it. No command runs under one, and none is locked under another, but for troubles.mu, which
-// Node.Trouble locks under the mutex of its node.
+// Each mutex guards the fields below it. No command runs under one, and none is locked under another.
 //
 // Goroutines and timers of this package, besides those of internal/inbox and of internal/node, which call back:
 //
@@ -30,10 +29,10 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	lease.serve              renew the lease (timer)            when the lease ends              Unlock, if it renews
 //	engine.run               handle what a caller has left      with the op timeout              nobody
 //	waiters.lookLocked       ask (timer)                        at once                          those in line
-//	lease.send               post a release again (timer)       with the op timeout              nobody
+//	lease.send, inquiry.answered
+//	                         post a release again (timer)       with the op timeout              nobody
 //	lease.giveBack           hand on what was kept (timer)      when that time has passed        nobody
-//	inquiry.answered         post a release again (timer)       with the op timeout              nobody
-//	lines.rest               forget a rest (timer)              with the rest                    nobody
+//	engine.rest              forget a rest (timer)              with the rest                    nobody
 //	sleep                    pause (timer)                      with the pause or ctx            Lead, TryLock
 //	Lock.reportOverrun       report an fn that runs on          with fn, or 1 s after the lock   nobody
 //	lease.context, link      react to the end of a lease        at once                          nobody
@@ -51,10 +50,9 @@ type engine struct {
 type common struct {
 	lines    lines
 	epoch    time.Time // that line.Facts count from
-	troubles troubles
-
-	waits  sync.Pool // of *wait
-	served sync.Pool // of channels, see request.served
+	resting  sync.Map  // until when this process does not ask for a key that others want, by the key
+	troubles sync.Map  // when Hooks.Trouble was last called for a cause
+	waits    sync.Pool // of *wait
 }
 
 // derived returns the Locker for a call with the options of cfg: e, or one that differs only in them. Its lines are of that call.
@@ -75,12 +73,9 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
 	}
-	e := &engine{
-		strategy: s, cfg: &cfg, inbox: s.habits().inbox, byKey: make(map[string]*waiters), common: new(common),
-	}
-	e.epoch = time.Now().Add(-time.Second)
-	e.lines.waiting, e.lines.tokens, e.lines.resting = make(map[*waiters]struct{}), make(map[string]*lease), make(map[string]time.Time)
-	e.troubles.reported = make(map[cause]time.Time)
+	e := &engine{strategy: s, cfg: &cfg, inbox: s.habits().inbox, byKey: make(map[string]*waiters)}
+	e.common = &common{epoch: time.Now().Add(-time.Second)}
+	e.lines.waiting, e.lines.tokens = make(map[*waiters]struct{}), make(map[string]*lease)
 	s.onTrouble(e.reportNode)
 	if e.inbox != nil {
 		e.inbox.Deliver, e.inbox.Changed, e.inbox.Degraded = e.deliver, e.changed, e.reportDegraded
@@ -102,7 +97,7 @@ type request struct {
 	own     int             // attempts that the call made before it joined
 	refusal error           // of the last of these; nil: there was none
 	news    chan news       // has the first refusal of the line; nil: there is no hook, or the call has seen one
-	served  chan struct{}   // has an element when lock or err is set
+	served  *wait           // has a reply, which is empty, when lock or err is set
 	lock    *Lock
 	err     error
 }
@@ -139,8 +134,8 @@ func (r *request) params(token string) params {
 	}
 }
 
-// claim returns how long a lock lasts that was handed over, unless the new owner extends it: usually for as long as usual. A
-// lock without renewal is not extended, and a minimum hold outlasts a crash.
+// claim returns how long a lock lasts that was handed over, unless the new owner extends it: usually for as long as usual. A lock
+// without renewal is not extended, and a minimum hold outlasts a crash.
 func (r *request) claim(usual time.Duration) time.Duration {
 	if !r.cfg.renew {
 		return r.ttl()
@@ -181,7 +176,8 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 }
 
 // result returns what r was served with. The request must not keep the lock alive.
-func (r *request) result() (*Lock, error) {
+func (r *request) result(e *engine) (*Lock, error) {
+	e.waits.Put(r.served)
 	lock := r.lock
 	r.lock = nil
 	return lock, r.err
@@ -274,8 +270,8 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 	return lock, got.split, err
 }
 
-// undo releases the token of an attempt that failed with err. The channel is closed when the release has ended, or at once if most
-// likely none can be sent: if Redis cannot be reached, the key ends with its TTL.
+// undo releases the token of an attempt that failed with err. The channel is closed when the release has ended, or at once if
+// most likely none can be sent: if Redis cannot be reached, the key ends with its TTL.
 func (l *lease) undo(ctx context.Context, err error) <-chan struct{} {
 	p, undone := l.params.releasing("", 0), make(chan struct{})
 	l.send(ctx, &p, func(reply) { close(undone) })
@@ -320,8 +316,8 @@ func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error
 	return a, nil
 }
 
-// grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with
-// errSlow if nothing of the lease is left.
+// grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with errSlow if
+// nothing of the lease is left.
 func (l *lease) grant(start clock.Instant, fence uint64, recheckAfter time.Duration) (*Lock, error) {
 	length := clock.Validity(l.params.ttl, l.r.cfg.drift)
 	now := clock.Now()

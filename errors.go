@@ -13,22 +13,22 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]: the errors that
-// are returned add the operation, the key and the cause, on one line.
+// Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]: the errors that are returned
+// add the operation, the key and the cause, on one line.
 var (
 	// ErrNotAcquired says that Redis has answered that another owner has the key, or keeps others out by [Lock.UnlockAfter] or
-	// [WithMinHold], or that concurrent attempts on a quorum split the nodes and none was granted. Wait, or do something
-	// else. A [HeldError] describes the owner if it is known. If ctx ended a wait, the error also matches ctx.Err().
+	// [WithMinHold], or that concurrent attempts on a quorum split the nodes and none was granted. Wait, or do something else. A
+	// [HeldError] describes the owner if it is known. If ctx ended a wait, the error also matches ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
-	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be
-	// reached, or answered that it cannot serve now. Try again later. The outcome of the operation is unknown, unless the
-	// error also matches another of these variables.
+	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be reached, or answered
+	// that it cannot serve now. Try again later. The outcome of the operation is unknown, unless the error also matches another
+	// of these variables.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
-	// ErrLost says that the lock ended before it was released. It expired, was deleted or was taken by another owner,
-	// or Redis could not be reached in time; the text says which. Others may have changed the protected resource.
-	// TryLock also returns ErrLost if the grant arrived too late, and Adopt if the token does not hold the key.
+	// ErrLost says that the lock ended before it was released. It expired, was deleted or was taken by another owner, or Redis
+	// could not be reached in time; the text says which. Others may have changed the protected resource. TryLock also returns
+	// ErrLost if the grant arrived too late, and Adopt if the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}
 
 	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches ErrLost.
@@ -37,16 +37,16 @@ var (
 	// ErrReleased says that this handle was already unlocked.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
-	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is released. The outcome of an
-	// Adopt, Extend or Unlock is unknown. ErrNoQuorum also matches ErrUnavailable.
+	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is released. The outcome of an Adopt,
+	// Extend or Unlock is unknown. ErrNoQuorum also matches ErrUnavailable.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
-	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released. If Adopt
-	// fails with it, the lock is not released.
+	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released. If Adopt fails
+	// with it, the lock is not released.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
-	// ErrInvalidOption says that an option, a key or a client is invalid. It is returned before anything is sent,
-	// except by checks of [NewSemaphore], [NewRedlock] and [NewMigration] that need a reply from Redis.
+	// ErrInvalidOption says that an option, a key or a client is invalid. It is returned before anything is sent, except by
+	// checks of [NewSemaphore], [NewRedlock] and [NewMigration] that need a reply from Redis.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
 )
 
@@ -110,8 +110,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
-// gaveUp is the error of a call that ctx ended. last is the outcome of the last attempt; nil: nothing was sent. gaveUp
-// matches ctx's error and last. It matches ErrNotAcquired if last does, and ErrUnavailable otherwise.
+// gaveUp is the error of a call that ctx ended. last is the outcome of the last attempt; nil: nothing was sent. gaveUp matches
+// ctx's error and last. It matches ErrNotAcquired if last does, and ErrUnavailable otherwise.
 type gaveUp struct{ ctx, last error }
 
 func (e *gaveUp) Error() string {
@@ -140,8 +140,8 @@ func ctxError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// A HeldError describes the owner of a key when this process last asked, or if the owner is this process, at the call. It
-// matches [ErrNotAcquired]. Find it with [errors.As].
+// A HeldError describes the owner of a key when this process last asked, or if the owner is this process, at the call. It matches
+// [ErrNotAcquired]. Find it with [errors.As].
 type HeldError struct {
 	Owner string        // the name that the holder gave to WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
@@ -199,13 +199,13 @@ func permanent(err error) bool {
 
 var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalidOption, errors.ErrUnsupported, redis.ErrClosed}
 
-// A QuorumError says what each node answered to an operation that needed a quorum and did not get one. It matches
-// ErrNotAcquired, ErrLost or ErrNoQuorum.
+// A QuorumError says what each node answered to an operation that needed a quorum and did not get one. It matches ErrNotAcquired,
+// ErrLost or ErrNoQuorum.
 type QuorumError struct {
 	Op, Key string // acquire, extend, adopt, release or inspect; the key includes its prefix
 	Need    int    // how many nodes had to do it
-	// Nodes holds one answer for each client, in the order of the clients: nil for done, ErrNotAcquired for held by
-	// another owner, ErrLost for not held by the lock's token, or the reason why the node did not answer.
+	// Nodes holds one answer for each client, in the order of the clients: nil for done, ErrNotAcquired for held by another
+	// owner, ErrLost for not held by the lock's token, or the reason why the node did not answer.
 	Nodes []error
 
 	names []string // of the nodes
@@ -227,6 +227,6 @@ func (e *QuorumError) answers() string {
 	return b.String()
 }
 
-// Unwrap returns the one sentinel that the error matches. The error does not match those of single nodes:
-// ErrNotAcquired of one node does not mean that the lock is held.
+// Unwrap returns the one sentinel that the error matches. The error does not match those of single nodes: ErrNotAcquired of one
+// node does not mean that the lock is held.
 func (e *QuorumError) Unwrap() error { return e.err }

@@ -5,43 +5,39 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them may be nil, and
-// they may run concurrently. A hook is called synchronously, in the goroutine that noticed the event, so it must
-// return quickly. It may run after Done was closed or Unlock has returned, and after Acquired of the next lock.
+// Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them may be nil, and they may run
+// concurrently. A hook is called synchronously, in the goroutine that noticed the event, so it must return quickly. It may run
+// after Done was closed or Unlock has returned, and after Acquired of the next lock.
 type Hooks struct {
-	// Acquired reports that a lock was granted or adopted, or was passed on to this call. Elapsed is how long the call
-	// took.
+	// Acquired reports that a lock was granted or adopted, or was passed on to this call. Elapsed is how long the call took.
 	Acquired func(Event)
-	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the Locker knows that the
-	// key is held. Err is the refusal. It has a [HeldError] if the owner is known.
+	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the Locker knows that the key is
+	// held. Err is the refusal. It has a [HeldError] if the owner is known.
 	Waiting func(Event)
 	// Renewed reports that a renewal or Extend succeeded. Elapsed is its round trip.
 	Renewed func(Event)
-	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A renewal is
-	// retried.
+	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A renewal is retried.
 	RenewFailed func(Event)
-	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left to
-	// expire on purpose. Elapsed is how long the lock was held.
+	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left to expire on
+	// purpose. Elapsed is how long the lock was held.
 	Lost func(Event)
-	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock was passed on within
-	// the process.
+	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock was passed on within the
+	// process.
 	Released func(Event)
-	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key is
-	// empty, and only the Locker's own hooks run. A new refusal after a recovery is reported again, one of PUBLISH once a
-	// minute at most.
+	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key is empty, and
+	// only the Locker's own hooks run. A new refusal after a recovery is reported again, one of PUBLISH once a minute at most.
 	Degraded func(Event)
-	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried
-	// or Err is returned, and a failed node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the
-	// Locker's own hooks run. It is called at most once a second for each Cause and Node of a Locker. Once for each term, it
-	// reports that fn of [Lead] still runs a second after its lock was lost: Cause is then "overrun", Err matches ErrLost, and
-	// Elapsed is the time since the grant.
+	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried or Err is
+	// returned, and a failed node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's own
+	// hooks run. It is called at most once a second for each Cause and Node of a Locker. Once for each term, it reports that fn
+	// of [Lead] still runs a second after its lock was lost: Cause is then "overrun", Err matches ErrLost, and Elapsed is the
+	// time since the grant.
 	Trouble func(Event)
 }
 
@@ -57,9 +53,9 @@ type Event struct {
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
 	Err      error         // in Waiting, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
-	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few
-	// confirmed, "slow" if the grant took longer than the lease lasts, "overrun" if fn of Lead runs on without its lock,
-	// or the first word of the error that Redis answered.
+	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few confirmed,
+	// "slow" if the grant took longer than the lease lasts, "overrun" if fn of Lead runs on without its lock, or the first word
+	// of the error that Redis answered.
 	Cause string
 }
 
@@ -88,9 +84,9 @@ func JoinHooks(hooks ...Hooks) (joined Hooks) {
 
 var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0)}
 
-// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost, and a leader that runs on without
-// its lock, are logged at Error; RenewFailed, Degraded, other Trouble and a release that Redis did not confirm at Warn; all
-// others at Debug. Attributes without a value are left out. Logs contain the owner and no token, since tokens are secret.
+// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost, and a leader that runs on without its
+// lock, are logged at Error; RenewFailed, Degraded, other Trouble and a release that Redis did not confirm at Warn; all others at
+// Debug. Attributes without a value are left out. Logs contain the owner and no token, since tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	if logger == nil {
 		logger = slog.Default()
@@ -141,24 +137,14 @@ func (e *Event) attrs() []slog.Attr {
 // troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
 const troubleEvery = time.Second
 
-// troubles limits the calls of Hooks.Trouble: one in troubleEvery for each cause and node.
-type troubles struct {
-	mu       sync.Mutex // guards the fields below
-	reported map[cause]time.Time
-}
-
+// A cause is reported once in troubleEvery.
 type cause struct{ node, kind string }
 
 // due reports whether a cause is to be reported now.
-func (t *troubles) due(c cause) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (e *engine) due(c cause) bool {
 	now := time.Now()
-	if last, ok := t.reported[c]; ok && now.Sub(last) < troubleEvery {
-		return false
-	}
-	t.reported[c] = now
-	return true
+	last, reported := e.troubles.LoadOrStore(c, now)
+	return !reported || now.Sub(last.(time.Time)) >= troubleEvery && e.troubles.CompareAndSwap(c, last, now)
 }
 
 // reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it is due.
@@ -183,16 +169,15 @@ func (e *engine) leftEarly(r *request, err error) bool {
 	return wait.last == nil || (kind == "timeout" || kind == "quorum") && clock.Now().Since(r.started) < r.cfg.timeout()/4
 }
 
-// troubleOf returns the hook to call for a failed attempt; nil if none is due.
+// troubleOf returns the hook of r to call for a failed attempt; nil if none is due, or r is nil.
 func (e *engine) troubleOf(r *request, err error) (hook func(Event), event Event) {
 	c := cause{kind: kindOfTrouble(err)}
-	hook = r.cfg.hooks.Trouble
-	if hook == nil || !e.troubles.due(c) {
+	if r == nil || r.cfg.hooks.Trouble == nil || !e.due(c) {
 		return nil, event
 	}
 	event = r.event(e, r.cfg.owner, 0)
 	event.Cause, event.Err = c.kind, marked(err)
-	return hook, event
+	return r.cfg.hooks.Trouble, event
 }
 
 func kindOfTrouble(err error) string {
@@ -210,7 +195,7 @@ func kindOfTrouble(err error) string {
 // reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the hook.
 func (e *engine) reportNode(name string, err error) {
 	c := cause{node: name, kind: node.Cause(err)}
-	if hook := e.cfg.hooks.Trouble; hook != nil && e.troubles.due(c) {
+	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
 		go hook(Event{Strategy: e.strategy.name(), Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook
 	}
 }

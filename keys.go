@@ -36,14 +36,14 @@ func (k kind) check(key string) error {
 //
 //	{t}:kind:key
 //
-// where t is the hash tag of key, or the whole key if it has none. The name includes the whole key, since k and {k}
-// are two locks that share a tag.
+// where t is the hash tag of key, or the whole key if it has none. The name includes the whole key, since k and {k} are two locks
+// that share a tag.
 func companion(kind, key string) string {
 	return "{" + slotTag(key) + "}:" + kind + ":" + key
 }
 
-// slotTag returns what Redis Cluster hashes of key: the text between the first { and the next }, or all of key if that is
-// empty or missing.
+// slotTag returns what Redis Cluster hashes of key: the text between the first { and the next }, or all of key if that is empty
+// or missing.
 func slotTag(key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
@@ -52,8 +52,8 @@ func slotTag(key string) string {
 	return key
 }
 
-// hasCompanions reports whether companions can be in the slot of key. If a key without a tag contains a }, that would
-// end the tag of the companion early.
+// hasCompanions reports whether companions can be in the slot of key. If a key without a tag contains a }, that would end the tag
+// of the companion early.
 func hasCompanions(key string) bool { return !strings.Contains(slotTag(key), "}") }
 
 // A fresh token is a UUID, or with WithOwner the owner, a slash and a UUID. Readers of the key see the owner.
@@ -71,8 +71,7 @@ func tokenOf(owner string, id uuid.UUID) string {
 	return owner + "/" + id.String()
 }
 
-// minted reports whether token has the form of tokenOf. Its holder is a redlatch client then, which hands the lock
-// on.
+// minted reports whether token has the form of tokenOf. Its holder is a redlatch client then, which hands the lock on.
 func minted(token string) bool {
 	at := len(token) - idLength
 	return at >= 0 && uuid.Validate(token[at:]) == nil && (at == 0 || token[at-1] == '/')
@@ -86,8 +85,8 @@ func ownerOf(token string) string {
 	return token[:max(len(token)-idLength-1, 0)]
 }
 
-// keeperPrefix begins the value that keeps others out after an Unlock, see [Lock.UnlockAfter]: the token follows. No token
-// begins with it, so nobody can acquire, adopt or extend that.
+// keeperPrefix begins the value that keeps others out after an Unlock, see [Lock.UnlockAfter]: the token follows. No token begins
+// with it, so nobody can acquire, adopt or extend that.
 const keeperPrefix = "~"
 
 func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
@@ -153,14 +152,14 @@ func same(a, b redis.UniversalClient) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
-// sameServer reports whether two clients are known to reach the same server: they are the same client, or have an
-// address in common.
+// sameServer reports whether two clients are known to reach the same server: they are the same client, or have an address in
+// common.
 func sameServer(a, b redis.UniversalClient) bool {
 	return same(a, b) || slices.ContainsFunc(addresses(a), func(addr string) bool { return slices.Contains(addresses(b), addr) })
 }
 
-// addresses returns the addresses that the options of a client name: one of a server, or several of a cluster or ring.
-// There is none for a client of Sentinels.
+// addresses returns the addresses that the options of a client name: one of a server, or several of a cluster or ring. There is
+// none for a client of Sentinels.
 func addresses(client redis.UniversalClient) []string {
 	switch c := client.(type) {
 	case interface{ Options() *redis.Options }:

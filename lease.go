@@ -115,6 +115,14 @@ func (l *lease) unlock() error {
 	return err
 }
 
+// endLocked returns why a handle has ended. It does not judge the lease.
+func (l *lease) endLocked(handle int) error {
+	if !l.core.Holds(handle) {
+		return ErrReleased
+	}
+	return l.err
+}
+
 // endHandleLocked ends what the handle has given out.
 func (l *lease) endHandleLocked(err error) {
 	if l.done != nil {
@@ -183,14 +191,12 @@ func (l *lease) refusal() error {
 }
 
 // closed is the Done channel of handles that have ended.
-var closed = make(chan struct{})
-
-func init() { close(closed) }
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (l *lease) doneChan(handle int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.core.Holds(handle) || l.err != nil {
+	if l.endLocked(handle) != nil {
 		return closed
 	}
 	if l.done == nil {
@@ -199,47 +205,40 @@ func (l *lease) doneChan(handle int) <-chan struct{} {
 	return l.done
 }
 
-// holding is the value of the ctx of a lock: which lock that is, and those of the contexts around it.
-type holding struct {
-	lease  *lease
-	handle int
-	outer  *holding
-}
-
-type holdingKey struct{}
+// In the ctx of a lock, its key and its Locker are a heldKey, and a holding says which handle has it.
+type (
+	heldKey struct {
+		locker *common
+		key    string
+	}
+	holding struct {
+		lease  *lease
+		handle int
+	}
+)
 
 // of returns a child of parent that says that its code runs under a handle.
 func (h holding) of(parent context.Context) context.Context {
-	h.outer, _ = parent.Value(holdingKey{}).(*holding)
-	return context.WithValue(parent, holdingKey{}, &h)
+	return context.WithValue(parent, heldKey{h.lease.engine.common, h.lease.r.place.key}, h)
 }
 
 // held returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
 // for itself.
 func (e *engine) held(ctx context.Context, r *request) error {
-	if e.strategy.habits().shares {
-		return nil
-	}
-	h, _ := ctx.Value(holdingKey{}).(*holding)
-	for ; h != nil; h = h.outer {
-		if h.lease.engine.common == e.common && h.lease.r.place.key == r.place.key && h.lease.status(h.handle) == nil {
-			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
-		}
+	h, held := ctx.Value(heldKey{e.common, r.place.key}).(holding)
+	if held && !e.strategy.habits().shares && h.lease.status(h.handle) == nil {
+		return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
 	}
 	return nil
 }
 
-// context returns a child of parent that ends with a handle. It does not judge the lease.
+// context returns a child of parent that ends with a handle.
 func (l *lease) context(parent context.Context, handle int) context.Context {
-	ctx, cancel := context.WithCancelCause(holding{lease: l, handle: handle}.of(parent))
+	ctx, cancel := context.WithCancelCause(holding{l, handle}.of(parent))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case !l.core.Holds(handle):
-		cancel(ErrReleased)
-		return ctx
-	case l.err != nil:
-		cancel(l.err)
+	if err := l.endLocked(handle); err != nil {
+		cancel(err)
 		return ctx
 	}
 	if l.contexts == nil {
@@ -271,10 +270,10 @@ func (l *lease) fire(hook func(Event), e Event) {
 	}
 }
 
-// release ends a handle. It passes the lock on within the process, or ends the lease and gives the key back, whatever has
-// become of the lease and of ctx. If after is set, nobody else gets the key within that time. It waits for the release and for
-// an extension in flight, which fails if it reaches Redis after the release. If the lease was lost and others may know the
-// token, the key is left alone: another handle may hold it.
+// release ends a handle. It passes the lock on within the process, or ends the lease and gives the key back, whatever has become
+// of the lease and of ctx. If after is set, nobody else gets the key within that time. It waits for the release and for an
+// extension in flight, which fails if it reaches Redis after the release. If the lease was lost and others may know the token,
+// the key is left alone: another handle may hold it.
 func (l *lease) release(ctx context.Context, handle int, after time.Duration) error {
 	l.mu.Lock()
 	now := clock.Now()
@@ -309,8 +308,8 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	return err
 }
 
-// giveBack has the line pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, it is handed on
-// when the time to keep it has passed. The turn of a lock that was lost has ended, so the line is not asked.
+// giveBack has the line pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, it is handed
+// on when the time to keep it has passed. The turn of a lock that was lost has ended, so the line is not asked.
 func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (passed bool, err error) {
 	w := l.engine.wait()
 	if l.line == nil || what == core.Clear {
@@ -322,7 +321,7 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 	got := <-w.reply
 	l.engine.waits.Put(w)
 	if got.wanted {
-		l.engine.lines.rest(l.r.place.key, l.r.cfg.longest)
+		l.engine.rest(l.r.place.key, l.r.cfg.longest)
 	}
 	if p.keep > 0 && !errors.Is(got.err, ErrLost) { // posts, and ends
 		keeper := p.releasing("", 0)

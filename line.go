@@ -24,7 +24,6 @@ type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
 	waiting map[*waiters]struct{} // those that use the subscription
 	tokens  map[string]*lease     // that a release may hand the key to
-	resting map[string]time.Time  // keys that others want, and that this process does not ask for until then
 	pulse   line.Pulse
 }
 
@@ -116,10 +115,10 @@ func (v *event) observeLocked(took time.Duration, err error) {
 // offset returns t as an instant of Facts.
 func (e *engine) offset(t time.Time) time.Duration { return max(t.Sub(e.epoch), 1) }
 
-// restsLocked adds the fact until when the process leaves a key to others.
-func (v *event) restsLocked(key string) {
-	if until := v.engine.lines.resting[key]; !until.IsZero() {
-		v.Rest = v.engine.offset(until)
+// rests adds the fact until when the process leaves a key to others.
+func (v *event) rests(key string) {
+	if until, rests := v.engine.resting.Load(key); rests {
+		v.Rest = v.engine.offset(until.(time.Time))
 	}
 }
 
@@ -312,10 +311,8 @@ func (w *waiters) heardOf(got reply) {
 	}
 	v.finish(w)
 	v.carry(w, nil, nil)
-	if failed != nil {
-		if hook, event := e.troubleOf(failed, err); hook != nil {
-			go hook(event) // ends with the hook
-		}
+	if hook, event := e.troubleOf(failed, err); hook != nil {
+		go hook(event) // ends with the hook
 	}
 }
 
@@ -393,7 +390,7 @@ func (w *waiters) paired(got reply) {
 // look tells the line that the time of a look has come.
 func (w *waiters) look() {
 	v := w.engine.begin()
-	v.restsLocked(w.r.place.key)
+	v.rests(w.r.place.key)
 	v.effects = w.Due(v.Facts, v.effects)
 	v.finish(w)
 	v.carry(w, nil, nil)
@@ -428,8 +425,8 @@ func (e *engine) deliver(g inbox.Grant) {
 	v.carry(w, nil, nil)
 }
 
-// handBack ends a turn, or a permit, that its holder gives back. It reports false if the turn was passed on. Else the
-// release p is sent, and done gets its outcome.
+// handBack ends a turn, or a permit, that its holder gives back. It reports false if the turn was passed on. Else the release p
+// is sent, and done gets its outcome.
 func (w *waiters) handBack(ctx context.Context, l *lease, passable bool, p *params, done func(reply)) bool {
 	v := l.engine.begin()
 	v.ctx = ctx

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to the
-// other without downtime. A migration has three stages: first all processes use the old Locker (from), then
-// NewMigration(from, to), then the new Locker (to). Processes of adjacent stages exclude each other.
+// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to the other
+// without downtime. A migration has three stages: first all processes use the old Locker (from), then NewMigration(from, to),
+// then the new Locker (to). Processes of adjacent stages exclude each other.
 //
 //	lock    first from, then to; start over if from is lost meanwhile
 //	unlock  to, then from
@@ -154,8 +154,8 @@ func (m *migration) check(ctx context.Context, key string, opts []Option) error 
 	return nil
 }
 
-// joinTo makes old a part of k: each ends when the other is lost, and k's Unlock unlocks both. It fails if one of
-// them has already ended.
+// joinTo makes old a part of k: each ends when the other is lost, and k's Unlock unlocks both. It fails if one of them has
+// already ended.
 func (k *Lock) joinTo(old *Lock) error {
 	last := k
 	for last.from != nil { // to is a migration itself

@@ -6,9 +6,9 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// An Option changes how a lock is acquired and kept. An option of a constructor is a default of the Locker. An
-// option of a call overrides that default, but WithHooks adds to it. Calls of Lock with options wait in lines of their
-// own, see [Locker]. For an invalid option, the error matches ErrInvalidOption and names the option and its value.
+// An Option changes how a lock is acquired and kept. An option of a constructor is a default of the Locker. An option of a call
+// overrides that default, but WithHooks adds to it. Calls of Lock with options wait in lines of their own, see [Locker]. For an
+// invalid option, the error matches ErrInvalidOption and names the option and its value.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -73,10 +73,9 @@ func (cfg *config) timeout() time.Duration {
 	return min(max(cfg.ttl/10, 50*time.Millisecond), time.Second)
 }
 
-// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years. A
-// fraction of a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL survives a
-// longer outage of Redis. The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never granted, and
-// the error is ErrLost.
+// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years. A fraction of
+// a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL survives a longer outage of Redis.
+// The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never granted, and the error is ErrLost.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -87,14 +86,14 @@ func WithTTL(d time.Duration) Option {
 	}
 }
 
-// WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless [Lock.Extend] is called. By
-// default a lock is renewed every TTL/3 until Unlock.
+// WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless [Lock.Extend] is called. By default a lock
+// is renewed every TTL/3 until Unlock.
 func WithoutRenewal() Option {
 	return func(cfg *config) error { cfg.renew = false; return nil }
 }
 
-// WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and Extend. By default
-// there is no limit. The minimum is 1 ms. Such a lock is not passed on within the process.
+// WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and Extend. By default there is no
+// limit. The minimum is 1 ms. Such a lock is not passed on within the process.
 func WithMaxHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -105,11 +104,10 @@ func WithMaxHold(d time.Duration) Option {
 	}
 }
 
-// WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use
-// it for a job that several processes start at the same time: if the job ends at once, the next process does not run it
-// again. Unlock is [Lock.UnlockAfter] of what is left of d. If the TTL is shorter than d, the first lease lasts for d. If the
-// lock is lost, others may get the key sooner. The default is 0, the minimum 1 ms. Such a lock is not passed on within the
-// process.
+// WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use it for a
+// job that several processes start at the same time: if the job ends at once, the next process does not run it again. Unlock is
+// [Lock.UnlockAfter] of what is left of d. If the TTL is shorter than d, the first lease lasts for d. If the lock is lost, others
+// may get the key sooner. The default is 0, the minimum 1 ms. Such a lock is not passed on within the process.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -120,9 +118,9 @@ func WithMinHold(d time.Duration) Option {
 	}
 }
 
-// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client are.
-// The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If an Unlock gets no reply in that time, the
-// release is sent again in the background, for a minute.
+// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client are. The default
+// is a tenth of the TTL, but at least 50 ms and at most 1 s. If an Unlock gets no reply in that time, the release is sent again
+// in the background, for a minute.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -152,22 +150,22 @@ func WithPollInterval(shortest, longest time.Duration) Option {
 // longestPoll is the longest time that polls are apart, so that multiples of it do not overflow.
 const longestPoll = 24 * time.Hour
 
-// WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use it for keys that clients
-// of other libraries lock too: they poll, and a lock with a queue is handed from one process to the next and never free in
-// between. If others queue for the key, Unlock still hands it to the first of those. [NewSemaphore] refuses this option.
+// WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use it for keys that clients of
+// other libraries lock too: they poll, and a lock with a queue is handed from one process to the next and never free in between.
+// If others queue for the key, Unlock still hands it to the first of those. [NewSemaphore] refuses this option.
 func WithoutQueue() Option {
 	return func(cfg *config) error { cfg.noQueue = true; return nil }
 }
 
-// WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key without it. The Key
-// of [QuorumError] includes it. The default is no prefix.
+// WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key without it. The Key of
+// [QuorumError] includes it. The default is no prefix.
 func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error { cfg.prefix = prefix; return nil }
 }
 
-// WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a service and its
-// host, or a job. The token is then name, a slash and a UUID, so whoever can read the key sees the name. name is
-// printable and has 1 to 200 bytes. By default there is no name.
+// WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a service and its host, or a job.
+// The token is then name, a slash and a UUID, so whoever can read the key sees the name. name is printable and has 1 to 200
+// bytes. By default there is no name.
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name
@@ -175,8 +173,8 @@ func WithOwner(name string) Option {
 	}
 }
 
-// WithDrift allows for clocks of this machine and of Redis that run at different rates. The lease ends early by
-// factor times the TTL, plus 2 ms. The factor is at least 0 and less than 1. The default is 0.01.
+// WithDrift allows for clocks of this machine and of Redis that run at different rates. The lease ends early by factor times the
+// TTL, plus 2 ms. The factor is at least 0 and less than 1. The default is 0.01.
 func WithDrift(factor float64) Option {
 	return func(cfg *config) error {
 		if !(factor >= 0 && factor < 1) {
@@ -187,14 +185,13 @@ func WithDrift(factor float64) Option {
 	}
 }
 
-// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover to
-// one of them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or more,
-// and less than both the TTL and the ReadTimeout of the client. It extends [WithOpTimeout], and shortens the lease.
+// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover to one of
+// them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or more, and less than
+// both the TTL and the ReadTimeout of the client. It extends [WithOpTimeout], and shortens the lease.
 //
-// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already
-// waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and
-// [NewSemaphore] on a *[redis.Client] or a *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within
-// the process.
+// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already waiting for the
+// key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and [NewSemaphore] on a
+// *[redis.Client] or a *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {

@@ -24,8 +24,8 @@ func scriptsOf(kind string) scripts {
 
 func script(file string) *node.Script { return node.NewScript(source(file)) }
 
-// source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several
-// scripts do is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.
+// source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several scripts do
+// is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.
 func source(file string) string {
 	path := "lua/" + file
 	if file == "release.lua" {
@@ -127,8 +127,8 @@ func readRelease(r node.Reply) (answer int64, err error) {
 	return answer, err
 }
 
-// compared reads the reply of a script that acts only if the token holds the key. The script answers 0 if it does
-// not, which is ErrLost.
+// compared reads the reply of a script that acts only if the token holds the key. The script answers 0 if it does not, which is
+// ErrLost.
 func compared(r node.Reply) (answer int64, err error) {
 	answer, ok := r.Value.(int64)
 	switch {

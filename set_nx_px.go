@@ -20,20 +20,19 @@ var lockScripts = scriptsOf("")
 //
 // If others wait, the release sets the key to the token of the next owner instead, so the lock is never free in between.
 //
-// This is the pattern that the documentation of SET describes. It excludes other owners while that Redis loses no data
-// and does not fail over, and its clock does not jump forward. [Lock.Fence] lets a resource reject the older of two
-// owners.
+// This is the pattern that the documentation of SET describes. It excludes other owners while that Redis loses no data and does
+// not fail over, and its clock does not jump forward. [Lock.Fence] lets a resource reject the older of two owners.
 //
 // All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked. With a
 // *[redis.ClusterClient] there is one for each hash tag, and for each key without a tag, so use that client in all processes or
-// in none. Any other client must reach the same server for all keys. With a proxy that shards keys, use a prefix with a hash
-// tag, such as {locks}:, which keeps all locks on one server.
+// in none. Any other client must reach the same server for all keys. With a proxy that shards keys, use a prefix with a hash tag,
+// such as {locks}:, which keeps all locks on one server.
 //
-// client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its methods, also in a struct
-// that embeds it. A [redis.AutoPipeliner], or a struct that embeds [redis.UniversalClient], hides them, and works for one
-// server only. Retries and timeouts of the client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is
-// the fastest, since commands of concurrent callers share its connections as pipelines. opts are the defaults of the Locker.
-// [Locker] says what one costs while it waits, and why to share it.
+// client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its methods, also in a struct that embeds
+// it. A [redis.AutoPipeliner], or a struct that embeds [redis.UniversalClient], hides them, and works for one server only.
+// Retries and timeouts of the client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is the fastest,
+// since commands of concurrent callers share its connections as pipelines. opts are the defaults of the Locker. [Locker] says
+// what one costs while it waits, and why to share it.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
@@ -146,22 +145,20 @@ func (s *setNXPX) check(cfg *config) error {
 	if cfg.replicas == 0 {
 		return nil
 	}
-	var reads time.Duration
+	n, timeout, reads := cfg.replicas, cfg.replicaTimeout, time.Duration(0)
 	switch client := s.client.(type) {
 	case *redis.Client:
 		reads = client.Options().ReadTimeout
 	case *redis.ClusterClient:
 		reads = client.Options().ReadTimeout
 	default:
-		return invalid("WithReplicas(%d, %v): a %T cannot send WAIT on the connection of the grant",
-			cfg.replicas, cfg.replicaTimeout, client)
+		return invalid("WithReplicas(%d, %v): a %T cannot send WAIT on the connection of the grant", n, timeout, client)
 	}
-	if reads > 0 && cfg.replicaTimeout >= reads {
-		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v",
-			cfg.replicas, cfg.replicaTimeout, reads)
-	}
-	if cfg.replicaTimeout >= clock.Validity(cfg.ttl, cfg.drift) {
-		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", cfg.replicas, cfg.replicaTimeout, cfg.ttl)
+	switch {
+	case reads > 0 && timeout >= reads:
+		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", n, timeout, reads)
+	case timeout >= clock.Validity(cfg.ttl, cfg.drift):
+		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", n, timeout, cfg.ttl)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock,
-// renews it or judges when a lease ends.
+// A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock, renews it or
+// judges when a lease ends.
 type strategy interface {
 	// name is the strategy's name in events.
 	name() string
@@ -32,9 +32,9 @@ type strategy interface {
 	place(prefix, key string) (place, error)
 
 	// do calls back once, within a small multiple of the timeout, whatever the settings of the client are. The callback must not
-	// block. Of ctx only the values are used. An operation has one of three outcomes: done (reply.err is nil), known not
-	// done (see knownNotDone), or unknown (any other error). After an acquire of unknown outcome the engine releases the
-	// token. By then nothing of the acquire runs any more, unless the reply says that it was resent.
+	// block. Of ctx only the values are used. An operation has one of three outcomes: done (reply.err is nil), known not done
+	// (see knownNotDone), or unknown (any other error). After an acquire of unknown outcome the engine releases the token. By
+	// then nothing of the acquire runs any more, unless the reply says that it was resent.
 	do(ctx context.Context, op op, p *params, done func(reply))
 
 	// trouble says why an operation has no outcome since a time.
@@ -124,8 +124,7 @@ type reply struct {
 	status Status // of inspect
 }
 
-// knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing
-// behind.
+// knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing behind.
 func knownNotDone(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
 		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))

@@ -41,14 +41,13 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		select {
 		case n := <-r.news:
 			r.after(n.attempts).waiting(e, n.err)
-		case <-r.served:
+		case <-r.served.reply:
 			if len(r.news) > 0 {
 				n := <-r.news
 				r.after(n.attempts).waiting(e, n.err)
 			}
 			waiting = false
-			e.served.Put(r.served)
-			return r.result()
+			return r.result(e)
 		case <-ctx.Done():
 			waiting = false
 			return e.leave(ctx, w, r)
@@ -64,15 +63,13 @@ func (e *engine) clear(r *request) bool {
 	}
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	return e.byKey[r.place.key] == nil && e.lines.resting[r.place.key].IsZero()
+	_, rests := e.resting.Load(r.place.key)
+	return e.byKey[r.place.key] == nil && !rests
 }
 
 // join adds r to the line of its key.
 func (e *engine) join(ctx context.Context, r *request) *waiters {
-	if r.served, _ = e.served.Get().(chan struct{}); r.served == nil {
-		r.served = make(chan struct{}, 1)
-	}
-	r.ctx, r.own = ctx, r.attempts
+	r.ctx, r.own, r.served = ctx, r.attempts, e.wait()
 	c := &r.spot
 	c.Of, c.Since, c.Refused = r, e.offset(r.started.Mono), r.refusal != nil
 	if r.cfg.hooks.Waiting != nil && !c.Refused {
@@ -82,7 +79,7 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 		c.Deadline = e.offset(deadline)
 	}
 	v := e.begin()
-	v.restsLocked(r.place.key)
+	v.rests(r.place.key)
 	w := e.byKey[r.place.key]
 	if w == nil {
 		w = newLine(e, r)
@@ -103,9 +100,8 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	v.finish(w)
 	v.carry(w, nil, nil)
 	if !left {
-		<-r.served
-		e.served.Put(r.served)
-		return r.result()
+		<-r.served.reply
+		return r.result(e)
 	}
 	r.attempts = r.own + n.Attempts
 	last, silence := n.Err, time.Duration(0)
@@ -128,21 +124,13 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 // serve ends the wait of r, which has left the line.
 func (r *request) serve(lock *Lock, err error, attempts int) {
 	r.lock, r.err, r.attempts = lock, err, r.own+attempts
-	r.served <- struct{}{}
+	r.served.done(reply{})
 }
 
 // rest has this process leave a key alone for a while, up to longest: others want it, and would never find it free otherwise.
-func (l *lines) rest(key string, longest time.Duration) {
+func (e *engine) rest(key string, longest time.Duration) {
 	d := longest - rand.N(longest/2+1)
 	until := time.Now().Add(d)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.resting[key] = until
-	time.AfterFunc(d, func() { // it ends with the rest
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.resting[key].Equal(until) {
-			delete(l.resting, key)
-		}
-	})
+	e.resting.Store(key, until)
+	time.AfterFunc(d, func() { e.resting.CompareAndDelete(key, until) }) // it ends with the rest
 }

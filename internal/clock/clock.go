@@ -32,8 +32,8 @@ func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(n, Longest.Milliseconds())) * time.Millisecond
 }
 
-// An Instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps, and
-// the wall clock may be set.
+// An Instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps, and the wall
+// clock may be set.
 type Instant struct {
 	Mono time.Time     // compared by its monotonic reading
 	Wall time.Duration // since 1970

@@ -17,8 +17,8 @@ func Claim(dash bool) time.Duration {
 	return 2 * time.Second
 }
 
-// Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A dash before the process
-// says that PUBSUB NUMSUB does not say whether it listens.
+// Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A dash before the process says
+// that PUBSUB NUMSUB does not say whether it listens.
 func Entry(claim time.Duration, dash bool, channel, token string) string {
 	if dash {
 		channel = "-" + channel

@@ -27,8 +27,8 @@ const (
 	// wakeEvery is how often a silent inbox looks whether it still has users. It is closed within two of these.
 	wakeEvery = time.Second
 
-	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply may take before the
-	// connection is replaced: go-redis does not notice a dead connection.
+	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply may take before the connection
+	// is replaced: go-redis does not notice a dead connection.
 	pingAfter = 3
 
 	// firstReconnect and lastReconnect bound the pause after a failure of the subscription. It doubles until SUBSCRIBE is
@@ -44,8 +44,8 @@ const (
 	muteFor = time.Minute
 )
 
-// An Inbox is the channel on which the process of a Locker is handed locks. It is opened for the first line that waits, and closed
-// within two seconds after the last one is empty.
+// An Inbox is the channel on which the process of a Locker is handed locks. It is opened for the first line that waits, and
+// closed within two seconds after the last one is empty.
 type Inbox struct {
 	Channel string
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
@@ -166,8 +166,8 @@ func reconnectPause(failed int) time.Duration {
 	return pause - rand.N(pause/2)
 }
 
-// receive handles the messages of a new connection, until it fails or the inbox has no users: err is nil then. It reports
-// whether SUBSCRIBE was confirmed.
+// receive handles the messages of a new connection, until it fails or the inbox has no users: err is nil then. It reports whether
+// SUBSCRIBE was confirmed.
 func (b *Inbox) receive(ctx context.Context) (confirmed bool, err error) {
 	ps := b.client.Subscribe(ctx, b.Channel)
 	defer ps.Close()
@@ -192,8 +192,8 @@ func (b *Inbox) receive(ctx context.Context) (confirmed bool, err error) {
 	}
 }
 
-// Missed closes the connection, since a message was lost on it after since, so that run opens another one. It does nothing
-// if SUBSCRIBE was confirmed since then.
+// Missed closes the connection, since a message was lost on it after since, so that run opens another one. It does nothing if
+// SUBSCRIBE was confirmed since then.
 func (b *Inbox) Missed(since time.Time) {
 	b.mu.Lock()
 	ps := b.current

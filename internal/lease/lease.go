@@ -26,8 +26,8 @@ type Lease struct {
 	trouble error         // of the newest extension; nil if it succeeded
 }
 
-// Begin begins the lease of a request that was sent at start and answered before now. A length that is shorter than that of
-// Asked is a claim. The key is checked after the time check, unless that is 0.
+// Begin begins the lease of a request that was sent at start and answered before now. A length that is shorter than that of Asked
+// is a claim. The key is checked after the time check, unless that is 0.
 func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
 	l.phase, l.granted, l.start, l.replied, l.checkAt = held, start, start, now, check
 	l.prolong(start, length)
@@ -115,8 +115,8 @@ func (l *Lease) Left(now clock.Instant) time.Duration {
 // Until returns the end of the lease.
 func (l *Lease) Until() time.Time { return l.start.Mono.Add(l.length) }
 
-// Next returns the time until the next Tick: for a renewal, a check or the end of the lease. kept says whether the handle is
-// in use. The first Tick comes half-way from the grant to the renewal.
+// Next returns the time until the next Tick: for a renewal, a check or the end of the lease. kept says whether the handle is in
+// use. The first Tick comes half-way from the grant to the renewal.
 func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 	if l.phase == passing {
 		return passLasts

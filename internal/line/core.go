@@ -183,8 +183,8 @@ func (m *Machine[T]) Changed(f Facts, out []Effect[T]) []Effect[T] {
 	return out
 }
 
-// Unlock ends the lock of a caller that was served with a token. passable says that no one else relies on that token, so that
-// the turn may pass the lock on.
+// Unlock ends the lock of a caller that was served with a token. passable says that no one else relies on that token, so that the
+// turn may pass the lock on.
 func (m *Machine[T]) Unlock(f Facts, number uint64, passable bool, out []Effect[T]) []Effect[T] {
 	switch {
 	case m.Shares:
@@ -339,8 +339,8 @@ func (m *Machine[T]) entry(f Facts) Entry {
 	return Dashed
 }
 
-// behind returns the entry to queue with a release. A line that gets no messages queues then without Patience: others of its
-// kind get their turns only if it is behind them.
+// behind returns the entry to queue with a release. A line that gets no messages queues then without Patience: others of its kind
+// get their turns only if it is behind them.
 func (m *Machine[T]) behind(f Facts) Entry {
 	if m.Queues && f.Channel == Closed && !m.hurried(f) {
 		return Dashed
@@ -349,8 +349,8 @@ func (m *Machine[T]) behind(f Facts) Entry {
 }
 
 // replace gives the token up and goes on with a fresh one. If the line can queue, the acquire comes first, so that the release
-// finds its entry. Otherwise the acquire follows: at once if the line will queue, or else after a pause, so that others that
-// poll can find the key free.
+// finds its entry. Otherwise the acquire follows: at once if the line will queue, or else after a pause, so that others that poll
+// can find the key free.
 func (m *Machine[T]) replace(f Facts, out []Effect[T]) []Effect[T] {
 	if m.callers.length == 0 {
 		return m.idle(out)

@@ -23,8 +23,8 @@ const (
 	Open                   // SUBSCRIBE is confirmed.
 )
 
-// Facts are what the shell knows when an event happens. Instants are durations since one start that the shell chooses, before
-// the first event. Zero stands for no instant.
+// Facts are what the shell knows when an event happens. Instants are durations since one start that the shell chooses, before the
+// first event. Zero stands for no instant.
 type Facts struct {
 	Now     time.Duration
 	Channel Channel

@@ -62,8 +62,7 @@ func eager(moves, stays int, shortest, longest time.Duration) time.Duration {
 	return min(max(4*(longest/(4+time.Duration(moves))), shortest)<<min(stays/16, 4), longest)
 }
 
-// A line that polls rests after a turn. The rest is doubled when the line found the key taken, and halved when it found it
-// free.
+// A line that polls rests after a turn. The rest is doubled when the line found the key taken, and halved when it found it free.
 func doubled(rest, shortest, longest time.Duration) time.Duration {
 	return min(max(2*rest, shortest), longest)
 }

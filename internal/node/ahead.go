@@ -10,9 +10,9 @@ import (
 //	ahead  = T − the instant at which the newest answer with a time T of Redis arrived
 //	latest = deadline − timeout / 10 + ahead
 //
-// The answer was under way after T, so ahead is never too large, and what runs by latest runs before the deadline. It is
-// too large after the clock of Redis was set back, and by what that clock has lost since, until an answer has the time.
-// If it is too small, the command is refused, and the refusal has the time.
+// The answer was under way after T, so ahead is never too large, and what runs by latest runs before the deadline. It is too
+// large after the clock of Redis was set back, and by what that clock has lost since, until an answer has the time. If it is too
+// small, the command is refused, and the refusal has the time.
 type ahead struct {
 	by    time.Duration
 	known bool
@@ -21,8 +21,8 @@ type ahead struct {
 // told notes that an answer with the time redis, since 1970, arrived at now.
 func (a *ahead) told(redis, now time.Duration) { a.by, a.known = redis-now, true }
 
-// latest returns the time of Redis, in µs since 1970, until which a call that ends at deadline may still create something.
-// If ahead is not known, it is 0: Redis then refuses, and says the time.
+// latest returns the time of Redis, in µs since 1970, until which a call that ends at deadline may still create something. If
+// ahead is not known, it is 0: Redis then refuses, and says the time.
 func (a ahead) latest(deadline, timeout time.Duration) int64 {
 	if !a.known {
 		return 0
@@ -30,16 +30,16 @@ func (a ahead) latest(deadline, timeout time.Duration) int64 {
 	return (deadline - timeout/10 + a.by).Microseconds()
 }
 
-// AppendLatest adds the word that says until when the script may create something: nine tenths of the timeout, in µs of
-// the clock of Redis. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}. The node then
-// sends it once more.
+// AppendLatest adds the word that says until when the script may create something: nine tenths of the timeout, in µs of the clock
+// of Redis. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}. The node then sends it once
+// more.
 func (c *Call) AppendLatest() {
 	c.latest = len(c.words)
 	c.words = append(c.words, 0)
 }
 
-// stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then
-// has the source of the script, which a server that was never asked may not have.
+// stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then has
+// the source of the script, which a server that was never asked may not have.
 func (c *Call) stampLocked(n *Node) {
 	clock := c.clock
 	switch {

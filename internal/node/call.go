@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and
-// ARGV only.
+// A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and ARGV only.
 type Script struct{ source, sha string }
 
 // NewScript returns a script.
@@ -23,12 +22,12 @@ type Call struct {
 	// Timeout bounds the call, including all its sends.
 	Timeout time.Duration
 
-	// Insists makes the node go on to send the call for a minute if there was no reply within the timeout. Nobody gets the
-	// reply to that.
+	// Insists makes the node go on to send the call for a minute if there was no reply within the timeout. Nobody gets the reply
+	// to that.
 	Insists bool
 
-	// Then is a second command, which is sent right behind the first on the same connection. If one of them must
-	// be resent, both are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
+	// Then is a second command, which is sent right behind the first on the same connection. If one of them must be resent, both
+	// are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
 	Then []any
 	Key  string
 
@@ -55,8 +54,8 @@ type Call struct {
 	next     *Call // of those that have ended
 }
 
-// A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An
-// answer of the server, see [Answered], says so itself. After any other error the outcome is unknown.
+// A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An answer of the
+// server, see [Answered], says so itself. After any other error the outcome is unknown.
 type Reply struct {
 	Value  any // nil for a nil reply
 	Err    error
@@ -64,12 +63,12 @@ type Reply struct {
 	Resent bool   // an earlier send may also have been carried out, or may be until the timeout has passed
 }
 
-// calls are calls for reuse: without them a call costs a third more memory. The words and the context of a command
-// are new for each, since hooks of the client may keep them.
+// calls are calls for reuse: without them a call costs a third more memory. The words and the context of a command are new for
+// each, since hooks of the client may keep them.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-// Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments. Pointers to
-// strings and integers cost no allocation. The call must not be used after it was posted.
+// Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments. Pointers to strings and
+// integers cost no allocation. The call must not be used after it was posted.
 func Eval(s *Script, keys int, words ...any) *Call {
 	c := calls.Get().(*Call)
 	c.script = s

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A trip is one batch that a courier carries. It is also the context of its commands. It ends when all its calls
-// have ended, so that go-redis stops waiting for a connection.
+// A trip is one batch that a courier carries. It is also the context of its commands. It ends when all its calls have ended, so
+// that go-redis stops waiting for a connection.
 type trip struct {
 	context.Context // that of the call if there is only one, for its values
 	passengers      []passenger
@@ -26,8 +26,8 @@ type trip struct {
 	writtenOff bool
 }
 
-// A passenger is a call on one trip. Only its courier uses the commands. The courier uses no other field of the
-// call without Node.mu, since the call may have left the trip.
+// A passenger is a call on one trip. Only its courier uses the commands. The courier uses no other field of the call without
+// Node.mu, since the call may have left the trip.
 type passenger struct {
 	call      *Call
 	cmd, then *redis.Cmd
@@ -45,8 +45,7 @@ func (t *trip) Err() error {
 	}
 }
 
-// once is a command that go-redis must not resend, since the node must know whether an earlier send may have been
-// carried out.
+// once is a command that go-redis must not resend, since the node must know whether an earlier send may have been carried out.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
@@ -76,9 +75,9 @@ func (n *Node) courier() {
 	n.busy--
 }
 
-// yieldLocked calls the receivers of the replies, and lets those who were waiting for them run before the courier loads
-// again: their next calls then travel together, which saves a quarter of the CPU. While the processors are busy with other
-// work, that takes long. Then the node yields for no more than a twentieth of the time.
+// yieldLocked calls the receivers of the replies, and lets those who were waiting for them run before the courier loads again:
+// their next calls then travel together, which saves a quarter of the CPU. While the processors are busy with other work, that
+// takes long. Then the node yields for no more than a twentieth of the time.
 func (n *Node) yieldLocked() {
 	start := n.now()
 	if start < n.yields {

@@ -19,8 +19,8 @@ type NotDone struct{ Err error }
 func (e *NotDone) Error() string { return e.Err.Error() }
 func (e *NotDone) Unwrap() error { return e.Err }
 
-// NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its
-// node, was last resent, or nil. It is a [net.Error].
+// NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its node, was last
+// resent, or nil. It is a [net.Error].
 type NoReply struct {
 	Within time.Duration
 	Last   error
@@ -70,8 +70,8 @@ func Unreachable(err error) bool {
 	return ok && dial.Op == "dial"
 }
 
-// Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or answered
-// that it cannot serve now.
+// Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or answered that it cannot
+// serve now.
 func Unavailable(err error) bool {
 	switch {
 	case errors.As(err, new(*NoReply)), errors.Is(err, errNoReply), Unreachable(err):
@@ -97,12 +97,11 @@ func Cause(err error) string {
 	return "connection"
 }
 
-// cannotSave begins the answer of a server that refuses writes because it cannot save them. A release is retried even so: the
-// key would stay until its TTL has passed.
+// cannotSave begins the answer of a server that refuses writes because it cannot save them. A release is retried even so: the key
+// would stay until its TTL has passed.
 const cannotSave = "MISCONF"
 
-// retryable reports whether the same command may soon succeed: the connection broke, or the server answered that it
-// is not ready.
+// retryable reports whether the same command may soon succeed: the connection broke, or the server answered that it is not ready.
 func retryable(err error) bool {
 	if Answered(err) {
 		return says(err, "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients")

@@ -48,8 +48,8 @@ func (e *explained) Is(target error) bool {
 	return false
 }
 
-// unknownCommand matches the answer to a command that the server does not have, up to its name. The arguments follow, and
-// a token is one of them.
+// unknownCommand matches the answer to a command that the server does not have, up to its name. The arguments follow, and a token
+// is one of them.
 var unknownCommand = regexp.MustCompile("(?i)^.*?unknown command:? ['\"`][^'\"`]*['\"`]")
 
 // cut is an answer of Redis without the arguments of the command. It does not wrap the whole answer.
@@ -58,8 +58,8 @@ type cut string
 func (e cut) Error() string { return string(e) }
 func (cut) RedisError()     {}
 
-// Explain adds a hint to an answer of Redis, if there is one for it, and cuts an answer before the arguments of its
-// command. It returns other errors unchanged.
+// Explain adds a hint to an answer of Redis, if there is one for it, and cuts an answer before the arguments of its command. It
+// returns other errors unchanged.
 func Explain(err error) error {
 	said := answerText(err)
 	if name := unknownCommand.FindString(said); name != "" {
@@ -73,9 +73,8 @@ func Explain(err error) error {
 	return err
 }
 
-// answerText returns the text of an answer of Redis, or "". It removes the place in a script, which Redis 6 and
-// miniredis put before the text and later versions behind it. It adds the ERR that Redis 6 omits after a space and
-// the line.
+// answerText returns the text of an answer of Redis, or "". It removes the place in a script, which Redis 6 and miniredis put
+// before the text and later versions behind it. It adds the ERR that Redis 6 omits after a space and the line.
 func answerText(err error) string {
 	answer, ok := errors.AsType[redis.Error](err)
 	if !ok {

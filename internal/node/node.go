@@ -1,18 +1,17 @@
-// Package node sends commands to one Redis, and calls back once for each within its timeout, whatever the settings of the
-// client are.
+// Package node sends commands to one Redis, and calls back once for each within its timeout, whatever the settings of the client
+// are.
 //
-// A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is a goroutine. It takes
-// all calls in the mailbox, sends them as one pipeline, and delivers the replies. It starts when a call finds less than the
-// maximum of couriers busy, and ends when the mailbox is empty. So a call is sent at once unless all couriers are busy; batches
-// form while they are. A call ends with its reply or with its timeout. What was not sent by then never is.
+// A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is a goroutine. It takes all
+// calls in the mailbox, sends them as one pipeline, and delivers the replies. It starts when a call finds less than the maximum
+// of couriers busy, and ends when the mailbox is empty. So a call is sent at once unless all couriers are busy; batches form
+// while they are. A call ends with its reply or with its timeout. What was not sent by then never is.
 //
-// A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried it out. What creates
-// something says until when it may, see [Call.AppendLatest]. So a command that is posted when a call has ended with its
-// timeout runs behind it, on whatever connection.
+// A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried it out. What creates something
+// says until when it may, see [Call.AppendLatest]. So a command that is posted when a call has ended with its timeout runs behind
+// it, on whatever connection.
 //
-// go-redis does not interrupt a read when a context ends, so a courier can be blocked for the client's ReadTimeout, or
-// for ever. A courier whose calls have all ended is written off and replaced, up to a number of them. It ends when go-redis
-// returns.
+// go-redis does not interrupt a read when a context ends, so a courier can be blocked for the client's ReadTimeout, or for ever.
+// A courier whose calls have all ended is written off and replaced, up to a number of them. It ends when go-redis returns.
 //
 // Node.mu is the only mutex. No command, callback or blocking channel operation runs under it, except Trouble.
 package node
@@ -47,8 +46,8 @@ const (
 
 // A Node is one Redis: a server, or whatever a client presents as one. Its methods may be called from many goroutines.
 type Node struct {
-	// Trouble is called for a send that failed and is retried, and for a call that timed out. It may be set before the
-	// first call. It runs under the mutex, and must not block or use the node.
+	// Trouble is called for a send that failed and is retried, and for a call that timed out. It may be set before the first
+	// call. It runs under the mutex, and must not block or use the node.
 	Trouble func(error)
 
 	client   redis.UniversalClient
@@ -75,8 +74,8 @@ type Node struct {
 	clock    ahead
 }
 
-// New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several
-// servers, so each call travels alone.
+// New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several servers, so each
+// call travels alone.
 func New(client redis.UniversalClient) *Node {
 	n := &Node{client: client, batch: 1, most: singleCouriers, mostLost: singleCouriers, begin: time.Now()}
 	n.Trouble, n.run = func(error) {}, n.courier
@@ -89,8 +88,8 @@ func New(client redis.UniversalClient) *Node {
 	return n
 }
 
-// NewSlow returns a node for calls that may take long, such as WAIT. More of them are under way at once. Half of
-// the connections of the client are left for others.
+// NewSlow returns a node for calls that may take long, such as WAIT. More of them are under way at once. Half of the connections
+// of the client are left for others.
 func NewSlow(client redis.UniversalClient) *Node {
 	n := New(client)
 	n.most = max(1, connections(client)/2)
@@ -120,8 +119,8 @@ func (n *Node) Health() (silent bool, trouble error) {
 	return n.silent, n.trouble
 }
 
-// Post puts c into the mailbox and returns at once. A call is posted only once. A call that travels alone gets the
-// values of ctx. Post uses nothing else of ctx.
+// Post puts c into the mailbox and returns at once. A call is posted only once. A call that travels alone gets the values of ctx.
+// Post uses nothing else of ctx.
 func (n *Node) Post(ctx context.Context, c *Call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

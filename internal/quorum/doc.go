@@ -1,5 +1,5 @@
-// Package quorum decides how one operation on N independent nodes ends, which fence a quorum agrees on, and which command must
-// be sent next. It does no IO, reads no clock, starts no goroutine and has no mutex. Answers go in, effects come out.
+// Package quorum decides how one operation on N independent nodes ends, which fence a quorum agrees on, and which command must be
+// sent next. It does no IO, reads no clock, starts no goroutine and has no mutex. Answers go in, effects come out.
 //
 // The algorithm is that of "Distributed Locks with Redis". A quorum is N/2+1 of the configured nodes:
 //
@@ -10,10 +10,10 @@
 //     its counter only while the token holds its key. It answers with the counter, which may be higher. Go on with 3.
 //  5. An extension needs a quorum of nodes that hold the key without a gap. A node that restores the key does not count.
 //
-// The page has no fences. They are steps 3 and 4. A node attests f if its counter is exactly f while the token holds its key.
-// A vote and an answer to a raise both attest. The page also leaves open whom to wait for. The outcome is certain once a quorum has
-// granted, or once none can any more. If other owners have votes, nobody waits for nodes that were silent at the last call either:
-// two attempts that wait for them keep each other out.
+// The page has no fences. They are steps 3 and 4. A node attests f if its counter is exactly f while the token holds its key. A
+// vote and an answer to a raise both attest. The page also leaves open whom to wait for. The outcome is certain once a quorum has
+// granted, or once none can any more. If other owners have votes, nobody waits for nodes that were silent at the last call
+// either: two attempts that wait for them keep each other out.
 //
 // # Invariants
 //
@@ -27,8 +27,8 @@
 // The last one is the order of commands that a [Token] keeps, over all its operations. Acquire and Restore create a key. A
 // release waits on each node for those under way there. After the first release, no other operation begins.
 //
-// A counter must be below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A
-// node with a higher counter counts as failed.
+// A counter must be below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A node
+// with a higher counter counts as failed.
 //
 // # What the caller must do
 //

@@ -142,8 +142,8 @@ func (o *Op) decide(out []Effect) []Effect {
 	return out
 }
 
-// agree finishes with the number that a quorum attests. If there is none, it raises the counters of the nodes that
-// attest less than the largest number. If no quorum is left meanwhile, decide ends the operation.
+// agree finishes with the number that a quorum attests. If there is none, it raises the counters of the nodes that attest less
+// than the largest number. If no quorum is left meanwhile, decide ends the operation.
 func (o *Op) agree(out []Effect) []Effect {
 	o.agreeing = true
 	for i := range o.nodes {
@@ -176,10 +176,9 @@ func (o *Op) finish(r Result, out []Effect) []Effect {
 	return append(out, Effect{Op: o, Step: Finish})
 }
 
-// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. A
-// restore that finds the lock lost does that where it has restored it: another handle may have the token elsewhere. An acquire
-// finishes when the nodes that granted it have answered the release, so
-// its caller's next attempt does not meet its own keys.
+// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. A restore
+// that finds the lock lost does that where it has restored it: another handle may have the token elsewhere. An acquire finishes
+// when the nodes that granted it have answered the release, so its caller's next attempt does not meet its own keys.
 func (o *Op) fail(r Result, out []Effect) []Effect {
 	if o.step != Acquire || o.token.release != nil {
 		if r == Lost && o.step == Restore && o.token.release == nil {

@@ -48,8 +48,8 @@ type place struct {
 // New returns the Token of a fresh token on n nodes.
 func New(n int) Token { return Token{nodes: make([]place, n), need: n/2 + 1} }
 
-// Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. After a release
-// was asked for, an operation other than Release and Inspect finishes at once, with Ended.
+// Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. After a release was
+// asked for, an operation other than Release and Inspect finishes at once, with Ended.
 func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
 	*o = Op{Of: o.Of, token: t, step: step, silent: silent, nodes: make([]member, len(t.nodes))}
 	switch {
