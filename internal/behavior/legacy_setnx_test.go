@@ -39,7 +39,7 @@ func stampIn(t *testing.T, s *locktest.Site, key string) int64 {
 // TestLegacyWireIsThePages: the key has the format of the SETNX page, so foreign clients can read it. It says whole seconds, so a
 // TTL is rounded up to them.
 func TestLegacyWireIsThePages(t *testing.T) {
-	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
 		for seconds, ttl := range map[int64]time.Duration{1: time.Millisecond, 2: 1001 * time.Millisecond, 3600: time.Hour - 999*time.Millisecond} {
 			before := time.Now()
@@ -88,7 +88,7 @@ func TestLegacyNeedsNoClockHere(t *testing.T) {
 
 // TestLegacyLeavesOtherDataAlone: a value that is no time is an error, and stays.
 func TestLegacyLeavesOtherDataAlone(t *testing.T) {
-	locktest.OnBoth(t, func(t *testing.T, s *locktest.Site) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
 		for _, value := range []string{"", "hello", "nan", "0x10", "1e3", " 1", "-1", "1.2.3", "1\n"} {
 			setIn(t, s, "k", value)

@@ -48,18 +48,9 @@ type maker = func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Lo
 
 // everyStrategy has all strategies, queues those whose waiters queue, and keeping those that can keep a key after Unlock.
 var (
-	everyStrategy = map[string]maker{
-		"SetNXPX":     redlatch.NewSetNXPX,
-		"LegacySetNX": redlatch.NewLegacySetNX,
-		"Semaphore": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-			return redlatch.NewSemaphore(c, 1, opts...)
-		},
-		"Redlock": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-			return redlatch.NewRedlock([]redis.UniversalClient{c}, opts...)
-		},
-	}
-	queues  = map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Semaphore": everyStrategy["Semaphore"]}
-	keeping = map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Semaphore": everyStrategy["Semaphore"], "Redlock": everyStrategy["Redlock"]}
+	everyStrategy = locktest.Strategies
+	queues        = map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Semaphore": everyStrategy["Semaphore"]}
+	keeping       = map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Semaphore": everyStrategy["Semaphore"], "Redlock": everyStrategy["Redlock"]}
 )
 
 // everyLocker has every strategy and a migration.

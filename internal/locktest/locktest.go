@@ -31,40 +31,56 @@ var LongTTL = redlatch.WithTTL(time.Hour)
 // it.
 const BriefTTL = 1500 * time.Millisecond
 
+// Strategies make a Locker of each strategy on one server. A semaphore has one permit.
+var Strategies = map[string]func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
+	"SetNXPX":     redlatch.NewSetNXPX,
+	"LegacySetNX": redlatch.NewLegacySetNX,
+	"Semaphore": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSemaphore(c, 1, opts...)
+	},
+	"Redlock": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewRedlock([]redis.UniversalClient{c}, opts...)
+	},
+}
+
+// must returns a Locker that was made without an error.
+func must(t *testing.T, l redlatch.Locker, err error) redlatch.Locker {
+	t.Helper()
+	require.NoError(t, err)
+	return l
+}
+
+// patiently puts Patience before other options.
+func patiently(opts []redlatch.Option) []redlatch.Option {
+	return append([]redlatch.Option{Patience}, opts...)
+}
+
 // SetNXPX returns a Locker of that strategy, for a busy machine.
 func SetNXPX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
-	t.Helper()
-	l, err := redlatch.NewSetNXPX(client, append([]redlatch.Option{Patience}, opts...)...)
-	require.NoError(t, err)
-	return l
+	l, err := redlatch.NewSetNXPX(client, patiently(opts)...)
+	return must(t, l, err)
 }
 
-// Semaphore returns a Locker of that strategy for a busy machine.
+// Semaphore is like [SetNXPX].
 func Semaphore(t *testing.T, client redis.UniversalClient, limit int, opts ...redlatch.Option) redlatch.Locker {
-	t.Helper()
-	l, err := redlatch.NewSemaphore(client, limit, append([]redlatch.Option{Patience}, opts...)...)
-	require.NoError(t, err)
-	return l
+	l, err := redlatch.NewSemaphore(client, limit, patiently(opts)...)
+	return must(t, l, err)
 }
 
-// LegacySetNX returns a Locker of that strategy whose locks are not renewed, for a busy machine.
+// LegacySetNX is like [SetNXPX] with locks that are not renewed.
 func LegacySetNX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) redlatch.Locker {
-	t.Helper()
-	l, err := redlatch.NewLegacySetNX(client, append([]redlatch.Option{redlatch.WithoutRenewal(), Patience}, opts...)...)
-	require.NoError(t, err)
-	return l
+	l, err := redlatch.NewLegacySetNX(client, append(patiently(opts), redlatch.WithoutRenewal())...)
+	return must(t, l, err)
 }
 
-// Redlock returns a Locker of that strategy, for a busy machine.
+// Redlock is like [SetNXPX].
 func Redlock(t *testing.T, clients []*redis.Client, opts ...redlatch.Option) redlatch.Locker {
-	t.Helper()
 	var nodes []redis.UniversalClient
 	for _, c := range clients {
 		nodes = append(nodes, c)
 	}
-	l, err := redlatch.NewRedlock(nodes, append([]redlatch.Option{Patience}, opts...)...)
-	require.NoError(t, err)
-	return l
+	l, err := redlatch.NewRedlock(nodes, patiently(opts)...)
+	return must(t, l, err)
 }
 
 // Eventually waits until f is true, with a deadline that only a failure reaches.

@@ -4,17 +4,14 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 )
 
 // Migration returns a Locker that locks under from and to.
 func Migration(t *testing.T, from, to redlatch.Locker) redlatch.Locker {
-	t.Helper()
 	m, err := redlatch.NewMigration(from, to)
-	require.NoError(t, err)
-	return m
+	return must(t, m, err)
 }
 
 // Pairs are pairs of Lockers that a migration may join, each on servers of its own or under a prefix

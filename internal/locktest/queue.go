@@ -68,25 +68,3 @@ func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker)
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
 }
-
-// FenceLog is a protected resource: it has the fences in the order of the critical sections.
-type FenceLog struct {
-	mu     sync.Mutex // guards the fields below
-	fences []uint64
-}
-
-// Add appends a fence.
-func (l *FenceLog) Add(fence uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fences = append(l.fences, fence)
-}
-
-// RequireGrowth fails unless the log has n fences and each is higher than the one before.
-func (l *FenceLog) RequireGrowth(t *testing.T, n int) {
-	t.Helper()
-	require.Len(t, l.fences, n)
-	for i := 1; i < n; i++ {
-		require.Greater(t, l.fences[i], l.fences[i-1], "grant %d", i)
-	}
-}

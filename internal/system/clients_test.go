@@ -13,28 +13,6 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// A maker makes a Locker on a client. Redlock gets another node too, unless that is nil, and both have to grant.
-type maker func(client, other redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
-
-// strategies are all strategies, as they use one client.
-var strategies = map[string]maker{
-	"SetNXPX": func(client, _ redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewSetNXPX(client, opts...)
-	},
-	"LegacySetNX": func(client, _ redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewLegacySetNX(client, opts...)
-	},
-	"Semaphore": func(client, _ redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewSemaphore(client, 1, opts...)
-	},
-	"Redlock": func(client, other redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		if other == nil {
-			return redlatch.NewRedlock([]redis.UniversalClient{client}, opts...)
-		}
-		return redlatch.NewRedlock([]redis.UniversalClient{other, client}, opts...)
-	},
-}
-
 // A connector returns a client of its own, as another process would have.
 type connector func(t *testing.T) redis.UniversalClient
 
@@ -72,12 +50,11 @@ func TestEveryKindOfClientServesEveryStrategy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			other := redistest.Start(t)
 			for kind, connect := range start(t) {
-				for strategy, open := range strategies {
+				for strategy, open := range locktest.Strategies {
 					t.Run(kind+", "+strategy, func(t *testing.T) {
 						serves(t, func(opts ...redlatch.Option) redlatch.Locker {
-							l, err := open(connect(t), other.Client(t), append(opts, locktest.Patience)...)
+							l, err := open(connect(t), append(opts, locktest.Patience)...)
 							require.NoError(t, err)
 							return l
 						}, name+kind+strategy)

@@ -67,10 +67,10 @@ const unreachable = "127.0.0.1:1"
 // once it is demoted neither renew the lock that it has, nor lose the one that it has not.
 func TestDemotedServerIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	for name, open := range strategies {
+	for name, open := range locktest.Strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, own := startMoved(t), redistest.Start(t).Client(t)
+			m := startMoved(t)
 			var renewed, failed atomic.Int64
 			hooks := redlatch.WithHooks(redlatch.Hooks{
 				Renewed: func(redlatch.Event) { renewed.Add(1) },
@@ -80,12 +80,12 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 					}
 				},
 			})
-			l, err := open(m.client(t), own, locktest.Patience, redlatch.WithTTL(3*time.Second), hooks)
+			l, err := open(m.client(t), locktest.Patience, redlatch.WithTTL(3*time.Second), hooks)
 			require.NoError(t, err)
 			first := locktest.MustLock(t, l, "k")
 			m.promote(t)
 			require.NoError(t, first.Extend(t.Context(), time.Hour)) // the key ends before that on the new primary
-			next, err := open(m.promoted.Client(t), redistest.Start(t).Client(t), locktest.Patience)
+			next, err := open(m.promoted.Client(t), locktest.Patience)
 			require.NoError(t, err)
 			second, err := next.Lock(t.Context(), "k")
 			require.NoError(t, err)

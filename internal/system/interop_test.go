@@ -14,7 +14,7 @@ import (
 // script. No message announces their DEL or their crash: a waiter notices a DEL within about a second, and a crash when the TTL has
 // passed. A lock with a waiter is handed on and never free, so clients that poll get it only when none of our waiters queues.
 func TestPlainClientsShareAKey(t *testing.T) {
-	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := locktest.SetNXPX(t, s.Client(t))
 		plain := func() bool {
 			err := s.Direct.Do(t.Context(), "SET", "k", "locked", "NX", "EX", 1).Err()
@@ -33,7 +33,7 @@ func TestPlainClientsShareAKey(t *testing.T) {
 			begin := time.Now()
 			lock := <-got
 			require.NotNil(t, lock, name)
-			require.Less(t, time.Since(begin), s.Within(1500*time.Millisecond), name)
+			require.Less(t, time.Since(begin), 1500*time.Millisecond, name)
 
 			require.False(t, plain())
 			got = locktest.WaitInLine(t, locktest.SetNXPX(t, s.Client(t)), "k")
@@ -50,7 +50,7 @@ func TestPlainClientsShareAKey(t *testing.T) {
 // a key if it crashes in between. Inspect shows it. Only a DEL by hand frees it, or Adopt with its value, which is a
 // token like any other and gets a fence.
 func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
-	locktest.OnBothInTime(t, func(t *testing.T, s *locktest.Site) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := locktest.SetNXPX(t, s.Client(t))
 		require.NoError(t, s.Direct.Do(t.Context(), "SETNX", "k", "locked").Err())
 		require.ErrorIs(t, locktest.WaitInVain(t, l, "k"), redlatch.ErrNotAcquired)

@@ -85,7 +85,7 @@ func TestHurtProcessCostsOthersLittle(t *testing.T) {
 		kill                 bool
 		onServer, inACluster time.Duration // what it may cost
 	}{
-		"killed":                {crew{ttl, 5, 1, false}, true, slack, 5*time.Second + slack},
+		"killed":                {crew{ttl, 2, 1, false}, true, slack, 2*time.Second + slack},
 		"frozen":                {crew{ttl, 1, 20, false}, false, claim + look + slack, claim + look + slack},
 		"frozen while it holds": {crew{short, 1, 20, true}, false, 2*short + look, 2*short + look},
 	} {

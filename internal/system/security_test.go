@@ -111,8 +111,8 @@ func TestRegisterIsNoLock(t *testing.T) {
 		_, err := locktest.SetNXPX(t, toCluster([]string{"127.0.0.1:1"})(t), locktest.Briefly).TryLock(t.Context(), key)
 		require.Equal(t, refused, errors.Is(err, redlatch.ErrInvalidOption), key)
 	}
-	for name, open := range strategies {
-		l, err := open(toCluster([]string{"127.0.0.1:1"})(t), nil)
+	for name, open := range locktest.Strategies {
+		l, err := open(toCluster([]string{"127.0.0.1:1"})(t))
 		require.NoError(t, err)
 		for _, key := range []string{"a}b", "{}x"} {
 			_, err = l.TryLock(t.Context(), key)
