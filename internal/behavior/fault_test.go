@@ -2,10 +2,7 @@ package behavior_test
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,8 +13,6 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // proxied returns a Locker behind a proxy, with a client that retries so often. Its scripts are loaded.
@@ -37,62 +32,33 @@ func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (red
 	return l, p
 }
 
-// TestResentAcquireIsReleasedTwice: the connection broke after an acquire was sent, so it was sent again. The first send may be
-// carried out until the timeout has passed, so the token is released once more then.
+// TestResentAcquireIsReleasedTwice: the reply to an acquire was lost, so it was sent again. The first send may be carried out until
+// the timeout has passed, so the token is released once more then. The second release does not overtake the first, even if that is
+// slow: the first would find the key gone, and Unlock would report a loss.
 func TestResentAcquireIsReleasedTwice(t *testing.T) {
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, lost := s.Client(t), new(atomic.Bool)
-		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-			return func(ctx context.Context, cmd redis.Cmder) error {
-				err := next(ctx, cmd)
-				if lost.CompareAndSwap(false, true) {
-					err = io.EOF
-					cmd.SetErr(err)
-				}
-				return err
-			}
-		}))
-		l, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(time.Second))
-		require.NoError(t, err)
-		lock, err := l.TryLock(t.Context(), "k")
-		require.NoError(t, err)
-		token := lock.Token()
-		require.NoError(t, lock.Unlock(t.Context()))
-		require.NoError(t, s.Direct.SetArgs(t.Context(), "k", token, redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), "the first send")
-		time.Sleep(time.Second + time.Millisecond)
-		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
-	})
-}
-
-// TestSecondReleaseFollowsTheFirst: the release of an acquire that was sent twice is slow. The second release does not overtake it:
-// the first would find the key gone, and Unlock would report a loss.
-func TestSecondReleaseFollowsTheFirst(t *testing.T) {
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, sends := s.Client(t), new(atomic.Int64)
-		client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-			return func(ctx context.Context, cmd redis.Cmder) error {
-				if !strings.HasPrefix(cmd.Name(), "eval") {
-					return next(ctx, cmd)
-				}
-				switch sends.Add(1) {
-				case 2: // the acquire, behind one that only asked for the time
-					_ = next(ctx, cmd)
-					cmd.SetErr(io.EOF)
-					return io.EOF
-				case 4:
+	onEvery(t, map[string]maker{"SetNXPX": redlatch.NewSetNXPX}, func(t *testing.T, w *world) {
+		for _, slow := range []bool{false, true} {
+			l, link := w.linked(t, redlatch.WithOpTimeout(200*time.Millisecond))
+			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+			link.lose(1)
+			lock := mustLock(t, l, "k")
+			token := lock.Token()
+			time.Sleep(60 * time.Millisecond)
+			var sends atomic.Int64
+			link.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if sends.Add(1) == 1 && slow {
 					time.Sleep(170 * time.Millisecond)
 				}
 				return next(ctx, cmd)
+			})
+			require.NoError(t, lock.Unlock(t.Context()))
+			if !slow {
+				require.NoError(t, w.Direct.SetArgs(t.Context(), "k", token, redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), "the first send")
 			}
-		}))
-		l, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(200*time.Millisecond))
-		require.NoError(t, err)
-		lock, err := l.TryLock(t.Context(), "k")
-		require.NoError(t, err)
-		time.Sleep(60 * time.Millisecond)
-		require.NoError(t, lock.Unlock(t.Context()))
-		time.Sleep(time.Second)
-		require.EqualValues(t, 6, sends.Load(), "three acquires, the release by its name and by its source, and the second one")
+			time.Sleep(time.Second)
+			require.Zero(t, w.Direct.Exists(t.Context(), "k").Val())
+			require.EqualValues(t, 2, sends.Load())
+		}
 	})
 }
 
@@ -127,31 +93,31 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcomeLeavesNoKey: every reply to an attempt is lost, or its command comes to Redis only after the attempt has ended.
-// The attempt fails, and the key that it may have acquired is released. The same holds for a release without a reply.
+// TestUnknownOutcomeLeavesNoKey: every reply to an attempt is lost, or its command comes to Redis only after the attempt has ended, or
+// never. The attempt fails, and the key that it may have acquired is released. The same holds for a release without a reply.
 func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
-	onRedis(t, everyStrategy, func(t *testing.T, w *world) {
-		brief := redlatch.WithOpTimeout(400 * time.Millisecond)
-		l, p := w.proxied(t, 0, longTTL, redlatch.WithoutRenewal())
-		for what, f := range map[string]struct{ inject, heal func() }{
-			"all replies are lost":              {func() { p.LoseReplies(1000, "evalsha") }, func() { p.LoseReplies(0, "") }},
-			"the command comes late":            {p.Silence, p.Heal},
-			"held, and then its connection cut": {p.Silence, func() { p.Cut(); p.Heal() }},
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		l, link := w.linked(t, longTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(400*time.Millisecond))
+		for what, inject := range map[string]func(){
+			"all replies are lost":   func() { link.lose(1000) },
+			"the command is lost":    link.hang,
+			"the command comes late": func() { link.delay(2 * time.Second) },
 		} {
-			f.inject()
-			_, err := l.TryLock(t.Context(), "k", brief)
+			inject()
+			_, err := l.TryLock(t.Context(), "k")
 			requireOnly(t, err, redlatch.ErrUnavailable, what)
-			f.heal()
+			link.heal()
 			gone(t, w.Direct, "k")
 
-			lock := locktest.LockSoon(t, l, fmt.Sprint("released ", what), brief) // stale connections may cost the first attempts
-			f.inject()
+			lock := mustLock(t, l, "released")
+			inject()
 			requireOnly(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable, what)
 			require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
-			f.heal()
-			gone(t, w.Direct, lock.Key())
+			link.heal()
+			gone(t, w.Direct, "released")
+			time.Sleep(10 * time.Second)
+			onlyFences(t, w.Direct)
 		}
-		onlyFences(t, w.Direct)
 	})
 }
 

@@ -265,12 +265,12 @@ func (l *link) answer(text refusal) {
 	l.set(func(context.Context, redis.Cmder, redis.ProcessHook) error { return text })
 }
 
-// delay holds each command back for half of d, and its reply too.
+// delay holds each command back for half of d, and its reply too, even if the client has given the command up.
 func (l *link) delay(d time.Duration) {
 	l.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		time.Sleep(d / 2)
 		defer time.Sleep(d / 2)
-		return next(ctx, cmd)
+		return next(context.WithoutCancel(ctx), cmd)
 	})
 }
 

@@ -62,64 +62,6 @@ func TestCtxEndsAtAnyInstant(t *testing.T) {
 	})
 }
 
-// TestHolderKnowsBeforeTheNextOwner: the network of the holders goes silent. Each knows of its loss before the next owner gets the
-// key, and with a real server too.
-func TestHolderKnowsBeforeTheNextOwner(t *testing.T) {
-	onRedis(t, everyStrategy, func(t *testing.T, w *world) {
-		ttl := time.Second
-		if w.name == "LegacySetNX" { // it counts whole seconds
-			ttl = 2 * time.Second
-		}
-		holders, p := w.proxied(t, 0, redlatch.WithTTL(ttl))
-		others := w.locker(t)
-		var locks []*redlatch.Lock
-		for i := range 20 {
-			locks = append(locks, mustLock(t, holders, fmt.Sprint("k", i)))
-		}
-		<-time.After(rand.N(ttl / 2))
-		p.Silence()
-		var wg sync.WaitGroup
-		for _, lock := range locks {
-			wg.Go(func() {
-				next, err := others.Lock(t.Context(), lock.Key())
-				select {
-				case <-lock.Done():
-					assert.ErrorIs(t, lock.Err(), redlatch.ErrLost)
-				default:
-					assert.Fail(t, "two owners who both trusted their locks")
-				}
-				if assert.NoError(t, err) {
-					assert.NoError(t, next.Unlock(t.Context()))
-				}
-			})
-		}
-		wg.Wait()
-	})
-}
-
-// TestOutageIsRiddenOut: an unclear failure keeps the lease, and the renewal is retried until it succeeds.
-func TestOutageIsRiddenOut(t *testing.T) {
-	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
-		failed := make(chan redlatch.Event, 1000)
-		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second), redlatch.WithTTL(9*time.Second), redlatch.WithHooks(redlatch.Hooks{
-			RenewFailed: func(e redlatch.Event) { failed <- e },
-		}))
-		lock := mustLock(t, l, "k")
-		until := lock.Until()
-		link.hang()
-		e := <-failed
-		require.ErrorContains(t, e.Err, "no reply within 1s")
-		require.True(t, e.Renewal)
-		time.Sleep(3 * time.Second)
-		require.Equal(t, until, lock.Until())
-		require.NoError(t, lock.Err())
-		link.heal()
-		time.Sleep(3 * time.Second)
-		require.True(t, lock.Until().After(until))
-		require.NoError(t, lock.Unlock(t.Context()))
-	})
-}
-
 // TestRestartIsRiddenOut: Redis is down, and comes back without its data. The first attempt of a call reports that, but those who
 // wait already are all served.
 func TestRestartIsRiddenOut(t *testing.T) {

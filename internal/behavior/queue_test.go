@@ -103,26 +103,19 @@ func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	})
 }
 
-// deaf has a client's subscriptions lose all messages while the flag is set.
-func deaf(c *redis.Client) *atomic.Bool {
-	var lost atomic.Bool
-	c.AddHook(deafHook{&lost})
-	return &lost
-}
-
-type deafHook struct{ lost *atomic.Bool }
-
-func (h deafHook) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := next(ctx, network, addr)
-		return &deafConn{Conn: c, lost: h.lost}, err
+// deaf returns a client whose subscriptions lose all messages while the flag is set.
+func (w *world) deaf(t *testing.T) (client *redis.Client, lost *atomic.Bool) {
+	o := w.Options
+	dial := o.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(&o)
 	}
-}
-
-func (deafHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (deafHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	lost = new(atomic.Bool)
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		return &deafConn{Conn: c, lost: lost}, err
+	}
+	return locktest.NewSite(t, o).Direct, lost
 }
 
 // deafConn discards what it reads while lost is set, if it carries a subscription.
@@ -155,9 +148,9 @@ func TestLostMessageCostsASecond(t *testing.T) {
 		for name, c := range map[string]struct{ message, reply, queue bool }{
 			"message": {message: true}, "reply": {reply: true}, "message and reply": {message: true, reply: true}, "queue": {queue: true},
 		} {
-			client, releasing := w.Client(t), w.Client(t)
-			lost, link := deaf(client), linkOf(t, releasing)
-			l, holders := w.over(t, client), w.over(t, releasing)
+			client, lost := w.deaf(t)
+			l := w.over(t, client)
+			holders, link := w.linked(t)
 			require.NoError(t, mustLock(t, holders, "k").Unlock(t.Context()))
 			lock := mustLock(t, holders, "k")
 			const waiters = 6
@@ -191,25 +184,6 @@ func TestLostMessageCostsASecond(t *testing.T) {
 			require.Less(t, time.Since(begin), 100*time.Millisecond, name)
 			onlyFences(t, w.Direct)
 		}
-	})
-}
-
-// TestNextTurnComesWithoutTheRelease: Redis cannot be reached when a lock is released for the next caller of the same Locker. That
-// one is served once Redis is back.
-func TestNextTurnComesWithoutTheRelease(t *testing.T) {
-	onEvery(t, queues, func(t *testing.T, w *world) {
-		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
-		lock, err := l.Lock(t.Context(), "k")
-		require.NoError(t, err)
-		got := make(chan *redlatch.Lock)
-		locking(t, got, l, "k")
-		time.Sleep(time.Second)
-		link.refuse()
-		requireOnly(t, lock.Unlock(t.Context()), redlatch.ErrUnavailable)
-		time.Sleep(10 * time.Second)
-		link.heal()
-		require.NoError(t, await(t, got, "it is served").Unlock(t.Context()))
-		onlyFences(t, w.Direct)
 	})
 }
 
@@ -296,8 +270,7 @@ func TestFullRedisLosesNoLock(t *testing.T) {
 		lock := mustLock(t, w.locker(t, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { renewed <- e },
 		})), "k")
-		client := w.Client(t)
-		lost := deaf(client)
+		client, lost := w.deaf(t)
 		first, second := waitInLine(t, w.over(t, client), "k"), waitInLine(t, w.locker(t), "k")
 		set := func(name, value string) { require.NoError(t, w.Direct.ConfigSet(t.Context(), name, value).Err()) }
 		set("maxmemory", "1")

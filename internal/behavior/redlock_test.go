@@ -247,7 +247,7 @@ func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
 			}
 			lockers = append(lockers, l)
 		}
-		for tick := range 60 {
+		for tick := range 24 {
 			jitter := []time.Duration{0, time.Millisecond, 10 * time.Millisecond}[tick%3]
 			var runs atomic.Int64
 			var tried, done sync.WaitGroup

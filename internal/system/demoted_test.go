@@ -80,7 +80,7 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 					}
 				},
 			})
-			l, err := open(m.client(t), locktest.Patience, redlatch.WithTTL(3*time.Second), hooks)
+			l, err := open(m.client(t), locktest.Patience, redlatch.WithTTL(2*time.Second), hooks)
 			require.NoError(t, err)
 			first := locktest.MustLock(t, l, "k")
 			m.promote(t)

@@ -85,7 +85,7 @@ func TestStoppedServerKeepsNoLock(t *testing.T) {
 				}
 				require.EventuallyWithT(t, func(c *assert.CollectT) {
 					for _, s := range servers {
-						assert.Empty(c, s.Client(t).Keys(t.Context(), "*:k*").Val())
+						assert.Empty(c, s.Client(t).Keys(t.Context(), "[A-Z]*:k*").Val())
 					}
 				}, time.Second, 50*time.Millisecond)
 			})
