@@ -208,7 +208,7 @@ func TestLockThatEndedBeforeFnIsReported(t *testing.T) {
 		}
 		err := redlatch.DoAll(t.Context(), l, []string{"a", "b", "c"}, func(ctx context.Context, locks []*redlatch.Lock) error {
 			require.NoError(t, locks[1].Unlock(ctx))
-			require.ErrorIs(t, context.Cause(ctx), redlatch.ErrReleased)
+			require.Same(t, locks[1].Err(), context.Cause(ctx), "the first lock that ends is the cause")
 			require.NoError(t, w.Direct.Del(t.Context(), "a", "c").Err())
 			return nil
 		}, longTTL)
@@ -216,28 +216,6 @@ func TestLockThatEndedBeforeFnIsReported(t *testing.T) {
 		require.NotErrorIs(t, err, redlatch.ErrReleased)
 		require.ErrorContains(t, err, `unlock "a"`)
 		require.ErrorContains(t, err, `unlock "c"`)
-	})
-}
-
-// TestFirstLostLockEndsCtx: if any lock is lost, the ctx of DoAll's fn ends. The cause is the Err of that lock.
-func TestFirstLostLockEndsCtx(t *testing.T) {
-	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
-		for i, victim := range []string{"a", "b", "c"} {
-			err := redlatch.DoAll(bounded(t), w.locker(t), []string{"a", "b", "c"}, func(ctx context.Context, locks []*redlatch.Lock) error {
-				require.NoError(t, w.Direct.Del(ctx, victim).Err())
-				await(t, ctx.Done(), "the loss")
-				for j, lock := range locks {
-					if j == i {
-						require.Same(t, lock.Err(), context.Cause(ctx))
-					} else {
-						require.NoError(t, lock.Err())
-					}
-				}
-				return nil
-			})
-			requireOnly(t, err, redlatch.ErrLost)
-			gone(t, w.Direct, "a", "b", "c")
-		}
 	})
 }
 
@@ -314,70 +292,33 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 		client := s.Client(t)
 		client.AddHook(locktest.Count(&sent))
 		l := newLocker(t, client)
-		ctx := t.Context()
-		ended, end := context.WithCancel(ctx)
+		ended, end := context.WithCancel(t.Context())
 		end()
-		bad := redlatch.WithTTL(0)
-		refused := func(err error, what string) { t.Helper(); require.ErrorIs(t, err, redlatch.ErrInvalidOption, what) }
-		one, all := never[*redlatch.Lock](t), never[[]*redlatch.Lock](t)
-		singles := map[string]func(context.Context, redlatch.Locker, string, withOne, ...redlatch.Option) error{
-			"Do": redlatch.Do, "TryDo": redlatch.TryDo, "Lead": redlatch.Lead,
-		}
-		for name, do := range singles {
-			refused(do(ctx, nil, "k", one), name+" without a Locker")
-			refused(do(ctx, l, "k", nil), name+" without fn")
-			refused(do(ctx, l, "", one), name+" without a key")
-			refused(do(nil, l, "k", one), name+" without ctx")
-			refused(do(ctx, l, "k", one, bad), name+" with a bad option")
-			refused(do(ctx, l, "k", one, nil), name+" with a nil option")
-			refused(do(ended, l, "k", one, bad), name+" after the end of ctx")
-			refused(do(ctx, l, "k", one, redlatch.WithReplicas(1, time.Hour)), name+" with an option that its client refuses")
-			refused(do(ctx, l, "k", one, redlatch.WithOwner("~1")), name+" with an owner like a kept value")
-		}
-		for name, do := range doingAll {
-			refused(do(ctx, nil, []string{"k"}, all), name+" without a Locker")
-			refused(do(ctx, l, []string{"k"}, nil), name+" without fn")
-			refused(do(ctx, l, nil, all), name+" without keys")
-			refused(do(ctx, l, []string{"k", ""}, all), name+" with an empty key")
-			refused(do(nil, l, []string{"k"}, all), name+" without ctx")
-			refused(do(ctx, l, []string{"k"}, all, bad), name+" with a bad option")
+		calls := doers()
+		calls["Lead"] = redlatch.Lead
+		for name, do := range calls {
+			for what, c := range map[string]struct {
+				ctx  context.Context //nolint:containedctx // of a call
+				l    redlatch.Locker
+				key  string
+				opts []redlatch.Option
+			}{
+				"no Locker":                        {ctx: t.Context(), key: "k"},
+				"no key":                           {ctx: t.Context(), l: l},
+				"no ctx":                           {l: l, key: "k"},
+				"a bad option":                     {t.Context(), l, "k", []redlatch.Option{redlatch.WithTTL(0)}},
+				"a bad option, and ctx has ended":  {ended, l, "k", []redlatch.Option{redlatch.WithTTL(0)}},
+				"a nil option":                     {t.Context(), l, "k", []redlatch.Option{nil}},
+				"an option that the client cannot": {t.Context(), l, "k", []redlatch.Option{redlatch.WithReplicas(1, time.Hour)}},
+				"an owner like a kept value":       {t.Context(), l, "k", []redlatch.Option{redlatch.WithOwner("~1")}},
+			} {
+				if what != "no key" || doingAll[name] == nil { // TestTexts has several keys of which one is empty
+					require.ErrorIs(t, do(c.ctx, c.l, c.key, never[*redlatch.Lock](t), c.opts...), redlatch.ErrInvalidOption, "%s: %s", name, what)
+				}
+			}
 		}
 		require.Zero(t, sent.Load())
 	})
-}
-
-// A term is one call of Lead's fn.
-type term struct {
-	lock *redlatch.Lock
-	over <-chan struct{}
-}
-
-// lead runs Lead on k until stop is called. stop cancels ctx and requires that Lead returns ctx's error and its cause. Each term is
-// sent to terms, and lasts until its ctx ends.
-func lead(t *testing.T, l redlatch.Locker, terms chan<- term) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	result := make(chan error, 1)
-	go func() { // ends with stop, or with the test
-		result <- redlatch.Lead(ctx, l, "k", func(ctx context.Context, lock *redlatch.Lock) error {
-			over := make(chan struct{})
-			defer close(over)
-			select {
-			case terms <- term{lock, over}:
-				<-ctx.Done()
-			case <-ctx.Done():
-			}
-			return errors.New("ends the term and not Lead")
-		})
-	}()
-	return func() {
-		t.Helper()
-		shutdown := errors.New("shutdown")
-		cancel(shutdown)
-		err := await(t, result, "Lead returns")
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, shutdown)
-	}
 }
 
 // TestLostLeaderIsFollowed: the leader's lock is deleted again and again, and each time somebody leads again. So it is after an
@@ -385,25 +326,41 @@ func lead(t *testing.T, l redlatch.Locker, terms chan<- term) (stop func()) {
 func TestLostLeaderIsFollowed(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		var troubles heard
-		terms := make(chan term)
+		terms, over, left := make(chan *redlatch.Lock), make(chan struct{}), make(chan error)
 		l, link := w.linked(t, redlatch.WithHooks(redlatch.Hooks{Trouble: troubles.add}))
-		stops := []func(){lead(t, l, terms), lead(t, l, terms)}
+		ctx, stop := context.WithCancelCause(t.Context())
+		for range 2 {
+			go func() { // ends with ctx
+				left <- redlatch.Lead(ctx, l, "k", func(term context.Context, lock *redlatch.Lock) error {
+					terms <- lock
+					<-term.Done()
+					if ctx.Err() == nil {
+						over <- struct{}{}
+					}
+					return errors.New("ends the term and not Lead")
+				})
+			}()
+		}
 		for i := range 4 {
-			now := await(t, terms, "a term")
+			lock := await(t, terms, "a term")
 			if i == 3 {
 				link.refuse()
 			} else {
 				require.NoError(t, w.Direct.Del(t.Context(), "k").Err())
 			}
-			await(t, now.over, "the lock is lost")
-			require.ErrorIs(t, now.lock.Err(), redlatch.ErrLost)
+			await(t, over, "the lock is lost")
+			require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 		}
 		time.Sleep(30 * time.Second)
 		require.NotEmpty(t, troubles.all())
 		link.heal()
-		require.NoError(t, await(t, terms, "a term").lock.Err())
-		for _, stop := range stops {
-			stop()
+		require.NoError(t, await(t, terms, "a term").Err())
+		shutdown := errors.New("shutdown")
+		stop(shutdown)
+		for range 2 {
+			err := await(t, left, "Lead returns")
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, shutdown)
 		}
 		gone(t, w.Direct, "k")
 	})
@@ -470,22 +427,14 @@ func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	})
 }
 
-// TestStoppedLeadSaysWhy: if fn cancels ctx, the error is the cause. If Lock has failed because of Redis, and ctx ends during the
-// pause, the error has both.
+// TestStoppedLeadSaysWhy: if Lock has failed because of Redis, and ctx ends during the pause, the error has both.
 func TestStoppedLeadSaysWhy(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
-		done := errors.New("done")
-		ctx, stop := context.WithCancelCause(t.Context())
-		err := redlatch.Lead(ctx, w.locker(t, longTTL), "k", func(context.Context, *redlatch.Lock) error { stop(done); return nil })
-		require.ErrorIs(t, err, done)
-		require.ErrorIs(t, err, context.Canceled)
-		gone(t, w.Direct, "k")
-
 		l, link := w.linked(t)
 		link.refuse()
 		brief, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		err = redlatch.Lead(brief, l, "k", never[*redlatch.Lock](t))
+		err := redlatch.Lead(brief, l, "k", never[*redlatch.Lock](t))
 		requireOnly(t, err, redlatch.ErrUnavailable)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})

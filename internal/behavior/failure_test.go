@@ -207,33 +207,6 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 	})
 }
 
-// TestOtherErrorsAreNoTrouble: a refusal, a token that does not hold the key, an invalid option and a ctx that ends before Redis had
-// time to answer are not failures of Redis.
-func TestOtherErrorsAreNoTrouble(t *testing.T) {
-	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
-		var troubles heard
-		l, link := w.linked(t, redlatch.WithHooks(redlatch.Hooks{Trouble: troubles.add}))
-		lock := mustLock(t, l, "k")
-		_, err := l.TryLock(t.Context(), "k")
-		requireOnly(t, err, redlatch.ErrNotAcquired)
-		requireOnly(t, locktest.WaitInVain(t, l, "k"), redlatch.ErrNotAcquired)
-		_, err = l.Adopt(t.Context(), "k", "token")
-		requireOnly(t, err, redlatch.ErrLost)
-		_, err = l.TryLock(t.Context(), "")
-		requireOnly(t, err, redlatch.ErrInvalidOption)
-		link.hang()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		_, err = l.TryLock(ctx, "k2")
-		requireOnly(t, err, redlatch.ErrUnavailable)
-		_, err = l.TryLock(ctx, "k2")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Empty(t, troubles.all())
-		link.heal()
-		require.NoError(t, lock.Unlock(t.Context()))
-	})
-}
-
 // TestLossSaysWhy: Err says what became of the lock, and Unlock says the same.
 func TestLossSaysWhy(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
@@ -282,14 +255,15 @@ func TestClosedClientEndsWaits(t *testing.T) {
 
 // TestHooksAndLogs: each transition has its line in the log. A release that Redis did not confirm is logged at Warn. The line of a
 // call that starts to wait has the name of the holder, if it is known. The hooks of a call are added to those of its Locker. No
-// event and no line has a token.
+// event and no line has a token. A refusal, a lost lock, an invalid option and a ctx that ends before Redis had time to answer are no
+// failures of Redis, so Hooks.Trouble does not report them.
 func TestHooksAndLogs(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		var log bytes.Buffer
-		var all, call heard
+		var all, call, troubles heard
 		l, link := w.linked(t, redlatch.WithOwner("api-7"), redlatch.WithHooks(redlatch.JoinHooks(
 			redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-			redlatch.Hooks{Acquired: all.add, Renewed: all.add, Released: all.add, Lost: all.add})))
+			redlatch.Hooks{Acquired: all.add, Renewed: all.add, Released: all.add, Lost: all.add, Trouble: troubles.add})))
 		released := mustLock(t, l, "k", redlatch.WithHooks(redlatch.Hooks{Acquired: call.add}))
 		require.NoError(t, released.Extend(t.Context(), time.Hour))
 		log.Reset()
@@ -304,6 +278,16 @@ func TestHooksAndLogs(t *testing.T) {
 		lost, unconfirmed := mustLock(t, l, "k2"), mustLock(t, l, "k3", redlatch.WithoutRenewal())
 		require.NoError(t, w.Direct.Del(t.Context(), "k2").Err())
 		require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost)
+		_, err := l.Adopt(t.Context(), "k2", "token")
+		requireOnly(t, err, redlatch.ErrLost)
+		_, err = l.TryLock(t.Context(), "")
+		requireOnly(t, err, redlatch.ErrInvalidOption)
+		link.hang()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err = l.TryLock(ctx, "k2")
+		requireOnly(t, err, redlatch.ErrUnavailable)
+		require.Empty(t, troubles.all())
 		link.refuse()
 		require.ErrorIs(t, unconfirmed.Unlock(t.Context()), redlatch.ErrUnavailable)
 		link.heal()

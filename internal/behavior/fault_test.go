@@ -13,6 +13,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // proxied returns a Locker behind a proxy, with a client that retries so often. Its scripts are loaded.
@@ -21,8 +22,7 @@ func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (red
 	p := faultproxy.New(t, w.Options.Network, w.Options.Addr)
 	o := p.Options()
 	o.MaxRetries = retries
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
+	client := locktest.Closing(t, redis.NewClient(o))
 	l := w.over(t, client, opts...)
 	warm := mustLock(t, l, "warm", longTTL)
 	require.NoError(t, warm.Extend(t.Context(), time.Second))

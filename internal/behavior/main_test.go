@@ -32,7 +32,6 @@ var (
 	mustLock     = locktest.MustLock
 	newLocker    = locktest.SetNXPX
 	newLegacy    = locktest.LegacySetNX
-	newMigration = locktest.Migration
 	newSemaphore = locktest.Semaphore
 	waitInLine   = locktest.WaitInLine
 

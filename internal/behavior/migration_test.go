@@ -15,11 +15,38 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
+// newMigration returns a Locker that locks under from and to.
+func newMigration(t *testing.T, from, to redlatch.Locker) redlatch.Locker {
+	m, err := redlatch.NewMigration(from, to)
+	require.NoError(t, err)
+	return m
+}
+
+// A pair is two Lockers that a migration may join, each on servers of its own or under a prefix of its own.
+type pair = func(t *testing.T, c []*redis.Client, v2 redlatch.Option) (from, to redlatch.Locker)
+
+var pairs = map[string]pair{
+	"another prefix": func(t *testing.T, c []*redis.Client, v2 redlatch.Option) (from, to redlatch.Locker) {
+		return newLocker(t, c[0], longTTL), newLocker(t, c[0], longTTL, v2)
+	},
+	"another server": func(t *testing.T, c []*redis.Client, _ redlatch.Option) (from, to redlatch.Locker) {
+		return newLocker(t, c[0], longTTL), newLocker(t, c[1], longTTL)
+	},
+	"LegacySetNX to SetNXPX": func(t *testing.T, c []*redis.Client, v2 redlatch.Option) (from, to redlatch.Locker) {
+		return newLegacy(t, c[0], longTTL), newLocker(t, c[0], longTTL, v2)
+	},
+	"SetNXPX to Redlock": func(t *testing.T, c []*redis.Client, v2 redlatch.Option) (from, to redlatch.Locker) {
+		return newLocker(t, c[0], longTTL), locktest.Redlock(t, c, longTTL, v2)
+	},
+	"Redlock to LegacySetNX": func(t *testing.T, c []*redis.Client, v2 redlatch.Option) (from, to redlatch.Locker) {
+		return locktest.Redlock(t, c, longTTL), newLegacy(t, c[1], longTTL, v2)
+	},
+}
+
 // threeServers returns clients of three servers.
 func threeServers(t *testing.T) (clients []*redis.Client) {
 	for range 3 {
-		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		t.Cleanup(func() { _ = c.Close() })
+		c := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()}))
 		clients = append(clients, c)
 	}
 	return clients
@@ -29,11 +56,11 @@ func threeServers(t *testing.T) (clients []*redis.Client) {
 // held, the other side stays free, and no waiter stays in a queue. Its fences and those of to are one sequence.
 func TestMigrationHoldsUnderBoth(t *testing.T) {
 	t.Parallel()
-	for name, pair := range locktest.Pairs {
+	for name, pair := range pairs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := threeServers(t)
-			from, to := pair(t, servers, longTTL)
+			from, to := pair(t, servers, redlatch.WithKeyPrefix("v2:"))
 			m, other := newMigration(t, from, to), newMigration(t, from, to)
 			var last uint64
 			for _, take := range []func() (*redlatch.Lock, error){
@@ -75,8 +102,7 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	var c []*redis.Client
 	for i := range 4 {
-		client := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", 1+i)})
-		t.Cleanup(func() { _ = client.Close() })
+		client := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", 1+i)}))
 		c = append(c, client)
 	}
 	v2 := redlatch.WithKeyPrefix("v2:")
@@ -151,8 +177,7 @@ func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 		c.AddHook(locktest.Count(&sent))
 	}
 	legacy, plain := newLegacy(t, servers[0]), newLocker(t, servers[1])
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	t.Cleanup(func() { _ = cluster.Close() })
+	cluster := locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))
 	for name, c := range map[string]struct {
 		m   redlatch.Locker
 		key string

@@ -15,8 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // TestCtxEndsAtAnyInstant: calls whose ctx ends at random instants under load return at once. They leave no key, no place in a queue
@@ -60,38 +58,6 @@ func TestCtxEndsAtAnyInstant(t *testing.T) {
 		require.Positive(t, granted.Load())
 		onlyFences(t, w.Direct)
 	})
-}
-
-// TestRestartIsRiddenOut: Redis is down, and comes back without its data. The first attempt of a call reports that, but those who
-// wait already are all served.
-func TestRestartIsRiddenOut(t *testing.T) {
-	t.Parallel()
-	for name, kind := range queues {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t)
-			w := &world{locktest.NewSite(t, *s.Options()), name, kind}
-			mustLock(t, w.locker(t), "k", redlatch.WithoutRenewal(), longTTL)
-			var line []<-chan *redlatch.Lock
-			for range 4 {
-				line = append(line, waitInLine(t, w.locker(t), "k"))
-			}
-			s.Kill()
-			_, err := w.locker(t, redlatch.WithOpTimeout(300*time.Millisecond)).Lock(bounded(t), "k")
-			requireOnly(t, err, redlatch.ErrUnavailable)
-			s.Restart(t)
-			var wg sync.WaitGroup
-			for _, got := range line {
-				wg.Go(func() {
-					if lock := <-got; assert.NotNil(t, lock) {
-						assert.NoError(t, lock.Unlock(t.Context()))
-					}
-				})
-			}
-			wg.Wait()
-			onlyFences(t, w.Direct)
-		})
-	}
 }
 
 // TestHeldKeyBehindASlowLinkIsNoOutage: callers of a process wait for little longer than a round trip. Their errors say that the

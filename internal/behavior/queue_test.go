@@ -81,28 +81,6 @@ func TestPlaceInTheQueueIsThatOfTheCall(t *testing.T) {
 	})
 }
 
-// TestCrashedHolderCostsItsTTL: the waiters get the lock soon after the lease has ended.
-func TestCrashedHolderCostsItsTTL(t *testing.T) {
-	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
-		crashed := mustLock(t, w.locker(t), "k", redlatch.WithoutRenewal(), redlatch.WithTTL(10*time.Second))
-		got := make(chan *redlatch.Lock)
-		for range 2 {
-			l := w.locker(t)
-			locking(t, got, l, "k")
-		}
-		lock := <-got
-		late := time.Since(crashed.Until())
-		require.Positive(t, late)
-		if w.name == "LegacySetNX" { // a time passes with its second
-			late -= 2 * time.Second
-		}
-		require.Less(t, late, 400*time.Millisecond) // that has the drift of 1 %
-		require.ErrorIs(t, crashed.Err(), redlatch.ErrLost)
-		require.NoError(t, lock.Unlock(t.Context()))
-		require.NoError(t, (<-got).Unlock(t.Context()))
-	})
-}
-
 // deaf returns a client whose subscriptions lose all messages while the flag is set.
 func (w *world) deaf(t *testing.T) (client *redis.Client, lost *atomic.Bool) {
 	o := w.Options
@@ -195,8 +173,7 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 		t.Run(forbidden, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
-			client := redis.NewClient(s.User(t, "~*", "&*", "+@all", "-"+forbidden))
-			t.Cleanup(func() { _ = client.Close() })
+			client := locktest.Closing(t, redis.NewClient(s.User(t, "~*", "&*", "+@all", "-"+forbidden)))
 			var degraded heard
 			limited, others := newLocker(t, client, redlatch.WithHooks(redlatch.Hooks{Degraded: degraded.add})), newLocker(t, s.Client(t))
 			locktest.ServedUnderLoad(t, limited, []redlatch.Locker{others, newLocker(t, s.Client(t)), limited})

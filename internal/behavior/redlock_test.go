@@ -49,9 +49,8 @@ func onCluster(t *testing.T, test func(t *testing.T, n *cluster)) {
 func (n *cluster) addr(node int) string { return fmt.Sprint("127.0.0.1:", 7000+node) }
 
 func (n *cluster) client(t *testing.T, node int) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: n.addr(node), Dialer: func(context.Context, string, string) (net.Conn, error) { return n.servers[node].Dial() }})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	dial := func(context.Context, string, string) (net.Conn, error) { return n.servers[node].Dial() }
+	return locktest.NewSite(t, redis.Options{Addr: n.addr(node), Dialer: dial}).Direct
 }
 
 // locker returns a Redlock with clients of its own, and its links to the nodes.
@@ -198,17 +197,12 @@ func TestRestoreThatComesTooLateDoesNothing(t *testing.T) {
 func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	t.Parallel()
 	client := func(addr string, db int) *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: addr, DB: db})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+		return locktest.Closing(t, redis.NewClient(&redis.Options{Addr: addr, DB: db}))
 	}
 	first, second := client("127.0.0.1:1", 0), client("127.0.0.1:2", 0)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:3", "two": "127.0.0.1:4"}})
-	t.Cleanup(func() { _ = ring.Close() })
+	ring := locktest.Closing(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:3", "two": "127.0.0.1:4"}}))
 	masters := func(addrs ...string) redis.UniversalClient {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+		return locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}))
 	}
 	for name, clients := range map[string][]redis.UniversalClient{
 		"one client twice":        {first, second, first},
@@ -227,8 +221,7 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	requireOnly(t, err, redlatch.ErrInvalidOption)
 	var clients []redis.UniversalClient
 	for _, master := range []string{"one", "two"} {
-		c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: master, SentinelAddrs: []string{"127.0.0.1:1"}})
-		t.Cleanup(func() { _ = c.Close() })
+		c := locktest.Closing(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: master, SentinelAddrs: []string{"127.0.0.1:1"}}))
 		clients = append(clients, c)
 	}
 	_, err = redlatch.NewRedlock(clients)

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -38,27 +37,6 @@ func requireHolders(t *testing.T, l redlatch.Locker, want int) {
 	require.NoError(t, err)
 	require.Equal(t, want, st.Holders)
 	require.Equal(t, want > 0, st.Held)
-}
-
-// TestLimitIsReachedAndNotPassed: each permit has a higher fence than the one before. Once all permits are taken, the next call is
-// refused. Once all are released, the key is gone.
-func TestLimitIsReachedAndNotPassed(t *testing.T) {
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		const limit = 20
-		l := newSemaphore(t, s.Client(t), limit)
-		locks := fill(t, newSemaphore(t, s.Client(t), limit, redlatch.WithOwner("others")), limit)
-		_, err := l.TryLock(t.Context(), "k")
-		require.ErrorContains(t, err, `held by "others"`)
-		requireOnly(t, err, redlatch.ErrNotAcquired)
-		var fence uint64
-		for i, lock := range locks {
-			require.Greater(t, lock.Fence(), fence)
-			fence = lock.Fence()
-			requireHolders(t, l, limit-i)
-			require.NoError(t, lock.Unlock(t.Context()))
-		}
-		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
-	})
 }
 
 // TestNeverMoreThanLimitHold: a crowd of three processes never holds more permits than the limit, and soon holds as many.

@@ -78,8 +78,7 @@ func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	admin := s.Client(t)
-	client := redis.NewClient(s.User(t, "~*", "&*", "+@all", "-wait"))
-	t.Cleanup(func() { _ = client.Close() })
+	client := locktest.Closing(t, redis.NewClient(s.User(t, "~*", "&*", "+@all", "-wait")))
 	holder := mustLock(t, newLocker(t, admin), "k")
 	_, err := newLocker(t, client, longTTL, inVain).Lock(bounded(t), "k", redlatch.WithHooks(redlatch.Hooks{
 		Waiting: func(redlatch.Event) { _ = holder.Unlock(context.Background()) },
@@ -94,14 +93,11 @@ func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 	t.Parallel()
 	m := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: m.Addr(), ReadTimeout: 2 * time.Second})
-	t.Cleanup(func() { _ = client.Close() })
+	client := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: m.Addr(), ReadTimeout: 2 * time.Second}))
 	pipelined, err := client.AutoPipeline()
 	require.NoError(t, err)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": m.Addr()}})
-	t.Cleanup(func() { _ = ring.Close() })
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{m.Addr()}, ReadTimeout: 2 * time.Second})
-	t.Cleanup(func() { _ = cluster.Close() })
+	ring := locktest.Closing(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": m.Addr()}}))
+	cluster := locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{m.Addr()}, ReadTimeout: 2 * time.Second}))
 	one, lock := redlatch.WithReplicas(1, time.Second), everyStrategy["SetNXPX"]
 	for name, c := range map[string]struct {
 		make   maker

@@ -50,29 +50,6 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 	})
 }
 
-// TestRefusalIsReportedOnce: what Redis refused before is not reported again, even if the inbox was closed between two waits, unless
-// Redis has allowed it meanwhile. If SUBSCRIBE is refused, lines that rely on messages look: that is a change.
-func TestRefusalIsReportedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, refuse := range map[string]func(*Inbox, error){"SUBSCRIBE": (*Inbox).refuse, "PUBLISH": (*Inbox).RefusePublish} {
-			told, changes := 0, 0
-			s := New(unused)
-			s.Changed, s.Degraded = func() { changes++ }, func(error) { told++ }
-			refuse(s, errRefused)
-			require.Equal(t, name == "SUBSCRIBE", changes == 1)
-			require.True(t, s.stop())
-			s.running = true // a line waits again
-			require.Equal(t, line.Closed, s.State(), name)
-			refuse(s, errRefused)
-			require.Equal(t, 1, told, name)
-			s.received(&redis.Subscription{})
-			time.Sleep(muteFor)
-			refuse(s, errRefused)
-			require.Equal(t, 2, told, name)
-		}
-	})
-}
-
 // TestMessagesComeWhereRedisAllowsThem: messages come once SUBSCRIBE is confirmed. They are expected for a second before that, for
 // a second after the connection broke, and before anybody waits. They do not come if Redis refuses SUBSCRIBE or PUBLISH, or if
 // the client cannot subscribe.

@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"io"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -27,9 +28,13 @@ func NewSite(t *testing.T, o redis.Options) *Site {
 // Client returns a new client, as another process would have.
 func (s *Site) Client(t *testing.T) *redis.Client {
 	o := s.Options
-	c := redis.NewClient(&o)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return Closing(t, redis.NewClient(&o))
+}
+
+// Closing returns client, and closes it at the end of the test.
+func Closing[C io.Closer](t *testing.T, client C) C {
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // InBubble runs a test on miniredis in a synctest bubble.

@@ -11,10 +11,7 @@ import (
 // StartReplica is like [StartTCP] with a replica that has copied the data of primary.
 func StartReplica(tb testing.TB, primary *Server) *Server {
 	tb.Helper()
-	host, port, err := net.SplitHostPort(primary.Addr())
-	if err != nil {
-		tb.Fatalf("redistest: a primary needs a TCP port: %v", err)
-	}
+	host, port := hostPort(tb, primary)
 	// By default a primary waits 5 s for more replicas before it sends its data.
 	if err := primary.Client(tb).ConfigSet(tb.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
 		tb.Fatal(err)
@@ -43,10 +40,7 @@ const (
 // replicas of primary, of which there must be one. If primary is silent for half a second, they promote a replica.
 func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
 	tb.Helper()
-	host, port, err := net.SplitHostPort(primary.Addr())
-	if err != nil {
-		tb.Fatalf("redistest: a primary needs a TCP port: %v", err)
-	}
+	host, port := hostPort(tb, primary)
 	var sentinels []*Server
 	for range sentinelCount {
 		s := StartTCP(tb, "--sentinel")
@@ -72,6 +66,16 @@ func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
 		})
 	}
 	return sentinels
+}
+
+// hostPort returns the two parts of the address of a server with a TCP port.
+func hostPort(tb testing.TB, s *Server) (host, port string) {
+	tb.Helper()
+	host, port, err := net.SplitHostPort(s.Addr())
+	if err != nil {
+		tb.Fatalf("redistest: it needs a TCP port: %v", err)
+	}
+	return host, port
 }
 
 // command sends s one command.

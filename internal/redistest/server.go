@@ -40,7 +40,7 @@ type Server struct {
 // are no TCP port, no snapshots and no append-only file.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, noPort, args)
+	s := mustOpen(tb, false, args)
 	tb.Cleanup(s.close)
 	return s
 }
@@ -48,18 +48,9 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartTCP is like [Start] with a server that listens on a TCP port of 127.0.0.1.
 func StartTCP(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, randomPort, args)
+	s := mustOpen(tb, true, args)
 	tb.Cleanup(s.close)
 	return s
-}
-
-func noPort() int { return 0 }
-
-// randomPort stays below the ports that outgoing connections are given, so that none of
-// them takes the port while a server restarts, and leaves room for a cluster's bus port,
-// which is 10,000 higher.
-func randomPort() int {
-	return 20_000 + rand.IntN(10_000)
 }
 
 // binary is the program that servers run.
@@ -79,12 +70,18 @@ func mustBeInstalled(tb testing.TB) {
 	tb.Skip(missing)
 }
 
-// mustOpen returns a server, which the caller must close. It tries several ports.
-func mustOpen(tb testing.TB, port func() int, args []string) *Server {
+// mustOpen returns a server, which the caller must close. It tries several ports. They are below those that outgoing connections
+// are given, so that none of them takes the port while a server restarts, and leave room for the bus port of a cluster, which is
+// 10,000 higher.
+func mustOpen(tb testing.TB, tcp bool, args []string) *Server {
 	tb.Helper()
 	mustBeInstalled(tb)
 	for try := 1; ; try++ {
-		s, err := open(port(), args)
+		port := 0
+		if tcp {
+			port = 20_000 + rand.IntN(10_000)
+		}
+		s, err := open(port, args)
 		if err == nil {
 			return s
 		}

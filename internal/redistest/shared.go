@@ -23,7 +23,7 @@ func Shared(tb testing.TB) *Server {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server == nil {
-		shared.server = mustOpen(tb, noPort, nil)
+		shared.server = mustOpen(tb, false, nil)
 	}
 	return shared.server
 }

@@ -40,9 +40,7 @@ func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 // toCluster returns how to connect to the cluster that has these nodes.
 func toCluster(addrs []string) connector {
 	return func(t *testing.T) redis.UniversalClient {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+		return locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}))
 	}
 }
 

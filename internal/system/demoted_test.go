@@ -32,14 +32,13 @@ func startMoved(t *testing.T) *moved {
 
 // client returns the client of a process. It dials anew for each command.
 func (m *moved) client(t *testing.T) *redis.Client {
-	c := redis.NewClient(&redis.Options{
+	c := locktest.Closing(t, redis.NewClient(&redis.Options{
 		ConnMaxLifetime: time.Nanosecond,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			s := m.at.Load()
 			return new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
 		},
-	})
-	t.Cleanup(func() { _ = c.Close() })
+	}))
 	return c
 }
 

@@ -33,8 +33,7 @@ func startReplicated(t *testing.T) *replicated {
 // connect returns a client that asks the sentinels for the primary.
 func (r *replicated) connect(t *testing.T) redis.UniversalClient {
 	o := r.options
-	c := redis.NewFailoverClient(&o)
-	t.Cleanup(func() { _ = c.Close() })
+	c := locktest.Closing(t, redis.NewFailoverClient(&o))
 	require.NoError(t, c.Ping(t.Context()).Err()) // it has found the primary, which may take a while
 	return c
 }
@@ -43,8 +42,7 @@ func (r *replicated) connect(t *testing.T) redis.UniversalClient {
 func (r *replicated) connectRouted(t *testing.T) redis.UniversalClient {
 	o := r.options
 	o.RouteRandomly = true
-	c := redis.NewFailoverClusterClient(&o)
-	t.Cleanup(func() { _ = c.Close() })
+	c := locktest.Closing(t, redis.NewFailoverClusterClient(&o))
 	require.NoError(t, c.Ping(t.Context()).Err())
 	return c
 }

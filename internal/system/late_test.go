@@ -31,8 +31,7 @@ var stops = map[string]func(t *testing.T, s *redistest.Server, d time.Duration){
 	"DEBUG SLEEP": func(t *testing.T, s *redistest.Server, d time.Duration) {
 		o := s.Options()
 		o.ReadTimeout = 2 * d
-		client := redis.NewClient(o)
-		t.Cleanup(func() { _ = client.Close() })
+		client := locktest.Closing(t, redis.NewClient(o))
 		require.NoError(t, client.Ping(t.Context()).Err())
 		go func() { _ = client.Do(context.Background(), "debug", "sleep", d.Seconds()).Err() }() // ends with the sleep
 	},

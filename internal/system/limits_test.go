@@ -1,7 +1,6 @@
 package system_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -51,37 +50,9 @@ func TestLostKeyMakesTwoOwners(t *testing.T) {
 	}
 }
 
-// TestForgetfulNodeVotesTwice: a lock is held on no more than a quorum of the nodes. One of them is
-// restarted without its data and comes back at once.
-func TestForgetfulNodeVotesTwice(t *testing.T) {
-	t.Parallel()
-	var servers []*redistest.Server
-	var clients []*redis.Client
-	for range 3 {
-		s := redistest.Start(t)
-		servers, clients = append(servers, s), append(clients, s.Client(t))
-	}
-	l := locktest.Redlock(t, clients, locktest.LongTTL, redlatch.WithoutRenewal())
-	last := servers[2].Client(t)
-	require.NoError(t, last.Set(t.Context(), "k", "another", time.Hour).Err())
-	first := locktest.MustLock(t, l, "k")
-	locktest.Eventually(t, "that node was asked too", func() bool {
-		return strings.Contains(last.Info(t.Context(), "commandstats").Val(), "cmdstat_pttl")
-	})
-	require.NoError(t, last.Del(t.Context(), "k").Err())
-	servers[1].Kill()
-	servers[1].Restart(t)
-	// Fences of a quorum start from whole seconds, so the restarted node votes for a higher fence in the
-	// next second.
-	<-time.After(time.Until(time.Now().Truncate(time.Second).Add(1010 * time.Millisecond)))
-	twoOwners(t, first, locktest.MustLock(t, l, "k"))
-}
-
 // clientOf returns a client of a miniredis.
 func clientOf(t *testing.T, m *miniredis.Miniredis) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return locktest.Closing(t, redis.NewClient(&redis.Options{Addr: m.Addr()}))
 }
 
 // TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another Locker. So a fleet cannot migrate by

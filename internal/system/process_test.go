@@ -28,8 +28,7 @@ type crew struct {
 
 // lockerAt returns a Locker on a server or on the masters of a cluster, with a client of its own.
 func lockerAt(t *testing.T, addrs string, ttl time.Duration) redlatch.Locker {
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ",")})
-	t.Cleanup(func() { _ = client.Close() })
+	client := locktest.Closing(t, redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ",")}))
 	return locktest.SetNXPX(t, client, redlatch.WithTTL(ttl))
 }
 

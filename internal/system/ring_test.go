@@ -19,12 +19,10 @@ import (
 // go-redis' own.
 func toRing(shards map[string]string, beat func(context.Context, *redis.Client) bool) connector {
 	return func(t *testing.T) redis.UniversalClient {
-		c := redis.NewRing(&redis.RingOptions{
+		return locktest.Closing(t, redis.NewRing(&redis.RingOptions{
 			Addrs: shards, HeartbeatFn: beat, HeartbeatFrequency: 20 * time.Millisecond,
 			DialerRetries: 1, // so that the client soon notices a shard that is down
-		})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+		}))
 	}
 }
 
