@@ -1,6 +1,7 @@
 package behavior_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -63,11 +64,8 @@ func TestMigrationHoldsUnderBoth(t *testing.T) {
 			from, to := pair(t, servers, redlatch.WithKeyPrefix("v2:"))
 			m, other := newMigration(t, from, to), newMigration(t, from, to)
 			var last uint64
-			for _, take := range []func() (*redlatch.Lock, error){
-				func() (*redlatch.Lock, error) { return m.TryLock(t.Context(), "k") },
-				func() (*redlatch.Lock, error) { return m.Lock(t.Context(), "k") },
-			} {
-				lock, err := take()
+			for _, take := range []func(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error){m.TryLock, m.Lock} {
+				lock, err := take(t.Context(), "k")
 				require.NoError(t, err)
 				for _, side := range []redlatch.Locker{from, to, other} {
 					_, err := side.TryLock(t.Context(), "k")

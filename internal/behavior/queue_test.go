@@ -275,24 +275,3 @@ func TestFullRedisLosesNoLock(t *testing.T) {
 		onlyFences(t, w.Direct)
 	})
 }
-
-// TestOtherDataKeepNoLock: a waiter that gives up leaves the key of somebody else alone, even if its value is empty. Other data at
-// the key of the queue stay as they are, and do not keep a lock from being released.
-func TestOtherDataKeepNoLock(t *testing.T) {
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		l := newLocker(t, s.Client(t))
-		require.NoError(t, s.Direct.Set(t.Context(), "k", "", 0).Err())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := l.Lock(ctx, "k")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		gone(t, s.Direct, "{k}:queue:k")
-		require.Equal(t, int64(1), s.Direct.Del(t.Context(), "k").Val())
-
-		lock := mustLock(t, l, "k")
-		require.NoError(t, s.Direct.Set(t.Context(), "{k}:queue:k", "theirs", time.Hour).Err())
-		require.NoError(t, lock.Unlock(t.Context()))
-		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
-		require.Equal(t, "theirs", s.Direct.Get(t.Context(), "{k}:queue:k").Val())
-	})
-}

@@ -154,14 +154,6 @@ func gated(t *testing.T) (*Node, *gate) {
 	return answered(t, g.pass), g
 }
 
-// occupy makes every courier wait at the gate, so that later calls wait in the mailbox.
-func (g *gate) occupy(n *Node) {
-	for range n.most {
-		post(n, Command("hold"))
-		<-g.sent
-	}
-}
-
 // Command returns a call of a plain command. It must not be used after it was posted.
 func Command(words ...any) *Call {
 	c := calls.Get().(*Call)

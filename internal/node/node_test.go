@@ -72,7 +72,10 @@ func TestEveryCallEndsOnceWithinItsTimeout(t *testing.T) {
 func TestCallThatWasNotSentInTimeNeverIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
-		g.occupy(n)
+		for range n.most { // later calls wait in the mailbox
+			post(n, Command("hold"))
+			<-g.sent
+		}
 		insists := within(Command("del"), time.Second)
 		insists.Insists = true
 		sentLater := post(n, insists)

@@ -41,8 +41,8 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 	g := &grantee{waiting: make(chan redlatch.Event, 10), polling: make(chan error, 10)}
 	node := func() redis.UniversalClient {
 		s := redistest.Start(t)
-		user := redis.NewClient(s.User(t, append([]string{"allchannels"}, rights...)...)) // the default of Redis 6.2
-		t.Cleanup(func() { _ = user.Close() })
+		allowed := append([]string{"allchannels"}, rights...) // the default of Redis 6.2
+		user := locktest.Closing(t, redis.NewClient(s.User(t, allowed...)))
 		g.nodes, g.user = append(g.nodes, s.Client(t)), user
 		g.monitor(t, s)
 		return user

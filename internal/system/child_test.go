@@ -15,6 +15,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
+func TestMain(m *testing.M) { redistest.Main(m) }
+
 const (
 	childsPart = "REDLATCH_TEST_PART"
 	voice      = "child: "

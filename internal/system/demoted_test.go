@@ -32,14 +32,13 @@ func startMoved(t *testing.T) *moved {
 
 // client returns the client of a process. It dials anew for each command.
 func (m *moved) client(t *testing.T) *redis.Client {
-	c := locktest.Closing(t, redis.NewClient(&redis.Options{
+	return locktest.Closing(t, redis.NewClient(&redis.Options{
 		ConnMaxLifetime: time.Nanosecond,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			s := m.at.Load()
 			return new(net.Dialer).DialContext(ctx, s.Network(), s.Addr())
 		},
 	}))
-	return c
 }
 
 // promote makes the replica a primary that has all that was written so far.

@@ -101,8 +101,7 @@ func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 // keep others from their fences. A cluster has no slot for the companions of some keys.
 func TestRegisterIsNoLock(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
-	t.Cleanup(func() { _ = client.Close() })
+	client := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // nothing is sent
 	for _, prefix := range []string{"", "lock:"} {
 		_, err := locktest.SetNXPX(t, client).TryLock(t.Context(), "redlatch:fence", redlatch.WithKeyPrefix(prefix))
 		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
