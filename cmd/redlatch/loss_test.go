@@ -21,7 +21,7 @@ import (
 // keeps it.
 func TestLossEndsTheCommand(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
-		p := redlatchRun(t, s.url, nil, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
+		p := redlatchRun(t, s.url, brief, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
 		p.group()
 		p.expect("ready")
 		require.NoError(t, s.client.Del(t.Context(), "k").Err())
@@ -30,7 +30,7 @@ func TestLossEndsTheCommand(t *testing.T) {
 		require.Contains(t, p.errors(), "lock lost")
 		p.gone()
 
-		p = redlatchRun(t, s.url, nil, `echo $$; echo ready; exec sleep 60`)
+		p = redlatchRun(t, s.url, brief, `echo $$; echo ready; exec sleep 60`)
 		p.group()
 		p.expect("ready")
 		require.NoError(t, s.client.Set(t.Context(), "k", "thief", time.Hour).Err())
@@ -73,7 +73,7 @@ func TestGroupIsKilledAfterTheGrace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := onMiniredis(t)
-			p := redlatchRun(t, s.url, nil, stubborn(leader))
+			p := redlatchRun(t, s.url, brief, stubborn(leader))
 			p.group()
 			p.expect("ready", "ready")
 			require.NoError(t, s.client.Del(t.Context(), "k").Err())
@@ -100,10 +100,10 @@ func TestCommandHasItsGrace(t *testing.T) {
 func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		proxy := faultproxy.New(t, s.network, s.addr)
-		const ttl = defaultTTL
+		const ttl = 6 * time.Second
 		fifo := filepath.Join(t.TempDir(), "fifo")
 		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-		p := redlatchRun(t, "redis://"+proxy.Addr(), nil, "exec 3>"+fifo+stubborn("echo told"))
+		p := redlatchRun(t, "redis://"+proxy.Addr(), []string{"-ttl", ttl.String()}, "exec 3>"+fifo+stubborn("echo told"))
 		group, err := os.Open(fifo)
 		require.NoError(t, err)
 		p.group()
@@ -124,19 +124,20 @@ func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 // TestShortOutageDoesNotEndTheCommand: the lock is renewed in time.
 func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
+	const ttl = 5 * time.Second
 	s := onMiniredis(t)
 	proxy := faultproxy.New(t, s.network, s.addr)
-	cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+	cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "-ttl", ttl.String(), "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
 	in := pipe(t, cmd)
 	p := start(t, cmd)
 	p.expect("ready")
 	left := func() time.Duration { return s.client.PTTL(t.Context(), "k").Val() }
-	const renewed, due = defaultTTL * 9 / 10, defaultTTL * 2 / 3
+	const renewed, due = ttl * 9 / 10, ttl * 2 / 3
 	proxy.Refuse()
-	locktest.Eventually(t, "a renewal fails", func() bool { return left() < due-defaultTTL/10 })
+	locktest.Eventually(t, "a renewal fails", func() bool { return left() < due-ttl/10 })
 	proxy.Heal()
 	locktest.Eventually(t, "it is renewed", func() bool { return left() > renewed })
-	locktest.Eventually(t, "a renewal is due again", func() bool { return left() < renewed-defaultTTL/10 })
+	locktest.Eventually(t, "a renewal is due again", func() bool { return left() < renewed-ttl/10 })
 	locktest.Eventually(t, "it is renewed again", func() bool { return left() > renewed })
 	require.Empty(t, p.over, p.errors())
 	require.NoError(t, in.Close())

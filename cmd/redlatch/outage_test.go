@@ -70,12 +70,12 @@ func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		begun := time.Now()
-		p := redlatchRun(t, s.url, []string{"-max-hold", "6s"}, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
+		p := redlatchRun(t, s.url, []string{"-max-hold", "4s"}, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
 		p.group()
 		p.expect("ready", "told")
 		require.Equal(t, exitLost, p.code())
 		require.Greater(t, time.Since(begun), time.Second) // the default of the grace is a third
-		require.Regexp(t, `^redlatch: run "k": the lock is about to end: -max-hold is 6s: ending COMMAND, with SIGKILL after [\d.ms]+\n$`, p.errors())
+		require.Regexp(t, `^redlatch: run "k": the lock is about to end: -max-hold is 4s: ending COMMAND, with SIGKILL after [\d.ms]+\n$`, p.errors())
 		s.isClean(t)
 	})
 }

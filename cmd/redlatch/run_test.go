@@ -19,8 +19,11 @@ import (
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
-// patient has the flags for tests in which no lock expires.
-var patient = []string{"-ttl", "1m"}
+// patient has the flags for tests in which no lock expires, and brief those for tests that wait until a loss is noticed.
+var (
+	patient = []string{"-ttl", "1m"}
+	brief   = []string{"-ttl", "3s"}
+)
 
 // TestExitStatusOfTheCommandIsThatOfRun: also if a signal killed the command.
 func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
