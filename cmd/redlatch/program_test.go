@@ -67,12 +67,15 @@ func binary(t *testing.T) string {
 	return path
 }
 
+// sleepless keeps a program with the race detector from sleeping for a second before it exits.
+const sleepless = "GORACE=atexit_sleep_ms=0"
+
 // redlatchCmd returns a command for start. It runs redlatch with urls as REDIS_URL, in a session of its own, so the
 // terminal on which the tests run does not matter.
 func redlatchCmd(t *testing.T, urls string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(binary(t), args...)
-	cmd.Env = append(os.Environ(), "REDIS_URL="+urls)
+	cmd.Env = append(os.Environ(), "REDIS_URL="+urls, sleepless)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }

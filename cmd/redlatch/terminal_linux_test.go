@@ -73,7 +73,7 @@ func openSession(t *testing.T, cmd *exec.Cmd) *session {
 func shell(t *testing.T, redisURL string) *session {
 	t.Helper()
 	cmd := exec.Command("sh", "-i")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PS1=", "REDIS_URL=" + redisURL, "R=" + binary(t)}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "PS1=", "REDIS_URL=" + redisURL, "R=" + binary(t), sleepless}
 	return openSession(t, cmd)
 }
 
