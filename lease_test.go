@@ -275,7 +275,7 @@ func (h *heard) hooks() redlatch.Option {
 			h.events[e.Fence] = append(h.events[e.Fence], what)
 		}
 	}
-	return redlatch.WithHooks(redlatch.JoinHooks(redlatch.Hooks{}, redlatch.Hooks{
+	return redlatch.WithHooks(redlatch.JoinHooks(redlatch.SlogHooks(nil), redlatch.Hooks{
 		Acquired: note("acquired"), Waiting: note("waiting"), Renewed: note("renewed"),
 		RenewFailed: note("renew failed"), Lost: note("lost"), Released: note("released"),
 	}))

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -156,7 +155,7 @@ func (w *world) everywhere(f func(c *redis.Client)) {
 	}
 }
 
-// TestConformance runs every case on every strategy, on miniredis and on real Redis.
+// TestConformance runs every case on every strategy, on miniredis, where waits take no time, and on real Redis.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
@@ -167,15 +166,8 @@ func TestConformance(t *testing.T) {
 				for _, c := range conformance {
 					t.Run(c.name, func(t *testing.T) {
 						t.Parallel()
-						servers := make([]*miniredis.Miniredis, k.nodes)
-						for i := range servers {
-							servers[i] = miniredis.RunT(t)
-							servers[i].ClockTTL(true)
-						}
-						run(t, k, c, func(t *testing.T, node int) *redis.Client {
-							c := redis.NewClient(&redis.Options{Addr: servers[node].Addr()})
-							t.Cleanup(func() { _ = c.Close() })
-							return c
+						locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+							run(t, k, c, func(t *testing.T, node int) *redis.Client { return nodeOf(t, s, node).Direct })
 						})
 					})
 				}
@@ -197,6 +189,13 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// nodeOf returns s as if it were a node of several. A node is a database.
+func nodeOf(t *testing.T, s *locktest.Site, node int) *locktest.Site {
+	o := s.Options
+	o.DB, o.Addr = node, fmt.Sprint("127.0.0.1:", 7000+node)
+	return locktest.NewSite(t, o)
 }
 
 func run(t *testing.T, k kind, c conformanceCase, client func(t *testing.T, node int) *redis.Client) {
@@ -252,7 +251,7 @@ var conformance = []conformanceCase{
 	}},
 
 	{"an owner knows of its loss before the next one, and leaves it alone", func(t *testing.T, w *world) {
-		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(2*time.Second))
+		first := mustLock(t, w.locker(t), w.key, redlatch.WithoutRenewal(), redlatch.WithTTL(locktest.BriefTTL))
 		second, err := w.locker(t).Lock(t.Context(), w.key)
 		require.NoError(t, err)
 		select {
@@ -272,7 +271,7 @@ var conformance = []conformanceCase{
 
 	{"renewal keeps a lock for longer than its TTL", func(t *testing.T, w *world) {
 		renewals := make(chan redlatch.Event, 100)
-		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(2*locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
+		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
 			Renewed: func(e redlatch.Event) { renewals <- e },
 		}))
 		for n := 0; n < 4; { // one every TTL/3, so four take longer than the TTL
@@ -518,15 +517,15 @@ var conformance = []conformanceCase{
 		require.Zero(t, sent.Load())
 	}},
 
-	{"18 goroutines of 6 clients count to 540 under Lock", func(t *testing.T, w *world) {
+	{"12 goroutines of 4 clients count to 180 under Lock", func(t *testing.T, w *world) {
 		counter := w.key + " counter"
 		var wg sync.WaitGroup
-		failures := make(chan error, 18)
-		for range 6 {
+		failures := make(chan error, 12)
+		for range 4 {
 			l := w.locker(t, redlatch.WithTTL(10*time.Second))
 			for range 3 {
 				wg.Go(func() {
-					for range 30 {
+					for range 15 {
 						if err := redlatch.Do(t.Context(), l, w.key, func(ctx context.Context, _ *redlatch.Lock) error {
 							n, err := w.admin[0].Get(ctx, counter).Int()
 							if err != nil && !errors.Is(err, redis.Nil) {
@@ -544,6 +543,6 @@ var conformance = []conformanceCase{
 		wg.Wait()
 		close(failures)
 		require.NoError(t, <-failures)
-		require.Equal(t, "540", w.admin[0].Get(t.Context(), counter).Val())
+		require.Equal(t, "180", w.admin[0].Get(t.Context(), counter).Val())
 	}},
 }

@@ -144,30 +144,41 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	})
 }
 
-// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends before to is granted. TryLock returns ErrLost, and Lock starts over.
+// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends when to is granted. TryLock returns ErrLost, and Lock starts over.
 func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	onPair(t, func(t *testing.T, p *pairOf) {
-		slowOnce := func() {
-			first := true
-			p.to.set(func(_ context.Context, send func() error) error {
-				err := send()
-				if first {
-					first = false
-					time.Sleep(500 * time.Millisecond) // of the bubble
-				}
-				return err
-			})
-		}
-		slowOnce()
-		_, err := p.TryLock(t.Context(), "k")
+		granted := 0
+		slow := redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) {
+			if granted++; granted == 2 {
+				time.Sleep(500 * time.Millisecond) // of the bubble
+			}
+		}})
+		_, err := p.TryLock(t.Context(), "k", slow)
 		require.ErrorIs(t, err, redlatch.ErrLost)
 		require.Zero(t, p.held(t))
-		slowOnce()
-		lock := granted(p.Lock(t.Context(), "k"))
+		granted = 0
+		lock, err := p.Lock(t.Context(), "k", slow)
+		require.NoError(t, err)
 		require.NoError(t, lock.Err())
+		require.Equal(t, 4, granted)
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.Zero(t, p.held(t))
 	}, redlatch.WithoutRenewal(), redlatch.WithTTL(400*time.Millisecond))
+}
+
+// TestMigrationOfAMigration holds each key on all sides, and ends with each of them. One is a Locker of another package.
+func TestMigrationOfAMigration(t *testing.T) {
+	for _, lost := range []string{"v0:k", "k", "v2:k"} {
+		onPair(t, func(t *testing.T, p *pairOf) {
+			other := struct{ redlatch.Locker }{made(redlatch.NewSetNXPX(p.s.Client(t), redlatch.WithKeyPrefix("v0:")))}
+			lock := mustLock(t, made(redlatch.NewMigration(other, p)), "k")
+			require.NoError(t, lock.Err())
+			require.Equal(t, int64(1), p.s.Direct.Del(t.Context(), lost).Val())
+			<-lock.Done()
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+			require.Zero(t, p.held(t)+p.s.Direct.Exists(t.Context(), "v0:k").Val())
+		})
+	}
 }
 
 // TestMigrationThatFailsHalfWayLeavesNeither: if to is not granted, from is released and not renewed any more. If from is refused, to
@@ -184,8 +195,10 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 				} else {
 					require.NoError(t, p.s.Direct.Set(t.Context(), of.taken, "a stranger", time.Hour).Err())
 				}
+				_, err := p.Inspect(t.Context(), "k")
+				require.Equal(t, of.taken == "", errors.Is(err, redlatch.ErrUnavailable))
 				tried := p.to.sent.Load()
-				_, err := p.TryLock(t.Context(), "k")
+				_, err = p.TryLock(t.Context(), "k")
 				require.ErrorIs(t, err, of.want)
 				require.Equal(t, of.taken == "k", p.to.sent.Load() == tried)
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -214,5 +227,11 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 		require.NotErrorIs(t, err, redlatch.ErrLost)
 		require.NotErrorIs(t, err, redlatch.ErrUnavailable)
 		require.Equal(t, int64(1), p.held(t))
+		p.from.heal()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = p.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) { time.Sleep(3 * time.Second) }}))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlatch.ErrLost, "from was lost before to was asked")
 	}, redlatch.WithoutRenewal(), redlatch.WithTTL(2*time.Second), redlatch.WithOpTimeout(time.Second))
 }

@@ -60,10 +60,18 @@ func TestTexts(t *testing.T) {
 	_, none := l.Lock(nil, "k") //nolint:staticcheck // a caller may pass nil
 	_, register := l.Lock(ctx, "redlatch:fence")
 	_, replicas := NewLegacySetNX(client, WithReplicas(1, time.Second))
+	_, permits := NewSemaphore(client, 0)
+	_, crowded := NewSemaphore(client, math.MaxInt32+1)
+	_, unqueued := NewSemaphore(client, 2, WithoutQueue())
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	_, onRing := NewSemaphore(ring, 2, WithReplicas(1, time.Second))
+	_, slowReplicas := NewSemaphore(client, 2, WithReplicas(1, 5*time.Second))
+	_, briefLease := NewSemaphore(client, 2, WithReplicas(1, time.Second), WithTTL(time.Second))
 	_, noToken := l.Adopt(ctx, "k", "")
 	lock, err := l.TryLock(ctx, "k")
 	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(ctx))
+	require.NoError(t, lock.Unlock(nil)) //nolint:staticcheck // a caller may pass nil
 
 	nothing := func(context.Context, []*Lock) error { return nil }
 	stopped, stop := context.WithCancelCause(ctx)
@@ -116,6 +124,12 @@ func TestTexts(t *testing.T) {
 		{"replicas, read timeout", try(WithReplicas(1, 5*time.Second))},
 		{"no option", try(nil)},
 		{"replicas of LegacySetNX", replicas},
+		{"no permits", permits},
+		{"too many permits", crowded},
+		{"a semaphore without a queue", unqueued},
+		{"replicas of a semaphore on a ring", onRing},
+		{"replicas of a semaphore, read timeout", slowReplicas},
+		{"replicas of a semaphore, TTL", briefLease},
 		{"no key", empty},
 		{"no ctx", none},
 		{"the register", register},

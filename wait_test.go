@@ -7,9 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -60,14 +62,14 @@ func onQueues(t *testing.T, run func(t *testing.T, s *locktest.Site, newLocker f
 	}
 }
 
-// TestHourOfWaiting: a call without a deadline waits for an hour, and is served soon after the release. A crashed holder costs what
+// TestLongWaitEnds: a call without a deadline waits for ten minutes, and is served soon after the release. A crashed holder costs what
 // is left of its TTL. Then the subscription ends, and no goroutine is left in the bubble.
-func TestHourOfWaiting(t *testing.T) {
+func TestLongWaitEnds(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		l, other := newLocker(s.Client(t)), newLocker(s.Client(t))
 		holder := mustLock(t, other, "k")
 		got := standing(t, l, redlatch.WithoutRenewal())
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		require.Empty(t, got)
 		require.Len(t, s.Direct.PubSubChannels(t.Context(), "redlatch:*").Val(), 1)
 		released := time.Now()
@@ -211,6 +213,7 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 				require.Equal(t, c.passes, next.Fence() == lock.Fence()+1)
 				require.NoError(t, next.Err())
 				if c.passes {
+					require.ErrorIs(t, context.Cause(lock.Context(t.Context())), redlatch.ErrReleased)
 					require.Empty(t, lock.Token(), "the turn has another owner now")
 				}
 				require.NoError(t, next.Unlock(t.Context()))
@@ -308,5 +311,66 @@ func TestPollersAreServedInTheEnd(t *testing.T) {
 		wg.Wait()
 		require.Less(t, slices.Max(longest[:]), 4*processes*hold)
 		require.Greater(t, grants.Load(), int64(35))
+	})
+}
+
+// TestHookThatPanicsWhenItsCallIsServedLeavesNoLock: Hooks.Waiting panics when the lock was granted meanwhile.
+func TestHookThatPanicsWhenItsCallIsServedLeavesNoLock(t *testing.T) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
+		l, holder := newLocker(s.Client(t)), mustLock(t, newLocker(s.Client(t)), "k")
+		require.Panics(t, func() {
+			_, _ = l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
+				require.NoError(t, holder.Unlock(t.Context()))
+				time.Sleep(time.Second) // of the bubble
+				panic("of the caller")
+			}}))
+		})
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+	})
+}
+
+// TestLateVoteRaisesNoCounter: the nodes of a quorum vote for different fences, so the counter of the first is raised. Its answer
+// asks for more on the other node, but comes when the lease has ended.
+func TestLateVoteRaisesNoCounter(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		const counter = "{k}:fence:k"
+		nodes := []*locktest.Site{nodeOf(t, s, 0), nodeOf(t, s, 1)}
+		first, tap := tapped(t, nodes[0])
+		l := made(redlatch.NewRedlock([]redis.UniversalClient{first, nodes[1].Client(t)}, redlatch.WithOpTimeout(4*time.Second)))
+		warm(t, l)
+		for i, node := range nodes {
+			require.NoError(t, node.Direct.Set(t.Context(), counter, 1000*i, 0).Err())
+		}
+		sent := 0
+		tap.set(func(_ context.Context, send func() error) error {
+			if sent++; sent == 2 {
+				require.NoError(t, nodes[0].Direct.Set(t.Context(), counter, 5000, 0).Err())
+				time.Sleep(1500 * time.Millisecond) // of the bubble
+			}
+			return send()
+		})
+		_, err := l.TryLock(t.Context(), "k", redlatch.WithTTL(time.Second))
+		require.ErrorIs(t, err, redlatch.ErrLost)
+		time.Sleep(time.Second)
+		require.Equal(t, "5000", nodes[0].Direct.Get(t.Context(), counter).Val(), "the answer came")
+		require.Equal(t, "1001", nodes[1].Direct.Get(t.Context(), counter).Val())
+	})
+}
+
+// TestTokensNeedRandomNumbers: without them calls fail, and nothing is sent.
+func TestTokensNeedRandomNumbers(t *testing.T) { // not in parallel: it changes all tokens
+	defer uuid.SetRand(nil)
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client, tap := tapped(t, s)
+		l := made(redlatch.NewSetNXPX(client))
+		uuid.SetRand(iotest.ErrReader(errors.New("no entropy")))
+		_, try := l.TryLock(t.Context(), "k")
+		_, wait := l.Lock(t.Context(), "k")
+		require.ErrorContains(t, try, "no entropy")
+		require.ErrorContains(t, wait, "no entropy")
+		require.Zero(t, tap.sent.Load())
+		uuid.SetRand(nil)
+		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
 	})
 }
