@@ -210,19 +210,14 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 		"Lock":    func(_ context.Context, lock *redlatch.Lock) any { return lock.Fence() },
 		"Context": func(ctx context.Context, lock *redlatch.Lock) any { return lock.Context(ctx) },
 	} {
-		for of, newLocker := range map[string]func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker{
-			"SetNXPX": func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker {
-				return made(redlatch.NewSetNXPX(client, opts...))
-			},
-			"Migration": func(client *redis.Client, opts ...redlatch.Option) redlatch.Locker {
-				from, to := made(redlatch.NewSetNXPX(client, opts...)), made(redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("v2:")))
-				return made(redlatch.NewMigration(from, to))
-			},
-		} {
+		for of, migrates := range map[string]bool{"SetNXPX": false, "Migration": true} {
 			t.Run(name+" of "+of, func(t *testing.T) {
 				locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 					var renewed atomic.Int64
-					l := newLocker(s.Client(t), redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }}))
+					l := made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }})))
+					if migrates {
+						l = made(redlatch.NewMigration(l, made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithKeyPrefix("v2:")))))
+					}
 					rest := take(t.Context(), granted(l.Lock(t.Context(), "k")))
 					time.Sleep(4 * time.Second)
 					require.Positive(t, renewed.Load())
@@ -241,13 +236,10 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 
 // TestIdleLocksCostNoGoroutine, also those of a migration. Unlock leaves none.
 func TestIdleLocksCostNoGoroutine(t *testing.T) {
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client := s.Client(t)
-		from, to := made(redlatch.NewSetNXPX(client)), made(redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("v2:")))
-		l := made(redlatch.NewMigration(from, to))
+	onPair(t, func(t *testing.T, p *pairOf) {
 		var locks []*redlatch.Lock
 		for i := range 100 {
-			locks = append(locks, mustLock(t, l, fmt.Sprint(i)))
+			locks = append(locks, mustLock(t, p, fmt.Sprint(i)))
 		}
 		synctest.Wait()
 		held := runtime.NumGoroutine()
@@ -260,44 +252,24 @@ func TestIdleLocksCostNoGoroutine(t *testing.T) {
 	})
 }
 
-// heard has the events of hooks, by fence: hooks of two locks may run at once.
-type heard struct {
-	mu     sync.Mutex // guards events
-	events map[uint64][]string
-}
-
-func (h *heard) hooks() redlatch.Option {
-	h.events = make(map[uint64][]string)
-	note := func(what string) func(redlatch.Event) {
-		return func(e redlatch.Event) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.events[e.Fence] = append(h.events[e.Fence], what)
-		}
-	}
-	return redlatch.WithHooks(redlatch.JoinHooks(redlatch.SlogHooks(nil), redlatch.Hooks{
-		Acquired: note("acquired"), Waiting: note("waiting"), Renewed: note("renewed"),
-		RenewFailed: note("renew failed"), Lost: note("lost"), Released: note("released"),
-	}))
-}
-
-// of returns what happened to the locks, in this order.
-func (h *heard) of(locks ...*redlatch.Lock) (all [][]string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, lock := range locks {
-		all = append(all, h.events[lock.Fence()])
-	}
-	return all
-}
-
 // TestHooksReportEachTransitionOnce: of a lock that is extended and unlocked, of one that expires, of one that Unlock finds lost, and
 // of two callers of a line, of which one passes the lock on. Each caller that waits is reported once.
 func TestHooksReportEachTransitionOnce(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		var h heard
-		l := made(redlatch.NewSetNXPX(s.Client(t), h.hooks()))
+		var mu sync.Mutex // guards events: hooks of two locks may run at once
+		events := make(map[uint64][]string)
+		note := func(what string) func(redlatch.Event) {
+			return func(e redlatch.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				events[e.Fence] = append(events[e.Fence], what)
+			}
+		}
+		l := made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithHooks(redlatch.JoinHooks(redlatch.SlogHooks(nil), redlatch.Hooks{
+			Acquired: note("acquired"), Waiting: note("waiting"), Renewed: note("renewed"),
+			RenewFailed: note("renew failed"), Lost: note("lost"), Released: note("released"),
+		}))))
 		unlocked := mustLock(t, l, "k")
 		require.NoError(t, unlocked.Extend(t.Context(), time.Hour))
 		require.NoError(t, unlocked.Unlock(t.Context()))
@@ -317,10 +289,11 @@ func TestHooksReportEachTransitionOnce(t *testing.T) {
 		next := <-rest
 		require.Equal(t, lock.Fence()+1, next.Fence(), "it was passed on")
 		require.NoError(t, next.Unlock(t.Context()))
-		require.Equal(t, [][]string{
-			{"acquired", "renewed", "released"}, {"acquired", "lost"}, {"acquired", "lost"}, {"acquired", "released"}, {"acquired", "released"},
-		}, h.of(unlocked, expired, found, lock, next))
-		require.Equal(t, []string{"waiting", "waiting"}, h.events[0])
+		synctest.Wait() // for the hooks
+		require.Equal(t, map[uint64][]string{
+			0: {"waiting", "waiting"}, unlocked.Fence(): {"acquired", "renewed", "released"}, expired.Fence(): {"acquired", "lost"},
+			found.Fence(): {"acquired", "lost"}, lock.Fence(): {"acquired", "released"}, next.Fence(): {"acquired", "released"},
+		}, events)
 	})
 }
 

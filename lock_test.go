@@ -98,22 +98,15 @@ func (w *world) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	return l
 }
 
-// exists returns how many nodes have key.
-func (w *world) exists(t *testing.T, key string) int {
-	t.Helper()
-	var n int64
-	for _, c := range w.admin {
-		have, err := c.Exists(t.Context(), key).Result()
-		require.NoError(t, err)
-		n += have
-	}
-	return int(n)
-}
-
 // gone waits until no node has key: a release may still be in flight to a minority of nodes.
 func (w *world) gone(t *testing.T, key string) {
 	t.Helper()
-	eventually(t, key+" is gone", func() bool { return w.exists(t, key) == 0 })
+	for _, c := range w.admin {
+		eventually(t, key+" is gone", func() bool {
+			n, err := c.Exists(t.Context(), key).Result()
+			return err == nil && n == 0
+		})
+	}
 }
 
 // keys returns those of a node that belong to the lock.
@@ -134,17 +127,6 @@ func (w *world) ends(t *testing.T) {
 				require.NotEqual(t, time.Duration(-1), c.PTTL(t.Context(), key).Val(), key)
 			}
 		}
-	})
-}
-
-// lastsLong waits until Inspect reports that key lasts for most of an hour: the slower nodes may be late.
-func (w *world) lastsLong(t *testing.T, key string) {
-	t.Helper()
-	l := w.locker(t)
-	eventually(t, key+" lasts", func() bool {
-		st, err := l.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		return st.TTL > 50*time.Minute
 	})
 }
 
@@ -229,7 +211,10 @@ var conformance = []conformanceCase{
 	}},
 
 	{"an unlocked key is free and its handle has ended", func(t *testing.T, w *world) {
-		lock := mustLock(t, w.locker(t), w.key)
+		waiting, cancel := context.WithCancel(t.Context())
+		lock, err := w.locker(t).Lock(waiting, w.key)
+		require.NoError(t, err)
+		cancel()
 		parent, stop := context.WithCancelCause(t.Context())
 		ctx, other := lock.Context(t.Context()), lock.Context(parent)
 		why := errors.New("shutdown")
@@ -237,7 +222,10 @@ var conformance = []conformanceCase{
 		<-other.Done()
 		require.Same(t, why, context.Cause(other), "it ends with its parent or its lock, whichever ends first")
 		require.NoError(t, ctx.Err())
-		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, lock.Err(), "the end of the ctx of Lock does not release")
+		_, err = w.locker(t).TryLock(t.Context(), w.key)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(waiting), "Unlock does not heed a cancelled ctx")
 		w.gone(t, w.key)
 		<-lock.Done()
 		<-ctx.Done()
@@ -328,18 +316,6 @@ var conformance = []conformanceCase{
 		w.gone(t, w.key)
 	}},
 
-	{"the end of the ctx of Lock does not release", func(t *testing.T, w *world) {
-		ctx, cancel := context.WithCancel(t.Context())
-		lock, err := w.locker(t).Lock(ctx, w.key)
-		require.NoError(t, err)
-		cancel()
-		require.NoError(t, lock.Err())
-		_, err = w.locker(t).TryLock(t.Context(), w.key)
-		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.NoError(t, lock.Unlock(ctx), "Unlock does not heed a cancelled ctx")
-		w.gone(t, w.key)
-	}},
-
 	{"UnlockAfter keeps others out for some time, or is refused and changes nothing", func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), w.key)
 		require.ErrorIs(t, lock.UnlockAfter(t.Context(), -1), redlatch.ErrInvalidOption)
@@ -370,7 +346,10 @@ var conformance = []conformanceCase{
 		require.Greater(t, long.Sub(was), 50*time.Minute)
 		require.NoError(t, lock.Extend(t.Context(), time.Millisecond))
 		require.Equal(t, long, lock.Until())
-		w.lastsLong(t, w.key)
+		eventually(t, "it lasts for most of an hour, on a quorum of the nodes", func() bool {
+			st, err := w.locker(t).Inspect(t.Context(), w.key)
+			return err == nil && st.TTL > 50*time.Minute
+		})
 		require.NoError(t, lock.Extend(t.Context(), math.MaxInt64))
 		require.Greater(t, lock.Until().Sub(long), 50*365*24*time.Hour)
 		require.ErrorIs(t, lock.Extend(t.Context(), time.Microsecond), redlatch.ErrInvalidOption)

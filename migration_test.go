@@ -44,22 +44,6 @@ func (p *pairOf) held(t *testing.T) int64 {
 	return p.s.Direct.Exists(t.Context(), "k", "v2:k").Val()
 }
 
-// TestMigrationTakesFromFirstAndGivesItBackLast: a caller that holds only from already excludes all others.
-func TestMigrationTakesFromFirstAndGivesItBackLast(t *testing.T) {
-	onPair(t, func(t *testing.T, p *pairOf) {
-		var did []string
-		for _, side := range []string{"from", "to"} {
-			p.tap(side).set(func(_ context.Context, send func() error) error {
-				did = append(did, side)
-				return send()
-			})
-		}
-		require.NoError(t, mustLock(t, p, "k").Unlock(t.Context()))
-		require.NoError(t, granted(p.Lock(t.Context(), "k")).Unlock(t.Context()))
-		require.Equal(t, []string{"from", "to", "to", "from", "from", "to", "to", "from"}, did)
-	})
-}
-
 // TestMigrationEndsWithEither: the lock is lost when one of its sides is lost, by an answer, by silence, by WithMaxHold or when it is
 // unlocked. The other side is not renewed any more, and Unlock releases both.
 func TestMigrationEndsWithEither(t *testing.T) {

@@ -61,7 +61,8 @@ func TestTexts(t *testing.T) {
 	_, register := l.Lock(ctx, "redlatch:fence")
 	_, replicas := NewLegacySetNX(client, WithReplicas(1, time.Second))
 	_, permits := NewSemaphore(client, 0)
-	_, crowded := NewSemaphore(client, math.MaxInt32+1)
+	most := math.MaxInt32
+	_, crowded := NewSemaphore(client, most+1)
 	_, unqueued := NewSemaphore(client, 2, WithoutQueue())
 	ring := redis.NewRing(&redis.RingOptions{})
 	defer ring.Close()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -232,12 +231,7 @@ func (e *episode) inspect() {
 // judge returns what is wrong. It draws a picture of a history that broke the rules.
 func (e *episode) judge() error {
 	s := e.world.strategy
-	verdict := history.Check(e.history, history.Rules{Exclusion: e.keeping, Holders: s.holders, Fences: s.fenced})
-	err := verdict.Err()
-	if err != nil && !e.planted {
-		file, drawErr := verdict.Draw(must1(os.MkdirTemp("", "redlatch-history-")))
-		err = errors.Join(fmt.Errorf("%w: see %q", err, file), drawErr)
-	}
+	err := history.Check(e.history, history.Rules{Exclusion: e.keeping, Holders: s.holders, Fences: s.fenced}, !e.planted)
 	if err = errors.Join(append(e.wrong, err)...); err != nil {
 		return fmt.Errorf("%s, seed %d: %w", s.name, e.seed, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,17 +16,14 @@ import (
 // A mistake is planted between redlatch and the workers. Histories must expose it.
 type mistake struct {
 	strategy strategy
-	forgets  bool            // servers lose their data
-	twins    bool            // a grant serves two callers
-	plant    func(h *flawed) // changes the handle of a grant
-	shown    []string        // in the error of a history
+	forgets  bool                                             // servers lose their data
+	plant    func(h *flawed, key string, admin *redis.Client) // changes the handle of a grant; admin is past all proxies
+	shown    []string                                         // in the error of a history
 }
 
 // flawed is the handle of a lock with a mistake.
 type flawed struct {
 	handle
-	key    string
-	admin  *redis.Client // past all proxies
 	fence  uint64
 	longer time.Duration             // than redlatch says, the lease is trusted
 	after  func(ctx context.Context) // comes after Unlock
@@ -51,30 +47,25 @@ func (h *flawed) Unlock(ctx context.Context) error {
 }
 
 var mistakes = map[string]mistake{
-	"a release does not compare": {
-		strategy: legacySetNX, shown: []string{"breaks the rules"},
-		plant: func(h *flawed) {
-			h.after = func(ctx context.Context) { h.admin.Del(ctx, h.key) }
-		},
-	},
 	"an acquire comes after its release": {
 		strategy: setNXPX, shown: []string{"without a TTL", "waited for"},
-		plant: func(h *flawed) {
-			h.after = func(ctx context.Context) { h.admin.SetNX(ctx, h.key, "late", 0) }
+		plant: func(h *flawed, key string, admin *redis.Client) {
+			h.after = func(ctx context.Context) { admin.SetNX(ctx, key, "late", 0) }
 		},
 	},
 	"a holder trusts its lock for too long": {
 		strategy: mutex, shown: []string{"breaks the rules"},
-		plant: func(h *flawed) { h.longer = mistakenTTL },
+		plant: func(h *flawed, _ string, _ *redis.Client) { h.longer = mistakenTTL },
 	},
-	"a turn serves two at once": {strategy: setNXPX, shown: []string{"breaks the rules"}, twins: true},
 	"two grants have one fence": {
 		strategy: semaphore, shown: []string{"breaks the rules"},
-		plant: func(h *flawed) { h.fence = 1 },
+		plant: func(h *flawed, _ string, _ *redis.Client) { h.fence = 1 },
 	},
 	"a fence is a counter": {
 		strategy: setNXPX, forgets: true, shown: []string{"breaks the rules"},
-		plant: func(h *flawed) { h.fence = uint64(h.admin.Incr(context.Background(), h.key+" counted").Val()) },
+		plant: func(h *flawed, key string, admin *redis.Client) {
+			h.fence = uint64(admin.Incr(context.Background(), key+" counted").Val())
+		},
 	},
 	"each client has a quorum of its own": {strategy: apart(), shown: []string{"breaks the rules"}},
 	"a semaphore admits one too many": {
@@ -97,24 +88,15 @@ type planted struct {
 	locker
 	mistake
 	admin *redis.Client
-	last  sync.Map // by key, a handle that is to serve a second caller
 }
 
 func (p *planted) lock(ctx context.Context, key string, w wish) (handle, error) {
-	if twin, ok := p.last.LoadAndDelete(key); ok && twin.(handle).Err() == nil {
-		return twin.(handle), nil
-	}
 	got, err := p.locker.lock(ctx, key, w)
-	if err != nil {
-		return nil, err
+	if err != nil || p.plant == nil {
+		return got, err
 	}
-	h := &flawed{handle: got, key: key, admin: p.admin, fence: got.Fence()}
-	if p.plant != nil {
-		p.plant(h)
-	}
-	if p.twins {
-		p.last.Store(key, h)
-	}
+	h := &flawed{handle: got, fence: got.Fence()}
+	p.plant(h, key, p.admin)
 	return h, nil
 }
 

@@ -2,10 +2,11 @@ package history
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"path/filepath"
+	"os"
 	"slices"
 	"time"
 
@@ -15,19 +16,10 @@ import (
 // patience is how long it may take to judge the history of one key. Usually it takes milliseconds.
 const patience = 20 * time.Second
 
-// A Verdict is what [Check] found.
-type Verdict struct {
-	bad  string // the first key whose history breaks the rules; empty: none does
-	slow bool   // it took too long to judge: it is not known to be right
-
-	model porcupine.Model
-	info  porcupine.LinearizationInfo // of the bad key
-}
-
-// Check judges a history by the rules, each key by itself. It stops at the first that is bad, since such a history takes long.
-func Check(ops []Op, rules Rules) *Verdict {
-	v := &Verdict{model: rules.model()}
-	keys := make(map[string][]Op)
+// Check judges a history by the rules, each key by itself. It returns an error that names the first bad key, and stops there, since
+// such a history takes long. If draw is set, the error also names a file with porcupine's picture.
+func Check(ops []Op, rules Rules, draw bool) error {
+	model, keys := rules.model(), make(map[string][]Op)
 	for _, op := range ops {
 		keys[op.Key] = append(keys[op.Key], op)
 	}
@@ -36,13 +28,24 @@ func Check(ops []Op, rules Rules) *Verdict {
 		for _, op := range rules.ordered(withEnds(keys[key])) {
 			operations = append(operations, porcupine.Operation{ClientId: op.Worker, Input: op, Call: op.Call, Return: op.Return})
 		}
-		if result := porcupine.CheckOperationsTimeout(v.model, operations, patience); result != porcupine.Ok {
-			v.bad, v.slow = key, result == porcupine.Unknown
-			_, v.info = porcupine.CheckOperationsVerbose(v.model, operations, patience)
-			break
+		result := porcupine.CheckOperationsTimeout(model, operations, patience)
+		switch {
+		case result == porcupine.Ok:
+			continue
+		case result == porcupine.Unknown:
+			return fmt.Errorf("the history of %q takes too long to judge", key)
+		case !draw:
+			return fmt.Errorf("the history of %q breaks the rules", key)
 		}
+		_, info := porcupine.CheckOperationsVerbose(model, operations, patience)
+		picture, err := os.CreateTemp("", "redlatch-history-*.html")
+		if err != nil {
+			return err
+		}
+		err = errors.Join(porcupine.Visualize(model, info, picture), picture.Close())
+		return errors.Join(fmt.Errorf("the history of %q breaks the rules: see %q", key, picture.Name()), err)
 	}
-	return v
+	return nil
 }
 
 // withEnds returns the history of one key with the ends of its leases. A lease that was not surely released may have ended at its
@@ -116,21 +119,4 @@ func (r Rules) ordered(all []Op) []Op {
 		return cmp.Or(cmp.Compare(a.Call, b.Call), cmp.Compare(a.Return, b.Return), cmp.Compare(a.Token, b.Token))
 	})
 	return all
-}
-
-// Err returns an error that names the bad key, or nil.
-func (v *Verdict) Err() error {
-	switch {
-	case v.bad == "":
-		return nil
-	case v.slow:
-		return fmt.Errorf("the history of %q takes too long to judge", v.bad)
-	}
-	return fmt.Errorf("the history of %q breaks the rules", v.bad)
-}
-
-// Draw writes porcupine's picture of the bad key to dir, and returns the file.
-func (v *Verdict) Draw(dir string) (file string, err error) {
-	file = filepath.Join(dir, "history.html")
-	return file, porcupine.VisualizePath(v.model, v.info, file)
 }

@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/anishathalye/porcupine"
@@ -27,28 +26,21 @@ type state struct {
 	grants int
 }
 
-// owners are the tokens of those who own a key, sorted and separated by spaces.
+// owners are the tokens of those who own a key, in the order of their grants, each between two spaces. Nobody is a space.
 type owners string
 
-func (o owners) tokens() []string { return strings.Fields(string(o)) }
+func (o owners) count() int { return strings.Count(string(o), " ") - 1 }
 
-func (o owners) has(token string) bool { return slices.Contains(o.tokens(), token) }
-
-func (o owners) with(token string) owners {
-	all := append(o.tokens(), token)
-	slices.Sort(all)
-	return owners(strings.Join(all, " "))
-}
+func (o owners) has(token string) bool { return strings.Contains(string(o), " "+token+" ") }
 
 func (o owners) without(token string) owners {
-	others := slices.DeleteFunc(o.tokens(), func(t string) bool { return t == token })
-	return owners(strings.Join(others, " "))
+	return owners(strings.Replace(string(o), " "+token+" ", " ", 1))
 }
 
 // model returns the rules for one key, as a set of steps.
 func (r Rules) model() porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return state{} },
+		Init: func() any { return state{owners: " "} },
 		Step: func(from, input, _ any) (bool, any) {
 			s, op := from.(state), input.(Op)
 			return r.allows(s, op), s.after(op)
@@ -65,7 +57,7 @@ func (r Rules) allows(s state, op Op) bool {
 	owned := s.owners.has(op.Token)
 	switch {
 	case op.Kind == Grant:
-		room := !r.Exclusion || len(s.owners.tokens()) < r.Holders
+		room := !r.Exclusion || s.owners.count() < r.Holders
 		return room && s.grants+1 == op.turn && (!r.Fences || op.Fence > s.fence)
 	case !r.Exclusion:
 		return true
@@ -81,7 +73,7 @@ func (r Rules) allows(s state, op Op) bool {
 func (s state) after(op Op) state {
 	switch op.Kind {
 	case Grant:
-		return state{s.owners.with(op.Token), op.Fence, s.grants + 1}
+		return state{s.owners + owners(op.Token+" "), op.Fence, s.grants + 1}
 	case Release, end:
 		s.owners = s.owners.without(op.Token)
 	}
