@@ -214,7 +214,8 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 			t.Run(name+" of "+of, func(t *testing.T) {
 				locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 					var renewed atomic.Int64
-					l := made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }})))
+					count := redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }})
+					l := made(redlatch.NewSetNXPX(s.Client(t), count))
 					if migrates {
 						l = made(redlatch.NewMigration(l, made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithKeyPrefix("v2:")))))
 					}

@@ -29,38 +29,32 @@ var (
 	patience   = locktest.Patience
 )
 
+// maker makes a Locker on some nodes.
+type maker = func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
+
+// onFirst makes a Locker on the first node.
+func onFirst(open func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)) maker {
+	return func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return open(clients[0], opts...)
+	}
+}
+
 // kind describes a strategy for the conformance table.
 type kind struct {
 	name     string
 	nodes    int
 	fences   bool
 	timeless bool // the lock itself is a key without a TTL
-	permits  bool // its locks are permits of a semaphore of one
 	pair     bool // two Lockers as one: it cannot adopt, and takes no prefix in a call
-	make     func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
+	make     maker
 }
 
-// kinds lists every strategy: each runs the whole table.
+// kinds lists every strategy: each runs the whole table. The semaphore is one of one permit.
 var kinds = []kind{
-	{
-		name: "SetNXPX", nodes: 1, fences: true,
-		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-			return redlatch.NewSetNXPX(clients[0], opts...)
-		},
-	},
-	{
-		name: "LegacySetNX", nodes: 1, timeless: true,
-		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-			return redlatch.NewLegacySetNX(clients[0], opts...)
-		},
-	},
+	{name: "SetNXPX", nodes: 1, fences: true, make: onFirst(redlatch.NewSetNXPX)},
+	{name: "LegacySetNX", nodes: 1, timeless: true, make: onFirst(redlatch.NewLegacySetNX)},
 	{name: "Redlock", nodes: 5, fences: true, make: redlatch.NewRedlock},
-	{
-		name: "Semaphore", nodes: 1, fences: true, permits: true,
-		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-			return redlatch.NewSemaphore(clients[0], 1, opts...)
-		},
-	},
+	{name: "Semaphore", nodes: 1, fences: true, make: onFirst(mutex)},
 	{
 		name: "Migration", nodes: 2, fences: true, pair: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
@@ -75,6 +69,10 @@ var kinds = []kind{
 			return redlatch.NewMigration(from, to)
 		},
 	},
+}
+
+func mutex(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+	return redlatch.NewSemaphore(client, 1, opts...)
 }
 
 // world is one strategy on one kind of server, with a key of the test's own.
@@ -143,32 +141,24 @@ func TestConformance(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			t.Run("miniredis", func(t *testing.T) {
-				t.Parallel()
-				for _, c := range conformance {
-					t.Run(c.name, func(t *testing.T) {
-						t.Parallel()
-						locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-							run(t, k, c, func(t *testing.T, node int) *redis.Client { return nodeOf(t, s, node).Direct })
-						})
+			for _, c := range conformance {
+				t.Run("miniredis/"+c.name, func(t *testing.T) {
+					t.Parallel()
+					locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+						run(t, k, c, func(t *testing.T, node int) *redis.Client { return nodeOf(t, s, node).Direct })
 					})
-				}
-			})
-			t.Run("redis", func(t *testing.T) {
-				t.Parallel()
-				servers := make([]*redistest.Server, k.nodes)
-				for i := range servers {
-					servers[i] = redistest.Start(t)
-				}
-				t.Run("cases", func(t *testing.T) {
-					for _, c := range conformance {
-						t.Run(c.name, func(t *testing.T) {
-							t.Parallel()
-							run(t, k, c, func(t *testing.T, node int) *redis.Client { return servers[node].Client(t) })
-						})
-					}
 				})
-			})
+			}
+			servers := make([]*redistest.Server, k.nodes)
+			for i := range servers {
+				servers[i] = redistest.Start(t)
+			}
+			for _, c := range conformance {
+				t.Run("redis/cases/"+c.name, func(t *testing.T) {
+					t.Parallel()
+					run(t, k, c, func(t *testing.T, node int) *redis.Client { return servers[node].Client(t) })
+				})
+			}
 		})
 	}
 }
