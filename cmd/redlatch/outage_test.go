@@ -40,9 +40,9 @@ func TestRunRidesOutAnOutage(t *testing.T) {
 func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
-	p := redlatchRun(t, nowhere, []string{"-timeout", "3s"}, "echo no")
+	p := redlatchRun(t, nowhere, []string{"-timeout", "2s"}, "echo no")
 	require.Equal(t, exitUnavailable, p.code())
-	require.GreaterOrEqual(t, time.Since(begun), 3*time.Second)
+	require.GreaterOrEqual(t, time.Since(begun), 2*time.Second)
 	require.Equal(t, 1, strings.Count(p.errors(), riding), p.errors())
 	require.Contains(t, p.errors(), "\nredlatch: ")
 	require.Contains(t, p.errors(), "connection refused")
