@@ -45,5 +45,5 @@
 // # How it is shown
 //
 // The scenarios of testdata have events at instants, and what is decided. A test explores all histories of small worlds, with a
-// few faults each. In another, it finds the mistakes that are planted.
+// few faults each.
 package lease

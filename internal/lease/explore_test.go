@@ -124,12 +124,11 @@ func (w *world) arm() string {
 	return ""
 }
 
-// An explorer walks all states of a world, and plants a mistake.
+// An explorer walks all states of a world.
 type explorer struct {
 	explore.Walk[world]
 	*world // the current one
 	broken string
-	mistake
 }
 
 // walk returns the walk. A copy of x must not be used with it.
@@ -195,20 +194,13 @@ func (x *explorer) add(name string, budget int, do func(w *world) string) {
 		if x.Log != nil {
 			fmt.Fprintf(x.Log, "%v %s\n", w.mono, name)
 		}
-		if x.before != nil {
-			x.before(name, w)
-		}
 		if budget != free {
 			w.budget[budget]--
 		}
 		if budget < unlocks {
 			w.total--
 		}
-		x.broken = do(w)
-		if x.after != nil {
-			x.after(name, w)
-		}
-		x.broken = cmp.Or(x.broken, w.check())
+		x.broken = cmp.Or(do(w), w.check())
 	})
 }
 

@@ -71,7 +71,7 @@ func (g *game) caller(i, c int) {
 	case waits:
 		g.spend(leaves, "leave", i, func(w *scene) {
 			w.procs[i].callers[c].end()
-			g.run(w, i, "leave", func(m *Machine[int], _ Facts, out []Effect[int]) []Effect[int] {
+			g.run(w, i, func(m *Machine[int], _ Facts, out []Effect[int]) []Effect[int] {
 				out, _ = m.Leave(&g.places[c], out)
 				return out
 			})
@@ -88,7 +88,7 @@ func (g *game) caller(i, c int) {
 func (g *game) join(w *scene, i, c int) {
 	w.newest++
 	w.procs[i].callers[c] = caller{state: waits, since: w.newest}
-	g.run(w, i, "join", func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
+	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
 		g.places[c].Since = time.Duration(w.newest)
 		return m.Join(f, &g.places[c], out)
 	})
@@ -97,7 +97,7 @@ func (g *game) join(w *scene, i, c int) {
 func (g *game) unlock(w *scene, i, c int, passable bool) {
 	t := w.procs[i].callers[c].token
 	w.procs[i].callers[c].end()
-	g.run(w, i, "unlock", func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
+	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
 		return m.Unlock(f, uint64(t), passable, out)
 	})
 }
@@ -106,7 +106,7 @@ func (g *game) unlock(w *scene, i, c int, passable bool) {
 func (g *game) lost(w *scene, i, c int) {
 	t := w.procs[i].callers[c].token
 	w.procs[i].callers[c].end()
-	g.run(w, i, "lost", func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Lost(f, uint64(t), out) })
+	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Lost(f, uint64(t), out) })
 	g.give(&w.procs[i], release{token: t})
 }
 
@@ -128,7 +128,7 @@ func (g *game) line(i int) {
 	if p.look == 1 && !g.blind {
 		g.calm("look", i, func(w *scene) {
 			w.procs[i].look = 0
-			g.run(w, i, "due", func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Due(f, out) })
+			g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Due(f, out) })
 		})
 	}
 	switch p.ask.state {
@@ -163,14 +163,14 @@ func (g *game) line(i int) {
 func (g *game) outcome(w *scene, i int, o Outcome) {
 	p := &w.procs[i]
 	a, s, got := p.ask, p.line, p.got
-	isGranted := o.Answer == None && (a.late == 0 || g.mistake != nil && g.mistake.trusts)
+	isGranted := o.Answer == None && a.late == 0
 	if o.Answer == None {
 		o.Answer = Late
 	}
 	o.Ended = got == 2
 	used := got == 1 && s.order[0] != 0 && !g.config.Confirms
 	p.ask = acquire{}
-	g.run(w, i, "outcome", func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
+	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
 		if isGranted {
 			return m.Granted(f, out)
 		}
@@ -191,10 +191,7 @@ func (g *game) message(w *scene, i, j int, late bool) {
 	if t == p.line.token && State(p.line.state) == Asking && p.got != 1 {
 		p.got = 1 + bit(late)
 	}
-	g.run(w, i, "message", func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
-		if x := g.mistake; x != nil && x.deludes {
-			return m.Message(f, m.token.number, late, out)
-		}
+	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
 		return m.Message(f, uint64(t), late, out)
 	})
 }
@@ -203,7 +200,7 @@ func (g *game) message(w *scene, i, j int, late bool) {
 func (g *game) channel(i int) {
 	changed := func(w *scene) {
 		if w.procs[i].line.subscribed == 1 {
-			g.run(w, i, "changed", func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Changed(f, out) })
+			g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Changed(f, out) })
 		}
 	}
 	switch p := &g.from.procs[i]; Channel(p.channel) {

@@ -105,23 +105,12 @@ type game struct {
 	again          bool    // callers that are done may come again
 	hurried        [3]bool // the callers of a process cannot wait for the queue
 	blind          bool    // no look comes
-	mistake        *mistake
 	m              Machine[int]
 	places         [2]Caller[int]
 	out            []Effect[int]
 	wrong          string // what the newest step has violated
 	from           *scene // the current one
 	explore.Walk[scene]
-}
-
-// A mistake changes what a line does, so that the explorer must find it.
-type mistake struct {
-	name    string
-	before  func(event string, m *Machine[int])
-	effects func(event string, m *Machine[int], out []Effect[int]) []Effect[int]
-	skips   string // event that the line is not told of
-	trusts  bool   // takes a late grant
-	deludes bool   // takes a message for any token
 }
 
 func bit(b bool) uint8 {
@@ -198,7 +187,7 @@ func (g *game) freeze(p *proc) {
 }
 
 // run hands an event to the line of a process, and carries out the effects.
-func (g *game) run(w *scene, i int, name string, event func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int]) {
+func (g *game) run(w *scene, i int, event func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int]) {
 	p := &w.procs[i]
 	g.thaw(p, g.hurried[i])
 	m := &g.m
@@ -206,16 +195,7 @@ func (g *game) run(w *scene, i int, name string, event func(m *Machine[int], f F
 	if g.hurried[i] {
 		facts.Took = time.Second
 	}
-	out := g.out[:0]
-	if x := g.mistake; x == nil || x.skips != name {
-		if x != nil && x.before != nil {
-			x.before(name, m)
-		}
-		out = event(m, facts, out)
-		if x != nil && x.effects != nil {
-			out = x.effects(name, m, out)
-		}
-	}
+	out := event(m, facts, g.out[:0])
 	g.out = out[:0]
 	asks, fresh := 0, uint64(0)
 	for j := range out {

@@ -10,20 +10,11 @@ import (
 	"github.com/redlatch/redlatch/internal/explore"
 )
 
-// An explorer walks all states of a world, breadth first. The fields are mistakes that a test plants.
+// An explorer walks all states of a world, breadth first.
 type explorer struct {
 	explore.Walk[world]
 	from *world
 	seen map[string]bool // results
-
-	need      int                                 // how many nodes are a quorum
-	late      bool                                // what creates may be carried out after its timeout
-	raisesAll bool                                // a node raises its counter whoever holds the key
-	effects   func(t *try, out []Effect) []Effect // changes what the core wants
-	answer    func(t *try, e *Effect, a *Answer)  // changes what the core is told
-	restores  bool                                // a lock that is being released may be restored
-	unsettled bool                                // Settled is not called
-	returns   bool                                // a node that restarts empty does not stay away until no lease rests on what it had
 }
 
 // world returns the walk. A copy of x must not be used with it.
@@ -149,14 +140,6 @@ func (x *explorer) client(w *world, i int, t *try) {
 			x.begin(c, i, Release, 0)
 		})
 	}
-	if x.restores && t.phase == leaving {
-		x.spend(renewals, i, -1, 0, "renews too late", func(c *world, t *try) {
-			was := t.token.release
-			t.token.release = nil
-			x.begin(c, i, Restore, 0)
-			t.token.release = was
-		})
-	}
 	if (t.phase == asking || t.phase == holding) && !t.lapsed {
 		x.spend(lapses, i, -1, 0, "has a lease that ends", func(c *world, t *try) {
 			t.lapsed, t.must = true, 0
@@ -210,9 +193,7 @@ func (x *explorer) command(w *world, i, k int, m msg) {
 		x.calm(i, n, m.step, "has no earlier send left", func(c *world, t *try) {
 			t.msgs = slices.Delete(t.msgs, k, k+1)
 			t.tooLate(m)
-			if !x.unsettled {
-				x.run(c, i, func(t *try, out []Effect) []Effect { return t.token.Settled(n, out) })
-			}
+			x.run(c, i, func(t *try, out []Effect) []Effect { return t.token.Settled(n, out) })
 		})
 	}
 	if m.state == orphan && (w.tries[i].dead || !up) {
@@ -265,9 +246,9 @@ func (x *explorer) restart(w *world, n int) {
 	if !w.nodes[n].away {
 		x.spend(wipes, -1, n, Finish, "restarts empty", func(c *world, _ *try) {
 			c.wiped = true
-			c.nodes[n] = node{counter: floor(w), away: !x.returns}
+			c.nodes[n] = node{counter: floor(w), away: true}
 			for i, t := range c.tries {
-				if t != nil && !t.dead && (t.phase == asking || t.phase == holding) && !x.returns {
+				if t != nil && !t.dead && (t.phase == asking || t.phase == holding) {
 					c.own(i).must |= 1 << n
 				}
 			}
@@ -296,6 +277,13 @@ func oneOf(of ...kind) budget {
 	b := faults(of...)
 	b.total = 1
 	return b
+}
+
+// loose returns a world in which keys may vanish, with unequal counters.
+func loose(clients int, b budget) world {
+	w := newWorld(3, clients, b, 0, 1, 1)
+	w.loose = true
+	return w
 }
 
 func TestNoHistoryBreaksAnInvariant(t *testing.T) {

@@ -151,9 +151,6 @@ func (x *explorer) run(w *world, i int, event func(t *try, out []Effect) []Effec
 
 func (x *explorer) carry(w *world, i int, out []Effect) {
 	t := w.tries[i]
-	if x.effects != nil {
-		out = x.effects(t, out)
-	}
 	for _, e := range out {
 		op := 0
 		for e.Op != &t.ops[op] {
@@ -175,9 +172,6 @@ func (x *explorer) begin(w *world, i int, step Step, silent uint64) {
 	t.live[op], t.covers[op] = true, t.must
 	if step == Acquire || step == Mint {
 		t.after = w.top()
-	}
-	if x.need != 0 {
-		t.token.need = x.need
 	}
 	x.run(w, i, func(t *try, out []Effect) []Effect { return t.token.Begin(&t.ops[op], step, silent, out) })
 }
@@ -246,9 +240,6 @@ func (x *explorer) give(w *world, i, k int, a Answer) {
 	if m.step == Raise { // a restore has the fence from the client
 		e.Fence = m.fence
 	}
-	if x.answer != nil {
-		x.answer(t, &e, &a)
-	}
 	x.run(w, i, func(t *try, out []Effect) []Effect { return t.token.Answer(e, a, out) })
 }
 
@@ -256,7 +247,7 @@ func (x *explorer) give(w *world, i, k int, a Answer) {
 func (x *explorer) timeOut(w *world, i, k int) {
 	t := w.tries[i]
 	m := t.msgs[k]
-	if m.step.Creates() && !x.late {
+	if m.step.Creates() {
 		t.tooLate(m)
 		k = slices.IndexFunc(t.msgs, func(n msg) bool { return n.same(m) && n.state == m.state })
 	} else if m.state == sent {
@@ -302,9 +293,6 @@ func (x *explorer) script(w *world, i int, m msg) Answer {
 		n.holder = token
 		n.counter = max(n.counter, m.fence)
 		return Answer{Outcome: Restored}
-	case m.step == Raise && x.raisesAll:
-		n.counter = max(n.counter, m.fence)
-		return Answer{Outcome: Done, Vote: n.counter}
 	case before != token:
 		return Answer{Outcome: NotHeld}
 	case m.step == Raise:
