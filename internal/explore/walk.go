@@ -2,8 +2,6 @@
 package explore
 
 import (
-	"bytes"
-	"fmt"
 	"hash/maphash"
 	"runtime/debug"
 	"slices"
@@ -12,13 +10,13 @@ import (
 )
 
 // A Walk reaches all states of a world, breadth first. A state S is a value, and a step changes a copy of it.
-type Walk[S any] struct {
-	Steps func(from *S)                 // calls Step for all that can happen next
-	Key   func(s *S, key []byte) []byte // appends to key what states have in common that count as one
-	Wrong func(s *S) string             // returns what is wrong with a state that was just reached, or ""
-	Ended func(s *S) bool               // from each state, a way without faults must lead to one that has ended; nil: it need not
-	Ends  bool                          // no way may go on for ever
-	Limit int                           // of states; 0: there is none
+type Walk[S comparable] struct {
+	Steps func(from *S)                                 // calls Step for all that can happen next
+	Wrong func(s *S) string                             // returns what is wrong with a state that was just reached, or ""
+	Ended func(s *S) bool                               // from each state, a way without faults must lead to one that has ended; nil: it need not
+	Ends  bool                                          // no way may go on for ever
+	Alike int                                           // how many things of a world are alike; 0: none
+	Key   func(s *S, key []byte, order [3]uint8) []byte // appends what matters, with the things alike in an order; nil: all does
 
 	Log *strings.Builder // takes what a step does; nil if nobody reads it
 
@@ -33,8 +31,13 @@ type Walk[S any] struct {
 	next   []S // what was found at the end of the ways walked so far
 	edges  []edge
 	ended  []int32
-	found  Found
+	states int    // whose steps were taken
+	wrong  string // "": nothing
+	last   origin // of the state that is wrong
 }
+
+// limit bounds the states of a walk, since a mistake may make them endless.
+const limit = 50_000_000
 
 // A Kind says what a step is.
 type Kind uint8
@@ -59,25 +62,17 @@ type edge struct {
 	kind     Kind
 }
 
-// Found is what a walk has found.
-type Found struct {
-	States   int
-	Commands int    // the most on any way, if Ends is set
-	Wrong    string // "": nothing
-	History  string // the shortest way to that
-}
-
 // Step is something that can happen next.
 func (w *Walk[S]) Step(from *S, kind Kind, do func(to *S)) {
 	step := len(w.kinds)
 	w.kinds = append(w.kinds, kind)
-	if w.only != all && w.only != step || w.only == all && w.found.Wrong != "" {
+	if w.only != all && w.only != step || w.only == all && w.wrong != "" {
 		return
 	}
 	w.to = *from
 	do(&w.to)
 	if w.only == all {
-		w.reach(origin{int32(w.found.States), int32(step)}, kind)
+		w.reach(origin{int32(w.states), int32(step)}, kind)
 	}
 }
 
@@ -97,12 +92,11 @@ func (w *Walk[S]) Take(from *S, step int) S {
 
 // reach notes the state to which a step has led.
 func (w *Walk[S]) reach(o origin, kind Kind) {
-	if w.found.Wrong = w.Wrong(&w.to); w.found.Wrong != "" {
-		w.found.History = w.history(o)
+	if w.wrong = w.Wrong(&w.to); w.wrong != "" {
+		w.last = o
 		return
 	}
-	w.key = w.Key(&w.to, w.key[:0])
-	hash := maphash.Bytes(w.seed, w.key)
+	hash := w.hash(&w.to)
 	n, known := w.index[hash]
 	if !known {
 		n = int32(len(w.origin))
@@ -115,53 +109,61 @@ func (w *Walk[S]) reach(o origin, kind Kind) {
 	}
 }
 
-// Explore walks from the roots until all was seen, or something is wrong.
-func (w *Walk[S]) Explore(roots ...S) Found {
+// orders are those of up to three things, those of fewer first.
+var orders = [][3]uint8{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}}
+
+// hash returns the same number for states that differ only in the order of things alike.
+func (w *Walk[S]) hash(s *S) (sum uint64) {
+	if w.Key == nil {
+		return maphash.Comparable(w.seed, *s)
+	}
+	for _, order := range orders[:[]int{1, 1, 2, 6}[w.Alike]] {
+		w.key = w.Key(s, w.key[:0], order)
+		sum += maphash.Bytes(w.seed, w.key)
+	}
+	return sum
+}
+
+// Test walks from the roots until all was seen. It fails with the shortest way to something that is wrong. commands is the most
+// on any way, if Ends is set.
+func (w *Walk[S]) Test(t *testing.T, roots ...S) (commands int) {
+	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	w.seed, w.index, w.roots, w.found = maphash.MakeSeed(), make(map[uint64]int32), roots, Found{}
-	w.origin, w.edges, w.ended, w.next = nil, nil, nil, nil
+	w.seed, w.index, w.roots = maphash.MakeSeed(), make(map[uint64]int32), roots
 	for i := range roots {
 		w.to = roots[i]
 		w.reach(origin{-1, int32(i)}, Calm)
 	}
 	var level []S
-	for w.found.Wrong == "" && len(w.next) > 0 {
+	for w.wrong == "" && len(w.next) > 0 {
 		level, w.next = w.next, level[:0]
-		for i := 0; i < len(level) && w.found.Wrong == ""; i++ {
+		for i := 0; i < len(level) && w.wrong == ""; i++ {
 			if w.Ended != nil && w.Ended(&level[i]) {
-				w.ended = append(w.ended, int32(w.found.States))
+				w.ended = append(w.ended, int32(w.states))
 			}
 			w.kinds, w.only = w.kinds[:0], all
 			w.Steps(&level[i])
-			w.found.States++
+			w.states++
 		}
-		if w.found.Wrong == "" && w.Limit > 0 && len(w.origin) > w.Limit {
-			w.found.Wrong = fmt.Sprintf("more than %d states", w.Limit)
+		if len(w.origin) > limit {
+			t.Fatalf("more than %d states", limit)
 		}
 	}
-	if w.found.Wrong == "" {
-		w.judge()
+	if w.wrong == "" {
+		commands = w.judge()
 	}
-	w.index, w.origin, w.edges, w.next = nil, nil, nil, nil
-	return w.found
+	if w.wrong != "" {
+		t.Errorf("%s\n%s", w.wrong, w.history())
+	}
+	t.Log(w.states, "states")
+	return commands
 }
 
-// Test explores, and fails if something is wrong.
-func (w *Walk[S]) Test(t *testing.T, roots ...S) Found {
-	t.Helper()
-	f := w.Explore(roots...)
-	if f.Wrong != "" {
-		t.Errorf("%s\n%s", f.Wrong, f.History)
-	}
-	t.Log(f.States, "states")
-	return f
-}
-
-// history describes the way to a state.
-func (w *Walk[S]) history(last origin) string {
-	way := []origin{last}
-	for ; last.from >= 0; way = append(way, last) {
-		last = w.origin[last.from]
+// history describes the way to the state that is wrong.
+func (w *Walk[S]) history() string {
+	way := []origin{w.last}
+	for o := w.last; o.from >= 0; way = append(way, o) {
+		o = w.origin[o.from]
 	}
 	slices.Reverse(way)
 	w.Log = new(strings.Builder)
@@ -169,101 +171,65 @@ func (w *Walk[S]) history(last origin) string {
 	for _, o := range way[1:] {
 		s = w.Take(&s, int(o.step))
 	}
-	text := w.Log.String()
-	w.Log = nil
-	return text
+	return w.Log.String()
 }
 
 // judge looks at all ways.
-func (w *Walk[S]) judge() {
-	if w.Ends {
-		if w.found.Commands = w.longest(); w.found.Commands < 0 {
-			w.found.Wrong = "a way without an end"
-			return
-		}
+func (w *Walk[S]) judge() (commands int) {
+	heads, nexts, out := make([]int32, len(w.origin)), make([]int32, len(w.edges)), make([]int32, len(w.origin))
+	for i, e := range w.edges { // a list of the edges to each state; 0: its end
+		nexts[i], heads[e.to] = heads[e.to], int32(i)+1
+		out[e.from]++
 	}
-	if n := w.stuck(); n >= 0 {
-		w.found.Wrong, w.found.History = "no way to an end without faults", w.history(w.origin[n])
-	}
-}
-
-// stuck returns the first state from which no way without faults leads to one that has ended, or -1.
-func (w *Walk[S]) stuck() int {
-	if w.Ended == nil {
-		return -1
-	}
-	heads, nexts := make([]int32, len(w.origin)), make([]int32, len(w.edges)) // of the edges to a state; 0: none
-	for i, e := range w.edges {
-		if e.kind != Fault {
-			nexts[i], heads[e.to] = heads[e.to], int32(i)+1
-		}
-	}
-	good := make([]bool, len(w.origin))
-	for _, s := range w.ended {
-		good[s] = true
-	}
-	for todo := slices.Clone(w.ended); len(todo) > 0; {
-		s := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for i := heads[s]; i > 0; i = nexts[i-1] {
-			if from := w.edges[i-1].from; !good[from] {
-				good[from] = true
-				todo = append(todo, from)
+	// back visits states, and those before them if pass says so.
+	back := func(todo []int32, pass func(e edge) bool) (visited int) {
+		for ; len(todo) > 0; visited++ {
+			s := todo[len(todo)-1]
+			todo = todo[:len(todo)-1]
+			for i := heads[s]; i > 0; i = nexts[i-1] {
+				if e := w.edges[i-1]; pass(e) {
+					todo = append(todo, e.from)
+				}
 			}
 		}
+		return visited
 	}
-	return slices.Index(good, false)
-}
-
-// longest returns the most commands on any way, or -1 if a way has no end.
-func (w *Walk[S]) longest() (commands int) {
-	into, first := make([]int32, len(w.origin)), make([]int32, len(w.origin)+1) // the edges are in the order of their states
-	for _, e := range w.edges {
-		into[e.to]++
-		first[e.from+1]++
-	}
-	var todo []int32
-	for s := range into {
-		first[s+1] += first[s]
-		if into[s] == 0 {
-			todo = append(todo, int32(s))
+	if w.Ends {
+		var last []int32
+		for s, n := range out {
+			if n == 0 {
+				last = append(last, int32(s))
+			}
 		}
-	}
-	run, done := make([]int, len(into)), 0
-	for ; len(todo) > 0; done++ {
-		s := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		commands = max(commands, run[s])
-		for _, e := range w.edges[first[s]:first[s+1]] {
-			n := run[s]
+		most := make([]int, len(out)) // commands from a state on
+		visited := back(last, func(e edge) bool {
+			n := most[e.to]
 			if e.kind == Command {
 				n++
 			}
-			run[e.to] = max(run[e.to], n)
-			if into[e.to]--; into[e.to] == 0 {
-				todo = append(todo, e.to)
-			}
+			most[e.from] = max(most[e.from], n)
+			out[e.from]--
+			return out[e.from] == 0
+		})
+		if visited < len(out) {
+			w.wrong, w.last = "a way without an end", w.origin[slices.IndexFunc(out, func(n int32) bool { return n > 0 })]
+			return 0
 		}
+		commands = slices.Max(most)
 	}
-	if done < len(into) {
-		return -1
+	if w.Ended != nil {
+		good := make([]bool, len(w.origin))
+		for _, s := range w.ended {
+			good[s] = true
+		}
+		back(w.ended, func(e edge) bool {
+			fresh := e.kind != Fault && !good[e.from]
+			good[e.from] = good[e.from] || fresh
+			return fresh
+		})
+		if s := slices.Index(good, false); s >= 0 {
+			w.wrong, w.last = "no way to an end without faults", w.origin[s]
+		}
 	}
 	return commands
-}
-
-// orders are those of up to three things, those of fewer first.
-var orders = [][3]uint8{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}}
-
-// Least appends the least of the keys that a state has in the orders of n things that are alike. It leaves empty keys out.
-func Least(b []byte, n int, key func(b []byte, order [3]uint8) []byte) []byte {
-	start, least := len(b), len(b)
-	for _, order := range orders[:[]int{1, 1, 2, 6}[n]] {
-		end := len(b)
-		b = key(b, order)
-		if len(b) > end && (least == start || bytes.Compare(b[end:], b[start:least]) < 0) {
-			least = start + copy(b[start:], b[end:])
-		}
-		b = b[:least]
-	}
-	return b
 }

@@ -639,50 +639,8 @@ func (w *scene) rank() {
 	w.newest = next
 }
 
-func (w *scene) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(w)), unsafe.Sizeof(*w)) }
-
-// key appends the same bytes for all orders of the processes of a tidy scene.
-func (g *game) key(w *scene, b []byte) []byte {
-	if !g.symmetric() {
-		return append(b, w.bytes()...)
-	}
-	var forms [3]uint64
-	for i := range g.procs {
-		forms[i] = w.procs[i].form()
-	}
-	return explore.Least(b, g.procs, func(b []byte, order [3]uint8) []byte {
-		if forms[order[0]] < forms[order[1]] || forms[order[1]] < forms[order[2]] {
-			return b
-		}
-		v := w.ordered(order)
-		return append(b, v.bytes()...)
-	})
-}
-
-// form returns what is known of a process in a tidy scene, whatever its tokens are called.
-func (p *proc) form() (f uint64) {
-	add := func(v uint8) { f = f<<2 | uint64(v&3) }
-	for _, v := range []uint8{
-		p.dead, p.line.state, p.ask.state, p.callers[0].state, p.callers[1].state, p.frozen, p.channel, p.got, p.look,
-		p.line.order[0], p.line.joined[0], p.line.joined[1], p.line.left, p.line.seen, p.line.entry, p.line.subscribed, p.line.hasten,
-		p.lapsed, p.ask.late,
-	} {
-		add(v)
-	}
-	return f
-}
-
-func (g *game) symmetric() bool {
-	for i := range g.procs {
-		if g.channels[i] != g.channels[0] || g.hurried[i] != g.hurried[0] {
-			return false
-		}
-	}
-	return true
-}
-
-// ordered returns the scene with process order[i] as process i.
-func (w *scene) ordered(order [3]uint8) scene {
+// key appends the bytes of the scene with process order[i] as process i.
+func (w *scene) key(b []byte, order [3]uint8) []byte {
 	v := *w
 	var now [3]uint8
 	for i, from := range order {
@@ -699,5 +657,5 @@ func (w *scene) ordered(order [3]uint8) scene {
 	for k := range v.queue {
 		move(&v.queue[k].token)
 	}
-	return v
+	return append(b, unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v))...)
 }

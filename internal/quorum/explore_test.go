@@ -18,9 +18,9 @@ type explorer struct {
 }
 
 // world returns the walk. A copy of x must not be used with it.
-func (x *explorer) world() *explore.Walk[world] {
+func (x *explorer) world(clients int) *explore.Walk[world] {
 	x.Walk = explore.Walk[world]{
-		Steps: x.steps, Key: (*world).key, Wrong: (*world).check, Ended: (*world).finished, Ends: true, Limit: 5_000_000,
+		Steps: x.steps, Alike: clients, Key: (*world).key, Wrong: (*world).check, Ended: (*world).finished, Ends: true,
 	}
 	return &x.Walk
 }
@@ -325,7 +325,7 @@ func TestNoHistoryBreaksAnInvariant(t *testing.T) {
 				}
 				explore.Parallel(t)
 				x := explorer{seen: make(map[string]bool)}
-				x.world().Test(t, tt.roots...)
+				x.world(tt.roots[0].clients).Test(t, tt.roots...)
 				mu.Lock()
 				defer mu.Unlock()
 				maps.Copy(seen, x.seen)

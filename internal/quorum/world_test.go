@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
-
-	"github.com/redlatch/redlatch/internal/explore"
 )
 
 // This file has the explored world: nodes that run models of the scripts, and tries, each of which is one client with one
@@ -390,10 +388,8 @@ func (t *try) releases(n int) bool {
 // owes reports whether an operation that is decided waits for the answer.
 func (t *try) owes(m msg) bool { return t.ops[m.op].owed&(1<<m.node) != 0 }
 
-// key appends the same bytes for states which differ only in the order of the nodes and of the clients.
-func (w *world) key(b []byte) []byte { return explore.Least(b, w.clients, w.ordered) }
-
-func (w *world) ordered(b []byte, order [mostTries]uint8) []byte {
+// key appends the same bytes for states which differ only in the order of the nodes. order is that of the clients.
+func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 	var parts [mostNodes][]byte
 	flag := func(b []byte, all ...bool) []byte {
 		v := byte(0)
