@@ -2,9 +2,7 @@ package lease
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -28,19 +26,15 @@ type world struct {
 	dropped    bool
 	budget     [budgets]int8
 	total      int8 // of all but unlocks
-	ghost
-}
 
-// A ghost is what a test has seen, which the core does not know.
-type ghost struct {
-	maxHold time.Duration
+	// What a test has seen, which the core does not know.
 	calm    bool // nothing has delayed the shell or Redis by more than a grid
 	relied  bool // somebody but the handle relies on the lease
 	known   bool // others may know the token
 	ended   Why
 	handles int
-	decided int // by bit: handles that Unlock has ended
-	proofs  [3]proof
+	decided int           // by bit: handles that Unlock has ended
+	kept    time.Duration // until then Redis keeps the key
 	renews  time.Duration // when the newest request was sent that is known to have renewed the key
 	checked bool
 }
@@ -51,9 +45,6 @@ type flight struct {
 	ttl  time.Duration // of an extension that is no check
 	sent bool
 }
-
-// A proof says that Redis keeps the key until both clocks have reached a time.
-type proof struct{ mono, wall time.Duration }
 
 // Budgets.
 const (
@@ -79,36 +70,21 @@ func at(d time.Duration) clock.Instant {
 // pass lets time pass.
 func (w *world) pass(d time.Duration) { w.mono, w.wall = w.mono+d, w.wall+d }
 
-// prove notes a proof, and forgets those that end before it.
-func (w *world) prove(start clock.Instant, length time.Duration) string {
-	p := proof{start.Mono.Sub(epoch.Mono) + length, start.Wall - epoch.Wall + length}
-	free := -1
-	for i, q := range w.proofs {
-		switch {
-		case q.mono >= p.mono && q.wall >= p.wall:
-			return ""
-		case q.mono <= p.mono && q.wall <= p.wall:
-			w.proofs[i] = proof{}
-			free = i
-		}
-	}
-	if free < 0 {
-		return "more extensions than expected"
-	}
-	w.proofs[free] = p
-	slices.SortFunc(w.proofs[:], func(a, b proof) int { return cmp.Compare(b.mono, a.mono) })
-	return ""
+// since returns the true time from 0 on. There is at most one jump: either a machine sleeps, or its wall clock is set back.
+func since(i clock.Instant) time.Duration { return max(i.Mono.Sub(epoch.Mono), i.Wall-epoch.Wall) }
+
+// prove notes that a request has extended the key.
+func (w *world) prove(start clock.Instant, length time.Duration) {
+	w.kept = max(w.kept, since(start)+length)
 }
 
-// left returns for how long the key is known to be kept.
-func (w *world) left() (most time.Duration) {
-	for _, p := range w.proofs {
-		most = max(most, min(p.mono-w.mono, p.wall-w.wall))
+// left returns for how long the lease may be trusted.
+func (w *world) left() time.Duration {
+	left := w.kept - since(w.now())
+	if w.MaxHold > 0 {
+		left = min(left, w.MaxHold-since(w.now()))
 	}
-	if w.maxHold > 0 {
-		most = min(most, w.maxHold-w.now().Since(at(0)))
-	}
-	return max(most, 0)
+	return max(left, 0)
 }
 
 // arm sets the timer, which may be late by less than a grid.
@@ -131,55 +107,27 @@ type explorer struct {
 	broken string
 }
 
-// walk returns the walk. A copy of x must not be used with it.
-func (x *explorer) walk() *explore.Walk[world] {
-	x.Walk = explore.Walk[world]{Steps: x.steps, Key: (*world).key, Wrong: func(*world) string { return x.broken }}
-	return &x.Walk
-}
-
-// key appends what matters of a world. When the lease has ended, no time passes any more.
-func (w *world) key(b []byte) []byte {
-	add := func(all ...time.Duration) {
-		for _, v := range all {
-			b = binary.AppendVarint(b, int64(v))
+// tidy makes worlds equal that differ only in what cannot matter. When the lease has ended, no time passes any more.
+func (w *world) tidy() {
+	if w.why == None {
+		return
+	}
+	waits := false
+	for i := range w.flights {
+		f := &w.flights[i]
+		waits = waits || f.Kind != Nothing && !f.sent
+		if f.sent {
+			*f = flight{Extension: Extension{Kind: f.Kind}, sent: true}
 		}
 	}
-	instant := func(i clock.Instant) { add(i.Mono.Sub(epoch.Mono), i.Wall-epoch.Wall) }
-	flag := func(v bool) time.Duration {
-		if v {
-			return 1
-		}
-		return 0
+	l := Lease{Config: w.Config, phase: w.phase, stage: w.stage, why: w.why, handle: w.handle, granted: w.granted}
+	if waits {
+		l.claim = w.claim
+	} else {
+		w.mono, w.wall = 0, 0
 	}
-	ended := w.why != None
-	b = append(b, byte(w.phase), byte(w.stage), byte(w.why), byte(w.handle), byte(w.handles), byte(w.decided), byte(w.total))
-	add(flag(w.known), flag(w.dropped))
-	for _, f := range w.flights {
-		b = append(b, byte(f.Kind))
-		add(flag(f.sent))
-		if f.sent && !ended {
-			instant(f.Start)
-		}
-		if f.Kind != Nothing && (!f.sent || !ended) {
-			add(f.ttl, f.TTL, f.Timeout, w.mono, w.wall)
-		}
-	}
-	for _, left := range w.budget {
-		b = append(b, byte(left))
-	}
-	if ended {
-		return b
-	}
-	b = append(b, byte(w.flight))
-	add(w.mono, w.wall, w.due, w.length, w.renewAt, w.checkAt, w.renews, flag(w.claim), flag(w.trouble != nil))
-	add(flag(w.calm), flag(w.relied), flag(w.checked))
-	instant(w.start)
-	instant(w.renewed)
-	instant(w.replied)
-	for _, p := range w.proofs {
-		add(p.mono, p.wall)
-	}
-	return b
+	w.Lease, w.due, w.kept, w.renews = l, 0, 0, 0
+	w.calm, w.relied, w.checked, w.dropped = false, false, false, false
 }
 
 // add is an event, which a budget may limit. do says what is wrong.
@@ -201,6 +149,7 @@ func (x *explorer) add(name string, budget int, do func(w *world) string) {
 			w.total--
 		}
 		x.broken = cmp.Or(do(w), w.check())
+		w.tidy()
 	})
 }
 
@@ -284,7 +233,7 @@ func (w *world) begin() string {
 	if w.renews > 0 { // a claim
 		length, w.renews = w.renews, 0
 	}
-	_ = w.prove(at(0), length)
+	w.prove(at(0), length)
 	check := time.Duration(0)
 	if !w.Renews {
 		check = 2 * grid
@@ -328,13 +277,14 @@ func (w *world) extend(ttl time.Duration) string {
 
 func (w *world) send(f *flight) string {
 	x := w.Send(f.Kind, f.ttl, w.now())
-	over := w.maxHold > 0 && x.TTL > max(w.maxHold-w.now().Since(at(0)), 0)+3*time.Millisecond
+	over := w.MaxHold > 0 && x.TTL > max(w.MaxHold-w.now().Since(at(0)), 0)+3*time.Millisecond
 	f.Extension, f.sent = x, true
+	f.Restore = 0
 	defer w.pass(1) // no two commands leave at once
 	switch {
 	case over:
 		return "an extension passes the maximum hold"
-	case f.Kind != Check && x.TTL < f.ttl && w.maxHold == 0, f.Kind == Check && x.TTL != time.Millisecond:
+	case f.Kind != Check && x.TTL < f.ttl && w.MaxHold == 0, f.Kind == Check && x.TTL != time.Millisecond:
 		return "an extension is too short"
 	case x.Restore > 0 && (f.Kind == Check || w.ended != None || w.left() == 0):
 		return "a lock that is not held may be restored"
@@ -353,9 +303,7 @@ func (w *world) answer(f *flight, err error, gone bool) string {
 	w.pass(1)                                                          // an answer takes its time
 	trusted := w.why == None && w.left() > 0
 	if err == nil && w.why == None && w.left() > 0 {
-		if broken := w.prove(x.Start, clock.Validity(x.TTL, w.Drift)); broken != "" {
-			return broken
-		}
+		w.prove(x.Start, clock.Validity(x.TTL, w.Drift))
 		w.checked = w.checked || x.Start.Mono.Sub(epoch.Mono) >= w.checkAt
 		if renews {
 			w.renews = max(w.renews, x.Start.Mono.Sub(epoch.Mono))
@@ -431,14 +379,10 @@ func (w *world) end(handle int) string {
 func (w *world) check() string {
 	l := w.Lease // a call of Judge would change it
 	goes, now := l.Judge(w.now()), w.now()
-	defer func() {
-		w.ended = w.why
-		if w.why != None {
-			w.due = 0
-		}
-	}()
+	ended := w.ended
+	w.ended = w.why
 	switch {
-	case w.ended != None && w.why != w.ended, w.ended != None && goes:
+	case ended != None && (w.why != ended || goes):
 		return "the end is not final"
 	case (w.why == None) != (w.phase == held || w.phase == passing):
 		return "the phase and the reason differ"
@@ -446,7 +390,7 @@ func (w *world) check() string {
 		return "it is trusted for too long"
 	case w.Left(now) > w.left():
 		return "more is left than Redis keeps"
-	case w.why == MaxHold && now.Since(at(0)) < w.maxHold:
+	case ended == None && w.why == MaxHold && now.Since(at(0)) < w.MaxHold:
 		return "the maximum hold ends early"
 	case w.Holds(w.handles) != (w.phase != passing):
 		return "a handle is confused with another"
@@ -478,22 +422,17 @@ var (
 	}
 )
 
-// start returns the world of a name.
-func start(name string, total int8) world {
-	c := worlds[name]
-	w := world{Lease: Lease{Config: c}, budget: once, total: total, ghost: ghost{maxHold: c.MaxHold}}
-	if name == "a claim" {
-		w.renews = 5*grid - 2*time.Millisecond
-	}
-	return w
-}
-
 func TestAllHistories(t *testing.T) {
-	for name := range worlds {
+	for name, c := range worlds {
 		t.Run(name, func(t *testing.T) {
 			explore.Parallel(t)
 			x := new(explorer)
-			x.walk().Test(t, start(name, 1+int8(explore.Chosen())))
+			x.Walk = explore.Walk[world]{Steps: x.steps, Wrong: func(*world) string { return x.broken }}
+			w := world{Lease: Lease{Config: c}, budget: once, total: 1 + int8(explore.Chosen())}
+			if name == "a claim" {
+				w.renews = 5*grid - 2*time.Millisecond
+			}
+			x.Test(t, w)
 		})
 	}
 }
