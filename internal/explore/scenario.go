@@ -4,8 +4,10 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -42,6 +44,32 @@ func Parallel(t *testing.T) {
 	if Chosen() != Wide {
 		t.Parallel()
 	}
+}
+
+// Words are those of an event.
+type Words []string
+
+// Has reports whether there is such a word.
+func (a Words) Has(word string) bool { return slices.Contains(a, word) }
+
+// After returns the word behind another one, or "0".
+func (a Words) After(word string) string {
+	if i := slices.Index(a, word); i >= 0 && i+1 < len(a) {
+		return a[i+1]
+	}
+	return "0"
+}
+
+// Duration returns the duration behind a word.
+func (a Words) Duration(word string) time.Duration { return Duration(a.After(word)) }
+
+// Duration reads a duration.
+func Duration(word string) time.Duration {
+	d, err := time.ParseDuration(word)
+	if err != nil {
+		panic(err)
+	}
+	return d
 }
 
 // Scenarios plays the files of testdata. A line is an event, and the indented lines behind it are what play has returned for its

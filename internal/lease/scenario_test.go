@@ -59,21 +59,18 @@ func (s *scenario) play(words []string) []string {
 }
 
 func (s *scenario) new(words []string) {
-	after := func(word, otherwise string) string {
-		if i := slices.Index(words, word); i >= 0 {
-			return words[i+1]
-		}
-		return otherwise
-	}
-	duration := func(word, otherwise string) time.Duration {
-		d, _ := time.ParseDuration(after(word, otherwise))
-		return d
-	}
-	drift, _ := strconv.ParseFloat(after("drift", "0"), 64)
+	a := explore.Words(words)
+	drift, _ := strconv.ParseFloat(a.After("drift"), 64)
 	*s = scenario{zero: clock.Now(), Lease: Lease{Config: Config{
-		TTL: 9 * time.Second, Asked: duration("asked", "9s"), MaxHold: duration("maxhold", "0"), MinHold: duration("minhold", "0"),
-		Timeout: duration("timeout", "1s"), Drift: drift, Renews: slices.Contains(words, "renews"), Passes: slices.Contains(words, "passes"),
+		TTL: 9 * time.Second, Asked: a.Duration("asked"), MaxHold: a.Duration("maxhold"), MinHold: a.Duration("minhold"),
+		Timeout: time.Second, Drift: drift, Renews: a.Has("renews"), Passes: a.Has("passes"),
 	}}}
+	if !a.Has("asked") {
+		s.Asked = s.TTL
+	}
+	if a.Has("timeout") {
+		s.Timeout = a.Duration("timeout")
+	}
 }
 
 // event carries out an event, and returns the output.

@@ -128,7 +128,7 @@ func (g *game) line(i int) {
 	if p.look == 1 && !g.blind {
 		g.calm("look", i, func(w *scene) {
 			w.procs[i].look = 0
-			g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Due(f, out) })
+			g.run(w, i, (*Machine[int]).Due)
 		})
 	}
 	switch p.ask.state {
@@ -200,7 +200,7 @@ func (g *game) message(w *scene, i, j int, late bool) {
 func (g *game) channel(i int) {
 	changed := func(w *scene) {
 		if w.procs[i].line.subscribed == 1 {
-			g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Changed(f, out) })
+			g.run(w, i, (*Machine[int]).Changed)
 		}
 	}
 	switch p := &g.from.procs[i]; Channel(p.channel) {

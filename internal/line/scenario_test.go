@@ -3,7 +3,6 @@ package line
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -31,30 +30,6 @@ type scenario struct {
 	look    time.Duration
 }
 
-// arguments are the words behind the name of an event.
-type arguments []string
-
-func (a arguments) has(word string) bool { return slices.Contains(a, word) }
-
-func (a arguments) after(word string) string {
-	for i, w := range a {
-		if w == word && i+1 < len(a) {
-			return a[i+1]
-		}
-	}
-	return "0"
-}
-
-func (a arguments) duration(word string) time.Duration { return length(a.after(word)) }
-
-func length(s string) time.Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		panic(err)
-	}
-	return d
-}
-
 func number(s string) uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
@@ -65,31 +40,31 @@ func number(s string) uint64 {
 
 // play carries out an event, and returns the output.
 func (s *scenario) play(words []string) []string {
-	name, a := words[0], arguments(words[1:])
+	name, a := words[0], explore.Words(words[1:])
 	var out []Effect[string]
 	switch name {
 	case "new":
 		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Channel: Open}}
 		s.m.Config = Config{
-			Queues: a.has("queues"), Dash: a.has("dash"), Shares: a.has("shares"), FreshTokens: a.has("fresh-tokens"),
-			Confirms: a.has("confirms"), Tells: a.has("tells"), Passes: int(number(a.after("passes"))), TTL: 10 * time.Second,
+			Queues: a.Has("queues"), Dash: a.Has("dash"), Shares: a.Has("shares"), FreshTokens: a.Has("fresh-tokens"),
+			Confirms: a.Has("confirms"), Tells: a.Has("tells"), Passes: int(number(a.After("passes"))), TTL: 10 * time.Second,
 			Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
 		}
-		if a.has("ttl") {
-			s.m.TTL = a.duration("ttl")
+		if a.Has("ttl") {
+			s.m.TTL = a.Duration("ttl")
 		}
 		return nil
 	case "at":
-		s.f.Now = start + length(a[0])
+		s.f.Now = start + explore.Duration(a[0])
 		return nil
 	case "channel":
 		s.f.Channel = map[string]Channel{"closed": Closed, "opening": Opening, "open": Open}[a[0]]
 		return nil
 	case "load":
-		s.f.Took, s.f.AtRest = length(a[0]), length(a[1])
+		s.f.Took, s.f.AtRest = explore.Duration(a[0]), explore.Duration(a[1])
 		return nil
 	case "rest":
-		s.f.Rest = s.f.Now + length(a[0])
+		s.f.Rest = s.f.Now + explore.Duration(a[0])
 		return nil
 	case "random":
 		s.f.Random, _ = strconv.ParseFloat(a[0], 64)
@@ -97,9 +72,9 @@ func (s *scenario) play(words []string) []string {
 	case "news":
 		return []string{s.news(a)}
 	case "join":
-		c := &Caller[string]{Of: a[0], Since: s.f.Now - a.duration("waited"), Tell: a.has("hook"), Refused: a.has("refused")}
-		if a.has("for") {
-			c.Deadline = s.f.Now + a.duration("for")
+		c := &Caller[string]{Of: a[0], Since: s.f.Now - a.Duration("waited"), Tell: a.Has("hook"), Refused: a.Has("refused")}
+		if a.Has("for") {
+			c.Deadline = s.f.Now + a.Duration("for")
 		}
 		s.callers[a[0]] = c
 		out = s.m.Join(s.f, c, out)
@@ -111,16 +86,16 @@ func (s *scenario) play(words []string) []string {
 	case "granted":
 		out = s.m.Granted(s.f, out)
 	case "message":
-		out = s.m.Message(s.f, number(a[0]), a.has("late"), out)
+		out = s.m.Message(s.f, number(a[0]), a.Has("late"), out)
 	case "due":
-		if !a.has("early") {
+		if !a.Has("early") {
 			s.f.Now = max(s.f.Now, s.look)
 		}
 		out = s.m.Due(s.f, out)
 	case "changed":
 		out = s.m.Changed(s.f, out)
 	case "unlock":
-		out = s.m.Unlock(s.f, number(a[0]), !a.has("fixed"), out)
+		out = s.m.Unlock(s.f, number(a[0]), !a.Has("fixed"), out)
 	case "lost":
 		out = s.m.Lost(s.f, number(a[0]), out)
 	default:
@@ -129,14 +104,14 @@ func (s *scenario) play(words []string) []string {
 	return s.output(out)
 }
 
-func (s *scenario) notGranted(name string, a arguments, out []Effect[string]) []Effect[string] {
+func (s *scenario) notGranted(name string, a explore.Words, out []Effect[string]) []Effect[string] {
 	answer, ok := map[string]Answer{"refused": Refused, "failed": Failed, "permanent": Permanent, "late": Late, "unconfirmed": Unconfirmed}[name]
 	if !ok {
 		panic("no such event: " + name)
 	}
 	return s.m.NotGranted(s.f, Outcome{
-		Answer: answer, Err: errors.New(name), Clean: a.has("clean") || answer == Refused, Ended: a.has("ended"),
-		Left: a.duration("left"), First: a.has("first"), Fresh: a.has("fresh"), Foreign: a.has("foreign"),
+		Answer: answer, Err: errors.New(name), Clean: a.Has("clean") || answer == Refused, Ended: a.Has("ended"),
+		Left: a.Duration("left"), First: a.Has("first"), Fresh: a.Has("fresh"), Foreign: a.Has("foreign"),
 	}, out)
 }
 
@@ -164,7 +139,7 @@ func (s *scenario) output(out []Effect[string]) (lines []string) {
 	return append(lines, text)
 }
 
-func (s *scenario) news(a arguments) string {
+func (s *scenario) news(a explore.Words) string {
 	n := s.m.News(s.callers[a[0]])
 	text := fmt.Sprint(n.Answer)
 	if n.Err != nil {

@@ -62,6 +62,8 @@ const (
 // A release is behind the acquire of its pair, or may run. One that is lost never runs.
 type release struct{ token, behind, lost uint8 }
 
+func (r release) size() uint8 { return r.token<<2 | r.behind<<1 | r.lost }
+
 type message struct{ token, late uint8 }
 
 // A snapshot is what a Machine remembers, but for times.
@@ -598,17 +600,8 @@ func (g *game) rename(w *scene, i int) {
 		*t = names[*t]
 	})
 	p := &w.procs[i]
-	sortDown(p.gives[:], func(r release) uint8 { return r.token<<2 | r.behind<<1 | r.lost })
-	sortDown(p.messages[:], func(m message) uint8 { return m.token<<1 | m.late })
-}
-
-// sortDown sorts a few elements, the largest first.
-func sortDown[E any](s []E, size func(E) uint8) {
-	for i := 1; i < len(s); i++ {
-		for j := i; j > 0 && size(s[j-1]) < size(s[j]); j-- {
-			s[j-1], s[j] = s[j], s[j-1]
-		}
-	}
+	slices.SortFunc(p.gives[:], func(a, b release) int { return int(b.size()) - int(a.size()) })
+	slices.SortFunc(p.messages[:], func(a, b message) int { return int(b.token<<1|b.late) - int(a.token<<1|a.late) })
 }
 
 // rank numbers the arrivals anew, in the same order.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redlatch/redlatch/internal/explore"
 )
 
@@ -113,4 +115,21 @@ func (s *scenario) result(o *Op) string {
 		b += fmt.Sprintf(", %q for %v, agreed %v", holder, left, agreed)
 	}
 	return b
+}
+
+func TestAnOperationAllocatesItsAnswersOnly(t *testing.T) {
+	token := New(7)
+	var o Op
+	var room [16]Effect
+	allocs := testing.AllocsPerRun(100, func() {
+		token.release = nil
+		for _, e := range token.Begin(&o, Acquire, 0, room[:0]) {
+			var more [16]Effect
+			token.Answer(e, Answer{Outcome: Held, Holder: "x", Left: 1}, more[:0])
+		}
+		_, _, _ = o.Soonest(), o.Split(), o.Result()
+		_, _, _ = o.Status()
+	})
+	require.Equal(t, Refused, o.Result())
+	require.LessOrEqual(t, allocs, 1.0)
 }

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +18,7 @@ var (
 )
 
 const (
-	enough     = 200 // sequences to reach every branch
+	enough     = 100 // sequences to reach every branch
 	stepsOfOne = 20
 )
 
@@ -54,8 +53,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 					for i := range uint64(many) {
 						c := choose(first + i)
 						steps := f.sequence(c, stepsOfOne)
-						if at, _ := s.differs(t, c.start, steps); at >= 0 {
-							_, how := s.differs(t, c.start, s.shrink(t, c.start, steps[:at+1]))
+						if how := s.differs(t, c.start, steps); how != "" {
 							t.Fatalf("-scripttest.seed %d -scripttest.sequences 1:\n%s", first+i, how)
 						}
 					}
@@ -74,12 +72,12 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	require.Empty(t, missing, "branches that no step has reached")
 }
 
-// differs returns the first step on which the server and a model differ, and how; or -1.
-func (s *backend) differs(t *testing.T, start int64, steps []step) (at int, how string) {
+// differs returns how the server and a model differ first, or "".
+func (s *backend) differs(t *testing.T, start int64, steps []step) (how string) {
 	s.begin(t)
 	m := &model{keys: make(map[string]*value), now: start}
 	var log strings.Builder
-	for i, st := range steps {
+	for _, st := range steps {
 		m.pass(st.after, m.now+st.after*1000+st.jump)
 		got := s.run(t, st, m)
 		want := m.run(st)
@@ -87,24 +85,9 @@ func (s *backend) differs(t *testing.T, start int64, steps []step) (at int, how 
 		state, messages := s.after(t)
 		got, want = fmt.Sprintf("%#v\n%s%q", got, state, messages), fmt.Sprintf("%#v\n%s%q", want, m.state(s.keys), m.messages)
 		if got != want {
-			return i, fmt.Sprintf("%sthe model:\n%s\nthe server:\n%s", &log, want, got)
+			return fmt.Sprintf("%sthe model:\n%s\nthe server:\n%s", &log, want, got)
 		}
 		m.messages = nil
 	}
-	return -1, ""
-}
-
-// shrink drops steps without which the server and the model still differ.
-func (s *backend) shrink(t *testing.T, start int64, steps []step) []step {
-	for size := len(steps) / 2; size > 0; size /= 2 {
-		for i := 0; i+size <= len(steps); {
-			fewer := slices.Delete(slices.Clone(steps), i, i+size)
-			if at, _ := s.differs(t, start, fewer); at >= 0 {
-				steps = fewer[:at+1]
-			} else {
-				i += size
-			}
-		}
-	}
-	return steps
+	return ""
 }
