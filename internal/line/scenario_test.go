@@ -20,7 +20,8 @@ const start = 1000 * time.Second
 //	at D, channel closed|opening|open, load TOOK AT-REST, random R     facts from now on
 //	join NAME [for D] [waited D] [hook] [refused]                      for: until its deadline
 //	granted, refused, failed, permanent, late                          the outcome of an acquire, with
-//	    [left D] [first] [fresh] [foreign] [clean] [ended]
+//	    [left D] [first] [fresh] [foreign] [moved] [clean] [ended]
+//	refusals N                                                         due and refused, N times; the output is that of the last
 //	message TOKEN [late], unlock TOKEN [fixed], lost TOKEN             fixed: the turn may not pass the lock on
 //	leave NAME, news NAME, due [early], changed                        due: at the time of the look, unless early
 type scenario struct {
@@ -92,6 +93,13 @@ func (s *scenario) play(words []string) []string {
 			s.f.Now = max(s.f.Now, s.look)
 		}
 		out = s.m.Due(s.f, out)
+	case "refusals":
+		var last []string
+		for range number(a[0]) {
+			s.play([]string{"due"})
+			last = s.play(append([]string{"refused"}, a[1:]...))
+		}
+		return last
 	case "changed":
 		out = s.m.Changed(s.f, out)
 	case "unlock":
@@ -112,6 +120,7 @@ func (s *scenario) notGranted(name string, a explore.Words, out []Effect[string]
 	return s.m.NotGranted(s.f, Outcome{
 		Answer: answer, Err: errors.New(name), Clean: a.Has("clean") || answer == Refused, Ended: a.Has("ended"),
 		Left: a.Duration("left"), First: a.Has("first"), Fresh: a.Has("fresh"), Foreign: a.Has("foreign"),
+		Moved: a.Has("moved"),
 	}, out)
 }
 

@@ -34,6 +34,13 @@ func TestTimes(t *testing.T) {
 		{"a poll when the lease can have ended", poll(1000, 8*ms, 100*ms, 20*ms, 0), 21 * ms},
 		{"but not later for that", poll(1, 8*ms, 100*ms, 20*ms, 0), 8 * ms},
 
+		{"a pause without a queue", eager(0, 0, 8*ms, 100*ms), 100 * ms},
+		{"when the key has changed hands", eager(4, 15, 8*ms, 100*ms), 50 * ms},
+		{"the shortest of these", eager(1000, 0, 8*ms, 100*ms), 8 * ms},
+		{"while it stays with one holder", eager(96, 32, ms, 100*ms), 16 * ms},
+		{"the longest of these", eager(4, 32, 8*ms, 100*ms), 100 * ms},
+		{"a key that stays for ever", eager(1000, 1000, ms, 100*ms), 16 * ms},
+
 		{"the first rest", doubled(0, 8*ms, 128*ms), 8 * ms},
 		{"a rest after a refusal", doubled(10*ms, 8*ms, 128*ms), 20 * ms},
 		{"the longest rest", doubled(100*ms, 8*ms, 128*ms), 128 * ms},

@@ -335,7 +335,7 @@ func TestNoHistoryBreaksAnInvariant(t *testing.T) {
 	if explore.Chosen() == explore.Small {
 		return
 	}
-	if len(seen) != 16 {
+	if len(seen) != 18 {
 		t.Error("some results were seen in no history: ", seen)
 	}
 }
