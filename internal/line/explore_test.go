@@ -302,9 +302,11 @@ var lockConfig = Config{
 	Queues: true, Passes: 63, TTL: 10 * time.Second, Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
 }
 
-func with(c Config, change func(c *Config)) Config {
-	change(&c)
-	return c
+// lock returns two processes with two callers each.
+func lock(change func(g *game)) game {
+	g := game{procs: 2, callers: 2, limit: 1, config: lockConfig, channels: [3]Channel{Open, Open, Open}}
+	change(&g)
+	return g
 }
 
 // games are the worlds to explore. Each is walked with at most one fault of each kind, and with total of them in all. A client of
@@ -320,31 +322,17 @@ var games = []struct {
 	total uint8
 	game  game
 }{
-	{"two processes, two callers each", 2, game{procs: 2, callers: 2, limit: 1, config: lockConfig, channels: allOpen}},
-	{"three processes", 2, game{procs: 3, callers: 1, limit: 1, config: lockConfig, channels: allOpen}},
-	{"channels open late", 1, game{procs: 2, callers: 2, limit: 1, config: lockConfig, channels: [3]Channel{Opening, Opening}}},
-	{"one without messages", 1, game{procs: 2, callers: 2, limit: 1, config: lockConfig, channels: [3]Channel{Open, Closed}}},
-	{"replicas confirm", 1, game{
-		procs: 2, callers: 2, limit: 1, config: with(lockConfig, func(c *Config) { c.Confirms = true }), channels: allOpen,
-	}},
-	{"one in a hurry", 1, game{
-		procs: 2, callers: 2, limit: 1, config: lockConfig, channels: allOpen, hurried: [3]bool{false, true},
-	}},
-	{"polling", 1, game{
-		procs: 2, callers: 2, limit: 1, config: with(lockConfig, func(c *Config) { c.Queues = false }), channels: allOpen,
-	}},
-	{"a fresh token for each attempt", 1, game{
-		procs: 2, callers: 2, limit: 1, config: with(lockConfig, func(c *Config) { c.Queues, c.FreshTokens = false, true }), channels: allOpen,
-	}},
-	{"semaphore", 1, game{
-		procs: 2, callers: 2, limit: 2, config: with(lockConfig, func(c *Config) { c.Shares = true }), channels: allOpen,
-	}},
-	{"semaphore of three processes", 1, game{
-		procs: 3, callers: 1, limit: 2, config: with(lockConfig, func(c *Config) { c.Shares = true }), channels: allOpen,
-	}},
+	{"two processes, two callers each", 2, lock(func(*game) {})},
+	{"three processes", 2, lock(func(g *game) { g.procs, g.callers = 3, 1 })},
+	{"channels open late", 1, lock(func(g *game) { g.channels = [3]Channel{Opening, Opening} })},
+	{"one without messages", 1, lock(func(g *game) { g.channels[1] = Closed })},
+	{"replicas confirm", 1, lock(func(g *game) { g.config.Confirms = true })},
+	{"one in a hurry", 1, lock(func(g *game) { g.hurried[1] = true })},
+	{"polling", 1, lock(func(g *game) { g.config.Queues = false })},
+	{"a fresh token for each attempt", 1, lock(func(g *game) { g.config.Queues, g.config.FreshTokens = false, true })},
+	{"semaphore", 1, lock(func(g *game) { g.limit, g.config.Shares = 2, true })},
+	{"semaphore of three processes", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.config.Shares = 3, 1, 2, true })},
 }
-
-var allOpen = [3]Channel{Open, Open, Open}
 
 func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {
 	for _, c := range games {

@@ -10,10 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/explore"
 )
 
-var (
-	walkSeed  = flag.Uint64("line.walk", 0, "the seed of the first random history; 0 chooses one at random")
-	walkSteps = flag.Int("line.steps", 20_000, "of each random history")
-)
+var walkSeed = flag.Uint64("line.walk", 0, "the seed of the first random history; 0 chooses one at random")
 
 // A random history has far more callers and faults than the explorer can walk. From time to time, the faults end. Then everybody
 // is served, and nothing is left.
@@ -25,8 +22,7 @@ func TestNothingGoesWrongInLongRandomHistories(t *testing.T) {
 	for i, c := range games {
 		t.Run(c.name, func(t *testing.T) {
 			seed := seed + uint64(i)
-			g := c.game
-			g.wander(t, rand.New(rand.NewPCG(seed, 0)), seed)
+			c.game.wander(t, rand.New(rand.NewPCG(seed, 0)), seed)
 		})
 	}
 }
@@ -36,7 +32,7 @@ func (g *game) wander(t *testing.T, random *rand.Rand, seed uint64) {
 	g.world()
 	w := g.start(0, 0)
 	rounds := 0
-	for n, calm := 0, 0; n < *walkSteps || calm > 0; n++ {
+	for n, calm := 0, 0; n < 20_000 || calm > 0; n++ {
 		switch {
 		case calm > 0 && g.clean(&w):
 			calm = 0

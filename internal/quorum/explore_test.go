@@ -185,7 +185,7 @@ func (x *explorer) command(w *world, i, k int, m msg) {
 	case answered:
 		x.calm(i, n, m.step, "is answered", func(c *world, t *try) {
 			if m.open {
-				t.msgs = append(t.msgs, msg{op: m.op, node: m.node, step: m.step, fence: m.fence, state: settling})
+				t.msgs = append(t.msgs, m.as(settling))
 			}
 			x.give(c, i, k, Answer{Outcome: m.got, Vote: m.vote})
 		})
@@ -215,21 +215,16 @@ func (x *explorer) command(w *world, i, k int, m msg) {
 		}
 		if m.open {
 			t.tooLate(m)
-			k := slices.IndexFunc(t.msgs, func(o msg) bool { return o == m })
-			x.give(c, i, k, Answer{Outcome: Failed})
-			return
 		}
-		x.give(c, i, k, Answer{Outcome: Failed})
+		x.give(c, i, slices.Index(t.msgs, m), Answer{Outcome: Failed})
 	})
 	x.spend(twice, i, n, m.step, "is sent twice", func(_ *world, t *try) {
 		t.msgs[k].open = m.step.Creates()
-		t.msgs = append(t.msgs, msg{op: m.op, node: m.node, step: m.step, fence: m.fence, state: orphan})
+		t.msgs = append(t.msgs, m.as(orphan))
 	})
 	if m.step.Creates() {
 		x.spend(failsEarly, i, n, m.step, "fails early", func(c *world, t *try) {
-			t.msgs = append(t.msgs,
-				msg{op: m.op, node: m.node, step: m.step, fence: m.fence, state: orphan},
-				msg{op: m.op, node: m.node, step: m.step, fence: m.fence, state: settling})
+			t.msgs = append(t.msgs, m.as(orphan), m.as(settling))
 			x.give(c, i, k, Answer{Outcome: Failed})
 		})
 	}

@@ -249,9 +249,14 @@ func (x *explorer) timeOut(w *world, i, k int) {
 		t.tooLate(m)
 		k = slices.IndexFunc(t.msgs, func(n msg) bool { return n.same(m) && n.state == m.state })
 	} else if m.state == sent {
-		t.msgs = append(t.msgs, msg{op: m.op, node: m.node, step: m.step, fence: m.fence, state: orphan})
+		t.msgs = append(t.msgs, m.as(orphan))
 	}
 	x.give(w, i, k, Answer{Outcome: Failed})
+}
+
+// as returns the same command in another state.
+func (m msg) as(s state) msg {
+	return msg{op: m.op, node: m.node, step: m.step, fence: m.fence, state: s}
 }
 
 // same reports whether both are sends of one command.
@@ -281,7 +286,7 @@ func (x *explorer) script(w *world, i int, m msg) Answer {
 	n, token := &w.nodes[m.node], uint8(i+1)
 	before := n.holder
 	switch {
-	case before != token && m.step == Acquire && before != 0:
+	case m.step == Acquire && before != 0 && before != token:
 		return Answer{Outcome: Held}
 	case m.step == Acquire:
 		n.holder = token
@@ -361,7 +366,7 @@ func (w *world) tidy(i int) {
 	t := w.tries[i]
 	for k := range t.msgs {
 		if m := &t.msgs[k]; m.state <= answered && (t.dead || !t.live[m.op] && !m.step.Creates()) && m.state == sent {
-			*m = msg{op: m.op, node: m.node, step: m.step, fence: m.fence, state: orphan}
+			*m = m.as(orphan)
 		}
 	}
 	t.msgs = slices.DeleteFunc(t.msgs, func(m msg) bool {

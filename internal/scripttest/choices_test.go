@@ -1,6 +1,7 @@
 package scripttest
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ var definitions = map[string]string{
 		2*del {2*counter|wanted}}`,
 	"LEGACYDATA": `{retype {k|owner|stamp}|set {k|stamp} {x|-1}|set k {seconds:3/.75|9000000000000000000}|
 		2*set {k|stamp} seconds:{-1|0|3}|set owner {a|b}|2*del {2*k|owner|stamp}}`,
-	"FENCE":   "vote:{0|1|2|5000000}",
+	"FENCE":   "vote:{-9|0|1|2|5000000}",
 	"LEASE":   "{2*1|2|60}",
 	"TRIPLET": "k owner stamp : OWNER",
 }
@@ -80,7 +81,7 @@ var (
 			[]string{"k", "fence", "queue"},
 			"semaphore_acquire.lua k fence queue : ME TTL LIMIT LATEST QUEUES",
 			`{3*semaphore_release.lua k fence queue : OWNER LIMIT HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
-				2*semaphore_inspect.lua k queue :}`,
+				semaphore_release.lua k fence queue : holder LIMIT '' 500+there+last 0 LATEST|2*semaphore_inspect.lua k queue :}`,
 			"{2*QUEUEDATA|REGISTERDATA|2*PERMITDATA}",
 			queueFaults,
 		},
@@ -161,48 +162,34 @@ func (c choices) fill(out *strings.Builder, text, me string) {
 	}
 }
 
+// sometimes returns 0, or one of some numbers with a chance of 1 in n.
+func (c choices) sometimes(n int, of ...int64) int64 {
+	if c.IntN(n) > 0 {
+		return 0
+	}
+	return of[c.IntN(len(of))]
+}
+
 // sequence returns n random steps.
 func (f family) sequence(c choices, n int) []step {
 	steps := make([]step, n)
 	for i := range steps {
-		var s step
-		kind := c.IntN(16)
-		if i%10 < 4 {
-			kind = 15 // so that locks are held, and others wait
+		text, faulty := f.acquire, i > 3 && c.IntN(5) == 0
+		if kind := c.IntN(16); i%10 < 4 { // so that locks are held, and others wait
+		} else if kind < 3 {
+			text, faulty = f.data, false
+		} else if kind < 10 {
+			text, faulty = f.others, c.IntN(2) == 0
 		}
-		switch {
-		case kind < 3:
-			s = c.step(f.data)
-		case kind < 10:
-			s = c.step(f.others)
-			if c.IntN(2) == 0 {
-				s.fault = f.faults[c.IntN(len(f.faults))]
-			}
-		default:
-			s = c.step(f.acquire)
-			if c.IntN(5) == 0 && i > 3 {
-				s.fault = f.faults[c.IntN(len(f.faults))]
-			}
+		s := c.step(text)
+		if faulty {
+			s.fault = f.faults[c.IntN(len(f.faults))]
 		}
 		if i > 0 && c.IntN(8) == 0 {
 			s = steps[i-1] // it is sent again
 		}
-		switch c.IntN(20) {
-		case 0, 1, 2:
-			s.after = []int64{1, 19, 20, 480, 500, 1000}[c.IntN(6)]
-		case 3:
-			s.after = []int64{3000, 61_000, 90_000_000}[c.IntN(3)]
-		}
-		switch c.IntN(14) {
-		case 0, 1, 2:
-			s.jump = c.Int64N(1000)
-		case 3:
-			s.jump = c.Int64N(40_000)
-		case 4:
-			s.jump = -c.Int64N(3000)
-		case 5, 6:
-			s.jump = []int64{-2_000_000, 2_000_000, 3_000_000}[c.IntN(3)]
-		}
+		s.after = cmp.Or(c.sometimes(7, 1, 19, 20, 480, 500, 1000), c.sometimes(17, 3000, 61_000, 90_000_000))
+		s.jump = cmp.Or(c.sometimes(7, -2_000_000, 2_000_000, 3_000_000), c.sometimes(3, c.Int64N(1000), c.Int64N(40_000), -c.Int64N(3000)))
 		steps[i] = s
 	}
 	return steps
