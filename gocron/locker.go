@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -49,7 +50,8 @@ const keyPrefix = "gocron:"
 // Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on this instance and passes
 // the error to gocron.AfterLockError. The error matches [redlatch.ErrNotAcquired] if another instance runs the job, or
 // began to run it less than minHold ago. It matches [redlatch.ErrUnavailable] in an outage of Redis, so an instance that
-// is cut off does not run the job. If a job of the same name runs in this process, the error says so.
+// is cut off does not run the job. If this Locker itself keeps the key, the error says so: an earlier run of the job still
+// lasts, or two jobs have one name.
 //
 // Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock behind. Its error is that of
 // [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock ended before the job did. gocron drops this error, but
@@ -67,28 +69,32 @@ func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option
 	if err := check(l, keyPrefix, all); err != nil {
 		return nil, fmt.Errorf("redlatchgocron: new locker: %w", err)
 	}
-	return &locker{redlatch: l, opts: all, running: make(map[string]*run)}, nil
+	return &locker{redlatch: l, minHold: minHold, opts: all, last: make(map[string]*run)}, nil
 }
 
 type locker struct {
 	redlatch redlatch.Locker
+	minHold  time.Duration
 	opts     []redlatch.Option
 
-	mu      sync.Mutex      // guards running
-	running map[string]*run // by the name of the job
+	mu   sync.Mutex      // guards the fields below, and ended of each run
+	last map[string]*run // the last run of each job that may still keep its key, by the name of the job
 }
 
 // Lock is called for each run of a job.
 func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
+	asked := time.Now()
 	lock, err := l.redlatch.TryLock(ctx, keyPrefix+name, l.opts...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	maps.DeleteFunc(l.last, func(_ string, r *run) bool { return r.ended && !asked.Before(r.until) })
 	switch {
 	case err == nil:
-		l.running[name] = &run{lock, l, name}
-		return l.running[name], nil
-	case l.running[name] != nil && errors.Is(err, redlatch.ErrNotAcquired):
-		err = fmt.Errorf("this process already runs a job named %q; give each job a name of its own: %w", name, err)
+		r := &run{lock: lock, locker: l, until: time.Now().Add(l.minHold)}
+		l.last[name] = r
+		return r, nil
+	case l.last[name] != nil && errors.Is(err, redlatch.ErrNotAcquired):
+		err = fmt.Errorf("this process already runs, or has just run, a job named %q (if these are two jobs, name each): %w", name, err)
 	}
 	return nil, err
 }
@@ -97,16 +103,15 @@ func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 type run struct {
 	lock   *redlatch.Lock
 	locker *locker
-	name   string
+	until  time.Time // when its min hold has passed
+	ended  bool      // Unlock has returned
 }
 
 func (r *run) Unlock(ctx context.Context) error {
 	err := r.lock.Unlock(ctx)
 	r.locker.mu.Lock()
 	defer r.locker.mu.Unlock()
-	if r.locker.running[r.name] == r {
-		delete(r.locker.running, r.name)
-	}
+	r.ended = true
 	return err
 }
 

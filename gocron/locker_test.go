@@ -2,6 +2,7 @@ package redlatchgocron_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
 	"github.com/jonboulle/clockwork"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -168,30 +170,72 @@ func TestUnlockReportsALoss(t *testing.T) {
 	require.True(t, lock == nil, "gocron unlocks what is not nil")
 }
 
-// TestJobsOfOneNameInAProcessAreTold: they exclude each other, and the error says why.
-func TestJobsOfOneNameInAProcessAreTold(t *testing.T) {
-	l := redlatchtest.NewLocker(t)
-	const told = `this process already runs a job named "report"; give each job a name of its own`
-	locker, err := redlatchgocron.NewLocker(l, 0)
-	require.NoError(t, err)
-	other, err := redlatchgocron.NewLocker(l, 0)
-	require.NoError(t, err)
-	for range 2 {
-		lock, err := locker.Lock(t.Context(), "report")
+// has is what the error says if this process itself keeps the key of the job.
+const has = `this process already runs, or has just run, a job named "report" (if these are two jobs, name each)`
+
+// TestJobsOfOneFunctionAreTold: two jobs without names share a lock. They end at once, and only the min hold of the first
+// refuses the second. Each skip says why.
+func TestJobsOfOneFunctionAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		locker, err := redlatchgocron.NewLocker(l, every/2)
 		require.NoError(t, err)
-		_, err = locker.Lock(t.Context(), "report")
-		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.ErrorContains(t, err, told)
-		_, err = other.Lock(t.Context(), "report")
-		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.NotContains(t, err.Error(), told)
-		require.NoError(t, lock.Unlock(t.Context()))
+		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+		require.NoError(t, err)
+		skipped := make(chan string, 40)
+		for range 2 {
+			_, err := s.NewJob(gocron.DurationJob(every), gocron.NewTask(nothing),
+				gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, name string, err error) {
+					skipped <- fmt.Sprintf("%s: %v", name, err)
+				})))
+			require.NoError(t, err)
+		}
+		s.Start()
+		time.Sleep(20*every + every/2)
+		require.NoError(t, s.Shutdown())
+		require.Len(t, skipped, 20)
+		for range 20 {
+			require.Contains(t, <-skipped, "this process already runs, or has just run, a job named")
+		}
+	})
+}
+
+// TestOwnRunIsToldWhileItKeepsTheKey: until the run has ended and its min hold has passed. Then somebody else keeps others out.
+func TestOwnRunIsToldWhileItKeepsTheKey(t *testing.T) {
+	for _, minHold := range []time.Duration{0, every} {
+		for _, lasts := range []time.Duration{every / 2, 2 * every} {
+			t.Run(fmt.Sprintf("%v after %v", minHold, lasts), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := redlatchtest.NewLocker(t)
+					locker, err := redlatchgocron.NewLocker(l, minHold)
+					require.NoError(t, err)
+					other, err := redlatchgocron.NewLocker(l, minHold)
+					require.NoError(t, err)
+					refused := func(l gocron.Locker) string {
+						_, err := l.Lock(t.Context(), "report")
+						require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+						return err.Error()
+					}
+					start := time.Now()
+					lock, err := locker.Lock(t.Context(), "report")
+					require.NoError(t, err)
+					require.Contains(t, refused(locker), has)
+					require.NotContains(t, refused(other), has)
+					time.Sleep(lasts - time.Since(start))
+					require.Contains(t, refused(locker), has)
+					require.NoError(t, lock.Unlock(t.Context()))
+					if lasts < minHold {
+						require.Contains(t, refused(locker), has)
+						time.Sleep(minHold - lasts + splay)
+					}
+					lock, err = other.Lock(t.Context(), "report")
+					require.NoError(t, err)
+					require.NotContains(t, refused(locker), has)
+					require.NoError(t, lock.Unlock(t.Context()))
+				})
+			})
+		}
 	}
-	lock, err := other.Lock(t.Context(), "report")
-	require.NoError(t, err)
-	_, err = locker.Lock(t.Context(), "report")
-	require.NotContains(t, err.Error(), told)
-	require.NoError(t, lock.Unlock(t.Context()))
 }
 
 // TestJobNameIsTheKey: it comes after "gocron:", and after a prefix that the caller chose.
