@@ -197,7 +197,7 @@ func ExampleSlogHooks() {
 	// level=ERROR msg="lock lost" strategy=setnxpx key=export owner=api-7 error="redlatch: lock lost: the key is gone, or another owner has it"
 }
 
-// Hooks feed metrics. Each hook is optional, and JoinHooks combines several Hooks into one.
+// Hooks feed metrics. Each hook is optional.
 func ExampleWithHooks() {
 	_, client, end := embedded()
 	defer end()
@@ -214,6 +214,24 @@ func ExampleWithHooks() {
 	fmt.Println(counts)
 	// Output:
 	// map[acquired:3 released:3]
+}
+
+// A Locker writes to the log, and counts what it has lost.
+func ExampleJoinHooks() {
+	server, client, end := embedded()
+	defer end()
+	var lost int
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.JoinHooks(
+		redlatch.Hooks{Lost: func(e redlatch.Event) { fmt.Println("log:", e.Key, "is lost") }}, // or SlogHooks(logger)
+		redlatch.Hooks{Lost: func(redlatch.Event) { lost++ }},
+	))))
+	lock := granted(locker.Lock(context.Background(), "export"))
+	server.Del("export")
+	_ = lock.Unlock(context.Background())
+	fmt.Println("losses:", lost)
+	// Output:
+	// log: export is lost
+	// losses: 1
 }
 
 // work stands in for the code that runs under a lock.
@@ -244,6 +262,42 @@ func ExampleLocker_Lock() {
 	// Output:
 	// alone
 	// <nil>
+}
+
+// A user does not wait for a page that somebody else edits, and learns who that is.
+func ExampleLocker_TryLock() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	lock := granted(locker.TryLock(ctx, "page:7", redlatch.WithOwner("alice")))
+
+	_, err := locker.TryLock(ctx, "page:7", redlatch.WithOwner("bob"))
+	var held *redlatch.HeldError
+	if errors.As(err, &held) { // it matches ErrNotAcquired
+		fmt.Println("edited by", held.Owner)
+	}
+	must(lock.Unlock(ctx))
+	// Output:
+	// edited by alice
+}
+
+// Without renewal, the lock of a job that hangs ends with its TTL. A job that makes progress extends it.
+func ExampleLock_Extend() {
+	server, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithoutRenewal()))
+	lock := granted(locker.Lock(ctx, "import"))
+	for part := range 3 {
+		if err := lock.Extend(ctx, time.Minute); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("part", part)
+		server.Del("import") // somebody ends the lock during the first part
+	}
+	// Output:
+	// part 0
+	// redlatch: extend "import": lock lost: the key is gone
 }
 
 // All instances start a job at the same time, and one of them runs it.
