@@ -411,7 +411,7 @@ func TestLeadPauses(t *testing.T) {
 	})
 }
 
-// TestLeadEndsWithWhatRetryingCannotFix: a key of another type, also on a quorum, and what a Locker refuses.
+// TestLeadEndsWithWhatRetryingCannotFix: a key of another type, a proxy that refuses scripts, and what a Locker refuses.
 func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		require.NoError(t, w.Direct.RPush(t.Context(), "k", "data").Err())
@@ -419,6 +419,11 @@ func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 		require.ErrorContains(t, err, "WRONGTYPE")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, int64(1), w.Direct.LLen(t.Context(), "k").Val())
+		l, link := w.linked(t)
+		link.answer("ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array")
+		err = redlatch.Lead(bounded(t), l, "k2", never[*redlatch.Lock](t))
+		require.ErrorContains(t, err, "this proxy checks scripts")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		for _, final := range []error{errors.ErrUnsupported, redlatch.ErrInvalidOption} {
 			wrapper := &moody{Locker: w.locker(t), errs: []error{fmt.Errorf("no: %w", final)}}
 			require.ErrorIs(t, redlatch.Lead(bounded(t), wrapper, "k", never[*redlatch.Lock](t)), final)

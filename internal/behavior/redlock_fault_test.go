@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 )
 
 // TestSickMinorityCostsNoTime: nodes of a minority are slow, hang, refuse connections or are full. No call waits for them, and no
@@ -92,5 +93,25 @@ func TestHungMajorityIsNoQuorum(t *testing.T) {
 			link.heal()
 		}
 		onlyFences(t, n.direct...)
+	})
+}
+
+// TestQuorumLivesWithAMinorityThatRetryingCannotFix: waits go on while the other nodes are a quorum, and end when they are none.
+func TestQuorumLivesWithAMinorityThatRetryingCannotFix(t *testing.T) {
+	onCluster(t, func(t *testing.T, n *cluster) {
+		l, links := n.locker(t)
+		holder := mustLock(t, locktest.Redlock(t, n.direct), "k")
+		links[0].answer("ERR bad lua script")
+		links[1].answer("WRONGTYPE")
+		got := make(chan *redlatch.Lock)
+		locking(t, got, l, "k")
+		time.Sleep(time.Second)
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.NoError(t, (<-got).Unlock(t.Context()))
+		next := mustLock(t, locktest.Redlock(t, n.direct), "k")
+		links[2].answer("ERR bad lua script")
+		_, err := l.Lock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNoQuorum)
+		require.NoError(t, next.Unlock(t.Context()))
 	})
 }
