@@ -20,6 +20,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // cluster is five independent nodes.
@@ -241,7 +242,11 @@ func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
 			}
 			lockers = append(lockers, l)
 		}
-		for tick := range 300 {
+		ticks := 300
+		if redistest.RaceDetector() {
+			ticks = 30
+		}
+		for tick := range ticks {
 			jitter := []time.Duration{0, time.Millisecond, 10 * time.Millisecond}[tick%3]
 			var runs atomic.Int64
 			var tried, done sync.WaitGroup
