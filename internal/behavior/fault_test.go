@@ -93,15 +93,17 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcomeLeavesNoKey: every reply to an attempt is lost, or its command comes to Redis only after the attempt has ended, or
-// never. The attempt fails, and the key that it may have acquired is released. The same holds for a release without a reply.
+// TestUnknownOutcomeLeavesNoKey: every reply to an attempt is lost, or its command or its reply comes only after the attempt has ended,
+// or never. The attempt fails, and the key that it may have acquired is released. The same holds for a release without a reply.
 func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		l, link := w.linked(t, longTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(400*time.Millisecond))
+		require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 		for what, inject := range map[string]func(){
 			"all replies are lost":   func() { link.lose(1000) },
 			"the command is lost":    link.hang,
 			"the command comes late": func() { link.delay(2 * time.Second) },
+			"the reply comes late":   func() { link.delay(600 * time.Millisecond) },
 		} {
 			inject()
 			_, err := l.TryLock(t.Context(), "k")

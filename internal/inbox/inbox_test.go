@@ -61,6 +61,7 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	mute := func(s *Inbox) { s.RefusePublish(errRefused) }
 	rest := func(d time.Duration) func(*Inbox) { return func(*Inbox) { time.Sleep(d) } }
 	almost := rest(time.Second - 1)
+	reopens := func(s *Inbox) { s.stop(); s.running = true }
 	for name, c := range map[string]struct {
 		unused bool
 		steps  steps
@@ -74,6 +75,7 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 		"it has been broken for a second":   {steps: steps{confirm, breaks, rest(time.Second)}},
 		"a second attempt fails":            {steps: steps{confirm, breaks, almost, breaks, rest(1)}},
 		"SUBSCRIBE is refused from now on":  {steps: steps{confirm, refused}},
+		"SUBSCRIBE was refused before":      {steps: steps{refused, reopens}},
 		"SUBSCRIBE works again":             {steps: steps{refused, confirm}, want: line.Open},
 		"PUBLISH is refused":                {steps: steps{confirm, mute, rest(time.Minute - 1)}},
 		"PUBLISH was refused a minute ago":  {steps: steps{confirm, mute, rest(time.Minute)}, want: line.Open},
@@ -149,6 +151,8 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 		require.Error(t, <-reported)
 		require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
 		require.Equal(t, line.Closed, s.State())
+		time.Sleep(time.Minute)
+		require.Empty(t, reported, "it was reported before")
 		m.Server().SetPreHook(nil)
 		time.Sleep(2 * lastReconnect)
 		require.Equal(t, line.Open, s.State(), "it is allowed now")

@@ -206,8 +206,15 @@ func TestACLLinesAreEnoughAndHaveNothingToSpare(t *testing.T) {
 				}
 			}
 			for _, words := range [][]any{
-				{"get", "other"}, {"set", "other", "x"}, {"get", "{lock:k}:fence:other"}, {"publish", "other", "x"},
-				{"keys", "*"}, {"flushall"}, {"config", "get", "*"}, {"acl", "list"}, {"script", "flush"},
+				{"get", "other"},
+				{"set", "other", "x"},
+				{"get", "{lock:k}:fence:other"},
+				{"publish", "other", "x"},
+				{"keys", "*"},
+				{"flushall"},
+				{"config", "get", "*"},
+				{"acl", "list"},
+				{"script", "flush"},
 			} {
 				require.ErrorContains(t, g.user.Do(t.Context(), words...).Err(), "NOPERM", words)
 			}
