@@ -2,7 +2,6 @@
 //
 //   - Histories: clients acquire, use, extend, release and lose locks on real servers, while faults
 //     occur at random. Porcupine judges what they saw, see package history.
-//   - Mistakes: planted mistakes show that these tests would detect a lock that fails.
 //   - Soak: the histories again, for as long as one likes.
 //
 // All random choices come from a seed that is printed:

@@ -20,33 +20,18 @@ type wish struct {
 	alone bool // options of its own: a line of its own
 }
 
-// handle is what a worker needs of a lock; *redlatch.Lock is one.
-type handle interface {
-	Token() string
-	Fence() uint64
-	Until() time.Time
-	Err() error
-	Extend(ctx context.Context, ttl time.Duration) error
-	Unlock(ctx context.Context) error
-}
-
-// locker grants handles. It is redlatch, alone or with a planted mistake.
-type locker interface {
-	lock(ctx context.Context, key string, w wish) (handle, error)
-}
-
-// sound is redlatch. Those who wait without options of their own stand in the line of one of its Lockers.
-type sound struct {
+// locker is one process. Those who wait without options of their own stand in the line of one of its Lockers.
+type locker struct {
 	strategy           strategy
 	renewed, unrenewed redlatch.Locker
 }
 
-func newSound(s strategy, clients []redis.UniversalClient) sound {
+func newLocker(s strategy, clients []redis.UniversalClient) locker {
 	ttl := redlatch.WithTTL(s.ttl)
-	return sound{s, must1(s.open(clients, ttl)), must1(s.open(clients, ttl, redlatch.WithoutRenewal()))}
+	return locker{s, must1(s.open(clients, ttl)), must1(s.open(clients, ttl, redlatch.WithoutRenewal()))}
 }
 
-func (s sound) lock(ctx context.Context, key string, w wish) (handle, error) {
+func (s locker) lock(ctx context.Context, key string, w wish) (*redlatch.Lock, error) {
 	l, opts := s.unrenewed, []redlatch.Option(nil)
 	if w.renew {
 		l = s.renewed
@@ -75,7 +60,7 @@ type worker struct {
 // A hold is a lock of a worker. In the history its token has a name, since a handle whose Token was called may behave in
 // another way.
 type hold struct {
-	handle
+	*redlatch.Lock
 	key, name string
 	hot       bool // it has the key that many wait for together
 	renewed   bool
@@ -118,7 +103,7 @@ func (w *worker) acquire(bound context.Context, key string) *hold {
 		ctx, patient = short, false
 	}
 	call, err := now(), error(nil)
-	if h.handle, err = w.locker.lock(ctx, key, ask); err == nil {
+	if h.Lock, err = w.locker.lock(ctx, key, ask); err == nil {
 		w.record(h.op(w, history.Grant, call))
 		return h
 	}

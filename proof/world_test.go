@@ -132,7 +132,7 @@ func newWorld(tb testing.TB, s strategy) *world {
 			tb.Cleanup(func() { _ = client.Close() }) // the world is over
 			at.roads, clients = append(at.roads, r), append(clients, client)
 		}
-		w.lockers = append(w.lockers, newSound(s, clients))
+		w.lockers = append(w.lockers, newLocker(s, clients))
 	}
 	return w
 }
@@ -145,7 +145,7 @@ func (w *world) inspector() locker {
 	for _, s := range w.servers {
 		clients = append(clients, s.admin)
 	}
-	return newSound(s, clients)
+	return newLocker(s, clients)
 }
 
 // roads returns all proxies.
