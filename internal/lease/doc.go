@@ -44,6 +44,5 @@
 //
 // # How it is shown
 //
-// The scenarios of testdata have events at instants, and what is decided. A test explores all histories of small worlds, with a
-// few faults each.
+// The scenarios of testdata have events at instants, and what is decided. A change of any operator must make one of them fail.
 package lease

@@ -175,10 +175,11 @@ func (f family) sequence(c choices, n int) []step {
 	steps := make([]step, n)
 	for i := range steps {
 		text, faulty := f.acquire, i > 3 && c.IntN(5) == 0
-		if kind := c.IntN(16); i%10 < 4 { // so that locks are held, and others wait
-		} else if kind < 3 {
+		switch kind := c.IntN(16); {
+		case i%10 < 4, kind >= 10: // so that locks are held, and others wait
+		case kind < 3:
 			text, faulty = f.data, false
-		} else if kind < 10 {
+		default:
 			text, faulty = f.others, c.IntN(2) == 0
 		}
 		s := c.step(text)
