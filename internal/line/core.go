@@ -43,9 +43,6 @@ type turn struct {
 // State returns the state of the line. The shell may forget a line that is Idle and has no permit out.
 func (m *Machine[T]) State() State { return m.state }
 
-// Len returns how many callers wait.
-func (m *Machine[T]) Len() int { return m.callers.length }
-
 // Head returns the first caller, or nil.
 func (m *Machine[T]) Head() *Caller[T] { return m.callers.head }
 

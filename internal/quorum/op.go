@@ -72,9 +72,6 @@ type member struct {
 	asked uint64 // the last number to raise its counter to
 }
 
-// Step returns what the operation does.
-func (o *Op) Step() Step { return o.step }
-
 // Result is Undecided before the operation is decided. Of an acquire that was not granted, Finish follows later.
 func (o *Op) Result() Result { return o.result }
 
