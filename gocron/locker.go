@@ -16,7 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,8 +50,8 @@ const keyPrefix = "gocron:"
 // Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on this instance and passes
 // the error to gocron.AfterLockError. The error matches [redlatch.ErrNotAcquired] if another instance runs the job, or
 // began to run it less than minHold ago. It matches [redlatch.ErrUnavailable] in an outage of Redis, so an instance that
-// is cut off does not run the job. If this Locker itself keeps the key, the error says so: an earlier run of the job still
-// lasts, or two jobs have one name.
+// is cut off does not run the job. If a run of this Locker keeps the key, the error says so: an earlier run of the job
+// still lasts, or two jobs have one name.
 //
 // Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock behind. Its error is that of
 // [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock ended before the job did. gocron drops this error, but
@@ -69,7 +69,7 @@ func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option
 	if err := check(l, keyPrefix, all); err != nil {
 		return nil, fmt.Errorf("redlatchgocron: new locker: %w", err)
 	}
-	return &locker{redlatch: l, minHold: minHold, opts: all, last: make(map[string]*run)}, nil
+	return &locker{redlatch: l, minHold: minHold, opts: all}, nil
 }
 
 type locker struct {
@@ -77,33 +77,36 @@ type locker struct {
 	minHold  time.Duration
 	opts     []redlatch.Option
 
-	mu   sync.Mutex      // guards the fields below, and ended of each run
-	last map[string]*run // the last run of each job that may still keep its key, by the name of the job
+	mu   sync.Mutex // guards the fields below, and those of each run
+	runs []*run     // that ask for a key, or may keep one
 }
 
 // Lock is called for each run of a job.
 func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
-	asked := time.Now()
+	r, asked := &run{locker: l, name: name}, time.Now()
+	l.mu.Lock()
+	l.runs = append(l.runs, r) // before the grant, since another job may be refused by it before TryLock returns
+	l.mu.Unlock()
 	lock, err := l.redlatch.TryLock(ctx, keyPrefix+name, l.opts...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.last, func(_ string, r *run) bool { return r.ended && !asked.Before(r.until) })
+	r.lock, r.until, r.ended = lock, time.Now().Add(l.minHold), err != nil
+	l.runs = slices.DeleteFunc(l.runs, func(o *run) bool { return o.ended && (o == r || !asked.Before(o.until)) })
 	switch {
 	case err == nil:
-		r := &run{lock: lock, locker: l, until: time.Now().Add(l.minHold)}
-		l.last[name] = r
 		return r, nil
-	case l.last[name] != nil && errors.Is(err, redlatch.ErrNotAcquired):
-		err = fmt.Errorf("this process already runs, or has just run, a job named %q (if these are two jobs, name each): %w", name, err)
+	case errors.Is(err, redlatch.ErrNotAcquired) && slices.ContainsFunc(l.runs, func(o *run) bool { return o.name == name }):
+		err = fmt.Errorf("this process has already started a job named %q (if these are two jobs, name each): %w", name, err)
 	}
 	return nil, err
 }
 
-// A run is the lock of one run of a job.
+// A run is one run of a job, from the call of Lock on.
 type run struct {
-	lock   *redlatch.Lock
 	locker *locker
-	until  time.Time // when its min hold has passed
+	name   string
+	lock   *redlatch.Lock
+	until  time.Time // the end of its min hold, or that of Unlock if that is later
 	ended  bool      // Unlock has returned
 }
 
@@ -112,6 +115,9 @@ func (r *run) Unlock(ctx context.Context) error {
 	r.locker.mu.Lock()
 	defer r.locker.mu.Unlock()
 	r.ended = true
+	if now := time.Now(); r.until.Before(now) {
+		r.until = now
+	}
 	return err
 }
 
