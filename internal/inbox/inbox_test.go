@@ -151,6 +151,8 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 		require.Error(t, <-reported)
 		require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
 		require.Equal(t, line.Closed, s.State())
+		synctest.Wait()
+		require.Len(t, changed, 2, "the connection broke, and lines that rely on messages look")
 		time.Sleep(time.Minute)
 		require.Empty(t, reported, "it was reported before")
 		m.Server().SetPreHook(nil)

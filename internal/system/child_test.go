@@ -59,9 +59,3 @@ func (c child) signal(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, redistest.Signal(strconv.Itoa(c.Process.Pid), name))
 }
-
-// kill ends the process as kill -9 does, and waits until it has ended.
-func (c child) kill() {
-	_ = c.Process.Kill()
-	_ = c.Wait() // it reports the signal
-}

@@ -116,7 +116,8 @@ func TestHurtProcessCostsOthersLittle(t *testing.T) {
 					return err == nil && st.Waiters == c.lines
 				})
 				if c.kill {
-					child.kill()
+					_ = child.Process.Kill()
+					_ = child.Wait() // it reports the signal
 					for _, s := range servers {
 						locktest.Eventually(t, "nobody listens", func() bool { return len(s.PubSubChannels(t.Context(), "redlatch:*").Val()) == 0 })
 					}
