@@ -205,36 +205,36 @@ func (l *lease) doneChan(handle int) <-chan struct{} {
 	return l.done
 }
 
-// In the ctx of a lock, its key and its Locker are a heldKey, and a holding says which handle has it.
-type (
-	heldKey struct {
-		locker *common
-		key    string
-	}
-	holding struct {
-		lease  *lease
-		handle int
-	}
-)
+// holding is the value of the ctx of a lock: which handle has it, and those of the contexts around it.
+type holding struct {
+	lease  *lease
+	handle int
+	outer  *holding
+}
+
+type holdingKey struct{}
 
 // of returns a child of parent that says that its code runs under a handle.
 func (h holding) of(parent context.Context) context.Context {
-	return context.WithValue(parent, heldKey{h.lease.engine.common, h.lease.r.place.key}, h)
+	h.outer, _ = parent.Value(holdingKey{}).(*holding)
+	return context.WithValue(parent, holdingKey{}, &h)
 }
 
 // held returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
 // for itself.
 func (e *engine) held(ctx context.Context, r *request) error {
-	h, held := ctx.Value(heldKey{e.common, r.place.key}).(holding)
-	if held && !e.strategy.habits().shares && h.lease.status(h.handle) == nil {
-		return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
+	h, _ := ctx.Value(holdingKey{}).(*holding)
+	for ; h != nil && !e.strategy.habits().shares; h = h.outer {
+		if l := h.lease; l.engine.common == e.common && l.r.place.key == r.place.key && l.status(h.handle) == nil {
+			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
+		}
 	}
 	return nil
 }
 
 // context returns a child of parent that ends with a handle.
 func (l *lease) context(parent context.Context, handle int) context.Context {
-	ctx, cancel := context.WithCancelCause(holding{l, handle}.of(parent))
+	ctx, cancel := context.WithCancelCause(holding{lease: l, handle: handle}.of(parent))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.endLocked(handle); err != nil {

@@ -194,7 +194,7 @@ func (k *Lock) holding(parent context.Context) context.Context {
 	if k == nil {
 		return parent
 	}
-	return holding{k.lease, k.number}.of(k.from.holding(parent))
+	return holding{lease: k.lease, handle: k.number}.of(k.from.holding(parent))
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens the lease.
