@@ -322,32 +322,16 @@ func TestHookThatPanicsWhenItsCallIsServedLeavesNoLock(t *testing.T) {
 	})
 }
 
-// TestLateVoteRaisesNoCounter: the nodes of a quorum vote for different fences, so the counter of the first is raised. Its answer
-// asks for more on the other node, but comes when the lease has ended.
-func TestLateVoteRaisesNoCounter(t *testing.T) {
+// TestReleasedLockHandsOutNoPermit: somebody deletes the permits of a semaphore for which a call waits, and locks the key.
+func TestReleasedLockHandsOutNoPermit(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		const counter = "{k}:fence:k"
-		nodes := []*locktest.Site{nodeOf(t, s, 0), nodeOf(t, s, 1)}
-		first, tap := tapped(t, nodes[0])
-		l := made(redlatch.NewRedlock([]redis.UniversalClient{first, nodes[1].Client(t)}, redlatch.WithOpTimeout(4*time.Second)))
-		warm(t, l)
-		for i, node := range nodes {
-			require.NoError(t, node.Direct.Set(t.Context(), counter, 1000*i, 0).Err())
-		}
-		sent := 0
-		tap.set(func(_ context.Context, send func() error) error {
-			if sent++; sent == 2 {
-				require.NoError(t, nodes[0].Direct.Set(t.Context(), counter, 5000, 0).Err())
-				time.Sleep(1500 * time.Millisecond) // of the bubble
-			}
-			return send()
-		})
-		_, err := l.TryLock(t.Context(), "k", redlatch.WithTTL(time.Second))
-		require.ErrorIs(t, err, redlatch.ErrLost)
-		time.Sleep(time.Second)
-		require.Equal(t, "5000", nodes[0].Direct.Get(t.Context(), counter).Val(), "the answer came")
-		require.Equal(t, "1001", nodes[1].Direct.Get(t.Context(), counter).Val())
+		mustLock(t, made(mutex(s.Client(t))), "k", redlatch.WithoutRenewal())
+		got := standing(t, made(mutex(s.Client(t))))
+		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+		require.NoError(t, mustLock(t, made(redlatch.NewSetNXPX(s.Client(t))), "k").Unlock(t.Context()))
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+		require.NoError(t, (<-got).Unlock(t.Context()))
 	})
 }
 

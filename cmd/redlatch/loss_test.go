@@ -124,10 +124,10 @@ func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 // TestShortOutageDoesNotEndTheCommand: the lock is renewed in time.
 func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
-	const ttl = 5 * time.Second
+	const ttl = 6 * time.Second
 	s := onMiniredis(t)
 	proxy := faultproxy.New(t, s.network, s.addr)
-	cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "-ttl", ttl.String(), "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+	cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "-ttl", ttl.String(), "-grace", "500ms", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
 	in := pipe(t, cmd)
 	p := start(t, cmd)
 	p.expect("ready")
