@@ -45,8 +45,7 @@ var (
 	// with it, the lock is not released.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
-	// ErrInvalidOption says that an option, a key or a client is invalid. It is returned before anything is sent, except by
-	// checks of [NewSemaphore], [NewRedlock] and [NewMigration] that need a reply from Redis.
+	// ErrInvalidOption says that an option, a key, a client or a ctx is invalid. It is returned before anything is sent.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
 )
 
