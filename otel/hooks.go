@@ -46,9 +46,9 @@ type recorder struct {
 }
 
 // Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire locks and the time that
-// they were held, the number of locks that are held now, and the age of the oldest of these. Counters count grants, refusals, renewals, losses, degraded
-// waiting, and failures of Redis, retried or returned. The README of this package lists them. Pass the result to a
-// constructor of redlatch with [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
+// they were held, the number of locks that are held now, and the age of the oldest of these. Counters count grants, refusals,
+// renewals, losses, degraded waiting, and failures of Redis, retried or returned. The README of this package lists them. Pass
+// the result to a constructor of redlatch with [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
 //
 // Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the locks of one result.
 //

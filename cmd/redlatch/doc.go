@@ -8,9 +8,9 @@
 // For example, several hosts have this crontab, and one of them makes the report:
 //
 //	REDIS_URL=redis://redis.internal:6379
-//	0 3 * * * redlatch run -try -q -min-hold 1m nightly-report -- make-report
+//	0 3 * * * /usr/local/bin/redlatch run -try -q -min-hold 1m nightly-report -- /usr/local/bin/make-report
 //
-// With -q, cron sends no mail from the other hosts. To make the report also if Redis is down for a while, use
+// The PATH of cron has no ~/go/bin. With -q, cron sends no mail from the other hosts. To make the report also if Redis is down for a while, use
 // "-timeout 5m -q -min-hold 10m" instead. The min hold is longer than the timeout, so that no other host makes it again.
 //
 // The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX with one Redis
