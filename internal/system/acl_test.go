@@ -121,7 +121,7 @@ func (g *grantee) useLocks(t *testing.T, strategy string) {
 	queues := strategy == "SetNXPX" || strategy == "Semaphore"
 	if strategy == "Semaphore" { // of its two permits one is free, since its lock has expired
 		locktest.MustLock(t, g, "k", redlatch.WithTTL(time.Minute))
-		_, _ = g.TryLock(t.Context(), "k", redlatch.WithTTL(50*time.Millisecond), redlatch.WithoutRenewal())
+		locktest.LockSoon(t, g, "k", redlatch.WithTTL(50*time.Millisecond), redlatch.WithoutRenewal())
 		locktest.Eventually(t, "a permit is free", func() bool {
 			st, err := g.Inspect(t.Context(), "k")
 			return err == nil && st.Holders == 1
