@@ -2,6 +2,7 @@ package behavior_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -104,6 +105,14 @@ func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 			"the command is lost":    link.hang,
 			"the command comes late": func() { link.delay(2 * time.Second) },
 			"the reply comes late":   func() { link.delay(600 * time.Millisecond) },
+			"the reply is lost, and Redis cannot be reached": func() {
+				link.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					_ = next(ctx, cmd)
+					link.refuse()
+					cmd.SetErr(io.EOF)
+					return io.EOF
+				})
+			},
 		} {
 			inject()
 			_, err := l.TryLock(t.Context(), "k")
