@@ -346,10 +346,7 @@ func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
-	a, err := e.newAttempt(r, nil, token)
-	if err != nil {
-		return nil, err
-	}
+	a, _ := e.newAttempt(r, nil, token) // it fails only if it makes the token
 	a.core.Share()
 	start := clock.Now()
 	got, _ := e.run(ctx, toAdopt, &a.params, nil)

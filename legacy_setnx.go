@@ -65,7 +65,7 @@ type legacySetNX struct{ single }
 
 func (s *legacySetNX) name() string { return "legacysetnx" }
 
-func (s *legacySetNX) habits() habits { return habits{passes: true} }
+func (s *legacySetNX) habits() habits { return habits{} }
 
 func (s *legacySetNX) check(cfg *config) error {
 	if cfg.minHold > 0 {

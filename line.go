@@ -83,7 +83,7 @@ func newLine(e *engine, r *request) *waiters {
 		Confirms: cfg.replicas > 0, TTL: r.ttl(), Shortest: cfg.shortest, Longest: cfg.longest,
 	}
 	w.Dash = w.Queues && e.inbox.Spread
-	if habits.passes && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
+	if !w.Shares && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
 		w.Passes = mostPasses
 	}
 	return w

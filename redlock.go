@@ -78,7 +78,7 @@ type redlock struct {
 func (r *redlock) name() string { return "redlock" }
 
 func (r *redlock) habits() habits {
-	return habits{freshTokens: true, tells: true, keeps: true, passes: true}
+	return habits{freshTokens: true, tells: true, keeps: true}
 }
 
 func (r *redlock) check(cfg *config) error { return refuseReplicas(r, cfg) }
@@ -250,7 +250,7 @@ func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
 // answered hands an answer to the token.
 func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, got reply) {
 	err := got.err
-	a := quorum.Answer{Outcome: outcomeOf(resent, err), Vote: got.fence, Holder: got.holder, Left: got.left}
+	a := quorum.Answer{Outcome: outcomeOf(err), Vote: got.fence, Holder: got.holder, Left: got.left}
 	failed := a.Outcome == quorum.Failed
 	if failed && node.Answered(err) { // the node has reported other failures
 		o.r.report(o.r.names[e.Node], err)
@@ -280,7 +280,7 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, go
 }
 
 // outcomeOf returns what the answer of a node was.
-func outcomeOf(resent bool, err error) quorum.Outcome {
+func outcomeOf(err error) quorum.Outcome {
 	switch {
 	case err == nil:
 		return quorum.Done
@@ -290,7 +290,7 @@ func outcomeOf(resent bool, err error) quorum.Outcome {
 		return quorum.Held
 	case errors.Is(err, ErrLost):
 		return quorum.NotHeld
-	case !resent && errors.As(err, new(*node.NotDone)):
+	case errors.As(err, new(*node.NotDone)):
 		return quorum.NotDone
 	}
 	return quorum.Failed

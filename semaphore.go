@@ -54,7 +54,7 @@ var semaphoreScripts = scriptsOf("semaphore_")
 func (s *semaphore) name() string { return "semaphore" }
 
 func (s *semaphore) habits() habits {
-	return habits{shares: s.limit > 1, passes: s.limit == 1, keeps: true, inbox: s.inbox}
+	return habits{shares: s.limit > 1, keeps: true, inbox: s.inbox}
 }
 
 func (s *semaphore) check(cfg *config) error {

@@ -63,7 +63,7 @@ type setNXPX struct {
 
 func (s *setNXPX) name() string { return "setnxpx" }
 
-func (s *setNXPX) habits() habits { return habits{inbox: s.inbox, passes: true, keeps: true} }
+func (s *setNXPX) habits() habits { return habits{inbox: s.inbox, keeps: true} }
 
 func (s *setNXPX) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key, fences: prefix + registerName}

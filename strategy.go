@@ -61,7 +61,6 @@ type habits struct {
 	freshTokens bool         // each attempt needs a token of its own, since it may be undone late
 	tells       bool         // reply.wanted is known
 	keeps       bool         // a release can keep others out for some time
-	passes      bool         // the fence of a grant leaves room for others, so a turn may pass the lock on
 	inbox       *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on
 }
 
