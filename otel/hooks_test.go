@@ -129,6 +129,7 @@ func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 // TestHooksCountHeldLocksUpAndDown: each lock is counted down once, however it ended, with the attributes with which it
 // was counted up.
 func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
+	t.Parallel()
 	kind := attribute.String("redlatch.key", "orders")
 	for name, end := range map[string]func(t *testing.T, b *lab, lock *redlatch.Lock){
 		"released": func(t *testing.T, _ *lab, lock *redlatch.Lock) { require.NoError(t, lock.Unlock(t.Context())) },

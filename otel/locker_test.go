@@ -60,6 +60,7 @@ func TestRefusedTryLockIsCountedAndNoFailure(t *testing.T) {
 
 // TestFailuresSayWhy: the span has the outcome and what is known of the cause.
 func TestFailuresSayWhy(t *testing.T) {
+	t.Parallel()
 	canceled := func(ctx context.Context) context.Context {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
@@ -162,6 +163,7 @@ func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
 // TestWaitThatEndedWithoutRedisSaysSo: the outcome is unavailable, although ctx has ended and the wait began behind a
 // holder. The errors that were retried until then are counted.
 func TestWaitThatEndedWithoutRedisSaysSo(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second))
 	require.NoError(t, b.server.Set("k", "somebody else's"))
@@ -278,6 +280,7 @@ func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
 // TestWhatWasLostBeforeIsNoSpan: a loss is an event of the caller's span. The Extend that finds it has no span, and neither
 // has a later Extend or Unlock.
 func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithoutRenewal())
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
@@ -299,6 +302,7 @@ func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
 
 // TestRenewalsAreNoSpans: neither a renewal that succeeds nor one that fails has a span.
 func TestRenewalsAreNoSpans(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithTTL(6*time.Second), redlatch.WithOpTimeout(500*time.Millisecond))
 	renewed, failed := make(chan redlatch.Event, 100), make(chan redlatch.Event, 100)
@@ -541,6 +545,7 @@ func TestCallsPassThrough(t *testing.T) {
 // TestWatchedLockCanBeForgotten: the function that waits for a loss does not keep the handle alive. Otherwise the lock
 // would be renewed forever.
 func TestWatchedLockCanBeForgotten(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithTTL(time.Second), redlatch.WithOpTimeout(500*time.Millisecond))
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")

@@ -93,6 +93,7 @@ func TestOldestHoldForgetsNoEnd(t *testing.T) {
 
 // TestOldestHoldFollowsLocks: of a real Locker. A lock that nobody unlocks counts until its lease has ended.
 func TestOldestHoldFollowsLocks(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
 	lock, err := l.Lock(t.Context(), "k")
