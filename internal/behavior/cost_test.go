@@ -13,13 +13,14 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/race"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // TestPairAllocatesLittle: a lock and its unlock, with renewal and fence, make at most 8 allocations more than the two commands that
 // a program would write by hand. Hooks that are not set make none.
 func TestPairAllocatesLittle(t *testing.T) {
-	if redistest.RaceDetector() {
+	if race.Detector() {
 		t.Skip("the race detector allocates too")
 	}
 	client := redistest.Shared(t).Client(t)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/race"
 )
 
 // cluster is five independent nodes.
@@ -243,7 +243,7 @@ func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
 			lockers = append(lockers, l)
 		}
 		ticks := 300
-		if redistest.RaceDetector() {
+		if race.Detector() {
 			ticks = 30
 		}
 		for tick := range ticks {

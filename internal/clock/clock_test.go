@@ -4,12 +4,16 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // TestValidity: until = start + TTL − drift, drift = TTL × factor + 2 ms. TTLFor is the inverse, rounded up to whole milliseconds.
 func TestValidity(t *testing.T) {
+	same := func(want, got time.Duration) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%v, not %v", got, want)
+		}
+	}
 	for _, c := range []struct {
 		ttl      time.Duration
 		factor   float64
@@ -20,20 +24,22 @@ func TestValidity(t *testing.T) {
 		{time.Millisecond, 0, -time.Millisecond},
 		{100 * time.Millisecond, 0.5, 48 * time.Millisecond},
 	} {
-		require.Equal(t, c.validity, Validity(c.ttl, c.factor))
-		require.Equal(t, c.ttl, TTLFor(c.validity, c.factor))
+		same(c.validity, Validity(c.ttl, c.factor))
+		same(c.ttl, TTLFor(c.validity, c.factor))
 	}
-	require.Equal(t, 4*time.Millisecond, TTLFor(time.Millisecond+1, 0))
-	require.Equal(t, Longest, TTLFor(math.MaxInt64, 0.99))
-	require.Equal(t, Longest, TTLFor(math.MaxInt64, 1-1e-12), "more than an int64 has room for")
-	require.Equal(t, Longest, Milliseconds(math.MaxInt64))
-	require.Equal(t, 7*time.Millisecond, Milliseconds(7))
+	same(4*time.Millisecond, TTLFor(time.Millisecond+1, 0))
+	same(Longest, TTLFor(math.MaxInt64, 0.99))
+	same(Longest, TTLFor(math.MaxInt64, 1-1e-12)) // more than an int64 has room for
+	same(Longest, Milliseconds(math.MaxInt64))
+	same(7*time.Millisecond, Milliseconds(7))
 }
 
 // TestSince: a time is over when the clock that is further on says so. What must last counts on the one that advanced less.
 func TestSince(t *testing.T) {
 	start := Now()
-	require.InDelta(t, time.Now().UnixNano(), start.Wall, float64(time.Minute))
+	if wall := time.Duration(time.Now().UnixNano()) - start.Wall; wall.Abs() > time.Minute {
+		t.Error(wall)
+	}
 	at := func(mono, wall time.Duration) Instant { return Instant{start.Mono.Add(mono), start.Wall + wall} }
 	for _, c := range []struct{ mono, wall, since, least time.Duration }{
 		{time.Second, time.Second, time.Second, time.Second},
@@ -41,7 +47,9 @@ func TestSince(t *testing.T) {
 		{time.Second, -time.Hour, time.Second, 0},        // the wall clock was set back
 		{time.Hour, time.Second, time.Hour, time.Second},
 	} {
-		require.Equal(t, c.since, at(c.mono, c.wall).Since(start))
-		require.Equal(t, c.least, at(c.mono, c.wall).AtLeast(start))
+		now := at(c.mono, c.wall)
+		if since, least := now.Since(start), now.AtLeast(start); since != c.since || least != c.least {
+			t.Errorf("%+v: %v and %v", c, since, least)
+		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/race"
 )
 
 var (
@@ -32,7 +32,7 @@ func Chosen() Size {
 	switch {
 	case *wide:
 		return Wide
-	case testing.Short() || redistest.RaceDetector():
+	case testing.Short() || race.Detector():
 		return Small
 	}
 	return Usual

@@ -6,8 +6,6 @@ import (
 	"testing/quick"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
@@ -47,7 +45,9 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 		w.redis = 0
 		return w.Started(at, later(base, end), factor).Mono.Sub(base.Mono) <= s1
 	}
-	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 50_000}))
+	if err := quick.Check(property, &quick.Config{MaxCount: 50_000}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestHandedLeaseKeepsMostOfItsTTL: a second after the last look, with clocks of the same rate, the formula costs no more than
@@ -56,10 +56,13 @@ func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	base := clock.Now()
 	w := Watch{base, time.Hour}
 	arrived := later(base, 1002*time.Millisecond)
-	require.Equal(t, 12*time.Millisecond, arrived.Since(w.Started(time.Hour+time.Second, arrived, 0.01)))
+	if age := arrived.Since(w.Started(time.Hour+time.Second, arrived, 0.01)); age != 12*time.Millisecond {
+		t.Error(age)
+	}
 	arrived = clock.Instant{Mono: base.Mono.Add(time.Millisecond), Wall: base.Wall + time.Minute}
-	start := w.Started(time.Hour+500*time.Microsecond, arrived, 0.01)
-	require.Greater(t, arrived.Since(start), 59*time.Second)
+	if age := arrived.Since(w.Started(time.Hour+500*time.Microsecond, arrived, 0.01)); age <= 59*time.Second {
+		t.Error(age)
+	}
 }
 
 // TestHandedLeaseBeginsAtTheNewestQuestion: a handed lease is computed from the newest command that returned the time of
@@ -68,17 +71,22 @@ func TestHandedLeaseBeginsAtTheNewestQuestion(t *testing.T) {
 	base := clock.Now()
 	at := func(seconds int) clock.Instant { return later(base, time.Duration(seconds)*time.Second) }
 	var w Watch
-	started := func() clock.Instant { return w.Started(time.Hour+10*time.Second, at(10), 0) }
+	starts := func(want int, why string) {
+		t.Helper()
+		if got := w.Started(time.Hour+10*time.Second, at(10), 0); got != at(want) {
+			t.Errorf("%s: it began %v after %d s", why, got.Since(at(want)), want)
+		}
+	}
 	w.Sent(at(0))
-	require.Equal(t, at(0), started())
+	starts(0, "nothing is known")
 	w.Sent(at(2))
-	require.Equal(t, at(2), started())
+	starts(2, "a newer command")
 	w.Told(at(1), time.Hour+3*time.Second)
-	require.Equal(t, at(8), started())
+	starts(8, "one has returned the time")
 	w.Sent(at(9))
-	require.Equal(t, at(8), started(), "this one has returned nothing yet")
+	starts(8, "this one has returned nothing yet")
 	w.Told(at(4), time.Hour+5*time.Second)
-	require.Equal(t, at(9), started())
+	starts(9, "a newer one has returned the time")
 	w.Told(at(3), time.Hour+3*time.Second)
-	require.Equal(t, at(9), started(), "a late reply to an older command")
+	starts(9, "a late reply to an older command")
 }

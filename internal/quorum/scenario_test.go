@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/redlatch/redlatch/internal/explore"
 )
 
@@ -130,6 +128,7 @@ func TestAnOperationAllocatesItsAnswersOnly(t *testing.T) {
 		_, _, _ = o.Soonest(), o.Split(), o.Result()
 		_, _, _ = o.Status()
 	})
-	require.Equal(t, Refused, o.Result())
-	require.LessOrEqual(t, allocs, 1.0)
+	if allocs > 1 || o.Result() != Refused {
+		t.Error(allocs, o.Result())
+	}
 }

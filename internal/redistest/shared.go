@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"testing"
+
+	"github.com/redlatch/redlatch/internal/race"
 )
 
 // shared is the server of the whole test binary.
@@ -45,7 +47,7 @@ func Main(m *testing.M) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		atOnce := "24"
-		if RaceDetector() {
+		if race.Detector() {
 			atOnce = "4"
 		}
 		_ = flag.Set("test.parallel", atOnce)
@@ -54,15 +56,4 @@ func Main(m *testing.M) {
 	code := m.Run()
 	StopShared()
 	os.Exit(code)
-}
-
-// RaceDetector reports whether this binary was built with -race.
-func RaceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	for _, s := range info.Settings {
-		if ok && s.Key == "-race" {
-			return s.Value == "true"
-		}
-	}
-	return false
 }

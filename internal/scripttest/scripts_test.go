@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/race"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -34,7 +35,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Logf("-scripttest.seed %d", first)
 	many := *sequences
 	switch {
-	case many == 0 && redistest.RaceDetector():
+	case many == 0 && race.Detector():
 		many = enough / 5
 	case many == 0:
 		many = enough
