@@ -83,7 +83,6 @@ type News struct {
 	At       time.Duration // when it came
 	Asking   time.Duration // since when an acquire is under way; 0: none is
 	Attempts int           // since the caller joined
-	Shown    bool          // an answer, or a holder in this process, has shown another owner to the caller
 }
 
 // Entry is what an acquire puts into the queue of Redis if the key is held.

@@ -157,9 +157,6 @@ func (s *scenario) news(a explore.Words) string {
 	if n.Asking > 0 {
 		text += fmt.Sprintf(", asking since %v", n.Asking-start)
 	}
-	if n.Shown {
-		text += ", shown another owner"
-	}
 	return fmt.Sprintf("%s, attempts: %d", text, n.Attempts)
 }
 
