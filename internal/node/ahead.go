@@ -33,7 +33,7 @@ func (a ahead) latest(deadline, timeout time.Duration) int64 {
 // AppendLatest adds the word that says until when the script may create something: nine tenths of the timeout, in µs of the clock
 // of Redis. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}. The node then sends it once
 // more.
-func (c *Call) AppendLatest() {
+func (c *command) AppendLatest() {
 	c.latest = len(c.words)
 	c.words = append(c.words, 0)
 }

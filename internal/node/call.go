@@ -34,24 +34,36 @@ type Call struct {
 	// Done receives the reply, once. It runs in a goroutine of the node and must not block. It may post calls.
 	Done func(Reply)
 
-	script *Script // the script that words call; nil if they have its source
-	words  []any
-	latest int             // the index of the word that says until when the script may create something; 0: it has none
-	ctx    context.Context // for its values
+	command
+	ctx context.Context // for its values
 
 	// Guarded by Node.mu. Times are those of Node.now.
-	at       int // its index among the calls that have not ended
+	at       int // its index among the calls that have not ended, or over
 	deadline time.Duration
 	gives    time.Duration // when the node gives up a call that insists; 0: it was posted by a user of the package
-	pause    time.Duration // before the last resend
 	trip     *trip         // that it is on; nil: it waits, or has ended
-	sent     bool          // once at least
-	unclear  bool          // a send other than that under way may have been carried out
-	over     bool          // there is a reply, and it is not sent any more
-	trouble  error         // why it was last resent
-	clock    ahead         // what the refusal of a send that came too late has said
-	reply    Reply
-	next     *Call // of those that have ended
+	earlier
+	reply Reply
+	next  *Call // of those that have ended
+}
+
+// over stands for the index of a call that has a reply, and is not sent any more.
+const over = -1
+
+// A command is what is sent.
+type command struct {
+	script *Script // the script that words call; nil if they have its source
+	words  []any
+	latest int // the index of the word that says until when the script may create something; 0: it has none
+}
+
+// earlier is what is known of the sends before.
+type earlier struct {
+	sent    bool          // there was one
+	unclear bool          // one other than that under way may have been carried out
+	pause   time.Duration // before the last one
+	trouble error         // why the call was last resent
+	clock   ahead         // what the refusal of one that came too late has said
 }
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An answer of the
@@ -77,10 +89,10 @@ func Eval(s *Script, keys int, words ...any) *Call {
 }
 
 // Append adds words to a call that was not posted yet.
-func (c *Call) Append(words ...any) { c.words = append(c.words, words...) }
+func (c *command) Append(words ...any) { c.words = append(c.words, words...) }
 
-// sendSource has the call send the source of its script.
-func (c *Call) sendSource() {
+// sendSource has the source of the script sent.
+func (c *command) sendSource() {
 	if c.script != nil {
 		c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)
 		c.script = nil

@@ -62,7 +62,7 @@ func (n *Node) courier() {
 			close(t.done)
 		}
 		now := n.now()
-		for i := range t.passengers {
+		for i := range slices.Backward(t.passengers) { // so that the receiver of the first is called first
 			n.arrivedLocked(&t.passengers[i], now)
 		}
 		if t.writtenOff {
@@ -190,7 +190,7 @@ func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 	if late = late && err == nil && c.latest > 0; late {
 		n.clock.told(at, now)
 	}
-	if c.over {
+	if c.at == over {
 		return
 	}
 	c.trip = nil

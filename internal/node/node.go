@@ -50,34 +50,53 @@ type Node struct {
 	// call. It runs under the mutex, and must not block or use the node.
 	Trouble func(error)
 
-	client   redis.UniversalClient
-	batch    int       // calls that one courier takes at once
-	most     int       // couriers at once
-	mostLost int       // couriers written off at once
-	begin    time.Time // when the node was made
-	run      func()    // the method courier; a variable saves an allocation at each start
+	client redis.UniversalClient
+	limits
+	begin time.Time // when the node was made
+	run   func()    // the method courier; a variable saves an allocation at each start
 
-	mu       sync.Mutex    // guards the fields below and the lower part of every Call
-	mail     []*Call       // the mailbox: the calls to send, in order
-	busy     int           // couriers at work
-	back     int           // those of them that yield before they load again
-	yields   time.Duration // when couriers may yield again
-	lost     int           // couriers written off
-	timed    []*Call       // those that have not ended
-	ended    *Call         // the first of those whose receivers have not been called yet; next leads on
-	last     *Call         // the last of these
-	timer    *time.Timer
-	fires    time.Duration // when timer fires; 0: it is not set
-	answered time.Duration // when the server last answered
-	silent   bool          // a call timed out, and the server has sent nothing since that call was made
+	mu   sync.Mutex // guards the fields below and the lower part of every Call
+	mail []*Call    // the mailbox: the calls to send, in order
+	fleet
+	deadlines
+	ended *Call // the newest of those whose receivers have not been called yet; next leads to the one before
+	health
+	clock ahead
+}
+
+// limits are those of a kind of client.
+type limits struct {
+	batch    int // calls that one courier takes at once
+	most     int // couriers at once
+	mostLost int // couriers written off at once
+}
+
+// A fleet counts the couriers.
+type fleet struct {
+	busy   int           // at work
+	back   int           // those of them that yield before they load again
+	lost   int           // written off
+	yields time.Duration // when couriers may yield again
+}
+
+// deadlines are those of the calls that have not ended.
+type deadlines struct {
+	timed []*Call
+	timer *time.Timer
+	fires time.Duration // when timer fires; 0: it is not set
+}
+
+// health is what is known of the server.
+type health struct {
+	answered time.Duration // when it last answered
+	silent   bool          // a call timed out, and it has sent nothing since that call was made
 	trouble  error         // why a call was last resent; nil after an answer
-	clock    ahead
 }
 
 // New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several servers, so each
 // call travels alone.
 func New(client redis.UniversalClient) *Node {
-	n := &Node{client: client, batch: 1, most: singleCouriers, mostLost: singleCouriers, begin: time.Now()}
+	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers}, begin: time.Now()}
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
@@ -159,22 +178,16 @@ func (n *Node) endLocked(c *Call, r Reply) {
 			n.sendLocked()
 		}
 	}
-	c.over, c.trip, c.reply = true, nil, r
 	end := len(n.timed) - 1
 	n.timed[c.at], n.timed[end].at = n.timed[end], c.at
 	n.timed[end], n.timed = nil, n.timed[:end]
-	if n.ended == nil {
-		n.ended = c
-	} else {
-		n.last.next = c
-	}
-	n.last = c
+	c.at, c.trip, c.reply, c.next, n.ended = over, nil, r, n.ended, c
 }
 
 // unlock unlocks mu, and calls the receivers of the calls that have ended.
 func (n *Node) unlock() {
 	ended := n.ended
-	n.ended, n.last = nil, nil
+	n.ended = nil
 	n.mu.Unlock()
 	for c := ended; c != nil; c = ended {
 		ended = c.next
@@ -199,7 +212,7 @@ func (n *Node) retryLocked(c *Call, err error) {
 	time.AfterFunc(c.pause/2+rand.N(c.pause), func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if !c.over {
+		if c.at != over {
 			n.sendLocked(c)
 		}
 	})
@@ -227,7 +240,7 @@ func (n *Node) fire() {
 			n.fireByLocked(max(c.deadline, now+tick), now)
 		}
 	}
-	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.over })
+	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.at == over })
 }
 
 // timeOutLocked ends a call whose time has passed.
@@ -239,8 +252,8 @@ func (n *Node) timeOutLocked(c *Call, now time.Duration) {
 	n.Trouble(err)
 	if gives := cmp.Or(c.gives, now+insistFor); c.Insists && now < gives {
 		n.postLocked(&Call{
-			Timeout: max(c.Timeout, insistEvery), Insists: true, script: c.script, words: c.words, ctx: c.ctx, gives: gives,
-			unclear: c.unclear || c.trip != nil, sent: true,
+			Timeout: max(c.Timeout, insistEvery), Insists: true, command: c.command, ctx: c.ctx, gives: gives,
+			earlier: earlier{sent: true, unclear: c.unclear || c.trip != nil},
 		}, now)
 		c.unclear = true // the new call may be carried out
 	}
