@@ -2,97 +2,27 @@ package redlatch_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
 )
-
-// A tap is between a client and its server.
-type tap struct {
-	sent   atomic.Int64 // scripts
-	script atomic.Pointer[func(ctx context.Context, send func() error) error]
-}
-
-// tapped returns a client of s, as another process would have, and its tap.
-func tapped(t *testing.T, s *locktest.Site) (*redis.Client, *tap) {
-	t.Helper()
-	client, p := s.Client(t), new(tap)
-	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
-		return func(ctx context.Context, cmd redis.Cmder) error {
-			if !strings.HasPrefix(cmd.Name(), "eval") {
-				return next(ctx, cmd)
-			}
-			p.sent.Add(1)
-			if f := p.script.Load(); f != nil {
-				return (*f)(ctx, func() error { return next(context.WithoutCancel(ctx), cmd) })
-			}
-			return next(ctx, cmd)
-		}
-	}))
-	return client, p
-}
-
-// set has f carry each script from now on.
-func (p *tap) set(f func(ctx context.Context, send func() error) error) { p.script.Store(&f) }
-
-// late has each reply arrive after d.
-func (p *tap) late(d time.Duration) {
-	p.set(func(_ context.Context, send func() error) error {
-		err := send()
-		time.Sleep(d) // of the bubble
-		return err
-	})
-}
-
-// holdFirst has the next script reach the server only when goesOn is closed.
-func (p *tap) holdFirst(goesOn <-chan struct{}) {
-	var n atomic.Int64
-	p.set(func(_ context.Context, send func() error) error {
-		if n.Add(1) == 1 {
-			<-goesOn
-		}
-		return send()
-	})
-}
-
-// cut fails each script.
-func (p *tap) cut() {
-	p.set(func(context.Context, func() error) error { return errors.New("no route") })
-}
-
-func (p *tap) heal() { p.script.Store(nil) }
-
-// warm has the scripts loaded, and the time of Redis known.
-func warm(t *testing.T, l redlatch.Locker) {
-	t.Helper()
-	lock := mustLock(t, l, "warm")
-	require.NoError(t, lock.Extend(t.Context(), time.Minute))
-	_, err := l.Adopt(t.Context(), "warm", lock.Token(), redlatch.WithoutRenewal())
-	require.True(t, err == nil || errors.Is(err, errors.ErrUnsupported), err)
-	require.NoError(t, lock.Unlock(t.Context()))
-}
 
 // TestLeaseIsCountedFromBeforeTheRequest: until = start + TTL − drift, however late the reply comes. If nothing is left of the
 // lease by then, the call fails.
 func TestLeaseIsCountedFromBeforeTheRequest(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, tap := tapped(t, s)
+		client, tap := locktest.Tapped(t, s)
 		l := made(redlatch.NewSetNXPX(client, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(4*time.Second)))
-		warm(t, l)
+		locktest.Warm(t, l)
 		for what, ask := range map[string]func(ctx context.Context, ttl redlatch.Option) (*redlatch.Lock, error){
 			"TryLock": func(ctx context.Context, ttl redlatch.Option) (*redlatch.Lock, error) {
 				return l.TryLock(ctx, "k", ttl)
@@ -103,12 +33,12 @@ func TestLeaseIsCountedFromBeforeTheRequest(t *testing.T) {
 				return l.Adopt(ctx, "k", "token", ttl)
 			},
 		} {
-			tap.late(3 * time.Second)
+			tap.Late(3 * time.Second)
 			begin := time.Now()
 			lock, err := ask(t.Context(), redlatch.WithTTL(10*time.Second))
 			require.NoError(t, err, what)
 			require.Equal(t, begin.Add(10*time.Second-102*time.Millisecond), lock.Until(), what)
-			tap.late(time.Second)
+			tap.Late(time.Second)
 			begin = time.Now()
 			require.NoError(t, lock.Extend(t.Context(), 20*time.Second))
 			require.Equal(t, begin.Add(20*time.Second-202*time.Millisecond), lock.Until(), what)
@@ -119,7 +49,7 @@ func TestLeaseIsCountedFromBeforeTheRequest(t *testing.T) {
 			require.Greater(t, time.Until(lock.Until()), 50*time.Minute, "a reply after the end of ctx counts")
 			require.NoError(t, lock.Unlock(t.Context()))
 
-			tap.late(2 * time.Second)
+			tap.Late(2 * time.Second)
 			ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 			_, err = ask(ctx, redlatch.WithTTL(time.Second))
 			cancel()
@@ -136,7 +66,7 @@ func TestRenewalsGoOnUntilTheLeaseEnds(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		var renewed, failed atomic.Int64
-		client, tap := tapped(t, s)
+		client, tap := locktest.Tapped(t, s)
 		l := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.Hooks{
 			Renewed:     func(redlatch.Event) { renewed.Add(1) },
 			RenewFailed: func(redlatch.Event) { failed.Add(1) },
@@ -145,22 +75,22 @@ func TestRenewalsGoOnUntilTheLeaseEnds(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.InDelta(t, 600/(10.0/3), float64(renewed.Load()), 10)
 		until := lock.Until()
-		tap.cut()
+		tap.Cut()
 		time.Sleep(time.Until(until) - time.Second)
 		require.NoError(t, lock.Err())
 		require.InDelta(t, 10, float64(failed.Load()), 8, "it neither gives up nor spins")
-		tap.heal()
+		tap.Heal()
 		time.Sleep(time.Minute)
 		require.NoError(t, lock.Err())
 
 		begin := time.Now()
 		require.NoError(t, lock.Extend(t.Context(), 10*time.Second))
 		goesOn := make(chan struct{})
-		tap.set(func(_ context.Context, send func() error) error { <-goesOn; return send() })
+		tap.Set(func(_ context.Context, send func() error) error { <-goesOn; return send() })
 		<-lock.Done()
 		require.Equal(t, 10*time.Second-102*time.Millisecond, time.Since(begin))
 		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
-		tap.heal()
+		tap.Heal()
 		close(goesOn)
 		time.Sleep(time.Second)
 		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
@@ -176,15 +106,15 @@ func TestRenewalsGoOnUntilTheLeaseEnds(t *testing.T) {
 func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, tap := tapped(t, s)
+		client, tap := locktest.Tapped(t, s)
 		var took time.Duration
 		l := made(redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(4*time.Second), redlatch.WithHooks(redlatch.Hooks{
 			Released: func(e redlatch.Event) { took = e.Took },
 		})))
-		warm(t, l)
+		locktest.Warm(t, l)
 		lock := mustLock(t, l, "k")
 		goesOn := make(chan struct{})
-		tap.holdFirst(goesOn)
+		tap.HoldFirst(goesOn)
 		time.Sleep(4 * time.Second)
 		done := make(chan error, 1)
 		go func() { done <- lock.Unlock(context.Background()) }()
@@ -197,9 +127,9 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 		close(goesOn)
 		require.NoError(t, <-done)
 		require.Less(t, took, time.Second, "of the release alone")
-		sent := tap.sent.Load()
+		sent := tap.Sent.Load()
 		time.Sleep(time.Hour)
-		require.Equal(t, sent, tap.sent.Load())
+		require.Equal(t, sent, tap.Sent.Load())
 	})
 }
 
@@ -233,24 +163,6 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestIdleLocksCostNoGoroutine, also those of a migration. Unlock leaves none.
-func TestIdleLocksCostNoGoroutine(t *testing.T) {
-	onPair(t, func(t *testing.T, p *pairOf) {
-		var locks []*redlatch.Lock
-		for i := range 100 {
-			locks = append(locks, mustLock(t, p, fmt.Sprint(i)))
-		}
-		synctest.Wait()
-		held := runtime.NumGoroutine()
-		for _, lock := range locks[1:] {
-			require.NoError(t, lock.Unlock(t.Context()))
-		}
-		synctest.Wait()
-		require.InDelta(t, held, runtime.NumGoroutine(), 20, "other tests may start or end some")
-		require.NoError(t, locks[0].Unlock(t.Context()))
-	})
 }
 
 // TestHooksReportEachTransitionOnce: of a lock that is extended and unlocked, of one that expires, of one that Unlock finds lost, and
@@ -310,7 +222,7 @@ func TestLostHookMayUseTheLock(t *testing.T) {
 			require.ErrorIs(t, holder.Unlock(context.Background()), redlatch.ErrLost)
 			again <- granted(l.Lock(context.Background(), "k"))
 		}})))
-		got := standing(t, l)
+		got := locktest.Standing(t, l)
 		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
 		next := <-got
 		require.Less(t, time.Since(<-lost), 10*time.Millisecond)

@@ -145,7 +145,7 @@ func TestConformance(t *testing.T) {
 				t.Run("miniredis/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-						run(t, k, c, func(t *testing.T, node int) *redis.Client { return nodeOf(t, s, node).Direct })
+						run(t, k, c, func(t *testing.T, node int) *redis.Client { return locktest.NodeOf(t, s, node).Direct })
 					})
 				})
 			}
@@ -161,13 +161,6 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
-}
-
-// nodeOf returns s as if it were a node of several. A node is a database.
-func nodeOf(t *testing.T, s *locktest.Site, node int) *locktest.Site {
-	o := s.Options
-	o.DB, o.Addr = node, fmt.Sprint("127.0.0.1:", 7000+node)
-	return locktest.NewSite(t, o)
 }
 
 func run(t *testing.T, k kind, c conformanceCase, client func(t *testing.T, node int) *redis.Client) {

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,21 +17,6 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
 )
-
-// standing has a caller stand in the line of k, in a bubble.
-func standing(t *testing.T, l redlatch.Locker, opts ...redlatch.Option) <-chan *redlatch.Lock {
-	t.Helper()
-	got := make(chan *redlatch.Lock, 1)
-	go func() { // ends with the lock
-		lock, err := l.Lock(context.Background(), "k", opts...)
-		if err != nil {
-			t.Error(err)
-		}
-		got <- lock
-	}()
-	synctest.Wait()
-	return got
-}
 
 // inTurn begins a turn of l: n callers stood in its line while other held k. The first of them has the lock. The channel gets
 // those of the rest.
@@ -68,7 +52,7 @@ func TestLongWaitEnds(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		l, other := newLocker(s.Client(t)), newLocker(s.Client(t))
 		holder := mustLock(t, other, "k")
-		got := standing(t, l, redlatch.WithoutRenewal())
+		got := locktest.Standing(t, l, redlatch.WithoutRenewal())
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, got)
 		require.Len(t, s.Direct.PubSubChannels(t.Context(), "redlatch:*").Val(), 1)
@@ -77,7 +61,7 @@ func TestLongWaitEnds(t *testing.T) {
 		lock := <-got
 		require.Zero(t, time.Since(released))
 
-		next := <-standing(t, l) // and the lock is never unlocked
+		next := <-locktest.Standing(t, l) // and the lock is never unlocked
 		require.Less(t, time.Since(lock.Until()), 250*time.Millisecond)
 		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 		require.NoError(t, next.Unlock(t.Context()))
@@ -132,15 +116,15 @@ func TestNewestAnswerDecidesTheError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 				mustLock(t, made(redlatch.NewSetNXPX(s.Client(t))), "k", redlatch.WithTTL(24*time.Hour))
-				client, tap := tapped(t, s)
+				client, tap := locktest.Tapped(t, s)
 				l := made(redlatch.NewSetNXPX(client, redlatch.WithoutQueue(),
 					redlatch.WithOpTimeout(time.Second), redlatch.WithPollInterval(time.Minute, time.Minute)))
-				warm(t, l)
+				locktest.Warm(t, l)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				goesOn := make(chan struct{})
 				var sent atomic.Int64
-				tap.set(func(_ context.Context, send func() error) error {
+				tap.Set(func(_ context.Context, send func() error) error {
 					n := int(sent.Add(1))
 					if n > len(c.attempts) { // the release of what ctx has left behind
 						return send()
@@ -188,15 +172,15 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-				client, tap := tapped(t, s)
+				client, tap := locktest.Tapped(t, s)
 				l := made(redlatch.NewSetNXPX(client, c.opts...))
 				lock, rest := inTurn(t, l, made(redlatch.NewSetNXPX(s.Client(t))), 2)
 				if c.do != nil {
 					c.do(t, l, lock)
 				}
-				done, ctx, sent := lock.Done(), lock.Context(t.Context()), tap.sent.Load()
+				done, ctx, sent := lock.Done(), lock.Context(t.Context()), tap.Sent.Load()
 				_ = lock.Unlock(t.Context())
-				require.Equal(t, c.passes, tap.sent.Load() == sent)
+				require.Equal(t, c.passes, tap.Sent.Load() == sent)
 				<-done
 				require.ErrorIs(t, context.Cause(ctx), redlatch.ErrReleased)
 				require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
@@ -221,9 +205,9 @@ func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		l := newLocker(s.Client(t))
 		holder := granted(newLocker(s.Client(t)).Lock(t.Context(), "k"))
-		first := standing(t, l)
-		alone := standing(t, l, redlatch.WithTTL(time.Minute))
-		second := standing(t, l, redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) {}}))
+		first := locktest.Standing(t, l)
+		alone := locktest.Standing(t, l, redlatch.WithTTL(time.Minute))
+		second := locktest.Standing(t, l, redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) {}}))
 		time.Sleep(time.Second)
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
@@ -243,12 +227,12 @@ func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
 // the next owner sends anything else.
 func TestContendedGrantCostsOneCommand(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
-		var taps [2]*tap
+		var taps [2]*locktest.Tap
 		var wg sync.WaitGroup
 		var grants atomic.Int64
 		ctx, stop := context.WithCancel(t.Context())
 		for i := range taps { // of two callers each, so that somebody of both processes always waits
-			client, tap := tapped(t, s)
+			client, tap := locktest.Tapped(t, s)
 			taps[i] = tap
 			l := newLocker(client)
 			for range 2 {
@@ -263,7 +247,7 @@ func TestContendedGrantCostsOneCommand(t *testing.T) {
 			}
 		}
 		time.Sleep(100 * time.Millisecond) // all queue
-		sent := func() int64 { return taps[0].sent.Load() + taps[1].sent.Load() }
+		sent := func() int64 { return taps[0].Sent.Load() + taps[1].Sent.Load() }
 		commands, before := sent(), grants.Load()
 		time.Sleep(500 * time.Millisecond)
 		commands, before = sent()-commands, grants.Load()-before
@@ -327,7 +311,7 @@ func TestReleasedLockHandsOutNoPermit(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		mustLock(t, made(mutex(s.Client(t))), "k", redlatch.WithoutRenewal())
-		got := standing(t, made(mutex(s.Client(t))))
+		got := locktest.Standing(t, made(mutex(s.Client(t))))
 		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
 		require.NoError(t, mustLock(t, made(redlatch.NewSetNXPX(s.Client(t))), "k").Unlock(t.Context()))
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
@@ -339,14 +323,14 @@ func TestReleasedLockHandsOutNoPermit(t *testing.T) {
 func TestTokensNeedRandomNumbers(t *testing.T) { // not in parallel: it changes all tokens
 	defer uuid.SetRand(nil)
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, tap := tapped(t, s)
+		client, tap := locktest.Tapped(t, s)
 		l := made(redlatch.NewSetNXPX(client))
 		uuid.SetRand(iotest.ErrReader(errors.New("no entropy")))
 		_, try := l.TryLock(t.Context(), "k")
 		_, wait := l.Lock(t.Context(), "k")
 		require.ErrorContains(t, try, "no entropy")
 		require.ErrorContains(t, wait, "no entropy")
-		require.Zero(t, tap.sent.Load())
+		require.Zero(t, tap.Sent.Load())
 		uuid.SetRand(nil)
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
 	})

@@ -45,6 +45,14 @@ var (
 // maker makes a Locker on one server.
 type maker = func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
 
+// made returns a Locker that can be made.
+func made(l redlatch.Locker, err error) redlatch.Locker {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
 // everyStrategy has all strategies, queues those whose waiters queue, and keeping those that can keep a key after Unlock.
 var (
 	everyStrategy = locktest.Strategies

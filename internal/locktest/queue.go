@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -67,4 +68,19 @@ func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker)
 		t.Logf("served after %v and %d grants of others", time.Since(begin), grants.Load())
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
+}
+
+// Standing has a caller stand in the line of k, in a bubble.
+func Standing(t *testing.T, l redlatch.Locker, opts ...redlatch.Option) <-chan *redlatch.Lock {
+	t.Helper()
+	got := make(chan *redlatch.Lock, 1)
+	go func() { // ends with the lock
+		lock, err := l.Lock(context.Background(), "k", opts...)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lock
+	}()
+	synctest.Wait()
+	return got
 }

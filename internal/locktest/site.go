@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -35,6 +36,13 @@ func (s *Site) Client(t *testing.T) *redis.Client {
 func Closing[C io.Closer](t *testing.T, client C) C {
 	t.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// NodeOf returns s as if it were a node of several. A node is a database.
+func NodeOf(t *testing.T, s *Site, node int) *Site {
+	o := s.Options
+	o.DB, o.Addr = node, fmt.Sprint("127.0.0.1:", 7000+node)
+	return NewSite(t, o)
 }
 
 // InBubble runs a test on miniredis in a synctest bubble.
