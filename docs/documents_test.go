@@ -1,4 +1,4 @@
-package redlatch_test
+package docs_test
 
 import (
 	"io/fs"
@@ -12,6 +12,14 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 )
+
+// TestMain runs the tests in the root, which the paths in them begin at.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // trimmed returns text without the indentation of its lines.
 func trimmed(text string) string {
