@@ -98,7 +98,7 @@ func (e *engine) begin() *event {
 	v.engine, v.now = e, clock.Now()
 	v.Now, v.Random = e.offset(v.now.Mono), rand.Float64()
 	if e.inbox != nil {
-		v.Channel = e.inbox.State()
+		v.Listens = e.inbox.Listens()
 	}
 	e.lines.mu.Lock()
 	v.Took, v.AtRest = e.lines.pulse.Times()

@@ -67,11 +67,11 @@ func TestHeldKeyBehindASlowLinkIsNoOutage(t *testing.T) {
 		lock := mustLock(t, w.locker(t), "k")
 		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
 		require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-		link.delay(600 * time.Millisecond)
+		link.delay(300 * time.Millisecond) // of each command, also of two in a pipeline
 		var callers sync.WaitGroup
 		for range 60 {
 			callers.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second+rand.N(time.Second))
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond+rand.N(500*time.Millisecond))
 				defer cancel()
 				_, err := l.Lock(ctx, "k")
 				assert.ErrorIs(t, err, redlatch.ErrNotAcquired)

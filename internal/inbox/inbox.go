@@ -19,7 +19,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -92,19 +91,11 @@ func (b *Inbox) Leave() {
 	b.users--
 }
 
-// State says whether messages come. An inbox that is not open yet is opened by the first line that joins.
-func (b *Inbox) State() line.Channel {
+// Listens reports whether messages come.
+func (b *Inbox) Listens() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.client == nil, b.refused, b.mutedLocked():
-		return line.Closed
-	case b.up:
-		return line.Open
-	case !b.running, time.Since(b.changed) < line.Patience:
-		return line.Opening
-	}
-	return line.Closed
+	return b.up && !b.mutedLocked()
 }
 
 func (b *Inbox) mutedLocked() bool { return time.Now().Before(b.mute) }

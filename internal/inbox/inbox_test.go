@@ -14,8 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
-
-	"github.com/redlatch/redlatch/internal/line"
 )
 
 var (
@@ -50,9 +48,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 	})
 }
 
-// TestMessagesComeWhereRedisAllowsThem: messages come once SUBSCRIBE is confirmed. They are expected for a second before that, for
-// a second after the connection broke, and before anybody waits. They do not come if Redis refuses SUBSCRIBE or PUBLISH, or if
-// the client cannot subscribe.
+// TestMessagesComeWhereRedisAllowsThem: messages come while SUBSCRIBE is confirmed, unless Redis refuses PUBLISH.
 func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	type steps []func(*Inbox)
 	confirm := func(s *Inbox) { s.received(&redis.Subscription{}) }
@@ -60,39 +56,30 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	refused := func(s *Inbox) { s.refuse(errRefused) }
 	mute := func(s *Inbox) { s.RefusePublish(errRefused) }
 	rest := func(d time.Duration) func(*Inbox) { return func(*Inbox) { time.Sleep(d) } }
-	almost := rest(time.Second - 1)
-	reopens := func(s *Inbox) { s.stop(); s.running = true }
 	for name, c := range map[string]struct {
-		unused bool
-		steps  steps
-		want   line.Channel
+		steps steps
+		want  bool
 	}{
-		"nobody waits":                      {unused: true, want: line.Opening},
-		"almost a second without an answer": {steps: steps{almost}, want: line.Opening},
-		"a second without an answer":        {steps: steps{rest(time.Second)}},
-		"confirmed":                         {steps: steps{confirm, rest(time.Hour)}, want: line.Open},
-		"the connection has just broken":    {steps: steps{confirm, rest(time.Hour), breaks, almost}, want: line.Opening},
-		"it has been broken for a second":   {steps: steps{confirm, breaks, rest(time.Second)}},
-		"a second attempt fails":            {steps: steps{confirm, breaks, almost, breaks, rest(1)}},
-		"SUBSCRIBE is refused from now on":  {steps: steps{confirm, refused}},
-		"SUBSCRIBE was refused before":      {steps: steps{refused, reopens}},
-		"SUBSCRIBE works again":             {steps: steps{refused, confirm}, want: line.Open},
-		"PUBLISH is refused":                {steps: steps{confirm, mute, rest(time.Minute - 1)}},
-		"PUBLISH was refused a minute ago":  {steps: steps{confirm, mute, rest(time.Minute)}, want: line.Open},
+		"not confirmed yet":                {},
+		"confirmed":                        {steps: steps{confirm, rest(time.Hour)}, want: true},
+		"the connection has broken":        {steps: steps{confirm, breaks}},
+		"SUBSCRIBE is refused":             {steps: steps{confirm, breaks, refused}},
+		"SUBSCRIBE works again":            {steps: steps{refused, confirm}, want: true},
+		"PUBLISH is refused":               {steps: steps{confirm, mute, rest(time.Minute - 1)}},
+		"PUBLISH was refused a minute ago": {steps: steps{confirm, mute, rest(time.Minute)}, want: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(unused)
 			s.Changed, s.Degraded = func() {}, func(error) {}
-			s.running, s.changed = !c.unused, time.Now() // as Join does
 			for _, step := range c.steps {
 				step(s)
 			}
-			require.Equal(t, c.want, s.State(), name)
+			require.Equal(t, c.want, s.Listens(), name)
 		})
 	}
 	s := New(nil)
 	s.Join()
-	require.Equal(t, line.Closed, s.State(), "the client cannot subscribe")
+	require.Equal(t, false, s.Listens(), "the client cannot subscribe")
 }
 
 // TestChangedAfterEachConfirmation: messages may have been lost whenever the connection broke, and come again when it is
@@ -104,7 +91,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 		begin := time.Now()
 		time.Sleep(time.Second)
 		<-changed
-		require.Equal(t, line.Open, s.State())
+		require.Equal(t, true, s.Listens())
 		m.Publish(s.Channel, "1 1 1 5 1 c xk")
 		require.Equal(t, "x", (<-delivered).Token)
 
@@ -114,9 +101,9 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 		s.Missed(time.Now())
 		s.Missed(time.Now()) // another connection is about to replace it
 		<-changed
-		require.Equal(t, line.Opening, s.State())
+		require.Equal(t, false, s.Listens())
 		<-changed
-		require.Equal(t, line.Open, s.State())
+		require.Equal(t, true, s.Listens())
 		time.Sleep(time.Minute)
 		require.Empty(t, changed)
 	})
@@ -150,19 +137,19 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 		s.Missed(time.Now())
 		require.Error(t, <-reported)
 		require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
-		require.Equal(t, line.Closed, s.State())
+		require.Equal(t, false, s.Listens())
 		synctest.Wait()
 		require.Len(t, changed, 2, "the connection broke, and lines that rely on messages look")
 		time.Sleep(time.Minute)
 		require.Empty(t, reported, "it was reported before")
 		m.Server().SetPreHook(nil)
 		time.Sleep(2 * lastReconnect)
-		require.Equal(t, line.Open, s.State(), "it is allowed now")
+		require.Equal(t, true, s.Listens(), "it is allowed now")
 
 		down.Store(true)
 		s.Missed(time.Now())
 		time.Sleep(time.Minute)
-		require.Equal(t, line.Closed, s.State())
+		require.Equal(t, false, s.Listens())
 		require.Empty(t, reported)
 	})
 }

@@ -10,7 +10,7 @@ func (m *Machine[T]) rested(f Facts) time.Duration {
 
 // ask sends an acquire.
 func (m *Machine[T]) ask(f Facts, out []Effect[T]) []Effect[T] {
-	if m.token.entry == Plain && f.Channel == Closed { // releases skip it
+	if e := m.token.entry; e != NoEntry && e != m.kind(f) {
 		return m.replace(f, out)
 	}
 	m.attempts++
@@ -19,7 +19,9 @@ func (m *Machine[T]) ask(f Facts, out []Effect[T]) []Effect[T] {
 		m.token.number = m.attempts
 	}
 	if m.token.entry == NoEntry {
-		m.token.entry = m.entry(f)
+		if m.token.entry = m.entry(f); m.token.entry != NoEntry {
+			m.looks = 0
+		}
 	}
 	m.state, m.asked, m.before = Asking, f.Now, m.callers.arrivals
 	return append(out, Effect[T]{
@@ -28,26 +30,21 @@ func (m *Machine[T]) ask(f Facts, out []Effect[T]) []Effect[T] {
 	})
 }
 
-// entry returns the entry for a token without one.
+// entry returns the entry for a token without one. A line queues only once it has opened the channel.
 func (m *Machine[T]) entry(f Facts) Entry {
-	switch {
-	case !m.Queues, m.hurried(f), f.Channel == Opening:
-		return NoEntry
-	case f.Channel == Open && !m.Dash:
-		return Plain
-	case f.Channel == Closed && f.Now-m.callers.head.Since < Patience:
+	if !m.Queues || m.hurried(f) || !f.Listens && !m.subscribed {
 		return NoEntry
 	}
-	return Dashed
+	return m.kind(f)
 }
 
-// behind returns the entry to queue with a release. A line that gets no messages queues then without Patience: others of its kind
-// get their turns only if it is behind them.
-func (m *Machine[T]) behind(f Facts) Entry {
-	if m.Queues && f.Channel == Closed && !m.hurried(f) {
-		return Dashed
+// kind returns the kind of entry to queue with. Releases skip one without a dash if no message comes, and cannot tell that a
+// process is gone from one with a dash.
+func (m *Machine[T]) kind(f Facts) Entry {
+	if f.Listens && !m.Dash {
+		return Plain
 	}
-	return m.entry(f)
+	return Dashed
 }
 
 // hurried reports whether the line must poll, since nobody can wait for the queue.
@@ -56,22 +53,18 @@ func (m *Machine[T]) hurried(f Facts) bool {
 }
 
 // replace gives the token up and goes on with a fresh one. If the line can queue, the acquire comes first, so that the release
-// finds its entry. Otherwise the acquire follows: at once if the line will queue, or else after a pause, so that others that poll
-// can find the key free.
+// finds its entry. Otherwise the acquire follows after a pause, so that others that poll can find the key free.
 func (m *Machine[T]) replace(f Facts, out []Effect[T]) []Effect[T] {
 	if m.callers.length == 0 {
 		return m.idle(out)
 	}
 	old := m.token
-	m.token = token{entry: m.behind(f)}
+	m.token = token{entry: m.entry(f)}
 	if m.token.entry != NoEntry {
 		out = m.ask(f, out)
 		return give(old, m.token.number, out)
 	}
 	out = give(old, 0, out)
-	if m.Queues && f.Channel == Opening && !m.hurried(f) {
-		return m.ask(f, out)
-	}
 	if m.Tells {
 		return m.wait(f, f.Now+min(f.Took, m.Longest), out)
 	}
@@ -115,16 +108,13 @@ func (m *Machine[T]) wait(f Facts, at time.Duration, out []Effect[T]) []Effect[T
 func (m *Machine[T]) next(f Facts, o Outcome) time.Duration {
 	queued := m.token.entry != NoEntry
 	switch {
-	case !m.Queues, o.Answer != Refused, f.Channel == Closed, o.First && o.Foreign, !queued && m.hurried(f):
+	case !m.Queues, o.Answer != Refused, !f.Listens, o.First && o.Foreign, !queued && m.hurried(f):
 		m.looks++
 		d := poll(m.looks, m.Shortest, m.Longest, o.Left, f.Random)
 		if !m.Queues {
 			d = min(d, halfRandom(eager(m.pace.moves, m.pace.stays, m.Shortest, m.Longest), f.Random))
 		}
 		return f.Now + d
-	case !queued && f.Channel == Opening: // Changed comes before
-		m.looks = 0
-		return f.Now + Patience
 	case !queued:
 		m.looks = 0
 		return f.Now

@@ -184,13 +184,7 @@ func (m *Machine[T]) Changed(f Facts, out []Effect[T]) []Effect[T] {
 func (m *Machine[T]) Unlock(f Facts, number uint64, passable bool, out []Effect[T]) []Effect[T] {
 	switch {
 	case m.Shares:
-		give := Effect[T]{Kind: Give, Token: number}
-		if entry := m.behind(f); m.state == Waiting && m.token.entry == NoEntry && entry != NoEntry {
-			m.token.entry = entry
-			out = m.ask(f, out)
-			give.Next = m.token.number
-		}
-		return append(out, give)
+		return append(out, Effect[T]{Kind: Give, Token: number})
 	case m.state != Holding || number != m.token.number:
 		return out
 	case passable && m.passes(f.Now):

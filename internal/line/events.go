@@ -13,21 +13,11 @@ const (
 	Holding
 )
 
-// Channel says whether messages of Redis come to this process.
-type Channel uint8
-
-// Whether messages come.
-const (
-	Closed  Channel = iota // No message comes.
-	Opening                // SUBSCRIBE is likely to be confirmed soon. Until then, a release drops entries of this process.
-	Open                   // SUBSCRIBE is confirmed.
-)
-
 // Facts are what the shell knows when an event happens. Instants are durations since one start that the shell chooses, before the
 // first event. Zero stands for no instant.
 type Facts struct {
 	Now     time.Duration
-	Channel Channel
+	Listens bool          // SUBSCRIBE is confirmed, so messages of Redis come to this process
 	Took    time.Duration // of an acquire at present, on average
 	AtRest  time.Duration // of an acquire when Redis is idle: the least of late
 	Rest    time.Duration // until then this process leaves the key to others, who would never find it free otherwise

@@ -45,7 +45,7 @@ func (s *scenario) play(words []string) []string {
 	var out []Effect[string]
 	switch name {
 	case "new":
-		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Channel: Open}}
+		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Listens: true}}
 		s.m.Config = Config{
 			Queues: a.Has("queues"), Dash: a.Has("dash"), Shares: a.Has("shares"), FreshTokens: a.Has("fresh-tokens"),
 			Confirms: a.Has("confirms"), Tells: a.Has("tells"), Passes: int(number(a.After("passes"))), TTL: 10 * time.Second,
@@ -59,7 +59,7 @@ func (s *scenario) play(words []string) []string {
 		s.f.Now = start + explore.Duration(a[0])
 		return nil
 	case "channel":
-		s.f.Channel = map[string]Channel{"closed": Closed, "opening": Opening, "open": Open}[a[0]]
+		s.f.Listens = a[0] == "open"
 		return nil
 	case "load":
 		s.f.Took, s.f.AtRest = explore.Duration(a[0]), explore.Duration(a[1])

@@ -28,7 +28,7 @@ type queued struct{ token, dash, score uint8 }
 
 type proc struct {
 	dead, frozen uint8
-	channel      uint8
+	channel      channel
 	lapsed       uint8 // bit by caller: its lease ended while the process was frozen
 	token        uint8 // with which the line may ask
 	callers      [2]caller
@@ -39,6 +39,15 @@ type proc struct {
 	look         uint8 // a look is planned
 	line         snapshot
 }
+
+// A channel brings messages if it is open.
+type channel uint8
+
+const (
+	shut  channel = iota // for good
+	opens                // sooner or later, once a line uses it
+	open
+)
 
 type caller struct{ state, token, since, turn uint8 }
 
@@ -103,7 +112,7 @@ type game struct {
 	procs, callers int
 	limit          int // of a semaphore; 1: a lock
 	config         Config
-	channels       [3]Channel
+	channels       [3]channel
 	again          bool    // callers that are done may come again
 	hurried        [3]bool // the callers of a process cannot wait for the queue
 	blind          bool    // no look comes
@@ -193,7 +202,7 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int], f Facts, out []E
 	p := &w.procs[i]
 	g.thaw(p, g.hurried[i])
 	m := &g.m
-	facts := Facts{Now: now, Channel: Channel(p.channel)}
+	facts := Facts{Now: now, Listens: p.channel == open}
 	if g.hurried[i] {
 		facts.Took = time.Second
 	}
@@ -427,7 +436,7 @@ func (g *game) handOn(w *scene, mine uint8) {
 		q := w.queue[0]
 		w.dequeue(q.token)
 		p := &w.procs[q.token>>4]
-		listens := p.dead == 0 && Channel(p.channel) == Open
+		listens := p.dead == 0 && p.channel == open
 		if !listens && q.dash == 0 {
 			continue
 		}

@@ -3,10 +3,6 @@ package line
 import "time"
 
 const (
-	// Patience is how long a line polls before it queues if its process gets no messages: a lock that is handed to it stays
-	// unused until the next poll. It also waits that long for a channel that is opening.
-	Patience = time.Second
-
 	// turnLasts and turnShare bound the age at which a turn may still pass the lock on: a time, and a part of the TTL.
 	turnLasts = 5 * time.Millisecond
 	turnShare = 100

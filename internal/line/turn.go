@@ -52,7 +52,7 @@ func (m *Machine[T]) wasRefused(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 	if m.token.entry == NoEntry {
 		m.pace.rest = doubled(m.pace.rest, m.Shortest, m.Longest)
 	} else {
-		if o.Fresh && m.token.seen > 0 && f.Channel == Open { // it was skipped, or has lost a claim
+		if o.Fresh && m.token.seen > 0 && f.Listens { // it was skipped, or has lost a claim
 			out = append(out, Effect[T]{Kind: Missed, At: m.token.seen})
 		}
 		m.token.seen = m.asked

@@ -77,10 +77,10 @@ func (g *game) refresh(w *scene, random *rand.Rand, calm bool) {
 			}
 		}
 		if p.dead == 1 && !used {
-			*p = proc{channel: uint8(g.channels[i])}
+			*p = proc{channel: g.channels[i]}
 		}
-		if Channel(p.channel) != g.channels[i] && random.IntN(100) == 0 && p.dead == 0 && p.line.subscribed == 0 {
-			p.channel = uint8(g.channels[i]) // the next line opens another one
+		if p.channel != g.channels[i] && random.IntN(100) == 0 && p.dead == 0 && p.line.subscribed == 0 {
+			p.channel = g.channels[i] // the next line opens another one
 		}
 	}
 	w.left = 1 - bit(calm)
