@@ -311,7 +311,7 @@ func (o *inquiry) reply() reply {
 }
 
 // failures are the errors of an operation that was not done.
-var failures = [...]error{quorum.Refused: ErrNotAcquired, quorum.Lost: ErrLost, quorum.Ended: ErrNoQuorum, quorum.NoQuorum: ErrNoQuorum}
+var failures = [...]error{quorum.Refused: ErrNotAcquired, quorum.Lost: ErrLost, quorum.NoQuorum: ErrNoQuorum}
 
 // outcome returns the error of an operation that is decided.
 func (o *inquiry) outcome() error {

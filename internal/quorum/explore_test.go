@@ -330,7 +330,7 @@ func TestNoHistoryBreaksAnInvariant(t *testing.T) {
 	if explore.Chosen() == explore.Small {
 		return
 	}
-	if len(seen) != 18 {
+	if len(seen) != 15 {
 		t.Error("some results were seen in no history: ", seen)
 	}
 }

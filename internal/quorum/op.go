@@ -48,8 +48,7 @@ const (
 	OK               // done by a quorum
 	Refused          // an acquire: no quorum can grant it, and at least one node showed another owner
 	Lost             // so many nodes do not hold the key for the token that no quorum can, or its lease has ended
-	Ended            // a release began before the operation was done
-	NoQuorum         // so many nodes failed that the outcome is unknown
+	NoQuorum         // so many nodes failed that the outcome is unknown, or a release began before the operation was done
 )
 
 // An Op is one operation on all nodes. [Token.Begin] sets all but Of.
@@ -166,8 +165,8 @@ func (o *Op) agree(out []Effect) []Effect {
 
 // finish ends the operation. Nothing but a release is done on a token that is being released.
 func (o *Op) finish(r Result, out []Effect) []Effect {
-	if r == OK && o.token.release != nil && o.step != Release && o.step != Inspect {
-		r = Ended
+	if r == OK && o.token.release != nil && o.step != Release {
+		r = NoQuorum
 	}
 	o.result = r
 	return append(out, Effect{Op: o, Step: Finish})

@@ -28,7 +28,7 @@ type scenario struct {
 var (
 	stepNames    = []string{"acquire", "raise", "extend", "restore", "mint", "release", "inspect", "finish"}
 	outcomeNames = []string{"pending", "done", "held", "notheld", "restored", "notdone", "failed"}
-	resultNames  = []string{"undecided", "ok", "refused", "lost", "ended", "noquorum"}
+	resultNames  = []string{"undecided", "ok", "refused", "lost", "noquorum"}
 )
 
 func (s *scenario) play(words []string) []string {

@@ -49,14 +49,14 @@ type place struct {
 func New(n int) Token { return Token{nodes: make([]place, n), need: n/2 + 1} }
 
 // Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. After a release was
-// asked for, an operation other than Release and Inspect finishes at once, with Ended.
+// asked for, any other operation finishes at once, with NoQuorum.
 func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
 	*o = Op{Of: o.Of, token: t, step: step, silent: silent, nodes: make([]member, len(t.nodes))}
 	switch {
 	case step == Release:
 		t.release = o
-	case t.release != nil && step != Inspect:
-		return o.finish(Ended, out)
+	case t.release != nil:
+		return o.finish(NoQuorum, out)
 	}
 	for i := range o.nodes {
 		out = o.send(step, i, out)
