@@ -55,14 +55,13 @@ const (
 type Op struct {
 	Of any // whatever the caller needs to know its operation by
 
-	token    *Token
-	nodes    []member
-	silent   uint64 // by bit: nodes nobody waits for if another owner has votes
-	owed     uint64 // by bit: nodes whose releases end a refused acquire
-	fence    uint64 // the largest number attested so far
-	step     Step
-	agreeing bool // a quorum has granted, and votes are compared
-	result   Result
+	token  *Token
+	nodes  []member
+	silent uint64 // by bit: nodes nobody waits for if another owner has votes
+	owed   uint64 // by bit: nodes whose releases end a refused acquire
+	fence  uint64 // the largest number attested so far
+	step   Step
+	result Result
 }
 
 // A member is what one node has said. Vote is the newest number that it attests.
@@ -123,7 +122,7 @@ func (o *Op) decide(out []Effect) []Effect {
 		return o.agree(out)
 	case c[Done] >= need:
 		return o.finish(OK, out)
-	case o.step == Acquire && !o.agreeing: // each node grants or refuses, so a quorum of answers decides
+	case o.step == Acquire: // each node grants or refuses, so a quorum of answers decides
 		if c[Done]+c[Held] >= need && (!possible || o.onlySilentPending()) {
 			return o.fail(Refused, out)
 		}
@@ -141,7 +140,6 @@ func (o *Op) decide(out []Effect) []Effect {
 // agree finishes with the number that a quorum attests. If there is none, it raises the counters of the nodes that attest less
 // than the largest number. If no quorum is left meanwhile, decide ends the operation.
 func (o *Op) agree(out []Effect) []Effect {
-	o.agreeing = true
 	for i := range o.nodes {
 		m := &o.nodes[i]
 		if m.Outcome != Done {

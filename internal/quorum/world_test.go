@@ -424,7 +424,7 @@ func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 			o := &t.ops[j]
 			b = flag(append(b, byte(o.step)), t.live[j], t.token.release == o)
 			if t.live[j] {
-				b = flag(append(b, byte(o.result), byte(o.fence)), o.agreeing)
+				b = append(b, byte(o.result), byte(o.fence))
 			}
 		}
 	}
