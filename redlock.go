@@ -250,7 +250,7 @@ func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
 // answered hands an answer to the token.
 func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, got reply) {
 	err := got.err
-	a := quorum.Answer{Outcome: outcomeOf(err), Vote: got.fence, Holder: got.holder, Left: got.left}
+	a := quorum.Answer{Outcome: outcomeOf(e.Step, err), Vote: got.fence, Holder: got.holder, Left: got.left}
 	failed := a.Outcome == quorum.Failed
 	if failed && node.Answered(err) { // the node has reported other failures
 		o.r.report(o.r.names[e.Node], err)
@@ -279,8 +279,8 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, go
 	}
 }
 
-// outcomeOf returns what the answer of a node was.
-func outcomeOf(err error) quorum.Outcome {
+// outcomeOf returns what the answer of a node to a command was.
+func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 	switch {
 	case err == nil:
 		return quorum.Done
@@ -288,10 +288,8 @@ func outcomeOf(err error) quorum.Outcome {
 		return quorum.Restored
 	case errors.Is(err, ErrNotAcquired):
 		return quorum.Held
-	case errors.Is(err, ErrLost):
+	case errors.Is(err, ErrLost), step == quorum.Acquire && errors.As(err, new(*node.NotDone)):
 		return quorum.NotHeld
-	case errors.As(err, new(*node.NotDone)):
-		return quorum.NotDone
 	}
 	return quorum.Failed
 }

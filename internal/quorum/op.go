@@ -13,9 +13,8 @@ const (
 	Pending  Outcome = iota // no answer yet
 	Done                    // the node did what was asked
 	Held                    // another token holds the key
-	NotHeld                 // the token does not hold the key
+	NotHeld                 // the token does not hold the key; of an acquire: it was not carried out, nor will it be
 	Restored                // the token did not hold the key, and holds it again
-	NotDone                 // the node has certainly done nothing, nor will: of an acquire
 	Failed                  // unknown
 	outcomes
 )
@@ -33,7 +32,7 @@ func (a *Answer) maySet(by Step) bool {
 	switch a.Outcome {
 	case Done:
 		return by == Acquire
-	case Held, NotHeld, NotDone:
+	case Held, NotHeld:
 		return false
 	}
 	return true
@@ -87,7 +86,7 @@ func (o *Op) Expire(out []Effect) []Effect {
 // take takes an answer to a command of o. It ignores answers that come after the decision or after a newer raise.
 func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
 	m := &o.nodes[e.Node]
-	if a.Outcome == NotDone && e.Step != Acquire || a.Vote >= Limit || a.Outcome == Done && a.Vote < e.Fence {
+	if a.Vote >= Limit || a.Outcome == Done && a.Vote < e.Fence {
 		a.Outcome = Failed
 	}
 	switch {

@@ -27,7 +27,7 @@ type scenario struct {
 
 var (
 	stepNames    = []string{"acquire", "raise", "extend", "restore", "mint", "release", "inspect", "finish"}
-	outcomeNames = []string{"pending", "done", "held", "notheld", "restored", "notdone", "failed"}
+	outcomeNames = []string{"pending", "done", "held", "notheld", "restored", "failed"}
 	resultNames  = []string{"undecided", "ok", "refused", "lost", "noquorum"}
 )
 
