@@ -41,7 +41,6 @@ type Token struct {
 
 type place struct {
 	creating uint8 // commands under way that may set the key
-	waits    bool  // a release is sent when creating is 0
 	unsure   bool  // a command whose answer came too late to count may have set the key
 }
 
@@ -69,12 +68,9 @@ func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
 	if e.Step.Creates() {
 		p := &t.nodes[e.Node]
 		p.creating--
-		p.unsure = p.unsure || p.waits && a.maySet(e.Step)
-		if p.waits && p.creating == 0 {
-			p.waits = false
-			if p.unsure || t.release.step == Release {
-				out = t.release.send(Release, e.Node, out)
-			}
+		p.unsure = p.unsure || t.release != nil && a.maySet(e.Step)
+		if t.release != nil && (p.unsure || t.release.step == Release) {
+			out = t.release.send(Release, e.Node, out)
 		}
 	}
 	return e.Op.take(e, a, out)
@@ -89,12 +85,11 @@ func (t *Token) Settled(node int, out []Effect) []Effect {
 	return t.release.send(Release, node, out)
 }
 
-// send sends a command to a node, or defers a release until nothing under way can set the key.
+// send sends a command to a node. A release that must wait is sent by Answer, when nothing under way can set the key any more.
 func (o *Op) send(step Step, node int, out []Effect) []Effect {
 	p := &o.token.nodes[node]
 	switch {
 	case step == Release && p.creating > 0:
-		p.waits = true
 		return out
 	case step.Creates():
 		p.creating++

@@ -439,7 +439,7 @@ func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 				continue
 			}
 			bit := uint8(1) << n
-			p = flag(append(p, t.token.nodes[n].creating), t.token.nodes[n].waits, t.token.nodes[n].unsure, t.must&bit != 0, t.unheard&bit != 0)
+			p = flag(append(p, t.token.nodes[n].creating), t.token.nodes[n].unsure, t.must&bit != 0, t.unheard&bit != 0)
 			for j := range t.begun {
 				if o := &t.ops[j]; t.live[j] && !t.dead {
 					m := &o.nodes[n]
