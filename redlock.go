@@ -111,13 +111,7 @@ func (r *redlock) failure(op op, p *params, nodes []error, err error) error {
 	return &QuorumError{Op: string(op), Key: p.key, Need: r.quorum, Nodes: nodes, names: r.names, err: err}
 }
 
-var quorumScripts = struct {
-	scripts
-	raise *node.Script
-}{
-	scripts{script("quorum_acquire.lua"), script("quorum_extend.lua"), script("quorum_release.lua"), lockScripts.inspect},
-	script("quorum_raise.lua"),
-}
+var quorumScripts = scripts{script("quorum_acquire.lua"), script("quorum_extend.lua"), script("quorum_release.lua"), lockScripts.inspect}
 
 // command returns the command of an effect, and what reads its reply.
 func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
@@ -129,14 +123,15 @@ func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
 		return c, readAcquire
 	case quorum.Mint:
 		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint"), readExtend
-	case quorum.Extend:
-		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS), readExtend
-	case quorum.Restore:
-		c = node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, p.fence/fencesOfTick, p.restoreMS)
-		c.AppendLatest()
-		return c, readRestore
 	case quorum.Raise:
-		return node.Eval(quorumScripts.raise, 2, &p.key, &p.fences, &p.token, e.Fence), readVote
+		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, e.Fence), readExtend
+	case quorum.Extend:
+		c = node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, p.fence/fencesOfTick)
+		if p.restoreMS > 0 {
+			c.Append(p.restoreMS)
+			c.AppendLatest()
+		}
+		return c, readExtend
 	case quorum.Inspect:
 		return inspectCall(quorumScripts.inspect, p), readHolder
 	}
@@ -145,28 +140,10 @@ func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
 	return appendKeep(c, p), readVoteOfRelease
 }
 
-// readVote reads the reply of quorum_raise.lua.
-func readVote(r node.Reply) reply {
-	answer, err := compared(r)
-	return reply{fence: uint64(max(answer, 0)), err: err}
-}
-
 func readVoteOfRelease(r node.Reply) reply {
 	answer, err := readRelease(r)
 	return reply{wanted: answer == 2, err: err}
 }
-
-// readRestore reads the reply of quorum_extend.lua to a renewal that restores the lock.
-func readRestore(r node.Reply) reply {
-	got := readExtend(r)
-	if got.fence == 2 {
-		got.err = errRestored
-	}
-	return got
-}
-
-// errRestored is the answer of a node that had lost the lock and has it again.
-var errRestored = fmt.Errorf("%w", errDeleted)
 
 func readHolder(r node.Reply) reply {
 	got := readInspect(r)
@@ -210,10 +187,6 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 		step = quorum.Release
 		if p.ballot == nil { // of a keeper, whose value is a token of its own
 			p.ballot = r.ballot()
-		}
-	default:
-		if p.restoreMS > 0 {
-			step = quorum.Restore
 		}
 	}
 	silent := uint64(0)
@@ -284,8 +257,6 @@ func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 	switch {
 	case err == nil:
 		return quorum.Done
-	case errors.Is(err, errRestored):
-		return quorum.Restored
 	case errors.Is(err, ErrNotAcquired):
 		return quorum.Held
 	case errors.Is(err, ErrLost), step == quorum.Acquire && errors.As(err, new(*node.NotDone)):

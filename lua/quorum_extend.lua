@@ -1,39 +1,38 @@
--- Extends a lock on one node of a quorum if the token still holds it there. It never shortens a lease.
+-- Extends a lock on one node of a quorum if the token still holds it there, and raises the fence counter. It never shortens a
+-- lease.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter on this node
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
--- ARGV[3] "mint" to adopt the lock, which raises the counter; or the fence of the lock, to restore it if nobody holds it
--- ARGV[4] with a fence: the TTL of a lock that is restored, in ms
--- ARGV[5] with a fence: until when it may be restored, in µs of TIME
+-- ARGV[3] the fence to raise the counter to; or "mint" to adopt the lock: the node votes for a new fence
+-- ARGV[4] with a fence: the TTL for which the lock is restored if nobody holds it, in ms; absent: it is not
+-- ARGV[5] until when it may be restored, in µs of TIME
 --
--- Returns 0 if nobody holds the lock, 2 if nobody held it and it is restored, -1 if another token holds it. If it is too late
--- to restore it, returns {"late", seconds and µs of TIME}. Otherwise the vote for the fence to adopt, or 1 to renew.
+-- Returns 0 if nobody held the lock, also if it is restored, and -1 if another token holds it. If it is too late to restore it,
+-- returns {"late", seconds and µs of TIME}. Otherwise the counter.
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] or not holder and not ARGV[4] then
   -- include writable.lua
   return readonly or holder and -1 or 0
 end
-local lease = holder and string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2]))
-if holder and ARGV[3] ~= 'mint' then
-  redis.call('PEXPIRE', KEYS[1], lease)
-  redis.call('PEXPIRE', KEYS[2], 3600000) -- as in vote.lua
-  return 1
-end
-local time, latest = redis.call('TIME'), ARGV[5] or math.huge
+local time, latest = redis.call('TIME'), not holder and ARGV[5] or math.huge
 -- include late.lua
 if late then return late end
 -- include counter.lua
-if holder then
-  redis.call('PEXPIRE', KEYS[1], lease)
+if holder then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2]))) end
+if ARGV[3] == 'mint' then
   -- include vote.lua
   return fence
 end
 -- The counter is raised to the fence of the lock and no further. If it were raised by one, as by an acquire, a later
 -- quorum of restored nodes could issue an older fence.
 redis.call('PEXPIRE', KEYS[2], 3600000) -- first: a full Redis accepts SET only after another write
-if counter < tonumber(ARGV[3]) then redis.call('SET', KEYS[2], ARGV[3], 'PX', 3600000) end
+if counter < tonumber(ARGV[3]) then
+  counter = tonumber(ARGV[3])
+  redis.call('SET', KEYS[2], ARGV[3], 'PX', 3600000)
+end
+if holder then return counter end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[4])
-return 2
+return 0

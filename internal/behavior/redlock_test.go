@@ -289,7 +289,7 @@ func TestLateVoteRaisesNoCounter(t *testing.T) {
 		}
 		early, slow := 0, 0
 		tap.Set(func(_ context.Context, send func() error) error {
-			if early++; early != 3 { // the raise, by its source
+			if early++; early != 2 { // the raise
 				return send()
 			}
 			require.NoError(t, nodes[0].Direct.Set(t.Context(), counter, 5000, 0).Err())

@@ -8,7 +8,8 @@
 //  3. If a quorum attests one number, that number is the fence.
 //  4. Otherwise take the largest number attested, and raise to it the counters of the nodes that attest less. A node raises
 //     its counter only while the token holds its key. It answers with the counter, which may be higher. Go on with 3.
-//  5. An extension needs a quorum of nodes that hold the key without a gap. A node that restores the key does not count.
+//  5. An extension needs a quorum of nodes that hold the key without a gap. A node on which the key is
+//     free restores it, and does not count.
 //
 // The page has no fences. They are steps 3 and 4. A node attests f if its counter is exactly f while the token holds its key. A
 // vote and an answer to a raise both attest. The page also leaves open whom to wait for. The outcome is certain once a quorum has
@@ -24,7 +25,7 @@
 //	end:        each command is answered once, so each operation finishes once
 //	clean:      on each node, the last release of a token follows all commands that can create its key
 //
-// The last one is the order of commands that a [Token] keeps, over all its operations. Acquire and Restore create a key. A
+// The last one is the order of commands that a [Token] keeps, over all its operations. Acquire and Extend create a key. A
 // release waits on each node for those under way there. After the first release, no other operation begins.
 //
 // A counter must be below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A node

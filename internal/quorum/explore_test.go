@@ -125,9 +125,9 @@ func (x *explorer) client(w *world, i int, t *try) {
 		})
 		x.spend(renewals, i, -1, 0, "renews", func(c *world, t *try) {
 			c.faulty = w.faulty
-			x.begin(c, i, Restore, 0)
+			x.begin(c, i, Extend, 0)
 			for k := range t.msgs {
-				if t.msgs[k].step == Restore {
+				if t.msgs[k].step == Extend {
 					t.msgs[k].fence = t.fence
 				}
 			}

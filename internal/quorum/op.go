@@ -10,12 +10,11 @@ type Outcome uint8
 
 // What a node answers.
 const (
-	Pending  Outcome = iota // no answer yet
-	Done                    // the node did what was asked
-	Held                    // another token holds the key
-	NotHeld                 // the token does not hold the key; of an acquire: it was not carried out, nor will it be
-	Restored                // the token did not hold the key, and holds it again
-	Failed                  // unknown
+	Pending Outcome = iota // no answer yet
+	Done                   // the node did what was asked
+	Held                   // another token holds the key
+	NotHeld                // the token did not hold the key; of an acquire: it was not carried out, nor will it be
+	Failed                 // unknown
 	outcomes
 )
 
@@ -32,10 +31,10 @@ func (a *Answer) maySet(by Step) bool {
 	switch a.Outcome {
 	case Done:
 		return by == Acquire
-	case Held, NotHeld:
-		return false
+	case NotHeld:
+		return by == Extend
 	}
-	return true
+	return a.Outcome != Held
 }
 
 // A Result is how an operation ended.
@@ -106,7 +105,7 @@ func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
 func (o *Op) decide(out []Effect) []Effect {
 	c := o.counts()
 	need, most := o.token.need, len(o.nodes)-o.token.need // how many nodes may fail
-	no := c[Held] + c[NotHeld] + c[Restored]
+	no := c[Held] + c[NotHeld]
 	possible := c[Done]+c[Pending] >= need
 	switch {
 	case o.step == Inspect:
@@ -169,12 +168,12 @@ func (o *Op) finish(r Result, out []Effect) []Effect {
 	return append(out, Effect{Op: o, Step: Finish})
 }
 
-// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. A restore
-// that finds the lock lost does that where it has restored it: another handle may have the token elsewhere. An acquire finishes
-// when the nodes that granted it have answered the release, so its caller's next attempt does not meet its own keys.
+// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. An
+// extension that finds the lock lost does that where it may have restored it: another handle may have the token elsewhere. An
+// acquire finishes when the nodes that granted it have answered the release, so its caller's next attempt does not meet its own keys.
 func (o *Op) fail(r Result, out []Effect) []Effect {
 	if o.step != Acquire || o.token.release != nil {
-		if r == Lost && o.step == Restore && o.token.release == nil {
+		if r == Lost && o.step == Extend && o.token.release == nil {
 			out = o.giveBack(out) // before the caller goes on, and sends another release
 		}
 		return o.finish(r, out)

@@ -10,8 +10,7 @@ type Step uint8
 const (
 	Acquire Step = iota // sets the key if it is free, and votes for a fence
 	Raise               // raises the counter to Effect.Fence if the token holds the key. No operation
-	Extend              // extends the lease if the token holds the key
-	Restore             // extends the lease, or sets the key again if it is free
+	Extend              // extends the lease, or sets the key again if it is free
 	Mint                // extends the lease, and votes for a new fence
 	Release             // deletes or keeps the key if the token holds it
 	Inspect             // reads the key
@@ -19,7 +18,7 @@ const (
 )
 
 // Creates reports whether the command may set a free key.
-func (s Step) Creates() bool { return s == Acquire || s == Restore }
+func (s Step) Creates() bool { return s == Acquire || s == Extend }
 
 // An Effect is a command to send, or the end of an operation.
 type Effect struct {

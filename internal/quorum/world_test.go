@@ -235,7 +235,7 @@ func (x *explorer) give(w *world, i, k int, a Answer) {
 	m := t.msgs[k]
 	t.msgs = slices.Delete(t.msgs, k, k+1)
 	e := Effect{Op: &t.ops[m.op], Step: m.step, Node: int(m.node)}
-	if m.step == Raise { // a restore has the fence from the client
+	if m.step == Raise { // an extension has the fence from the client
 		e.Fence = m.fence
 	}
 	x.run(w, i, func(t *try, out []Effect) []Effect { return t.token.Answer(e, a, out) })
@@ -292,13 +292,13 @@ func (x *explorer) script(w *world, i int, m msg) Answer {
 		n.holder = token
 		n.counter++
 		return Answer{Outcome: Done, Vote: n.counter}
-	case m.step == Restore && before == 0:
+	case m.step == Extend && before == 0:
 		n.holder = token
 		n.counter = max(n.counter, m.fence)
-		return Answer{Outcome: Restored}
+		return Answer{Outcome: NotHeld}
 	case before != token:
 		return Answer{Outcome: NotHeld}
-	case m.step == Raise:
+	case m.step == Raise, m.step == Extend:
 		n.counter = max(n.counter, m.fence)
 		return Answer{Outcome: Done, Vote: n.counter}
 	case m.step == Mint:

@@ -88,8 +88,7 @@ var (
 		"quorum": {
 			[]string{"k", counterKey, "wanted"},
 			"quorum_acquire.lua k counter wanted : TOKEN TTL LATEST",
-			`{quorum_release.lua k wanted : OWNER {|TTL}|2*quorum_extend.lua k counter : OWNER TTL {|mint|FENCE TTL LATEST}|
-				quorum_raise.lua k counter : OWNER FENCE|INSPECT}`,
+			`{quorum_release.lua k wanted : OWNER {|TTL}|2*quorum_extend.lua k counter : OWNER TTL {mint|2*FENCE|FENCE TTL LATEST}|INSPECT}`,
 			"{2*COUNTERDATA|LOCKDATA}",
 			[]fault{replica, full, unreadable},
 		},

@@ -14,7 +14,7 @@ var scripts = map[string]func(m *model, keys, args words) any{
 	"semaphore_extend.lua": (*model).semaphoreExtend, "semaphore_inspect.lua": (*model).semaphoreInspect,
 
 	"quorum_acquire.lua": (*model).quorumAcquire, "quorum_release.lua": (*model).quorumRelease,
-	"quorum_extend.lua": (*model).quorumExtend, "quorum_raise.lua": (*model).quorumRaise,
+	"quorum_extend.lua": (*model).quorumExtend,
 
 	"legacy_acquire.lua": (*model).legacyAcquire, "legacy_release.lua": (*model).legacyRelease,
 	"legacy_extend.lua": (*model).legacyExtend, "legacy_inspect.lua": (*model).legacyInspect,

@@ -78,12 +78,6 @@ func (m *model) quorumExtend(k, a words) any {
 	if holder != "" && holder != token || holder == "" && restore == 0 {
 		return m.written(lock, -one(holder != ""))
 	}
-	lease := max(m.pttl(lock), ttl)
-	if holder != "" && fence != "mint" {
-		m.pexpire(lock, lease)
-		m.pexpire(k[1], counterMemory)
-		return int64(1)
-	}
 	if holder == "" && m.now > latest {
 		return m.time("late")
 	}
@@ -92,29 +86,19 @@ func (m *model) quorumExtend(k, a words) any {
 		return failed
 	}
 	if holder != "" {
-		m.pexpire(lock, lease)
+		m.pexpire(lock, max(m.pttl(lock), ttl))
+	}
+	if fence == "mint" {
 		return m.mint(k[1], counter)
 	}
 	m.pexpire(k[1], counterMemory)
 	if counter < a.number(2) {
+		counter = a.number(2)
 		m.set(k[1], fence, counterMemory)
 	}
+	if holder != "" {
+		return counter
+	}
 	m.set(lock, token, restore)
-	return int64(2)
-}
-
-func (m *model) quorumRaise(k, a words) any {
-	counter, failed := m.counter(k[1])
-	if failed != "" {
-		return failed
-	}
-	if m.get(k[0]) != a[0] {
-		return m.written(k[0], 0)
-	}
-	m.pexpire(k[1], counterMemory)
-	if fence := a.number(1); counter < fence {
-		m.set(k[1], a[1], counterMemory)
-		return fence
-	}
-	return counter
+	return int64(0)
 }
