@@ -166,14 +166,13 @@ type inquiry struct {
 	r      *redlock
 	op     op
 	params *params
-	end    time.Time // when the lease ends that the operation is about: no counter is raised then
 	done   func(reply)
 	errs   []error // by node: of the answer that counts
 	wanted bool    // a node has said that others want the key
 }
 
 func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
-	o := &inquiry{r: r, op: op, params: p, end: time.Now().Add(p.ttl), done: done, errs: make([]error, len(r.nodes))}
+	o := &inquiry{r: r, op: op, params: p, done: done, errs: make([]error, len(r.nodes))}
 	o.Of = o
 	step := quorum.Extend
 	switch op {
@@ -229,16 +228,12 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, go
 		o.r.report(o.r.names[e.Node], err)
 	}
 	b := o.params.ballot
-	var effects []quorum.Effect
 	b.mu.Lock()
 	if o.Result() == quorum.Undecided {
 		o.errs[e.Node] = err
 		o.wanted = o.wanted || got.wanted
 	}
-	if e.Step == quorum.Raise && time.Now().After(o.end) {
-		effects = o.Expire(effects)
-	}
-	effects = b.token.Answer(e, a, effects)
+	effects := b.token.Answer(e, a, nil)
 	b.mu.Unlock()
 	carryOut(ctx, effects)
 

@@ -42,8 +42,7 @@
 //     [Token.Settled] when the timeout has passed.
 //  5. On Finish, Effect.Op has the result and the facts, which do not change any more. Whoever waits for the operation may leave
 //     earlier. The operation still goes on to its end.
-//  6. When the lease ends, stop trusting the lock, whatever an extension says later. If the acquire or the adoption is not
-//     decided, call [Op.Expire]. Otherwise begin a Release.
+//  6. When the lease ends, stop trusting the lock, whatever an operation says later.
 //  7. Begin one Release at a time. Extensions may overlap, with each other and with it.
 //
 // # How it is shown

@@ -45,7 +45,7 @@ const (
 	Undecided Result = iota
 	OK               // done by a quorum
 	Refused          // an acquire: no quorum can grant it, and at least one node showed another owner
-	Lost             // so many nodes do not hold the key for the token that no quorum can, or its lease has ended
+	Lost             // so many nodes do not hold the key for the token that no quorum can
 	NoQuorum         // so many nodes failed that the outcome is unknown, or a release began before the operation was done
 )
 
@@ -73,14 +73,6 @@ func (o *Op) Result() Result { return o.result }
 
 // Fence returns the counter that a quorum agreed on, if an Acquire or Mint is OK.
 func (o *Op) Fence() uint64 { return o.fence }
-
-// Expire says that the lease has ended that an Acquire or Mint under way was to begin or to go on with.
-func (o *Op) Expire(out []Effect) []Effect {
-	if o.result != Undecided || o.step != Acquire && o.step != Mint {
-		return out
-	}
-	return o.fail(Lost, out)
-}
 
 // take takes an answer to a command of o. It ignores answers that come after the decision or after a newer raise.
 func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {

@@ -16,13 +16,12 @@ import (
 //	nodes 3               a fresh token
 //	acquire [silent 3]    an operation
 //	2 done 7              node 2 answers its oldest command: an outcome, a vote, @holder, what is left
-//	settled 2, expire
+//	settled 2
 func TestScenarios(t *testing.T) { explore.Scenarios(t, new(scenario).play) }
 
 type scenario struct {
-	token  Token
-	newest *Op
-	sent   []Effect // not answered
+	token Token
+	sent  []Effect // not answered
 }
 
 var (
@@ -48,16 +47,13 @@ func (s *scenario) play(words []string) []string {
 	case words[0] == "settled":
 		node, _ := strconv.Atoi(words[1])
 		return s.show(s.token.Settled(node-1, nil))
-	case words[0] == "expire":
-		return s.show(s.newest.Expire(nil))
 	}
 	silent := uint64(0)
 	if len(words) > 1 {
 		node, _ := strconv.Atoi(words[2])
 		silent = 1 << (node - 1)
 	}
-	s.newest = new(Op)
-	return s.show(s.token.Begin(s.newest, Step(slices.Index(stepNames, words[0])), silent, nil))
+	return s.show(s.token.Begin(new(Op), Step(slices.Index(stepNames, words[0])), silent, nil))
 }
 
 func readAnswer(words []string) (a Answer) {

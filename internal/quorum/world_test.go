@@ -194,6 +194,9 @@ func (x *explorer) finish(w *world, i, op int) {
 	}
 	trusts := t.phase == asking || t.phase == holding
 	switch {
+	case o.step == Acquire && o.Result() == OK && t.lapsed && trusts: // the grant comes too late
+		t.phase = leaving
+		x.begin(w, i, Release, 0)
 	case (o.step == Acquire || o.step == Mint) && o.Result() == OK:
 		if !trusts {
 			w.broken = "done after a release began"
