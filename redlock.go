@@ -263,13 +263,12 @@ func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 // reply returns the outcome of an operation that is decided.
 func (o *inquiry) reply() reply {
 	got := reply{err: o.outcome(), wanted: o.wanted, fence: o.Fence() * fencesOfTick}
-	switch {
-	case o.op == toInspect && got.err == nil:
-		got.status.Token, got.status.TTL, _ = o.Status()
-		got.status.Held = got.status.Token != ""
+	holder, nodes := o.Holder()
+	switch agreed := nodes >= o.r.quorum; {
+	case o.op == toInspect && got.err == nil && agreed:
+		got.status = Status{Held: true, Token: holder, TTL: o.Left()}
 	case o.op == toAcquire && got.err != nil:
-		got.split, got.left = o.Split(), o.Soonest()
-		got.holder, _ = o.Holder()
+		got.holder, got.left, got.split = holder, o.Left(), o.Result() == quorum.Refused && !agreed
 	}
 	return got
 }
@@ -288,7 +287,7 @@ func (o *inquiry) outcome() error {
 		}
 	}
 	err := failures[o.Result()]
-	if o.Split() && o.Divided() {
+	if holder, _ := o.Holder(); o.Result() == quorum.Refused && holder == "" {
 		err = errDivided
 	}
 	return o.r.failure(o.op, o.params, o.errs, err)

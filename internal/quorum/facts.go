@@ -7,72 +7,49 @@ import (
 
 // Facts about the answers. After the decision they do not change.
 
+// Result is Undecided before the operation is decided. Of an acquire that was not granted, Finish follows later.
+func (o *Op) Result() Result { return o.result }
+
+// Fence returns the counter that a quorum agreed on, if an Acquire or Mint is OK.
+func (o *Op) Fence() uint64 { return o.fence }
+
 // Outcome returns what a node answered last.
 func (o *Op) Outcome(node int) Outcome { return o.nodes[node].Outcome }
 
-// Holder returns the owner that most nodes named in refusals, or "", and how many nodes did.
-func (o *Op) Holder() (most string, nodes int) {
+// Holder returns the owner that most nodes named, and how many did. If they named all others together as often, it is "".
+func (o *Op) Holder() (holder string, nodes int) {
+	all := 0
 	for i := range o.nodes {
-		if m := &o.nodes[i]; m.Outcome == Held && m.Holder != "" {
-			n := o.count(func(n *member) bool { return n.Outcome == Held && n.Holder == m.Holder })
-			if n > nodes {
-				most, nodes = m.Holder, n
-			}
-		}
-	}
-	return most, nodes
-}
-
-// Split reports whether an acquire was refused though no quorum named one owner: attempts split the votes.
-func (o *Op) Split() bool {
-	_, nodes := o.Holder()
-	return o.result == Refused && nodes < o.token.need
-}
-
-// Divided reports whether the refusals of an acquire name no owner more often than all others together.
-func (o *Op) Divided() bool {
-	_, nodes := o.Holder()
-	return 2*nodes <= o.counts()[Held]
-}
-
-// Soonest returns when a quorum of the nodes can be free at the earliest. It is 0 if that is unknown or can be now.
-func (o *Op) Soonest() time.Duration {
-	var room [Most]time.Duration
-	free := room[:0]
-	for i := range o.nodes {
-		switch m := &o.nodes[i]; {
-		case m.Outcome == Done:
-			free = append(free, 0)
-		case m.Outcome == Held && m.Left > 0:
-			free = append(free, m.Left)
-		}
-	}
-	if len(free) < o.token.need {
-		return 0
-	}
-	slices.Sort(free)
-	return free[o.token.need-1]
-}
-
-// Status returns the holder that a quorum agrees on, "" if the key is free, and how long a quorum keeps the key for it.
-func (o *Op) Status() (holder string, left time.Duration, agreed bool) {
-	var room [Most]time.Duration
-	for i := range o.nodes {
-		if o.nodes[i].Outcome != Done {
+		name := o.nodes[i].Holder
+		if name == "" {
 			continue
 		}
-		holder, all := o.nodes[i].Holder, room[:0]
-		for j := range o.nodes {
-			if m := &o.nodes[j]; m.Outcome == Done && m.Holder == holder {
-				all = append(all, m.Left)
-			}
-		}
-		if len(all) >= o.token.need {
-			slices.Sort(all)
-			return holder, all[len(all)-o.token.need], true
+		all++
+		if n := o.count(func(m *member) bool { return m.Holder == name }); n > nodes {
+			holder, nodes = name, n
 		}
 	}
-	return "", 0, false
+	if 2*nodes <= all {
+		return "", 0
+	}
+	return holder, nodes
+}
+
+// Left returns how long a quorum keeps the key for its holder, or 0 if no quorum named one.
+func (o *Op) Left() time.Duration {
+	holder, nodes := o.Holder()
+	if nodes < o.token.need {
+		return 0
+	}
+	var room [Most]time.Duration
+	all := room[:0]
+	for i := range o.nodes {
+		if m := &o.nodes[i]; m.Holder == holder {
+			all = append(all, m.Left)
+		}
+	}
+	slices.Sort(all)
+	return all[nodes-o.token.need]
 }
 
 func (o *Op) counts() (c [outcomes]int) {
@@ -89,14 +66,4 @@ func (o *Op) count(is func(*member) bool) (n int) {
 		}
 	}
 	return n
-}
-
-// onlySilentPending reports whether all nodes without an answer were silent at their last command.
-func (o *Op) onlySilentPending() bool {
-	for i := range o.nodes {
-		if o.nodes[i].Outcome == Pending && o.silent&(1<<i) == 0 {
-			return false
-		}
-	}
-	return true
 }

@@ -55,24 +55,18 @@ type Op struct {
 
 	token  *Token
 	nodes  []member
-	silent uint64 // by bit: nodes nobody waits for if another owner has votes
-	owed   uint64 // by bit: nodes whose releases end a refused acquire
-	fence  uint64 // the largest number attested so far
 	step   Step
+	fence  uint64 // the largest number attested so far
 	result Result
 }
 
 // A member is what one node has said. Vote is the newest number that it attests.
 type member struct {
 	Answer
-	asked uint64 // the last number to raise its counter to
+	asked  uint64 // the last number to raise its counter to
+	silent bool   // nobody waits for it if another owner has votes
+	owed   bool   // it has granted an acquire that failed, and the operation ends with its release
 }
-
-// Result is Undecided before the operation is decided. Of an acquire that was not granted, Finish follows later.
-func (o *Op) Result() Result { return o.result }
-
-// Fence returns the counter that a quorum agreed on, if an Acquire or Mint is OK.
-func (o *Op) Fence() uint64 { return o.fence }
 
 // take takes an answer to a command of o. It ignores answers that come after the decision or after a newer raise.
 func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
@@ -81,8 +75,11 @@ func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
 		a.Outcome = Failed
 	}
 	switch {
+	case o.result != Undecided && e.Step == Release && m.owed:
+		m.owed = false
+		return o.finish(o.result, out)
 	case o.result != Undecided:
-		return o.released(e, out)
+		return out
 	case e.Step == Raise && m.Outcome == Done && m.asked == e.Fence:
 		m.Outcome, m.Vote = a.Outcome, a.Vote
 	case e.Step != Raise && m.Outcome == Pending:
@@ -101,7 +98,9 @@ func (o *Op) decide(out []Effect) []Effect {
 	possible := c[Done]+c[Pending] >= need
 	switch {
 	case o.step == Inspect:
-		if _, _, agreed := o.Status(); !agreed && c[Pending] > 0 {
+		_, held := o.Holder()
+		free := o.count(func(m *member) bool { return m.Outcome == Done && m.Holder == "" })
+		if max(held, free) < need && c[Pending] > 0 {
 			return out
 		}
 		if c[Done] < need {
@@ -113,7 +112,8 @@ func (o *Op) decide(out []Effect) []Effect {
 	case c[Done] >= need:
 		return o.finish(OK, out)
 	case o.step == Acquire: // each node grants or refuses, so a quorum of answers decides
-		if c[Done]+c[Held] >= need && (!possible || o.onlySilentPending()) {
+		waits := func(m *member) bool { return m.Outcome == Pending && !m.silent }
+		if c[Done]+c[Held] >= need && (!possible || o.count(waits) == 0) {
 			return o.fail(Refused, out)
 		}
 		if c[Done]+c[Held]+c[Pending] < need {
@@ -151,56 +151,32 @@ func (o *Op) agree(out []Effect) []Effect {
 	return out
 }
 
-// finish ends the operation. Nothing but a release is done on a token that is being released.
+// finish ends the operation, once no node owes it the answer to a release. Nothing but a release is done on a token that is being
+// released.
 func (o *Op) finish(r Result, out []Effect) []Effect {
 	if r == OK && o.token.release != nil && o.step != Release {
 		r = NoQuorum
 	}
 	o.result = r
+	if o.count(func(m *member) bool { return m.owed }) > 0 {
+		return out
+	}
 	return append(out, Effect{Op: o, Step: Finish})
 }
 
 // fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. An
 // extension that finds the lock lost does that where it may have restored it: another handle may have the token elsewhere. An
-// acquire finishes when the nodes that granted it have answered the release, so its caller's next attempt does not meet its own keys.
+// acquire finishes when the nodes that granted it have answered the release, so its caller's next attempt does not meet its own
+// keys.
 func (o *Op) fail(r Result, out []Effect) []Effect {
-	if o.step != Acquire || o.token.release != nil {
-		if r == Lost && o.step == Extend && o.token.release == nil {
-			out = o.giveBack(out) // before the caller goes on, and sends another release
-		}
-		return o.finish(r, out)
-	}
-	o.result = r
-	for i := range o.nodes {
-		if o.nodes[i].Outcome == Done {
-			o.owed |= 1 << i
+	if t := o.token; t.release == nil && (o.step == Acquire || o.step == Extend && r == Lost) {
+		t.release = o
+		for i := range o.nodes {
+			if m := &o.nodes[i]; t.nodes[i].unsure || m.maySet(o.step) {
+				m.owed = o.step == Acquire && m.Outcome == Done
+				out = o.send(Release, i, out)
+			}
 		}
 	}
-	out = o.giveBack(out)
-	if o.owed == 0 {
-		out = o.finish(r, out)
-	}
-	return out
-}
-
-// giveBack releases the key on all nodes but those where the operation has certainly not set it, nor will.
-func (o *Op) giveBack(out []Effect) []Effect {
-	o.token.release = o
-	for i := range o.nodes {
-		if p := o.token.nodes[i]; p.creating > 0 || p.unsure || o.nodes[i].maySet(o.step) {
-			out = o.send(Release, i, out)
-		}
-	}
-	return out
-}
-
-// released takes an answer that comes after the decision. The last release that is owed finishes an acquire.
-func (o *Op) released(e Effect, out []Effect) []Effect {
-	if e.Step != Release || o.owed == 0 {
-		return out
-	}
-	if o.owed &^= 1 << e.Node; o.owed > 0 {
-		return out
-	}
-	return o.finish(o.result, out)
+	return o.finish(r, out)
 }

@@ -98,15 +98,8 @@ func (s *scenario) result(o *Op) string {
 	if holder, n := o.Holder(); n > 0 {
 		b += fmt.Sprintf(", %s holds %d", holder, n)
 	}
-	if o.Split() {
-		b += ", split"
-	}
-	if d := o.Soonest(); d > 0 {
-		b += fmt.Sprintf(", free in %v", d)
-	}
-	if o.step == Inspect {
-		holder, left, agreed := o.Status()
-		b += fmt.Sprintf(", %q for %v, agreed %v", holder, left, agreed)
+	if d := o.Left(); d > 0 {
+		b += fmt.Sprintf(" for %v", d)
 	}
 	return b
 }
@@ -121,8 +114,7 @@ func TestAnOperationAllocatesItsAnswersOnly(t *testing.T) {
 			var more [16]Effect
 			token.Answer(e, Answer{Outcome: Held, Holder: "x", Left: 1}, more[:0])
 		}
-		_, _, _ = o.Soonest(), o.Split(), o.Result()
-		_, _, _ = o.Status()
+		_, _ = o.Left(), o.Result()
 	})
 	if allocs > 1 || o.Result() != Refused {
 		t.Error(allocs, o.Result())

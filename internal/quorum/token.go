@@ -49,7 +49,7 @@ func New(n int) Token { return Token{nodes: make([]place, n), need: n/2 + 1} }
 // Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. After a release was
 // asked for, any other operation finishes at once, with NoQuorum.
 func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
-	*o = Op{Of: o.Of, token: t, step: step, silent: silent, nodes: make([]member, len(t.nodes))}
+	*o = Op{Of: o.Of, token: t, step: step, nodes: make([]member, len(t.nodes))}
 	switch {
 	case step == Release:
 		t.release = o
@@ -57,6 +57,7 @@ func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
 		return o.finish(NoQuorum, out)
 	}
 	for i := range o.nodes {
+		o.nodes[i].silent = silent&(1<<i) != 0
 		out = o.send(step, i, out)
 	}
 	return out
@@ -68,9 +69,7 @@ func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
 		p := &t.nodes[e.Node]
 		p.creating--
 		p.unsure = p.unsure || t.release != nil && a.maySet(e.Step)
-		if t.release != nil && (p.unsure || t.release.step == Release) {
-			out = t.release.send(Release, e.Node, out)
-		}
+		out = t.releaseLate(e.Node, out)
 	}
 	return e.Op.take(e, a, out)
 }
@@ -78,13 +77,18 @@ func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
 // Settled says that earlier sends to a node, of a command that was answered, can no longer be carried out.
 func (t *Token) Settled(node int, out []Effect) []Effect {
 	t.nodes[node].unsure = true
-	if t.release == nil {
-		return out
-	}
-	return t.release.send(Release, node, out)
+	return t.releaseLate(node, out)
 }
 
-// send sends a command to a node. A release that must wait is sent by Answer, when nothing under way can set the key any more.
+// releaseLate sends the release that had to wait for a command, or that makes up for one that was carried out after it.
+func (t *Token) releaseLate(node int, out []Effect) []Effect {
+	if r := t.release; r != nil && (r.step == Release || t.nodes[node].unsure) {
+		return r.send(Release, node, out)
+	}
+	return out
+}
+
+// send sends a command to a node. A release waits until nothing under way can set the key any more.
 func (o *Op) send(step Step, node int, out []Effect) []Effect {
 	p := &o.token.nodes[node]
 	switch {

@@ -394,7 +394,7 @@ func (t *try) releases(n int) bool {
 }
 
 // owes reports whether an operation that is decided waits for the answer.
-func (t *try) owes(m msg) bool { return t.ops[m.op].owed&(1<<m.node) != 0 }
+func (t *try) owes(m msg) bool { return t.ops[m.op].nodes[m.node].owed }
 
 // key appends the same bytes for states which differ only in the order of the nodes. order is that of the clients.
 func (w *world) key(b []byte, order [mostTries]uint8) []byte {
@@ -447,7 +447,7 @@ func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 				if o := &t.ops[j]; t.live[j] && !t.dead {
 					m := &o.nodes[n]
 					p = append(p, byte(m.Outcome), byte(m.Vote), byte(m.asked))
-					p = flag(p, t.covers[j]&bit != 0, t.did[j]&bit != 0, o.silent&uint64(bit) != 0, o.owed&uint64(bit) != 0)
+					p = flag(p, t.covers[j]&bit != 0, t.did[j]&bit != 0, m.silent, m.owed)
 				}
 			}
 			p = t.appendMsgs(p, n)
