@@ -4,19 +4,18 @@
 // time at which they happen, and decisions come out.
 //
 //	        Begin          Unlock: Pass            Serve
-//	asked ────────> held ───────────────> passing ───────> held, by the next handle
+//	      ────────> held ───────────────> passing ───────> held, by the next handle
 //	                │  │                     │
 //	  Judge, Tick,  │  │ Unlock: Give        │ NotPassed
 //	  End, Extended │  └──────> released <───┘
-//	                v
-//	              lost ─────────> cleared
+//	                v              ^
+//	              lost ────────────┘
 //	                    Unlock: Clear, Leave
 //
 //	held      One handle has the lock. It is trusted before start + length.
 //	passing   The line passes the lock on, within the process and at once. No handle has it, and nothing is decided.
-//	released  Unlock ended it.
 //	lost      It ended before Unlock.
-//	cleared   Unlock was called afterwards.
+//	released  Unlock was called.
 //
 // Beside that, a lease is young, settled or shared, and only moves on in this order. It is settled by its first Tick, which comes
 // half-way to the renewal, and by a call of Extend. It is shared if others may know the token.

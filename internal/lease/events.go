@@ -28,11 +28,9 @@ const (
 type phase uint8
 
 const (
-	asked phase = iota
-	held
+	held phase = iota
 	passing
 	lost
-	cleared
 	released
 )
 

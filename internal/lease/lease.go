@@ -6,7 +6,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Lease decides for one grant. Its zero value, with Config set, is that of an acquire under way.
+// Lease decides for one grant. It has a Config at first. Begin is called before all other methods but Share.
 type Lease struct {
 	Config
 
@@ -29,7 +29,7 @@ type Lease struct {
 // Begin begins the lease of a request that was sent at start and answered before now. A length that is shorter than that of Asked
 // is a claim. The key is checked after the time check, unless that is 0.
 func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
-	l.phase, l.granted, l.start, l.replied, l.checkAt = held, start, start, now, check
+	l.granted, l.start, l.replied, l.checkAt = start, start, now, check
 	l.prolong(start, length)
 	l.renew(start)
 	if length < clock.Validity(l.Asked, l.Drift) {
@@ -222,10 +222,10 @@ func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Re
 	l.Judge(now)
 	switch {
 	case l.phase == lost && l.stage == shared:
-		l.phase = cleared
+		l.phase = released
 		return Leave, 0
 	case l.phase == lost:
-		l.phase = cleared
+		l.phase = released
 		return Clear, 0
 	case l.phase != held:
 		return Refuse, 0
