@@ -1,4 +1,4 @@
-// Package lease decides until when a lock is trusted, when it is renewed or checked, who holds it, and why it ended.
+// Package lease decides until when a lock is trusted, when it is renewed, who holds it, and why it ended.
 //
 // A [Lease] decides for one grant. It does no IO, reads no clock, starts no goroutine and has no mutex. Events go in with the
 // time at which they happen, and decisions come out.
@@ -27,7 +27,7 @@
 //	end:      a lease that has ended stays so, and the reason never changes
 //	unlock:   of all calls of Unlock with one handle, one decides. The others are refused
 //	pass:     only a young lease is passed on. So no extension is in flight, and nobody else relies on the token or the end
-//	renewal:  at most one renewal or check is in flight, beside what callers extend
+//	renewal:  at most one renewal is in flight, beside what callers extend
 //	loss:     while a lease is held, Next comes at start + length or before. So a loss is noticed without a reply
 //
 // # What the shell must do

@@ -65,8 +65,7 @@ type Kind uint8
 const (
 	Nothing Kind = iota // There is none.
 	Call                // A caller asked for it.
-	Renewal             // The lease is to go on.
-	Check               // Is the key still ours? It is too short to move the end.
+	Renewal             // The lease is to go on. Without renewal, it is a check: is the key still ours?
 )
 
 // An Extension is one command that extends the key.
@@ -76,7 +75,6 @@ type Extension struct {
 	TTL     time.Duration // from then on
 	Timeout time.Duration
 	Restore time.Duration // a node that has lost the lock restores it for this time; 0: it does not
-	renews  bool          // it is for the TTL or more
 }
 
 // Release is how an Unlock goes on.

@@ -13,27 +13,29 @@ type Lease struct {
 	phase   phase
 	stage   stage
 	why     Why
-	flight  Kind          // the renewal or check in flight
+	flight  bool          // a renewal is in flight
 	handle  int           // the number of the handle
 	claim   bool          // the lock was handed over, and is to be extended from its claim
 	granted clock.Instant // when the acquire was sent
 	replied clock.Instant // when this process learned of the grant
 	start   clock.Instant // when the request was sent that set the end
 	length  time.Duration // trusted from start until start + length
-	renewed clock.Instant // when the newest request was sent that extended the key by the TTL or more
-	renewAt time.Duration // when to renew, counted from renewed
-	checkAt time.Duration // when to check that the key is still ours, counted from granted; 0: never
+	renewed clock.Instant // when the newest renewal that succeeded was sent, or the newest failed
+	renewAt time.Duration // when to renew or check, counted from renewed; 0: never
 	trouble error         // of the newest extension; nil if it succeeded
 }
 
 // Begin begins the lease of a request that was sent at start and answered before now. A length that is shorter than that of Asked
-// is a claim. The key is checked after the time check, unless that is 0.
+// is a claim. The lease is renewed, or checked, after the time check at the latest, unless that is 0.
 func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
-	l.granted, l.start, l.replied, l.checkAt = start, start, now, check
+	l.granted, l.start, l.replied = start, start, now
 	l.prolong(start, length)
 	l.renew(start)
-	if length < clock.Validity(l.Asked, l.Drift) {
+	switch {
+	case length < clock.Validity(l.Asked, l.Drift):
 		l.claim, l.renewAt = true, now.Since(start)+claimLasts
+	case check > 0 && (check < l.renewAt || !l.Renews):
+		l.renewAt = check
 	}
 }
 
@@ -51,11 +53,12 @@ func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 	}
 }
 
-// renew notes that a request sent at start has extended the key by the TTL or more. However long the lease lasts then, it is
-// renewed soon, so that a deleted key is noticed.
+// renew notes that a renewal was sent at start. However long the lease lasts then, it is renewed soon again, so that a deleted key
+// is noticed.
 func (l *Lease) renew(start clock.Instant) {
-	if start.Mono.After(l.renewed.Mono) {
-		l.renewed, l.renewAt = start, min(l.TTL/3, clock.Validity(l.TTL, l.Drift)/2)
+	l.renewed, l.renewAt = start, 0
+	if l.Renews {
+		l.renewAt = min(l.TTL/3, clock.Validity(l.TTL, l.Drift)/2)
 	}
 }
 
@@ -76,7 +79,7 @@ func (l *Lease) expired() Why {
 		return Fixed
 	case l.trouble != nil:
 		return Failing
-	case l.flight != Nothing:
+	case l.flight:
 		return Silent
 	}
 	return Late
@@ -115,27 +118,21 @@ func (l *Lease) Left(now clock.Instant) time.Duration {
 // Until returns the end of the lease.
 func (l *Lease) Until() time.Time { return l.start.Mono.Add(l.length) }
 
-// Next returns the time until the next Tick: for a renewal, a check or the end of the lease. kept says whether the handle is in
-// use. The first Tick comes half-way from the grant to the renewal.
+// Next returns the time until the next Tick: for a renewal or the end of the lease. kept says whether the handle is in use. The
+// first Tick comes half-way from the grant to the renewal.
 func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 	if l.phase == passing {
 		return passLasts
 	}
 	next := l.length - now.Since(l.start)
-	if l.flight != Nothing {
+	if l.flight || l.renewAt == 0 || !kept {
 		return next
 	}
-	if l.checkAt > 0 {
-		next = min(next, l.checkAt-now.Since(l.granted))
+	at := l.renewAt
+	if l.stage == young {
+		at = (at + l.replied.Since(l.renewed)) / 2
 	}
-	if l.Renews && kept {
-		at := l.renewAt
-		if l.stage == young {
-			at = (at + l.replied.Since(l.renewed)) / 2
-		}
-		next = min(next, at-now.Since(l.renewed))
-	}
-	return next
+	return min(next, at-now.Since(l.renewed))
 }
 
 // Tick says that the time of Next has come. It returns what to send.
@@ -145,70 +142,58 @@ func (l *Lease) Tick(now clock.Instant, kept bool) Kind {
 	}
 	l.Judge(now)
 	l.Settle()
-	switch {
-	case l.phase != held, l.flight != Nothing:
+	if l.phase != held || l.flight || l.renewAt == 0 || !kept || now.Since(l.renewed) < l.renewAt {
 		return Nothing
-	case l.Renews && kept && now.Since(l.renewed) >= l.renewAt:
-		l.flight = Renewal
-	case l.checkAt > 0 && now.Since(l.granted) >= l.checkAt:
-		l.flight = Check
 	}
-	return l.flight
+	l.flight = true
+	return Renewal
 }
 
 // Send returns the extension to send at now. A Call is to last for ttl. The timeout is a part of what is left, so that several
 // attempts fit. A claim is short, so its extension gets all that is left.
 func (l *Lease) Send(k Kind, ttl time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
-	x := Extension{Kind: k, Start: now, Timeout: min(l.Timeout, max(left/4, patience))}
+	x := Extension{Kind: k, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, patience))}
 	switch {
-	case k == Check:
-		ttl = time.Millisecond
-	case k == Renewal && l.claim:
-		ttl, x.Timeout = max(l.TTL, l.Asked), max(left, patience)
-	case k == Renewal:
-		ttl = l.TTL
+	case k == Call:
+	case l.claim:
+		x.TTL, x.Timeout = max(l.TTL, l.Asked), max(left, patience)
+	case l.Renews:
+		x.TTL = l.TTL
+	default:
+		x.TTL = time.Millisecond // too short to move the end
 	}
-	x.TTL, x.renews = ttl, k != Check && ttl >= l.TTL
 	if l.MaxHold > 0 {
-		x.TTL = min(ttl, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Drift))
+		x.TTL = min(x.TTL, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Drift))
 	}
-	if left > 0 && k != Check {
+	if left > 0 {
 		x.Restore = max(x.TTL, clock.TTLFor(left, l.Drift))
 	}
 	return x
 }
 
 // Extended notes the outcome of an extension, which came before now: err is nil if it was done, and gone is set if the token does
-// not hold the key. Otherwise the outcome is unknown, the lease stays as it was, and a renewal or check is repeated after a
-// pause. random is in [0, 1). Extended reports whether the lease goes on.
+// not hold the key. Otherwise the outcome is unknown, the lease stays as it was, and a renewal is repeated after a pause. random is in [0, 1). Extended reports whether the lease goes on.
 func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
 	if l.why != None {
 		return false
 	}
-	if l.trouble = err; x.Kind != Call {
-		l.flight = Nothing
+	if l.trouble = err; x.Kind == Renewal {
+		l.flight = false
 	}
 	switch {
 	case !l.Judge(now): // the outcome comes too late
 	case err == nil:
 		l.prolong(x.Start, clock.Validity(x.TTL, l.Drift))
 		l.claim = l.claim && x.Kind == Call && x.TTL < l.Asked
-		if x.renews {
+		if x.Kind == Renewal {
 			l.renew(x.Start)
-		}
-		if x.Start.Since(l.granted) >= l.checkAt {
-			l.checkAt = 0
 		}
 	case gone:
 		l.End(l.handle, err)
-	case x.Kind != Call:
+	case x.Kind == Renewal:
 		most := min(x.Timeout, l.Timeout)
-		pause := most/4 + time.Duration(random*float64(most/2))
-		l.renewAt = now.Since(l.renewed) + pause
-		if l.checkAt > 0 {
-			l.checkAt = now.Since(l.granted) + pause
-		}
+		l.renewed, l.renewAt = now, most/4+time.Duration(random*float64(most/2))
 	}
 	return l.why == None
 }

@@ -17,7 +17,7 @@ var errFailed, errGone = errors.New("failed"), errors.New("gone")
 
 var (
 	whyNames     = []string{"none", "unlocked", "maxhold", "fixed", "failing", "silent", "late", "gone"}
-	kindNames    = []string{"nothing", "call", "renewal", "check"}
+	kindNames    = []string{"nothing", "call", "renewal"}
 	releaseNames = []string{"refuse", "pass", "give", "clear", "leave"}
 )
 
