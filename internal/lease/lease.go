@@ -14,7 +14,7 @@ type Lease struct {
 	stage   stage
 	why     Why
 	flight  bool          // a renewal is in flight
-	handle  int           // the number of the handle
+	handle  int           // the number of the handle, or of the next one
 	claim   bool          // the lock was handed over, and is to be extended from its claim
 	granted clock.Instant // when the acquire was sent
 	replied clock.Instant // when this process learned of the grant
@@ -96,7 +96,7 @@ func (l *Lease) End(handle int, err error) {
 func (l *Lease) Ended() (why Why, start time.Time, err error) { return l.why, l.start.Mono, l.trouble }
 
 // Holds reports whether a handle is the newest one. It may have ended.
-func (l *Lease) Holds(handle int) bool { return handle == l.handle && l.phase != passing }
+func (l *Lease) Holds(handle int) bool { return handle == l.handle }
 
 // Young reports whether the lease may be passed on.
 func (l *Lease) Young() bool { return l.stage == young }
@@ -216,6 +216,7 @@ func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Re
 		return Refuse, 0
 	case l.Passes && l.stage == young && after == 0:
 		l.phase = passing
+		l.handle++
 		return Pass, 0
 	}
 	l.phase, l.why = released, Unlocked
@@ -225,7 +226,7 @@ func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Re
 
 // Serve says that the line has passed the lock on. It returns the number of the next handle, which may find the lease lost.
 func (l *Lease) Serve(now clock.Instant) int {
-	l.phase, l.handle = held, l.handle+1
+	l.phase = held
 	l.Judge(now)
 	return l.handle
 }
