@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// wakeEvery is how often a silent inbox looks whether it still has users. It is closed within two of these.
+	// wakeEvery is how often a silent inbox looks whether it still has users, and closes if it has none.
 	wakeEvery = time.Second
 
 	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply may take before the connection
@@ -44,7 +44,7 @@ const (
 )
 
 // An Inbox is the channel on which the process of a Locker is handed locks. It is opened for the first line that waits, and
-// closed within two seconds after the last one is empty.
+// closed about a second after the last one is empty.
 type Inbox struct {
 	Channel string
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
@@ -58,13 +58,12 @@ type Inbox struct {
 
 	mu      sync.Mutex // guards the fields below
 	users   int
-	used    bool // since the last call of stop
 	running bool
 	up      bool          // SUBSCRIBE is confirmed
 	changed time.Time     // when up was last set or cleared
 	refused bool          // SUBSCRIBE is known to be refused
 	mute    time.Time     // until then PUBLISH counts as refused
-	current *redis.PubSub // nil: none is open
+	current *redis.PubSub // the newest
 }
 
 // New returns the inbox of one Locker. If client is nil, no message comes, and lines poll.
@@ -77,7 +76,6 @@ func (b *Inbox) Join() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.users++
-	b.used = true
 	if !b.running && b.client != nil {
 		b.running, b.changed = true, time.Now()
 		time.AfterFunc(0, b.run) // a goroutine that ends within two seconds after the last user has left
@@ -95,15 +93,13 @@ func (b *Inbox) Leave() {
 func (b *Inbox) Listens() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.up && !b.mutedLocked()
+	return b.up && !time.Now().Before(b.mute)
 }
-
-func (b *Inbox) mutedLocked() bool { return time.Now().Before(b.mute) }
 
 // RefusePublish notes that Redis refuses PUBLISH with err.
 func (b *Inbox) RefusePublish(err error) {
 	b.mu.Lock()
-	first := !b.mutedLocked()
+	first := !time.Now().Before(b.mute)
 	b.mute = time.Now().Add(muteFor)
 	b.mu.Unlock()
 	if first {
@@ -126,14 +122,13 @@ func (b *Inbox) refuse(err error) {
 // run receives until the inbox has no users.
 func (b *Inbox) run() {
 	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
-		confirmed, err := b.receive(context.Background())
+		err := b.receive(context.Background())
 		if err == nil {
 			return
 		}
-		if confirmed {
+		if b.broke() {
 			failed, hungUp = 0, 0
 		}
-		b.broke()
 		pause := reconnectPause(failed)
 		if !node.Silence(err) && !node.Unreachable(err) && !errors.Is(err, redis.ErrClosed) {
 			hungUp++
@@ -157,9 +152,8 @@ func reconnectPause(failed int) time.Duration {
 	return pause - rand.N(pause/2)
 }
 
-// receive handles the messages of a new connection, until it fails or the inbox has no users: err is nil then. It reports whether
-// SUBSCRIBE was confirmed.
-func (b *Inbox) receive(ctx context.Context) (confirmed bool, err error) {
+// receive handles the messages of a new connection, until it fails or the inbox has no users: it returns nil then.
+func (b *Inbox) receive(ctx context.Context) error {
 	ps := b.client.Subscribe(ctx, b.Channel)
 	defer ps.Close()
 	b.mu.Lock()
@@ -170,15 +164,30 @@ func (b *Inbox) receive(ctx context.Context) (confirmed bool, err error) {
 		switch {
 		case err == nil:
 			silent = 0
-			confirmed = b.received(message) || confirmed
+			b.received(message)
 		case !node.Silence(err):
-			return confirmed, err
+			return err
 		case b.stop():
-			return confirmed, nil
+			return nil
 		default:
 			if silent++; silent == 2*pingAfter || silent == pingAfter && ps.Ping(ctx) != nil {
-				return confirmed, err
+				return err
 			}
+		}
+	}
+}
+
+// received handles a message.
+func (b *Inbox) received(message any) {
+	switch message := message.(type) {
+	case *redis.Subscription:
+		b.mu.Lock()
+		b.refused, b.up, b.changed = false, true, time.Now()
+		b.mu.Unlock()
+		b.Changed()
+	case *redis.Message:
+		if g, ok := parseGrant(message.Payload); ok {
+			b.Deliver(g)
 		}
 	}
 }
@@ -187,56 +196,33 @@ func (b *Inbox) receive(ctx context.Context) (confirmed bool, err error) {
 // SUBSCRIBE was confirmed since then.
 func (b *Inbox) Missed(since time.Time) {
 	b.mu.Lock()
-	ps := b.current
-	if !b.up || b.changed.After(since) {
-		ps = nil
-	} else {
-		b.current = nil
-	}
+	ps, lost := b.current, b.up && !b.changed.After(since)
 	b.mu.Unlock()
-	if ps != nil {
+	if lost {
 		_ = ps.Close() // receive notices
 	}
 }
 
-// received handles a message. It reports whether that confirms SUBSCRIBE.
-func (b *Inbox) received(message any) (confirmed bool) {
-	switch message := message.(type) {
-	case *redis.Subscription:
-		b.mu.Lock()
-		b.refused, b.up, b.changed = false, true, time.Now()
-		b.mu.Unlock()
-		b.Changed()
-		return true
-	case *redis.Message:
-		if g, ok := parseGrant(message.Payload); ok {
-			b.Deliver(g)
-		}
-	}
-	return false
-}
-
-// broke notes that the connection broke. If SUBSCRIBE was confirmed before, that is a change.
-func (b *Inbox) broke() {
+// broke notes that the connection broke. It reports whether SUBSCRIBE was confirmed before, which is a change then.
+func (b *Inbox) broke() (was bool) {
 	b.mu.Lock()
-	was := b.up
-	if was {
+	if was = b.up; was {
 		b.up, b.changed = false, time.Now()
 	}
 	b.mu.Unlock()
 	if was {
 		b.Changed()
 	}
+	return was
 }
 
-// stop ends the inbox if nobody has used it since the last call of stop. It reports whether it did.
+// stop ends the inbox if it has no users. It reports whether it did.
 func (b *Inbox) stop() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.users > 0 || b.used {
-		b.used = false
+	if b.users > 0 {
 		return false
 	}
-	b.running, b.current, b.up = false, nil, false
+	b.running, b.up = false, false
 	return true
 }
