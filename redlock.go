@@ -152,13 +152,25 @@ func readHolder(r node.Reply) reply {
 }
 
 // A ballot has the operations of one token on the nodes of a quorum. What they decide, and the order of their commands, is that
-// of [quorum.Token]. An answer is handed to it under the mutex, and what it wants done is done after the mutex was unlocked.
+// of [quorum.Token].
 type ballot struct {
 	mu    sync.Mutex // guards token and its operations
 	token quorum.Token
 }
 
-func (r *redlock) ballot() *ballot { return &ballot{token: quorum.New(len(r.nodes))} }
+// event hands an event to the token under the mutex. What it wants done is done after the mutex was unlocked.
+func (b *ballot) event(ctx context.Context, event func(*quorum.Token) []quorum.Effect) {
+	b.mu.Lock()
+	effects := event(&b.token)
+	b.mu.Unlock()
+	for _, e := range effects {
+		if o := e.Op.Of.(*inquiry); e.Step == quorum.Finish {
+			o.done(o.reply())
+		} else {
+			o.send(ctx, e)
+		}
+	}
+}
 
 // An inquiry is an operation on a quorum.
 type inquiry struct {
@@ -171,22 +183,15 @@ type inquiry struct {
 	wanted bool    // a node has said that others want the key
 }
 
+var steps = map[op]quorum.Step{
+	toAcquire: quorum.Acquire, toExtend: quorum.Extend, toAdopt: quorum.Mint, toRelease: quorum.Release, toInspect: quorum.Inspect,
+}
+
 func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 	o := &inquiry{r: r, op: op, params: p, done: done, errs: make([]error, len(r.nodes))}
 	o.Of = o
-	step := quorum.Extend
-	switch op {
-	case toAcquire:
-		p.ballot, step = r.ballot(), quorum.Acquire
-	case toAdopt:
-		p.ballot, step = r.ballot(), quorum.Mint
-	case toInspect:
-		p.ballot, step = r.ballot(), quorum.Inspect
-	case toRelease:
-		step = quorum.Release
-		if p.ballot == nil { // of a keeper, whose value is a token of its own
-			p.ballot = r.ballot()
-		}
+	if p.ballot == nil { // of a token that nothing was sent for yet
+		p.ballot = &ballot{token: quorum.New(len(r.nodes))}
 	}
 	silent := uint64(0)
 	for i, n := range r.nodes {
@@ -194,21 +199,7 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 			silent |= 1 << i
 		}
 	}
-	p.ballot.mu.Lock()
-	effects := p.ballot.token.Begin(&o.Op, step, silent, nil)
-	p.ballot.mu.Unlock()
-	carryOut(ctx, effects)
-}
-
-// carryOut sends the commands that a token wants, and ends operations.
-func carryOut(ctx context.Context, effects []quorum.Effect) {
-	for _, e := range effects {
-		if o := e.Op.Of.(*inquiry); e.Step == quorum.Finish {
-			o.done(o.reply())
-		} else {
-			o.send(ctx, e)
-		}
-	}
+	p.ballot.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Begin(&o.Op, steps[op], silent, nil) })
 }
 
 // send sends the command of an effect.
@@ -228,21 +219,16 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, go
 		o.r.report(o.r.names[e.Node], err)
 	}
 	b := o.params.ballot
-	b.mu.Lock()
-	if o.Result() == quorum.Undecided {
-		o.errs[e.Node] = err
-		o.wanted = o.wanted || got.wanted
-	}
-	effects := b.token.Answer(e, a, nil)
-	b.mu.Unlock()
-	carryOut(ctx, effects)
-
+	b.event(ctx, func(t *quorum.Token) []quorum.Effect {
+		if o.Result() == quorum.Undecided {
+			o.errs[e.Node] = err
+			o.wanted = o.wanted || got.wanted
+		}
+		return t.Answer(e, a, nil)
+	})
 	if e.Step.Creates() && (resent || failed && !node.Answered(err)) { // another send may be carried out until then
 		time.AfterFunc(o.params.timeout, func() { // posts, and ends
-			b.mu.Lock()
-			effects := b.token.Settled(e.Node, nil)
-			b.mu.Unlock()
-			carryOut(ctx, effects)
+			b.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Settled(e.Node, nil) })
 		})
 	}
 }
