@@ -20,7 +20,7 @@ type Lease struct {
 	replied clock.Instant // when this process learned of the grant
 	start   clock.Instant // when the request was sent that set the end
 	length  time.Duration // trusted from start until start + length
-	renewed clock.Instant // when the newest renewal that succeeded was sent, or the newest failed
+	renewed clock.Instant // when the newest renewal was sent, or when a claim began or a renewal failed
 	renewAt time.Duration // when to renew or check, counted from renewed; 0: never
 	trouble error         // of the newest extension; nil if it succeeded
 }
@@ -33,7 +33,7 @@ func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
 	l.renew(start)
 	switch {
 	case length < clock.Validity(l.Asked, l.Drift):
-		l.claim, l.renewAt = true, now.Since(start)+claimLasts
+		l.claim, l.renewed, l.renewAt = true, now, claimLasts
 	case check > 0 && (check < l.renewAt || !l.Renews):
 		l.renewAt = check
 	}
@@ -119,7 +119,7 @@ func (l *Lease) Left(now clock.Instant) time.Duration {
 func (l *Lease) Until() time.Time { return l.start.Mono.Add(l.length) }
 
 // Next returns the time until the next Tick: for a renewal or the end of the lease. kept says whether the handle is in use. The
-// first Tick comes half-way from the grant to the renewal.
+// first Tick comes half-way to the renewal.
 func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 	if l.phase == passing {
 		return passLasts
@@ -130,7 +130,7 @@ func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 	}
 	at := l.renewAt
 	if l.stage == young {
-		at = (at + l.replied.Since(l.renewed)) / 2
+		at /= 2
 	}
 	return min(next, at-now.Since(l.renewed))
 }
