@@ -1,7 +1,7 @@
 // Package lease decides until when a lock is trusted, when it is renewed, who holds it, and why it ended.
 //
-// A [Lease] decides for one grant. It does no IO, reads no clock, starts no goroutine and has no mutex. Events go in with the
-// time at which they happen, and decisions come out.
+// A [Lease] decides for one grant. It does no IO, reads no clock, starts no goroutine and has no mutex. Events go in with their
+// time, and decisions come out.
 //
 //	        Begin          Unlock: Pass            Serve
 //	      ────────> held ───────────────> passing ───────> held, by the next handle
@@ -17,8 +17,8 @@
 //	lost      It ended before Unlock.
 //	released  Unlock was called.
 //
-// Beside that, a lease is young, settled or shared, and only moves on in this order. It is settled by its first Tick, which comes
-// half-way to the renewal, and by a call of Extend. It is shared if others may know the token.
+// Beside that, a lease is young, then settled, then shared. Its first Tick, half-way to the renewal, and a call of Extend settle
+// it. It is shared if others may know the token.
 //
 // # Invariants
 //

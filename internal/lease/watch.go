@@ -28,16 +28,15 @@ func (w *Watch) Told(asked clock.Instant, redis time.Duration) {
 }
 
 // Started returns when a lease began that was handed over. Redis granted it at the time granted of its own clock, and this
-// process learned of that at arrived. A command that was sent at asked had returned the time redis of that clock. So Redis read
-// that clock after asked, and the message took no longer than the time since asked here, less the time since redis there:
+// process learned of that at arrived. Redis read the time redis of that clock after asked. So the message took no longer than
+// the time since asked here, less the time since redis there:
 //
 //	age = (arrived − asked) − (granted − redis) × (1 − drift), at least 0
 //	start = arrived − age
 //
-// If the command was carried out later than the release, granted − redis is negative, and counts × (1 + drift).
-//
-// Only the rates of the two clocks matter, not their settings. If no command has returned the time, the lease begins at asked,
-// which is before the line queued.
+// If granted − redis is negative, since the command was carried out after the release, it counts × (1 + drift). Only the rates of
+// the two clocks matter, not their settings. If no command has returned the time, the lease begins at asked, which is before the
+// line queued.
 func (w *Watch) Started(granted time.Duration, arrived clock.Instant, drift float64) clock.Instant {
 	age := arrived.Since(w.asked)
 	if w.redis != 0 {

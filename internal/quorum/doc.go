@@ -8,13 +8,13 @@
 //  3. If a quorum attests one number, that number is the fence.
 //  4. Otherwise take the largest number attested, and raise to it the counters of the nodes that attest less. A node raises
 //     its counter only while the token holds its key. It answers with the counter, which may be higher. Go on with 3.
-//  5. An extension needs a quorum of nodes that hold the key without a gap. A node on which the key is
-//     free restores it, and does not count.
+//  5. An extension needs a quorum of nodes that hold the key without a gap. A node on which the key is free restores it, and
+//     does not count.
 //
-// The page has no fences. They are steps 3 and 4. A node attests f if its counter is exactly f while the token holds its key. A
-// vote and an answer to a raise both attest. The page also leaves open whom to wait for. The outcome is certain once a quorum has
-// granted, or once none can any more. If other owners have votes, nobody waits for nodes that were silent at the last call
-// either: two attempts that wait for them keep each other out.
+// The page has no fences: steps 3 and 4 are ours. A node attests f if its counter is exactly f while the token holds its key, by a
+// vote or by its answer to a raise. The page also leaves open whom to wait for. Here it is for a quorum of grants, or until none
+// is possible. If other owners have votes, it is not for nodes that were silent at the last call either: two attempts that wait
+// for them keep each other out.
 //
 // # Invariants
 //
@@ -25,23 +25,22 @@
 //	end:        each command is answered once, so each operation finishes once
 //	clean:      on each node, the last release of a token follows all commands that can create its key
 //
-// The last one is the order of commands that a [Token] keeps, over all its operations. Acquire and Extend create a key. A
-// release waits on each node for those under way there. After the first release, no other operation begins.
+// A [Token] keeps the last one, over all its operations. Acquire and Extend create a key. A release waits on each node for those
+// under way there. After the first release, no other operation begins.
 //
-// A counter must be below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A node
-// with a higher counter counts as failed.
+// Counters are below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A node with
+// a higher counter counts as failed.
 //
 // # What the caller must do
 //
-//  1. Create one Token for each grant, and guard it and its operations with one mutex. Carry effects out after unlocking. Op.Of
-//     is for what the caller must know of an operation.
-//  2. For each effect but Finish, send the command to the node. Call [Token.Answer] once with the effect and the answer, at the
-//     latest when the timeout of the command has passed. An answer Failed is right then.
+//  1. Create one Token for each grant, and guard it and its operations with one mutex. Carry effects out after unlocking.
+//  2. For each effect but Finish, send the command to the node. Call [Token.Answer] once with the effect and the answer, or with
+//     Failed when the timeout of the command has passed.
 //  3. Give each creating command the time after which it does nothing, which is before its timeout.
 //  4. If a command that creates was answered, or has failed early, while another send of it may still be carried out: call
 //     [Token.Settled] when the timeout has passed.
-//  5. On Finish, Effect.Op has the result and the facts, which do not change any more. Whoever waits for the operation may leave
-//     earlier. The operation still goes on to its end.
+//  5. On Finish, Effect.Op has the result and the facts, which do not change any more. An operation goes on to its end, also if
+//     nobody waits for it.
 //  6. When the lease ends, stop trusting the lock, whatever an operation says later.
 //  7. Begin one Release at a time. Extensions may overlap, with each other and with it.
 //

@@ -51,7 +51,7 @@ const (
 
 // An Op is one operation on all nodes. [Token.Begin] sets all but Of.
 type Op struct {
-	Of any // whatever the caller needs to know its operation by
+	Of any // what the caller knows its operation by
 
 	token  *Token
 	nodes  []member
@@ -80,14 +80,11 @@ func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
 		return o.finish(o.result, out)
 	case o.result != Undecided:
 		return out
-	case e.Step == Raise && m.Outcome == Done && m.asked == e.Fence:
-		m.Outcome, m.Vote = a.Outcome, a.Vote
-	case e.Step != Raise && m.Outcome == Pending:
+	case e.Step == Raise && m.Outcome == Done && m.asked == e.Fence, e.Step != Raise && m.Outcome == Pending:
 		m.Answer = a
-	default:
-		return out
+		return o.decide(out)
 	}
-	return o.decide(out)
+	return out
 }
 
 // decide ends the operation, or goes on with it, once the answers so far suffice.
