@@ -126,7 +126,7 @@ func (b *Inbox) run() {
 		if err == nil {
 			return
 		}
-		if b.broke() {
+		if b.confirmed(false) {
 			failed, hungUp = 0, 0
 		}
 		pause := reconnectPause(failed)
@@ -181,10 +181,7 @@ func (b *Inbox) receive(ctx context.Context) error {
 func (b *Inbox) received(message any) {
 	switch message := message.(type) {
 	case *redis.Subscription:
-		b.mu.Lock()
-		b.refused, b.up, b.changed = false, true, time.Now()
-		b.mu.Unlock()
-		b.Changed()
+		b.confirmed(true)
 	case *redis.Message:
 		if g, ok := parseGrant(message.Payload); ok {
 			b.Deliver(g)
@@ -203,14 +200,16 @@ func (b *Inbox) Missed(since time.Time) {
 	}
 }
 
-// broke notes that the connection broke. It reports whether SUBSCRIBE was confirmed before, which is a change then.
-func (b *Inbox) broke() (was bool) {
+// confirmed notes that SUBSCRIBE is confirmed, or not any more. It reports whether it was before.
+func (b *Inbox) confirmed(is bool) (was bool) {
 	b.mu.Lock()
-	if was = b.up; was {
-		b.up, b.changed = false, time.Now()
+	was = b.up
+	if is || was {
+		b.up, b.changed = is, time.Now()
 	}
+	b.refused = b.refused && !is
 	b.mu.Unlock()
-	if was {
+	if is || was {
 		b.Changed()
 	}
 	return was

@@ -52,7 +52,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	type steps []func(*Inbox)
 	confirm := func(s *Inbox) { s.received(&redis.Subscription{}) }
-	breaks := func(s *Inbox) { s.broke() }
+	breaks := func(s *Inbox) { s.confirmed(false) }
 	refused := func(s *Inbox) { s.refuse(errRefused) }
 	mute := func(s *Inbox) { s.RefusePublish(errRefused) }
 	rest := func(d time.Duration) func(*Inbox) { return func(*Inbox) { time.Sleep(d) } }
