@@ -59,8 +59,7 @@ type Inbox struct {
 	mu      sync.Mutex // guards the fields below
 	users   int
 	running bool
-	up      bool          // SUBSCRIBE is confirmed
-	changed time.Time     // when up was last set or cleared
+	up      time.Time     // when SUBSCRIBE was confirmed; zero: it is not
 	refused bool          // SUBSCRIBE is known to be refused
 	mute    time.Time     // until then PUBLISH counts as refused
 	current *redis.PubSub // the newest
@@ -77,7 +76,7 @@ func (b *Inbox) Join() {
 	defer b.mu.Unlock()
 	b.users++
 	if !b.running && b.client != nil {
-		b.running, b.changed = true, time.Now()
+		b.running = true
 		time.AfterFunc(0, b.run) // a goroutine that ends within two seconds after the last user has left
 	}
 }
@@ -93,7 +92,7 @@ func (b *Inbox) Leave() {
 func (b *Inbox) Listens() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.up && !time.Now().Before(b.mute)
+	return !b.up.IsZero() && !time.Now().Before(b.mute)
 }
 
 // RefusePublish notes that Redis refuses PUBLISH with err.
@@ -115,7 +114,6 @@ func (b *Inbox) refuse(err error) {
 	b.mu.Unlock()
 	if first {
 		b.Degraded(err)
-		b.Changed()
 	}
 }
 
@@ -193,7 +191,7 @@ func (b *Inbox) received(message any) {
 // SUBSCRIBE was confirmed since then.
 func (b *Inbox) Missed(since time.Time) {
 	b.mu.Lock()
-	ps, lost := b.current, b.up && !b.changed.After(since)
+	ps, lost := b.current, !b.up.IsZero() && !b.up.After(since)
 	b.mu.Unlock()
 	if lost {
 		_ = ps.Close() // receive notices
@@ -203,11 +201,11 @@ func (b *Inbox) Missed(since time.Time) {
 // confirmed notes that SUBSCRIBE is confirmed, or not any more. It reports whether it was before.
 func (b *Inbox) confirmed(is bool) (was bool) {
 	b.mu.Lock()
-	was = b.up
-	if is || was {
-		b.up, b.changed = is, time.Now()
+	was = !b.up.IsZero()
+	b.up, b.refused = time.Time{}, b.refused && !is
+	if is {
+		b.up = time.Now()
 	}
-	b.refused = b.refused && !is
 	b.mu.Unlock()
 	if is || was {
 		b.Changed()
@@ -222,6 +220,6 @@ func (b *Inbox) stop() bool {
 	if b.users > 0 {
 		return false
 	}
-	b.running, b.up = false, false
+	b.running, b.up = false, time.Time{}
 	return true
 }

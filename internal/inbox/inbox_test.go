@@ -139,7 +139,7 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 		require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
 		require.Equal(t, false, s.Listens())
 		synctest.Wait()
-		require.Len(t, changed, 2, "the connection broke, and lines that rely on messages look")
+		require.Len(t, changed, 1, "the connection broke")
 		time.Sleep(time.Minute)
 		require.Empty(t, reported, "it was reported before")
 		m.Server().SetPreHook(nil)
