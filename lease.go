@@ -64,7 +64,7 @@ func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
 		l.core.Begin(g.start, now, g.length, g.recheck)
 		l.timer = time.AfterFunc(l.core.Next(now, true), l.tick)
 	} else {
-		k.number, k.fence, since = l.core.Serve(now), l.fence+min(l.fence, 1), now // a fence of 0 is none
+		k.number, k.fence, since = l.core.Serve(), l.fence+min(l.fence, 1), now // a fence of 0 is none
 	}
 	l.hand = hand{since: since, fence: k.fence, hooks: &r.cfg.hooks, young: k}
 	_ = l.unlock()

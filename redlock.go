@@ -125,9 +125,9 @@ func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
 		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint"), readExtend
 	case quorum.Raise:
 		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, e.Fence), readExtend
-	case quorum.Extend:
+	case quorum.Extend, quorum.Restore:
 		c = node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, p.fence/fencesOfTick)
-		if p.restoreMS > 0 {
+		if e.Step == quorum.Restore {
 			c.Append(p.restoreMS)
 			c.AppendLatest()
 		}
@@ -199,7 +199,11 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 			silent |= 1 << i
 		}
 	}
-	p.ballot.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Begin(&o.Op, steps[op], silent, nil) })
+	step := steps[op]
+	if op == toExtend && p.restoreMS > 0 {
+		step = quorum.Restore
+	}
+	p.ballot.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Begin(&o.Op, step, silent, nil) })
 }
 
 // send sends the command of an effect.

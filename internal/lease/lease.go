@@ -166,7 +166,7 @@ func (l *Lease) Send(k Kind, ttl time.Duration, now clock.Instant) Extension {
 	if l.MaxHold > 0 {
 		x.TTL = min(x.TTL, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Drift))
 	}
-	if left > 0 {
+	if left > 0 && l.stage != shared { // another handle may have given the lock up
 		x.Restore = max(x.TTL, clock.TTLFor(left, l.Drift))
 	}
 	return x
@@ -224,10 +224,9 @@ func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Re
 	return Give, (after + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// Serve says that the line has passed the lock on. It returns the number of the next handle, which may find the lease lost.
-func (l *Lease) Serve(now clock.Instant) int {
+// Serve says that the line has passed the lock on. It returns the number of the next handle, which judges the lease itself.
+func (l *Lease) Serve() int {
 	l.phase = held
-	l.Judge(now)
 	return l.handle
 }
 

@@ -123,7 +123,7 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		}
 		return releaseNames[r]
 	case "serve":
-		return strconv.Itoa(s.Serve(now))
+		return strconv.Itoa(s.Serve())
 	case "notpassed":
 		s.NotPassed()
 	case "end":
@@ -145,8 +145,6 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		return strconv.FormatBool(s.Holds(handle))
 	case "young":
 		return strconv.FormatBool(s.Young())
-	case "shared":
-		return strconv.FormatBool(s.stage == shared)
 	case "wall":
 		s.wall += durations[1]
 	case "mono":

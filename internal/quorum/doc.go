@@ -8,8 +8,8 @@
 //  3. If a quorum attests one number, that number is the fence.
 //  4. Otherwise take the largest number attested, and raise to it the counters of the nodes that attest less. A node raises
 //     its counter only while the token holds its key. It answers with the counter, which may be higher. Go on with 3.
-//  5. An extension needs a quorum of nodes that hold the key without a gap. A node on which the key is free restores it, and
-//     does not count.
+//  5. An extension needs a quorum of nodes that hold the key without a gap. If only this owner has the token, a node on which
+//     the key is free restores it. It counts again when an extension was done without it.
 //
 // The page has no fences: steps 3 and 4 are ours. A node attests f if its counter is exactly f while the token holds its key, by a
 // vote or by its answer to a raise. The page also leaves open whom to wait for. Here it is for a quorum of grants, or until none
@@ -25,8 +25,8 @@
 //	end:        each command is answered once, so each operation finishes once
 //	clean:      on each node, the last release of a token follows all commands that can create its key
 //
-// A [Token] keeps the last one, over all its operations. Acquire and Extend create a key. A release waits on each node for those
-// under way there. After the first release, no other operation begins.
+// A [Token] keeps the last one, over all its operations. Acquire and Restore create a key, one at a time. A release waits on
+// each node for that under way there. After the first release, no other operation begins.
 //
 // Counters are below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A node with
 // a higher counter counts as failed.
@@ -43,6 +43,7 @@
 //     nobody waits for it.
 //  6. When the lease ends, stop trusting the lock, whatever an operation says later.
 //  7. Begin one Release at a time. Extensions may overlap, with each other and with it.
+//  8. Begin a Restore only while nobody else may know the token: another owner may have given the lock up.
 //
 // # How it is shown
 //

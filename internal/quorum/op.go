@@ -26,15 +26,9 @@ type Answer struct {
 	Left    time.Duration // of Holder's lease; 0 or less if unknown
 }
 
-// maySet reports whether the command may have set the key, or may yet do so.
+// maySet reports whether the token may hold the key by a command that creates, or may yet do so.
 func (a *Answer) maySet(by Step) bool {
-	switch a.Outcome {
-	case Done:
-		return by == Acquire
-	case NotHeld:
-		return by == Extend
-	}
-	return a.Outcome != Held
+	return a.Outcome != Held && (a.Outcome != NotHeld || by == Restore)
 }
 
 // A Result is how an operation ended.
@@ -46,7 +40,7 @@ const (
 	OK               // done by a quorum
 	Refused          // an acquire: no quorum can grant it, and at least one node showed another owner
 	Lost             // so many nodes do not hold the key for the token that no quorum can
-	NoQuorum         // so many nodes failed that the outcome is unknown, or a release began before the operation was done
+	NoQuorum         // so many nodes failed that the outcome is unknown, or its owner released it before the operation was done
 )
 
 // An Op is one operation on all nodes. [Token.Begin] sets all but Of.
@@ -149,10 +143,18 @@ func (o *Op) agree(out []Effect) []Effect {
 }
 
 // finish ends the operation, once no node owes it the answer to a release. Nothing but a release is done on a token that is being
-// released.
+// released: by its owner, or because an extension has found the lock lost.
 func (o *Op) finish(r Result, out []Effect) []Effect {
-	if r == OK && o.token.release != nil && o.step != Release {
+	if by := o.token.release; r == OK && by != nil && o.step != Release {
 		r = NoQuorum
+		if by.step == Restore {
+			r = Lost
+		}
+	}
+	if r == OK && (o.step == Extend || o.step == Restore) {
+		for i := range o.token.nodes {
+			o.token.nodes[i].gap = false
+		}
 	}
 	o.result = r
 	if o.count(func(m *member) bool { return m.owed }) > 0 {
@@ -161,12 +163,11 @@ func (o *Op) finish(r Result, out []Effect) []Effect {
 	return append(out, Effect{Op: o, Step: Finish})
 }
 
-// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. An
-// extension that finds the lock lost does that where it may have restored it: another handle may have the token elsewhere. An
-// acquire finishes when the nodes that granted it have answered the release, so its caller's next attempt does not meet its own
-// keys.
+// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. So does an
+// extension that finds the lock lost, if nobody else may know the token. An acquire finishes when the nodes that granted it have
+// answered the release, so its caller's next attempt does not meet its own keys.
 func (o *Op) fail(r Result, out []Effect) []Effect {
-	if t := o.token; t.release == nil && (o.step == Acquire || o.step == Extend && r == Lost) {
+	if t := o.token; t.release == nil && (o.step == Acquire || o.step == Restore && r == Lost) {
 		t.release = o
 		for i := range o.nodes {
 			if m := &o.nodes[i]; t.nodes[i].unsure || m.maySet(o.step) {

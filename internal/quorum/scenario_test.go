@@ -25,7 +25,7 @@ type scenario struct {
 }
 
 var (
-	stepNames    = []string{"acquire", "raise", "extend", "mint", "release", "inspect", "finish"}
+	stepNames    = []string{"acquire", "raise", "extend", "restore", "mint", "release", "inspect", "finish"}
 	outcomeNames = []string{"pending", "done", "held", "notheld", "failed"}
 	resultNames  = []string{"undecided", "ok", "refused", "lost", "noquorum"}
 )

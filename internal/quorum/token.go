@@ -1,5 +1,7 @@
 package quorum
 
+import "slices"
+
 // Most is the largest number of nodes.
 const Most = 64
 
@@ -10,7 +12,8 @@ type Step uint8
 const (
 	Acquire Step = iota // sets the key if it is free, and votes for a fence
 	Raise               // raises the counter to Effect.Fence if the token holds the key. No operation
-	Extend              // extends the lease, or sets the key again if it is free
+	Extend              // extends the lease if the token holds the key
+	Restore             // extends the lease, or sets the key again if it is free
 	Mint                // extends the lease, and votes for a new fence
 	Release             // deletes or keeps the key if the token holds it
 	Inspect             // reads the key
@@ -18,7 +21,7 @@ const (
 )
 
 // Creates reports whether the command may set a free key.
-func (s Step) Creates() bool { return s == Acquire || s == Extend }
+func (s Step) Creates() bool { return s == Acquire || s == Restore }
 
 // An Effect is a command to send, or the end of an operation.
 type Effect struct {
@@ -30,7 +33,7 @@ type Effect struct {
 
 // A Token keeps the order of the commands of one token on each node:
 //
-//	a release is sent only while creating = 0
+//	at most one command under way to a node creates, and no release is sent meanwhile
 //	no operation that creates begins after a release was asked for
 type Token struct {
 	nodes   []place
@@ -39,22 +42,27 @@ type Token struct {
 }
 
 type place struct {
-	creating uint8 // commands under way that may set the key
-	unsure   bool  // a command whose answer came too late to count may have set the key
+	creating bool // a command is under way that may set the key
+	unsure   bool // a command whose answer came too late to count may have set the key
+	gap      bool // the token did not hold the key there, and no extension was done since
 }
 
 // New returns the Token of a fresh token on n nodes.
 func New(n int) Token { return Token{nodes: make([]place, n), need: n/2 + 1} }
 
-// Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. After a release was
-// asked for, any other operation finishes at once, with NoQuorum.
+// Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. While a command is
+// under way that creates, Restore is Extend, so that no extension counts what another one has restored. After a release was asked
+// for, any other operation finishes at once.
 func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
+	if step == Restore && slices.ContainsFunc(t.nodes, func(p place) bool { return p.creating }) {
+		step = Extend
+	}
 	*o = Op{Of: o.Of, token: t, step: step, nodes: make([]member, len(t.nodes))}
 	switch {
 	case step == Release:
 		t.release = o
 	case t.release != nil:
-		return o.finish(NoQuorum, out)
+		return o.finish(OK, out)
 	}
 	for i := range o.nodes {
 		o.nodes[i].silent = silent&(1<<i) != 0
@@ -65,11 +73,17 @@ func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
 
 // Answer takes the answer to the command of e.
 func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
+	p := &t.nodes[e.Node]
 	if e.Step.Creates() {
-		p := &t.nodes[e.Node]
-		p.creating--
+		p.creating = false
 		p.unsure = p.unsure || t.release != nil && a.maySet(e.Step)
 		out = t.releaseLate(e.Node, out)
+	}
+	if e.Step == Extend || e.Step == Restore {
+		if p.gap && a.Outcome == Done {
+			a.Outcome = NotHeld
+		}
+		p.gap = p.gap || a.Outcome == NotHeld
 	}
 	return e.Op.take(e, a, out)
 }
@@ -92,10 +106,10 @@ func (t *Token) releaseLate(node int, out []Effect) []Effect {
 func (o *Op) send(step Step, node int, out []Effect) []Effect {
 	p := &o.token.nodes[node]
 	switch {
-	case step == Release && p.creating > 0:
+	case step == Release && p.creating:
 		return out
 	case step.Creates():
-		p.creating++
+		p.creating = true
 	}
 	return append(out, Effect{Op: o, Step: step, Node: node})
 }

@@ -295,13 +295,13 @@ func (x *explorer) script(w *world, i int, m msg) Answer {
 		n.holder = token
 		n.counter++
 		return Answer{Outcome: Done, Vote: n.counter}
-	case m.step == Extend && before == 0:
+	case m.step == Restore && before == 0:
 		n.holder = token
 		n.counter = max(n.counter, m.fence)
 		return Answer{Outcome: NotHeld}
 	case before != token:
 		return Answer{Outcome: NotHeld}
-	case m.step == Raise, m.step == Extend:
+	case m.step == Raise, m.step == Extend, m.step == Restore:
 		n.counter = max(n.counter, m.fence)
 		return Answer{Outcome: Done, Vote: n.counter}
 	case m.step == Mint:
@@ -442,7 +442,7 @@ func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 				continue
 			}
 			bit := uint8(1) << n
-			p = flag(append(p, t.token.nodes[n].creating), t.token.nodes[n].unsure, t.must&bit != 0, t.unheard&bit != 0)
+			p = flag(p, t.token.nodes[n].creating, t.token.nodes[n].unsure, t.token.nodes[n].gap, t.must&bit != 0, t.unheard&bit != 0)
 			for j := range t.begun {
 				if o := &t.ops[j]; t.live[j] && !t.dead {
 					m := &o.nodes[n]
