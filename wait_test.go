@@ -291,6 +291,26 @@ func TestPollersAreServedInTheEnd(t *testing.T) {
 	})
 }
 
+// TestCallerWhoComesWhileTheLineRestsWaits: a line that polls has given the lock back, and asks again after a pause. A caller with
+// a hook comes in between.
+func TestCallerWhoComesWhileTheLineRestsWaits(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		var told []error
+		l := made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithoutQueue(), redlatch.WithMaxHold(time.Hour),
+			redlatch.WithPollInterval(time.Second, time.Second), redlatch.WithHooks(redlatch.Hooks{
+				Waiting: func(e redlatch.Event) { told = append(told, e.Err) },
+			})))
+		first := <-locktest.Standing(t, l)
+		second := locktest.Standing(t, l)
+		require.NoError(t, first.Unlock(t.Context()))
+		third := locktest.Standing(t, l)
+		require.Len(t, told, 1, "the third waits for no owner that is known")
+		require.NoError(t, (<-second).Unlock(t.Context()))
+		require.NoError(t, (<-third).Unlock(t.Context()))
+	})
+}
+
 // TestHookThatPanicsWhenItsCallIsServedLeavesNoLock: Hooks.Waiting panics when the lock was granted meanwhile.
 func TestHookThatPanicsWhenItsCallIsServedLeavesNoLock(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {

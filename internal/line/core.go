@@ -80,7 +80,7 @@ func (m *Machine[T]) Join(f Facts, c *Caller[T], out []Effect[T]) []Effect[T] {
 	case m.state == Waiting && m.due == 0:
 		out = m.wait(f, f.Now+halfRandom(m.Shortest, f.Random), out)
 	}
-	if m.news.Answer == Held || m.news.Answer == Refused {
+	if m.state == Holding || m.news.Answer == Refused {
 		out = m.tell(out)
 	}
 	return out
