@@ -10,21 +10,24 @@ import (
 //	ahead  = T − the instant at which the newest answer with a time T of Redis arrived
 //	latest = deadline − timeout / 10 + ahead
 //
-// The answer was under way after T, so ahead is never too large, and what runs by latest runs before the deadline. It is too
-// large after the clock of Redis was set back, and by what that clock has lost since, until an answer has the time. If it is too
-// small, the command is refused, and the refusal has the time.
+// The answer was under way after T, so ahead is not too large, and what runs by latest runs before the deadline. If it is too
+// small, the command is refused, and the refusal has the time. It is too large if the clock of Redis was set back since, or has
+// lost time, so it is known for an hour only.
 type ahead struct {
 	by    time.Duration
-	known bool
+	until time.Duration // it is known; 0: it never was
 }
 
-// told notes that an answer with the time redis, since 1970, arrived at now.
-func (a *ahead) told(redis, now time.Duration) { a.by, a.known = redis-now, true }
+// aheadLasts is how long an ahead is known. The second trip of a call in each hour costs nothing that can be noticed.
+const aheadLasts = time.Hour
 
-// latest returns the time of Redis, in µs since 1970, until which a call that ends at deadline may still create something. If
-// ahead is not known, it is 0: Redis then refuses, and says the time.
-func (a ahead) latest(deadline, timeout time.Duration) int64 {
-	if !a.known {
+// told notes that an answer with the time redis, since 1970, arrived at now.
+func (a *ahead) told(redis, now time.Duration) { a.by, a.until = redis-now, now+aheadLasts }
+
+// latest returns the time of Redis, in µs since 1970, until which a call that is sent at now and ends at deadline may still create
+// something. If ahead is not known, it is 0: Redis then refuses, and says the time.
+func (a ahead) latest(now, deadline, timeout time.Duration) int64 {
+	if now >= a.until {
 		return 0
 	}
 	return (deadline - timeout/10 + a.by).Microseconds()
@@ -40,19 +43,19 @@ func (c *command) AppendLatest() {
 
 // stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then has
 // the source of the script, which a server that was never asked may not have.
-func (c *Call) stampLocked(n *Node) {
+func (c *Call) stampLocked(n *Node, now time.Duration) {
 	clock := c.clock
 	switch {
 	case c.latest == 0:
 		return
-	case !clock.known:
+	case clock.until == 0:
 		clock = n.clock
 	}
 	if c.sent {
 		c.words = slices.Clone(c.words) // hooks may keep the words that were sent
 	}
-	c.words[c.latest] = clock.latest(c.deadline, c.Timeout)
-	if !clock.known {
+	latest := clock.latest(now, c.deadline, c.Timeout)
+	if c.words[c.latest] = latest; latest == 0 {
 		c.sendSource()
 	}
 }

@@ -102,12 +102,12 @@ func (n *Node) loadLocked() *trip {
 	}
 	t := &trip{Context: context.Background(), done: make(chan struct{})}
 	t.passengers = t.only[:0]
-	var end time.Duration
+	now, end := n.now(), time.Duration(0)
 	for i, c := range n.mail[:min(n.batch, len(n.mail))] {
 		if i > 0 && (n.silent || c.Then != nil || n.mail[0].Then != nil) {
 			break
 		}
-		c.stampLocked(n)
+		c.stampLocked(n, now)
 		c.sent, c.trip = true, t
 		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
 		if c.Then != nil {
@@ -198,7 +198,7 @@ func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 		c.unclear = true
 	}
 	switch {
-	case late && !c.clock.known && now < c.deadline-c.Timeout/10:
+	case late && c.clock.until == 0 && now < c.deadline-c.Timeout/10:
 		c.clock.told(at, now) // in a Cluster each server has its own clock
 		n.sendLocked(c)
 	case late:
