@@ -41,28 +41,12 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 type engine struct {
 	strategy strategy
 	cfg      *config
-	inbox    *inbox.Inbox        // nil if lines always poll
-	byKey    map[string]*waiters // lines.mu guards it
-	*common
-}
-
-// common is what a Locker shares with those that are derived from it.
-type common struct {
+	inbox    *inbox.Inbox // nil if lines always poll
 	lines    lines
 	epoch    time.Time // that line.Facts count from
 	resting  sync.Map  // until when this process does not ask for a key that others want, by the key
 	troubles sync.Map  // when Hooks.Trouble was last called for a cause
 	waits    sync.Pool // of *wait
-}
-
-// derived returns the Locker for a call with the options of cfg: e, or one that differs only in them. Its lines are of that call.
-func (e *engine) derived(cfg *config) *engine {
-	if cfg.settings == e.cfg.settings {
-		return e
-	}
-	d := *e
-	d.cfg, d.byKey = cfg, make(map[string]*waiters, 1)
-	return &d
 }
 
 func newEngine(s strategy, opts []Option) (Locker, error) {
@@ -73,9 +57,8 @@ func newEngine(s strategy, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+s.name(), "", err)
 	}
-	e := &engine{strategy: s, cfg: &cfg, inbox: s.habits().inbox, byKey: make(map[string]*waiters)}
-	e.common = &common{epoch: time.Now().Add(-time.Second)}
-	e.lines.waiting, e.lines.tokens = make(map[*waiters]struct{}), make(map[string]*lease)
+	e := &engine{strategy: s, cfg: &cfg, inbox: s.habits().inbox, epoch: time.Now().Add(-time.Second)}
+	e.lines.byKey, e.lines.waiting, e.lines.tokens = make(map[string]*waiters), make(map[*waiters]struct{}), make(map[string]*lease)
 	s.onTrouble(e.reportNode)
 	if e.inbox != nil {
 		e.inbox.Deliver, e.inbox.Changed, e.inbox.Degraded = e.deliver, e.changed, e.reportDegraded
@@ -170,7 +153,7 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 	if err != nil {
 		return nil, wrap("lock", key, err)
 	}
-	lock, err := e.derived(r.cfg).lock(ctx, r)
+	lock, err := e.lock(ctx, r)
 	r.finished(e, lock, err)
 	return lock, wrap("lock", key, err)
 }

@@ -225,7 +225,7 @@ func (h holding) of(parent context.Context) context.Context {
 func (e *engine) held(ctx context.Context, r *request) error {
 	h, _ := ctx.Value(holdingKey{}).(*holding)
 	for ; h != nil && !e.strategy.habits().shares; h = h.outer {
-		if l := h.lease; l.engine.common == e.common && l.r.place.key == r.place.key && l.status(h.handle) == nil {
+		if l := h.lease; l.engine == e && l.r.place.key == r.place.key && l.status(h.handle) == nil {
 			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
 		}
 	}

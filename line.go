@@ -22,6 +22,7 @@ const mostPasses = fencesOfTick - 1
 // lines has the lines of one Locker.
 type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
+	byKey   map[string]*waiters   // those of calls without options of their own
 	waiting map[*waiters]struct{} // those that use the subscription
 	tokens  map[string]*lease     // that a release may hand the key to
 	pulse   line.Pulse
@@ -217,7 +218,7 @@ func (v *event) forgetLocked(w *waiters) {
 		delete(v.engine.lines.tokens, w.current.params.token)
 		w.current = nil
 	}
-	if byKey := v.engine.byKey; byKey[w.r.place.key] == w {
+	if byKey := v.engine.lines.byKey; byKey[w.r.place.key] == w {
 		delete(byKey, w.r.place.key)
 	}
 }
@@ -419,7 +420,7 @@ func (e *engine) deliver(g inbox.Grant) {
 		return
 	}
 	w := a.line
-	v.engine, w.handed = w.engine, g
+	w.handed = g
 	v.effects = w.Message(v.Facts, a.number, w.endedLocked(v.now), v.effects)
 	v.finish(w)
 	v.carry(w, nil, nil)

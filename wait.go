@@ -64,7 +64,15 @@ func (e *engine) clear(r *request) bool {
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
 	_, rests := e.resting.Load(r.place.key)
-	return e.byKey[r.place.key] == nil && !rests
+	return e.lineLocked(r) == nil && !rests
+}
+
+// lineLocked returns the line that r joins, or nil if it begins a line. A call with options of its own is a line by itself.
+func (e *engine) lineLocked(r *request) *waiters {
+	if r.cfg.settings != e.cfg.settings {
+		return nil
+	}
+	return e.lines.byKey[r.place.key]
 }
 
 // join adds r to the line of its key.
@@ -80,10 +88,12 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 	}
 	v := e.begin()
 	v.rests(r.place.key)
-	w := e.byKey[r.place.key]
+	w := e.lineLocked(r)
 	if w == nil {
 		w = newLine(e, r)
-		e.byKey[r.place.key] = w
+		if r.cfg.settings == e.cfg.settings {
+			e.lines.byKey[r.place.key] = w
+		}
 	}
 	v.effects = w.Join(v.Facts, c, v.effects)
 	v.finish(w)
