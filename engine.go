@@ -242,7 +242,7 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 	a.answered(got)
 	err = heldBy(got)
 	if err == nil {
-		lock, err = a.grant(start, got.fence, got.recheckAfter)
+		lock, err = a.grant(start, got)
 	}
 	if err != nil && mayBeThere(got, err) {
 		select {
@@ -301,13 +301,12 @@ func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error
 
 // grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with errSlow if
 // nothing of the lease is left.
-func (l *lease) grant(start clock.Instant, fence uint64, recheckAfter time.Duration) (*Lock, error) {
-	length := clock.Validity(l.params.ttl, l.r.cfg.drift)
-	now := clock.Now()
-	if now.Since(start) >= length {
+func (l *lease) grant(start clock.Instant, got reply) (*Lock, error) {
+	now, g := clock.Now(), l.granted(start, got)
+	if g.over(now) {
 		return nil, errSlow
 	}
-	return l.serve(l.r, now, 0, &grant{start, length, fence, recheckAfter}), nil
+	return l.serve(l.r, now, 0, &g), nil
 }
 
 // Adopt proves the token by extending the lock.
@@ -336,7 +335,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	if got.err != nil {
 		return nil, got.err
 	}
-	return a.grant(start, got.fence, 0)
+	return a.grant(start, got)
 }
 
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {

@@ -34,13 +34,13 @@ type lease struct {
 	err   error       // why the lease ended, nil before
 }
 
-// A lineToken is the token of a line. lines.mu guards it until it is granted.
+// A lineToken is the token of a line. lines.mu guards it, and the params, until it is granted.
 type lineToken struct {
-	number uint64        // of the token
-	asked  bool          // an acquire was sent
-	entry  string        // that may be in the queue of Redis; empty: none
-	claim  time.Duration // of the entry
-	watch  core.Watch    // of the entry
+	number uint64          // of the token
+	asked  clock.Instant   // when the newest acquire was sent
+	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
+	claim  time.Duration   // of the entry
+	watch  core.Watch      // of the entry
 }
 
 // hand is what a lease knows of its newest handle. It does not refer to that of a lease that is not young, so that a dropped one
@@ -69,6 +69,11 @@ func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
 	l.hand = hand{since: since, fence: k.fence, hooks: &r.cfg.hooks, young: k}
 	_ = l.unlock()
 	return k
+}
+
+// granted returns the grant of a reply to a command that was sent at start.
+func (l *lease) granted(start clock.Instant, got reply) grant {
+	return grant{start, clock.Validity(l.params.ttl, l.r.cfg.drift), got.fence, got.recheckAfter}
 }
 
 // handed returns the grant of a claim.
@@ -314,9 +319,13 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 	w := l.engine.wait()
 	if l.line == nil || what == core.Clear {
 		l.send(ctx, p, w.done)
-	} else if !l.line.handBack(ctx, l, what == core.Pass, p, w.done) {
+	} else if l.line.handBack(ctx, l, what == core.Pass, p, w.done) {
 		l.engine.waits.Put(w)
 		return true, nil
+	} else if what == core.Pass {
+		l.mu.Lock()
+		l.core.NotPassed()
+		_ = l.unlock()
 	}
 	got := <-w.reply
 	l.engine.waits.Put(w)
@@ -329,13 +338,6 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 		time.AfterFunc(p.keep, func() { l.engine.strategy.do(ctx, toRelease, &keeper, ignored) })
 	}
 	return false, got.err
-}
-
-// notPassed ends the lease of a turn that was not passed on.
-func (l *lease) notPassed() {
-	l.mu.Lock()
-	l.core.NotPassed()
-	_ = l.unlock()
 }
 
 // send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over, and

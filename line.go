@@ -36,18 +36,10 @@ type waiters struct {
 	r      *request // of the first caller. All have its key, its place in Redis and its options
 
 	current *lease      // of the token that asks, waits or holds; nil: there is none
-	ask     ask         // the newest acquire
 	handed  inbox.Grant // the newest message for current
 	holder  string      // the token that the newest refusal has named
 	timer   *time.Timer // for the next look; nil: not used yet
 	outcome func(reply)
-}
-
-// An ask is an acquire of a line, or that part of a pair.
-type ask struct {
-	params *params
-	ctx    context.Context //nolint:containedctx // for its values
-	at     clock.Instant
 }
 
 // A grant says when a lease began, and for how long it is trusted at first.
@@ -58,20 +50,24 @@ type grant struct {
 	recheck time.Duration // when to check that the key is still there; 0: never
 }
 
+// over reports whether nothing is left of the lease.
+func (g *grant) over(now clock.Instant) bool { return now.Since(g.start) >= g.length }
+
 // An event is something that happens to a line, and what the Machine wants done for it.
 type event struct {
 	line.Facts
-	engine  *engine
 	now     clock.Instant
-	ctx     context.Context //nolint:containedctx // for the values of a release
 	effects []line.Effect[*request]
 
-	asked  ask    // of Ask
-	err    error  // of Ask: there is no token
-	given  *lease // of Give
-	served *lease // of Serve
-	grant  grant  // of Serve, if it begins a turn
-	holder *lease // of Tell
+	asked  *lease          // of Ask; nil: there is no token
+	err    error           // of Ask: why there is no token
+	given  *lease          // of Give
+	back   *params         // of Give: the release to send; nil: one whose outcome nobody waits for
+	ctx    context.Context //nolint:containedctx // of back, for its values
+	done   func(reply)     // gets the outcome of back
+	pair   bool            // back carries the Ask
+	holder *lease          // of Serve and Tell
+	grant  grant           // of Serve, if it begins a turn
 }
 
 // newLine returns a line of the callers of e with the options of r.
@@ -96,7 +92,7 @@ var events = sync.Pool{New: func() any { return new(event) }}
 // begin reads the facts, and locks the mutex until finish.
 func (e *engine) begin() *event {
 	v := events.Get().(*event)
-	v.engine, v.now = e, clock.Now()
+	v.now = clock.Now()
 	v.Now, v.Random = e.offset(v.now.Mono), rand.Float64()
 	if e.inbox != nil {
 		v.Listens = e.inbox.Listens()
@@ -107,8 +103,8 @@ func (e *engine) begin() *event {
 }
 
 // observeLocked adds the duration of an attempt to the facts.
-func (v *event) observeLocked(took time.Duration, err error) {
-	p := &v.engine.lines.pulse
+func (e *engine) observeLocked(v *event, took time.Duration, err error) {
+	p := &e.lines.pulse
 	p.Observe(v.Now, took, err == nil || errors.Is(err, ErrNotAcquired))
 	v.Took, v.AtRest = p.Times()
 }
@@ -116,203 +112,184 @@ func (v *event) observeLocked(took time.Duration, err error) {
 // offset returns t as an instant of Facts.
 func (e *engine) offset(t time.Time) time.Duration { return max(t.Sub(e.epoch), 1) }
 
-// rests adds the fact until when the process leaves a key to others.
-func (v *event) rests(key string) {
-	if until, rests := v.engine.resting.Load(key); rests {
-		v.Rest = v.engine.offset(until.(time.Time))
+// restOf returns until when the process leaves a key to others, as an instant of Facts; 0: it does not.
+func (e *engine) restOf(key string) time.Duration {
+	until, rests := e.resting.Load(key)
+	if !rests {
+		return 0
 	}
+	return e.offset(until.(time.Time))
 }
 
-// finish notes what must be known of the effects, and unlocks the mutex.
+// finish unlocks the mutex, and does what the Machine wants done. v is not used afterwards.
 func (v *event) finish(w *waiters) {
-	l := &v.engine.lines
 	for i := range v.effects {
-		switch x := &v.effects[i]; x.Kind {
-		case line.Ask:
-			v.askLocked(w, x)
-		case line.Give:
-			if v.given == nil {
-				v.given, w.current = w.current, nil
-			}
-			delete(l.tokens, v.given.params.token)
-		case line.Serve:
-			v.served = w.current
-			delete(l.tokens, v.served.params.token)
-			if x.Handed {
-				v.grant = w.current.handed(w.handed)
-			}
-			if w.Shares {
-				w.current = nil
-			}
-		case line.Tell:
-			v.holder = w.current
-		case line.Look:
-			w.lookLocked(x.At - v.Now)
-		case line.Subscribe:
-			l.waiting[w] = struct{}{}
-		case line.Unsubscribe:
-			delete(l.waiting, w)
-		}
-	}
-	if v.ctx == nil {
-		v.ctx = w.ask.ctx
+		v.noteLocked(w, &v.effects[i])
 	}
 	if w.State() == line.Idle {
-		v.forgetLocked(w)
+		w.forgetLocked()
 	}
-	l.mu.Unlock()
+	w.engine.lines.mu.Unlock()
+	for i := range v.effects {
+		v.carry(w, &v.effects[i])
+	}
+	clear(v.effects)
+	*v = event{effects: v.effects[:0]}
+	events.Put(v)
+}
+
+// noteLocked notes what must be known of an effect.
+func (v *event) noteLocked(w *waiters, x *line.Effect[*request]) {
+	l := &w.engine.lines
+	switch x.Kind {
+	case line.Ask:
+		v.askLocked(w, x)
+	case line.Give:
+		if v.given == nil {
+			v.given, w.current = w.current, nil
+		}
+		delete(l.tokens, v.given.params.token)
+		v.pair = x.Next != 0 && v.err == nil && v.back != nil && v.back.keep == 0
+	case line.Serve:
+		v.holder = w.current
+		delete(l.tokens, v.holder.params.token)
+		if x.Handed {
+			v.grant = v.holder.handed(w.handed)
+		}
+		if w.Shares {
+			w.current = nil
+		}
+	case line.Tell:
+		v.holder = w.current
+	case line.Look:
+		if d := x.At - v.Now; w.timer == nil {
+			w.timer = time.AfterFunc(d, w.look)
+		} else {
+			w.timer.Reset(d)
+		}
+	case line.Subscribe:
+		l.waiting[w] = struct{}{}
+	case line.Unsubscribe:
+		delete(l.waiting, w)
+	}
 }
 
 // askLocked prepares an acquire.
 func (v *event) askLocked(w *waiters, x *line.Effect[*request]) {
-	a := w.current
+	e, a := w.engine, w.current
 	if a == nil || a.number != x.Token {
-		w.ask = ask{}
 		if a != nil {
-			delete(v.engine.lines.tokens, a.params.token)
+			delete(e.lines.tokens, a.params.token)
 		}
 		if v.given == nil {
 			v.given = a // its Give follows, if it needs one
 		}
-		if w.current, v.err = v.engine.newAttempt(w.r, w, ""); v.err != nil {
+		if w.current, v.err = e.newAttempt(w.r, w, ""); v.err != nil {
 			return
 		}
 		a = w.current
 		a.number = x.Token
 	}
 	p := &a.params
-	if a.asked { // a send before may still refer to them
-		again := a.params
-		p = &again
+	if x.Entry != line.NoEntry && p.entry == "" {
+		dash := x.Entry == line.Dashed
+		a.claim = a.r.claim(inbox.Claim(dash))
+		p.entry = inbox.Entry(a.claim, dash, e.inbox.Channel, p.token)
+		a.watch.Sent(v.now)
+		e.lines.tokens[p.token] = a
 	}
-	a.asked = true
-	if x.Entry != line.NoEntry {
-		if a.entry == "" {
-			dash := x.Entry == line.Dashed
-			a.claim = a.r.claim(inbox.Claim(dash))
-			a.entry = inbox.Entry(a.claim, dash, v.engine.inbox.Channel, a.params.token)
-			a.watch.Sent(v.now)
-			v.engine.lines.tokens[a.params.token] = a
-		}
-		p.entry, p.queued, p.waited = a.entry, x.Again, x.Age
-	}
-	v.asked = ask{p, x.Caller.Of.ctx, v.now}
-	w.ask = v.asked
-}
-
-// lookLocked sets the timer.
-func (w *waiters) lookLocked(d time.Duration) {
-	if w.timer != nil {
-		w.timer.Reset(d)
-		return
-	}
-	w.timer = time.AfterFunc(d, w.look)
+	p.queued, p.waited = x.Again, x.Age // an earlier send does not refer to them
+	a.ctx, a.asked = x.Caller.Of.ctx, v.now
+	v.asked = a
 }
 
 // forgetLocked forgets a line that is idle.
-func (v *event) forgetLocked(w *waiters) {
+func (w *waiters) forgetLocked() {
+	l := &w.engine.lines
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 	if w.current != nil { // Redis has nothing of it
-		delete(v.engine.lines.tokens, w.current.params.token)
+		delete(l.tokens, w.current.params.token)
 		w.current = nil
 	}
-	if byKey := v.engine.lines.byKey; byKey[w.r.place.key] == w {
-		delete(byKey, w.r.place.key)
+	if l.byKey[w.r.place.key] == w {
+		delete(l.byKey, w.r.place.key)
 	}
 }
 
-// carry does what the Machine wants done. The release of a Give is p, whose outcome done gets; if p is nil, nobody waits for it.
-// carry reports whether there was one. v is not used afterwards.
-func (v *event) carry(w *waiters, p *params, done func(reply)) (released bool) {
-	box := v.engine.inbox
-	for i := range v.effects {
-		x := &v.effects[i]
-		switch x.Kind {
-		case line.Ask:
-			switch {
-			case v.err != nil:
-				w.heardOf(reply{err: v.err})
-			case i+1 < len(v.effects) && v.isPair(&v.effects[i+1], p): // the release carries it
-			default:
-				v.engine.strategy.do(v.asked.ctx, toAcquire, v.asked.params, w.outcome)
-			}
-		case line.Give:
-			released = true
-			v.give(w, x, p, done)
-		case line.Serve:
-			r := x.Caller.Of
-			r.serve(v.served.serve(r, v.now, x.Pass, &v.grant), nil, x.Attempts)
-		case line.Fail:
-			x.Caller.Of.serve(nil, x.Err, x.Attempts)
-		case line.Tell:
-			r, err := x.Caller.Of, x.Err
-			if err == nil {
-				err = v.holder.refusal()
-			}
-			r.news <- news{err, r.own + x.Attempts}
-		case line.Subscribe:
-			box.Join()
-		case line.Unsubscribe:
-			box.Leave()
-		case line.Missed:
-			box.Missed(v.engine.epoch.Add(x.At))
+// carry does what the Machine wants done.
+func (v *event) carry(w *waiters, x *line.Effect[*request]) {
+	e := w.engine
+	switch x.Kind {
+	case line.Ask:
+		switch {
+		case v.err != nil:
+			w.heardOf(reply{err: v.err})
+		case !v.pair:
+			e.strategy.do(v.asked.ctx, toAcquire, &v.asked.params, w.outcome)
 		}
+	case line.Give:
+		v.give(w)
+	case line.Serve:
+		r := x.Caller.Of
+		r.serve(v.holder.serve(r, v.now, x.Pass, &v.grant), nil, x.Attempts)
+	case line.Fail:
+		x.Caller.Of.serve(nil, x.Err, x.Attempts)
+	case line.Tell:
+		r, err := x.Caller.Of, x.Err
+		if err == nil {
+			err = v.holder.refusal()
+		}
+		r.news <- news{err, r.own + x.Attempts}
+	case line.Subscribe:
+		e.inbox.Join()
+	case line.Unsubscribe:
+		e.inbox.Leave()
+	case line.Missed:
+		e.inbox.Missed(e.epoch.Add(x.At))
 	}
-	clear(v.effects)
-	*v = event{effects: v.effects[:0]}
-	events.Put(v)
-	return released
-}
-
-// isPair reports whether x is a Give whose release p carries the Ask before it. It does that for a lock that is held.
-func (v *event) isPair(x *line.Effect[*request], p *params) bool {
-	return x.Kind == line.Give && x.Next != 0 && v.err == nil && p != nil && p.keep == 0
 }
 
 // give sends the release of a Give.
-func (v *event) give(w *waiters, x *line.Effect[*request], p *params, done func(reply)) {
-	told := done
+func (v *event) give(w *waiters) {
+	p, ctx, done := v.back, v.ctx, v.done
 	switch {
 	case p == nil:
-		given := v.given.params.releasing(v.given.entry, 0)
-		p, told = &given, ignored
-	case v.isPair(x, p):
+		given := v.given.params.releasing(v.given.params.entry, 0)
+		p, ctx, done = &given, v.given.ctx, ignored
+	case v.pair:
 		p.next, p.waited = v.asked.params.entry, v.asked.params.waited
-		told = func(got reply) {
+		released := done // v is used again before the reply
+		done = func(got reply) {
 			w.paired(got)
-			done(got)
+			released(got)
 		}
 	}
-	v.given.send(v.ctx, p, told)
+	v.given.send(ctx, p, done)
 }
 
 // heardOf handles the outcome of the acquire.
 func (w *waiters) heardOf(got reply) {
-	e, err := w.engine, got.err
+	e := w.engine
 	v := e.begin()
-	if w.ask.params != nil {
-		v.observeLocked(v.now.Since(w.ask.at), err)
-	}
-	a := w.current
-	v.grant = grant{w.ask.at, clock.Validity(w.r.ttl(), w.r.cfg.drift), got.fence, got.recheckAfter}
-	if err == nil && v.now.Since(w.ask.at) >= v.grant.length {
-		err, got.err = errSlow, errSlow
-	}
-	if a != nil {
+	if a := w.current; a != nil { // nil: there is no token
+		e.observeLocked(v, v.now.Since(a.asked), got.err)
 		a.answered(got)
+		v.grant = a.granted(a.asked, got)
+		if got.err == nil && v.grant.over(v.now) {
+			got.err = errSlow
+		}
 	}
 	var failed *request
-	if err == nil {
+	if got.err == nil {
 		v.effects = w.Granted(v.Facts, v.effects)
 	} else {
 		v.effects = w.NotGranted(v.Facts, w.outcomeLocked(v.now, got), v.effects)
-		failed = w.failedLocked(err)
+		failed = w.failedLocked(got.err)
 	}
 	v.finish(w)
-	v.carry(w, nil, nil)
-	if hook, event := e.troubleOf(failed, err); hook != nil {
+	if hook, event := e.troubleOf(failed, got.err); hook != nil {
 		go hook(event) // ends with the hook
 	}
 }
@@ -331,7 +308,7 @@ func (w *waiters) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
 		w.holder = cmp.Or(got.holder, w.holder)
 		if got.at != 0 {
-			a.watch.Told(w.ask.at, got.at)
+			a.watch.Told(a.asked, got.at)
 		}
 	case errors.Is(err, errSlow):
 		o.Answer = line.Late
@@ -340,7 +317,7 @@ func (w *waiters) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	case permanent(err):
 		o.Answer = line.Permanent
 	}
-	o.Clean = !mayBeThere(got, err) && (a.entry == "" || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
+	o.Clean = !mayBeThere(got, err) && (a.params.entry == "" || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
 	o.Ended = w.endedLocked(now)
 	return o
 }
@@ -351,7 +328,7 @@ func (w *waiters) endedLocked(now clock.Instant) bool {
 		return true
 	}
 	g := w.current.handed(w.handed)
-	return now.Since(g.start) >= g.length
+	return g.over(now)
 }
 
 // failedLocked returns whose Hooks.Trouble must be told of a failed attempt: that of the first who still waits, since the others
@@ -376,7 +353,7 @@ func (w *waiters) paired(got reply) {
 		}
 		v.effects = w.Changed(v.Facts, v.effects)
 	default:
-		a.watch.Told(w.ask.at, got.at)
+		a.watch.Told(a.asked, got.at)
 		if got.tick > 0 {
 			w.handed = inbox.Grant{Token: a.params.token, Tick: got.tick, At: got.at, Arrived: v.now}
 			v.effects = w.Message(v.Facts, a.number, false, v.effects)
@@ -385,16 +362,14 @@ func (w *waiters) paired(got reply) {
 	o.Ended = w.endedLocked(v.now)
 	v.effects = w.NotGranted(v.Facts, o, v.effects)
 	v.finish(w)
-	v.carry(w, nil, nil)
 }
 
 // look tells the line that the time of a look has come.
 func (w *waiters) look() {
 	v := w.engine.begin()
-	v.rests(w.r.place.key)
+	v.Rest = w.engine.restOf(w.r.place.key)
 	v.effects = w.Due(v.Facts, v.effects)
 	v.finish(w)
-	v.carry(w, nil, nil)
 }
 
 // changed tells all lines that messages may have been lost, or come again.
@@ -406,7 +381,6 @@ func (e *engine) changed() {
 		v := w.engine.begin()
 		v.effects = w.Changed(v.Facts, v.effects)
 		v.finish(w)
-		v.carry(w, nil, nil)
 	}
 }
 
@@ -423,23 +397,20 @@ func (e *engine) deliver(g inbox.Grant) {
 	w.handed = g
 	v.effects = w.Message(v.Facts, a.number, w.endedLocked(v.now), v.effects)
 	v.finish(w)
-	v.carry(w, nil, nil)
 }
 
-// handBack ends a turn, or a permit, that its holder gives back. It reports false if the turn was passed on. Else the release p
-// is sent, and done gets its outcome.
-func (w *waiters) handBack(ctx context.Context, l *lease, passable bool, p *params, done func(reply)) bool {
+// handBack ends a turn, or a permit, that its holder gives back. It reports whether the turn was passed on. Otherwise the release
+// p is sent, and done gets its outcome.
+func (w *waiters) handBack(ctx context.Context, l *lease, passable bool, p *params, done func(reply)) (passed bool) {
 	v := l.engine.begin()
-	v.ctx = ctx
+	v.ctx, v.back, v.done = ctx, p, done
 	if w.Shares {
 		v.given = l
 	}
 	v.effects = w.Unlock(v.Facts, l.number, passable, v.effects)
+	passed = !slices.ContainsFunc(v.effects, func(x line.Effect[*request]) bool { return x.Kind == line.Give })
 	v.finish(w)
-	if passable && v.given != nil {
-		l.notPassed()
-	}
-	return v.carry(w, p, done)
+	return passed
 }
 
 // lost ends the turn of a lease that was lost.
@@ -447,5 +418,4 @@ func (w *waiters) lost(l *lease) {
 	v := l.engine.begin()
 	v.effects = w.Lost(v.Facts, l.number, v.effects)
 	v.finish(w)
-	v.carry(w, nil, nil)
 }

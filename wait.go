@@ -20,7 +20,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	if e.clear(r) {
 		lock, err := e.try(ctx, r)
 		v := e.begin()
-		v.observeLocked(v.now.Since(r.started), err)
+		e.observeLocked(v, v.now.Since(r.started), err)
 		e.lines.mu.Unlock()
 		if !errors.Is(err, ErrNotAcquired) {
 			return lock, err
@@ -87,7 +87,7 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 		c.Deadline = e.offset(deadline)
 	}
 	v := e.begin()
-	v.rests(r.place.key)
+	v.Rest = e.restOf(r.place.key)
 	w := e.lineLocked(r)
 	if w == nil {
 		w = newLine(e, r)
@@ -97,7 +97,6 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 	}
 	v.effects = w.Join(v.Facts, c, v.effects)
 	v.finish(w)
-	v.carry(w, nil, nil)
 	return w
 }
 
@@ -108,7 +107,6 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	now, left := v.Now, false
 	v.effects, left = w.Leave(&r.spot, v.effects)
 	v.finish(w)
-	v.carry(w, nil, nil)
 	if !left {
 		<-r.served.reply
 		return r.result(e)
