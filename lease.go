@@ -58,7 +58,7 @@ type hand struct {
 // serve begins the lease that Redis granted, which is known at now, or passes it on. It returns the handle for r.
 func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
 	l.mu.Lock()
-	k := &Lock{lease: l, fence: g.fence}
+	k := &Lock{lease: l, fence: g.tick * fencesOfTick}
 	since := g.start
 	if pass == 0 {
 		l.core.Begin(g.start, now, g.length, g.recheck)
@@ -73,13 +73,13 @@ func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
 
 // granted returns the grant of a reply to a command that was sent at start.
 func (l *lease) granted(start clock.Instant, got reply) grant {
-	return grant{start, clock.Validity(l.params.ttl, l.r.cfg.drift), got.fence, got.recheckAfter}
+	return grant{start, clock.Validity(l.params.ttl, l.r.cfg.drift), got.tick, got.recheckAfter}
 }
 
 // handed returns the grant of a claim.
 func (l *lease) handed(g inbox.Grant) grant {
 	drift := l.r.cfg.drift
-	return grant{start: l.watch.Started(g.At, g.Arrived, drift), length: clock.Validity(l.claim, drift), fence: g.Tick * fencesOfTick}
+	return grant{start: l.watch.Started(g.At, g.Arrived, drift), length: clock.Validity(l.claim, drift), tick: g.Tick}
 }
 
 // lockFor locks mu, unless a handle was passed on.

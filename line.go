@@ -16,8 +16,13 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// mostPasses is how often a turn may pass the lock on: a tick has that many fences more than one.
-const mostPasses = fencesOfTick - 1
+const (
+	// fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from tick × 64 to tick × 64 + 63.
+	fencesOfTick = 64
+
+	// mostPasses is how often a turn may pass the lock on.
+	mostPasses = fencesOfTick - 1
+)
 
 // lines has the lines of one Locker.
 type lines struct {
@@ -46,7 +51,7 @@ type waiters struct {
 type grant struct {
 	start   clock.Instant
 	length  time.Duration
-	fence   uint64
+	tick    uint64        // of the fences; 0: there are none
 	recheck time.Duration // when to check that the key is still there; 0: never
 }
 

@@ -217,7 +217,7 @@ func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
 // answered hands an answer to the token.
 func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, got reply) {
 	err := got.err
-	a := quorum.Answer{Outcome: outcomeOf(e.Step, err), Vote: got.fence, Holder: got.holder, Left: got.left}
+	a := quorum.Answer{Outcome: outcomeOf(e.Step, err), Vote: got.tick, Holder: got.holder, Left: got.left}
 	failed := a.Outcome == quorum.Failed
 	if failed && node.Answered(err) { // the node has reported other failures
 		o.r.report(o.r.names[e.Node], err)
@@ -252,7 +252,7 @@ func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 
 // reply returns the outcome of an operation that is decided.
 func (o *inquiry) reply() reply {
-	got := reply{err: o.outcome(), wanted: o.wanted, fence: o.Fence() * fencesOfTick}
+	got := reply{err: o.outcome(), wanted: o.wanted, tick: o.Fence()}
 	holder, nodes := o.Holder()
 	switch agreed := nodes >= o.r.quorum; {
 	case o.op == toInspect && got.err == nil && agreed:

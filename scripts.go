@@ -45,14 +45,13 @@ func source(file string) string {
 	return b.String()
 }
 
-// readAcquire reads the replies of acquire.lua, semaphore_acquire.lua and quorum_acquire.lua. The fence is the number that they
-// return.
+// readAcquire reads the replies of acquire.lua, semaphore_acquire.lua and quorum_acquire.lua.
 func readAcquire(r node.Reply) reply {
 	if r.Err != nil {
 		return reply{err: r.Err}
 	}
-	if fence, granted := r.Value.(int64); granted {
-		return reply{fence: uint64(fence)}
+	if tick, granted := r.Value.(int64); granted {
+		return reply{tick: uint64(tick)}
 	}
 	return readRefusal(r.Value)
 }
@@ -96,16 +95,7 @@ func readExtend(r node.Reply) reply {
 	case errors.Is(err, errNotOurs):
 		return reply{err: errDeleted}
 	}
-	return reply{fence: uint64(answer), err: err}
-}
-
-// ofTick has a reader return the first fence of a tick.
-func ofTick(read reader) reader {
-	return func(r node.Reply) reply {
-		got := read(r)
-		got.fence *= fencesOfTick
-		return got
-	}
+	return reply{tick: uint64(answer), err: err}
 }
 
 // keepMargin is how much longer a key is kept than it must be, so that the second release finds it.

@@ -77,12 +77,6 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 	return p, s.kind.check(p.key)
 }
 
-// A release or an acquire takes one tick of the register. Its fences are those from tick × 64 to tick × 64 + 63, one for each
-// grant of a turn.
-const fencesOfTick = 64
-
-var readTicket, readAdoption = ofTick(readAcquire), ofTick(readExtend)
-
 func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	switch op {
 	case toAcquire:
@@ -95,11 +89,11 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 		if p.queued {
 			c.Append("again")
 		}
-		return c, readTicket
+		return c, readAcquire
 	case toExtend:
 		return node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS), readExtend
 	case toAdopt:
-		return node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS), readAdoption
+		return node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS), readExtend
 	case toRelease:
 		return s.releaseCall(p), s.handOn
 	}

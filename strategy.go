@@ -100,8 +100,8 @@ func (p *params) releasing(entry string, keep time.Duration) params {
 
 // A reply is what an operation calls back with.
 type reply struct {
-	err   error
-	fence uint64 // of acquire and adopt: the first of the grant; 0: the strategy issues none
+	err  error
+	tick uint64 // of the fences: of acquire and adopt, or of the lock that a release handed to next; 0: none
 
 	// Of acquire.
 	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
@@ -117,8 +117,7 @@ type reply struct {
 	at time.Duration // the clock of Redis, of acquire with an entry and of release with next; 0: unknown
 
 	// Of release.
-	wanted bool   // others asked for the lock meanwhile and were not handed it
-	tick   uint64 // next was handed the lock, with the fences of this tick; 0: it was not
+	wanted bool // others asked for the lock meanwhile and were not handed it
 
 	status Status // of inspect
 }
