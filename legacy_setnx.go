@@ -101,22 +101,16 @@ func legacyCommand(op op, p *params) (*node.Call, reader) {
 		c.Append(p.token)
 		return c, readLegacyRelease
 	}
-	return call(legacyScripts.inspect), readLegacyInspect
+	return call(legacyScripts.inspect), readInspect
 }
 
 func readLegacyAcquire(r node.Reply) reply {
-	left, count := integers(r.Value, 0)
-	switch {
-	case r.Err != nil:
-		return reply{err: r.Err}
-	case r.Value == int64(1):
-		return reply{}
-	case r.Value == int64(2): // or an earlier send, whose reply was lost, may have taken it over
-		return reply{recheckAfter: takeoverLook}
-	case count == 0:
-		return reply{err: oddReply(r.Value)}
+	got := readAcquire(r)
+	if got.tick == 2 { // or an earlier send, whose reply was lost, may have taken it over
+		got.recheckAfter = takeoverLook
 	}
-	return reply{err: ErrNotAcquired, left: time.Duration(left[0]) * time.Millisecond}
+	got.tick = 0 // the number is none
+	return got
 }
 
 func readLegacyExtend(r node.Reply) reply {
@@ -130,19 +124,6 @@ func readLegacyRelease(r node.Reply) reply {
 		err = ErrLost // no earlier send has released it
 	}
 	return reply{err: err}
-}
-
-func readLegacyInspect(r node.Reply) reply {
-	if r.Err != nil {
-		return reply{err: r.Err}
-	}
-	if fields, _ := r.Value.([]any); len(fields) == 2 {
-		if left, ok := fields[0].(int64); ok {
-			token, _ := fields[1].(string)
-			return reply{status: Status{Held: left > 0, Token: token, TTL: time.Duration(left) * time.Millisecond}}
-		}
-	}
-	return reply{err: oddReply(r.Value)}
 }
 
 // wholeSeconds returns d in seconds, rounded up.

@@ -45,7 +45,7 @@ func source(file string) string {
 	return b.String()
 }
 
-// readAcquire reads the replies of acquire.lua, semaphore_acquire.lua and quorum_acquire.lua.
+// readAcquire reads the replies of the scripts that acquire.
 func readAcquire(r node.Reply) reply {
 	if r.Err != nil {
 		return reply{err: r.Err}
@@ -150,7 +150,7 @@ func inspectCall(s *node.Script, p *params) *node.Call {
 	return node.Eval(s, 2, &p.key, &p.queue)
 }
 
-// readInspect reads the replies of inspect.lua and semaphore_inspect.lua.
+// readInspect reads the replies of the scripts that inspect.
 func readInspect(r node.Reply) reply {
 	if r.Err != nil {
 		return reply{err: r.Err}
