@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/inbox"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
@@ -39,9 +38,9 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 //	reportNode, reportDegraded, waiters.heardOf
 //	                         call a hook                        with the hook                    nobody
 type engine struct {
+	habits
 	strategy strategy
 	cfg      *config
-	inbox    *inbox.Inbox // nil if lines always poll
 	lines    lines
 	epoch    time.Time // that line.Facts count from
 	resting  sync.Map  // until when this process does not ask for a key that others want, by the key
@@ -49,21 +48,29 @@ type engine struct {
 	waits    sync.Pool // of *wait
 }
 
-func newEngine(s strategy, opts []Option) (Locker, error) {
-	cfg, err := defaults().with(opts)
-	if err == nil {
-		err = s.check(&cfg)
-	}
+func newEngine(s strategy, h habits, opts []Option) (Locker, error) {
+	cfg, err := configured(s, defaults(), opts)
 	if err != nil {
-		return nil, wrap("new "+s.name(), "", err)
+		return nil, wrap("new "+h.name, "", err)
 	}
-	e := &engine{strategy: s, cfg: &cfg, inbox: s.habits().inbox, epoch: time.Now().Add(-time.Second)}
+	e := &engine{habits: h, strategy: s, cfg: cfg, epoch: time.Now().Add(-time.Second)}
 	e.lines.byKey, e.lines.waiting, e.lines.tokens = make(map[string]*waiters), make(map[*waiters]struct{}), make(map[string]*lease)
-	s.onTrouble(e.reportNode)
+	for i, n := range e.nodes {
+		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
+	}
 	if e.inbox != nil {
 		e.inbox.Deliver, e.inbox.Changed, e.inbox.Degraded = e.deliver, e.changed, e.reportDegraded
 	}
 	return e, nil
+}
+
+// configured returns a config changed by opts, if s supports that.
+func configured(s strategy, cfg config, opts []Option) (*config, error) {
+	cfg, err := cfg.with(opts)
+	if err == nil {
+		err = s.check(&cfg)
+	}
+	return &cfg, err
 }
 
 // request is a call of a Locker.
@@ -94,16 +101,11 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	case key == "":
 		return r, invalid("key is empty")
 	case len(opts) > 0:
-		cfg, err := e.cfg.with(opts)
-		if err == nil {
-			err = e.strategy.check(&cfg)
-		}
-		if err != nil {
-			return r, err
-		}
-		r.cfg = &cfg
+		r.cfg, err = configured(e.strategy, *e.cfg, opts)
 	}
-	r.place, err = e.strategy.place(r.cfg.prefix, key)
+	if err == nil {
+		r.place, err = e.strategy.place(r.cfg.prefix, key)
+	}
 	if err == nil && ctx.Err() != nil {
 		err = &node.NotDone{Err: ctxError(ctx)}
 	}
@@ -372,7 +374,7 @@ func (r *request) waiting(e *engine, err error) {
 
 func (r *request) event(e *engine, owner string, fence uint64) Event {
 	return Event{
-		Strategy: e.strategy.name(), Key: r.key, Owner: owner, Fence: fence,
+		Strategy: e.name, Key: r.key, Owner: owner, Fence: fence,
 		Attempts: r.attempts, Elapsed: clock.Now().Since(r.started),
 	}
 }

@@ -196,13 +196,13 @@ func kindOfTrouble(err error) string {
 func (e *engine) reportNode(name string, err error) {
 	c := cause{node: name, kind: node.Cause(err)}
 	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
-		go hook(Event{Strategy: e.strategy.name(), Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook
+		go hook(Event{Strategy: e.name, Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook
 	}
 }
 
 // reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err. It does not wait for the hook.
 func (e *engine) reportDegraded(err error) {
 	if hook := e.cfg.hooks.Degraded; hook != nil {
-		go hook(Event{Strategy: e.strategy.name(), Err: err}) // ends with the hook
+		go hook(Event{Strategy: e.name, Err: err}) // ends with the hook
 	}
 }

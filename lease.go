@@ -229,7 +229,7 @@ func (h holding) of(parent context.Context) context.Context {
 // for itself.
 func (e *engine) held(ctx context.Context, r *request) error {
 	h, _ := ctx.Value(holdingKey{}).(*holding)
-	for ; h != nil && !e.strategy.habits().shares; h = h.outer {
+	for ; h != nil && !e.shares; h = h.outer {
 		if l := h.lease; l.engine == e && l.r.place.key == r.place.key && l.status(h.handle) == nil {
 			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
 		}
@@ -269,7 +269,7 @@ func (l *lease) until() time.Time {
 // fire adds the lock to an event, which has the fence, and calls a hook with it.
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
-		e.Strategy, e.Key = l.engine.strategy.name(), l.r.key
+		e.Strategy, e.Key = l.engine.name, l.r.key
 		e.Owner, e.Err = ownerOf(l.params.token), marked(e.Err)
 		hook(e)
 	}

@@ -58,21 +58,17 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 	}
 	s := &legacySetNX{newSingle(client)}
 	s.command = legacyCommand
-	return newEngine(s, opts)
+	return newEngine(s, habits{name: "legacysetnx", clients: []redis.UniversalClient{client}}, opts)
 }
 
 type legacySetNX struct{ single }
 
-func (s *legacySetNX) name() string { return "legacysetnx" }
-
-func (s *legacySetNX) habits() habits { return habits{} }
-
 func (s *legacySetNX) check(cfg *config) error {
 	if cfg.minHold > 0 {
-		return invalid("WithMinHold(%v): %s counts whole seconds", cfg.minHold, s.name())
+		return invalid("WithMinHold(%v): legacysetnx counts whole seconds", cfg.minHold)
 	}
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
-	return refuseReplicas(s, cfg)
+	return refuseReplicas("legacysetnx", cfg)
 }
 
 func (s *legacySetNX) place(prefix, key string) (place, error) {

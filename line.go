@@ -79,9 +79,9 @@ type event struct {
 func newLine(e *engine, r *request) *waiters {
 	w := &waiters{engine: e, r: r}
 	w.outcome = w.heardOf
-	cfg, habits := r.cfg, e.strategy.habits()
+	cfg := r.cfg
 	w.Config = line.Config{
-		Queues: e.inbox != nil && !cfg.noQueue, Shares: habits.shares, FreshTokens: habits.freshTokens, Tells: habits.tells,
+		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares, FreshTokens: e.freshTokens, Tells: e.tells,
 		Confirms: cfg.replicas > 0, TTL: r.ttl(), Shortest: cfg.shortest, Longest: cfg.longest,
 	}
 	w.Dash = w.Queues && e.inbox.Spread

@@ -242,8 +242,8 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return wrap("unlock", k.lease.r.key, invalid("UnlockAfter(%v): negative", d))
 	}
 	for side := k; side != nil && d > 0; side = side.from {
-		if l := side.lease; !l.engine.strategy.habits().keeps {
-			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, l.engine.strategy.name(), errors.ErrUnsupported)
+		if l := side.lease; !l.engine.keeps {
+			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, l.engine.name, errors.ErrUnsupported)
 			return wrap("unlock", l.r.key, err)
 		}
 	}

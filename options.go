@@ -58,9 +58,9 @@ func (cfg config) with(opts []Option) (config, error) {
 }
 
 // refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.
-func refuseReplicas(s strategy, cfg *config) error {
+func refuseReplicas(strategy string, cfg *config) error {
 	if cfg.replicas > 0 {
-		return invalid("WithReplicas(%d, %v): %s does not support it", cfg.replicas, cfg.replicaTimeout, s.name())
+		return invalid("WithReplicas(%d, %v): %s does not support it", cfg.replicas, cfg.replicaTimeout, strategy)
 	}
 	return nil
 }

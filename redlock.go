@@ -36,7 +36,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	if err := checkNodes(clients); err != nil {
 		return nil, wrap("new redlock", "", err)
 	}
-	r := &redlock{all: slices.Clone(clients), quorum: len(clients)/2 + 1}
+	r := &redlock{quorum: len(clients)/2 + 1}
 	for i, client := range clients {
 		r.nodes = append(r.nodes, node.New(client))
 		r.names = append(r.names, nodeName(client, i))
@@ -44,7 +44,10 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 			r.kind = cluster
 		}
 	}
-	return newEngine(r, opts)
+	return newEngine(r, habits{
+		name: "redlock", clients: slices.Clone(clients), nodes: r.nodes, names: r.names,
+		freshTokens: true, tells: true, keeps: true,
+	}, opts)
 }
 
 // checkNodes refuses clients that are no quorum.
@@ -67,35 +70,18 @@ func checkNodes(clients []redis.UniversalClient) error {
 // redlock sends the commands that internal/quorum decides on, whose documentation has the algorithm. The engine reads the clock
 // before an acquire, and judges the lease.
 type redlock struct {
-	all    []redis.UniversalClient
 	nodes  []*node.Node
-	names  []string                     // of the nodes
-	report func(node string, err error) // reports a node that failed
+	names  []string // of the nodes
 	quorum int
 	kind   kind // cluster if at least one node is
 }
 
-func (r *redlock) name() string { return "redlock" }
-
-func (r *redlock) habits() habits {
-	return habits{freshTokens: true, tells: true, keeps: true}
-}
-
-func (r *redlock) check(cfg *config) error { return refuseReplicas(r, cfg) }
+func (r *redlock) check(cfg *config) error { return refuseReplicas("redlock", cfg) }
 
 func (r *redlock) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key}
 	p.fences, p.wanted = companion("fence", p.key), companion("wanted", p.key)
 	return p, r.kind.check(p.key)
-}
-
-func (r *redlock) clients() []redis.UniversalClient { return r.all }
-
-func (r *redlock) onTrouble(report func(node string, err error)) {
-	r.report = report
-	for i, n := range r.nodes {
-		n.Trouble = func(err error) { report(r.names[i], err) }
-	}
 }
 
 func (r *redlock) trouble(op op, p *params, since time.Duration) error {
@@ -220,7 +206,7 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, go
 	a := quorum.Answer{Outcome: outcomeOf(e.Step, err), Vote: got.tick, Holder: got.holder, Left: got.left}
 	failed := a.Outcome == quorum.Failed
 	if failed && node.Answered(err) { // the node has reported other failures
-		o.r.report(o.r.names[e.Node], err)
+		o.r.nodes[e.Node].Trouble(err)
 	}
 	b := o.params.ballot
 	b.event(ctx, func(t *quorum.Token) []quorum.Effect {

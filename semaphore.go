@@ -38,35 +38,10 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	if err != nil {
 		return nil, wrap("new semaphore", "", err)
 	}
-	s := &semaphore{newSetNXPX(client), limit}
-	s.scripts, s.limits = semaphoreScripts, []any{limit}
-	return newEngine(s, opts)
-}
-
-// semaphore keeps permits as setNXPX keeps locks, with other scripts.
-type semaphore struct {
-	*setNXPX
-	limit int
+	s := newSetNXPX(client, semaphoreScripts, "permits", limit) // with another queue, no release of a lock hands out a permit
+	return newEngine(s, habits{
+		name: "semaphore", clients: []redis.UniversalClient{client}, inbox: s.inbox, shares: limit > 1, keeps: true,
+	}, opts)
 }
 
 var semaphoreScripts = scriptsOf("semaphore_")
-
-func (s *semaphore) name() string { return "semaphore" }
-
-func (s *semaphore) habits() habits {
-	return habits{shares: s.limit > 1, keeps: true, inbox: s.inbox}
-}
-
-func (s *semaphore) check(cfg *config) error {
-	if cfg.noQueue {
-		return invalid("WithoutQueue: %s grants its permits in the order of arrival", s.name())
-	}
-	return s.setNXPX.check(cfg)
-}
-
-// place uses a queue of its own, so that no release of a lock hands out a permit.
-func (s *semaphore) place(prefix, key string) (place, error) {
-	p, err := s.setNXPX.place(prefix, key)
-	p.queue = companion("permits", p.key)
-	return p, err
-}

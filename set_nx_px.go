@@ -39,11 +39,12 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new setnxpx", "", err)
 	}
-	return newEngine(newSetNXPX(client), opts)
+	s := newSetNXPX(client, lockScripts, "queue")
+	return newEngine(s, habits{name: "setnxpx", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true}, opts)
 }
 
-func newSetNXPX(client redis.UniversalClient) *setNXPX {
-	s := &setNXPX{single: newSingle(client), scripts: lockScripts}
+func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string, limits ...any) *setNXPX {
+	s := &setNXPX{single: newSingle(client), client: client, scripts: scripts, queue: queue, limits: limits}
 	s.command, s.handOn = s.commands, s.readHandOn
 	if s.kind == ring { // it keeps channels and keys on different nodes
 		client = nil
@@ -53,21 +54,20 @@ func newSetNXPX(client redis.UniversalClient) *setNXPX {
 	return s
 }
 
+// setNXPX is the strategy of NewSetNXPX and of NewSemaphore, whose scripts have the same arguments and replies.
 type setNXPX struct {
 	single
+	client  redis.UniversalClient
 	inbox   *inbox.Inbox
 	scripts scripts
+	queue   string // the companion key that is the queue
 	limits  []any  // of a semaphore: an argument of acquire and release
 	handOn  reader // of a release
 }
 
-func (s *setNXPX) name() string { return "setnxpx" }
-
-func (s *setNXPX) habits() habits { return habits{inbox: s.inbox, keeps: true} }
-
 func (s *setNXPX) place(prefix, key string) (place, error) {
 	p := place{key: prefix + key, fences: prefix + registerName}
-	p.queue = companion("queue", p.key)
+	p.queue = companion(s.queue, p.key)
 	if s.kind == cluster {
 		p.fences = "{" + slotTag(p.key) + "}:" + registerName
 	}
@@ -134,8 +134,11 @@ func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
-// check refuses WithReplicas if it cannot work.
+// check refuses WithoutQueue for a semaphore, and WithReplicas if it cannot work.
 func (s *setNXPX) check(cfg *config) error {
+	if cfg.noQueue && s.limits != nil {
+		return invalid("WithoutQueue: semaphore grants its permits in the order of arrival")
+	}
 	if cfg.replicas == 0 {
 		return nil
 	}

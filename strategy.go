@@ -15,16 +15,6 @@ import (
 // A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock, renews it or
 // judges when a lease ends.
 type strategy interface {
-	// name is the strategy's name in events.
-	name() string
-
-	// clients returns the clients of all its nodes.
-	clients() []redis.UniversalClient
-
-	// onTrouble sets what is called with the name of a node and its error after each failure. It must not block. It is only for
-	// strategies that still work while some nodes fail.
-	onTrouble(report func(node string, err error))
-
 	// check refuses options that the strategy does not support, and rounds those that it supports in part.
 	check(cfg *config) error
 
@@ -39,9 +29,6 @@ type strategy interface {
 
 	// trouble says why an operation has no outcome since a time.
 	trouble(op op, p *params, since time.Duration) error
-
-	// habits says what lines must know of the strategy.
-	habits() habits
 }
 
 // An op is an operation of a strategy. Unless the token holds the key, all but toAcquire and toInspect fail with ErrLost.
@@ -55,13 +42,17 @@ const (
 	toInspect op = "inspect" // read who holds the key
 )
 
-// habits are what lines must know of a strategy.
+// habits are what the engine must know of a strategy.
 type habits struct {
+	name        string // in events
+	clients     []redis.UniversalClient
+	nodes       []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
+	names       []string     // of these
 	shares      bool         // a key may have several holders
 	freshTokens bool         // each attempt needs a token of its own, since it may be undone late
 	tells       bool         // reply.wanted is known
 	keeps       bool         // a release can keep others out for some time
-	inbox       *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on
+	inbox       *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }
 
 // params say which lock an operation is about, and what to do with it. A strategy may keep them, so they do not change.
@@ -133,7 +124,6 @@ type reader func(node.Reply) reply
 
 // A single is a strategy on one Redis. SetNXPX, Semaphore and LegacySetNX are singles with commands of their own.
 type single struct {
-	client     redis.UniversalClient
 	node       *node.Node
 	confirming *node.Node // for commands that wait for replicas
 	kind       kind
@@ -142,12 +132,8 @@ type single struct {
 }
 
 func newSingle(client redis.UniversalClient) single {
-	return single{client: client, node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
+	return single{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
 }
-
-func (s *single) clients() []redis.UniversalClient { return []redis.UniversalClient{s.client} }
-
-func (s *single) onTrouble(func(string, error)) {}
 
 func (s *single) trouble(_ op, _ *params, since time.Duration) error { return silence(s.node, since) }
 

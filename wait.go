@@ -58,7 +58,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 // clear reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
 // process does not leave it to others.
 func (e *engine) clear(r *request) bool {
-	if !e.strategy.habits().shares {
+	if !e.shares {
 		return false
 	}
 	e.lines.mu.Lock()
