@@ -138,38 +138,27 @@ func (r *request) ttl() time.Duration {
 }
 
 func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
-	r, err := e.request(ctx, key, opts)
-	if err != nil {
-		return nil, wrap("try lock", key, err)
-	}
-	lock, err := e.try(ctx, r)
-	r.finished(e, lock, err)
-	return lock, wrap("try lock", key, err)
+	return e.call(ctx, "try lock", key, opts, e.try)
 }
 
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
+	return e.call(ctx, "lock", key, opts, e.lock)
+}
+
+// Adopt proves the token by extending the lock.
+func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error) {
+	return e.call(ctx, "adopt", key, opts, func(ctx context.Context, r *request) (*Lock, error) { return e.adopt(ctx, r, token) })
+}
+
+// call makes a call, and calls Hooks.Acquired or Hooks.Trouble. A hook that panics leaves no lock.
+func (e *engine) call(
+	ctx context.Context, op, key string, opts []Option, do func(context.Context, *request) (*Lock, error),
+) (*Lock, error) {
 	r, err := e.request(ctx, key, opts)
-	if err == nil {
-		err = e.held(ctx, r)
-	}
 	if err != nil {
-		return nil, wrap("lock", key, err)
+		return nil, wrap(op, key, err)
 	}
-	lock, err := e.lock(ctx, r)
-	r.finished(e, lock, err)
-	return lock, wrap("lock", key, err)
-}
-
-// result returns what r was served with. The request must not keep the lock alive.
-func (r *request) result(e *engine) (*Lock, error) {
-	e.waits.Put(r.served)
-	lock := r.lock
-	r.lock = nil
-	return lock, r.err
-}
-
-// finished calls Hooks.Acquired or Hooks.Trouble at the end of a call. A hook that panics leaves no lock.
-func (r *request) finished(e *engine, lock *Lock, err error) {
+	lock, err := do(ctx, r)
 	e.reportFailure(r, err)
 	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
 		returned := false
@@ -181,6 +170,15 @@ func (r *request) finished(e *engine, lock *Lock, err error) {
 		hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))
 		returned = true
 	}
+	return lock, wrap(op, key, err)
+}
+
+// result returns what r was served with. The request must not keep the lock alive.
+func (r *request) result(e *engine) (*Lock, error) {
+	e.waits.Put(r.served)
+	lock := r.lock
+	r.lock = nil
+	return lock, r.err
 }
 
 // A wait is for the reply to one operation.
@@ -311,25 +309,13 @@ func (l *lease) grant(start clock.Instant, got reply) (*Lock, error) {
 	return l.serve(l.r, now, 0, &g), nil
 }
 
-// Adopt proves the token by extending the lock.
-func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error) {
-	r, err := e.request(ctx, key, opts)
-	switch {
-	case err != nil:
-	case token == "":
-		err = invalid("token is empty")
-	case isKeeper(token):
-		err = errNotOurs // nobody holds the key
-	}
-	if err != nil {
-		return nil, wrap("adopt", key, err)
-	}
-	lock, err := e.adopt(ctx, r, token)
-	r.finished(e, lock, err)
-	return lock, wrap("adopt", key, err)
-}
-
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
+	switch {
+	case token == "":
+		return nil, invalid("token is empty")
+	case isKeeper(token):
+		return nil, errNotOurs // nobody holds the key
+	}
 	a, _ := e.newAttempt(r, nil, token) // it fails only if it makes the token
 	a.core.Share()
 	start := clock.Now()

@@ -17,6 +17,9 @@ type news struct {
 
 // lock waits in line for the key of r.
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
+	if err := e.held(ctx, r); err != nil {
+		return nil, err
+	}
 	if e.clear(r) {
 		lock, err := e.try(ctx, r)
 		v := e.begin()
