@@ -167,7 +167,7 @@ func (e *engine) call(
 				_ = lock.Unlock(context.Background())
 			}
 		}()
-		hook(r.event(e, ownerOf(lock.lease.params.token), lock.fence))
+		lock.lease.fire(hook, Event{Fence: lock.fence, Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)})
 		returned = true
 	}
 	return lock, wrap(op, key, err)
@@ -344,23 +344,16 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	return st, wrap("inspect", key, got.err)
 }
 
-// after returns r as hooks see it after a number of attempts, even while the line changes r.
-func (r *request) after(attempts int) *request {
-	return &request{key: r.key, cfg: r.cfg, started: r.started, attempts: attempts}
-}
-
-// waiting calls Hooks.Waiting after the refusal err.
-func (r *request) waiting(e *engine, err error) {
+// waiting calls Hooks.Waiting.
+func (r *request) waiting(e *engine, first news) {
 	if hook := r.cfg.hooks.Waiting; hook != nil {
-		event := r.event(e, r.cfg.owner, 0)
-		event.Err = err
-		hook(event)
+		hook(r.event(e, first.attempts, first.err))
 	}
 }
 
-func (r *request) event(e *engine, owner string, fence uint64) Event {
+// event describes a call that has no lock yet. The number of attempts is not read from r, which the line may change meanwhile.
+func (r *request) event(e *engine, attempts int, err error) Event {
 	return Event{
-		Strategy: e.name, Key: r.key, Owner: owner, Fence: fence,
-		Attempts: r.attempts, Elapsed: clock.Now().Since(r.started),
+		Strategy: e.name, Key: r.key, Owner: r.cfg.owner, Attempts: attempts, Elapsed: clock.Now().Since(r.started), Err: err,
 	}
 }

@@ -153,7 +153,7 @@ func (e *engine) reportFailure(r *request, err error) {
 	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):
 	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
 	default:
-		if hook, event := e.troubleOf(r, err); hook != nil {
+		if hook, event := e.troubleOf(r, r.attempts, err); hook != nil {
 			hook(event)
 		}
 	}
@@ -169,14 +169,14 @@ func (e *engine) leftEarly(r *request, err error) bool {
 	return wait.last == nil || (kind == "timeout" || kind == "quorum") && clock.Now().Since(r.started) < r.cfg.timeout()/4
 }
 
-// troubleOf returns the hook of r to call for a failed attempt; nil if none is due, or r is nil.
-func (e *engine) troubleOf(r *request, err error) (hook func(Event), event Event) {
+// troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil if none is due.
+func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(Event), event Event) {
 	c := cause{kind: kindOfTrouble(err)}
-	if r == nil || r.cfg.hooks.Trouble == nil || !e.due(c) {
+	if r.cfg.hooks.Trouble == nil || !e.due(c) {
 		return nil, event
 	}
-	event = r.event(e, r.cfg.owner, 0)
-	event.Cause, event.Err = c.kind, marked(err)
+	event = r.event(e, attempts, marked(err))
+	event.Cause = c.kind
 	return r.cfg.hooks.Trouble, event
 }
 

@@ -286,16 +286,20 @@ func (w *waiters) heardOf(got reply) {
 			got.err = errSlow
 		}
 	}
-	var failed *request
+	var hook func(Event)
+	var trouble Event
 	if got.err == nil {
 		v.effects = w.Granted(v.Facts, v.effects)
 	} else {
 		v.effects = w.NotGranted(v.Facts, w.outcomeLocked(v.now, got), v.effects)
-		failed = w.failedLocked(got.err)
+		// Those whose wait ends with the error report it themselves. Of the others, the first does.
+		if head := w.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
+			hook, trouble = e.troubleOf(head.Of, head.Of.own+w.News(head).Attempts, got.err)
+		}
 	}
 	v.finish(w)
-	if hook, event := e.troubleOf(failed, got.err); hook != nil {
-		go hook(event) // ends with the hook
+	if hook != nil {
+		go hook(trouble) // ends with the hook
 	}
 }
 
@@ -334,16 +338,6 @@ func (w *waiters) endedLocked(now clock.Instant) bool {
 	}
 	g := w.current.handed(w.handed)
 	return g.over(now)
-}
-
-// failedLocked returns whose Hooks.Trouble must be told of a failed attempt: that of the first who still waits, since the others
-// report it themselves.
-func (w *waiters) failedLocked(err error) *request {
-	head := w.Head()
-	if head == nil || errors.Is(err, ErrNotAcquired) {
-		return nil
-	}
-	return head.Of.after(head.Of.own + w.News(head).Attempts)
 }
 
 // paired handles the outcome of a release that carried an acquire. If it has not queued the entry, the line asks.

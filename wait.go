@@ -29,7 +29,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 			return lock, err
 		}
 		r.refusal = err
-		r.waiting(e, err)
+		r.waiting(e, news{err, r.attempts})
 	}
 	w := e.join(ctx, r)
 	waiting := true
@@ -42,12 +42,11 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	}()
 	for {
 		select {
-		case n := <-r.news:
-			r.after(n.attempts).waiting(e, n.err)
+		case first := <-r.news:
+			r.waiting(e, first)
 		case <-r.served.reply:
 			if len(r.news) > 0 {
-				n := <-r.news
-				r.after(n.attempts).waiting(e, n.err)
+				r.waiting(e, <-r.news)
 			}
 			waiting = false
 			return r.result(e)
