@@ -235,7 +235,12 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 	}
 	r.attempts++
 	start := clock.Now()
-	got, left := e.run(ctx, toAcquire, &a.params, func(got reply) { a.disown(ctx, got) })
+	got, left := e.run(ctx, toAcquire, &a.params, func(got reply) {
+		a.answered(got)
+		if mayBeThere(got, got.err) {
+			a.undo(ctx, got.err)
+		}
+	})
 	if left {
 		return nil, false, got.err
 	}
@@ -245,34 +250,26 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 		lock, err = a.grant(start, got)
 	}
 	if err != nil && mayBeThere(got, err) {
-		select {
-		case <-a.undo(ctx, err):
-		case <-ctx.Done():
-		}
+		a.undo(ctx, err)
 	}
 	return lock, got.split, err
 }
 
-// undo releases the token of an attempt that failed with err. The channel is closed when the release has ended, or at once if
-// most likely none can be sent: if Redis cannot be reached, the key ends with its TTL.
-func (l *lease) undo(ctx context.Context, err error) <-chan struct{} {
+// undo releases the token of an attempt that failed with err, or whose caller has left, and waits for that until ctx ends. It does
+// not wait if most likely no release can be sent: if Redis cannot be reached, the key ends with its TTL.
+func (l *lease) undo(ctx context.Context, err error) {
 	p, undone := l.params.releasing("", 0), make(chan struct{})
 	l.send(ctx, &p, func(reply) { close(undone) })
 	if node.Unreachable(err) {
-		return closed
+		return
 	}
-	return undone
-}
-
-// disown releases the token of an attempt whose caller has left.
-func (l *lease) disown(ctx context.Context, got reply) {
-	l.answered(got)
-	if got.err == nil || mayBeThere(got, got.err) {
-		l.undo(ctx, got.err)
+	select {
+	case <-undone:
+	case <-ctx.Done():
 	}
 }
 
-// mayBeThere reports whether an attempt that failed with err may have left its token in Redis, or may do so.
+// mayBeThere reports whether an attempt may have left its token in Redis, or may do so. err is nil if it was granted.
 func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(err) }
 
 // answered notes the reply to an acquire. If it was resent, an earlier send may be carried out until its timeout has passed.
