@@ -210,36 +210,31 @@ func (l *lease) doneChan(handle int) <-chan struct{} {
 	return l.done
 }
 
-// holding is the value of the ctx of a lock: which handle has it, and those of the contexts around it.
+// A holdingKey is the key of the ctx value of a lock, which is its holding.
+type holdingKey struct {
+	engine *engine
+	key    string // with the prefix
+}
+
+// holding is a handle. It does not keep the Lock alive.
 type holding struct {
 	lease  *lease
 	handle int
-	outer  *holding
-}
-
-type holdingKey struct{}
-
-// of returns a child of parent that says that its code runs under a handle.
-func (h holding) of(parent context.Context) context.Context {
-	h.outer, _ = parent.Value(holdingKey{}).(*holding)
-	return context.WithValue(parent, holdingKey{}, &h)
 }
 
 // held returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
 // for itself.
 func (e *engine) held(ctx context.Context, r *request) error {
-	h, _ := ctx.Value(holdingKey{}).(*holding)
-	for ; h != nil && !e.shares; h = h.outer {
-		if l := h.lease; l.engine == e && l.r.place.key == r.place.key && l.status(h.handle) == nil {
-			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
-		}
+	h, holds := ctx.Value(holdingKey{e, r.place.key}).(holding)
+	if holds && !e.shares && h.lease.status(h.handle) == nil {
+		return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
 	}
 	return nil
 }
 
 // context returns a child of parent that ends with a handle.
 func (l *lease) context(parent context.Context, handle int) context.Context {
-	ctx, cancel := context.WithCancelCause(holding{lease: l, handle: handle}.of(parent))
+	ctx, cancel := context.WithCancelCause(parent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.endLocked(handle); err != nil {
@@ -317,12 +312,13 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 // on when the time to keep it has passed. The turn of a lock that was lost has ended, so the line is not asked.
 func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (passed bool, err error) {
 	w := l.engine.wait()
-	if l.line == nil || what == core.Clear {
+	switch {
+	case l.line == nil, what == core.Clear:
 		l.send(ctx, p, w.done)
-	} else if l.line.handBack(ctx, l, what == core.Pass, p, w.done) {
+	case l.line.handBack(ctx, l, what == core.Pass, p, w.done):
 		l.engine.waits.Put(w)
 		return true, nil
-	} else if what == core.Pass {
+	case what == core.Pass:
 		l.mu.Lock()
 		l.core.NotPassed()
 		_ = l.unlock()

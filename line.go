@@ -258,11 +258,11 @@ func (v *event) carry(w *waiters, x *line.Effect[*request]) {
 
 // give sends the release of a Give.
 func (v *event) give(w *waiters) {
-	p, ctx, done := v.back, v.ctx, v.done
+	p, done := v.back, v.done
 	switch {
 	case p == nil:
 		given := v.given.params.releasing(v.given.params.entry, 0)
-		p, ctx, done = &given, v.given.ctx, ignored
+		p, done, v.ctx = &given, ignored, v.given.ctx
 	case v.pair:
 		p.next, p.waited = v.asked.params.entry, v.asked.params.waited
 		released := done // v is used again before the reply
@@ -271,7 +271,7 @@ func (v *event) give(w *waiters) {
 			released(got)
 		}
 	}
-	v.given.send(ctx, p, done)
+	v.given.send(v.ctx, p, done)
 }
 
 // heardOf handles the outcome of the acquire.

@@ -186,15 +186,11 @@ func (k *Lock) Err() error {
 // cancel function is needed: the resources are freed when parent or the lock ends.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
-	return k.lease.context(k.from.holding(parent), k.number)
-}
-
-// holding returns a child of parent that says that its code runs under k, if there is one.
-func (k *Lock) holding(parent context.Context) context.Context {
-	if k == nil {
-		return parent
+	for side := k; side != nil; side = side.from {
+		l := side.lease
+		parent = context.WithValue(parent, holdingKey{l.engine, l.r.place.key}, holding{l, side.number}) //nolint:fatcontext // few
 	}
-	return holding{lease: k.lease, handle: k.number}.of(k.from.holding(parent))
+	return k.lease.context(parent, k.number)
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens the lease.
