@@ -119,7 +119,7 @@ func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
 		}
 		return c, readExtend
 	case quorum.Inspect:
-		return inspectCall(quorumScripts.inspect, p), readHolder
+		return node.Eval(quorumScripts.inspect, 1, &p.key), readHolder
 	}
 	c = node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token)
 	c.Insists = true

@@ -142,14 +142,6 @@ var (
 	errOverwritten = fmt.Errorf("%w: the key holds something else", ErrLost)
 )
 
-// inspectCall reads who holds the lock.
-func inspectCall(s *node.Script, p *params) *node.Call {
-	if p.queue == "" {
-		return node.Eval(s, 1, &p.key)
-	}
-	return node.Eval(s, 2, &p.key, &p.queue)
-}
-
 // readInspect reads the replies of the scripts that inspect.
 func readInspect(r node.Reply) reply {
 	if r.Err != nil {

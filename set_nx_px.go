@@ -97,7 +97,7 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	case toRelease:
 		return s.releaseCall(p), s.handOn
 	}
-	return inspectCall(s.scripts.inspect, p), readInspect
+	return node.Eval(s.scripts.inspect, 2, &p.key, &p.queue), readInspect
 }
 
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
