@@ -21,22 +21,6 @@ var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLo
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
 // Each mutex guards the fields below it. No command runs under one, and none is locked under another.
-//
-// Goroutines and timers of this package, besides those of internal/inbox and of internal/node, which call back:
-//
-//	started by               to                                 ends                             awaited by
-//	lease.serve              renew the lease (timer)            when the lease ends              Unlock, if it renews
-//	engine.run               handle what a caller has left      with the op timeout              nobody
-//	waiters.lookLocked       ask (timer)                        at once                          those in line
-//	lease.send, inquiry.answered
-//	                         post a release again (timer)       with the op timeout              nobody
-//	lease.giveBack           hand on what was kept (timer)      when that time has passed        nobody
-//	engine.rest              forget a rest (timer)              with the rest                    nobody
-//	sleep                    pause (timer)                      with the pause or ctx            Lead, TryLock
-//	Lock.reportOverrun       report an fn that runs on          with fn, or 1 s after the lock   nobody
-//	lease.context, link      react to the end of a lease        at once                          nobody
-//	reportNode, reportDegraded, waiters.heardOf
-//	                         call a hook                        with the hook                    nobody
 type engine struct {
 	habits
 	strategy strategy

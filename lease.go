@@ -62,7 +62,7 @@ func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
 	since := g.start
 	if pass == 0 {
 		l.core.Begin(g.start, now, g.length, g.recheck)
-		l.timer = time.AfterFunc(l.core.Next(now, true), l.tick)
+		l.timer = time.AfterFunc(l.core.Next(now, true), l.tick) // Unlock waits for what it sends
 	} else {
 		k.number, k.fence, since = l.core.Serve(), l.fence+min(l.fence, 1), now // a fence of 0 is none
 	}

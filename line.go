@@ -168,7 +168,7 @@ func (v *event) noteLocked(w *waiters, x *line.Effect[*request]) {
 		v.holder = w.current
 	case line.Look:
 		if d := x.At - v.Now; w.timer == nil {
-			w.timer = time.AfterFunc(d, w.look)
+			w.timer = time.AfterFunc(d, w.look) // asks, and ends
 		} else {
 			w.timer.Reset(d)
 		}
