@@ -44,9 +44,10 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		select {
 		case first := <-r.news:
 			r.waiting(e, first)
-		case <-r.served.reply:
-			if len(r.news) > 0 {
-				r.waiting(e, <-r.news)
+		case got := <-r.served.reply:
+			if len(r.news) > 0 { // the refusal came before
+				r.served.done(got)
+				continue
 			}
 			waiting = false
 			return r.result(e)
