@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
@@ -213,10 +211,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 
 // attempt makes a single attempt. If the outcome is unknown, or ctx ends first, the token is released.
 func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split bool, err error) {
-	a, err := e.newAttempt(r, nil, "")
-	if err != nil {
-		return nil, false, err
-	}
+	a := e.newAttempt(r, nil, tokenOf(r.cfg.owner))
 	r.attempts++
 	start := clock.Now()
 	got, left := e.run(ctx, toAcquire, &a.params, func(got reply) {
@@ -263,21 +258,14 @@ func (l *lease) answered(got reply) {
 	}
 }
 
-// newAttempt returns a lease that is not granted yet, with a token, or with a fresh one if token is empty.
-func (e *engine) newAttempt(r *request, w *waiters, token string) (*lease, error) {
+// newAttempt returns a lease that is not granted yet.
+func (e *engine) newAttempt(r *request, w *waiters, token string) *lease {
 	a := &lease{engine: e, r: r, line: w, params: r.params(token)}
-	if token == "" {
-		id, err := uuid.NewRandom()
-		if err != nil {
-			return nil, &node.NotDone{Err: err}
-		}
-		a.params.token = tokenOf(r.cfg.owner, id)
-	}
 	a.core.Config = core.Config{
 		TTL: r.cfg.ttl, Asked: a.params.ttl, MaxHold: r.cfg.maxHold, MinHold: r.cfg.minHold, Timeout: a.params.timeout,
 		Drift: r.cfg.drift, Renews: r.cfg.renew, Passes: w != nil && w.Passes > 0,
 	}
-	return a, nil
+	return a
 }
 
 // grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with errSlow if
@@ -297,7 +285,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	case isKeeper(token):
 		return nil, errNotOurs // nobody holds the key
 	}
-	a, _ := e.newAttempt(r, nil, token) // it fails only if it makes the token
+	a := e.newAttempt(r, nil, token)
 	a.core.Share()
 	start := clock.Now()
 	got, _ := e.run(ctx, toAdopt, &a.params, nil)

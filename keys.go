@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"reflect"
@@ -64,11 +65,12 @@ const (
 )
 
 // tokenOf returns a fresh token.
-func tokenOf(owner string, id uuid.UUID) string {
+func tokenOf(owner string) string {
+	id := uuid.Must(uuid.NewRandomFromReader(rand.Reader)).String() // that reader never fails
 	if owner == "" {
-		return id.String()
+		return id
 	}
-	return owner + "/" + id.String()
+	return owner + "/" + id
 }
 
 // minted reports whether token has the form of tokenOf. Its holder is a redlatch client then, which hands the lock on.

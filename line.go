@@ -64,8 +64,7 @@ type event struct {
 	now     clock.Instant
 	effects []line.Effect[*request]
 
-	asked  *lease          // of Ask; nil: there is no token
-	err    error           // of Ask: why there is no token
+	asked  *lease          // of Ask
 	given  *lease          // of Give
 	back   *params         // of Give: the release to send; nil: one whose outcome nobody waits for
 	ctx    context.Context //nolint:containedctx // of back, for its values
@@ -154,7 +153,7 @@ func (v *event) noteLocked(w *waiters, x *line.Effect[*request]) {
 			v.given, w.current = w.current, nil
 		}
 		delete(l.tokens, v.given.params.token)
-		v.pair = x.Next != 0 && v.err == nil && v.back != nil && v.back.keep == 0
+		v.pair = x.Next != 0 && v.back != nil && v.back.keep == 0
 	case line.Serve:
 		v.holder = w.current
 		delete(l.tokens, v.holder.params.token)
@@ -189,11 +188,8 @@ func (v *event) askLocked(w *waiters, x *line.Effect[*request]) {
 		if v.given == nil {
 			v.given = a // its Give follows, if it needs one
 		}
-		if w.current, v.err = e.newAttempt(w.r, w, ""); v.err != nil {
-			return
-		}
-		a = w.current
-		a.number = x.Token
+		a = e.newAttempt(w.r, w, tokenOf(w.r.cfg.owner))
+		a.number, w.current = x.Token, a
 	}
 	p := &a.params
 	if x.Entry != line.NoEntry && p.entry == "" {
@@ -228,10 +224,7 @@ func (v *event) carry(w *waiters, x *line.Effect[*request]) {
 	e := w.engine
 	switch x.Kind {
 	case line.Ask:
-		switch {
-		case v.err != nil:
-			w.heardOf(reply{err: v.err})
-		case !v.pair:
+		if !v.pair {
 			e.strategy.do(v.asked.ctx, toAcquire, &v.asked.params, w.outcome)
 		}
 	case line.Give:
@@ -278,13 +271,11 @@ func (v *event) give(w *waiters) {
 func (w *waiters) heardOf(got reply) {
 	e := w.engine
 	v := e.begin()
-	if a := w.current; a != nil { // nil: there is no token
-		e.observeLocked(v, v.now.Since(a.asked), got.err)
-		a.answered(got)
-		v.grant = a.granted(a.asked, got)
-		if got.err == nil && v.grant.over(v.now) {
-			got.err = errSlow
-		}
+	a := w.current
+	e.observeLocked(v, v.now.Since(a.asked), got.err)
+	a.answered(got)
+	if v.grant = a.granted(a.asked, got); got.err == nil && v.grant.over(v.now) {
+		got.err = errSlow
 	}
 	var hook func(Event)
 	var trouble Event
@@ -308,9 +299,6 @@ func (w *waiters) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	a, err := w.current, got.err
 	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, Fresh: got.fresh}
 	switch {
-	case a == nil:
-		o.Clean = true
-		return o
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused
 		o.Foreign = got.holder != "" && !handsOn(got.holder)

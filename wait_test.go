@@ -7,10 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -336,22 +334,5 @@ func TestReleasedLockHandsOutNoPermit(t *testing.T) {
 		require.NoError(t, mustLock(t, made(redlatch.NewSetNXPX(s.Client(t))), "k").Unlock(t.Context()))
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
 		require.NoError(t, (<-got).Unlock(t.Context()))
-	})
-}
-
-// TestTokensNeedRandomNumbers: without them calls fail, and nothing is sent.
-func TestTokensNeedRandomNumbers(t *testing.T) { // not in parallel: it changes all tokens
-	defer uuid.SetRand(nil)
-	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		client, tap := locktest.Tapped(t, s)
-		l := made(redlatch.NewSetNXPX(client))
-		uuid.SetRand(iotest.ErrReader(errors.New("no entropy")))
-		_, try := l.TryLock(t.Context(), "k")
-		_, wait := l.Lock(t.Context(), "k")
-		require.ErrorContains(t, try, "no entropy")
-		require.ErrorContains(t, wait, "no entropy")
-		require.Zero(t, tap.Sent.Load())
-		uuid.SetRand(nil)
-		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
 	})
 }
