@@ -120,7 +120,7 @@ func FuzzKeys(f *testing.F) {
 	s := newFuzzed(f)
 	lockers := lockersOf(f, clientOf(f, s))
 	f.Fuzz(func(t *testing.T, key, other string) {
-		if key != "" && hasCompanions(key) {
+		if key != "" && cluster.check(key) == nil {
 			at, err := (&setNXPX{single: single{kind: cluster}}).place("", key)
 			require.Equal(t, key == at.fences, err != nil)
 			for _, name := range []string{at.fences, at.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {

@@ -27,7 +27,7 @@ const registerName = "redlatch:fence"
 
 // check refuses a key whose companions would be in another slot of a cluster.
 func (k kind) check(key string) error {
-	if k == cluster && !hasCompanions(key) {
+	if k == cluster && strings.Contains(slotTag(key), "}") { // it would end the tag of a companion early
 		return invalid("key %q: with a } but no hash tag, its companion keys cannot be in its cluster slot", key)
 	}
 	return nil
@@ -52,10 +52,6 @@ func slotTag(key string) string {
 	}
 	return key
 }
-
-// hasCompanions reports whether companions can be in the slot of key. If a key without a tag contains a }, that would end the tag
-// of the companion early.
-func hasCompanions(key string) bool { return !strings.Contains(slotTag(key), "}") }
 
 // A fresh token is a UUID, or with WithOwner the owner, a slash and a UUID. Readers of the key see the owner.
 
@@ -139,20 +135,22 @@ func kindOf(client redis.UniversalClient) kind {
 	return oneServer
 }
 
-// checkClient refuses a nil client, including a nil pointer in the interface.
+// checkClient refuses a nil client.
 func checkClient(client redis.UniversalClient) error {
-	if client == nil {
+	if isNil(client) {
 		return invalid("client is nil")
-	}
-	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
-		return invalid("client is a nil %T", client)
 	}
 	return nil
 }
 
-func same(a, b redis.UniversalClient) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+// isNil reports whether v is nil, or a nil pointer in an interface.
+func isNil(v any) bool {
+	pointer := reflect.ValueOf(v)
+	return v == nil || pointer.Kind() == reflect.Pointer && pointer.IsNil()
 }
+
+// same reports whether a and b are equal. It does not panic if they cannot be compared.
+func same(a, b any) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // sameServer reports whether two clients are known to reach the same server: they are the same client, or have an address in
 // common.

@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -26,11 +25,11 @@ import (
 // same, or if one is nil. Two clients of one server are not noticed.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
-		if v := reflect.ValueOf(l); l == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		if isNil(l) {
 			return nil, wrap("new migration", "", invalid("%s is nil", name))
 		}
 	}
-	if reflect.ValueOf(from).Comparable() && from == to {
+	if same(from, to) {
 		return nil, wrap("new migration", "", invalid("from and to are the same Locker"))
 	}
 	for _, old := range enginesOf(from) {
