@@ -143,14 +143,8 @@ func (e *engine) call(
 	lock, err := do(ctx, r)
 	e.reportFailure(r, err)
 	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
-		returned := false
-		defer func() {
-			if !returned {
-				_ = lock.Unlock(context.Background())
-			}
-		}()
-		lock.lease.fire(hook, Event{Fence: lock.fence, Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)})
-		returned = true
+		event := Event{Fence: lock.fence, Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)}
+		guarded(func() { lock.lease.fire(hook, event) }, func() { _ = lock.Unlock(context.Background()) })
 	}
 	return lock, wrap(op, key, err)
 }

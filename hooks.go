@@ -134,6 +134,18 @@ func (e *Event) attrs() []slog.Attr {
 	}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })
 }
 
+// guarded calls a hook. If the hook panics, undo runs, and the panic continues.
+func guarded(hook, undo func()) {
+	returned := false
+	defer func() {
+		if !returned {
+			undo()
+		}
+	}()
+	hook()
+	returned = true
+}
+
 // troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
 const troubleEvery = time.Second
 

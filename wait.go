@@ -32,27 +32,21 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		r.waiting(e, news{err, r.attempts})
 	}
 	w := e.join(ctx, r)
-	waiting := true
-	defer func() {
-		if waiting { // a hook has panicked
-			if lock, _ := e.leave(ctx, w, r); lock != nil {
-				_ = lock.Unlock(ctx)
-			}
-		}
-	}()
 	for {
 		select {
 		case first := <-r.news:
-			r.waiting(e, first)
+			guarded(func() { r.waiting(e, first) }, func() {
+				if lock, _ := e.leave(ctx, w, r); lock != nil {
+					_ = lock.Unlock(ctx)
+				}
+			})
 		case got := <-r.served.reply:
 			if len(r.news) > 0 { // the refusal came before
 				r.served.done(got)
 				continue
 			}
-			waiting = false
 			return r.result(e)
 		case <-ctx.Done():
-			waiting = false
 			return e.leave(ctx, w, r)
 		}
 	}
