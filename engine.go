@@ -69,9 +69,7 @@ type request struct {
 	own     int             // attempts that the call made before it joined
 	refusal error           // of the last of these; nil: there was none
 	news    chan news       // has the first refusal of the line; nil: there is no hook, or the call has seen one
-	served  *wait           // has a reply, which is empty, when lock or err is set
-	lock    *Lock
-	err     error
+	served  *wait           // gets the lock or the error
 }
 
 // request checks the arguments of a call before anything is sent.
@@ -147,14 +145,6 @@ func (e *engine) call(
 		guarded(func() { lock.lease.fire(hook, event) }, func() { _ = lock.Unlock(context.Background()) })
 	}
 	return lock, wrap(op, key, err)
-}
-
-// result returns what r was served with. The request must not keep the lock alive.
-func (r *request) result(e *engine) (*Lock, error) {
-	e.waits.Put(r.served)
-	lock := r.lock
-	r.lock = nil
-	return lock, r.err
 }
 
 // A wait is for the reply to one operation.

@@ -111,6 +111,7 @@ type reply struct {
 	wanted bool // others asked for the lock meanwhile and were not handed it
 
 	status Status // of inspect
+	lock   *Lock  // to a call that has waited in line
 }
 
 // knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing behind.

@@ -45,7 +45,8 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 				r.served.done(got)
 				continue
 			}
-			return r.result(e)
+			e.waits.Put(r.served)
+			return got.lock, got.err
 		case <-ctx.Done():
 			return e.leave(ctx, w, r)
 		}
@@ -105,8 +106,9 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 	v.effects, left = w.Leave(&r.spot, v.effects)
 	v.finish(w)
 	if !left {
-		<-r.served.reply
-		return r.result(e)
+		got := <-r.served.reply
+		e.waits.Put(r.served)
+		return got.lock, got.err
 	}
 	r.attempts = r.own + n.Attempts
 	last, silence := n.Err, time.Duration(0)
@@ -128,8 +130,8 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 
 // serve ends the wait of r, which has left the line.
 func (r *request) serve(lock *Lock, err error, attempts int) {
-	r.lock, r.err, r.attempts = lock, err, r.own+attempts
-	r.served.done(reply{})
+	r.attempts = r.own + attempts
+	r.served.done(reply{lock: lock, err: err})
 }
 
 // rest has this process leave a key alone for a while, up to longest: others want it, and would never find it free otherwise.
