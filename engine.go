@@ -164,7 +164,7 @@ func (e *engine) wait() *wait {
 }
 
 // run runs an operation, and waits for its reply or for the end of ctx. The operation goes on without its caller: left is true
-// then, and rest, unless it is nil, gets the reply, in a goroutine of its own.
+// then, and rest gets the reply, in a goroutine of its own.
 func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (got reply, left bool) {
 	start := clock.Now()
 	w := e.wait()
@@ -175,9 +175,7 @@ func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (g
 		return got, false
 	case <-ctx.Done():
 	}
-	if rest != nil {
-		go func() { rest(<-w.reply) }() // ends with the operation
-	}
+	go func() { rest(<-w.reply) }() // ends with the operation
 	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, true
 }
 
@@ -272,7 +270,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	a := e.newAttempt(r, nil, token)
 	a.core.Share()
 	start := clock.Now()
-	got, _ := e.run(ctx, toAdopt, &a.params, nil)
+	got, _ := e.run(ctx, toAdopt, &a.params, ignored)
 	if got.err != nil {
 		return nil, got.err
 	}
@@ -285,7 +283,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 		return Status{}, wrap("inspect", key, err)
 	}
 	p := r.params("")
-	got, _ := e.run(ctx, toInspect, &p, nil)
+	got, _ := e.run(ctx, toInspect, &p, ignored)
 	st := got.status
 	st.Owner = ownerOf(st.Token)
 	if isKeeper(st.Token) {

@@ -44,7 +44,6 @@ type waiters struct {
 	handed  inbox.Grant // the newest message for current
 	holder  string      // the token that the newest refusal has named
 	timer   *time.Timer // for the next look; nil: not used yet
-	outcome func(reply)
 }
 
 // A grant says when a lease began, and for how long it is trusted at first.
@@ -77,7 +76,6 @@ type event struct {
 // newLine returns a line of the callers of e with the options of r.
 func newLine(e *engine, r *request) *waiters {
 	w := &waiters{engine: e, r: r}
-	w.outcome = w.heardOf
 	cfg := r.cfg
 	w.Config = line.Config{
 		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares, FreshTokens: e.freshTokens, Tells: e.tells,
@@ -225,7 +223,7 @@ func (v *event) carry(w *waiters, x *line.Effect[*request]) {
 	switch x.Kind {
 	case line.Ask:
 		if !v.pair {
-			e.strategy.do(v.asked.ctx, toAcquire, &v.asked.params, w.outcome)
+			e.strategy.do(v.asked.ctx, toAcquire, &v.asked.params, w.heardOf)
 		}
 	case line.Give:
 		v.give(w)
