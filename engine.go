@@ -61,13 +61,12 @@ type request struct {
 	place    place
 	cfg      *config
 	started  clock.Instant
-	attempts int // while the call lasts, by this process
+	attempts int // by this process, while the call lasts. Those of its line are added when it leaves the line
 
 	// Of a call that waits in line. lines.mu guards them.
 	spot    line.Caller[*request]
 	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
-	own     int             // attempts that the call made before it joined
-	refusal error           // of the last of these; nil: there was none
+	refusal error           // of an attempt that the call made before it joined; nil: there was none
 	news    chan news       // has the first refusal of the line; nil: there is no hook, or the call has seen one
 	served  *wait           // gets the lock or the error
 }
@@ -302,7 +301,7 @@ func (r *request) waiting(e *engine, first news) {
 	}
 }
 
-// event describes a call that has no lock yet. The number of attempts is not read from r, which the line may change meanwhile.
+// event describes a call that has no lock yet, after a number of attempts.
 func (r *request) event(e *engine, attempts int, err error) Event {
 	return Event{
 		Strategy: e.name, Key: r.key, Owner: r.cfg.owner, Attempts: attempts, Elapsed: clock.Now().Since(r.started), Err: err,

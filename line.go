@@ -16,13 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-const (
-	// fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from tick × 64 to tick × 64 + 63.
-	fencesOfTick = 64
-
-	// mostPasses is how often a turn may pass the lock on.
-	mostPasses = fencesOfTick - 1
-)
+// fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from tick × 64 to tick × 64 + 63.
+const fencesOfTick = 64
 
 // lines has the lines of one Locker.
 type lines struct {
@@ -83,7 +78,7 @@ func newLine(e *engine, r *request) *waiters {
 	}
 	w.Dash = w.Queues && e.inbox.Spread
 	if !w.Shares && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
-		w.Passes = mostPasses
+		w.Passes = fencesOfTick - 1
 	}
 	return w
 }
@@ -163,6 +158,7 @@ func (v *event) noteLocked(w *waiters, x *line.Effect[*request]) {
 		}
 	case line.Tell:
 		v.holder = w.current
+		x.Attempts += x.Caller.Of.attempts
 	case line.Look:
 		if d := x.At - v.Now; w.timer == nil {
 			w.timer = time.AfterFunc(d, w.look) // asks, and ends
@@ -237,7 +233,7 @@ func (v *event) carry(w *waiters, x *line.Effect[*request]) {
 		if err == nil {
 			err = v.holder.refusal()
 		}
-		r.news <- news{err, r.own + x.Attempts}
+		r.news <- news{err, x.Attempts}
 	case line.Subscribe:
 		e.inbox.Join()
 	case line.Unsubscribe:
@@ -283,7 +279,7 @@ func (w *waiters) heardOf(got reply) {
 		v.effects = w.NotGranted(v.Facts, w.outcomeLocked(v.now, got), v.effects)
 		// Those whose wait ends with the error report it themselves. Of the others, the first does.
 		if head := w.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
-			hook, trouble = e.troubleOf(head.Of, head.Of.own+w.News(head).Attempts, got.err)
+			hook, trouble = e.troubleOf(head.Of, head.Of.attempts+w.News(head).Attempts, got.err)
 		}
 	}
 	v.finish(w)

@@ -75,7 +75,7 @@ func (e *engine) lineLocked(r *request) *waiters {
 
 // join adds r to the line of its key.
 func (e *engine) join(ctx context.Context, r *request) *waiters {
-	r.ctx, r.own, r.served = ctx, r.attempts, e.wait()
+	r.ctx, r.served = ctx, e.wait()
 	c := &r.spot
 	c.Of, c.Since, c.Refused = r, e.offset(r.started.Mono), r.refusal != nil
 	if r.cfg.hooks.Waiting != nil && !c.Refused {
@@ -110,7 +110,7 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 		e.waits.Put(r.served)
 		return got.lock, got.err
 	}
-	r.attempts = r.own + n.Attempts
+	r.attempts += n.Attempts
 	last, silence := n.Err, time.Duration(0)
 	switch n.Answer {
 	case line.Held:
@@ -130,7 +130,7 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 
 // serve ends the wait of r, which has left the line.
 func (r *request) serve(lock *Lock, err error, attempts int) {
-	r.attempts = r.own + attempts
+	r.attempts += attempts
 	r.served.done(reply{lock: lock, err: err})
 }
 
