@@ -98,15 +98,6 @@ func (r *request) params(token string) params {
 	}
 }
 
-// claim returns how long a lock lasts that was handed over, unless the new owner extends it: usually for as long as usual. A lock
-// without renewal is not extended, and a minimum hold outlasts a crash.
-func (r *request) claim(usual time.Duration) time.Duration {
-	if !r.cfg.renew {
-		return r.ttl()
-	}
-	return min(r.ttl(), max(usual, r.cfg.minHold))
-}
-
 // ttl returns the TTL to ask for.
 func (r *request) ttl() time.Duration {
 	ttl := max(r.cfg.ttl, (r.cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))

@@ -188,7 +188,10 @@ func (v *event) askLocked(w *waiters, x *line.Effect[*request]) {
 	p := &a.params
 	if x.Entry != line.NoEntry && p.entry == "" {
 		dash := x.Entry == line.Dashed
-		a.claim = a.r.claim(inbox.Claim(dash))
+		a.claim = p.ttl
+		if a.r.cfg.renew { // else the new owner does not extend the claim. A minimum hold outlasts a crash
+			a.claim = min(p.ttl, max(inbox.Claim(dash), a.r.cfg.minHold))
+		}
 		p.entry = inbox.Entry(a.claim, dash, e.inbox.Channel, p.token)
 		a.watch.Sent(v.now)
 		e.lines.tokens[p.token] = a
