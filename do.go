@@ -113,8 +113,9 @@ func doAll(
 // the panic continues. Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock.
 // After a term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
-// When ctx ends, the error matches ctx's error and its cause, and what the error of [Locker.Lock] matches if Lead waited for the
-// lock. Lead also returns at once with an error that retrying cannot fix, as [Locker.Lock] does.
+// When ctx ends, the error matches ctx's error and its cause, unless this package returned that, and what the error of
+// [Locker.Lock] matches if Lead waited for the lock. Lead also returns at once with an error that retrying cannot fix, as
+// [Locker.Lock] does.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)

@@ -130,11 +130,16 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrUnavailable, e.ctx, e.last}
 }
 
-// ctxError returns the error of ctx, with its cause if that differs.
+// ctxError returns the error of ctx, with its cause if that differs. It does not match a cause that this package returned, which is
+// about another lock.
 func ctxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
+	own := func(target error) bool { return errors.Is(cause, target) }
+	switch {
+	case errors.Is(cause, err):
 		return err
+	case slices.ContainsFunc([]error{ErrNotAcquired, ErrUnavailable, ErrLost, ErrReleased, ErrNotReplicated, ErrInvalidOption}, own):
+		return fmt.Errorf("%w: %s", err, oneLine(cause))
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
@@ -211,17 +216,25 @@ type QuorumError struct {
 	err   error
 }
 
-func (e *QuorumError) Error() string { return oneLine(e.err) + ": " + e.answers() }
+func (e *QuorumError) Error() string {
+	if e.err == nil { // another package made it
+		return e.answers()
+	}
+	return oneLine(e.err) + ": " + e.answers()
+}
 
 func (e *QuorumError) answers() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %q needs %d of %d nodes", e.Op, e.Key, e.Need, len(e.Nodes))
 	for i, err := range e.Nodes {
-		answer := "done"
+		name, answer := fmt.Sprint("node ", i), "done"
+		if i < len(e.names) {
+			name = e.names[i]
+		}
 		if err != nil {
 			answer = oneLine(err)
 		}
-		fmt.Fprintf(&b, "; %s: %s", e.names[i], answer)
+		fmt.Fprintf(&b, "; %s: %s", name, answer)
 	}
 	return b.String()
 }

@@ -331,6 +331,7 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 	if p.keep > 0 && !errors.Is(got.err, ErrLost) { // posts, and ends
 		keeper := p.releasing("", 0)
 		keeper.token, keeper.ballot = keeperPrefix+p.token, nil
+		ctx = context.Background() //nolint:contextcheck // that of the call would stay in memory
 		time.AfterFunc(p.keep, func() { l.engine.strategy.do(ctx, toRelease, &keeper, ignored) })
 	}
 	return false, got.err
@@ -341,7 +342,7 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 func (l *lease) send(ctx context.Context, p *params, done func(reply)) {
 	first := done
 	if d := time.Until(l.unclear); d > 0 {
-		again := p.releasing(p.entry, max(p.keep-d, 0))
+		again := p.releasing(l.params.entry, max(p.keep-d, 0)) // the earlier send may have queued the entry
 		first = func(got reply) {
 			done(got)
 			time.AfterFunc(time.Until(l.unclear), func() { l.engine.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends

@@ -2,12 +2,14 @@ package redlatch_test
 
 import (
 	"context"
+	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -230,4 +232,81 @@ func TestLostHookMayUseTheLock(t *testing.T) {
 		require.NoError(t, next.Unlock(t.Context()))
 		require.NoError(t, (<-again).Unlock(t.Context()))
 	})
+}
+
+// TestCauseOfACtxIsOfAnotherLock: the ctx of a call may end with an error of this package, as that of an errgroup or of a lock does.
+// It says nothing of the key of the call.
+func TestCauseOfACtxIsOfAnotherLock(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client, tap := locktest.Tapped(t, s)
+		l := made(redlatch.NewSetNXPX(client))
+		first, second := mustLock(t, l, "first"), mustLock(t, l, "second")
+		ctx := first.Context(t.Context())
+		require.NoError(t, s.Direct.Del(t.Context(), "first").Err())
+		require.ErrorIs(t, first.Extend(t.Context(), time.Minute), redlatch.ErrLost)
+		err := second.Extend(ctx, time.Minute)
+		require.NotErrorIs(t, err, redlatch.ErrLost)
+		require.ErrorContains(t, err, "context canceled: lock lost: the key is gone")
+		require.NoError(t, second.Err())
+
+		_, refused := l.TryLock(t.Context(), "second")
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(refused)
+		held, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(100*time.Millisecond, func() { cancel(refused) })
+		tap.Late(500 * time.Millisecond)
+		_, err = l.Lock(held, "free")
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		_, err = l.TryLock(ended, "free")
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NotErrorIs(t, err, redlatch.ErrUnavailable)
+		tap.Heal()
+		require.NoError(t, second.Unlock(t.Context()))
+	})
+}
+
+// TestUnlockAfterKeepsNoCtx: what the ctx of a call has, such as an HTTP request, is not needed for as long as the key is kept.
+func TestUnlockAfterKeepsNoCtx(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		type key struct{}
+		lock := mustLock(t, made(redlatch.NewSetNXPX(s.Client(t))), "k")
+		body := new([1 << 20]byte)
+		freed := weak.Make(body)
+		require.NoError(t, lock.UnlockAfter(context.WithValue(t.Context(), key{}, body), time.Hour))
+		for range 3 {
+			runtime.GC()
+		}
+		require.Nil(t, freed.Value())
+	})
+}
+
+// TestUnlockAfterOfALostLockIsNoSuccess: its first send is lost, and the second does not find what the first would have left.
+func TestUnlockAfterOfALostLockIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	for name, open := range locktest.Strategies {
+		if name == "LegacySetNX" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				client, tap := locktest.Tapped(t, s)
+				l := made(open(client))
+				locktest.Warm(t, l)
+				lock := mustLock(t, l, "k")
+				require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+				var sent atomic.Int64
+				tap.Set(func(_ context.Context, send func() error) error {
+					if sent.Add(1) == 1 {
+						return io.EOF
+					}
+					return send()
+				})
+				require.ErrorIs(t, lock.UnlockAfter(t.Context(), time.Hour), redlatch.ErrLost)
+			})
+		})
+	}
 }

@@ -251,11 +251,14 @@ func (k *Lock) unlock(ctx context.Context, after time.Duration) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if k.from != nil {
-		_ = k.Err() // the other side may have ended
+	if k.from == nil {
+		return wrap("unlock", k.lease.r.key, k.lease.release(ctx, k.number, after))
 	}
-	err := wrap("unlock", k.lease.r.key, k.lease.release(ctx, k.number, after))
-	if k.from != nil && !errors.Is(err, ErrReleased) { // else another call releases both sides
+	_ = k.Err() // the other side may have ended
+	var err error
+	guarded(func() { err = k.lease.release(ctx, k.number, after) }, func() { _ = k.from.unlock(ctx, after) })
+	err = wrap("unlock", k.lease.r.key, err)
+	if !errors.Is(err, ErrReleased) { // else another call releases both sides
 		if old := k.from.unlock(ctx, after); err == nil {
 			err = old
 		}

@@ -68,9 +68,9 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 	if err != nil {
 		return nil, err
 	}
-	lock, err := m.to.TryLock(ctx, key, opts...)
+	lock, err := old.join(ctx, m.to.TryLock, key, opts)
 	if err != nil {
-		_ = old.Unlock(ctx) // if it fails, the key ends with its TTL
+		old.discard() // if it fails, the key ends with its TTL
 		return nil, err
 	}
 	if err := lock.joinTo(old); err != nil {
@@ -90,7 +90,7 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 		if err != nil {
 			return nil, err
 		}
-		lock, err := m.to.Lock(old.Context(ctx), key, opts...)
+		lock, err := old.join(old.Context(ctx), m.to.Lock, key, opts)
 		if err == nil {
 			if lock.joinTo(old) == nil {
 				return lock, nil
@@ -99,7 +99,7 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 			continue // from was lost when to was granted
 		}
 		lost := old.Err() != nil
-		_ = old.Unlock(ctx)
+		old.discard()
 		switch {
 		case !lost:
 			return nil, err
@@ -111,6 +111,24 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 			return nil, wrap("lock", key, &gaveUp{ctx: ctxError(ctx), last: wait.last})
 		}
 	}
+}
+
+// join acquires the other side of k. If a hook panics, k is discarded.
+func (k *Lock) join(
+	ctx context.Context, acquire func(context.Context, string, ...Option) (*Lock, error), key string, opts []Option,
+) (lock *Lock, err error) {
+	guarded(func() { lock, err = acquire(ctx, key, opts...) }, k.discard)
+	return lock, err
+}
+
+// discard gives back a lock that no caller got, without its minimum hold.
+func (k *Lock) discard() {
+	for side := k; side != nil; side = side.from {
+		side.lease.mu.Lock()
+		side.lease.core.MinHold = 0
+		side.lease.mu.Unlock()
+	}
+	_ = k.Unlock(context.Background())
 }
 
 func (m *migration) Adopt(_ context.Context, key, _ string, _ ...Option) (*Lock, error) {

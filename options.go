@@ -75,7 +75,8 @@ func (cfg *config) timeout() time.Duration {
 
 // WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years. A fraction of
 // a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL survives a longer outage of Redis.
-// The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never granted, and the error is ErrLost.
+// The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never granted. The error is ErrLost, for a call that waits
+// when its ctx ends.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {

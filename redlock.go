@@ -123,7 +123,7 @@ func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
 	}
 	c = node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token)
 	c.Insists = true
-	return appendKeep(c, p), readVoteOfRelease
+	return keeping(c, p, readVoteOfRelease)
 }
 
 func readVoteOfRelease(r node.Reply) reply {

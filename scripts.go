@@ -101,12 +101,16 @@ func readExtend(r node.Reply) reply {
 // keepMargin is how much longer a key is kept than it must be, so that the second release finds it.
 const keepMargin = 100 * time.Millisecond
 
-// appendKeep adds how long the release p keeps the key for others out.
-func appendKeep(c *node.Call, p *params) *node.Call {
-	if p.keep > 0 {
-		c.Append((p.keep + keepMargin).Milliseconds())
+// keeping adds to a release how long it keeps the key for others out. A second send finds what the first has left then.
+func keeping(c *node.Call, p *params, read reader) (*node.Call, reader) {
+	if p.keep == 0 {
+		return c, read
 	}
-	return c
+	c.Append((p.keep + keepMargin).Milliseconds())
+	return c, func(r node.Reply) reply {
+		r.Resent = r.Resent && p.keep < p.timeout
+		return read(r)
+	}
 }
 
 func readRelease(r node.Reply) (answer int64, err error) {

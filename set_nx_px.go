@@ -95,13 +95,13 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	case toAdopt:
 		return node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS), readExtend
 	case toRelease:
-		return s.releaseCall(p), s.handOn
+		return s.releaseCall(p)
 	}
 	return node.Eval(s.scripts.inspect, 2, &p.key, &p.queue), readInspect
 }
 
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
-func (s *setNXPX) releaseCall(p *params) *node.Call {
+func (s *setNXPX) releaseCall(p *params) (*node.Call, reader) {
 	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
 	c.Append(s.limits...)
 	if p.entry != "" || p.next != "" || p.keep > 0 {
@@ -111,7 +111,7 @@ func (s *setNXPX) releaseCall(p *params) *node.Call {
 		c.Append(p.next, p.waited.Microseconds())
 		c.AppendLatest()
 	}
-	return appendKeep(c, p)
+	return keeping(c, p, s.handOn)
 }
 
 // readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, the inbox is told. If the lock is

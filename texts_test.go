@@ -42,6 +42,7 @@ func TestTexts(t *testing.T) {
 	refused := &QuorumError{
 		Op: "acquire", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{ErrNotAcquired}, err: ErrNotAcquired,
 	}
+	foreign := &QuorumError{Op: "acquire", Key: "k", Need: 1, Nodes: []error{nil}}
 	split := &QuorumError{
 		Op: "acquire", Key: "k", Need: 2, names: []string{"node 0", "node 1"}, Nodes: []error{ErrNotAcquired, nil}, err: errDivided,
 	}
@@ -88,6 +89,7 @@ func TestTexts(t *testing.T) {
 		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true, err: ErrNotAcquired})},
 		{"refused by an owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: tokenOf("api-7/pid 12")}))},
 		{"refused by a quorum", unavailable(heldBy(reply{err: refused, left: time.Second}))},
+		{"a QuorumError of another package", foreign},
 		{"refused by a split quorum", unavailable(heldBy(reply{err: split, left: time.Second}))},
 		{"refused by the last owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: "~" + tokenOf("api-7")}))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},

@@ -3,10 +3,12 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -321,6 +323,41 @@ func TestHookThatPanicsWhenItsCallIsServedLeavesNoLock(t *testing.T) {
 			}}))
 		})
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+	})
+}
+
+// TestLateFirstSendLeavesNoEntry: the connection breaks when a waiter asks, and the second send is granted the lock. The first one
+// arrives when another owner has the key, and queues. The second release, which follows it, takes the entry out.
+func TestLateFirstSendLeavesNoEntry(t *testing.T) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
+		client, tap := locktest.Tapped(t, s)
+		l, other := newLocker(client), newLocker(s.Client(t))
+		locktest.Warm(t, l)
+		mustLock(t, other, "k", redlatch.WithoutRenewal())
+		got := locktest.Standing(t, l)
+		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+		goesOn := make(chan struct{})
+		var sent atomic.Int64
+		tap.Set(func(_ context.Context, send func() error) error {
+			if sent.Add(1) > 1 {
+				return send()
+			}
+			go func() { <-goesOn; _ = send() }() // ends with the command
+			return io.EOF
+		})
+		require.NoError(t, (<-got).Unlock(t.Context()))
+		next := mustLock(t, other, "k")
+		waiters := func() int {
+			st, err := other.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			return st.Waiters
+		}
+		close(goesOn)
+		synctest.Wait()
+		require.Equal(t, 1, waiters(), "it arrived")
+		time.Sleep(2 * time.Second)
+		require.Zero(t, waiters())
+		require.NoError(t, next.Unlock(t.Context()))
 	})
 }
 

@@ -53,6 +53,14 @@ func made(l redlatch.Locker, err error) redlatch.Locker {
 	return l
 }
 
+// granted returns a lock that was granted.
+func granted(lock *redlatch.Lock, err error) *redlatch.Lock {
+	if err != nil {
+		panic(err)
+	}
+	return lock
+}
+
 // everyStrategy has all strategies, queues those whose waiters queue, and keeping those that can keep a key after Unlock.
 var (
 	everyStrategy = locktest.Strategies

@@ -411,6 +411,46 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	}, redlatch.WithoutRenewal(), redlatch.WithTTL(2*time.Second), redlatch.WithOpTimeout(time.Second))
 }
 
+// TestMigrationThatFailsKeepsNobodyOut: from is acquired, and to is not. The minimum hold is that of a lock that a caller got.
+func TestMigrationThatFailsKeepsNobodyOut(t *testing.T) {
+	onPair(t, func(t *testing.T, p *pairOf) {
+		require.NoError(t, p.s.Direct.Set(t.Context(), "v2:k", "a stranger", time.Hour).Err())
+		_, err := p.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = p.Lock(ctx, "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.Equal(t, int64(1), p.held(t))
+		require.NoError(t, p.s.Direct.Del(t.Context(), "v2:k").Err())
+		require.NoError(t, mustLock(t, p, "k").Unlock(t.Context()))
+	}, redlatch.WithMinHold(time.Hour))
+}
+
+// TestMigrationWhoseHookPanicsLeavesNeither: it is the hook of to that panics.
+func TestMigrationWhoseHookPanicsLeavesNeither(t *testing.T) {
+	onPair(t, func(t *testing.T, p *pairOf) {
+		for name, lock := range map[string]func(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error){
+			"TryLock": p.TryLock, "Lock": p.Lock,
+		} {
+			n := 0
+			panics := func(redlatch.Event) {
+				if n++; n == 2 {
+					panic("hook")
+				}
+			}
+			require.PanicsWithValue(t, "hook", func() {
+				_, _ = lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Acquired: panics}))
+			}, name)
+			require.Zero(t, p.held(t), name)
+			n = 1
+			k := mustLock(t, p, "k", redlatch.WithHooks(redlatch.Hooks{Released: panics}))
+			require.PanicsWithValue(t, "hook", func() { _ = k.Unlock(t.Context()) }, name)
+			require.Zero(t, p.held(t), name)
+		}
+	})
+}
+
 // TestIdleLocksCostNoGoroutine, also those of a migration. Unlock leaves none.
 func TestIdleLocksCostNoGoroutine(t *testing.T) {
 	onPair(t, func(t *testing.T, p *pairOf) {

@@ -415,3 +415,27 @@ func TestSilentNodeIsNotWaitedForTwice(t *testing.T) {
 		taps[2].Late(0) // so that releases are answered, and none goes on
 	})
 }
+
+// TestRestIsNoOutage: a process leaves a key alone that others want. A caller for whom one round trip is left asks for it all the
+// same.
+func TestRestIsNoOutage(t *testing.T) {
+	onCluster(t, func(t *testing.T, n *cluster) {
+		opts := []redlatch.Option{redlatch.WithPollInterval(8*time.Millisecond, time.Second), redlatch.WithOpTimeout(time.Second)}
+		l, links := n.locker(t, opts...)
+		other, _ := n.locker(t, opts...)
+		for _, link := range links {
+			link.delay(80 * time.Millisecond)
+		}
+		for range 5 {
+			require.NoError(t, granted(l.Lock(t.Context(), "k")).Unlock(t.Context()))
+		}
+		lock := granted(l.Lock(t.Context(), "k"))
+		_, err := other.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(t.Context()))
+		n.requireOn(t, "k", 0)
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Millisecond)
+		defer cancel()
+		require.NoError(t, granted(l.Lock(ctx, "k")).Unlock(t.Context()))
+	})
+}

@@ -3,9 +3,13 @@ package line
 import "time"
 
 // rested returns when a line may ask for a key that its process leaves to others: when the rest has ended, or before, so that
-// three quarters of the wait remain.
+// three quarters of the wait remain. It is now if an answer would come too late then.
 func (m *Machine[T]) rested(f Facts) time.Duration {
-	return min(f.Rest, f.Now+(m.callers.patient-f.Now)/4)
+	at := min(f.Rest, f.Now+(m.callers.patient-f.Now)/4)
+	if m.callers.patient < at+max(f.Took, f.AtRest) {
+		return f.Now
+	}
+	return at
 }
 
 // ask sends an acquire.

@@ -68,7 +68,7 @@ func (m *Machine[T]) since(c *Caller[T]) int { return int(m.attempts - c.joined)
 func (m *Machine[T]) Join(f Facts, c *Caller[T], out []Effect[T]) []Effect[T] {
 	m.callers.join(c, f.Now)
 	c.joined = m.attempts
-	if m.state == Idle && f.Rest <= f.Now {
+	if m.state == Idle && m.rested(f) <= f.Now {
 		return m.ask(f, out)
 	}
 	out = m.subscribe(out)
@@ -162,7 +162,7 @@ func (m *Machine[T]) Due(f Facts, out []Effect[T]) []Effect[T] {
 		return out
 	case f.Now < m.due:
 		return append(out, Effect[T]{Kind: Look, At: m.due})
-	case f.Now < f.Rest && f.Rest < m.callers.patient:
+	case f.Now < f.Rest && f.Rest+max(f.Took, f.AtRest) < m.callers.patient:
 		return m.wait(f, f.Rest, out)
 	}
 	return m.ask(f, out)
