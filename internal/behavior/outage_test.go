@@ -65,13 +65,13 @@ func TestCtxEndsAtAnyInstant(t *testing.T) {
 func TestHeldKeyBehindASlowLinkIsNoOutage(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), "k")
-		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
+		l, link := w.linked(t, redlatch.WithOpTimeout(2*time.Second))
 		require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-		link.delay(300 * time.Millisecond) // of each command, also of two in a pipeline
+		link.delay(450 * time.Millisecond) // of each command, also of two in a pipeline, and of a dial before
 		var callers sync.WaitGroup
 		for range 60 {
 			callers.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond+rand.N(500*time.Millisecond))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second+rand.N(time.Second))
 				defer cancel()
 				_, err := l.Lock(ctx, "k")
 				assert.ErrorIs(t, err, redlatch.ErrNotAcquired)

@@ -14,7 +14,7 @@ func (m *Machine[T]) rested(f Facts) time.Duration {
 
 // ask sends an acquire.
 func (m *Machine[T]) ask(f Facts, out []Effect[T]) []Effect[T] {
-	if e := m.token.entry; e != NoEntry && e != m.kind(f) {
+	if m.token.entry == Plain && m.kind(f) == Dashed {
 		return m.replace(f, out)
 	}
 	m.attempts++

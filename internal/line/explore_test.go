@@ -354,7 +354,7 @@ func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {
 // Without faults, messages are enough: no look is needed, and the number of commands is bounded. Each turn needs two, and a line
 // that could not queue at first one more.
 func TestMessagesAreEnoughWithoutFaults(t *testing.T) {
-	commands := map[string]int{"two processes, two callers each": 8, "three processes": 6, "channels open late": 12, "semaphore": 8}
+	commands := map[string]int{"two processes, two callers each": 8, "three processes": 6, "channels open late": 10, "semaphore": 8}
 	for _, c := range games {
 		want, ok := commands[c.name]
 		if !ok {
