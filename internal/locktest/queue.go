@@ -59,6 +59,7 @@ func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker)
 			}
 		})
 	}
+	Eventually(t, "each of them was served, more or less", func() bool { return grants.Load() > 12 })
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		begin := time.Now()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
@@ -70,29 +69,10 @@ func (n *Node) courier() {
 			n.sendLocked()
 			return
 		}
-		n.yieldLocked()
+		n.unlock() // which calls the receivers
+		n.mu.Lock()
 	}
 	n.busy--
-}
-
-// yieldLocked calls the receivers of the replies, and lets those who were waiting for them run before the courier loads again:
-// their next calls then travel together, which saves a quarter of the CPU. While the processors are busy with other work, that
-// takes long. Then the node yields for no more than a twentieth of the time.
-func (n *Node) yieldLocked() {
-	start := n.now()
-	if start < n.yields {
-		n.unlock()
-		n.mu.Lock()
-		return
-	}
-	n.back++
-	n.unlock()
-	runtime.Gosched()
-	n.mu.Lock()
-	n.back--
-	if end := n.now(); end-start > longestYield {
-		n.yields = end + 20*(end-start)
-	}
 }
 
 // loadLocked takes calls out of the mailbox for one trip. It returns nil if there are none.

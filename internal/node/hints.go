@@ -8,45 +8,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// hints say what to do about an answer of Redis that begins with word.
-var hints = []struct{ word, hint string }{
-	{"READONLY", "this server is a replica: connect the client to the primary"},
-	{"OOM", "Redis is full: raise its maxmemory"},
-	{"MISCONF", "Redis cannot save and takes no writes: see its log"},
-	{"WRONGTYPE", "the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix"},
-	{"NOAUTH", "give the client the password of its user"},
-	{"WRONGPASS", "the client's Username or Password is wrong"},
-	{"NOPERM", "SECURITY.md has the rights that a lock needs"},
-	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs"}, // until Redis 7.0
-	{"ERR ACL failure in script", "SECURITY.md has the rights that a lock needs"},         // Redis 7.2, Valkey
-	{"ERR bad lua script", "this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it"},
-	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:"},
+// hints say what to do about an answer of Redis that begins with word, and which error it matches.
+var hints = []struct {
+	word, hint string
+	is         error
+}{
+	{"READONLY", "this server is a replica: connect the client to the primary", nil},
+	{"OOM", "Redis is full: raise its maxmemory", nil},
+	{"MISCONF", "Redis cannot save and takes no writes: see its log", nil},
+	{"WRONGTYPE", "the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix", ErrOtherData},
+	{"NOAUTH", "give the client the password of its user", nil},
+	{"WRONGPASS", "the client's Username or Password is wrong", nil},
+	{"NOPERM", "SECURITY.md has the rights that a lock needs", nil},
+	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs", nil}, // until Redis 7.0
+	{"ERR ACL failure in script", "SECURITY.md has the rights that a lock needs", nil},         // Redis 7.2, Valkey
+	{"ERR bad lua script", "this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it", ErrBadScript},
+	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:", nil},
 }
 
 // explained is an answer of Redis with a hint, on one line.
 type explained struct {
 	answer error
 	text   string
+	is     error
 }
 
-func (e *explained) Error() string { return e.text }
-func (e *explained) Unwrap() error { return e.answer }
+func (e *explained) Error() string        { return e.text }
+func (e *explained) Unwrap() error        { return e.answer }
+func (e *explained) Is(target error) bool { return target == e.is }
 
 // These match answers that retrying does not fix.
 var (
 	ErrOtherData = errors.New("the key holds other data")   // the key has a type other than expected
 	ErrBadScript = errors.New("a proxy refuses the script") // it checks scripts before it sends them on
 )
-
-func (e *explained) Is(target error) bool {
-	switch target {
-	case ErrOtherData:
-		return strings.HasPrefix(e.text, "WRONGTYPE")
-	case ErrBadScript:
-		return strings.HasPrefix(e.text, "ERR bad lua script")
-	}
-	return false
-}
 
 // unknownCommand matches the answer to a command that the server does not have, up to its name. The arguments follow, and a token
 // is one of them.
@@ -67,7 +62,7 @@ func Explain(err error) error {
 	}
 	for _, h := range hints {
 		if strings.HasPrefix(said, h.word) {
-			return &explained{err, strings.TrimSuffix(said, ".") + " (" + h.hint + ")"}
+			return &explained{err, strings.TrimSuffix(said, ".") + " (" + h.hint + ")", h.is}
 		}
 	}
 	return err

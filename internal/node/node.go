@@ -40,8 +40,6 @@ const (
 	insistEvery = time.Second // or its timeout, if that is longer
 
 	tick = time.Millisecond // the least time between two runs of the timer
-
-	longestYield = 200 * time.Microsecond // of a courier; longer ones cost more than they save
 )
 
 // A Node is one Redis: a server, or whatever a client presents as one. Its methods may be called from many goroutines.
@@ -55,11 +53,14 @@ type Node struct {
 	begin time.Time // when the node was made
 	run   func()    // the method courier; a variable saves an allocation at each start
 
-	mu   sync.Mutex // guards the fields below and the lower part of every Call
-	mail []*Call    // the mailbox: the calls to send, in order
-	fleet
-	deadlines
-	ended *Call // the newest of those whose receivers have not been called yet; next leads to the one before
+	mu    sync.Mutex // guards the fields below and the lower part of every Call
+	mail  []*Call    // the mailbox: the calls to send, in order
+	busy  int        // couriers at work
+	lost  int        // couriers written off
+	timed []*Call    // those that have not ended
+	timer *time.Timer
+	fires time.Duration // when timer fires; 0: it is not set
+	ended *Call         // the newest of those whose receivers have not been called yet; next leads to the one before
 	health
 	clock ahead
 }
@@ -69,21 +70,6 @@ type limits struct {
 	batch    int // calls that one courier takes at once
 	most     int // couriers at once
 	mostLost int // couriers written off at once
-}
-
-// A fleet counts the couriers.
-type fleet struct {
-	busy   int           // at work
-	back   int           // those of them that yield before they load again
-	lost   int           // written off
-	yields time.Duration // when couriers may yield again
-}
-
-// deadlines are those of the calls that have not ended.
-type deadlines struct {
-	timed []*Call
-	timer *time.Timer
-	fires time.Duration // when timer fires; 0: it is not set
 }
 
 // health is what is known of the server.
@@ -157,7 +143,7 @@ func (n *Node) postLocked(c *Call, now time.Duration) {
 // sendLocked puts calls into the mailbox. It starts a courier if there are any and one more is allowed.
 func (n *Node) sendLocked(calls ...*Call) {
 	n.mail = append(n.mail, calls...)
-	if len(n.mail) > 0 && n.back == 0 && n.busy < n.most && n.lost < n.mostLost {
+	if len(n.mail) > 0 && n.busy < n.most && n.lost < n.mostLost {
 		n.busy++
 		go n.run()
 	}
