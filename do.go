@@ -222,12 +222,10 @@ func firstEnd(op string, locks []*Lock) error {
 
 // sleep waits for d. It reports false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }

@@ -190,13 +190,7 @@ func heldBy(got reply) error {
 func permanent(err error) bool {
 	var q *QuorumError
 	if errors.As(err, &q) {
-		failed := 0
-		for _, err := range q.Nodes {
-			if permanent(err) {
-				failed++
-			}
-		}
-		return len(q.Nodes)-failed < q.Need
+		return len(slices.DeleteFunc(slices.Clone(q.Nodes), permanent)) < q.Need
 	}
 	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -88,9 +89,7 @@ var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValu
 // lock, are logged at Error; RenewFailed, Degraded, other Trouble and a release that Redis did not confirm at Warn; all others at
 // Debug. Attributes without a value are left out. Logs contain the owner and no token, since tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
-	if logger == nil {
-		logger = slog.Default()
-	}
+	logger = cmp.Or(logger, slog.Default())
 	at := func(level slog.Level, message string) func(Event) {
 		return func(e Event) { logger.LogAttrs(context.Background(), level, message, e.attrs()...) }
 	}

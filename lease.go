@@ -43,18 +43,6 @@ type lineToken struct {
 	watch  core.Watch      // of the entry
 }
 
-// hand is what a lease knows of its newest handle. It does not refer to that of a lease that is not young, so that a dropped one
-// ends.
-type hand struct {
-	since    clock.Instant // when it was granted the lock
-	fence    uint64
-	hooks    *Hooks             // of the call that was granted it
-	young    *Lock              // the handle of a young lease, which saves short locks the weak pointer
-	weak     weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
-	done     chan struct{}      // nil until the first call of Done
-	contexts map[context.Context]context.CancelCauseFunc
-}
-
 // serve begins the lease that Redis granted, which is known at now, or passes it on. It returns the handle for r.
 func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
 	l.mu.Lock()
@@ -80,16 +68,6 @@ func (l *lease) granted(start clock.Instant, got reply) grant {
 func (l *lease) handed(g inbox.Grant) grant {
 	drift := l.r.cfg.drift
 	return grant{start: l.watch.Started(g.At, g.Arrived, drift), length: clock.Validity(l.claim, drift), tick: g.Tick}
-}
-
-// lockFor locks mu, unless a handle was passed on.
-func (l *lease) lockFor(handle int) bool {
-	l.mu.Lock()
-	if l.core.Holds(handle) {
-		return true
-	}
-	l.mu.Unlock()
-	return false
 }
 
 // unlock unlocks mu, and returns why the lease has ended. An end since mu was locked is carried out: that of what the handle has
@@ -120,25 +98,6 @@ func (l *lease) unlock() error {
 	return err
 }
 
-// endLocked returns why a handle has ended. It does not judge the lease.
-func (l *lease) endLocked(handle int) error {
-	if !l.core.Holds(handle) {
-		return ErrReleased
-	}
-	return l.err
-}
-
-// endHandleLocked ends what the handle has given out.
-func (l *lease) endHandleLocked(err error) {
-	if l.done != nil {
-		close(l.done)
-	}
-	for _, cancel := range l.contexts {
-		cancel(err)
-	}
-	l.done, l.contexts = nil, nil
-}
-
 var errExpired = fmt.Errorf("%w: expired", ErrLost)
 
 // endError returns the error of a lease that ended after the extension, or the grant, of start.
@@ -159,106 +118,6 @@ func endError(why core.Why, start time.Time, trouble error) error {
 		return fmt.Errorf("%w: the process was too late to renew it", errExpired)
 	}
 	return errExpired
-}
-
-// status judges the lease and returns why a handle ended.
-func (l *lease) status(handle int) error {
-	if !l.lockFor(handle) {
-		return ErrReleased
-	}
-	l.core.Judge(clock.Now())
-	return l.unlock()
-}
-
-// end ends the lease with the err of the other side of a migration, unless it or the handle has ended.
-func (l *lease) end(handle int, err error) {
-	l.mu.Lock()
-	l.core.End(handle, err)
-	_ = l.unlock()
-}
-
-// share returns the token for others, or "" if the handle was passed on.
-func (l *lease) share(handle int) string {
-	if !l.lockFor(handle) {
-		return ""
-	}
-	l.core.Share()
-	_ = l.unlock()
-	return l.params.token
-}
-
-// refusal returns what this process knows of the lock that it holds.
-func (l *lease) refusal() error {
-	l.mu.Lock()
-	left := l.core.Left(clock.Now())
-	l.mu.Unlock()
-	return &HeldError{Owner: ownerOf(l.params.token), TTL: left, ours: true, err: ErrNotAcquired}
-}
-
-// closed is the Done channel of handles that have ended.
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-func (l *lease) doneChan(handle int) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.endLocked(handle) != nil {
-		return closed
-	}
-	if l.done == nil {
-		l.done = make(chan struct{})
-	}
-	return l.done
-}
-
-// A holdingKey is the key of the ctx value of a lock, which is its holding.
-type holdingKey struct {
-	engine *engine
-	key    string // with the prefix
-}
-
-// holding is a handle. It does not keep the Lock alive.
-type holding struct {
-	lease  *lease
-	handle int
-}
-
-// held returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
-// for itself.
-func (e *engine) held(ctx context.Context, r *request) error {
-	h, holds := ctx.Value(holdingKey{e, r.place.key}).(holding)
-	if holds && !e.shares && h.lease.status(h.handle) == nil {
-		return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
-	}
-	return nil
-}
-
-// context returns a child of parent that ends with a handle.
-func (l *lease) context(parent context.Context, handle int) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.endLocked(handle); err != nil {
-		cancel(err)
-		return ctx
-	}
-	if l.contexts == nil {
-		l.contexts = make(map[context.Context]context.CancelCauseFunc)
-	}
-	l.contexts[ctx] = cancel
-	// It runs when ctx ends, at the latest with the handle.
-	context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.contexts, ctx)
-		cancel(nil)
-	})
-	return ctx
-}
-
-func (l *lease) until() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.core.Until()
 }
 
 // fire adds the lock to an event, which has the fence, and calls a hook with it.
@@ -353,23 +212,20 @@ func (l *lease) send(ctx context.Context, p *params, done func(reply)) {
 
 func ignored(reply) {}
 
-// keptLocked reports whether the caller has the handle.
-func (l *lease) keptLocked() bool { return l.young != nil || l.weak.Value() != nil }
-
 // tick runs when the timer fires.
 func (l *lease) tick() {
 	now := clock.Now()
 	l.mu.Lock()
-	kind := l.core.Tick(now, l.keptLocked())
-	if kind != core.Nothing {
+	renew := l.core.Tick(now, l.keptLocked())
+	if renew {
 		l.running.Add(1)
 	}
 	if l.core.Judge(now) {
 		l.timer.Reset(l.core.Next(now, l.keptLocked()))
 	}
 	_ = l.unlock()
-	if kind != core.Nothing {
-		_ = l.extended(context.Background(), kind, 0) // hooks report a failure, and tick tries again
+	if renew {
+		_ = l.extended(context.Background(), 0) // hooks report a failure, and tick tries again
 	}
 }
 
@@ -385,7 +241,7 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 	if err := l.unlock(); err != nil {
 		return err
 	}
-	return l.extended(ctx, core.Call, ttl)
+	return l.extended(ctx, ttl)
 }
 
 // An extension is one command that extends a lease.
@@ -396,10 +252,10 @@ type extension struct {
 
 // extended sends an extension. Its caller has added it to l.running while the lease was held. If ctx ends first, the extension
 // goes on.
-func (l *lease) extended(ctx context.Context, kind core.Kind, ttl time.Duration) error {
+func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
 	x := &extension{params: l.params}
 	l.mu.Lock()
-	x.Extension = l.core.Send(kind, ttl, clock.Now())
+	x.Extension = l.core.Send(ttl, clock.Now())
 	x.fence = l.fence
 	l.mu.Unlock()
 	x.ttl, x.ttlMS, x.timeout, x.restoreMS = x.TTL, x.TTL.Milliseconds(), x.Timeout, x.Restore.Milliseconds()
@@ -426,6 +282,6 @@ func (l *lease) confirmed(x *extension, err error) error {
 	if err != nil {
 		hook = l.hooks.RenewFailed
 	}
-	l.fire(hook, Event{Elapsed: trip, Took: trip, Renewal: x.Kind != core.Call, Fence: x.fence, Err: err})
+	l.fire(hook, Event{Elapsed: trip, Took: trip, Renewal: x.Renewal, Fence: x.fence, Err: err})
 	return err
 }

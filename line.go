@@ -73,7 +73,7 @@ func newLine(e *engine, r *request) *waiters {
 	w := &waiters{engine: e, r: r}
 	cfg := r.cfg
 	w.Config = line.Config{
-		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares, FreshTokens: e.freshTokens, Tells: e.tells,
+		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares, Quorum: e.quorum,
 		Confirms: cfg.replicas > 0, TTL: r.ttl(), Shortest: cfg.shortest, Longest: cfg.longest,
 	}
 	w.Dash = w.Queues && e.inbox.Spread

@@ -45,8 +45,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		}
 	}
 	return newEngine(r, habits{
-		name: "redlock", clients: slices.Clone(clients), nodes: r.nodes, names: r.names,
-		freshTokens: true, tells: true, keeps: true,
+		name: "redlock", clients: slices.Clone(clients), nodes: r.nodes, names: r.names, quorum: true, keeps: true,
 	}, opts)
 }
 
@@ -210,7 +209,7 @@ func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, go
 	}
 	b := o.params.ballot
 	b.event(ctx, func(t *quorum.Token) []quorum.Effect {
-		if o.Result() == quorum.Undecided {
+		if o.Result == quorum.Undecided {
 			o.errs[e.Node] = err
 			o.wanted = o.wanted || got.wanted
 		}
@@ -238,13 +237,13 @@ func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 
 // reply returns the outcome of an operation that is decided.
 func (o *inquiry) reply() reply {
-	got := reply{err: o.outcome(), wanted: o.wanted, tick: o.Fence()}
+	got := reply{err: o.outcome(), wanted: o.wanted, tick: o.Fence}
 	holder, nodes := o.Holder()
 	switch agreed := nodes >= o.r.quorum; {
 	case o.op == toInspect && got.err == nil && agreed:
 		got.status = Status{Held: true, Token: holder, TTL: o.Left()}
 	case o.op == toAcquire && got.err != nil:
-		got.holder, got.left, got.split = holder, o.Left(), o.Result() == quorum.Refused && !agreed
+		got.holder, got.left, got.split = holder, o.Left(), o.Result == quorum.Refused && !agreed
 	}
 	return got
 }
@@ -254,7 +253,7 @@ var failures = [...]error{quorum.Refused: ErrNotAcquired, quorum.Lost: ErrLost, 
 
 // outcome returns the error of an operation that is decided.
 func (o *inquiry) outcome() error {
-	if o.Result() == quorum.OK {
+	if o.Result == quorum.OK {
 		return nil
 	}
 	for i := range o.errs {
@@ -262,8 +261,8 @@ func (o *inquiry) outcome() error {
 			o.errs[i] = errNotWaitedFor
 		}
 	}
-	err := failures[o.Result()]
-	if holder, _ := o.Holder(); o.Result() == quorum.Refused && holder == "" {
+	err := failures[o.Result]
+	if holder, _ := o.Holder(); o.Result == quorum.Refused && holder == "" {
 		err = errDivided
 	}
 	return o.r.failure(o.op, o.params, o.errs, err)

@@ -44,15 +44,14 @@ const (
 
 // habits are what the engine must know of a strategy.
 type habits struct {
-	name        string // in events
-	clients     []redis.UniversalClient
-	nodes       []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
-	names       []string     // of these
-	shares      bool         // a key may have several holders
-	freshTokens bool         // each attempt needs a token of its own, since it may be undone late
-	tells       bool         // reply.wanted is known
-	keeps       bool         // a release can keep others out for some time
-	inbox       *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
+	name    string // in events
+	clients []redis.UniversalClient
+	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
+	names   []string     // of these
+	shares  bool         // a key may have several holders
+	quorum  bool         // an attempt may be undone late, so each needs a token of its own; and reply.wanted is known
+	keeps   bool         // a release can keep others out for some time
+	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }
 
 // params say which lock an operation is about, and what to do with it. A strategy may keep them, so they do not change.

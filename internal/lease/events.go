@@ -58,19 +58,9 @@ const (
 	Gone                // Redis, or the other side of a migration, said so.
 )
 
-// Kind is what an extension is for.
-type Kind uint8
-
-// What an extension is for.
-const (
-	Nothing Kind = iota // There is none.
-	Call                // A caller asked for it.
-	Renewal             // The lease is to go on. Without renewal, it is a check: is the key still ours?
-)
-
 // An Extension is one command that extends the key.
 type Extension struct {
-	Kind    Kind
+	Renewal bool          // else a caller asked for it
 	Start   clock.Instant // when it is sent
 	TTL     time.Duration // from then on
 	Timeout time.Duration

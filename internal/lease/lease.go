@@ -135,27 +135,27 @@ func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 	return min(next, at-now.Since(l.renewed))
 }
 
-// Tick says that the time of Next has come. It returns what to send.
-func (l *Lease) Tick(now clock.Instant, kept bool) Kind {
+// Tick says that the time of Next has come. It reports whether to send a renewal.
+func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
 	if l.phase == passing {
-		return Nothing
+		return false
 	}
 	l.Judge(now)
 	l.Settle()
 	if l.phase != held || l.flight || l.renewAt == 0 || !kept || now.Since(l.renewed) < l.renewAt {
-		return Nothing
+		return false
 	}
 	l.flight = true
-	return Renewal
+	return true
 }
 
-// Send returns the extension to send at now. A Call is to last for ttl. The timeout is a part of what is left, so that several
+// Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The timeout is a part of what is left, so that several
 // attempts fit. A claim is short, so its extension gets all that is left.
-func (l *Lease) Send(k Kind, ttl time.Duration, now clock.Instant) Extension {
+func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
-	x := Extension{Kind: k, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, patience))}
+	x := Extension{Renewal: ttl == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, patience))}
 	switch {
-	case k == Call:
+	case !x.Renewal:
 	case l.claim:
 		x.TTL, x.Timeout = max(l.TTL, l.Asked), max(left, patience)
 	case l.Renews:
@@ -178,20 +178,20 @@ func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, 
 	if l.why != None {
 		return false
 	}
-	if l.trouble = err; x.Kind == Renewal {
+	if l.trouble = err; x.Renewal {
 		l.flight = false
 	}
 	switch {
 	case !l.Judge(now): // the outcome comes too late
 	case err == nil:
 		l.prolong(x.Start, clock.Validity(x.TTL, l.Drift))
-		l.claim = l.claim && x.Kind == Call && x.TTL < l.Asked
-		if x.Kind == Renewal {
+		l.claim = l.claim && !x.Renewal && x.TTL < l.Asked
+		if x.Renewal {
 			l.renew(x.Start)
 		}
 	case gone:
 		l.End(l.handle, err)
-	case x.Kind == Renewal:
+	case x.Renewal:
 		most := min(x.Timeout, l.Timeout)
 		l.renewed, l.renewAt = now, most/4+time.Duration(random*float64(most/2))
 	}

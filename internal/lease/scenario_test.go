@@ -3,7 +3,6 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ var errFailed, errGone = errors.New("failed"), errors.New("gone")
 
 var (
 	whyNames     = []string{"none", "unlocked", "maxhold", "fixed", "failing", "silent", "late", "gone"}
-	kindNames    = []string{"nothing", "call", "renewal"}
 	releaseNames = []string{"refuse", "pass", "give", "clear", "leave"}
 )
 
@@ -96,9 +94,9 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		s.Begin(s.at(at-durations[3]), now, durations[1], durations[2])
 		return next()
 	case "tick":
-		return strings.TrimSuffix(kindNames[s.Tick(now, first != "dropped")]+", "+next(), ", ")
+		return strings.TrimSuffix(map[bool]string{false: "nothing", true: "renewal"}[s.Tick(now, first != "dropped")]+", "+next(), ", ")
 	case "send":
-		x := s.Send(Kind(slices.Index(kindNames, first)), durations[2], now)
+		x := s.Send(durations[2], now)
 		s.sent = append(s.sent, x)
 		out := fmt.Sprintf("%v, %v, restore %v", x.TTL, x.Timeout, x.Restore)
 		return strings.TrimSuffix(out, ", restore 0s")

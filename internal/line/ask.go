@@ -69,7 +69,7 @@ func (m *Machine[T]) replace(f Facts, out []Effect[T]) []Effect[T] {
 		return give(old, m.token.number, out)
 	}
 	out = give(old, 0, out)
-	if m.Tells {
+	if m.Quorum {
 		return m.wait(f, f.Now+min(f.Took, m.Longest), out)
 	}
 	return m.wait(f, f.Now+halfRandom(max(m.pace.rest, m.Shortest/2), f.Random), out)

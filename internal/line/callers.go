@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -35,11 +36,7 @@ func (l *list[T]) join(c *Caller[T], now time.Duration) {
 	if l.length == 0 {
 		l.filled, l.patient = now, 0
 	}
-	deadline := c.Deadline
-	if deadline == 0 {
-		deadline = math.MaxInt64
-	}
-	l.patient = max(l.patient, deadline)
+	l.patient = max(l.patient, cmp.Or(c.Deadline, math.MaxInt64))
 	l.arrivals++
 	c.in, c.number, c.before, c.after = true, l.arrivals, l.tail, nil
 	if l.tail == nil {

@@ -125,7 +125,7 @@ func (m *Machine[T]) NotGranted(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 		return m.idle(out)
 	case early, o.Answer >= Late:
 		return m.useless(f, o.Left, out)
-	case m.FreshTokens:
+	case m.Quorum:
 		out = give(m.token, 0, out)
 		m.token = token{}
 	}

@@ -26,16 +26,15 @@ type Facts struct {
 
 // Config is what does not change while a line lasts.
 type Config struct {
-	Queues      bool          // a release hands the lock to the first in the queue of Redis
-	Dash        bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
-	Shares      bool          // a key may have several holders, as a semaphore has
-	FreshTokens bool          // each attempt needs a token of its own
-	Tells       bool          // the outcome of a Give sets Facts.Rest if others want the key
-	Confirms    bool          // only a reply grants the lock, so a message makes the line ask: see WithReplicas
-	Passes      int           // how often a turn may pass the lock on
-	TTL         time.Duration // of the lock
-	Shortest    time.Duration // pauses between polls double from Shortest to Longest
-	Longest     time.Duration
+	Queues   bool          // a release hands the lock to the first in the queue of Redis
+	Dash     bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
+	Shares   bool          // a key may have several holders, as a semaphore has
+	Quorum   bool          // each attempt needs a token of its own. The outcome of a Give sets Facts.Rest if others want the key
+	Confirms bool          // only a reply grants the lock, so a message makes the line ask: see WithReplicas
+	Passes   int           // how often a turn may pass the lock on
+	TTL      time.Duration // of the lock
+	Shortest time.Duration // pauses between polls double from Shortest to Longest
+	Longest  time.Duration
 }
 
 // An Answer is how an attempt ended.

@@ -179,7 +179,7 @@ func (g *game) outcome(w *scene, i int, o Outcome) {
 	switch {
 	case used && g.limit == 1 && State(p.line.state) != Holding:
 		g.violated("a message is not used")
-	case o.Answer == Refused && a.entry != 0 && s.hasten == 0 && got == 0 && !g.config.FreshTokens && p.ask.state != none:
+	case o.Answer == Refused && a.entry != 0 && s.hasten == 0 && got == 0 && !g.config.Quorum && p.ask.state != none:
 		g.violated("a refusal is followed by another acquire")
 	}
 }
@@ -329,7 +329,7 @@ var games = []struct {
 	{"replicas confirm", 1, lock(func(g *game) { g.config.Confirms = true })},
 	{"one in a hurry", 1, lock(func(g *game) { g.hurried[1] = true })},
 	{"polling", 1, lock(func(g *game) { g.config.Queues = false })},
-	{"a fresh token for each attempt", 1, lock(func(g *game) { g.config.Queues, g.config.FreshTokens = false, true })},
+	{"a quorum", 1, lock(func(g *game) { g.config.Queues, g.config.Quorum = false, true })},
 	{"semaphore", 1, lock(func(g *game) { g.limit, g.config.Shares = 2, true })},
 	{"semaphore of three processes", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.config.Shares = 3, 1, 2, true })},
 }

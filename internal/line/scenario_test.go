@@ -47,8 +47,8 @@ func (s *scenario) play(words []string) []string {
 	case "new":
 		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Listens: true}}
 		s.m.Config = Config{
-			Queues: a.Has("queues"), Dash: a.Has("dash"), Shares: a.Has("shares"), FreshTokens: a.Has("fresh-tokens"),
-			Confirms: a.Has("confirms"), Tells: a.Has("tells"), Passes: int(number(a.After("passes"))), TTL: 10 * time.Second,
+			Queues: a.Has("queues"), Dash: a.Has("dash"), Shares: a.Has("shares"), Quorum: a.Has("quorum"),
+			Confirms: a.Has("confirms"), Passes: int(number(a.After("passes"))), TTL: 10 * time.Second,
 			Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
 		}
 		if a.Has("ttl") {

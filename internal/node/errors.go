@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,13 +89,10 @@ func Unavailable(err error) bool {
 // Cause returns the kind of err in a word: the first word of an answer of Redis, "timeout" or "connection".
 func Cause(err error) string {
 	word, _, _ := strings.Cut(answerText(err), " ")
-	switch {
-	case word != "":
-		return word
-	case Silence(err):
+	if word == "" && Silence(err) {
 		return "timeout"
 	}
-	return "connection"
+	return cmp.Or(word, "connection")
 }
 
 // cannotSave begins the answer of a server that refuses writes because it cannot save them. A release is retried even so: the key

@@ -7,12 +7,6 @@ import (
 
 // Facts about the answers. After the decision they do not change.
 
-// Result is Undecided before the operation is decided. Of an acquire that was not granted, Finish follows later.
-func (o *Op) Result() Result { return o.result }
-
-// Fence returns the counter that a quorum agreed on, if an Acquire or Mint is OK.
-func (o *Op) Fence() uint64 { return o.fence }
-
 // Outcome returns what a node answered last.
 func (o *Op) Outcome(node int) Outcome { return o.nodes[node].Outcome }
 

@@ -47,11 +47,12 @@ const (
 type Op struct {
 	Of any // what the caller knows its operation by
 
-	token  *Token
-	nodes  []member
-	step   Step
-	fence  uint64 // the largest number attested so far
-	result Result
+	token *Token
+	nodes []member
+	step  Step
+
+	Result Result // Undecided before the operation is decided. Of an acquire that was not granted, Finish follows later
+	Fence  uint64 // the largest number attested so far: that of a quorum, if an Acquire or Mint is OK
 }
 
 // A member is what one node has said. Vote is the newest number that it attests.
@@ -69,10 +70,10 @@ func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
 		a.Outcome = Failed
 	}
 	switch {
-	case o.result != Undecided && e.Step == Release && m.owed:
+	case o.Result != Undecided && e.Step == Release && m.owed:
 		m.owed = false
-		return o.finish(o.result, out)
-	case o.result != Undecided:
+		return o.finish(o.Result, out)
+	case o.Result != Undecided:
 		return out
 	case e.Step == Raise && m.Outcome == Done && m.asked == e.Fence, e.Step != Raise && m.Outcome == Pending:
 		m.Answer = a
@@ -128,15 +129,15 @@ func (o *Op) agree(out []Effect) []Effect {
 		}
 		same := func(n *member) bool { return n.Outcome == Done && n.Vote == m.Vote }
 		if o.count(same) >= o.token.need {
-			o.fence = m.Vote
+			o.Fence = m.Vote
 			return o.finish(OK, out)
 		}
-		o.fence = max(o.fence, m.Vote)
+		o.Fence = max(o.Fence, m.Vote)
 	}
 	for i := range o.nodes {
-		if m := &o.nodes[i]; m.Outcome == Done && m.Vote < o.fence && m.asked < o.fence {
-			m.asked = o.fence
-			out = append(out, Effect{Op: o, Step: Raise, Node: i, Fence: o.fence})
+		if m := &o.nodes[i]; m.Outcome == Done && m.Vote < o.Fence && m.asked < o.Fence {
+			m.asked = o.Fence
+			out = append(out, Effect{Op: o, Step: Raise, Node: i, Fence: o.Fence})
 		}
 	}
 	return out
@@ -156,7 +157,7 @@ func (o *Op) finish(r Result, out []Effect) []Effect {
 			o.token.nodes[i].gap = false
 		}
 	}
-	o.result = r
+	o.Result = r
 	if o.count(func(m *member) bool { return m.owed }) > 0 {
 		return out
 	}

@@ -91,9 +91,9 @@ func (s *scenario) show(out []Effect) (lines []string) {
 }
 
 func (s *scenario) result(o *Op) string {
-	b := fmt.Sprintf("%s is %s", stepNames[o.step], resultNames[o.Result()])
-	if o.Fence() > 0 && o.Result() == OK {
-		b += fmt.Sprintf(", fence %d", o.Fence())
+	b := fmt.Sprintf("%s is %s", stepNames[o.step], resultNames[o.Result])
+	if o.Fence > 0 && o.Result == OK {
+		b += fmt.Sprintf(", fence %d", o.Fence)
 	}
 	if holder, n := o.Holder(); n > 0 {
 		b += fmt.Sprintf(", %s holds %d", holder, n)
@@ -114,9 +114,9 @@ func TestAnOperationAllocatesItsAnswersOnly(t *testing.T) {
 			var more [16]Effect
 			token.Answer(e, Answer{Outcome: Held, Holder: "x", Left: 1}, more[:0])
 		}
-		_, _ = o.Left(), o.Result()
+		_, _ = o.Left(), o.Result
 	})
-	if allocs > 1 || o.Result() != Refused {
-		t.Error(allocs, o.Result())
+	if allocs > 1 || o.Result != Refused {
+		t.Error(allocs, o.Result)
 	}
 }

@@ -182,26 +182,26 @@ func (x *explorer) finish(w *world, i, op int) {
 		w.broken = "an operation finished twice"
 	}
 	t.live[op] = false
-	if o.Result() == OK && bits.OnesCount8(t.did[op]) <= w.size/2 {
+	if o.Result == OK && bits.OnesCount8(t.did[op]) <= w.size/2 {
 		w.broken = "done by less than a quorum"
 	}
 	if x.seen != nil {
 		by := ""
-		if o.Result() == OK && slices.ContainsFunc(o.nodes, func(m member) bool { return m.asked > 0 }) {
+		if o.Result == OK && slices.ContainsFunc(o.nodes, func(m member) bool { return m.asked > 0 }) {
 			by = " by a raise"
 		}
-		x.seen[stepNames[o.step]+" "+resultNames[o.Result()]+by] = true
+		x.seen[stepNames[o.step]+" "+resultNames[o.Result]+by] = true
 	}
 	trusts := t.phase == asking || t.phase == holding
 	switch {
-	case o.step == Acquire && o.Result() == OK && t.lapsed && trusts: // the grant comes too late
+	case o.step == Acquire && o.Result == OK && t.lapsed && trusts: // the grant comes too late
 		t.phase = leaving
 		x.begin(w, i, Release, 0)
-	case (o.step == Acquire || o.step == Mint) && o.Result() == OK:
+	case (o.step == Acquire || o.step == Mint) && o.Result == OK:
 		if !trusts {
 			w.broken = "done after a release began"
 		}
-		t.phase, t.fence = holding, o.Fence()
+		t.phase, t.fence = holding, o.Fence
 		if before := w.top(); t.fence <= t.after || w.fences&(1<<t.fence) != 0 || t.fence <= before && !w.loose {
 			w.broken = "a fence that does not grow"
 		}
@@ -217,16 +217,16 @@ func (x *explorer) finish(w *world, i, op int) {
 				w.broken = "a refused attempt finished before its keys were released"
 			}
 		}
-		if o.Result() == Refused && o.counts()[Held] == 0 {
+		if o.Result == Refused && o.counts()[Held] == 0 {
 			w.broken = "refused, and nobody showed another owner"
 		}
 	case o.step == Release:
 		t.phase, t.must = over, 0
-	case o.Result() == OK && t.phase != holding:
+	case o.Result == OK && t.phase != holding:
 		w.broken = "extended after a release began"
-	case o.Result() == OK && t.phase == holding:
+	case o.Result == OK && t.phase == holding:
 		t.must &^= t.covers[op]
-	case o.Result() == Lost && t.phase == holding:
+	case o.Result == Lost && t.phase == holding:
 		t.phase, t.must = leaving, 0
 		x.begin(w, i, Release, 0)
 	}
@@ -427,7 +427,7 @@ func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 			o := &t.ops[j]
 			b = flag(append(b, byte(o.step)), t.live[j], t.token.release == o)
 			if t.live[j] {
-				b = append(b, byte(o.result), byte(o.fence))
+				b = append(b, byte(o.Result), byte(o.Fence))
 			}
 		}
 	}
