@@ -71,28 +71,28 @@ func Example_httpHandler() {
 		mux.Handle("POST /carts/{id}/payment", &till{locker, 300 * time.Millisecond})
 		return mux
 	}
-	post := func(site http.Handler) {
+	post := func(site http.Handler, cart int) {
 		answer := httptest.NewRecorder()
-		site.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/carts/7/payment", nil))
+		site.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, fmt.Sprintf("/carts/%d/payment", cart), nil))
 		fmt.Printf("%d, Retry-After %q: %s", answer.Code, answer.Header().Get("Retry-After"), answer.Body)
 	}
 
 	shop := site(client)
-	post(shop)
+	post(shop, 7)
 	another := redis.NewClient(&redis.Options{Addr: server.Addr()}) // on another host
 	defer another.Close()
 	lock := granted(made(redlatch.NewSetNXPX(another, redlatch.WithoutRenewal())).Lock(ctx, "cart:7"))
-	post(shop)
+	post(shop, 7)
 	must(lock.Unlock(ctx))
 	server.SetError("OOM command not allowed when used memory > 'maxmemory'")
-	post(shop)
+	post(shop, 8)
 	server.SetError("")
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
 	must(err)
 	defer silent.Close()
 	hung := redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
 	defer hung.Close()
-	post(site(hung))
+	post(site(hung), 9)
 	// Output:
 	// 200, Retry-After "": paid
 	// 409, Retry-After "10": this cart is being paid for
