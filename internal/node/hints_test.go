@@ -26,7 +26,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 		t.Helper()
 		n := New(dial(t, o))
 		for _, c := range calls {
-			require.Regexp(t, "^"+want+"$", do(n, within(c, 100*time.Millisecond)).Err)
+			require.Regexp(t, "^"+want+"$", do(n, within(c, 500*time.Millisecond)).Err)
 		}
 	}
 	set := func(key string) []*Call {
@@ -38,7 +38,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	require.NoError(t, client.Set(t.Context(), "text", "theirs", 0).Err())
 	refused(s.Options(), `WRONGTYPE Operation against a key holding the wrong kind of value \(the key, or a companion key of `+
 		`the lock, holds other data: use another key or WithKeyPrefix\)`, Eval(fail, 1, "text"), Command("lpush", "text", "x"))
-	refused(redistest.StartReplica(t, s).Options(), `still failing after 100ms: READONLY [^(]* `+
+	refused(redistest.StartReplica(t, s).Options(), `still failing after 500ms: READONLY [^(]* `+
 		`\(this server is a replica: connect the client to the primary\)`, set("k")...)
 
 	o := s.User(t, "~mine", "+@read", "+@scripting", "+incr")
