@@ -7,6 +7,9 @@ import (
 
 // A turn of 64 callers: they join, the first is served, the lock is passed on 63 times, and the turn ends.
 func turnOf64(m *Machine[int], callers []Caller[int], buffer []Effect[int]) {
+	if m.State() != Idle {
+		return // the turn before has gone wrong
+	}
 	f := Facts{Now: time.Second, Listens: true}
 	for i := range callers {
 		m.Join(f, &callers[i], buffer[:0])
