@@ -65,9 +65,9 @@ func TestCtxEndsAtAnyInstant(t *testing.T) {
 func TestHeldKeyBehindASlowLinkIsNoOutage(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), "k")
-		l, link := w.linked(t, redlatch.WithOpTimeout(2*time.Second))
+		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
 		require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
-		link.delay(450 * time.Millisecond) // of each command, also of two in a pipeline, and of a dial before
+		link.delay(600 * time.Millisecond)
 		var callers sync.WaitGroup
 		for range 60 {
 			callers.Go(func() {

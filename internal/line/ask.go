@@ -22,7 +22,7 @@ func (m *Machine[T]) ask(f Facts, out []Effect[T]) []Effect[T] {
 	if fresh {
 		m.token.number = m.attempts
 	}
-	if m.token.entry == NoEntry {
+	if m.token.entry == NoEntry && (f.Listens || f.Now-m.callers.head.Since >= patience) {
 		if m.token.entry = m.entry(f); m.token.entry != NoEntry {
 			m.looks = 0
 		}
@@ -34,9 +34,9 @@ func (m *Machine[T]) ask(f Facts, out []Effect[T]) []Effect[T] {
 	})
 }
 
-// entry returns the entry for a token without one. A line queues only once it has opened the channel.
+// entry returns the entry for a token without one.
 func (m *Machine[T]) entry(f Facts) Entry {
-	if !m.Queues || m.hurried(f) || !f.Listens && !m.subscribed {
+	if !m.Queues || m.hurried(f) {
 		return NoEntry
 	}
 	return m.kind(f)

@@ -164,8 +164,6 @@ func (m *Machine[T]) Due(f Facts, out []Effect[T]) []Effect[T] {
 		return append(out, Effect[T]{Kind: Look, At: m.due})
 	case f.Now < f.Rest && f.Rest+max(f.Took, f.AtRest) < m.callers.patient:
 		return m.wait(f, f.Rest, out)
-	case m.token.entry == Dashed && m.kind(f) == Plain:
-		return m.replace(f, out)
 	}
 	return m.ask(f, out)
 }
