@@ -29,6 +29,7 @@
 //   - A token belongs to one line and to one turn or permit. After its Give it neither asks nor serves.
 //   - A Give is never sent while an acquire with its token is under way. So no acquire can run behind its release.
 //   - Callers are served in the order in which they joined. A turn serves those who were in line when it began, each once.
+//   - A permit serves a caller who was in line when the newest acquire was sent, so its fence is not older than the call.
 //   - An entry in the queue of Redis is not behind the arrival of the first caller of its line.
 //   - From every state, without further faults, all are served and nothing is left in Redis. No message is needed for that.
 //   - Without faults, no look is needed for that, and each caller costs two commands at most, if the channel is open.

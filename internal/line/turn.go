@@ -9,8 +9,8 @@ func (m *Machine[T]) granted(f Facts, handed bool, out []Effect[T]) []Effect[T] 
 	switch {
 	case m.callers.length == 0:
 		return m.idle(out)
-	case m.Shares && m.callers.head.number > m.before: // its fence is older than the call, and others may have newer ones
-		return m.useless(f, 0, out)
+	case m.Shares && m.callers.head.number > m.before: // its fence may be older than the call, and others have newer ones
+		return m.replace(f, out)
 	case m.Shares:
 		out = m.serve(handed, out)
 		m.token = token{} // the permit has it
