@@ -149,8 +149,8 @@ func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
 	return true
 }
 
-// Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The timeout is a part of what is left, so that several
-// attempts fit. A claim is short, so its extension gets all that is left.
+// Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The timeout is a part of what is
+// left, so that several attempts fit. A claim is short, so its extension gets all that is left.
 func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
 	x := Extension{Renewal: ttl == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, patience))}
@@ -173,7 +173,8 @@ func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 }
 
 // Extended notes the outcome of an extension, which came before now: err is nil if it was done, and gone is set if the token does
-// not hold the key. Otherwise the outcome is unknown, the lease stays as it was, and a renewal is repeated after a pause. random is in [0, 1). Extended reports whether the lease goes on.
+// not hold the key. Otherwise the outcome is unknown, the lease stays as it was, and a renewal is repeated after a pause. random is
+// in [0, 1). Extended reports whether the lease goes on.
 func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
 	if l.why != None {
 		return false
