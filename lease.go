@@ -167,8 +167,8 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	return err
 }
 
-// giveBack has the line pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, it is handed
-// on when the time to keep it has passed. The turn of a lock that was lost has ended, so the line is not asked.
+// giveBack has the line pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, the first in
+// the queue asks for it when that time has passed. The turn of a lock that was lost has ended, so the line is not asked.
 func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (passed bool, err error) {
 	w := l.engine.wait()
 	switch {
@@ -187,12 +187,6 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 	if got.wanted {
 		l.engine.rest(l.r.place.key, l.r.cfg.longest)
 	}
-	if p.keep > 0 && !errors.Is(got.err, ErrLost) { // posts, and ends
-		keeper := p.releasing("", 0)
-		keeper.token, keeper.ballot = keeperPrefix+p.token, nil
-		ctx = context.Background() //nolint:contextcheck // that of the call would stay in memory
-		time.AfterFunc(p.keep, func() { l.engine.strategy.do(ctx, toRelease, &keeper, ignored) })
-	}
 	return false, got.err
 }
 
@@ -201,7 +195,8 @@ func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (pas
 func (l *lease) send(ctx context.Context, p *params, done func(reply)) {
 	first := done
 	if d := time.Until(l.unclear); d > 0 {
-		again := p.releasing(l.params.entry, max(p.keep-d, 0)) // the earlier send may have queued the entry
+		again := *p
+		again.entry, again.next = l.params.entry, "" // the earlier send may have queued the entry
 		first = func(got reply) {
 			done(got)
 			time.AfterFunc(time.Until(l.unclear), func() { l.engine.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends

@@ -122,6 +122,9 @@ func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
 	}
 	c = node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token)
 	c.Insists = true
+	if p.keep > 0 {
+		c.AppendLatest()
+	}
 	return keeping(c, p, readVoteOfRelease)
 }
 
@@ -194,7 +197,7 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 // send sends the command of an effect.
 func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
 	c, read := o.command(e)
-	c.Timeout = o.params.timeout
+	c.Timeout, c.Began, c.Urgent = o.params.timeout, o.params.began, o.op == toExtend
 	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
 	o.r.nodes[e.Node].Post(ctx, c)
 }

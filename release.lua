@@ -8,14 +8,13 @@
 -- ARGV[2] the entry of the token, to remove it from the queue; absent or empty: none
 -- ARGV[3] the entry to queue for the next caller in line; absent or empty: none
 -- ARGV[4] how long that line has waited, in µs
--- ARGV[5] until when it may be queued, in µs of TIME
--- ARGV[6] absent: hand the lock on. Else the key keeps others out for this time, in ms: its value is a tilde and the token,
---         which a second release names as its token.
+-- ARGV[5] until when it may be queued, or when the time of ARGV[6] begins at the latest, in µs of TIME
+-- ARGV[6] absent: hand the lock on. Else the key keeps others out for this time, in ms: its value is a tilde and the token.
 --
 -- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it.
 -- Returns -1 if it was handed on but PUBLISH is refused, and -2 if it is free for that reason, although others wait: the first
 -- of them has no dash. If it has queued an entry, it returns {that number, seconds, µs of TIME}, and if that entry was handed
--- the lock, also the tick of the fence.
+-- the lock, also the tick of the fence. If ARGV[5] is 0 and the key is to be kept, it returns {"late", seconds, µs of TIME}.
 
 local own, nextEntry, keep = ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
 local holder = redis.call('GET', KEYS[1])
@@ -23,6 +22,10 @@ if holder ~= ARGV[1] then
   if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end -- a key of another type counts as no queue
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
+end
+if keep then
+  local time, latest = redis.call('TIME'), ARGV[5]
+  -- include keep.lua
 end
 redis.call('DEL', KEYS[1]) -- the first write: behind it, a full Redis accepts the others
 if keep then

@@ -98,15 +98,12 @@ func readExtend(r node.Reply) reply {
 	return reply{tick: uint64(answer), err: err}
 }
 
-// keepMargin is how much longer a key is kept than it must be, so that the second release finds it.
-const keepMargin = 100 * time.Millisecond
-
-// keeping adds to a release how long it keeps the key for others out. A second send finds what the first has left then.
+// keeping adds the time for which a release keeps others out. A second send finds what the first has left then.
 func keeping(c *node.Call, p *params, read reader) (*node.Call, reader) {
 	if p.keep == 0 {
 		return c, read
 	}
-	c.Append((p.keep + keepMargin).Milliseconds())
+	c.Append(p.keep.Milliseconds())
 	return c, func(r node.Reply) reply {
 		r.Resent = r.Resent && p.keep < p.timeout
 		return read(r)
@@ -180,5 +177,6 @@ func integers(value any, from int) (all [4]int64, count int) {
 	return all, count
 }
 
-// oddReply returns the error for a reply that no script of this package sends. The reply may hold a token.
-func oddReply(value any) error { return fmt.Errorf("unexpected reply of type %T", value) }
+// oddReply returns the error for a reply that no script of this package sends: that of a proxy in trouble. The reply may hold a
+// token.
+func oddReply(value any) error { return outage{fmt.Errorf("unexpected reply of type %T", value)} }

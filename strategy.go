@@ -79,13 +79,16 @@ type params struct {
 	restoreMS int64 // 0: it does not
 
 	// To release.
-	next string        // the entry of the line of the releaser, to put into the queue; empty: none
-	keep time.Duration // keep others out for this time, see keeperPrefix; 0: hand the lock on
+	next  string        // the entry of the line of the releaser, to put into the queue; empty: none
+	keep  time.Duration // keep others out for this time, see keeperPrefix; 0: hand the lock on
+	began time.Time     // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 
-// releasing returns the params of a release of the token. It takes entry out of the queue.
+// releasing returns the params of a release of the token, which begins now. It takes entry out of the queue.
 func (p *params) releasing(entry string, keep time.Duration) params {
-	return params{place: p.place, token: p.token, timeout: p.timeout, ballot: p.ballot, entry: entry, keep: keep}
+	return params{
+		place: p.place, token: p.token, timeout: p.timeout, ballot: p.ballot, entry: entry, keep: keep, began: time.Now(),
+	}
 }
 
 // A reply is what an operation calls back with.
@@ -146,7 +149,8 @@ func silence(n *node.Node, since time.Duration) error {
 func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 	c, read := s.command(op, p)
 	n, confirms := s.node, p.replicas > 0 && (op == toAcquire || op == toAdopt)
-	c.Timeout, c.Insists = p.timeout, op == toRelease
+	c.Timeout, c.Began = p.timeout, p.began
+	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	if confirms {
 		// WAIT waits for the writes of its own connection. On another one it answers at once, about other writes. So it is
 		// pipelined with the script whose write it must confirm.
@@ -169,7 +173,7 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 func (p *params) confirmed(wait *node.Reply) error {
 	got, _ := wait.Value.(int64)
 	switch err := wait.Err; {
-	case node.Answered(err): // the command is unknown or forbidden
+	case node.Mistake(err): // the command is unknown or forbidden
 		return fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, err)
 	case err != nil:
 		return fmt.Errorf("WAIT: %w", err)

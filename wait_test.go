@@ -100,7 +100,7 @@ func TestNewestAnswerDecidesTheError(t *testing.T) {
 	type attempt = func(goesOn <-chan struct{}, send func() error) error
 	held := func(_ <-chan struct{}, send func() error) error { return send() }
 	silent := func(goesOn <-chan struct{}, send func() error) error { <-goesOn; return send() }
-	trouble := func(<-chan struct{}, func() error) error { return redisError("OOM command not allowed") }
+	trouble := func(<-chan struct{}, func() error) error { return redisError("NOPERM no") }
 	for name, c := range map[string]struct {
 		attempts []attempt
 		last     time.Duration // from the last attempt to the end of ctx

@@ -5,10 +5,14 @@
 -- include semaphore.lua
 prove()
 local token, own, nextEntry, keep = ARGV[1], ARGV[3] or '', ARGV[4] ~= '' and ARGV[4], ARGV[7]
+local latest = ARGV[6]
 if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end
 local _, wrong = look() -- an expired permit cannot be released
 if wrong then return 0 end
 if not leaseEnd(token) then return keep and leaseEnd('~' .. token) and 1 or 0 end
+if keep then
+  -- include keep.lua
+end
 if keep then
   hold('~' .. token, tonumber(keep))
   redis.call('ZREM', KEYS[1], token)
@@ -16,7 +20,7 @@ if keep then
 end
 redis.call('ZREM', KEYS[1], token)
 if nextEntry then
-  local latest, entry, waited, again, try = ARGV[6], nextEntry, ARGV[5], false, redis.pcall
+  local entry, waited, again, try = nextEntry, ARGV[5], false, redis.pcall
   -- include late.lua
   if late then
     nextEntry = nil

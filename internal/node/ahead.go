@@ -7,12 +7,13 @@ import (
 
 // An ahead says how far the clock of Redis is ahead of the clock of a node:
 //
-//	ahead  = T − the instant at which the newest answer with a time T of Redis arrived
-//	latest = deadline − timeout / 10 + ahead
+//	ahead  = T − the instant at which an answer with a time T of Redis arrived
+//	latest = deadline − timeout / 10 + ahead, with the deadline of the first send
 //
 // The answer was under way after T, so ahead is not too large, and what runs by latest runs before the deadline. If it is too
-// small, the command is refused, and the refusal has the time. It is too large if the clock of Redis was set back since, or has
-// lost time, so it is known for an hour only.
+// small, the command is refused, and the refusal has the time. Of one server, the fastest answer counts, so that a slow one does
+// not shorten the time of the next send. ahead is too large if the clock of Redis was set back since, or has lost time, so it is
+// known for an hour only.
 type ahead struct {
 	by    time.Duration
 	until time.Duration // it is known; 0: it never was
@@ -21,43 +22,58 @@ type ahead struct {
 // aheadLasts is how long an ahead is known. The second trip of a call in each hour costs nothing that can be noticed.
 const aheadLasts = time.Hour
 
-// told notes that an answer with the time redis, since 1970, arrived at now.
-func (a *ahead) told(redis, now time.Duration) { a.by, a.until = redis-now, now+aheadLasts }
+// told notes that an answer with the time redis, since 1970, arrived at now. several says that the server may be another one than
+// that of the answers before.
+func (a *ahead) told(redis, now time.Duration, several bool) {
+	if by := redis - now; several || now >= a.until || by > a.by {
+		a.by, a.until = by, now+aheadLasts
+	}
+}
 
-// latest returns the time of Redis, in µs since 1970, until which a call that is sent at now and ends at deadline may still create
-// something. If ahead is not known, it is 0: Redis then refuses, and says the time.
-func (a ahead) latest(now, deadline, timeout time.Duration) int64 {
+// latest returns the time of Redis, in µs since 1970, until which a call that is sent at now may still create something. limit is
+// that time by the clock of the node. If ahead is not known, it is 0: Redis then refuses, and says the time.
+func (a ahead) latest(now, limit time.Duration) int64 {
 	if now >= a.until {
 		return 0
 	}
-	return (deadline - timeout/10 + a.by).Microseconds()
+	return (limit + a.by).Microseconds()
 }
 
-// AppendLatest adds the word that says until when the script may create something: nine tenths of the timeout, in µs of the clock
-// of Redis. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}. The node then sends it once
-// more.
+// AppendLatest adds the word that says until when the script may create something, in µs of the clock of Redis: nine tenths of the
+// timeout, counted from Began. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}, or what it
+// keeps ends as if it had come in time. The node sends a call that came too late once more, while there is time.
 func (c *command) AppendLatest() {
 	c.latest = len(c.words)
 	c.words = append(c.words, 0)
 }
 
+// latestLocked returns the latest time of a call that is sent at now.
+func (n *Node) latestLocked(c *Call, now time.Duration) int64 {
+	if c.clock.until > 0 {
+		return c.clock.latest(now, c.limit)
+	}
+	return n.clock.latest(now, c.limit)
+}
+
 // stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then has
 // the source of the script, which a server that was never asked may not have.
-func (c *Call) stampLocked(n *Node, now time.Duration) {
-	clock := c.clock
-	switch {
-	case c.latest == 0:
+func (n *Node) stampLocked(c *Call, now time.Duration) {
+	if c.latest == 0 {
 		return
-	case clock.until == 0:
-		clock = n.clock
 	}
 	if c.sent {
 		c.words = slices.Clone(c.words) // hooks may keep the words that were sent
 	}
-	latest := clock.latest(now, c.deadline, c.Timeout)
+	latest := n.latestLocked(c, now)
 	if c.words[c.latest] = latest; latest == 0 {
 		c.sendSource()
 	}
+}
+
+// inTimeLocked reports whether a call that came too late may come in time now: the refusal has shown that its latest time was too
+// early.
+func (n *Node) inTimeLocked(c *Call, now time.Duration) bool {
+	return (now < c.limit || c.Insists) && n.latestLocked(c, now) > c.words[c.latest].(int64)
 }
 
 // tooLate reads the answer of a script that came too late to create anything: {"late", seconds, µs of TIME}.

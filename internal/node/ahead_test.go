@@ -20,8 +20,8 @@ func TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline(t *testing.T) {
 		arrived := read + time.Duration(back)
 		deadline := arrived + time.Duration(left)
 		var a ahead
-		a.told((read + skew).Truncate(time.Microsecond), arrived)
-		latest := time.Duration(a.latest(arrived, deadline, time.Duration(timeout)))*time.Microsecond - skew
+		a.told((read + skew).Truncate(time.Microsecond), arrived, false)
+		latest := time.Duration(a.latest(arrived, deadline-time.Duration(timeout)/10))*time.Microsecond - skew
 		end := deadline - time.Duration(timeout)/10
 		return latest <= end && latest > end-time.Duration(back)-2*time.Microsecond
 	}, &quick.Config{MaxCount: 20_000}))

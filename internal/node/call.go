@@ -22,9 +22,15 @@ type Call struct {
 	// Timeout bounds the call, including all its sends.
 	Timeout time.Duration
 
-	// Insists makes the node go on to send the call for a minute if there was no reply within the timeout. Nobody gets the reply
-	// to that.
+	// Insists makes the node go on to send the call for a minute if it was not carried out within the timeout. Nobody gets the
+	// reply to that.
 	Insists bool
+
+	// Urgent sends the call before others.
+	Urgent bool
+
+	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. Zero: now.
+	Began time.Time
 
 	// Then is a second command, which is sent right behind the first on the same connection. If one of them must be resent, both
 	// are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
@@ -40,6 +46,8 @@ type Call struct {
 	// Guarded by Node.mu. Times are those of Node.now.
 	at       int // its index among the calls that have not ended, or over
 	deadline time.Duration
+	limit    time.Duration // until then it may create something, see AppendLatest
+	ready    time.Duration // when it may be sent, while it is parked
 	gives    time.Duration // when the node gives up a call that insists; 0: it was posted by a user of the package
 	trip     *trip         // that it is on; nil: it waits, or has ended
 	earlier
@@ -63,7 +71,7 @@ type earlier struct {
 	unclear bool          // one other than that under way may have been carried out
 	pause   time.Duration // before the last one
 	trouble error         // why the call was last resent
-	clock   ahead         // what the refusal of one that came too late has said
+	clock   ahead         // of the server that has refused one which came too late, if there are several servers
 }
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An answer of the

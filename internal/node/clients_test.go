@@ -189,7 +189,9 @@ func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 		fast, slow := New(client), NewSlow(client)
 		var calls []<-chan Reply
 		for range 100 {
-			calls = append(calls, post(slow, within(waits(Command("set", "k", 1)), 500*time.Millisecond)))
+			c := within(waits(Command("set", "k", 1)), 1500*time.Millisecond)
+			c.Then[2] = 1000
+			calls = append(calls, post(slow, c))
 		}
 		for range 10 {
 			require.NoError(t, do(fast, Command("ping")).Err)

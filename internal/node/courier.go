@@ -84,10 +84,10 @@ func (n *Node) loadLocked() *trip {
 	t.passengers = t.only[:0]
 	now, end := n.now(), time.Duration(0)
 	for i, c := range n.mail[:min(n.batch, len(n.mail))] {
-		if i > 0 && (n.silent || c.Then != nil || n.mail[0].Then != nil) {
+		if i > 0 && (n.silent && !n.ill() || c.Then != nil || n.mail[0].Then != nil) {
 			break
 		}
-		c.stampLocked(n, now)
+		n.stampLocked(c, now)
 		c.sent, c.trip = true, t
 		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
 		if c.Then != nil {
@@ -97,7 +97,7 @@ func (n *Node) loadLocked() *trip {
 		end = max(end, c.deadline)
 	}
 	t.deadline, t.live = n.begin.Add(end), len(t.passengers)
-	n.mail = slices.Delete(n.mail, 0, t.live)
+	n.mail, n.first = slices.Delete(n.mail, 0, t.live), max(n.first-t.live, 0)
 	if t.live == 1 {
 		t.Context = t.passengers[0].call.ctx
 	}
@@ -162,24 +162,16 @@ func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
 func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 	c := p.call
 	err, failed := p.outcome()
-	answered := err == nil || Answered(err)
-	if answered {
-		n.answered, n.silent, n.trouble = now, false, nil
-	}
-	at, late := tooLate(p.cmd.Val())
-	if late = late && err == nil && c.latest > 0; late {
-		n.clock.told(at, now)
-	}
+	late := n.heardLocked(p, err, now)
 	if c.at == over {
 		return
 	}
 	c.trip = nil
-	if err != nil && (!answered && !notSent(err) || failed != nil) { // if the second failed, the first was carried out
+	if err != nil && (!notSent(err) || failed != nil) { // if the second failed, the first was carried out
 		c.unclear = true
 	}
 	switch {
-	case late && c.clock.until == 0 && now < c.deadline-c.Timeout/10:
-		c.clock.told(at, now) // in a Cluster each server has its own clock
+	case late && n.inTimeLocked(c, now):
 		n.sendLocked(c)
 	case late:
 		n.endLocked(c, Reply{Err: &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble, errTooLate)}})
@@ -190,11 +182,33 @@ func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 	case c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
 		c.sendSource()
 		n.sendLocked(c)
-	case retryable(err), c.Insists && says(err, cannotSave):
-		n.retryLocked(c, Explain(err))
+	case retryable(err):
+		n.retryLocked(c, Explain(err), now)
 	default:
+		if says(err, rights...) { // they may be given back
+			n.repeatLocked(c, insistEvery, now)
+		}
 		n.endLocked(c, Reply{Err: Explain(err)})
 	}
+}
+
+// heardLocked notes what the outcome of a send says of the server. It reports whether the command came too late to create anything.
+func (n *Node) heardLocked(p *passenger, err error, now time.Duration) (late bool) {
+	c := p.call
+	if err == nil || Answered(err) {
+		n.answered, n.silent, n.trouble = now, false, nil
+	}
+	if err == nil || Mistake(err) {
+		n.recoverLocked(now)
+	}
+	at, late := tooLate(p.cmd.Val())
+	if late = late && err == nil && c.latest > 0; late {
+		n.clock.told(at, now, n.several)
+		if n.several { // each has a clock of its own
+			c.clock.told(at, now, true)
+		}
+	}
+	return late
 }
 
 var errTooLate = errors.New("the command came too late")

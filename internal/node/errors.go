@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -53,9 +53,10 @@ func Answered(err error) bool {
 	return answered && !silent
 }
 
-// notSent reports whether a command that failed with err cannot have been carried out.
+// notSent reports whether a command that failed with err was not carried out. The words of a proxy do not say so: the server behind
+// it may have carried the command out.
 func notSent(err error) bool {
-	return Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
+	return Mistake(err) || says(err, refusals...) || Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
@@ -71,20 +72,52 @@ func Unreachable(err error) bool {
 	return ok && dial.Op == "dial"
 }
 
-// Unavailable reports whether Redis is the reason for err: it did not answer, could not be reached, or answered that it cannot
-// serve now.
+// Unavailable reports whether Redis is the reason for err, as [Explain] returns it: it did not answer, could not be reached, or
+// did not carry the command out for a reason that may pass.
 func Unavailable(err error) bool {
-	switch {
-	case errors.As(err, new(*NoReply)), errors.Is(err, errNoReply), Unreachable(err):
-		return true
-	case Answered(err):
-		return retryable(err) || says(err, cannotSave, "OOM")
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return false
+	if Answered(err) {
+		return !Mistake(err)
 	}
-	return errors.As(err, new(net.Error)) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+	return errors.As(err, new(*NoReply)) || errors.As(err, new(*broken))
 }
+
+// Mistake reports whether err is an answer that a repetition of the command would get again: the command, its rights or the data
+// are wrong. Every other error is an outage, since proxies, clouds and clients have words of their own for those. Passwords are
+// rotated, so a wrong one is an outage too.
+func Mistake(err error) bool { return says(err, rights...) || says(err, mistakes...) }
+
+// rights begin the answers to a user who lacks a right.
+var rights = []string{"NOPERM", "ERR The user executing the script", "ERR ACL failure in script"}
+
+// mistakes begin the other answers that stay the same.
+var mistakes = []string{
+	"WRONGTYPE", "CROSSSLOT", "ERR bad lua script", "ERR Error compiling script",
+	"ERR the fence ", "ERR the key does not hold a timestamp", // of scripts of this library
+	"ERR unknown command", "ERR unknown subcommand", "ERR unknown Redis command", "unknown command",
+	"ERR This Redis command is not allowed from script",
+	"ERR wrong number of arguments", "ERR syntax error", "ERR value is ", "ERR invalid expire", "ERR Number of keys",
+	"ERR DB index", "ERR invalid DB", "ERR SELECT is not allowed",
+}
+
+// refusals begin the answers of Redis that it cannot carry the command out now, and has not.
+var refusals = []string{
+	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "OOM", "MISCONF", "NOAUTH", "WRONGPASS",
+	"MOVED", "ASK", "NOSCRIPT", "ERR max number of clients",
+}
+
+// broken is an error without an answer: of the network, of the client, or of a hook of it. It is printed on one line, and matches
+// no error of a context, since that of the caller has not ended.
+type broken struct{ err error }
+
+func (e *broken) Error() string { return lineBreaks.ReplaceAllString(e.err.Error(), " ") }
+
+func (e *broken) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(e.err, target)
+}
+
+func (e *broken) As(target any) bool { return errors.As(e.err, target) }
+
+var lineBreaks = regexp.MustCompile(`\s*[\r\n]+\s*`)
 
 // Cause returns the kind of err in a word: the first word of an answer of Redis, "timeout" or "connection".
 func Cause(err error) string {
@@ -95,21 +128,13 @@ func Cause(err error) string {
 	return cmp.Or(word, "connection")
 }
 
-// cannotSave begins the answer of a server that refuses writes because it cannot save them. A release is retried even so: the key
-// would stay until its TTL has passed.
-const cannotSave = "MISCONF"
+// retryable reports whether the same command may soon succeed. The contexts of calls that go on have not ended.
+func retryable(err error) bool { return !Mistake(err) && !errors.Is(err, redis.ErrClosed) }
 
-// retryable reports whether the same command may soon succeed: the connection broke, or the server answered that it is not ready.
-func retryable(err error) bool {
-	if Answered(err) {
-		return says(err, "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "ERR max number of clients")
-	}
-	return Unreachable(err) || // a dial that timed out matches context.DeadlineExceeded
-		!errors.Is(err, redis.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-}
-
-// says reports whether err is an answer of Redis that begins with one of words.
+// says reports whether err is an answer of Redis that begins with one of words, in any case.
 func says(err error, words ...string) bool {
 	said := answerText(err)
-	return slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(said, word) })
+	return slices.ContainsFunc(words, func(word string) bool {
+		return len(said) >= len(word) && strings.EqualFold(said[:len(word)], word)
+	})
 }

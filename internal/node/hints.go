@@ -53,9 +53,15 @@ type cut string
 func (e cut) Error() string { return string(e) }
 func (cut) RedisError()     {}
 
-// Explain adds a hint to an answer of Redis, if there is one for it, and cuts an answer before the arguments of its command. It
-// returns other errors unchanged.
+// Explain returns what callers get of an error of the client. It adds a hint to an answer of Redis, if there is one for it, and
+// cuts an answer before the arguments of its command. Errors without an answer are marked as outages, but for redis.ErrClosed.
 func Explain(err error) error {
+	if err == nil || errors.Is(err, redis.ErrClosed) || errors.As(err, new(*broken)) || errors.As(err, new(*NoReply)) {
+		return err
+	}
+	if !Answered(err) {
+		return &broken{err}
+	}
 	said := answerText(err)
 	if name := unknownCommand.FindString(said); name != "" {
 		said, err = name, cut(name)

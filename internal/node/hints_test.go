@@ -49,7 +49,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	refused(o, `.*WRONGPASS .* \(the client's Username or Password is wrong\)`, Command("get", "mine"))
 
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	refused(s.Options(), `OOM command not allowed when used memory > 'maxmemory' \(Redis is full: raise its maxmemory\)`, set("k")[0])
+	refused(s.Options(), `still failing after 500ms: OOM command not allowed when used memory > 'maxmemory' \(Redis is full: raise its maxmemory\)`, set("k")[0])
 	require.NoError(t, client.ConfigSet(t.Context(), "requirepass", "secret").Err())
 	refused(s.Options(), `.*NOAUTH .* \(give the client the password of its user\)`, Command("get", "k"))
 }
@@ -93,49 +93,58 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 			require.NotContains(t, err.Error(), "sesame")
 		}
 	}
-	own := errors.New("NOPERM, somebody says")
-	require.Same(t, own, Explain(own))
 }
 
-// TestErrorsSayWhoHasToAct: Unavailable is true for errors that are due to Redis, and not for errors that the caller caused or has to
-// fix. A call is sent again if the same command may soon succeed. Cause names the cause in a word.
+// TestErrorsSayWhoHasToAct: what is no answer, and no known mistake, is due to Redis. Such a call is sent again. Cause names the
+// cause in a word. No error of the client matches that of a context, since the caller's goes on, and each is printed on one line.
 func TestErrorsSayWhoHasToAct(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
-	type outcome struct {
-		unavailable, retryable bool
-		cause                  string
-	}
-	all := map[outcome][]error{
-		{true, true, "connection"}: {
-			&NoReply{Within: time.Second, Last: refused}, &NotDone{&NoReply{Within: time.Second, Last: refused}}, refused,
-			errSlowDial, io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, errNoReply,
-			&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")},
+	sentinels := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w",
+		errors.Join(errSlowDial, fmt.Errorf("two: %w", context.DeadlineExceeded)))
+	for cause, errs := range map[string][]error{
+		"connection": {
+			&NoReply{Within: time.Second, Last: Explain(refused)}, &NotDone{&NoReply{Within: time.Second, Last: refused}}, refused,
+			errSlowDial, io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, errNoReply, sentinels, context.Canceled,
+			&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}, errors.New("NOPERM: a circuit is open"),
 		},
-		{true, true, "timeout"}: {
-			&NoReply{Within: time.Second}, &NoReply{Within: time.Second, Last: io.EOF}, &NotDone{&NoReply{Last: errTooLate}},
+		"timeout": {
+			&NoReply{Within: time.Second}, &NoReply{Within: time.Second, Last: Explain(io.EOF)}, &NotDone{&NoReply{Last: errTooLate}},
+			context.DeadlineExceeded,
 		},
-		{true, true, "LOADING"}:      {&NoReply{Within: time.Second, Last: errLoading}},
-		{true, true, "ERR"}:          {answer("ERR max number of clients reached")},
-		{false, false, "connection"}: {context.Canceled},
-		{false, false, "timeout"}:    {context.DeadlineExceeded, &NotDone{context.DeadlineExceeded}},
-	}
-	for want, words := range map[outcome]string{
-		{true, true, ""}:   "LOADING READONLY BUSY TRYAGAIN CLUSTERDOWN MASTERDOWN NOREPLICAS",
-		{true, false, ""}:  "OOM MISCONF",
-		{false, false, ""}: "WRONGTYPE NOPERM NOAUTH BUSYGROUP BUSYKEY NOSCRIPT CROSSSLOT ERR",
+		"LOADING":  {&NoReply{Within: time.Second, Last: errLoading}},
+		"upstream": {answer("upstream failure"), answer("upstream connect error or disconnect/reset before headers")},
+		"no":       {answer("no upstream host")},
+		"ERR": {
+			answer("ERR max number of clients reached"), answer("ERR Connection refused"), answer("ERR Connection timed out"),
+			answer("ERR internal error"), answer("ERR proxy: unknown host"),
+		},
+		"OOM": {answer("OOM no")}, "MISCONF": {answer("MISCONF no")}, "READONLY": {answer("READONLY no")},
+		"NOAUTH": {answer("NOAUTH Authentication required.")}, "WRONGPASS": {answer("WRONGPASS invalid")},
+		"UNBLOCKED": {answer("UNBLOCKED force unblock from blocking operation")},
 	} {
-		for want.cause = range strings.FieldsSeq(words) {
-			all[want] = append(all[want], answer(want.cause+" and so on"))
+		for _, err := range errs {
+			explained := Explain(err)
+			require.True(t, Unavailable(explained), "%T %v", err, err)
+			require.True(t, Unavailable(fmt.Errorf("while locking: %w", explained)), "%T %v", err, err)
+			require.True(t, retryable(err), "%T %v", err, err)
+			require.Equal(t, cause, Cause(explained), "%T %v", err, err)
+			require.NotErrorIs(t, explained, context.DeadlineExceeded)
+			require.NotErrorIs(t, explained, context.Canceled)
+			require.NotContains(t, explained.Error(), "\n")
+			require.Equal(t, Unreachable(err), Unreachable(explained))
 		}
+	}
+	for _, said := range []string{
+		"WRONGTYPE no", "NOPERM no", "CROSSSLOT no", "ERR unknown command 'evalsha'", "ERR Unknown Command 'x'", "unknown command 'eval'",
+		"ERR wrong number of arguments for 'eval' command", "ERR the fence register k holds something else",
+		"ERR Unknown Redis command called from script script: 1, on @user_script:1.", "ERR bad lua script for redis cluster",
+	} {
+		err := Explain(answer(said))
+		require.False(t, Unavailable(err), said)
+		require.True(t, Mistake(err), said)
+		require.False(t, retryable(err), said)
 	}
 	require.True(t, net.Error(&NoReply{}).Temporary()) //nolint:staticcheck // some callers still ask
-	for want, errs := range all {
-		for _, err := range errs {
-			for _, err := range []error{err, Explain(err), fmt.Errorf("while locking: %w", err)} {
-				require.Equal(t, want.unavailable, Unavailable(err), "%T %v", err, err)
-				require.Equal(t, want.retryable, retryable(err), "%T %v", err, err)
-				require.Equal(t, want.cause, Cause(err), "%T %v", err, err)
-			}
-		}
-	}
+	require.False(t, Unavailable(context.DeadlineExceeded), "that of the caller")
+	require.False(t, Unavailable(Explain(redis.ErrClosed)))
 }

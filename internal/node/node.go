@@ -19,8 +19,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -32,9 +30,6 @@ const (
 	couriers       = 4   // batches under way at once, with a client of one server
 	longestBatch   = 64  // calls in one of them
 	singleCouriers = 500 // calls under way at once, with any other client
-
-	firstPause = 4 * time.Millisecond // before a resend; doubles up to lastPause, with jitter
-	lastPause  = 64 * time.Millisecond
 
 	insistFor   = time.Minute // after the timeout of a call that insists
 	insistEvery = time.Second // or its timeout, if that is longer
@@ -54,7 +49,8 @@ type Node struct {
 	run   func()    // the method courier; a variable saves an allocation at each start
 
 	mu    sync.Mutex // guards the fields below and the lower part of every Call
-	mail  []*Call    // the mailbox: the calls to send, in order
+	mail  []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
+	first int        // how many of them are urgent
 	busy  int        // couriers at work
 	lost  int        // couriers written off
 	timed []*Call    // those that have not ended
@@ -62,14 +58,16 @@ type Node struct {
 	fires time.Duration // when timer fires; 0: it is not set
 	ended *Call         // the newest of those whose receivers have not been called yet; next leads to the one before
 	health
+	illness
 	clock ahead
 }
 
 // limits are those of a kind of client.
 type limits struct {
-	batch    int // calls that one courier takes at once
-	most     int // couriers at once
-	mostLost int // couriers written off at once
+	batch    int  // calls that one courier takes at once
+	most     int  // couriers at once
+	mostLost int  // couriers written off at once
+	several  bool // the client may have several servers
 }
 
 // health is what is known of the server.
@@ -82,12 +80,12 @@ type health struct {
 // New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several servers, so each
 // call travels alone.
 func New(client redis.UniversalClient) *Node {
-	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers}, begin: time.Now()}
+	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers, true}, begin: time.Now()}
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
 	if _, plain := client.(*redis.Client); plain {
-		n.batch, n.most = longestBatch, couriers
+		n.batch, n.most, n.several = longestBatch, couriers, false
 		n.mostLost = max(couriers, connections(client)) // with so many, no connection is left
 	}
 	return n
@@ -134,15 +132,32 @@ func (n *Node) Post(ctx context.Context, c *Call) {
 }
 
 func (n *Node) postLocked(c *Call, now time.Duration) {
-	c.deadline, c.at = now+c.Timeout, len(n.timed)
+	c.deadline, c.at = max(now, c.ready)+c.Timeout, len(n.timed)
+	if c.limit == 0 {
+		c.limit = c.deadline - c.Timeout/10
+		if !c.Began.IsZero() {
+			c.limit -= time.Since(c.Began)
+		}
+	}
 	n.timed = append(n.timed, c)
-	n.sendLocked(c)
 	n.fireByLocked(c.deadline, now)
+	if n.ill() && !n.several || c.ready > now {
+		n.parkLocked(c, now)
+		return
+	}
+	n.sendLocked(c)
 }
 
 // sendLocked puts calls into the mailbox. It starts a courier if there are any and one more is allowed.
 func (n *Node) sendLocked(calls ...*Call) {
-	n.mail = append(n.mail, calls...)
+	for _, c := range calls {
+		if c.Urgent {
+			n.mail = slices.Insert(n.mail, n.first, c)
+			n.first++
+		} else {
+			n.mail = append(n.mail, c)
+		}
+	}
 	if len(n.mail) > 0 && n.busy < n.most && n.lost < n.mostLost {
 		n.busy++
 		go n.run()
@@ -187,23 +202,6 @@ func (n *Node) unlock() {
 	}
 }
 
-// retryLocked resends c after a pause, because of err.
-func (n *Node) retryLocked(c *Call, err error) {
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		c.trouble, n.trouble = err, err
-		n.Trouble(err)
-	}
-	c.pause = min(max(2*c.pause, firstPause), lastPause)
-	// The timer is not stopped when the call ends. Nobody waits for it.
-	time.AfterFunc(c.pause/2+rand.N(c.pause), func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if c.at != over {
-			n.sendLocked(c)
-		}
-	})
-}
-
 // fireByLocked has the timer fire at the time at or earlier.
 func (n *Node) fireByLocked(at, now time.Duration) {
 	if n.fires != 0 && n.fires <= at {
@@ -227,6 +225,11 @@ func (n *Node) fire() {
 		}
 	}
 	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.at == over })
+	n.first = 0
+	for n.first < len(n.mail) && n.mail[n.first].Urgent {
+		n.first++
+	}
+	n.resendLocked(now)
 }
 
 // timeOutLocked ends a call whose time has passed.
@@ -236,12 +239,22 @@ func (n *Node) timeOutLocked(c *Call, now time.Duration) {
 	}
 	err := &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble)}
 	n.Trouble(err)
-	if gives := cmp.Or(c.gives, now+insistFor); c.Insists && now < gives {
-		n.postLocked(&Call{
-			Timeout: max(c.Timeout, insistEvery), Insists: true, command: c.command, ctx: c.ctx, gives: gives,
-			earlier: earlier{sent: true, unclear: c.unclear || c.trip != nil},
-		}, now)
-		c.unclear = true // the new call may be carried out
-	}
+	n.repeatLocked(c, 0, now)
 	n.endLocked(c, Reply{Err: err})
+}
+
+// repeatLocked posts a call once more that ends now, after a pause, if it insists. The node gives up after a minute. What the
+// repeat creates or keeps counts from the first call.
+func (n *Node) repeatLocked(c *Call, pause, now time.Duration) {
+	gives := cmp.Or(c.gives, now+insistFor)
+	if !c.Insists || now >= gives {
+		return
+	}
+	repeat := &Call{
+		Timeout: max(c.Timeout, insistEvery), Insists: true, command: c.command, ctx: c.ctx,
+		limit: c.limit, ready: now + pause, gives: gives,
+		earlier: earlier{sent: true, unclear: c.unclear || c.trip != nil},
+	}
+	n.postLocked(repeat, now)
+	c.unclear = true // the repeat may be carried out
 }

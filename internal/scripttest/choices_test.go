@@ -32,6 +32,7 @@ var definitions = map[string]string{
 	"OWNER":  "{2*holder|TOKEN}",
 	"TTL":    "{20|500|3000|70000}",
 	"LATEST": "micros:{2*1000000|0|-1}",
+	"KEEPS":  "{3*LATEST|0|micros:-15500|micros:-9000000} TTL", // until when it begins, and how long it lasts
 	"WAITED": "{2*0|1000|70000000|4000000000000000}",
 	"LIMIT":  "{3*USUAL|1|2|0}",
 
@@ -40,7 +41,7 @@ var definitions = map[string]string{
 	"NEXT":     "LISTENER+{TOKEN|2*last}",
 	"QUEUES":   "{|LISTENER+ME WAITED|LISTENER+ME WAITED again}", // what an acquire queues
 	"OWN":      "{''|ENTRY}",
-	"HANDSON":  "{|OWN|OWN {''|NEXT} WAITED LATEST TTL|2*OWN NEXT WAITED LATEST}", // what a release does with the queue
+	"HANDSON":  "{|OWN|2*OWN {''|NEXT} WAITED KEEPS|2*OWN NEXT WAITED LATEST}", // what a release does with the queue
 
 	"INSPECT":   "inspect.lua k {|queue} :",
 	"LOCKDATA":  "{retype k|set k {somebody|a|~a}|4*del k}",
@@ -88,7 +89,7 @@ var (
 		"quorum": {
 			[]string{"k", counterKey, "wanted"},
 			"quorum_acquire.lua k counter wanted : TOKEN TTL LATEST",
-			`{quorum_release.lua k wanted : OWNER {|TTL}|2*quorum_extend.lua k counter : OWNER TTL {mint|2*FENCE|FENCE TTL LATEST}|INSPECT}`,
+			`{quorum_release.lua k wanted : OWNER {|KEEPS}|2*quorum_extend.lua k counter : OWNER TTL {mint|2*FENCE|FENCE TTL LATEST}|INSPECT}`,
 			"{2*COUNTERDATA|LOCKDATA}",
 			[]fault{replica, full, unreadable},
 		},

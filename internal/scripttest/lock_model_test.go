@@ -63,6 +63,10 @@ func (m *model) release(k, a words) any {
 		m.withdraw(queue, own)
 		return m.written(k[0], one(keep > 0 && holder == "~"+token))
 	}
+	keep, late := m.keeps(keep, latest)
+	if late != nil {
+		return late
+	}
 	m.del(lock)
 	if keep > 0 {
 		m.set(lock, "~"+token, keep)
@@ -94,6 +98,17 @@ func (m *model) release(k, a words) any {
 		m.zrem(queue, entry)
 	}
 	return m.handedOn(next, 1, 0)
+}
+
+// keeps is keep.lua. It returns how long to keep the key, or the answer of a command that does not know the time.
+func (m *model) keeps(keep, latest int64) (left int64, late any) {
+	switch {
+	case keep == 0 || m.now <= latest:
+		return keep, nil
+	case latest == 0:
+		return 0, m.time("late")
+	}
+	return max(keep-(m.now-latest+999)/1000, 0), nil
 }
 
 // handedOn returns the reply of a release that has queued next, or nothing. A tick of 0 is none.

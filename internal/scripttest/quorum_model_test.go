@@ -58,10 +58,14 @@ func (m *model) mint(key string, counter int64) int64 {
 }
 
 func (m *model) quorumRelease(k, a words) any {
-	lock, token, keep := k[0], a[0], a.number(1)
+	lock, token, latest, keep := k[0], a[0], a.number(1), a.number(2)
 	holder := m.get(lock)
 	if holder != token {
 		return m.written(lock, one(keep > 0 && holder == "~"+token))
+	}
+	keep, late := m.keeps(keep, latest)
+	if late != nil {
+		return late
 	}
 	if keep > 0 {
 		m.pexpire(lock, keep)

@@ -58,6 +58,10 @@ func (m *model) semaphoreRelease(k, a words) any {
 	if m.leaseEnd(permits, token) == 0 {
 		return one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0)
 	}
+	keep, late := m.keeps(keep, latest)
+	if late != nil {
+		return late
+	}
 	if keep > 0 {
 		m.hold(permits, "~"+token, keep)
 		m.zrem(permits, token)
