@@ -42,7 +42,8 @@
 //     Nothing else ends it. Redis must refuse an acquire that comes after its timeout.
 //  3. On Fresh, make the token, and remember it by its number until the Give with that number, or the next Fresh.
 //  4. Send an Ask and a Give that follows it in this order. The shell may carry a Give with Next and its Ask as one script. If the
-//     reply says that the token of the Ask was handed the key, call Message, and then NotGranted.
+//     reply says that the token of the Ask was handed the key, call Message, and then NotGranted. A script that runs after
+//     NotGranted must not queue the entry of the Ask, however often it is repeated.
 //  5. Remember the newest message for the token that asks or waits, with the beginning of its claim. Serve with Handed uses that
 //     lease. Before NotGranted, set Ended if nothing of the claim is left. Before Granted, check that enough of the lease is left,
 //     or call NotGranted with Late.

@@ -2,6 +2,7 @@ package line
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,9 +98,11 @@ func (g *game) join(w *scene, i, c int) {
 func (g *game) unlock(w *scene, i, c int, passable bool) {
 	t := w.procs[i].callers[c].token
 	w.procs[i].callers[c].end()
+	g.pairs = true
 	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
 		return m.Unlock(f, uint64(t), passable, out)
 	})
+	g.pairs = false
 }
 
 // lost ends a lease. Its holder notices, and releases the key.
@@ -139,6 +142,10 @@ func (g *game) line(i int) {
 		g.calm("refused", i, func(w *scene) { g.outcome(w, i, Outcome{Answer: Refused, Clean: true}) })
 	case sent:
 		g.spend(replyLost, "not sent", i, func(w *scene) { g.outcome(w, i, Outcome{Answer: Failed, Clean: true}) })
+	case carried:
+		if slices.ContainsFunc(p.gives[:], func(r release) bool { return r.next == p.ask.token && r.lost == 1 }) {
+			g.calm("unknown", i, func(w *scene) { g.outcome(w, i, Outcome{Answer: Failed}) })
+		}
 	}
 	if p.ask.state != none { // the server does not run it later
 		g.spend(replyLost, "unknown", i, func(w *scene) { g.outcome(w, i, Outcome{Answer: Failed}) })
@@ -173,6 +180,9 @@ func (g *game) outcome(w *scene, i int, o Outcome) {
 	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
 		if isGranted {
 			return m.Granted(f, out)
+		}
+		if a.state == carried {
+			out = m.Changed(f, out)
 		}
 		return m.NotGranted(f, o, out)
 	})
@@ -230,10 +240,9 @@ func (g *game) commands(i int) {
 		if r.token == 0 || r.lost == 1 || j > 0 && r == p.gives[j-1] {
 			continue
 		}
-		t := uint8(i)<<4 | r.token
 		if r.behind == 0 || p.ask.state != sent {
-			g.command("release runs", i, func(w *scene) { w.procs[i].gives[j] = release{}; g.release(w, t) })
-			g.spend(twice, "release runs, and will again", i, func(w *scene) { g.release(w, t) })
+			g.command("release runs", i, func(w *scene) { w.procs[i].gives[j] = release{}; g.release(w, i, r) })
+			g.spend(twice, "release runs, and will again", i, func(w *scene) { g.release(w, i, r) })
 		}
 		g.spend(releaseLost, "release lost", i, func(w *scene) { w.procs[i].gives[j].lost = 1 })
 	}
@@ -315,8 +324,9 @@ func lock(change func(g *game)) game {
 //
 // The games have no clock: looks come at any time, a lease that nobody trusts may end at any time, and a reply or a message may
 // be too late at any time. A turn may pass the lock on, or not. Commands of one process run in any order, but for a pair, and
-// but for a release that undoes an acquire. A message may come at any later time. Limits of a turn, pauses and
-// the deadlines of callers are subjects of the scenarios.
+// but for a release that undoes an acquire. The release of an Unlock carries the acquire of its pair, and may run at any later time,
+// since it is repeated. A message may come at any later time. Limits of a turn, pauses and the deadlines of callers are subjects of
+// the scenarios.
 var games = []struct {
 	name  string
 	total uint8

@@ -66,12 +66,14 @@ const (
 	sent
 	granted
 	refused
+	carried // by a release, as its next
 )
 
-// A release is behind the acquire of its pair, or may run. One that is lost never runs.
-type release struct{ token, behind, lost uint8 }
+// A release is behind the acquire of its pair, or may run. It may carry that acquire: then it queues the entry of next, unless the
+// line has given the acquire up. It is repeated, so it may run at any later time. One that is lost never runs.
+type release struct{ token, behind, lost, next uint8 }
 
-func (r release) size() uint8 { return r.token<<2 | r.behind<<1 | r.lost }
+func (r release) size() int { return int(r.next)<<6 | int(r.token)<<2 | int(r.behind)<<1 | int(r.lost) }
 
 type message struct{ token, late uint8 }
 
@@ -116,6 +118,7 @@ type game struct {
 	again          bool    // callers that are done may come again
 	hurried        [3]bool // the callers of a process cannot wait for the queue
 	blind          bool    // no look comes
+	pairs          bool    // the event is an Unlock, whose release carries the acquire
 	m              Machine[int]
 	places         [2]Caller[int]
 	out            []Effect[int]
@@ -260,7 +263,13 @@ func (g *game) carryOut(w *scene, p *proc, e *Effect[int]) {
 		if p.token == t {
 			p.token = 0
 		}
-		g.give(p, release{t, bit(p.ask.state == sent && e.Next == uint64(p.ask.token)), 0})
+		r := release{token: t}
+		if p.ask.state == sent && e.Next == uint64(p.ask.token) {
+			if r.behind = 1; g.pairs {
+				r.behind, r.next, p.ask.state = 0, p.ask.token, carried
+			}
+		}
+		g.give(p, r)
 	case Serve:
 		g.serve(p, e)
 	case Fail:
@@ -347,6 +356,7 @@ func (w *scene) tokens(i int, f func(t *uint8)) {
 	}
 	for k := range p.gives {
 		own(&p.gives[k].token)
+		own(&p.gives[k].next)
 	}
 }
 
@@ -421,13 +431,22 @@ func (g *game) give(p *proc, r release) {
 	p.gives[k] = r
 }
 
-// release runs a release of a token.
-func (g *game) release(w *scene, t uint8) {
+// release runs a release of a process.
+func (g *game) release(w *scene, i int, r release) {
+	t, p := uint8(i)<<4|r.token, &w.procs[i]
 	w.dequeue(t)
-	if w.has(t) {
-		w.set(t, 0)
-		g.handOn(w, 0)
+	in := p.ask.state == carried && p.ask.token == r.next && r.next != 0 // it comes in time
+	if in {
+		p.ask.state = refused
 	}
+	if !w.has(t) {
+		return
+	}
+	w.set(t, 0)
+	if next := uint8(i)<<4 | r.next; in && w.place(next) < 0 {
+		w.enqueue(queued{next, bit(p.ask.entry == uint8(Dashed)), p.ask.score})
+	}
+	g.handOn(w, 0)
 }
 
 // handOn hands what is free to the first of the queue, up to the entry of mine.
@@ -568,14 +587,17 @@ func (g *game) tidy(w *scene) {
 		p := &w.procs[i]
 		if p.dead == 1 {
 			d := proc{dead: 1, gives: p.gives}
-			if p.ask.state == sent {
+			if p.ask.state == sent || p.ask.state == carried {
 				d.ask = p.ask
 			}
 			*p = d
 		}
 		for k := range p.gives {
 			r := &p.gives[k]
-			if t := uint8(i)<<4 | r.token; r.token != 0 && !w.has(t) && w.place(t) < 0 { // it will find nothing
+			if p.ask.state != carried || p.ask.token != r.next { // it comes too late for that
+				r.next = 0
+			}
+			if t := uint8(i)<<4 | r.token; r.token != 0 && r.next == 0 && !w.has(t) && w.place(t) < 0 { // it will find nothing
 				*r = release{}
 			} else if p.ask.state != sent {
 				r.behind = 0
@@ -609,7 +631,7 @@ func (g *game) rename(w *scene, i int) {
 		*t = names[*t]
 	})
 	p := &w.procs[i]
-	slices.SortFunc(p.gives[:], func(a, b release) int { return int(b.size()) - int(a.size()) })
+	slices.SortFunc(p.gives[:], func(a, b release) int { return b.size() - a.size() })
 	slices.SortFunc(p.messages[:], func(a, b message) int { return int(b.token<<1|b.late) - int(a.token<<1|a.late) })
 }
 
