@@ -15,32 +15,33 @@ import (
 // panics. fn's ctx is a child of ctx that ends when the lock does, with cause ErrLost or ErrMaxHold. fn may unlock the lock
 // itself; the cause is ErrReleased then.
 //
-// If l or fn is nil, the error is ErrInvalidOption. If Lock fails, Do returns its error. In both cases fn was not called.
-// Otherwise Do returns the error of fn. If the lock ended before fn did, the error also matches ErrLost, and another owner may
+// If l or fn is nil, the error is ErrInvalidOption. If Lock fails, the error matches all that Lock's does. If ctx has ended when
+// the lock is granted, the error matches ctx's error and its cause, unless this package returned that. In these cases fn was not
+// called, and [WithMinHold] does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error also matches ErrLost, and another owner may
 // have held the lock while fn ran. An error of the release is reported by Hooks.Released only: the work was done under the lock,
 // and the key ends with its TTL.
 func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("do", key, err)
 	}
-	lock, err := l.Lock(ctx, key, opts...)
+	lock, err := obtain(ctx, "do", Locker.Lock, l, key, opts)
 	if err != nil {
 		return err
 	}
-	return hold(ctx, lock, fn)
+	return hold(ctx, "do", lock, fn)
 }
 
 // TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn is not called and the error
-// is TryLock's: ErrNotAcquired if another owner has key.
+// matches what TryLock's does: ErrNotAcquired if another owner has key.
 func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("try do", key, err)
 	}
-	lock, err := l.TryLock(ctx, key, opts...)
+	lock, err := obtain(ctx, "try do", Locker.TryLock, l, key, opts)
 	if err != nil {
 		return err
 	}
-	return hold(ctx, lock, fn)
+	return hold(ctx, "try do", lock, fn)
 }
 
 // DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once, in that order. It waits for
@@ -50,53 +51,52 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 // locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends as soon as any lock ends; its
 // cause is the Err of that lock. When fn returns or panics, all locks are released in reverse order.
 //
-// If l, fn, keys or a key is nil or empty, the error is ErrInvalidOption. If a key cannot be acquired, the error is Lock's. If a
-// lock ends before all are acquired, the error matches ErrLost. In these cases fn was not called, and the locks that were
-// acquired are released, after [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
+// If l, fn, keys or a key is nil or empty, the error is ErrInvalidOption. If a key cannot be acquired, the error matches what
+// Lock's does. If a lock ends before all are acquired, the error matches ErrLost. In these cases fn was not called, and the locks
+// that were acquired are released at once, without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	return doAll(ctx, "do all", Locker.Lock, l, keys, fn, opts)
 }
 
 // TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does. If one fails, the locks that
-// were acquired are released, fn is not called, and the error is TryLock's: ErrNotAcquired if another owner has that key.
+// were acquired are released, fn is not called, and the error matches what TryLock's does: ErrNotAcquired if another owner has
+// that key.
 func TryDoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	return doAll(ctx, "try do all", Locker.TryLock, l, keys, fn, opts)
 }
 
 // doAll runs fn while it holds all keys, each acquired by lock.
 func doAll(
-	ctx context.Context, op string, lock func(Locker, context.Context, string, ...Option) (*Lock, error),
+	ctx context.Context, op string, acquire acquirer,
 	l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts []Option,
 ) error {
-	err := checkCall(l, fn == nil)
-	switch {
-	case err != nil:
-	case len(keys) == 0:
-		err = invalid("there are no keys")
-	case slices.Contains(keys, ""):
-		err = invalid("a key is empty")
-	}
-	if err != nil {
+	if err := checkCallOfAll(l, keys, fn == nil); err != nil {
 		return wrap(op, "", err)
 	}
 	keys = slices.Compact(slices.Sorted(slices.Values(keys))) // all callers use the same order
-	locks := make([]*Lock, 0, len(keys))
+	locks, began := make([]*Lock, 0, len(keys)), false
 	var next func(held context.Context) error // held ends when the first of locks does
 	next = func(held context.Context) error {
 		if len(locks) == len(keys) {
 			if err := firstEnd(op, locks); err != nil {
 				return err
 			}
+			began = true
 			return fn(held, locks)
 		}
-		k, err := lock(l, held, keys[len(locks)], opts...)
+		k, err := obtain(held, op, acquire, l, keys[len(locks)], opts)
 		if err != nil {
 			if end := firstEnd(op, locks); end != nil && ctx.Err() == nil {
 				return end // the loss of an earlier lock ended the wait
 			}
 			return err
 		}
-		return hold(held, k, func(held context.Context, k *Lock) error {
+		return hold(held, op, k, func(held context.Context, k *Lock) error {
+			defer func() {
+				if !began { // another key was not acquired, or a hook panics
+					k.dropMinHold()
+				}
+			}()
 			locks = append(locks, k)
 			return next(held)
 		})
@@ -121,23 +121,23 @@ func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context
 		return wrap("lead", key, err)
 	}
 	for pause := shortestRecess; ; {
-		lock, err := l.Lock(ctx, key, opts...)
+		lock, err := obtain(ctx, "lead", Locker.Lock, l, key, opts)
 		switch {
 		case err == nil:
-			_ = hold(ctx, lock, func(ctx context.Context, lock *Lock) error {
+			_ = hold(ctx, "lead", lock, func(ctx context.Context, lock *Lock) error {
 				defer lock.reportOverrun(ctx)()
 				return fn(ctx, lock)
 			}) // fn's error ends its term, and hooks report Unlock's
 			pause = shortestRecess
 		case permanent(err):
 			return err
-		case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // Lock says why it did not acquire
+		case saysEnd(ctx, err): // and why Lock did not acquire
 			return err
 		}
 		if !sleep(ctx, pause/2+rand.N(pause/2)) {
 			end := ctxError(ctx)
 			if err != nil {
-				end = &gaveUp{end, err}
+				end = &gaveUp{end, errors.Unwrap(err)} // without the op and the key
 			}
 			return wrap("lead", key, end)
 		}
@@ -192,17 +192,50 @@ func checkCall(l Locker, withoutFn bool) error {
 	return nil
 }
 
+// checkCallOfAll refuses also no keys, and an empty key.
+func checkCallOfAll(l Locker, keys []string, withoutFn bool) error {
+	err := checkCall(l, withoutFn)
+	switch {
+	case err != nil:
+	case len(keys) == 0:
+		err = invalid("there are no keys")
+	case slices.Contains(keys, ""):
+		err = invalid("a key is empty")
+	}
+	return err
+}
+
+// An acquirer is Locker.Lock or Locker.TryLock.
+type acquirer func(Locker, context.Context, string, ...Option) (*Lock, error)
+
+// obtain acquires the lock for an fn of op, and names op in the error. If ctx has ended by then, fn is not called.
+func obtain(ctx context.Context, op string, acquire acquirer, l Locker, key string, opts []Option) (*Lock, error) {
+	lock, err := acquire(l, ctx, key, opts...)
+	switch {
+	case err != nil:
+		return nil, wrap(op, key, err)
+	case ctx.Err() != nil:
+		lock.discard(ctx)
+		return nil, wrap(op, key, ctxError(ctx))
+	}
+	return lock, nil
+}
+
 // hold runs fn under lock, and releases it when fn returns or panics. It returns the errors of fn and of a lock that ended before
 // fn did. Other errors of the release are for Hooks.Released: the work was done under the lock.
-func hold(ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lock) error) (err error) {
+func hold(ctx context.Context, op string, lock *Lock, fn func(ctx context.Context, lock *Lock) error) (err error) {
 	defer func() {
-		trusted, until := lock.Err() == nil, lock.Until()
-		lost := lock.Unlock(ctx)
+		why, until := lock.Err(), lock.Until()
+		lost := wrap(op, lock.Key(), lock.Unlock(ctx))
 		switch {
 		case !errors.Is(lost, ErrLost):
-		case trusted && !time.Now().Before(until): // the lease may have ended after fn
+		case why == nil && !time.Now().Before(until): // the lease may have ended after fn
 		case err == nil:
 			err = lost
+		case why != nil && errors.Is(err, why): // fn says so itself
+			if !errors.As(err, new(*opError)) {
+				err = wrap(op, lock.Key(), err)
+			}
 		default:
 			err = fmt.Errorf("%w: %w", err, lost)
 		}

@@ -132,7 +132,7 @@ func (e *engine) call(
 	e.reportFailure(r, err)
 	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
 		event := Event{Fence: lock.fence, Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)}
-		guarded(func() { lock.lease.fire(hook, event) }, func() { _ = lock.Unlock(context.Background()) })
+		guarded(func() { lock.lease.fire(hook, event) }, func() { lock.discard(ctx) })
 	}
 	return lock, wrap(op, key, err)
 }

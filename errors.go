@@ -26,9 +26,10 @@ var (
 	// of these variables.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
-	// ErrLost says that the lock ended before it was released. It expired, was deleted or was taken by another owner, or Redis
-	// could not be reached in time; the text says which. Others may have changed the protected resource. TryLock also returns
-	// ErrLost if the grant arrived too late, and Adopt if the token does not hold the key.
+	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted by the maxmemory-policy of
+	// Redis, or was taken by another owner, or Redis could not be reached in time. The text says which, as far as that is known.
+	// Others may have changed the protected resource. TryLock also returns ErrLost if the grant arrived too late, and Adopt if
+	// the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}
 
 	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches ErrLost.
@@ -76,10 +77,13 @@ func (e *opError) Error() string {
 
 func (e *opError) Unwrap() error { return e.err }
 
-// wrap adds op and key to err at the exported edge, once.
+// wrap adds op and key to err at the exported edge. They replace those of a call that op has made for key.
 func wrap(op, key string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if inner, ok := err.(*opError); ok && inner.key == key { //nolint:errorlint // one that another error wraps stays
+		err = inner.err
 	}
 	return &opError{op: op, key: key, err: marked(err)}
 }
@@ -97,9 +101,9 @@ func marked(err error) error {
 	return err
 }
 
-var breaks = strings.NewReplacer("\r\n", " ", "\n", " ")
+var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", ": "+prefix, ": ")
 
-// oneLine prints err without the package's name and without line breaks.
+// oneLine prints err without the package's name, which stands once in a text, and without line breaks.
 func oneLine(err error) string {
 	return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))
 }
@@ -107,6 +111,16 @@ func oneLine(err error) string {
 // invalid returns an ErrInvalidOption that says what is wrong.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
+}
+
+// saysEnd reports whether ctx has ended, and err matches all that ctxError does.
+func saysEnd(ctx context.Context, err error) bool {
+	end := ctx.Err()
+	if end == nil || !errors.Is(err, end) {
+		return false
+	}
+	cause := context.Cause(ctx)
+	return errors.Is(err, cause) || !errors.Is(ctxError(ctx), cause)
 }
 
 // gaveUp is the error of a call that ctx ended. last is the outcome of the last attempt; nil: nothing was sent. gaveUp matches

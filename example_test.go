@@ -373,7 +373,7 @@ func ExampleTryDoAll() {
 	must(other.Unlock(ctx))
 	// Output:
 	// reserved [12A 12B]
-	// true redlatch: try lock "12C": held by another owner
+	// true redlatch: try do all "12C": held by another owner
 	// 12B is locked: false
 }
 

@@ -75,6 +75,13 @@ func (l *lease) share(handle int) string {
 	return l.params.token
 }
 
+// dropMinHold lets Unlock keep nobody out.
+func (l *lease) dropMinHold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.core.MinHold = 0
+}
+
 // refusal returns what this process knows of the lock that it holds.
 func (l *lease) refusal() error {
 	l.mu.Lock()

@@ -246,6 +246,19 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 	return k.unlock(ctx, min(d, clock.Longest))
 }
 
+// discard gives back a lock under which nothing was begun, without its minimum hold. Of ctx only the values are used.
+func (k *Lock) discard(ctx context.Context) {
+	k.dropMinHold()
+	_ = k.unlock(ctx, 0)
+}
+
+// dropMinHold drops the minimum hold, since nothing was begun under the lock.
+func (k *Lock) dropMinHold() {
+	for side := k; side != nil; side = side.from {
+		side.lease.dropMinHold()
+	}
+}
+
 // unlock releases the lock, and that on the other side of a migration. For the time after nobody else gets the key.
 func (k *Lock) unlock(ctx context.Context, after time.Duration) error {
 	if ctx == nil {

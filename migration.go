@@ -70,7 +70,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 	}
 	lock, err := old.join(ctx, m.to.TryLock, key, opts)
 	if err != nil {
-		old.discard() // if it fails, the key ends with its TTL
+		old.discard(ctx) // if it fails, the key ends with its TTL
 		return nil, err
 	}
 	if err := lock.joinTo(old); err != nil {
@@ -99,7 +99,7 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 			continue // from was lost when to was granted
 		}
 		lost := old.Err() != nil
-		old.discard()
+		old.discard(ctx)
 		switch {
 		case !lost:
 			return nil, err
@@ -117,18 +117,8 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 func (k *Lock) join(
 	ctx context.Context, acquire func(context.Context, string, ...Option) (*Lock, error), key string, opts []Option,
 ) (lock *Lock, err error) {
-	guarded(func() { lock, err = acquire(ctx, key, opts...) }, k.discard)
+	guarded(func() { lock, err = acquire(ctx, key, opts...) }, func() { k.discard(ctx) })
 	return lock, err
-}
-
-// discard gives back a lock that no caller got, without its minimum hold.
-func (k *Lock) discard() {
-	for side := k; side != nil; side = side.from {
-		side.lease.mu.Lock()
-		side.lease.core.MinHold = 0
-		side.lease.mu.Unlock()
-	}
-	_ = k.Unlock(context.Background())
 }
 
 func (m *migration) Adopt(_ context.Context, key, _ string, _ ...Option) (*Lock, error) {

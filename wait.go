@@ -37,7 +37,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		case first := <-r.news:
 			guarded(func() { r.waiting(e, first) }, func() {
 				if lock, _ := e.leave(ctx, w, r); lock != nil {
-					_ = lock.Unlock(ctx)
+					lock.discard(ctx)
 				}
 			})
 		case got := <-r.served.reply:

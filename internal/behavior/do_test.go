@@ -214,8 +214,8 @@ func TestLockThatEndedBeforeFnIsReported(t *testing.T) {
 		}, longTTL)
 		requireOnly(t, err, redlatch.ErrLost)
 		require.NotErrorIs(t, err, redlatch.ErrReleased)
-		require.ErrorContains(t, err, `unlock "a"`)
-		require.ErrorContains(t, err, `unlock "c"`)
+		require.ErrorContains(t, err, `do all "a"`)
+		require.ErrorContains(t, err, `do all "c"`)
 	})
 }
 
@@ -500,4 +500,62 @@ func TestLeaderThatRunsOnIsReportedOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestErrorNamesTheCallThatWasMade: and neither Lock nor Unlock, which that call has made. The name of the package stands once in it.
+func TestErrorNamesTheCallThatWasMade(t *testing.T) {
+	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
+		l, link := w.linked(t, redlatch.WithoutRenewal())
+		calls := doers()
+		calls["Lead"] = redlatch.Lead
+		op := map[string]string{"Do": "do", "TryDo": "try do", "DoAll": "do all", "TryDoAll": "try do all", "Lead": "lead"}
+		named := func(err error, name, rest string) {
+			t.Helper()
+			require.Regexp(t, `^redlatch: `+op[name]+` "k": `+rest, err.Error())
+			require.Equal(t, 1, strings.Count(err.Error(), "redlatch: "), err)
+			require.NotRegexp(t, `lock "`, err.Error())
+		}
+		for name, do := range calls {
+			brief := func() context.Context {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				t.Cleanup(cancel)
+				return ctx
+			}
+			holder := mustLock(t, w.locker(t), "k")
+			named(do(brief(), l, "k", never[*redlatch.Lock](t)), name, "(gave up waiting: context deadline exceeded: the last attempt: )?held by another owner")
+			require.NoError(t, holder.Unlock(t.Context()))
+			link.refuse()
+			named(do(brief(), l, "k", never[*redlatch.Lock](t)), name, ".*connection refused$")
+			link.heal()
+			if name == "Lead" {
+				continue
+			}
+			for _, result := range []func(context.Context) error{
+				func(context.Context) error { return nil }, context.Cause,
+				func(ctx context.Context) error { return fmt.Errorf("paying: %w", context.Cause(ctx)) },
+			} {
+				err := do(t.Context(), l, "k", func(ctx context.Context, _ *redlatch.Lock) error {
+					<-ctx.Done()
+					return result(ctx)
+				})
+				requireOnly(t, err, redlatch.ErrLost)
+				if strings.HasPrefix(name, "Do") && name != "DoAll" {
+					named(err, name, "(paying: )?lock lost: expired$")
+				}
+			}
+		}
+	})
+}
+
+// TestLeadUnderALostLockSaysSoOnce: the ctx of Lead is that of another lock, which is lost.
+func TestLeadUnderALostLockSaysSoOnce(t *testing.T) {
+	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
+		outer := mustLock(t, w.locker(t, redlatch.WithoutRenewal()), "outer")
+		mustLock(t, w.locker(t), "k")
+		err := redlatch.Lead(outer.Context(t.Context()), w.locker(t), "k", never[*redlatch.Lock](t))
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NotErrorIs(t, err, redlatch.ErrLost, "that is about another lock")
+		require.Regexp(t, `^redlatch: lead "k": gave up waiting: context canceled: lock lost: expired: the last attempt: held by another owner`, err.Error())
+		require.Equal(t, 1, strings.Count(err.Error(), "gave up waiting"), err)
+	})
 }

@@ -1,6 +1,8 @@
 package behavior_test
 
 import (
+	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -128,5 +130,76 @@ func TestMinHoldFitsItsLock(t *testing.T) {
 				require.ErrorContains(t, err, text)
 			}
 		}
+	})
+}
+
+// TestWhatNeverBeganKeepsNobodyOut: a lock was granted, and no caller got it, or fn was not called. So it has no minimum hold.
+func TestWhatNeverBeganKeepsNobodyOut(t *testing.T) {
+	panics := func(redlatch.Event) { panic("hook") }
+	kinds := maps.Clone(keeping)
+	kinds["Migration"] = everyLocker()["Migration"]
+	onEvery(t, kinds, func(t *testing.T, w *world) {
+		l, free := w.locker(t, redlatch.WithMinHold(time.Hour)), []string{"k", "k b", "k c"}
+		calls := doers()
+		calls["Lead"] = redlatch.Lead
+		for name, do := range calls {
+			ctx, end := context.WithCancel(bounded(t))
+			err := do(ctx, l, "k", never[*redlatch.Lock](t), on(acquired, "k", end))
+			require.ErrorIs(t, err, context.Canceled, name)
+			requireFree(t, w, free...)
+			require.PanicsWithValue(t, "hook", func() {
+				_ = do(bounded(t), l, "k", never[*redlatch.Lock](t), redlatch.WithHooks(redlatch.Hooks{Acquired: panics}))
+			}, name)
+			requireFree(t, w, free...)
+		}
+		for name, do := range doingAll {
+			last := "k c"
+			require.PanicsWithValue(t, "hook", func() {
+				_ = do(bounded(t), l, free, never[[]*redlatch.Lock](t), on(acquired, last, func() { panic("hook") }))
+			}, name)
+			requireFree(t, w, free...)
+			other := mustLock(t, w.locker(t), last)
+			brief, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			require.ErrorIs(t, do(brief, l, free, never[[]*redlatch.Lock](t)), redlatch.ErrNotAcquired, name)
+			cancel()
+			requireFree(t, w, free[:2]...)
+			require.NoError(t, other.Unlock(t.Context()))
+			err := do(bounded(t), l, free, never[[]*redlatch.Lock](t), on(acquired, last, func() {
+				require.NoError(t, w.Direct.Del(t.Context(), "k").Err())
+				time.Sleep(20 * time.Minute) // until the loss is noticed, a third of the TTL later
+			}))
+			require.ErrorIs(t, err, redlatch.ErrLost, name)
+			requireFree(t, w, free...)
+		}
+	})
+}
+
+// requireFree requires that nobody holds keys, or keeps others out of them.
+func requireFree(t *testing.T, w *world, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		lock, err := w.locker(t).TryLock(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+}
+
+// TestHookThatPanicsAsItsCallIsServedKeepsNobodyOut: the hook says that the call waits.
+func TestHookThatPanicsAsItsCallIsServedKeepsNobodyOut(t *testing.T) {
+	onEvery(t, keeping, func(t *testing.T, w *world) {
+		holder := mustLock(t, w.locker(t), "k")
+		l := w.locker(t, redlatch.WithMinHold(time.Hour), redlatch.WithOwner("served"))
+		require.PanicsWithValue(t, "hook", func() {
+			_, _ = l.Lock(bounded(t), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
+				require.NoError(t, holder.Unlock(t.Context()))
+				eventually(t, "served", func() bool {
+					st, err := w.locker(t).Inspect(t.Context(), "k")
+					return err == nil && st.Owner == "served"
+				})
+				time.Sleep(100 * time.Millisecond) // of the bubble
+				panic("hook")
+			}}))
+		})
+		requireFree(t, w, "k")
 	})
 }
