@@ -25,20 +25,12 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter)
 		defer stop()
 	}
 	r.ends = func() bool { return f.try || ctx.Err() != nil }
-	var opts []redlatch.Option
-	if f.minHold > 0 { // not an option of the Locker: drop needs a handle without it
-		opts = append(opts, redlatch.WithMinHold(f.minHold))
-	}
 	var lock *redlatch.Lock
 	var err error
 	over := make(chan struct{})
 	go func() { // ends with ctx; acquire waits for it
 		defer close(over)
-		if f.try {
-			lock, err = c.TryLock(ctx, f.key, opts...)
-		} else {
-			lock, err = lockThroughOutages(ctx, c, f.key, f.lease(), opts)
-		}
+		lock, err = f.lockThroughOutages(ctx, c)
 	}()
 	select {
 	case <-over:
@@ -47,35 +39,47 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter)
 		cancel()
 		<-over
 		if lock != nil {
-			err = f.drop(c, lock)
+			err = c.release(lock, 0)
 		}
 		return nil, s.(syscall.Signal), err
 	}
 }
 
 // lockThroughOutages waits for the lock, also if Redis is unavailable at the first attempt. The hooks of the reporter
-// report that. A lock that another process has handed over is extended to the lease first: COMMAND could not end in time before
-// the end of a claim.
-func lockThroughOutages(
-	ctx context.Context, l redlatch.Locker, key string, lease time.Duration, opts []redlatch.Option,
-) (*redlatch.Lock, error) {
+// report that. With -try it makes one attempt.
+func (f *runFlags) lockThroughOutages(ctx context.Context, c *connection) (*redlatch.Lock, error) {
+	acquire := c.Lock
+	if f.try {
+		acquire = c.TryLock
+	}
 	for {
-		lock, err := l.Lock(ctx, key, opts...)
-		if err == nil && time.Until(lock.Until()) < lease/2 {
-			if err = lock.Extend(ctx, lease); err != nil {
-				_ = lock.Unlock(ctx)
-			}
-		}
+		lock, err := acquire(ctx, f.key)
 		if err == nil {
-			return lock, nil
+			if err = f.prolong(ctx, lock); err == nil {
+				return lock, nil
+			}
+			_ = c.release(lock, 0) // if it fails, the lock ends with its TTL
 		}
-		if ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) && !errors.Is(err, redlatch.ErrLost) {
+		if f.try || ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) && !errors.Is(err, redlatch.ErrLost) {
 			return nil, err
 		}
-		select {
-		case <-time.After(outagePause/2 + rand.N(outagePause/2)):
-		case <-ctx.Done():
+		if !pause(ctx, outagePause) {
 			return nil, fmt.Errorf("gave up waiting: %w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+// prolong makes a lock last for the lease, before COMMAND is started. One that another process has handed over is short, so
+// COMMAND could not end in time before its end. It also makes the lock outlast a crash for the min hold. The min hold is no option of the
+// Locker, so that a lock under which nothing ran keeps nobody out. A late reply costs a try, and not the lock.
+func (f *runFlags) prolong(ctx context.Context, lock *redlatch.Lock) error {
+	if f.minHold == 0 && time.Until(lock.Until()) >= f.lease()/2 {
+		return nil
+	}
+	for {
+		err := lock.Extend(ctx, max(f.lease(), f.minHold))
+		if f.try || lock.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) || !pause(ctx, outagePause/10) {
+			return err
 		}
 	}
 }
@@ -83,16 +87,14 @@ func lockThroughOutages(
 // outagePause is the longest pause between attempts while Redis is unavailable.
 const outagePause = time.Second
 
-// drop releases a lock under which nothing ran. Its min hold does not count: another handle of it has none. If this
-// fails, the lock ends with its TTL and its min hold.
-func (f *runFlags) drop(c *connection, lock *redlatch.Lock) error {
-	if f.minHold > 0 {
-		var err error
-		if lock, err = c.Adopt(context.Background(), f.key, lock.Token()); err != nil {
-			return err
-		}
+// pause waits for half of longest to longest. It returns false if ctx ended first.
+func pause(ctx context.Context, longest time.Duration) bool {
+	select {
+	case <-time.After(longest/2 + rand.N(longest/2)):
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	return c.release(lock, 0)
 }
 
 // reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the last renewal.

@@ -168,17 +168,18 @@ func run(args []string) (int, error) {
 
 // hold runs cmd under lock and releases the lock, whatever happens.
 func (f *runFlags) hold(c *connection, lock *redlatch.Lock, cmd *command, signals chan os.Signal, r *reporter) (int, error) {
+	began := time.Now()
 	err := cmd.start(lock)
 	if err != nil {
-		_ = f.drop(c, lock)
+		_ = c.release(lock, 0)
 		return exitOfStart(err), err
 	}
 	w := &watch{lock: lock, command: cmd, signals: signals, reporter: r, grace: f.grace, reserve: f.lease() / 20, maxHold: f.maxHold}
 	code := w.wait()
 	lost := lock.Err()
-	var after time.Duration
+	after := max(f.minHold-time.Since(began), 0)
 	if code == 0 {
-		after = f.keepAfter
+		after = max(after, f.keepAfter)
 	}
 	err = c.release(lock, after)
 	switch {

@@ -1,0 +1,85 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// lateExtensions delays the replies to the first scripts that do not acquire, up to a number of them.
+func lateExtensions(most int) redis.Hook {
+	var mu sync.Mutex  // guards the variables below
+	var acquire string // the first script
+	late := func(sha string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		acquire = cmp.Or(acquire, sha)
+		if sha == acquire || most == 0 {
+			return false
+		}
+		most--
+		return true
+	}
+	return redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if cmd.Name() == "evalsha" && late(*cmd.Args()[1].(*string)) {
+				defer time.Sleep(1300 * time.Millisecond)
+			}
+			return next(ctx, cmd)
+		}
+	})
+}
+
+// TestLateFirstExtensionCostsNobodyTheRun: a lock is handed to run, and the reply to its first extension comes after the op timeout. Run
+// tries again. If no extension is answered in time until -timeout, nothing ran, so the min hold does not keep others out.
+func TestLateFirstExtensionCostsNobodyTheRun(t *testing.T) {
+	for name, c := range map[string]struct{ late, code int }{"one": {1, 0}, "all": {1000, exitUnavailable}} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				f := &runFlags{ttl: time.Minute, minHold: 20 * time.Second, timeout: 12 * time.Second, key: "k", owner: "host 7"}
+				other := locktest.SetNXPX(t, s.Client(t))
+				holder := locktest.MustLock(t, other, "k")
+				client := s.Client(t)
+				l, err := redlatch.NewSetNXPX(client, f.options(redlatch.Hooks{})...)
+				require.NoError(t, err)
+				locktest.Warm(t, l)
+				client.AddHook(lateExtensions(c.late))
+				time.AfterFunc(time.Second, func() { require.NoError(t, holder.Unlock(t.Context())) })
+				lock, sig, err := f.acquire(&connection{Locker: l}, make(chan os.Signal), &reporter{})
+				require.Zero(t, sig)
+				require.Equal(t, c.code, exitOf(err), err)
+				if lock != nil {
+					require.Greater(t, s.Direct.PTTL(t.Context(), "k").Val(), 50*time.Second)
+					require.NoError(t, lock.Unlock(t.Context()))
+				}
+				time.Sleep(2 * time.Second) // the release has reached Redis
+				next, err := other.TryLock(t.Context(), "k")
+				require.NoError(t, err, "nothing ran")
+				require.NoError(t, next.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// TestMinHoldOutlastsACrashOfRun: redlatch is killed while COMMAND runs, and the lock lasts for its min hold.
+func TestMinHoldOutlastsACrashOfRun(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		p := redlatchRun(t, s.url, []string{"-ttl", "3s", "-min-hold", "1h"}, `echo $$; exec sleep 60`)
+		p.group()
+		require.NoError(t, p.Process.Kill())
+		require.NotZero(t, p.code())
+		require.Greater(t, s.client.PTTL(t.Context(), "k").Val(), 50*time.Minute)
+	})
+}
