@@ -285,6 +285,26 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	return st, wrap("inspect", key, got.err)
 }
 
+// MinHold returns a function that ends the minimum hold of a key, but no later one, and what is left of it. The function is nil
+// if there is none. It is for "redlatch unlock": Locker does not have it, since a program should not need it.
+func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Context) error, left time.Duration, err error) {
+	r, err := e.request(ctx, key, nil)
+	if err != nil {
+		return nil, 0, wrap("inspect", key, err)
+	}
+	p := r.params("")
+	got, _ := e.run(ctx, toInspect, &p, ignored)
+	if got.err != nil || !isKeeper(got.status.Token) {
+		return nil, 0, wrap("inspect", key, got.err)
+	}
+	p = r.params(got.status.Token)
+	p = p.releasing("", 0)
+	return func(ctx context.Context) error {
+		got, _ := e.run(ctx, toRelease, &p, ignored)
+		return wrap("unlock", key, got.err)
+	}, got.status.TTL, nil
+}
+
 // waiting calls Hooks.Waiting.
 func (r *request) waiting(e *engine, first news) {
 	if hook := r.cfg.hooks.Waiting; hook != nil {

@@ -68,7 +68,7 @@
 // The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue without the lock. As
 // PID 1 of a container, run reaps them. If Redis does not confirm the release, run says so on stderr and still exits with
 // the status of COMMAND, which ran under the lock. KEY is free after its TTL then, or after its min hold if that is
-// longer. If COMMAND cannot be executed, -min-hold does not apply.
+// longer. If COMMAND was not started, -min-hold does not apply.
 //
 // # Loss
 //
@@ -124,7 +124,10 @@
 // Unlock releases a lock that another process holds. It shows who holds KEY and asks whether to release it. With -f it
 // does not ask. -f is required if stdin is not a terminal. Unlock releases only the lock that it has shown, and no newer
 // one: if another owner has acquired KEY in the meantime, it releases nothing and exits with 75. It leaves a key without
-// a TTL alone, since this command acquires none like that. It does not end a min hold: it exits with 75 then.
+// a TTL alone, since this command acquires none like that.
+//
+// If nobody holds KEY, and a min hold or -keep-after keeps others out, unlock shows that, asks whether to end it, and ends
+// it. So a job that has just run can run again. With -f it does not ask.
 //
 // The owner notices only at its next renewal, and may continue to work until then. The next waiter gets the lock at
 // once. So use unlock only if you know that the owner no longer works. With -limit, unlock releases the holder whose

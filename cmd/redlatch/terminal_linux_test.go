@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
@@ -164,21 +165,29 @@ func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 	require.NotContains(t, s.screen.String(), "woken")
 }
 
-// TestUnlockAsksOnATerminal: only a yes releases the lock.
+// TestUnlockAsksOnATerminal: only a yes releases the lock, or ends the min hold.
 func TestUnlockAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
-	locktest.MustLock(t, r.locker(t, locktest.LongTTL), "k")
-	for _, c := range []struct {
-		answer string
-		code   int
-	}{{"n\n", exitDeclined}, {"\x04", exitDeclined}, {"y\n", 0}} {
-		require.NotEmpty(t, r.holds(t))
-		s := openSession(t, redlatchCmd(t, r.url, "unlock", "k"))
-		s.shows(`"k" is held by other`, 1)
-		s.shows("release it? [y/N]", 1)
-		s.keys(c.answer)
-		require.Equal(t, c.code, s.code())
+	lock := locktest.MustLock(t, r.locker(t, locktest.LongTTL), "k", redlatch.WithMinHold(time.Hour))
+	asks := func(shown, question string) {
+		t.Helper()
+		for _, c := range []struct {
+			answer string
+			code   int
+		}{{"n\n", exitDeclined}, {"\x04", exitDeclined}, {"y\n", 0}} {
+			require.NotEmpty(t, r.holds(t))
+			s := openSession(t, redlatchCmd(t, r.url, "unlock", "k"))
+			s.shows(shown, 1)
+			s.shows(question, 1)
+			s.keys(c.answer)
+			require.Equal(t, c.code, s.code())
+		}
+		require.Empty(t, r.holds(t))
 	}
-	require.Empty(t, r.holds(t))
+	asks(`"k" is held by other`, "release it? [y/N]")
+	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	lock = locktest.MustLock(t, r.locker(t, locktest.LongTTL), "k", redlatch.WithMinHold(time.Hour))
+	require.NoError(t, lock.Unlock(t.Context()))
+	asks(`"k" is held by nobody; its min hold keeps others out for another `, "end its min hold? [y/N]")
 }

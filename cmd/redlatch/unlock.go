@@ -18,6 +18,7 @@ const unlockUsage = `usage: redlatch unlock [flags] KEY
 
 Shows who holds KEY, asks whether to release it, and releases it. The owner
 notices only at its next renewal. The next waiter gets the lock at once.
+If nobody holds KEY and its min hold keeps others out, unlock ends the min hold.
 With -limit it releases the holder whose lease ends first.
 
   -f             do not ask; required if stdin is not a terminal
@@ -48,7 +49,11 @@ func unlock(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	ctx, key := context.Background(), rest[0]
+	return unlockKey(context.Background(), c, rest[0], *force)
+}
+
+// unlockKey shows who holds key, asks unless force is set, and releases what it has shown.
+func unlockKey(ctx context.Context, c *connection, key string, force bool) (int, error) {
 	seen, err := c.Inspect(ctx, key)
 	switch {
 	case err != nil:
@@ -58,15 +63,20 @@ func unlock(args []string) (int, error) {
 		return 0, nil
 	case seen.TTL < 0:
 		return exitUnavailable, fmt.Errorf("unlock %q: it has no TTL, so it is not a lock of this command", key)
-	case isKept(seen):
-		return exitBusy, &keptError{key, seen}
-	case !*force && !confirmed(os.Stdin, os.Stderr, key, seen):
-		return exitDeclined, nil
 	}
-	released, err := release(ctx, c, key, seen)
+	end, err := ending(ctx, c.Locker, key, &seen)
 	switch {
 	case err != nil:
 		return exitOf(err), err
+	case !force && !confirmed(os.Stdin, os.Stderr, key, seen):
+		return exitDeclined, nil
+	}
+	released, err := release(ctx, c, key, end)
+	switch {
+	case err != nil:
+		return exitOf(err), err
+	case isKept(seen):
+		fmt.Fprintf(os.Stderr, "the min hold of %q has ended\n", key)
 	case released:
 		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
 	default:
@@ -75,10 +85,39 @@ func unlock(args []string) (int, error) {
 	return 0, nil
 }
 
-// confirmed shows who holds key and asks whether to release it.
+// ending returns a function that releases the lock that was seen on key, or ends the min hold that keeps others out, and nothing
+// newer. Its error is ErrLost if that has ended. It sets what is left of a min hold.
+func ending(ctx context.Context, l redlatch.Locker, key string, seen *redlatch.Status) (end func(context.Context) error, err error) {
+	if isKept(*seen) {
+		end, seen.TTL, err = l.(minHolder).MinHold(ctx, key)
+		if end == nil && err == nil { // it has ended since
+			end = func(context.Context) error { return redlatch.ErrLost }
+		}
+		return end, err
+	}
+	return func(ctx context.Context) error {
+		lock, err := l.Adopt(ctx, key, seen.Token)
+		if err != nil {
+			return err
+		}
+		return lock.Unlock(ctx)
+	}, nil
+}
+
+// A minHolder is a Locker that can end a min hold. Those of the package redlatch can.
+type minHolder interface {
+	MinHold(ctx context.Context, key string) (end func(context.Context) error, left time.Duration, err error)
+}
+
+// confirmed shows who holds key, or that it is kept, and asks whether to release it.
 func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bool {
-	fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n", key, holder(seen), timeLeft(seen), seen.Waiters)
-	fmt.Fprint(out, "release it? [y/N] ")
+	if isKept(seen) {
+		fmt.Fprintf(out, "%q is held by nobody; its min hold keeps others out for another %s; %d waiting\n", key, timeLeft(seen), seen.Waiters)
+		fmt.Fprint(out, "end its min hold? [y/N] ")
+	} else {
+		fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n", key, holder(seen), timeLeft(seen), seen.Waiters)
+		fmt.Fprint(out, "release it? [y/N] ")
+	}
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return err == nil && (answer == "y" || answer == "yes")
@@ -92,13 +131,10 @@ func holder(st redlatch.Status) string {
 	return printable(st.Owner)
 }
 
-// release releases the lock that was seen on key, by its token, and no newer one. It returns false if key is free by
+// release calls end, which releases what was seen on key, and nothing newer. It returns false if key is free by
 // now, and an error that matches ErrNotAcquired if another owner holds it by now.
-func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.Status) (bool, error) {
-	lock, err := l.Adopt(ctx, key, seen.Token)
-	if err == nil {
-		err = lock.Unlock(ctx)
-	}
+func release(ctx context.Context, l redlatch.Locker, key string, end func(context.Context) error) (bool, error) {
+	err := end(ctx)
 	if !errors.Is(err, redlatch.ErrLost) {
 		return err == nil, err
 	}
@@ -113,7 +149,7 @@ func release(ctx context.Context, l redlatch.Locker, key string, seen redlatch.S
 	return false, err
 }
 
-// keptError says that unlock does not end a min hold. It matches ErrNotAcquired.
+// keptError says that unlock does not end a min hold that has begun since it showed the key. It matches ErrNotAcquired.
 type keptError struct {
 	key  string
 	seen redlatch.Status

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -83,16 +84,17 @@ func TestUnlockReleasesNothingNewer(t *testing.T) {
 		ctx := t.Context()
 		l := s.locker(t, locktest.LongTTL)
 		old := locktest.MustLock(t, l, "k")
-		seen, err := l.Inspect(ctx, "k")
+		seen := mustInspect(t, l)
+		end, err := ending(ctx, l, "k", &seen)
 		require.NoError(t, err)
 		require.NoError(t, old.Unlock(ctx))
-		released, err := release(ctx, l, "k", seen)
+		released, err := release(ctx, l, "k", end)
 		require.NoError(t, err)
 		require.False(t, released, "the key is free already")
 		locktest.MustLock(t, l, "k", redlatch.WithOwner("newer"))
 		before := s.holds(t)
 
-		_, err = release(ctx, l, "k", seen)
+		_, err = release(ctx, l, "k", end)
 		require.Equal(t, exitBusy, exitOf(err))
 		require.EqualError(t, err, `unlock "k": nothing was released: redlatch: held by another owner: newer`)
 		require.Equal(t, before, s.holds(t))
@@ -135,28 +137,86 @@ func TestUnlockAsks(t *testing.T) {
 		seen := redlatch.Status{Held: true, Token: "secret", Owner: "api-7", TTL: 8 * time.Second, Waiters: 2}
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
 		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nrelease it? [y/N] ", out.String())
+		out.Reset()
+		seen.Token, seen.Owner = "", ""
+		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
+		require.Equal(t, "\"k\" is held by nobody; its min hold keeps others out for another 8s; 2 waiting\nend its min hold? [y/N] ", out.String())
 	}
 }
 
-// TestUnlockEndsNoMinHold: the status is 75, also if the min hold began after the status was shown.
-func TestUnlockEndsNoMinHold(t *testing.T) {
+// TestUnlockEndsTheMinHoldThatItHasShown: a job that it keeps out can run again. The next waiter gets the key at once.
+func TestUnlockEndsTheMinHoldThatItHasShown(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		for _, flags := range [][]string{nil, {"-limit", "1"}} {
+			run := func(args ...string) *program {
+				args = append(append([]string{"run", "-q"}, flags...), append(args, "k", "--", "true")...)
+				return start(t, redlatchCmd(t, s.url, args...))
+			}
+			require.Zero(t, run("-min-hold", "1h").code())
+			require.Equal(t, exitBusy, run("-try").code())
+			p := start(t, redlatchCmd(t, s.url, append(append([]string{"status"}, flags...), "k")...))
+			require.Regexp(t, `^k\t(kept|1 of 1)\t-\t(1h0m0[\d.]*s|59m[\d.]+s)\t0$`, p.line())
+			waiter := run("-ttl", "1m")
+			locktest.Eventually(t, "it queues", func() bool {
+				p := start(t, redlatchCmd(t, s.url, append(append([]string{"status"}, flags...), "k")...))
+				return strings.HasSuffix(p.line(), "\t1")
+			})
+			p = start(t, redlatchCmd(t, s.url, append(append([]string{"unlock", "-f"}, flags...), "k")...))
+			require.Zero(t, p.code())
+			require.Equal(t, "the min hold of \"k\" has ended\n", p.errors())
+			require.Zero(t, waiter.code())
+			s.isClean(t)
+		}
+	})
+}
+
+// TestUnlockEndsNoLaterMinHold: a min hold that began after unlock has shown the key stays, and so does one that began after an earlier
+// one has ended.
+func TestUnlockEndsNoLaterMinHold(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
 		l := s.locker(t, locktest.LongTTL)
 		lock := locktest.MustLock(t, l, "k", redlatch.WithMinHold(time.Hour))
-		seen, err := l.Inspect(ctx, "k")
-		require.NoError(t, err)
+		seen := []redlatch.Status{mustInspect(t, l), {}}
 		require.NoError(t, lock.Unlock(ctx))
+		seen[1] = mustInspect(t, l)
+		var ends []func(context.Context) error
+		for i := range seen {
+			end, err := ending(ctx, l, "k", &seen[i])
+			require.NoError(t, err)
+			ends = append(ends, end)
+		}
+		again, err := ending(ctx, l, "k", &seen[1])
+		require.NoError(t, err)
+		require.NoError(t, again(ctx))
+		require.NoError(t, locktest.MustLock(t, l, "k", redlatch.WithMinHold(time.Hour)).Unlock(ctx))
 		before := s.holds(t)
-
-		_, err = release(ctx, l, "k", seen)
-		require.Equal(t, exitBusy, exitOf(err))
-		require.ErrorContains(t, err, `unlock "k": nothing was released: its min hold lasts for another `)
-		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
-		require.Equal(t, exitBusy, p.code())
-		require.Contains(t, p.errors(), err.Error()[:len(`unlock "k": nothing was released: its min hold`)])
-		p = start(t, redlatchCmd(t, s.url, "status", "k"))
-		require.Regexp(t, `^k\tkept\t-\t(1h0m0[\d.]*s|59m[\d.]+s)\t0$`, p.line())
+		for _, end := range ends {
+			_, err = release(ctx, l, "k", end)
+			require.Equal(t, exitBusy, exitOf(err))
+			require.ErrorContains(t, err, `unlock "k": nothing was released: its min hold lasts for another `)
+		}
 		require.Equal(t, before, s.holds(t))
 	})
+}
+
+func mustInspect(t *testing.T, l redlatch.Locker) redlatch.Status {
+	t.Helper()
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	return st
+}
+
+// TestUnlockEndsTheMinHoldOfAQuorum: on each of its nodes.
+func TestUnlockEndsTheMinHoldOfAQuorum(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	for range 3 {
+		urls = append(urls, onMiniredis(t).url)
+	}
+	all := strings.Join(urls, " ")
+	require.Zero(t, redlatchRun(t, all, []string{"-min-hold", "1h"}, "exit 0").code())
+	require.Equal(t, exitBusy, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
+	require.Zero(t, start(t, redlatchCmd(t, all, "unlock", "-f", "k")).code())
+	require.Zero(t, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
 }
