@@ -70,8 +70,8 @@ func (f *runFlags) lockThroughOutages(ctx context.Context, c *connection) (*redl
 }
 
 // prolong makes a lock last for the lease, before COMMAND is started. One that another process has handed over is short, so
-// COMMAND could not end in time before its end. It also makes the lock outlast a crash for the min hold. The min hold is no option of the
-// Locker, so that a lock under which nothing ran keeps nobody out. A late reply costs a try, and not the lock.
+// COMMAND could not end in time before its end. It also makes the lock outlast a crash for the min hold. That is no option
+// of the Locker, so that a lock under which nothing ran keeps nobody out. A late reply costs a try, and not the lock.
 func (f *runFlags) prolong(ctx context.Context, lock *redlatch.Lock) error {
 	if f.minHold == 0 && time.Until(lock.Until()) >= f.lease()/2 {
 		return nil

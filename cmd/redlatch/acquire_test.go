@@ -42,8 +42,9 @@ func lateExtensions(most int) redis.Hook {
 	})
 }
 
-// TestLateFirstExtensionCostsNobodyTheRun: a lock is handed to run, and the reply to its first extension comes after the op timeout. Run
-// tries again. If no extension is answered in time until -timeout, nothing ran, so the min hold does not keep others out.
+// TestLateFirstExtensionCostsNobodyTheRun: a lock is handed to run, and the reply to its first extension comes after the
+// op timeout. Run tries again. If no extension is answered in time until -timeout, nothing ran, so the min hold does not
+// keep others out.
 func TestLateFirstExtensionCostsNobodyTheRun(t *testing.T) {
 	for name, c := range map[string]struct{ late, code int }{"one": {1, 0}, "all": {1000, exitUnavailable}} {
 		t.Run(name, func(t *testing.T) {

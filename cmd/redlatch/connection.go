@@ -61,6 +61,10 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 const forms = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB for TLS, unix:///PATH?db=DB or redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB. " +
 	"Redis Cluster is not supported"
 
+// neverAgain is the MaxRetries of a client that sends a command once. It also tries only once to connect: redlatch tries again
+// itself, and so learns the reason before the op timeout, such as an unknown certificate or Sentinels that are unreachable.
+const neverAgain = -1
+
 // newClient returns a client of the server that a URL names.
 func newClient(text string) (*redis.Client, error) {
 	if rest, found := strings.CutPrefix(text, "redis+sentinel://"); found {
@@ -68,12 +72,14 @@ func newClient(text string) (*redis.Client, error) {
 		if err != nil {
 			return nil, err
 		}
+		o.MaxRetries, o.DialerRetries = neverAgain, 1
 		return redis.NewFailoverClient(o), nil
 	}
 	o, err := redis.ParseURL(text)
 	if err != nil {
 		return nil, err
 	}
+	o.MaxRetries, o.DialerRetries = neverAgain, 1
 	return redis.NewClient(o), nil
 }
 

@@ -93,9 +93,9 @@ func version(args []string) (int, error) {
 	return 0, nil
 }
 
-// complain prints err on stderr. The prefix "redlatch: " appears only once.
+// complain prints err on stderr, on one line. The prefix "redlatch: " appears only once.
 func complain(err error) {
-	text := strings.TrimPrefix(err.Error(), "redlatch: ")
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redlatch: "), "\n", " ")
 	text = inFlags(strings.ReplaceAll(text, ": redlatch: ", ": "))
 	var answer redis.Error
 	if errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "MOVED ") {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +53,29 @@ func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
 	locktest.Eventually(t, "reported", func() bool { return p.errors() != "" })
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, exitSignal+int(syscall.SIGTERM), p.code())
+}
+
+// TestReasonOfASilenceIsShown: the Sentinels cannot be reached, or the certificate of the server is not known. Each error is
+// on one line.
+func TestReasonOfASilenceIsShown(t *testing.T) {
+	t.Parallel()
+	unknown := httptest.NewTLSServer(nil)
+	defer unknown.Close()
+	for url, reason := range map[string]string{
+		"redis+sentinel://127.0.0.1:1,127.0.0.1:2/main":           "all sentinels specified in configuration are unreachable: dial tcp",
+		"rediss://" + strings.TrimPrefix(unknown.URL, "https://"): "certificate signed by unknown authority",
+	} {
+		for _, args := range [][]string{{"status", "k"}, {"run", "-try", "k", "--", "true"}, {"run", "-timeout", "2s", "k", "--", "true"}} {
+			locktest.Eventually(t, reason, func() bool { // a busy machine may have no time to find it out
+				p := start(t, redlatchCmd(t, url, args...))
+				require.Equal(t, exitUnavailable, p.code())
+				for _, line := range strings.Split(strings.TrimSpace(p.errors()), "\n") {
+					require.True(t, strings.HasPrefix(line, "redlatch: "), p.errors())
+				}
+				return strings.Contains(p.errors(), reason)
+			})
+		}
+	}
 }
 
 // TestErrorThatRetryingCannotFixEndsTheWait: the status is 69 at once.
