@@ -88,6 +88,9 @@ func (n *Node) loadLocked() *trip {
 			break
 		}
 		n.stampLocked(c, now)
+		if n.source {
+			c.sendSource()
+		}
 		c.sent, c.trip = true, t
 		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
 		if c.Then != nil {
@@ -179,7 +182,8 @@ func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 		n.endLocked(c, Reply{Value: p.cmd.Val(), Then: &Reply{Value: p.then.Val(), Err: Explain(failed)}})
 	case err == nil:
 		n.endLocked(c, Reply{Value: p.cmd.Val()})
-	case c.script != nil && redis.HasErrorPrefix(err, "NOSCRIPT"):
+	case c.script != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || lacksEval(err)):
+		n.source = n.source || lacksEval(err)
 		c.sendSource()
 		n.sendLocked(c)
 	case retryable(err):

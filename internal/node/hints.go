@@ -39,13 +39,19 @@ func (e *explained) Is(target error) bool { return target == e.is }
 
 // These match answers that retrying does not fix.
 var (
-	ErrOtherData = errors.New("the key holds other data")   // the key has a type other than expected
-	ErrBadScript = errors.New("a proxy refuses the script") // it checks scripts before it sends them on
+	ErrOtherData = errors.New("the key holds other data") // the key has a type other than expected
+	ErrBadScript = errors.New("scripts are refused")      // a proxy checks them, or the server has no EVAL
 )
 
 // unknownCommand matches the answer to a command that the server does not have, up to its name. The arguments follow, and a token
 // is one of them.
 var unknownCommand = regexp.MustCompile("(?i)^.*?unknown command:? ['\"`][^'\"`]*['\"`]")
+
+// lacksEval reports whether the server has no EVAL or no EVALSHA, such as one where it is renamed.
+func lacksEval(err error) bool {
+	name := strings.ToLower(unknownCommand.FindString(answerText(err)))
+	return strings.Contains(name, "eval")
+}
 
 // cut is an answer of Redis without the arguments of the command. It does not wrap the whole answer.
 type cut string
@@ -65,6 +71,9 @@ func Explain(err error) error {
 	said := answerText(err)
 	if name := unknownCommand.FindString(said); name != "" {
 		said, err = name, cut(name)
+		if lacksEval(err) {
+			return &explained{err, said + " (redlatch needs EVAL: connect the client to servers that have it)", ErrBadScript}
+		}
 	}
 	for _, h := range hints {
 		if strings.HasPrefix(said, h.word) {

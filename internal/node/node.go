@@ -48,15 +48,16 @@ type Node struct {
 	begin time.Time // when the node was made
 	run   func()    // the method courier; a variable saves an allocation at each start
 
-	mu    sync.Mutex // guards the fields below and the lower part of every Call
-	mail  []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
-	first int        // how many of them are urgent
-	busy  int        // couriers at work
-	lost  int        // couriers written off
-	timed []*Call    // those that have not ended
-	timer *time.Timer
-	fires time.Duration // when timer fires; 0: it is not set
-	ended *Call         // the newest of those whose receivers have not been called yet; next leads to the one before
+	mu     sync.Mutex // guards the fields below and the lower part of every Call
+	mail   []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
+	first  int        // how many of them are urgent
+	busy   int        // couriers at work
+	lost   int        // couriers written off
+	source bool       // EVALSHA is renamed away, so each call has the source of its script
+	timed  []*Call    // those that have not ended
+	timer  *time.Timer
+	fires  time.Duration // when timer fires; 0: it is not set
+	ended  *Call         // the newest of those whose receivers have not been called yet; next leads to the one before
 	health
 	illness
 	clock ahead

@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -104,3 +105,32 @@ func serves(t *testing.T, locker func(opts ...redlatch.Option) redlatch.Locker, 
 		require.NoError(t, second.Unlock(t.Context()))
 	}
 }
+
+// TestServerWithoutEvalshaServes: EVALSHA is renamed away, so each call sends its script. Without EVAL too, a wait ends at once, and the
+// error says what is missing.
+func TestServerWithoutEvalshaServes(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--rename-command", "EVALSHA", "")
+	client := s.Client(t)
+	l := locktest.SetNXPX(t, client, locktest.LongTTL)
+	lock := locktest.MustLock(t, l, "k")
+	next := locktest.WaitInLine(t, l, "k")
+	require.NoError(t, lock.Extend(t.Context(), time.Hour))
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, (<-next).Unlock(t.Context()))
+	refused := func() string { return client.Info(t.Context(), "errorstats").Val() }
+	before := refused()
+	require.NoError(t, locktest.MustLock(t, l, "k").Unlock(t.Context()))
+	require.Equal(t, before, refused(), "a call has one trip")
+
+	bare := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "EVAL", "").Client(t)
+	for _, lock := range []func(context.Context, redlatch.Locker, string, func(context.Context, *redlatch.Lock) error, ...redlatch.Option) error{
+		redlatch.Do, redlatch.Lead,
+	} {
+		err := lock(t.Context(), locktest.SetNXPX(t, bare), "k", nothing)
+		require.ErrorContains(t, err, "(redlatch needs EVAL: connect the client to servers that have it)")
+		require.NotErrorIs(t, err, redlatch.ErrUnavailable)
+	}
+}
+
+func nothing(context.Context, *redlatch.Lock) error { return nil }
