@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -254,7 +256,66 @@ func Example_forcedUnlock() {
 	// Output:
 	// held by host-7
 	// again: redlatch: adopt "import": lock lost: another owner has the key
-	// the holder: redlatch: unlock "import": lock lost: the key is gone, or another owner has it
+	// the holder: redlatch: unlock "import": lock lost: the key is gone (expired, deleted or evicted), or another owner has it
+}
+
+// A leakFinder knows where the locks that are held were acquired. Its hooks belong to all Lockers that it watches.
+type leakFinder struct {
+	held sync.Map // origin by grant
+}
+
+type (
+	grant struct {
+		key   string
+		fence uint64
+	}
+	origin struct {
+		since time.Time
+		stack string
+	}
+)
+
+func (f *leakFinder) hooks() redlatch.Hooks {
+	ended := func(e redlatch.Event) { f.held.Delete(grant{e.Key, e.Fence}) }
+	return redlatch.Hooks{
+		Acquired: func(e redlatch.Event) { // in the goroutine of the caller
+			f.held.Store(grant{e.Key, e.Fence}, origin{time.Now(), string(debug.Stack())})
+		},
+		Released: ended, Lost: ended,
+	}
+}
+
+// leaks returns the keys of locks that are held for longer than limit, with the stacks of the calls that acquired them.
+func (f *leakFinder) leaks(limit time.Duration) map[string]string {
+	found := make(map[string]string)
+	f.held.Range(func(g, o any) bool {
+		if time.Since(o.(origin).since) > limit {
+			found[g.(grant).key] = o.(origin).stack
+		}
+		return true
+	})
+	return found
+}
+
+// A function returns early and forgets its lock, which is renewed as long as something refers to it.
+func Example_leakedLocks() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	var finder leakFinder
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(finder.hooks())))
+	forgetful := func() *redlatch.Lock { return granted(locker.Lock(ctx, "orders:42")) }
+
+	lock := forgetful()
+	must(granted(locker.Lock(ctx, "orders:43")).Unlock(ctx))
+	for key, stack := range finder.leaks(0) { // in a service, every minute, with a limit above the longest work
+		fmt.Println(key, strings.Contains(stack, "Example_leakedLocks"))
+	}
+	must(lock.Unlock(ctx))
+	fmt.Println(finder.leaks(0))
+	// Output:
+	// orders:42 true
+	// map[]
 }
 
 // newOnSentinel keeps locks on the primary that the sentinels name.
