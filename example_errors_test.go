@@ -84,7 +84,7 @@ func Example_errors() {
 	// => somebody else is at it
 	// redlatch: lock "k": context canceled
 	// => time is up
-	// redlatch: unlock "k": lock lost: the key is gone, or another owner has it
+	// redlatch: unlock "k": lock lost: the key is gone (expired, deleted or evicted), or another owner has it
 	// => not alone: check the work
 	// redlatch: unlock "k": lock already released
 	// => unlocked before

@@ -151,8 +151,8 @@ func ExampleLock_Context() {
 	fmt.Println(cause, errors.Is(cause, redlatch.ErrLost))
 	fmt.Println(lock.Unlock(ctx))
 	// Output:
-	// redlatch: lock lost: the key is gone true
-	// redlatch: unlock "report": lock lost: the key is gone
+	// redlatch: lock lost: the key is gone: expired, deleted or evicted true
+	// redlatch: unlock "report": lock lost: the key is gone: expired, deleted or evicted
 }
 
 // Inspect shows who holds a key, for people and dashboards. The TTL is in nanoseconds.
@@ -194,7 +194,7 @@ func ExampleSlogHooks() {
 	_ = lock.Unlock(ctx) // the log below is complete
 	// Output:
 	// level=DEBUG msg="lock acquired" strategy=setnxpx key=export owner=api-7 attempts=1
-	// level=ERROR msg="lock lost" strategy=setnxpx key=export owner=api-7 error="redlatch: lock lost: the key is gone, or another owner has it"
+	// level=ERROR msg="lock lost" strategy=setnxpx key=export owner=api-7 error="redlatch: lock lost: the key is gone (expired, deleted or evicted), or another owner has it"
 }
 
 // Hooks feed metrics. Each hook is optional.
@@ -297,7 +297,7 @@ func ExampleLock_Extend() {
 	}
 	// Output:
 	// part 0
-	// redlatch: extend "import": lock lost: the key is gone
+	// redlatch: extend "import": lock lost: the key is gone: expired, deleted or evicted
 }
 
 // All instances start a job at the same time, and one of them runs it.

@@ -137,8 +137,8 @@ func compared(r node.Reply) (answer int64, err error) {
 
 // Why the token does not hold the key.
 var (
-	errNotOurs     = fmt.Errorf("%w: the key is gone, or another owner has it", ErrLost)
-	errDeleted     = fmt.Errorf("%w: the key is gone", ErrLost)
+	errNotOurs     = fmt.Errorf("%w: the key is gone (expired, deleted or evicted), or another owner has it", ErrLost)
+	errDeleted     = fmt.Errorf("%w: the key is gone: expired, deleted or evicted", ErrLost)
 	errTaken       = fmt.Errorf("%w: another owner has the key", ErrLost)
 	errOverwritten = fmt.Errorf("%w: the key holds something else", ErrLost)
 )

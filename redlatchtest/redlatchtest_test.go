@@ -278,7 +278,7 @@ func TestMisuseFailsTheTest(t *testing.T) {
 			func(l *locker) { l.Hold("k"); l.Expire("k"); l.Free("k") },
 		},
 		{
-			`Free("k"): redlatch: unlock "k": lock lost: the key is gone, or another owner has it`,
+			`Free("k"): redlatch: unlock "k": lock lost: the key is gone (expired, deleted or evicted), or another owner has it`,
 			func(l *locker) { l.Hold("k"); l.Client().Del(context.Background(), "k"); l.Free("k") },
 		},
 		{
