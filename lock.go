@@ -32,8 +32,9 @@
 //
 // # Servers
 //
-// redlatch needs Redis 5.0 or newer, or Valkey, without a proxy that checks scripts, as some clouds have. SECURITY.md in the
-// repository lists the ACL permissions that a restricted Redis user needs.
+// redlatch needs Redis 5.0 or newer, or Valkey, with EVAL, and without a proxy that checks scripts, as some clouds have. If
+// EVALSHA is renamed away, each call sends its script. Set maxmemory-policy to noeviction. SECURITY.md in the repository lists the
+// ACL permissions that a restricted Redis user needs.
 package redlatch
 
 import (

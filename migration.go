@@ -18,7 +18,8 @@ import (
 // A lock ends when either side does, and the other side is not renewed any more. Token, Fence and what Inspect reports are those
 // of to, if the key is held on both sides. The fences of the two sides have no common order: a resource should not compare them
 // while any process is still in the first stage. Options of a call go to both sides, so a call with [WithKeyPrefix] is refused.
-// Adopt fails with [errors.ErrUnsupported], since one token cannot prove two locks.
+// Adopt fails with [errors.ErrUnsupported], since one token cannot prove two locks. The time of [WithMaxHold] begins when from is
+// granted, so the wait for to is a part of it.
 //
 // Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would refuse each other forever: give
 // one of them a WithKeyPrefix. The error is ErrInvalidOption if they have a client in common and the same prefix, if they are the

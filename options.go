@@ -75,6 +75,8 @@ func (cfg *config) timeout() time.Duration {
 
 // WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years. A fraction of
 // a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL survives a longer outage of Redis.
+// A process that is busy or paused for longer than the TTL loses the lock: with a TTL of a second or less, expect that under load
+// or garbage collection. A TTL below 10 s also shortens the default of [WithOpTimeout], which a busy machine may not meet.
 // The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never granted. The error is ErrLost, for a call that waits
 // when its ctx ends.
 func WithTTL(d time.Duration) Option {
@@ -123,6 +125,9 @@ func WithMinHold(d time.Duration) Option {
 // WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client are. The default
 // is a tenth of the TTL, but at least 50 ms and at most 1 s. If an Unlock gets no reply in that time, the release is sent again
 // in the background, for a minute.
+//
+// The first attempt to acquire on a node, and one each hour, needs two round trips, to learn the clock of Redis. It fails with
+// ErrUnavailable if they do not fit into d, so d must be more than twice the round trip.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {

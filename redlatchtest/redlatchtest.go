@@ -26,7 +26,25 @@
 // t.Context().
 //
 // Outside a bubble, set a short TTL with [redlatch.WithTTL] in a test that waits for a loss: a holder notices at
-// its next renewal, after a third of the TTL, that its lock was taken away.
+// its next renewal, after a third of the TTL, that its lock was taken away. With a TTL below 10 s also set
+// [redlatch.WithOpTimeout] to some seconds: its default is a tenth of the TTL, which a busy machine may not meet.
+//
+// # Leaks
+//
+// A bubble fails a test that leaves a goroutine running. Outside, a check such as that of go.uber.org/goleak must run
+// after the Locker is closed. So register it before:
+//
+//	t.Cleanup(func() { goleak.VerifyNone(t) }) // runs last
+//	locker := redlatchtest.NewLocker(t)
+//
+// # Miniredis
+//
+// The Redis is [miniredis], which needs a 64-bit platform for the numbers in the scripts. A test that starts a
+// miniredis of its own and makes a Locker on it moves two clocks: FastForward lets keys expire, and SetTime sets what
+// TIME answers, which stands still from then on. Neither moves the clock of the holder, so a lock that has expired in
+// Redis is trusted until its next renewal or its own end. A step of the clock of Redis is both.
+//
+// [miniredis]: https://github.com/alicebob/miniredis
 package redlatchtest
 
 import (
