@@ -22,8 +22,9 @@ var (
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
 	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be reached, or answered
-	// that it cannot serve now. Try again later. The outcome of the operation is unknown, unless the error also matches another
-	// of these variables.
+	// anything but a known mistake. So the errors of proxies, of the client and of its hooks are among them. Try again later. The
+	// outcome of the operation is unknown, unless the error also matches another of these variables. The error matches that of a
+	// context only if the ctx of the call has ended.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
 	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted by the maxmemory-policy of

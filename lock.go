@@ -230,7 +230,8 @@ func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 // UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets the key within that time, and
 // then the next waiter does. Use it to keep a job from running again soon. Inspect reports such a key as held, without an owner.
 // The lock is not passed on within the process. With a d of 0 it is Unlock. If Redis cannot be reached, the key ends with its
-// TTL, which may be sooner.
+// TTL, which may be sooner. If Redis returns within a minute, the key is kept until d has passed, or a moment longer: d counts
+// from the call.
 //
 // The error is that of Unlock. A negative d is ErrInvalidOption. With [NewLegacySetNX] the error matches [errors.ErrUnsupported],
 // since its keys have no room for it. In both cases the lock has not ended.

@@ -9,7 +9,8 @@
 //  4. Otherwise take the largest number attested, and raise to it the counters of the nodes that attest less. A node raises
 //     its counter only while the token holds its key. It answers with the counter, which may be higher. Go on with 3.
 //  5. An extension needs a quorum of nodes that hold the key without a gap. If only this owner has the token, a node on which
-//     the key is free restores it. It counts again when an extension was done without it.
+//     the key is free restores it. It counts again when an extension was done without it, after it has answered. One that was
+//     done before the answer came does not show that nobody else held the key: the others may have lost it in the meantime.
 //
 // The page has no fences: steps 3 and 4 are ours. A node attests f if its counter is exactly f while the token holds its key, by a
 // vote or by its answer to a raise. The page also leaves open whom to wait for. Here it is for a quorum of grants, or until none
