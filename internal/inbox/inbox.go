@@ -55,6 +55,7 @@ type Inbox struct {
 	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
 
 	client redis.UniversalClient // nil: none that can subscribe
+	slots  node.Slots            // for the goroutine only
 
 	mu      sync.Mutex // guards the fields below
 	users   int
@@ -67,7 +68,7 @@ type Inbox struct {
 
 // New returns the inbox of one Locker. If client is nil, no message comes, and lines poll.
 func New(client redis.UniversalClient) *Inbox {
-	return &Inbox{client: client, Channel: "redlatch:" + uuid.NewString()}
+	return &Inbox{client: client, slots: node.SlotsOf(client), Channel: "redlatch:" + uuid.NewString()}
 }
 
 // Join opens the inbox unless it is open. The caller must call Leave.
@@ -126,6 +127,9 @@ func (b *Inbox) run() {
 		}
 		if b.confirmed(false) {
 			failed, hungUp = 0, 0
+		}
+		if !node.Answered(err) {
+			b.slots.Reload()
 		}
 		pause := reconnectPause(failed)
 		if !node.Silence(err) && !node.Unreachable(err) && !errors.Is(err, redis.ErrClosed) {

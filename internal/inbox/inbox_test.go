@@ -166,3 +166,24 @@ func TestReconnectsPauseLongerAndLonger(t *testing.T) {
 	}
 	require.LessOrEqual(t, reconnectPause(1000), lastReconnect)
 }
+
+// TestSubscriptionLeavesADeadServerOfACluster: the server that has the slot of the channel is dead, and another one has its slots. The
+// client would ask for them a minute later.
+func TestSubscriptionLeavesADeadServerOfACluster(t *testing.T) {
+	t.Parallel()
+	addrs, reads := []string{"127.0.0.1:1", miniredis.RunT(t).Addr()}, atomic.Int64{}
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: addrs,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			server := addrs[min(reads.Add(1), 3)/3] // the second read comes too early
+			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: server}}}}, nil
+		},
+	})
+	defer client.Close()
+	s := New(client)
+	s.Changed, s.Degraded = func() {}, func(error) {}
+	s.Join()
+	defer s.Leave()
+	require.Eventually(t, s.Listens, 20*time.Second, time.Millisecond)
+	require.Equal(t, int64(3), reads.Load())
+}

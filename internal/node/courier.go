@@ -201,6 +201,8 @@ func (n *Node) heardLocked(p *passenger, err error, now time.Duration) (late boo
 	c := p.call
 	if err == nil || Answered(err) {
 		n.answered, n.silent, n.trouble = now, false, nil
+	} else {
+		n.slots.Reload()
 	}
 	if err == nil || Mistake(err) {
 		n.recoverLocked(now)

@@ -61,6 +61,7 @@ type Node struct {
 	health
 	illness
 	clock ahead
+	slots Slots
 }
 
 // limits are those of a kind of client.
@@ -81,7 +82,7 @@ type health struct {
 // New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several servers, so each
 // call travels alone.
 func New(client redis.UniversalClient) *Node {
-	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers, true}, begin: time.Now()}
+	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers, true}, begin: time.Now(), slots: SlotsOf(client)}
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
@@ -238,6 +239,7 @@ func (n *Node) timeOutLocked(c *Call, now time.Duration) {
 	if n.answered < c.deadline-c.Timeout {
 		n.silent = true
 	}
+	n.slots.Reload()
 	err := &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble)}
 	n.Trouble(err)
 	n.repeatLocked(c, 0, now)

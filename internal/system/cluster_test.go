@@ -17,24 +17,49 @@ import (
 // startCluster returns clients of three masters that share the slots, and their addresses.
 func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 	t.Helper()
-	ctx := t.Context()
-	for i := range 3 {
-		s := redistest.StartTCP(t, "--cluster-enabled", "yes")
-		c := s.Client(t)
-		require.NoError(t, c.ClusterAddSlotsRange(ctx, i*16384/3, (i+1)*16384/3-1).Err())
-		for _, addr := range addrs {
-			host, port, err := net.SplitHostPort(addr)
-			require.NoError(t, err)
-			require.NoError(t, c.ClusterMeet(ctx, host, port).Err())
-		}
-		masters, addrs = append(masters, c), append(addrs, s.Addr())
-	}
-	for _, c := range masters {
-		locktest.Eventually(t, "the cluster is ready", func() bool {
-			return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") && len(c.ClusterSlots(ctx).Val()) == 3 //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
-		})
+	for _, s := range startMasters(t) {
+		masters, addrs = append(masters, s.Client(t)), append(addrs, s.Addr())
 	}
 	return masters, addrs
+}
+
+// startMasters returns three masters that share the slots.
+func startMasters(t *testing.T, args ...string) (masters []*redistest.Server) {
+	t.Helper()
+	for i := range 3 {
+		s := redistest.StartTCP(t, append(args, "--cluster-enabled", "yes")...)
+		require.NoError(t, s.Client(t).ClusterAddSlotsRange(t.Context(), i*16384/3, (i+1)*16384/3-1).Err())
+		meet(t, s, masters)
+		masters = append(masters, s)
+	}
+	agree(t, masters, 3)
+	return masters
+}
+
+// meet has a server join others in a cluster.
+func meet(t *testing.T, s *redistest.Server, others []*redistest.Server) {
+	t.Helper()
+	for _, other := range others {
+		host, port, err := net.SplitHostPort(other.Addr())
+		require.NoError(t, err)
+		require.NoError(t, s.Client(t).ClusterMeet(t.Context(), host, port).Err())
+	}
+}
+
+// agree waits until all servers know three masters, and so many nodes with the replicas.
+func agree(t *testing.T, servers []*redistest.Server, nodes int) {
+	t.Helper()
+	for _, s := range servers {
+		c := s.Client(t)
+		locktest.Eventually(t, "the cluster is ready", func() bool {
+			slots := c.ClusterSlots(t.Context()).Val() //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
+			known := 0
+			for _, part := range slots {
+				known += len(part.Nodes)
+			}
+			return strings.Contains(c.ClusterInfo(t.Context()).Val(), "cluster_state:ok") && len(slots) == 3 && known == nodes
+		})
+	}
 }
 
 // toCluster returns how to connect to the cluster that has these nodes.
