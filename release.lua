@@ -27,15 +27,17 @@ if keep then
   local time, latest = redis.call('TIME'), ARGV[5]
   -- include keep.lua
 end
-redis.call('DEL', KEYS[1]) -- the first write: behind it, a full Redis accepts the others
 if keep then
+  redis.call('PEXPIRE', KEYS[1], keep) -- a full Redis accepts SET only behind another write
   redis.call('SET', KEYS[1], '~' .. ARGV[1], 'PX', keep)
   return 1
 end
-if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end
 
+-- Nothing is removed that is written later. While a slot of a Cluster moves, a key that is gone is on the other server: to touch it
+-- would end the script between two writes.
 local time
 if nextEntry then
+  redis.pcall('ZREM', KEYS[3], '~') -- changes nothing, but behind a write a full Redis accepts the others
   time = redis.call('TIME')
   local latest, entry, waited, again, try = ARGV[5], nextEntry, ARGV[4], false, redis.pcall
   -- include late.lua
@@ -45,26 +47,29 @@ if nextEntry then
     -- include queue.lua
   end
 end
+if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end
 local function reply(answer, ...)
   return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), ...} or answer
 end
 
-local entry = redis.pcall('ZRANGE', KEYS[3], 0, 0)[1]
+local answer, entry = 1, redis.pcall('ZRANGE', KEYS[3], 0, 0)[1]
 while entry do
   -- include listens.lua
   if listens then
+    if not time then redis.pcall('ZREM', KEYS[3], '~') end -- for a full Redis, as above
     -- include fence.lua
     if failed then break end -- the next acquire reports it
     redis.call('SET', KEYS[1], token, 'PX', claim)
     -- include announce.lua
     if untold and dash == '' then -- nobody would look soon
-      redis.call('DEL', KEYS[1])
-      return reply(-2)
+      answer = -2
+      break
     end
     redis.call('ZREM', KEYS[3], entry)
     return reply(untold and -1 or 1, entry == nextEntry and tick or nil)
   end
   redis.call('ZREM', KEYS[3], entry)
-  entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+  entry = redis.pcall('ZRANGE', KEYS[3], 0, 0)[1] -- an error: the queue is empty, and gone while its slot moves
 end
-return reply(1)
+redis.call('DEL', KEYS[1])
+return reply(answer)

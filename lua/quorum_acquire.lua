@@ -22,9 +22,9 @@ if holder and holder ~= ARGV[1] then
   return {redis.call('PTTL', KEYS[1]), holder}
 end
 -- include counter.lua
+-- include vote.lua
 -- A resend never shortens the lease.
 if not holder or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
--- include vote.lua
 return fence

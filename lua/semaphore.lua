@@ -13,21 +13,32 @@ local function prove() redis.call('ZREM', KEYS[1], '~') end
 -- first returns the first entry of the queue, or nil. A key of another type counts as an empty queue.
 local function first() return redis.pcall('ZRANGE', KEYS[3], 0, 0)[1] end
 
+-- leaving is the token whose permit is being released, until it is granted another one. It counts as one without a permit.
+local leaving
+
 -- leaseEnd returns the end of the token's lease, or nil if it holds no permit.
 local function leaseEnd(token)
+  if token == leaving then return nil end
   local ends = tonumber(redis.call('ZSCORE', KEYS[1], token) or 0)
   return ends > now and ends or nil
 end
 
--- look removes permits that have expired. It returns the number of holders, or nil and an error if the key is no semaphore.
+-- look returns the number of holders, or nil and an error if the key is no semaphore.
+local ended = false -- set if there are permits that have expired
 local function look()
   local oldest = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2])
   if oldest and oldest < 9e14 then -- no time since 1998
     return nil, redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
   end
-  if oldest and oldest <= now then redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now)) end
-  return redis.call('ZCARD', KEYS[1])
+  local held = redis.call('ZCARD', KEYS[1])
+  ended = oldest and oldest <= now
+  if ended then held = held - #redis.call('ZRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now)) end
+  return held
 end
+
+-- purge removes permits that have expired. Permits are removed when new ones have been written: without any the key is gone, and
+-- while its slot of a Cluster moves, a key that is gone is on the other server.
+local function purge() redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now)) end
 
 -- mint returns the tick of a fence, or nil and an error.
 local function mint()
@@ -39,6 +50,7 @@ end
 local function hold(token, ttl)
   local ends = math.max(now + ttl * 1000, leaseEnd(token) or 0)
   redis.call('ZADD', KEYS[1], string.format('%.0f', ends), token)
+  if token == leaving then leaving = nil end
   if redis.call('PTTL', KEYS[1]) <= ttl then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl + 1)) end
 end
 

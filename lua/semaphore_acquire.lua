@@ -13,26 +13,40 @@ local free = tonumber(ARGV[3]) - held
 local had = leaseEnd(token)
 -- include late.lua
 if late and not had and (entry or free > 0) then return late end
-if not had and free > 0 then
+
+-- enqueue returns 1 if the entry is new, else 0.
+local function enqueue()
+  local waited, again, try = ARGV[6], ARGV[7] == 'again', redis.call
+  -- include queue.lua
+  return fresh
+end
+
+local fresh
+if not had and free > 0 and first() then
+  fresh = entry and enqueue() -- first: a hand-over can remove all other entries
   free = handOn(free, entry)
   had = leaseEnd(token)
 end
 
 if not had and free <= 0 then
+  if ended then purge() end -- which leaves the permits of the holders
   local holder, ends = unpack(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
   local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
   if not entry then
     prove()
     return {left, holder}
   end
-  local waited, again, try = ARGV[6], ARGV[7] == 'again', redis.call
-  -- include queue.lua
+  fresh = fresh or enqueue()
   return {left, holder or false, fresh, first() == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
 
 if had then prove() end -- to new holders, a full Redis refuses the fence
 local tick, failed = mint()
-if failed then return failed end
+if failed then
+  if fresh == 1 then redis.call('ZREM', KEYS[3], entry) end
+  return failed
+end
 hold(token, tonumber(ARGV[2]))
+if ended then purge() end
 if entry then redis.pcall('ZREM', KEYS[3], entry) end
 return tick

@@ -102,7 +102,7 @@ var mistakes = []string{
 // refusals begin the answers of Redis that it cannot carry the command out now, and has not.
 var refusals = []string{
 	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "OOM", "MISCONF", "NOAUTH", "WRONGPASS",
-	"MOVED", "ASK", "NOSCRIPT", "ERR max number of clients",
+	"MOVED ", "ASK ", "NOSCRIPT", "ERR max number of clients",
 }
 
 // broken is an error without an answer: of the network, of the client, or of a hook of it. It is printed on one line, and matches

@@ -23,8 +23,18 @@ var hints = []struct {
 	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs", nil}, // until Redis 7.0
 	{"ERR ACL failure in script", "SECURITY.md has the rights that a lock needs", nil},         // Redis 7.2, Valkey
 	{"ERR bad lua script", "this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it", ErrBadScript},
+	{"TRYAGAIN", slotMoves, nil},
+	{"ASK ", slotMoves, nil},
+	{notLocal, slotMoves, nil},
 	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:", nil},
 }
+
+const (
+	slotMoves = "the Cluster moves the slot of this key to another server: the key can be used again when it has moved"
+
+	// notLocal begins the answer to a script that gets at a key which has moved already.
+	notLocal = "ERR Script attempted to access a non local key"
+)
 
 // explained is an answer of Redis with a hint, on one line.
 type explained struct {

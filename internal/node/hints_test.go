@@ -60,6 +60,8 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 	const right = " (SECURITY.md has the rights that a lock needs)"
 	const other = " (the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix)"
 	const eval = " (redlatch needs EVAL: connect the client to servers that have it)"
+	const moves = " (the Cluster moves the slot of this key to another server: the key can be used again when it has moved)"
+	const moved = "ERR Script attempted to access a non local key in a cluster node" + moves
 	for said, want := range map[string]string{
 		"WRONGTYPE Operation": "WRONGTYPE Operation" + other,
 		"WRONGTYPE Operation script: ba3d4e, on @user_script:21.":                                         "WRONGTYPE Operation" + other,
@@ -70,6 +72,11 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 		"@user_script: 62: The user executing the script can't run this":                                  "ERR The user executing the script can't run this" + right,
 		"ERR The user executing the script can't run this script: f_1, on @user_script:62.":               "ERR The user executing the script can't run this" + right,
 		"ERR ACL failure in script: User u has no permissions script: f_1, on @user_script:9.":            "ERR ACL failure in script: User u has no permissions" + right,
+		"TRYAGAIN Multiple keys": "TRYAGAIN Multiple keys" + moves,
+		"ASK 7629 127.0.0.1:1":   "ASK 7629 127.0.0.1:1" + moves,
+		"ERR Script attempted to access a non local key in a cluster node script: f_1, on @user_script:21.":                                      moved,
+		"ERR Error running script (call to f_1): @user_script:9: @user_script: 9: Script attempted to access a non local key in a cluster node ": moved,
+
 		"CROSSSLOT Keys in request": "CROSSSLOT Keys in request " +
 			"(a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:)",
 		"ERR bad lua script": "ERR bad lua script " +
@@ -118,7 +125,7 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 		"no":       {answer("no upstream host")},
 		"ERR": {
 			answer("ERR max number of clients reached"), answer("ERR Connection refused"), answer("ERR Connection timed out"),
-			answer("ERR internal error"), answer("ERR proxy: unknown host"),
+			answer("ERR internal error"), answer("ERR proxy: unknown host"), answer(notLocal + " in a cluster node"),
 		},
 		"OOM": {answer("OOM no")}, "MISCONF": {answer("MISCONF no")}, "READONLY": {answer("READONLY no")},
 		"NOAUTH": {answer("NOAUTH Authentication required.")}, "WRONGPASS": {answer("WRONGPASS invalid")},

@@ -68,7 +68,7 @@ type family struct {
 }
 
 var (
-	queueFaults = []fault{replica, replica, full, full, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noZAdd}
+	queueFaults = []fault{replica, replica, full, full, moving, moving, moving, moving, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noZAdd}
 
 	families = map[string]family{
 		"lock": {
@@ -91,14 +91,14 @@ var (
 			"quorum_acquire.lua k counter wanted : TOKEN TTL LATEST",
 			`{quorum_release.lua k wanted : OWNER {|KEEPS}|2*quorum_extend.lua k counter : OWNER TTL {mint|2*FENCE|FENCE TTL LATEST}|INSPECT}`,
 			"{2*COUNTERDATA|LOCKDATA}",
-			[]fault{replica, full, unreadable},
+			[]fault{replica, full, unreadable, moving},
 		},
 		"legacy": {
 			[]string{"k", "owner", "stamp"},
 			"legacy_acquire.lua TRIPLET LEASE LATEST",
 			"{legacy_release.lua TRIPLET|legacy_extend.lua TRIPLET LEASE|legacy_inspect.lua k owner stamp :}",
 			"LEGACYDATA",
-			[]fault{replica, full},
+			[]fault{replica, full, moving},
 		},
 	}
 )
@@ -182,10 +182,15 @@ func (f family) sequence(c choices, n int) []step {
 		default:
 			text, faulty = f.others, c.IntN(2) == 0
 		}
-		s := c.step(text)
+		suffered := healthy
 		if faulty {
-			s.fault = f.faults[c.IntN(len(f.faults))]
+			suffered = f.faults[c.IntN(len(f.faults))]
 		}
+		if suffered == moving { // no Locker has a limit of 0, with which there may be no permits to keep the key
+			text = strings.ReplaceAll(text, "LIMIT", "USUAL")
+		}
+		s := c.step(text)
+		s.fault = suffered
 		if i > 0 && c.IntN(8) == 0 {
 			s = steps[i-1] // it is sent again
 		}

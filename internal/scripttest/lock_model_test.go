@@ -67,27 +67,32 @@ func (m *model) release(k, a words) any {
 	if late != nil {
 		return late
 	}
-	m.del(lock)
 	if keep > 0 {
+		m.pexpire(lock, keep)
 		m.set(lock, "~"+token, keep)
 		return int64(1)
 	}
-	m.withdraw(queue, own)
+	asked := next != ""
+	if asked {
+		m.withdraw(queue, "~")
+	}
 	next = m.enqueueNext(queue, next, waited, latest)
+	m.withdraw(queue, own)
 
-	entry := ""
+	entry, answer := "", int64(1)
 	_ = attempt(func() { entry = m.first(queue) })
 	for ; entry != ""; entry = m.first(queue) {
 		if e := m.listener(entry); e != nil {
+			if !asked {
+				m.withdraw(queue, "~")
+			}
 			tick, failed := m.tick(k[1])
 			if failed != "" {
 				break
 			}
 			m.set(lock, e.token, e.claim)
-			answer := m.announce(e, tick, lock)
-			if answer == -2 {
-				m.del(lock)
-				return m.handedOn(next, answer, 0)
+			if answer = m.announce(e, tick, lock); answer == -2 {
+				break
 			}
 			m.zrem(queue, entry)
 			if entry != next {
@@ -97,7 +102,8 @@ func (m *model) release(k, a words) any {
 		}
 		m.zrem(queue, entry)
 	}
-	return m.handedOn(next, 1, 0)
+	m.del(lock)
+	return m.handedOn(next, answer, 0)
 }
 
 // keeps is keep.lua. It returns how long to keep the key, or the answer of a command that does not know the time.

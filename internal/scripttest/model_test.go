@@ -35,10 +35,12 @@ const (
 	noTimestamp  failure = "does not hold a timestamp"
 	noSemaphore  failure = "is not a semaphore"
 	notAnInteger failure = "not an integer"
+	tryAgain     failure = "TRYAGAIN"
 )
 
 // A fault is what is wrong with a server: nothing, it is a replica, it is full, the user lacks the right to a command, or cannot
-// read the fence counter.
+// read the fence counter, or it is the master of a slot of a Cluster that moves away: a script whose keys are not all there is not
+// begun, and none gets at a key that is gone.
 type fault string
 
 const (
@@ -50,11 +52,13 @@ const (
 	noIncr     fault = "-incr"
 	noZAdd     fault = "-zadd"
 	unreadable fault = "unreadable"
+	moving     fault = "moving"
 )
 
 type faults struct {
-	fault fault
-	wrote bool // this script has called a command that writes
+	fault   fault
+	wrote   bool   // this script has called a command that writes
+	leaving string // the token whose permit it is about to remove
 }
 
 var (

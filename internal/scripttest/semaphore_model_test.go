@@ -16,11 +16,21 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	if m.now > latest && !had && (entry != "" || free > 0) {
 		return m.time("late")
 	}
-	if !had && free > 0 {
+	fresh, queued := int64(0), false
+	enqueue := func() {
+		fresh, queued = m.enqueue(func(f func()) { f() }, queue, entry, waited, again), true
+	}
+	waiter := ""
+	_ = attempt(func() { waiter = m.first(queue) })
+	if !had && free > 0 && waiter != "" {
+		if entry != "" {
+			enqueue()
+		}
 		free, _, _ = m.handOn(k, free, entry, "")
 		had = m.leaseEnd(permits, token) > 0
 	}
 	if !had && free <= 0 {
+		m.purge(permits)
 		reply := []any{int64(0)}
 		if holder := m.first(permits); holder != "" {
 			reply = []any{m.untilIn(permits, holder), holder}
@@ -32,17 +42,23 @@ func (m *model) semaphoreAcquire(k, a words) any {
 		if len(reply) == 1 {
 			reply = append(reply, nil)
 		}
-		added := m.enqueue(func(f func()) { f() }, queue, entry, waited, again)
-		return m.time(append(reply, added, one(m.first(queue) == entry))...)
+		if !queued {
+			enqueue()
+		}
+		return m.time(append(reply, fresh, one(m.first(queue) == entry))...)
 	}
 	if had {
 		m.zrem(permits, "~")
 	}
 	tick, failed := m.tick(k[1])
 	if failed != "" {
+		if fresh == 1 {
+			m.zrem(queue, entry)
+		}
 		return failed
 	}
 	m.hold(permits, token, ttl)
+	m.purge(permits)
 	m.withdraw(queue, entry)
 	return tick
 }
@@ -51,11 +67,16 @@ func (m *model) semaphoreRelease(k, a words) any {
 	permits, queue := k[0], k[2]
 	token, limit, own, next, waited, latest, keep := a[0], a.number(1), a.at(2), a.at(3), a.number(4), a.number(5), a.number(6)
 	m.zrem(permits, "~")
-	m.withdraw(queue, own)
-	if _, failed := m.look(permits); failed != "" {
-		return int64(0)
+	held, failed := m.look(permits)
+	released := failed == "" && m.leaseEnd(permits, token) > 0
+	if released && keep == 0 {
+		next = m.enqueueNext(queue, next, waited, latest)
 	}
-	if m.leaseEnd(permits, token) == 0 {
+	m.withdraw(queue, own)
+	switch {
+	case failed != "":
+		return int64(0)
+	case !released:
 		return one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0)
 	}
 	keep, late := m.keeps(keep, latest)
@@ -67,9 +88,12 @@ func (m *model) semaphoreRelease(k, a words) any {
 		m.zrem(permits, token)
 		return int64(1)
 	}
-	m.zrem(permits, token)
-	next = m.enqueueNext(queue, next, waited, latest)
-	_, answer, tick := m.handOn(k, limit-int64(len(m.members(permits))), "", next)
+	m.leaving = token
+	_, answer, tick := m.handOn(k, limit-held+1, "", next)
+	m.purge(permits)
+	if m.leaving != "" {
+		m.zrem(permits, token)
+	}
 	return m.handedOn(next, answer, tick)
 }
 
@@ -107,7 +131,7 @@ const leastScore = 9e14
 
 // leaseEnd returns 0 if the token holds no permit.
 func (m *model) leaseEnd(permits, token string) int64 {
-	if ends := m.score(permits, token); ends > m.now {
+	if ends := m.score(permits, token); ends > m.now && token != m.leaving {
 		return ends
 	}
 	return 0
@@ -118,20 +142,29 @@ func (m *model) untilIn(permits, token string) int64 {
 	return (m.score(permits, token) - m.now + 999) / 1000
 }
 
+// look returns the number of holders.
 func (m *model) look(permits string) (held int64, failed failure) {
-	if oldest := m.score(permits, m.first(permits)); oldest > 0 {
-		if oldest < leastScore {
-			return 0, noSemaphore
-		}
-		if oldest <= m.now {
-			m.zremUpTo(permits, m.now)
-		}
+	if oldest := m.score(permits, m.first(permits)); 0 < oldest && oldest < leastScore {
+		return 0, noSemaphore
 	}
-	return int64(len(m.members(permits))), ""
+	for _, token := range m.members(permits) {
+		held += one(m.leaseEnd(permits, token) > 0)
+	}
+	return held, ""
+}
+
+// purge removes permits that have expired, if there are any.
+func (m *model) purge(permits string) {
+	if oldest := m.score(permits, m.first(permits)); 0 < oldest && oldest <= m.now {
+		m.zremUpTo(permits, m.now)
+	}
 }
 
 func (m *model) hold(permits, token string, ttl int64) {
 	m.zadd(permits, max(m.now+ttl*1000, m.leaseEnd(permits, token)), token)
+	if token == m.leaving {
+		m.leaving = ""
+	}
 	if m.pttl(permits) <= ttl {
 		m.pexpire(permits, ttl+1)
 	}

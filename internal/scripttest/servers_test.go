@@ -47,6 +47,30 @@ func newBackend(t *testing.T, client, direct *redis.Client, preamble string, sca
 	return s
 }
 
+// leaving is a part of a preamble, for the fault of a slot that moves away.
+const leaving = `
+local exists = function(key) return redis.call('EXISTS', key) == 1 end
+for _, key in ipairs(fault == 'moving' and KEYS or {}) do
+  if not exists(key) then return redis.error_reply('TRYAGAIN') end
+end
+local keyless = {TIME = true, PUBLISH = true, PUBSUB = true, REACHED = true}
+local function staying(call, fail)
+  if fault ~= 'moving' then return call end
+  return function(name, ...)
+    for i, key in ipairs({...}) do
+      if keyless[name] or i > 1 and name ~= 'DEL' then break end
+      if not exists(key) then return fail({err = 'ERR Script attempted to access a non local key in a cluster node'}) end
+    end
+    return call(name, ...)
+  end
+end
+local redis = {
+  call = staying(redis.call, function(e) error(e.err) end),
+  pcall = staying(redis.pcall, function(e) return e end),
+  error_reply = redis.error_reply,
+}
+`
+
 // newMiniredis returns a miniredis whose clocks stand still, and which counts branches.
 func newMiniredis(t *testing.T, b *branches) *backend {
 	m := miniredis.RunT(t)
@@ -72,7 +96,9 @@ func newMiniredis(t *testing.T, b *branches) *backend {
 	client := redis.NewClient(&redis.Options{Addr: m.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	s := newBackend(t, client, client, `
-for _ = 1, 3 do table.remove(ARGV) end
+local fault = table.remove(ARGV)
+for _ = 1, 2 do table.remove(ARGV) end
+`+leaving+`
 local function reached(n) return redis.call('REACHED', n) == 1 end
 `, 1, b)
 	s.pass = func(ms, now int64) {
@@ -97,6 +123,7 @@ func newRedis(t *testing.T) *backend {
 	t.Cleanup(func() { _ = client.Close() })
 	const preamble = `
 local fault, micros, seconds = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
+` + leaving + `
 local scale = '00000'
 local function wrapped(call)
   return function(name, ...)
@@ -168,11 +195,12 @@ func (s *backend) run(t *testing.T, st step, m *model) any {
 		_ = s.direct.Do(t.Context(), asAny(w)...).Err() // a key of another type stays as it is
 		return nil
 	}
-	if st.fault != healthy {
-		s.suffer(st.fault)
+	suffered := st.suffers(m)
+	if suffered != healthy {
+		s.suffer(suffered)
 		defer s.suffer(healthy)
 	}
-	args := append(asAny(w[1+st.keys:]), m.seconds(), m.micros(), string(st.fault))
+	args := append(asAny(w[1+st.keys:]), m.seconds(), m.micros(), string(suffered))
 	reply, err := s.scripts[w[0]].Run(t.Context(), s.client, w[1:1+st.keys], args...).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return kindOf(err)
@@ -187,7 +215,7 @@ func kindOf(err error) failure {
 			return forbidden
 		}
 	}
-	for _, kind := range []failure{noRegister, noCounter, noTimestamp, noSemaphore, readOnly, outOfMemory, forbidden, wrongType, notAnInteger} {
+	for _, kind := range []failure{noRegister, noCounter, noTimestamp, noSemaphore, readOnly, outOfMemory, forbidden, wrongType, notAnInteger, tryAgain} {
 		if strings.Contains(err.Error(), string(kind)) {
 			return kind
 		}

@@ -4,7 +4,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -67,59 +66,6 @@ func toCluster(addrs []string) connector {
 	return func(t *testing.T) redis.UniversalClient {
 		return locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}))
 	}
-}
-
-// TestClusterKeepsALockWhoseSlotMoves to another master, with its queue and its fence. The holder can extend it at every step, and
-// the waiter is handed the lock on the new master.
-func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
-	t.Parallel()
-	masters, addrs := startCluster(t)
-	ctx := t.Context()
-	slot := masters[0].ClusterKeySlot(ctx, "k").Val()
-	from := int(slot) * 3 / 16384
-	source, target := masters[from], masters[(from+1)%3]
-	sourceID, targetID := source.Do(ctx, "cluster", "myid").Val(), target.Do(ctx, "cluster", "myid").Val()
-	host, port, err := net.SplitHostPort(addrs[(from+1)%3])
-	require.NoError(t, err)
-
-	l := locktest.SetNXPX(t, toCluster(addrs)(t))
-	holder := locktest.MustLock(t, l, "k")
-	got := locktest.WaitInLine(t, locktest.SetNXPX(t, toCluster(addrs)(t)), "k")
-	for _, step := range []struct {
-		name string
-		take func() error
-	}{
-		{"the slot is announced", func() error {
-			require.NoError(t, target.Do(ctx, "cluster", "setslot", slot, "importing", sourceID).Err())
-			return source.Do(ctx, "cluster", "setslot", slot, "migrating", targetID).Err()
-		}},
-		{"its keys have moved", func() error {
-			words := []any{"migrate", host, port, "", 0, 5000, "keys"}
-			keys := source.ClusterGetKeysInSlot(ctx, int(slot), 10).Val()
-			require.Len(t, keys, 3, "lock, fence register and queue")
-			for _, key := range keys {
-				words = append(words, key)
-			}
-			return source.Do(ctx, words...).Err()
-		}},
-		{"the slot has moved", func() error {
-			require.NoError(t, target.Do(ctx, "cluster", "setslot", slot, "node", targetID).Err())
-			return source.Do(ctx, "cluster", "setslot", slot, "node", targetID).Err()
-		}},
-	} {
-		require.NoError(t, step.take(), step.name)
-		require.NoError(t, holder.Extend(ctx, time.Minute), step.name)
-		st, err := l.Inspect(ctx, "k")
-		require.NoError(t, err, step.name)
-		require.Equal(t, holder.Token(), st.Token, step.name)
-		require.Equal(t, 1, st.Waiters, step.name)
-	}
-	require.Equal(t, holder.Token(), target.Get(ctx, "k").Val())
-	require.NoError(t, holder.Unlock(ctx))
-	lock := <-got
-	require.NotNil(t, lock)
-	require.Greater(t, lock.Fence(), holder.Fence())
-	require.NoError(t, lock.Unlock(ctx))
 }
 
 // TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in one key, in
