@@ -5,8 +5,9 @@
 // publishes the grant to the [Inbox] of its process. The new owner extends its claim to the TTL. A process that cannot do so
 // costs the others a claim. No line depends on a message: see internal/line.
 //
-// The caller sends all commands but SUBSCRIBE and PING. None runs under the mutex of an Inbox. The only goroutine is that of
-// Join. It receives grants, and ends within two seconds after the last user. Nobody waits for it.
+// The caller sends all commands but SUBSCRIBE and PING. The goroutine of Join receives grants, and ends within two seconds after
+// the last user, or when a dial has ended. Nobody waits for it. Only this goroutine, and that of Missed, use the subscription:
+// go-redis dials under its mutex, for as long as the dialer takes. Other methods of an Inbox wait for nothing.
 package inbox
 
 import (
@@ -35,6 +36,9 @@ const (
 	firstReconnect = 50 * time.Millisecond
 	lastReconnect  = 3 * time.Second
 
+	// lateAfter is after how long without a wake the connection counts as broken. When one breaks, go-redis dials before it says so.
+	lateAfter = 2 * wakeEvery
+
 	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed. A proxy does that which does not
 	// know the command.
 	mostHungUp = 3
@@ -49,7 +53,7 @@ type Inbox struct {
 	Channel string
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
 
-	// Set before the first use. The goroutine of the inbox calls them; RefusePublish also calls Degraded, which must not block.
+	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls Degraded, which must not block.
 	Deliver  func(Grant) // a lock was handed to this process
 	Changed  func()      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
 	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
@@ -78,7 +82,7 @@ func (b *Inbox) Join() {
 	b.users++
 	if !b.running && b.client != nil {
 		b.running = true
-		time.AfterFunc(0, b.run) // a goroutine that ends within two seconds after the last user has left
+		go b.run()
 	}
 }
 
@@ -94,6 +98,12 @@ func (b *Inbox) Listens() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.up.IsZero() && !time.Now().Before(b.mute)
+}
+
+func (b *Inbox) isUp() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.up.IsZero()
 }
 
 // RefusePublish notes that Redis refuses PUBLISH with err.
@@ -121,21 +131,25 @@ func (b *Inbox) refuse(err error) {
 // run receives until the inbox has no users.
 func (b *Inbox) run() {
 	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
-		err := b.receive(context.Background())
+		confirmed, err := b.receive()
 		if err == nil {
 			return
 		}
-		if b.confirmed(false) {
-			failed, hungUp = 0, 0
-		}
+		b.confirmed(false)
 		if !node.Answered(err) {
 			b.slots.Reload()
 		}
-		pause := reconnectPause(failed)
-		if !node.Silence(err) && !node.Unreachable(err) && !errors.Is(err, redis.ErrClosed) {
+		switch {
+		case confirmed:
+			failed, hungUp = 0, 0
+		case node.Silence(err), node.Unreachable(err), errors.Is(err, redis.ErrClosed):
+		case node.Answered(err):
+			hungUp = mostHungUp
+		default:
 			hungUp++
 		}
-		if node.Answered(err) || hungUp == mostHungUp {
+		pause := reconnectPause(failed)
+		if hungUp == mostHungUp {
 			b.refuse(node.Explain(err))
 			pause, hungUp = lastReconnect, 0
 		}
@@ -154,58 +168,81 @@ func reconnectPause(failed int) time.Duration {
 	return pause - rand.N(pause/2)
 }
 
-// receive handles the messages of a new connection, until it fails or the inbox has no users: it returns nil then.
-func (b *Inbox) receive(ctx context.Context) error {
+var errReplaced = errors.New("the subscription is replaced")
+
+// receive handles the messages of a new connection, until it fails or the inbox has no users: err is nil then. It reports whether
+// SUBSCRIBE was confirmed.
+func (b *Inbox) receive() (confirmed bool, err error) {
+	ctx, noDials := context.WithCancel(context.Background())
+	defer noDials()
 	ps := b.client.Subscribe(ctx, b.Channel)
 	defer ps.Close()
 	b.mu.Lock()
 	b.current = ps
 	b.mu.Unlock()
+	late := time.AfterFunc(lateAfter, func() { b.confirmed(false) }) // it ends with receive, which need not wait for it
+	defer late.Stop()
 	for silent := 0; ; { // wakes in a row
 		message, err := ps.ReceiveTimeout(ctx, wakeEvery)
+		late.Reset(lateAfter)
 		switch {
 		case err == nil:
 			silent = 0
-			b.received(message)
+			if b.received(message) {
+				confirmed = true
+				noDials() // if the connection breaks, dialers that heed ctx fail at once
+			}
 		case !node.Silence(err):
-			return err
+			return confirmed, err
 		case b.stop():
-			return nil
+			return confirmed, nil
 		default:
 			if silent++; silent == 2*pingAfter || silent == pingAfter && ps.Ping(ctx) != nil {
-				return err
+				return confirmed, err
 			}
+		}
+		if confirmed && !b.isUp() { // it was late, or missed a message
+			return confirmed, errReplaced
 		}
 	}
 }
 
-// received handles a message.
-func (b *Inbox) received(message any) {
+// received handles a message. It reports whether that confirms SUBSCRIBE.
+func (b *Inbox) received(message any) (confirms bool) {
 	switch message := message.(type) {
 	case *redis.Subscription:
 		b.confirmed(true)
+		return true
 	case *redis.Message:
 		if g, ok := parseGrant(message.Payload); ok {
 			b.Deliver(g)
 		}
 	}
+	return false
 }
 
-// Missed closes the connection, since a message was lost on it after since, so that run opens another one. It does nothing if
-// SUBSCRIBE was confirmed since then.
+// Missed has the connection replaced, since a message was lost on it after since. It does nothing if SUBSCRIBE was confirmed since
+// then. Until it is confirmed again, no messages come.
 func (b *Inbox) Missed(since time.Time) {
 	b.mu.Lock()
-	ps, lost := b.current, !b.up.IsZero() && !b.up.After(since)
-	b.mu.Unlock()
-	if lost {
-		_ = ps.Close() // receive notices
+	defer b.mu.Unlock()
+	if b.up.IsZero() || b.up.After(since) {
+		return
 	}
+	b.up = time.Time{}
+	go b.replace(b.current) // ends when go-redis dials no more; nobody waits for it
 }
 
-// confirmed notes that SUBSCRIBE is confirmed, or not any more. It reports whether it was before.
-func (b *Inbox) confirmed(is bool) (was bool) {
+// replace closes a subscription, so that run opens another one.
+func (b *Inbox) replace(ps *redis.PubSub) {
+	b.Changed()
+	_ = ps.Close() // receive notices
+}
+
+// confirmed notes that SUBSCRIBE is confirmed, or not any more.
+func (b *Inbox) confirmed(is bool) {
 	b.mu.Lock()
-	was = !b.up.IsZero()
+	was := !b.up.IsZero()
 	b.up, b.refused = time.Time{}, b.refused && !is
 	if is {
 		b.up = time.Now()
@@ -214,7 +251,6 @@ func (b *Inbox) confirmed(is bool) (was bool) {
 	if is || was {
 		b.Changed()
 	}
-	return was
 }
 
 // stop ends the inbox if it has no users. It reports whether it did.

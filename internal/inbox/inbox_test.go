@@ -41,6 +41,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		changes := make(chan struct{}, 100)
 		s := New(client)
 		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(Grant) {}
+
 		s.Join()
 		defer time.Sleep(2 * wakeEvery) // the inbox ends by then, also in an outage
 		defer s.Leave()
@@ -186,4 +187,59 @@ func TestSubscriptionLeavesADeadServerOfACluster(t *testing.T) {
 	defer s.Leave()
 	require.Eventually(t, s.Listens, 20*time.Second, time.Millisecond)
 	require.Equal(t, int64(3), reads.Load())
+}
+
+// TestNoMessagesComeWhileTheConnectionIsDialed: go-redis dials by itself when the connection breaks. Lines know at once that no
+// messages come, or soon if the dialer does not heed ctx.
+func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
+	for name, heeds := range map[string]bool{"the dialer heeds ctx": true, "the dialer does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := miniredis.NewMiniRedis()
+				defer m.Close()
+				var newest net.Conn
+				var hangs atomic.Bool
+				client := redis.NewClient(&redis.Options{
+					Dialer: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+						if hangs.Load() {
+							if !heeds {
+								ctx = context.Background()
+							}
+							select {
+							case <-ctx.Done():
+								return nil, ctx.Err()
+							case <-time.After(time.Minute):
+							}
+						}
+						newest, err = m.Dial()
+						return newest, err
+					},
+					MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+				})
+				defer client.Close()
+				var changed atomic.Int64
+				s := New(client)
+				s.Changed, s.Degraded = func() { changed.Add(1) }, func(error) {}
+				s.Join()
+				defer time.Sleep(5 * time.Minute) // the dials end
+				defer s.Leave()
+				time.Sleep(10 * time.Second)
+				require.True(t, s.Listens())
+
+				hangs.Store(true)
+				require.NoError(t, newest.Close())
+				if !heeds {
+					time.Sleep(lateAfter)
+				}
+				synctest.Wait()
+				require.False(t, s.Listens())
+				require.Equal(t, int64(2), changed.Load())
+
+				hangs.Store(false)
+				time.Sleep(3 * time.Minute)
+				require.True(t, s.Listens())
+				require.Equal(t, int64(3), changed.Load())
+			})
+		})
+	}
 }

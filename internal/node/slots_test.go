@@ -31,7 +31,7 @@ func TestSlotsAreReadAgainAfterNoAnswer(t *testing.T) {
 		want    int64
 	}{
 		"answers":            {nil, false, 0},
-		"refusals":           {answer("ERR no"), false, 0},
+		"refusals":           {answer("NOPERM no"), false, 0},
 		"passing refusals":   {answer("TRYAGAIN later"), false, 1}, // the call times out
 		"broken connections": {io.EOF, false, 5},
 		"refused dials":      {refused, false, 5},
