@@ -277,7 +277,7 @@ func (w *waiters) heardOf(got reply) {
 	var hook func(Event)
 	var trouble Event
 	if got.err == nil {
-		v.effects = w.Granted(v.Facts, v.effects)
+		v.effects = w.Granted(v.Facts, got.fresh, v.effects)
 	} else {
 		v.effects = w.NotGranted(v.Facts, w.outcomeLocked(v.now, got), v.effects)
 		// Those whose wait ends with the error report it themselves. Of the others, the first does.

@@ -51,7 +51,7 @@ func readAcquire(r node.Reply) reply {
 		return reply{err: r.Err}
 	}
 	if tick, granted := r.Value.(int64); granted {
-		return reply{tick: uint64(tick)}
+		return reply{tick: uint64(max(tick, -tick)), fresh: tick < 0}
 	}
 	return readRefusal(r.Value)
 }

@@ -100,11 +100,11 @@ type reply struct {
 	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 	split        bool          // refused though no answer shows an owner: several have attempted at once
+	fresh        bool          // the entry was not in the queue. If it should have been, it was skipped, or has lost a claim
 
 	// Of a refusal.
 	left   time.Duration // what is left of the holder's lease; 0: unknown
 	holder string        // the token that has the key; empty: unknown
-	fresh  bool          // the entry is new
 	first  bool          // the entry is the first in the queue
 
 	at time.Duration // the clock of Redis, of acquire with an entry and of release with next; 0: unknown

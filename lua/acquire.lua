@@ -12,7 +12,8 @@
 -- ARGV[5] how long the line has waited, in µs
 -- ARGV[6] "again" if the entry should already be in the queue
 --
--- Too late: {"late", seconds and µs of TIME}. Granted: the tick of the fence.
+-- Too late: {"late", seconds and µs of TIME}.
+-- Granted: the tick of the fence, with a minus if the key was free and the entry was not in the queue "again": it was skipped.
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}. With an entry also: 1 if the
 -- entry is new; 1 if it is the first; seconds and µs of TIME.
 
@@ -36,11 +37,11 @@ if not new then
   -- A resend never shortens the lease, and always writes.
   redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2])))
 end
-if entry then redis.pcall('ZREM', KEYS[3], entry) end -- a key of another type counts as no queue
+local gone = entry and redis.pcall('ZREM', KEYS[3], entry) == 0 -- a key of another type counts as no queue
 
 -- include fence.lua
 if failed then
   if new then redis.call('DEL', KEYS[1]) end
   return failed
 end
-return tick
+return new and gone and ARGV[6] and -tick or tick

@@ -48,5 +48,5 @@ if failed then
 end
 hold(token, tonumber(ARGV[2]))
 if ended then purge() end
-if entry then redis.pcall('ZREM', KEYS[3], entry) end
-return tick
+local gone = entry and redis.pcall('ZREM', KEYS[3], entry) == 0 or fresh == 1
+return not had and gone and ARGV[7] and -tick or tick

@@ -103,8 +103,11 @@ func (m *Machine[T]) Leave(c *Caller[T], out []Effect[T]) ([]Effect[T], bool) {
 	return out, true
 }
 
-// Granted is an outcome of the acquire under way: the token holds the key, and enough of the lease is left.
-func (m *Machine[T]) Granted(f Facts, out []Effect[T]) []Effect[T] { return m.granted(f, false, out) }
+// Granted is an outcome of the acquire under way: the token holds the key, and enough of the lease is left. fresh says that the key
+// was free, and the entry was not in the queue.
+func (m *Machine[T]) Granted(f Facts, fresh bool, out []Effect[T]) []Effect[T] {
+	return m.granted(f, false, m.missed(f, fresh, out))
+}
 
 // NotGranted is the other outcome. If a message has handed the key to the token meanwhile, the line has it all the same.
 func (m *Machine[T]) NotGranted(f Facts, o Outcome, out []Effect[T]) []Effect[T] {

@@ -14,7 +14,7 @@ func turnOf64(m *Machine[int], callers []Caller[int], buffer []Effect[int]) {
 	for i := range callers {
 		m.Join(f, &callers[i], buffer[:0])
 	}
-	out := m.Granted(f, buffer[:0])
+	out := m.Granted(f, false, buffer[:0])
 	for range callers {
 		for _, e := range out {
 			if e.Kind == Serve {

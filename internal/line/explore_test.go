@@ -174,12 +174,12 @@ func (g *game) outcome(w *scene, i int, o Outcome) {
 	if o.Answer == None {
 		o.Answer = Late
 	}
-	o.Ended = got == 2
+	o.Ended, o.Fresh = got == 2, a.fresh == 1
 	used := got == 1 && s.order[0] != 0 && !g.config.Confirms
 	p.ask = acquire{}
 	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
 		if isGranted {
-			return m.Granted(f, out)
+			return m.Granted(f, a.fresh == 1, out)
 		}
 		if a.state == carried {
 			out = m.Changed(f, out)
@@ -187,6 +187,8 @@ func (g *game) outcome(w *scene, i int, o Outcome) {
 		return m.NotGranted(f, o, out)
 	})
 	switch {
+	case p.channel == away && a.fresh == 1 && got == 0 && (isGranted || o.Answer == Refused):
+		g.violated("a subscription stays on a server that is no longer the primary")
 	case used && g.limit == 1 && State(p.line.state) != Holding:
 		g.violated("a message is not used")
 	case o.Answer == Refused && a.entry != 0 && s.hasten == 0 && got == 0 && !g.config.Quorum && p.ask.state != none:
@@ -219,6 +221,7 @@ func (g *game) channel(i int) {
 			w.procs[i].channel, w.procs[i].messages = opens, [4]message{}
 			changed(w)
 		})
+		g.spend(deaf, "the primary moves", i, func(w *scene) { w.procs[i].channel = away })
 	case opens:
 		if p.line.subscribed == 1 {
 			g.calm("channel opens", i, func(w *scene) { w.procs[i].channel = open; changed(w) })

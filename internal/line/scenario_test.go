@@ -19,7 +19,7 @@ const start = 1000 * time.Second
 //	new [queues] [dash] [shares] [fresh-tokens] [confirms] [passes N] [ttl D]
 //	at D, channel closed|opening|open, load TOOK AT-REST, random R     facts from now on
 //	join NAME [for D] [waited D] [hook] [refused]                      for: until its deadline
-//	granted, refused, failed, permanent, late                          the outcome of an acquire, with
+//	granted [fresh], refused, failed, permanent, late                  the outcome of an acquire, with
 //	    [left D] [first] [fresh] [foreign] [moved] [clean] [ended]
 //	refusals N                                                         due and refused, N times; the output is that of the last
 //	message TOKEN [late], unlock TOKEN [fixed], lost TOKEN             fixed: the turn may not pass the lock on
@@ -85,7 +85,7 @@ func (s *scenario) play(words []string) []string {
 			return []string{"too late"}
 		}
 	case "granted":
-		out = s.m.Granted(s.f, out)
+		out = s.m.Granted(s.f, a.Has("fresh"), out)
 	case "message":
 		out = s.m.Message(s.f, number(a[0]), a.Has("late"), out)
 	case "due":

@@ -47,6 +47,7 @@ const (
 	shut  channel = iota // for good
 	opens                // sooner or later, once a line uses it
 	open
+	away // It is open on a server that is no longer the primary. The line does not know that.
 )
 
 type caller struct{ state, token, since, turn uint8 }
@@ -59,7 +60,7 @@ const (
 )
 
 // An acquire is on its way to Redis, or its reply is on its way back.
-type acquire struct{ state, token, entry, score, late uint8 }
+type acquire struct{ state, token, entry, score, again, fresh, late uint8 }
 
 const (
 	none = iota
@@ -205,7 +206,7 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int], f Facts, out []E
 	p := &w.procs[i]
 	g.thaw(p, g.hurried[i])
 	m := &g.m
-	facts := Facts{Now: now, Listens: p.channel == open}
+	facts := Facts{Now: now, Listens: p.channel >= open}
 	if g.hurried[i] {
 		facts.Took = time.Second
 	}
@@ -254,7 +255,7 @@ func (g *game) carryOut(w *scene, p *proc, e *Effect[int]) {
 		} else if p.token != t {
 			g.violated("a token asks again that was given up")
 		}
-		p.ask = acquire{state: sent, token: t, entry: uint8(e.Entry), score: w.score(e.Age)}
+		p.ask = acquire{state: sent, token: t, entry: uint8(e.Entry), score: w.score(e.Age), again: bit(e.Again)}
 		p.got = 0
 	case Give:
 		if p.ask.state != none && p.ask.token == t {
@@ -276,6 +277,10 @@ func (g *game) carryOut(w *scene, p *proc, e *Effect[int]) {
 		p.callers[e.Caller.Of].end()
 	case Look:
 		p.look = 1
+	case Missed:
+		if p.channel == away {
+			p.channel = opens
+		}
 	}
 }
 
@@ -403,7 +408,7 @@ func (w *scene) enqueue(q queued) {
 func (g *game) acquire(w *scene, i int) {
 	a := &w.procs[i].ask
 	t := uint8(i)<<4 | a.token
-	a.state, a.late = granted, 0
+	a.state, a.fresh, a.late = granted, a.again&^bit(w.place(t) >= 0 || w.has(t)), 0
 	if g.limit > 1 && !w.has(t) {
 		g.handOn(w, t)
 	}

@@ -54,15 +54,21 @@ func (m *Machine[T]) wasRefused(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 	if m.token.entry == NoEntry {
 		m.pace.rest = doubled(m.pace.rest, m.Shortest, m.Longest)
 	} else {
-		if o.Fresh && m.token.seen > 0 && f.Listens { // it was skipped, or has lost a claim
-			out = append(out, Effect[T]{Kind: Missed, At: m.token.seen})
-		}
+		out = m.missed(f, o.Fresh, out)
 		m.token.seen = m.asked
 	}
 	if m.callers.length > 0 {
 		out = m.subscribe(out)
 	}
 	return m.tell(out)
+}
+
+// missed has the channel opened anew if the entry was in the queue, and was not there any more: it was skipped, or has lost a claim.
+func (m *Machine[T]) missed(f Facts, fresh bool, out []Effect[T]) []Effect[T] {
+	if fresh && m.token.seen > 0 && f.Listens {
+		out = append(out, Effect[T]{Kind: Missed, At: m.token.seen})
+	}
+	return out
 }
 
 // failed ends the waits of those who joined before the attempt and have seen no other owner. A permanent error ends all.

@@ -44,9 +44,11 @@ func (m *model) acquire(k, a words) any {
 	if !fresh {
 		m.pexpire(lock, max(m.pttl(lock), ttl))
 	}
-	m.withdraw(queue, entry)
+	gone := m.withdraw(queue, entry)
 	tick, failed := m.tick(k[1])
 	switch {
+	case failed == "" && fresh && gone && again:
+		return -tick
 	case failed == "":
 		return tick
 	case fresh:
@@ -168,11 +170,12 @@ func (m *model) written(key string, answer int64) any {
 	return answer
 }
 
-// withdraw removes an entry, if there is one, from what may be another type of key.
-func (m *model) withdraw(queue, entry string) {
+// withdraw removes an entry, if there is one, from what may be another type of key. It reports whether it was not there.
+func (m *model) withdraw(queue, entry string) (gone bool) {
 	if entry != "" {
-		_ = attempt(func() { m.zrem(queue, entry) })
+		_ = attempt(func() { gone = !m.zrem(queue, entry) })
 	}
+	return gone
 }
 
 // enqueue is queue.lua.

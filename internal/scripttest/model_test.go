@@ -192,12 +192,14 @@ func (m *model) zadd(key string, score int64, member string) int64 {
 	return one(!known)
 }
 
-func (m *model) zrem(key, member string) {
+func (m *model) zrem(key, member string) (removed bool) {
 	m.call("zrem")
 	if v := m.typed(key, true); v != nil {
+		_, removed = v.set[member]
 		delete(v.set, member)
 		m.dropEmpty(key)
 	}
+	return removed
 }
 
 func (m *model) zremUpTo(key string, score int64) {

@@ -59,7 +59,9 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	}
 	m.hold(permits, token, ttl)
 	m.purge(permits)
-	m.withdraw(queue, entry)
+	if gone := m.withdraw(queue, entry) || fresh == 1; gone && !had && again {
+		return -tick
+	}
 	return tick
 }
 

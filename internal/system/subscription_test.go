@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
 	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -96,4 +97,38 @@ func TestSubscriptionThatDialsHoldsUpNoCommand(t *testing.T) {
 		require.NoError(t, unrelated.Err())
 		return renewed.Load() >= 8 && all(10)
 	})
+}
+
+// TestSubscriptionFollowsTheAddressOfThePrimary: an address moves while the old primary lives, so subscriptions stay there. A
+// release on the new primary does not find the waiter. Its look finds the key free, and the process subscribes anew, though no look
+// was refused.
+func TestSubscriptionFollowsTheAddressOfThePrimary(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]func(t *testing.T, c redis.UniversalClient) redlatch.Locker{
+		"SetNXPX":   func(t *testing.T, c redis.UniversalClient) redlatch.Locker { return locktest.SetNXPX(t, c) },
+		"Semaphore": func(t *testing.T, c redis.UniversalClient) redlatch.Locker { return locktest.Semaphore(t, c, 1) },
+	}
+	for name, open := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := startMoved(t)
+			p := faultproxy.New(t, m.old.Network(), m.old.Addr())
+			holder, waiter := open(t, p.Client(t)), open(t, p.Client(t))
+			lock, long := locktest.MustLock(t, holder, "k"), locktest.MustLock(t, holder, "long")
+			stays := locktest.WaitInLine(t, waiter, "long") // so the subscription is used all the time
+			channels := func(s *redistest.Server) int { return len(s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val()) }
+			locktest.Eventually(t, "the waiter has subscribed", func() bool { return channels(m.old) == 1 })
+			next := locktest.WaitInLine(t, waiter, "k")
+			m.promote(t)
+			m.demote(t, m.promoted.Addr())
+			p.PointAt(m.promoted.Network(), m.promoted.Addr())
+			require.NoError(t, lock.Unlock(t.Context()))
+			lock = <-next
+			require.NotNil(t, lock)
+			locktest.Eventually(t, "the waiter has subscribed at the new primary", func() bool { return channels(m.promoted) == 1 })
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.NoError(t, long.Unlock(t.Context()))
+			require.NoError(t, (<-stays).Unlock(t.Context()))
+		})
+	}
 }
