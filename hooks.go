@@ -31,8 +31,9 @@ type Hooks struct {
 	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock was passed on within the
 	// process.
 	Released func(Event)
-	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err. Key is empty, and
-	// only the Locker's own hooks run. A new refusal after a recovery is reported again, one of PUBLISH once a minute at most.
+	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err, although other
+	// commands work. So an outage is not reported here. Key is empty, and only the Locker's own hooks run. A new refusal after a
+	// recovery is reported again, one of PUBLISH once a minute at most.
 	Degraded func(Event)
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried or Err is
 	// returned, and a failed node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's own

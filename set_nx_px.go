@@ -51,6 +51,7 @@ func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string, lim
 	}
 	s.inbox = inbox.New(client)
 	s.inbox.Spread = s.kind == cluster
+	s.inbox.Served = func(since time.Time) bool { return s.node.Served(since) || s.confirming.Served(since) }
 	return s
 }
 

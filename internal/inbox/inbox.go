@@ -39,8 +39,8 @@ const (
 	// lateAfter is after how long without a wake the connection counts as broken. When one breaks, go-redis dials before it says so.
 	lateAfter = 2 * wakeEvery
 
-	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed. A proxy does that which does not
-	// know the command.
+	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed, while commands work. A proxy does
+	// that which does not know the command.
 	mostHungUp = 3
 
 	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.
@@ -54,9 +54,10 @@ type Inbox struct {
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
 
 	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls Degraded, which must not block.
-	Deliver  func(Grant) // a lock was handed to this process
-	Changed  func()      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
-	Degraded func(error) // Redis refuses SUBSCRIBE or PUBLISH
+	Deliver  func(Grant)                // a lock was handed to this process
+	Changed  func()                     // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
+	Degraded func(error)                // Redis refuses SUBSCRIBE or PUBLISH
+	Served   func(since time.Time) bool // Redis has carried out a command of this client since then
 
 	client redis.UniversalClient // nil: none that can subscribe
 	slots  node.Slots            // for the goroutine only
@@ -130,6 +131,7 @@ func (b *Inbox) refuse(err error) {
 
 // run receives until the inbox has no users.
 func (b *Inbox) run() {
+	last := time.Now()
 	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
 		confirmed, err := b.receive()
 		if err == nil {
@@ -139,10 +141,12 @@ func (b *Inbox) run() {
 		if !node.Answered(err) {
 			b.slots.Reload()
 		}
+		before := last
+		last = time.Now()
 		switch {
 		case confirmed:
 			failed, hungUp = 0, 0
-		case node.Silence(err), node.Unreachable(err), errors.Is(err, redis.ErrClosed):
+		case passing(err) || !b.Served(before): // an outage
 		case node.Answered(err):
 			hungUp = mostHungUp
 		default:
@@ -166,6 +170,11 @@ func (b *Inbox) run() {
 func reconnectPause(failed int) time.Duration {
 	pause := min(firstReconnect<<min(failed, 8), lastReconnect)
 	return pause - rand.N(pause/2)
+}
+
+// passing reports whether a connection that failed with err says nothing about SUBSCRIBE.
+func passing(err error) bool {
+	return node.Silence(err) || node.Unreachable(err) || errors.Is(err, redis.ErrClosed) || node.Answered(err) && node.Unavailable(err)
 }
 
 var errReplaced = errors.New("the subscription is replaced")

@@ -41,6 +41,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		changes := make(chan struct{}, 100)
 		s := New(client)
 		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(Grant) {}
+		s.Served = func(time.Time) bool { return true }
 
 		s.Join()
 		defer time.Sleep(2 * wakeEvery) // the inbox ends by then, also in an outage
@@ -155,6 +156,50 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 	})
 }
 
+// TestOutageRefusesNothing: SUBSCRIBE counts as refused only if commands work meanwhile, and if the answer is not a passing one.
+func TestOutageRefusesNothing(t *testing.T) {
+	const passes, lasts = "BUSY Redis is busy running a script", "NOPERM this user has no permissions"
+	for name, c := range map[string]struct {
+		answer string // to SUBSCRIBE; empty: the connection is closed
+		works  bool
+		want   int
+	}{
+		"no server behind a proxy":            {},
+		"a proxy that answers for a server":   {answer: lasts},
+		"a proxy that cannot subscribe":       {works: true, want: 1},
+		"the right is missing":                {answer: lasts, works: true, want: 1},
+		"the answer is a passing one":         {answer: passes, works: true},
+		"the answer of a server that is sick": {answer: passes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+				reported := make(chan error, 10)
+				s.Degraded = func(err error) { reported <- err }
+				s.Served = func(since time.Time) bool { return c.works && time.Since(since) > 10*time.Millisecond }
+				<-changed
+				m.Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
+					switch {
+					case cmd != "SUBSCRIBE":
+						return false
+					case c.answer == "":
+						p.Close()
+					default:
+						p.WriteError(c.answer)
+					}
+					return true
+				})
+				s.Missed(time.Now())
+				time.Sleep(time.Minute)
+				require.Len(t, reported, c.want)
+				require.False(t, s.Listens())
+				m.Server().SetPreHook(nil)
+				time.Sleep(2 * lastReconnect)
+				require.True(t, s.Listens())
+			})
+		})
+	}
+}
+
 // TestReconnectsPauseLongerAndLonger: 50 ms, doubling to 3 s, half of it random.
 func TestReconnectsPauseLongerAndLonger(t *testing.T) {
 	for failed, ms := range []int{50, 100, 200, 400, 800, 1600, 3000, 3000, 3000, 3000} {
@@ -220,6 +265,7 @@ func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 				var changed atomic.Int64
 				s := New(client)
 				s.Changed, s.Degraded = func() { changed.Add(1) }, func(error) {}
+				s.Served = func(time.Time) bool { return true }
 				s.Join()
 				defer time.Sleep(5 * time.Minute) // the dials end
 				defer s.Leave()

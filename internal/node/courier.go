@@ -204,6 +204,9 @@ func (n *Node) heardLocked(p *passenger, err error, now time.Duration) (late boo
 	} else {
 		n.slots.Reload()
 	}
+	if err == nil {
+		n.served = now
+	}
 	if err == nil || Mistake(err) {
 		n.recoverLocked(now)
 	}

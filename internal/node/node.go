@@ -75,6 +75,7 @@ type limits struct {
 // health is what is known of the server.
 type health struct {
 	answered time.Duration // when it last answered
+	served   time.Duration // when it last carried out a command
 	silent   bool          // a call timed out, and it has sent nothing since that call was made
 	trouble  error         // why a call was last resent; nil after an answer
 }
@@ -122,6 +123,13 @@ func (n *Node) Health() (silent bool, trouble error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.silent, n.trouble
+}
+
+// Served reports whether the server has carried out a command since a time.
+func (n *Node) Served(since time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.begin.Add(n.served).After(since)
 }
 
 // Post puts c into the mailbox and returns at once. A call is posted only once. A call that travels alone gets the values of ctx.
