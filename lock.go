@@ -51,10 +51,11 @@ import (
 // can wait for each other for ever: use [DoAll].
 //
 // Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock wait, a Locker has a goroutine
-// and a connection of its own for its subscription, which a thousand Lockers have a thousand times. Callers of one Locker wait
-// together. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its subscription ends by itself
-// within two seconds after the last waiter has left, so a test that looks for leaks sleeps for that time first. Close the client
-// after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker should embed it.
+// and a connection of its own for its subscription, which a thousand Lockers have a thousand times. The callers of one Locker that
+// wait for one key stand in a line: the Locker asks Redis once for all of them, and serves them one after the other. A Locker that
+// nobody waits with costs nothing in Redis. It has no Close method: its subscription ends by itself within two seconds after the
+// last waiter has left, so a test that looks for leaks sleeps for that time first. Close the client after the last Unlock. Later
+// versions may add methods to this interface, so a type that wraps a Locker should embed it.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later does not release the lock.
 	// Give it a deadline.
@@ -73,10 +74,9 @@ type Locker interface {
 	// [context.WithoutCancel]: the call could only wait for itself. It fails with ErrInvalidOption, unless key may have several
 	// holders.
 	//
-	// Callers that wait for one key stand in a line, and the Locker asks Redis once for all of them. A call with options stands
-	// in a line of its own, and so costs Redis as much as another process. With [NewSetNXPX], Unlock hands the lock to the line
-	// whose first caller has waited longest, of any process. For up to 5 ms, that process then passes it on to those who were in
-	// line, each once, without asking Redis. A key that is free goes to the first who asks.
+	// A call with options stands in a line of its own, and so costs Redis as much as another process. With [NewSetNXPX], Unlock
+	// hands the lock to the line whose first caller has waited longest, of any process. For up to 5 ms, that process then passes
+	// it on to those who were in line, each once, without asking Redis. A key that is free goes to the first who asks.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error matches

@@ -7,8 +7,9 @@ import (
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the Locker. An option of a call
-// overrides that default, but WithHooks adds to it. Calls of Lock with options wait in lines of their own, see [Locker]. For an
-// invalid option, the error matches ErrInvalidOption and names the option and its value.
+// overrides that default, but WithHooks adds to it. The callers of a Locker that wait for one key stand in a line, see [Locker].
+// Calls of Lock with options stand in lines of their own. For an invalid option, the error matches ErrInvalidOption and names the
+// option and its value.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -143,7 +144,7 @@ func WithOpTimeout(d time.Duration) Option {
 // [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very little time left, and after an error. The first
 // in a queue also polls if the holder is a client of another library. A pause is cut short if the holder's lease ends earlier, or
 // if the key often changes hands. A Locker that polls also pauses, for longest at most, before it asks again for a key that it
-// has released, if others want it or if it has more callers in line.
+// has released, if others want it or if it has more callers in its line.
 func WithPollInterval(shortest, longest time.Duration) Option {
 	return func(cfg *config) error {
 		if shortest < time.Millisecond || longest < shortest {
