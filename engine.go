@@ -297,10 +297,10 @@ func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Cont
 	if got.err != nil || !isKeeper(got.status.Token) {
 		return nil, 0, wrap("inspect", key, got.err)
 	}
-	p = r.params(got.status.Token)
-	p = p.releasing("", 0)
+	kept := r.params(got.status.Token)
+	back := kept.releasing("", 0)
 	return func(ctx context.Context) error {
-		got, _ := e.run(ctx, toRelease, &p, ignored)
+		got, _ := e.run(ctx, toRelease, &back, ignored)
 		return wrap("unlock", key, got.err)
 	}, got.status.TTL, nil
 }

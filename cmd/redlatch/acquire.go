@@ -58,7 +58,7 @@ func (f *runFlags) lockThroughOutages(ctx context.Context, c *connection) (*redl
 			if err = f.prolong(ctx, lock); err == nil {
 				return lock, nil
 			}
-			_ = c.release(lock, 0) // if it fails, the lock ends with its TTL
+			_ = c.release(lock, 0) //nolint:contextcheck // ctx may have ended. If it fails, the lock ends with its TTL
 		}
 		if f.try || ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) && !errors.Is(err, redlatch.ErrLost) {
 			return nil, err

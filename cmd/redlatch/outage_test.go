@@ -3,6 +3,8 @@
 package main
 
 import (
+	"io"
+	"log"
 	"net/http/httptest"
 	"strings"
 	"syscall"
@@ -59,7 +61,9 @@ func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
 // on one line.
 func TestReasonOfASilenceIsShown(t *testing.T) {
 	t.Parallel()
-	unknown := httptest.NewTLSServer(nil)
+	unknown := httptest.NewUnstartedServer(nil)
+	unknown.Config.ErrorLog = log.New(io.Discard, "", 0)
+	unknown.StartTLS()
 	defer unknown.Close()
 	for url, reason := range map[string]string{
 		"redis+sentinel://127.0.0.1:1,127.0.0.1:2/main":           "all sentinels specified in configuration are unreachable: dial tcp",
@@ -69,7 +73,7 @@ func TestReasonOfASilenceIsShown(t *testing.T) {
 			locktest.Eventually(t, reason, func() bool { // a busy machine may have no time to find it out
 				p := start(t, redlatchCmd(t, url, args...))
 				require.Equal(t, exitUnavailable, p.code())
-				for _, line := range strings.Split(strings.TrimSpace(p.errors()), "\n") {
+				for line := range strings.SplitSeq(strings.TrimSpace(p.errors()), "\n") {
 					require.True(t, strings.HasPrefix(line, "redlatch: "), p.errors())
 				}
 				return strings.Contains(p.errors(), reason)

@@ -71,6 +71,9 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 	case !force && !confirmed(os.Stdin, os.Stderr, key, seen):
 		return exitDeclined, nil
 	}
+	if c.quorum {
+		defer c.settle() // slow nodes are released too
+	}
 	released, err := release(ctx, c, key, end)
 	switch {
 	case err != nil:

@@ -217,6 +217,7 @@ func TestUnlockEndsTheMinHoldOfAQuorum(t *testing.T) {
 	all := strings.Join(urls, " ")
 	require.Zero(t, redlatchRun(t, all, []string{"-min-hold", "1h"}, "exit 0").code())
 	require.Equal(t, exitBusy, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
-	require.Zero(t, start(t, redlatchCmd(t, all, "unlock", "-f", "k")).code())
+	p := start(t, redlatchCmd(t, all, "unlock", "-f", "k"))
+	require.Zero(t, p.code(), p.errors())
 	require.Zero(t, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
 }
