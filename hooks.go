@@ -56,8 +56,8 @@ type Event struct {
 	Err      error         // in Waiting, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few confirmed,
-	// "slow" if the grant took longer than the lease lasts, "overrun" if fn of Lead runs on without its lock, or the first word
-	// of the error that Redis answered.
+	// "slow" if the grant took longer than the lease lasts, "overrun" if fn of Lead runs on without its lock, "panic" if a hook,
+	// Limiter or OnConnect of the client panicked, or the first word of the error that Redis answered.
 	Cause string
 }
 

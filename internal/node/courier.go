@@ -52,27 +52,35 @@ func (once) NoRetry() bool { return true }
 // courier carries calls. It ends when the mailbox is empty, or when a trip that was written off has returned.
 func (n *Node) courier() {
 	n.mu.Lock()
-	defer n.unlock()
 	for t := n.loadLocked(); t != nil; t = n.loadLocked() {
 		n.mu.Unlock()
 		n.carry(t)
 		n.mu.Lock()
-		if !t.writtenOff {
-			close(t.done)
-		}
-		now := n.now()
-		for i := range slices.Backward(t.passengers) { // so that the receiver of the first is called first
-			n.arrivedLocked(&t.passengers[i], now)
-		}
-		if t.writtenOff {
-			n.lost--
-			n.sendLocked()
+		goesOn := n.landLocked(t)
+		n.unlock() // which calls the receivers
+		if !goesOn {
 			return
 		}
-		n.unlock() // which calls the receivers
 		n.mu.Lock()
 	}
 	n.busy--
+	n.unlock()
+}
+
+// landLocked handles the outcome of t. It reports whether its courier goes on: one that was written off ends.
+func (n *Node) landLocked(t *trip) (goesOn bool) {
+	if !t.writtenOff {
+		close(t.done)
+	}
+	now := n.now()
+	for i := range slices.Backward(t.passengers) { // so that the receiver of the first is called first
+		n.arrivedLocked(&t.passengers[i], now)
+	}
+	if t.writtenOff {
+		n.lost--
+		n.sendLocked()
+	}
+	return !t.writtenOff
 }
 
 // loadLocked takes calls out of the mailbox for one trip. It returns nil if there are none.
@@ -110,6 +118,18 @@ func (n *Node) loadLocked() *trip {
 
 // carry sends the commands of t and waits for the replies.
 func (n *Node) carry(t *trip) {
+	returned := false
+	defer func() {
+		if !returned {
+			n.survive(t, recover())
+		}
+	}()
+	n.exchange(t)
+	returned = true
+}
+
+// exchange calls the client, which calls hooks of its user.
+func (n *Node) exchange(t *trip) {
 	p := &t.passengers[0]
 	cluster, clustered := n.client.(*redis.ClusterClient)
 	switch {

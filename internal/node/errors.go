@@ -119,8 +119,11 @@ func (e *broken) As(target any) bool { return errors.As(e.err, target) }
 
 var lineBreaks = regexp.MustCompile(`\s*[\r\n]+\s*`)
 
-// Cause returns the kind of err in a word: the first word of an answer of Redis, "timeout" or "connection".
+// Cause returns the kind of err in a word: the first word of an answer of Redis, "panic", "timeout" or "connection".
 func Cause(err error) string {
+	if errors.As(err, new(panicError)) {
+		return "panic"
+	}
 	word, _, _ := strings.Cut(answerText(err), " ")
 	if word == "" && Silence(err) {
 		return "timeout"

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+)
+
+// A panicError is the outcome of the commands that were under way when a hook, Limiter or OnConnect of the client's user
+// panicked. They may have been carried out. It has one line, and does not wrap the value of the panic, which may be any error.
+type panicError string
+
+func (e panicError) Error() string { return string(e) }
+
+// survive makes a panic of the client, or its runtime.Goexit, the outcome of t. The process lives, as it does when an HTTP handler
+// panics, and the calls are sent again as after any unknown error. After a Goexit the goroutine ends, so that another courier
+// takes its place.
+func (n *Node) survive(t *trip, value any) {
+	what := "the client ended its goroutine by runtime.Goexit"
+	if value != nil { // panic(nil) has a value, too
+		what = "the client panicked: " + t.hideWords(fmt.Sprint(value))
+	}
+	err := panicError(what + " (at " + origin() + ")")
+	for _, p := range t.passengers {
+		p.cmd.SetErr(err)
+		if p.then != nil {
+			p.then.SetErr(err)
+		}
+	}
+	if value != nil {
+		return
+	}
+	n.mu.Lock()
+	if n.landLocked(t) {
+		n.busy--
+		n.sendLocked()
+	}
+	n.unlock()
+}
+
+// shownWord is the length of the longest word of a command that an error shows. Tokens are longer.
+const shownWord = 35
+
+// hideWords puts the text of a panic on one line, and removes the long words of the commands from it, since they may be tokens.
+func (t *trip) hideWords(text string) string {
+	for _, p := range t.passengers {
+		for _, word := range p.cmd.Args() {
+			for part := range strings.FieldsSeq(textOf(word)) {
+				if len(part) > shownWord {
+					text = strings.ReplaceAll(text, part, "…")
+				}
+			}
+		}
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// textOf returns a word of a command if it is a string.
+func textOf(word any) string {
+	switch word := word.(type) {
+	case string:
+		return word
+	case *string:
+		return *word
+	}
+	return ""
+}
+
+// origin returns where a panic began: the innermost functions, with their lines. It runs while the stack of the panic is there.
+func origin() string {
+	const shown, depth = 4, 64
+	pcs := make([]uintptr, depth)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	var at []string
+	for {
+		frame, more := frames.Next()
+		name := frame.Function[strings.LastIndexByte(frame.Function, '/')+1:]
+		if !more || name == "node.(*Node).exchange" {
+			break
+		}
+		if at = append(at, fmt.Sprint(name, ":", frame.Line)); strings.HasPrefix(name, "runtime.") {
+			at = at[:0] // what comes before is not the origin
+		}
+	}
+	return strings.Join(at[:min(shown, len(at))], ", ")
+}
