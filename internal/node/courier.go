@@ -14,7 +14,7 @@ import (
 // A trip is one batch that a courier carries. It is also the context of its commands. It ends when all its calls have ended, so
 // that go-redis stops waiting for a connection.
 type trip struct {
-	context.Context // that of the call if there is only one, for its values
+	context.Context // that of the first call that has one, for its values
 	passengers      []passenger
 	only            [1]passenger // the array of passengers if there is only one
 	deadline        time.Time
@@ -109,8 +109,9 @@ func (n *Node) loadLocked() *trip {
 	}
 	t.deadline, t.live = n.begin.Add(end), len(t.passengers)
 	n.mail, n.first = slices.Delete(n.mail, 0, t.live), max(n.first-t.live, 0)
-	if t.live == 1 {
-		t.Context = t.passengers[0].call.ctx
+	named := func(p passenger) bool { return p.call.ctx != context.Background() } // renewals have that
+	if i := slices.IndexFunc(t.passengers, named); i >= 0 {
+		t.Context = t.passengers[i].call.ctx
 	}
 	n.sendLocked()
 	return t

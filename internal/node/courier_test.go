@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -78,28 +79,38 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestOnlyCallOfABatchLendsItsCtx: the ctx of a batch of one call has the values of the ctx of [Node.Post], as traces
-// need them. It ends with its command, not with that ctx.
-func TestOnlyCallOfABatchLendsItsCtx(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type name struct{}
-		g, seen := newGate(t), make(chan context.Context, 1)
-		n := answered(t, g.pass, hook(func(ctx context.Context, _ []redis.Cmder, next func() error) error {
-			seen <- ctx
-			return next()
-		}))
-		caller, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "mine"))
-		n.Post(caller, within(Command("set"), time.Minute))
-		ctx := <-seen
-		require.Equal(t, "mine", ctx.Value(name{}))
-		deadline, _ := ctx.Deadline()
-		require.Equal(t, time.Minute, time.Until(deadline).Round(time.Millisecond))
-		cancel()
-		require.NoError(t, ctx.Err())
-		g.open()
-		<-ctx.Done()
-		require.ErrorIs(t, ctx.Err(), context.Canceled)
-	})
+// TestFirstCtxOfABatchIsItsCtx: the ctx of a batch has the values of the first ctx of [Node.Post], as traces need them. Renewals
+// have none. It ends with its commands, not with that ctx.
+func TestFirstCtxOfABatchIsItsCtx(t *testing.T) {
+	for size := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			type name struct{}
+			g, seen := newGate(t), make(chan context.Context, 2)
+			n := answered(t, g.pass, hook(func(ctx context.Context, _ []redis.Cmder, next func() error) error {
+				seen <- ctx
+				return next()
+			}))
+			caller, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "mine"))
+			another := context.WithValue(t.Context(), name{}, "another's")
+			n.mu.Lock() // so that no courier starts before all calls are in the mailbox
+			for _, ctx := range append(slices.Repeat([]context.Context{context.Background()}, size), caller, another) {
+				c := within(Command("set"), time.Minute)
+				c.ctx = ctx //nolint:fatcontext // of a call
+				n.postLocked(c, n.now())
+			}
+			n.mu.Unlock()
+			ctx := <-seen
+			require.Equal(t, "mine", ctx.Value(name{}))
+			require.Len(t, <-g.sent, 2+size)
+			deadline, _ := ctx.Deadline()
+			require.Equal(t, time.Minute, time.Until(deadline).Round(time.Millisecond))
+			cancel()
+			require.NoError(t, ctx.Err())
+			g.open()
+			<-ctx.Done()
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+		})
+	}
 }
 
 // TestCourierWhoseCallsEndedIsReplaced: go-redis may wait forever. Calls in the mailbox are sent once a hung courier is replaced.

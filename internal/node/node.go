@@ -132,8 +132,8 @@ func (n *Node) Served(since time.Time) bool {
 	return n.begin.Add(n.served).After(since)
 }
 
-// Post puts c into the mailbox and returns at once. A call is posted only once. A call that travels alone gets the values of ctx.
-// Post uses nothing else of ctx.
+// Post puts c into the mailbox and returns at once. A call is posted only once. A batch has the values of the first ctx
+// in it that is not [context.Background]. Post uses nothing else of ctx.
 func (n *Node) Post(ctx context.Context, c *Call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
