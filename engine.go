@@ -93,7 +93,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 
 func (r *request) params(token string) params {
 	return params{
-		place: r.place, token: token, timeout: r.cfg.timeout(), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
+		place: r.place, at: r.place.words(), token: token, timeout: r.cfg.timeout(), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
 		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
 	}
 }

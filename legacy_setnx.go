@@ -79,22 +79,22 @@ func (s *legacySetNX) place(prefix, key string) (place, error) {
 // legacyCommand calls a script with the lock and its two companions as keys.
 func legacyCommand(op op, p *params) (*node.Call, reader) {
 	call := func(s *node.Script) *node.Call {
-		return node.Eval(s, 3, &p.key, companion("owner", p.key), companion("stamp", p.key))
+		return node.Eval(s, 3, p.at.key, companion("owner", p.key), companion("stamp", p.key))
 	}
 	var c *node.Call
 	switch op {
 	case toAcquire:
 		c = call(legacyScripts.acquire)
-		c.Append(p.token, wholeSeconds(p.ttl))
+		c.Append(&p.token, wholeSeconds(p.ttl))
 		c.AppendLatest()
 		return c, readLegacyAcquire
 	case toExtend, toAdopt:
 		c = call(legacyScripts.extend)
-		c.Append(p.token, wholeSeconds(p.ttl))
+		c.Append(&p.token, wholeSeconds(p.ttl))
 		return c, readLegacyExtend
 	case toRelease:
 		c = call(legacyScripts.release)
-		c.Append(p.token)
+		c.Append(&p.token)
 		return c, readLegacyRelease
 	}
 	return call(legacyScripts.inspect), readInspect

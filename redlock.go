@@ -103,24 +103,24 @@ func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
 	p := o.params
 	switch e.Step {
 	case quorum.Acquire:
-		c = node.Eval(quorumScripts.acquire, 3, &p.key, &p.fences, &p.wanted, &p.token, &p.ttlMS)
+		c = node.Eval(quorumScripts.acquire, 3, p.at.key, p.at.fences, p.at.wanted, &p.token, p.ttlMS)
 		c.AppendLatest()
 		return c, readAcquire
 	case quorum.Mint:
-		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, "mint"), readExtend
+		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, "mint"), readExtend
 	case quorum.Raise:
-		return node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, e.Fence), readExtend
+		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, e.Fence), readExtend
 	case quorum.Extend, quorum.Restore:
-		c = node.Eval(quorumScripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS, p.fence/fencesOfTick)
+		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, p.fence/fencesOfTick)
 		if e.Step == quorum.Restore {
 			c.Append(p.restoreMS)
 			c.AppendLatest()
 		}
 		return c, readExtend
 	case quorum.Inspect:
-		return node.Eval(quorumScripts.inspect, 1, &p.key), readHolder
+		return node.Eval(quorumScripts.inspect, 1, p.at.key), readHolder
 	}
-	c = node.Eval(quorumScripts.release, 2, &p.key, &p.wanted, &p.token)
+	c = node.Eval(quorumScripts.release, 2, p.at.key, p.at.wanted, &p.token)
 	c.Insists = true
 	if p.keep > 0 {
 		c.AppendLatest()

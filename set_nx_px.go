@@ -81,7 +81,7 @@ func (s *setNXPX) place(prefix, key string) (place, error) {
 func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	switch op {
 	case toAcquire:
-		c := node.Eval(s.scripts.acquire, 3, &p.key, &p.fences, &p.queue, &p.token, &p.ttlMS)
+		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.queue, &p.token, p.ttlMS)
 		c.Append(s.limits...)
 		c.AppendLatest()
 		if p.entry != "" {
@@ -92,24 +92,24 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 		}
 		return c, readAcquire
 	case toExtend:
-		return node.Eval(s.scripts.extend, 1, &p.key, &p.token, &p.ttlMS), readExtend
+		return node.Eval(s.scripts.extend, 1, p.at.key, &p.token, p.ttlMS), readExtend
 	case toAdopt:
-		return node.Eval(s.scripts.extend, 2, &p.key, &p.fences, &p.token, &p.ttlMS), readExtend
+		return node.Eval(s.scripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS), readExtend
 	case toRelease:
 		return s.releaseCall(p)
 	}
-	return node.Eval(s.scripts.inspect, 2, &p.key, &p.queue), readInspect
+	return node.Eval(s.scripts.inspect, 2, p.at.key, p.at.queue), readInspect
 }
 
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
 func (s *setNXPX) releaseCall(p *params) (*node.Call, reader) {
-	c := node.Eval(s.scripts.release, 3, &p.key, &p.fences, &p.queue, &p.token)
+	c := node.Eval(s.scripts.release, 3, p.at.key, p.at.fences, p.at.queue, &p.token)
 	c.Append(s.limits...)
 	if p.entry != "" || p.next != "" || p.keep > 0 {
-		c.Append(p.entry)
+		c.Append(&p.entry)
 	}
 	if p.next != "" || p.keep > 0 {
-		c.Append(p.next, p.waited.Microseconds())
+		c.Append(&p.next, p.waited.Microseconds())
 		c.AppendLatest()
 	}
 	return keeping(c, p, s.handOn)

@@ -57,13 +57,14 @@ type habits struct {
 // params say which lock an operation is about, and what to do with it. A strategy may keep them, so they do not change.
 type params struct {
 	place
+	at      placeWords
 	token   string        // what proves ownership; empty to inspect
 	timeout time.Duration // of one command on one node
 	ballot  *ballot       // the order of the commands of the token, with Redlock
 
 	// To acquire, extend or adopt.
 	ttl   time.Duration
-	ttlMS int64 // the same in ms, kept here since a call refers to it
+	ttlMS any // the same in ms, as a word: see placeWords
 
 	// To acquire or release.
 	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
@@ -87,7 +88,8 @@ type params struct {
 // releasing returns the params of a release of the token, which begins now. It takes entry out of the queue.
 func (p *params) releasing(entry string, keep time.Duration) params {
 	return params{
-		place: p.place, token: p.token, timeout: p.timeout, ballot: p.ballot, entry: entry, keep: keep, began: time.Now(),
+		place: p.place, at: p.at, token: p.token, timeout: p.timeout, ballot: p.ballot,
+		entry: entry, keep: keep, began: time.Now(),
 	}
 }
 

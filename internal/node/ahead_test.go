@@ -80,8 +80,8 @@ func TestCallSaysUntilWhenItMayCreate(t *testing.T) {
 			requireOK(t, c.fails != nil, do(n, creates("k")))
 			var want batch
 			for _, verb := range c.verbs {
-				script := map[string]string{"eval": increase.source, "evalsha": increase.sha}[verb]
-				want = append(want, []string{verb, script, "1", "k", latest, "x"})
+				script := map[string]any{"eval": increase.source, "evalsha": increase.sha}[verb]
+				want = append(want, []string{verb, script.(string), "1", "k", latest, "x"})
 			}
 			if i%3 == 0 {
 				want[0][4] = "0"

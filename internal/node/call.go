@@ -9,7 +9,7 @@ import (
 )
 
 // A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and ARGV only.
-type Script struct{ source, sha string }
+type Script struct{ source, sha any } // strings, as words
 
 // NewScript returns a script.
 func NewScript(source string) *Script {
@@ -87,12 +87,13 @@ type Reply struct {
 // each, since hooks of the client may keep them.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-// Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments. Pointers to strings and
-// integers cost no allocation. The call must not be used after it was posted.
+// Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments: strings and integers, as the
+// hooks of a client expect, or pointers to strings that are secret. A hook that prints words, as tracers do, prints the address of
+// a pointer. The call must not be used after it was posted.
 func Eval(s *Script, keys int, words ...any) *Call {
 	c := calls.Get().(*Call)
 	c.script = s
-	c.words = append(append(make([]any, 0, 5+len(words)), "evalsha", &s.sha, keys), words...) // with room for two more
+	c.words = append(append(make([]any, 0, 5+len(words)), "evalsha", s.sha, keys), words...) // with room for two more
 	return c
 }
 
@@ -102,7 +103,7 @@ func (c *command) Append(words ...any) { c.words = append(c.words, words...) }
 // sendSource has the source of the script sent.
 func (c *command) sendSource() {
 	if c.script != nil {
-		c.words = append([]any{"eval", &c.script.source}, c.words[2:]...)
+		c.words = append([]any{"eval", c.script.source}, c.words[2:]...)
 		c.script = nil
 	}
 }
