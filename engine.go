@@ -193,6 +193,7 @@ func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split boo
 		}
 	})
 	if left {
+		a.unwanted.Store(true)
 		return nil, false, got.err
 	}
 	a.answered(got)
@@ -233,6 +234,7 @@ func (l *lease) answered(got reply) {
 // newAttempt returns a lease that is not granted yet.
 func (e *engine) newAttempt(r *request, w *waiters, token string) *lease {
 	a := &lease{engine: e, r: r, line: w, params: r.params(token)}
+	a.params.unwanted = &a.unwanted
 	a.core.Config = core.Config{
 		TTL: r.cfg.ttl, Asked: a.params.ttl, MaxHold: r.cfg.maxHold, MinHold: r.cfg.minHold, Timeout: a.params.timeout,
 		Drift: r.cfg.drift, Renews: r.cfg.renew, Passes: w != nil && w.Passes > 0,

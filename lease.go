@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -24,8 +25,9 @@ type lease struct {
 	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
 	lineToken
 
-	unclear time.Time      // until when an earlier send of the acquire may be carried out; zero: none
-	running sync.WaitGroup // extensions in flight; none starts once the lease has ended
+	unwanted atomic.Bool    // nobody waits for the grant any more
+	unclear  time.Time      // until when an earlier send of the acquire may be carried out; zero: none
+	running  sync.WaitGroup // extensions in flight; none starts once the lease has ended
 
 	mu   sync.Mutex // guards the fields below
 	core core.Lease

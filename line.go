@@ -123,6 +123,9 @@ func (v *event) finish(w *waiters) {
 	for i := range v.effects {
 		v.noteLocked(w, &v.effects[i])
 	}
+	if w.current != nil {
+		w.current.unwanted.Store(w.Head() == nil)
+	}
 	if w.State() == line.Idle {
 		w.forgetLocked()
 	}

@@ -198,6 +198,9 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
 	c, read := o.command(e)
 	c.Timeout, c.Began, c.Urgent = o.params.timeout, o.params.began, o.op == toExtend
+	if e.Step == quorum.Acquire {
+		c.Unwanted = o.params.unwanted
+	}
 	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
 	o.r.nodes[e.Node].Post(ctx, c)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,6 +62,8 @@ type params struct {
 	token   string        // what proves ownership; empty to inspect
 	timeout time.Duration // of one command on one node
 	ballot  *ballot       // the order of the commands of the token, with Redlock
+
+	unwanted *atomic.Bool // to acquire: nobody waits for the lock any more
 
 	// To acquire, extend or adopt.
 	ttl   time.Duration
@@ -153,6 +156,9 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 	n, confirms := s.node, p.replicas > 0 && (op == toAcquire || op == toAdopt)
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
+	if op == toAcquire {
+		c.Unwanted = p.unwanted
+	}
 	if confirms {
 		// WAIT waits for the writes of its own connection. On another one it answers at once, about other writes. So it is
 		// pipelined with the script whose write it must confirm.

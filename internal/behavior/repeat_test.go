@@ -224,3 +224,37 @@ func TestKeptKeyKeepsNoMemory(t *testing.T) {
 		}
 	})
 }
+
+// TestThoseWhoHaveLeftTakeNoKeyAfterAnOutage: callers with little time give up during an outage, alone or in line. Their attempts,
+// which are under way for the op timeout, do not keep the first caller out who comes when it is over.
+func TestThoseWhoHaveLeftTakeNoKeyAfterAnOutage(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		for name, begin := range outages {
+			if name == "silence" { // what is on its way may be carried out
+				continue
+			}
+			l, link := w.linked(t, redlatch.WithOpTimeout(4*time.Second))
+			require.NoError(t, mustLock(t, l, name).Unlock(t.Context()))
+			begin(link)
+			ctx, leave := context.WithCancel(t.Context())
+			var callers sync.WaitGroup
+			for i := range 20 {
+				callers.Go(func() {
+					acquire := l.Lock
+					if i%2 == 0 {
+						acquire = l.TryLock
+					}
+					_, err := acquire(ctx, name)
+					require.Error(t, err)
+				})
+			}
+			time.Sleep(3 * time.Second)
+			leave()
+			callers.Wait()
+			link.heal()
+			lock, err := l.TryLock(t.Context(), name)
+			require.NoError(t, err, name)
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,9 @@ type Call struct {
 
 	// Urgent sends the call before others.
 	Urgent bool
+
+	// Unwanted says that nobody waits for the outcome any more. A call that has failed is not sent again then.
+	Unwanted *atomic.Bool
 
 	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. Zero: now.
 	Began time.Time

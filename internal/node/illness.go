@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -65,9 +66,17 @@ func (n *Node) recoverLocked(now time.Duration) {
 	}
 }
 
-// resendLocked sends the parked calls whose time has come.
+var errUnwanted = errors.New("nobody waits for it any more")
+
+// resendLocked sends the parked calls whose time has come. Those that nobody waits for end: an acquire among them would take the
+// key, for a moment, from those who wait.
 func (n *Node) resendLocked(now time.Duration) {
-	n.parked = slices.DeleteFunc(n.parked, func(c *Call) bool { return c.at == over })
+	n.parked = slices.DeleteFunc(n.parked, func(c *Call) bool {
+		if c.at != over && c.Unwanted != nil && c.Unwanted.Load() {
+			n.endLocked(c, Reply{Err: errUnwanted})
+		}
+		return c.at == over
+	})
 	if n.ill() && now < n.probe {
 		n.fireByLocked(n.probe, now)
 		return
