@@ -20,7 +20,8 @@ import (
 func TestSentinelsThatAreDownAreAnOutage(t *testing.T) {
 	t.Parallel()
 	l, err := redlatch.NewSetNXPX(locktest.Closing(t, redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: "main", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, MaxRetries: -1, DialerRetries: 1,
+		MasterName: "main", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, MaxRetries: -1, PoolSize: 1,
+		DialTimeout: 50 * time.Millisecond, // it ends between two dials of a Sentinel
 	})), redlatch.WithOpTimeout(500*time.Millisecond))
 	require.NoError(t, err)
 	locktest.Eventually(t, "the error names the Sentinels", func() bool {
@@ -40,11 +41,13 @@ func TestWaitThatADemotionInterruptsIsAnOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)
 	admin := s.Client(t)
-	l, err := redlatch.NewSetNXPX(s.Client(t), redlatch.WithReplicas(1, 2*time.Second), redlatch.WithOpTimeout(time.Second))
+	l, err := redlatch.NewSetNXPX(s.Client(t), redlatch.WithOpTimeout(time.Second))
 	require.NoError(t, err)
+	_, err = l.TryLock(t.Context(), "warm", redlatch.WithReplicas(1, time.Millisecond)) // it learns the time of Redis
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
 	failed := make(chan error, 1)
 	go func() { // ends with the call
-		_, err := l.TryLock(t.Context(), "k")
+		_, err := l.TryLock(t.Context(), "k", redlatch.WithReplicas(1, 2*time.Second))
 		failed <- err
 	}()
 	locktest.Eventually(t, "it waits for replicas", func() bool {
