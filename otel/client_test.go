@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/extra/redisotel/v9"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -133,10 +132,4 @@ func TestRenewalsAndLooksCanBeLeftOut(t *testing.T) {
 		require.Equal(t, leavesOut, looks == 0)
 		require.NotEmpty(t, spans(), "those of the calls")
 	}
-}
-
-// isLook reports whether a command of redlatch only looks whether a lock that somebody waits for is free.
-func isLook(cmd redis.Cmder) bool {
-	args := cmd.Args()
-	return len(args) > 5 && strings.HasPrefix(cmd.Name(), "eval") && args[len(args)-1] == "again"
 }

@@ -155,3 +155,9 @@ func TestREADMEListsEveryMetric(t *testing.T) {
 	}
 	require.Equal(t, recorded, listed)
 }
+
+// isLook reports whether a command of redlatch only looks whether a lock that somebody waits for is free.
+func isLook(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	return len(args) > 5 && strings.HasPrefix(cmd.Name(), "eval") && args[len(args)-1] == "again"
+}
