@@ -16,9 +16,9 @@ import (
 type trip struct {
 	context.Context // that of the first call that has one, for its values
 	passengers      []passenger
-	only            [1]passenger // the array of passengers if there is only one
-	deadline        time.Time
-	done            chan struct{} // closed when the trip is over, or written off
+	only            [1]passenger  // the array of passengers if there is only one
+	deadline        time.Time     // zero: it has none
+	done            chan struct{} // closed when the trip is over, or written off; nil: it does not end
 
 	// Guarded by Node.mu.
 	live       int // calls that have neither ended nor left it
@@ -32,7 +32,7 @@ type passenger struct {
 	cmd, then *redis.Cmd
 }
 
-func (t *trip) Deadline() (time.Time, bool) { return t.deadline, true }
+func (t *trip) Deadline() (time.Time, bool) { return t.deadline, !t.deadline.IsZero() }
 func (t *trip) Done() <-chan struct{}       { return t.done }
 
 func (t *trip) Err() error {
@@ -75,6 +75,9 @@ func (n *Node) landLocked(t *trip) (goesOn bool) {
 	now := n.now()
 	for i := range slices.Backward(t.passengers) { // so that the receiver of the first is called first
 		n.arrivedLocked(&t.passengers[i], now)
+	}
+	if t == n.connects {
+		n.connects = nil
 	}
 	if t.writtenOff {
 		n.lost--

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"sync"
@@ -91,6 +92,10 @@ func (f fake) hook(t *testing.T) hook {
 	})
 	return func(_ context.Context, cmds []redis.Cmder, _ func() error) error {
 		sent := said(cmds)
+		if opensAConnection(sent) { // a fake has none
+			cmds[0].SetErr(io.EOF)
+			return io.EOF
+		}
 		mu.Lock()
 		kept, want = append(kept, cmds...), append(want, sent...)
 		mu.Unlock()
@@ -109,6 +114,9 @@ func (f fake) hook(t *testing.T) hook {
 		return cmds[0].Err()
 	}
 }
+
+// opensAConnection reports whether the only purpose of a batch is that.
+func opensAConnection(sent batch) bool { return len(sent[0]) > 1 && sent[0][1] == "return 0" }
 
 // connected is how many connections a client of a fake has.
 const connected = 50

@@ -11,7 +11,8 @@
 // it, on whatever connection.
 //
 // go-redis does not interrupt a read when a context ends, so a courier can be blocked for the client's ReadTimeout, or for ever.
-// A courier whose calls have all ended is written off and replaced, up to a number of them. It ends when go-redis returns.
+// A courier whose calls have all ended is written off and replaced, up to a number of them. It ends when go-redis returns. A
+// connection that takes longer to open than a call may last is opened in the background, see connect.go.
 //
 // Node.mu is the only mutex. No command, callback or blocking channel operation runs under it, except Trouble.
 package node
@@ -48,16 +49,17 @@ type Node struct {
 	begin time.Time // when the node was made
 	run   func()    // the method courier; a variable saves an allocation at each start
 
-	mu     sync.Mutex // guards the fields below and the lower part of every Call
-	mail   []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
-	first  int        // how many of them are urgent
-	busy   int        // couriers at work
-	lost   int        // couriers written off
-	source bool       // EVALSHA is renamed away, so each call has the source of its script
-	timed  []*Call    // those that have not ended
-	timer  *time.Timer
-	fires  time.Duration // when timer fires; 0: it is not set
-	ended  *Call         // the newest of those whose receivers have not been called yet; next leads to the one before
+	mu       sync.Mutex // guards the fields below and the lower part of every Call
+	mail     []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
+	first    int        // how many of them are urgent
+	busy     int        // couriers at work
+	lost     int        // couriers written off
+	source   bool       // EVALSHA is renamed away, so each call has the source of its script
+	connects *trip      // the one that opens a connection for later calls, or nil
+	timed    []*Call    // those that have not ended
+	timer    *time.Timer
+	fires    time.Duration // when timer fires; 0: it is not set
+	ended    *Call         // the newest of those whose receivers have not been called yet; next leads to the one before
 	health
 	illness
 	clock ahead
@@ -150,7 +152,7 @@ func (n *Node) postLocked(c *Call, now time.Duration) {
 		}
 	}
 	n.timed = append(n.timed, c)
-	n.fireByLocked(c.deadline, now)
+	n.fireByLocked(c.deadline-c.Timeout/2, now)
 	if n.ill() && !n.several || c.ready > now {
 		n.parkLocked(c, now)
 		return
@@ -221,17 +223,21 @@ func (n *Node) fireByLocked(at, now time.Duration) {
 	n.timer.Reset(at - now)
 }
 
-// fire runs when the timer fires. It ends the calls whose time has passed.
+// fire runs when the timer fires. It ends the calls whose time has passed, and sees to those whose time has half passed.
 func (n *Node) fire() {
 	n.mu.Lock()
 	defer n.unlock()
 	now := n.now()
 	n.fires = 0
 	for _, c := range slices.Backward(n.timed) { // the last one takes the place of one that ends
-		if c.deadline <= now {
+		switch half := c.deadline - c.Timeout/2; {
+		case c.deadline <= now:
 			n.timeOutLocked(c, now)
-		} else {
+		case half <= now:
+			n.connectLocked(c)
 			n.fireByLocked(max(c.deadline, now+tick), now)
+		default:
+			n.fireByLocked(max(half, now+tick), now)
 		}
 	}
 	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.at == over })
