@@ -35,7 +35,7 @@ func TestSlotsAreReadAgainAfterNoAnswer(t *testing.T) {
 		"passing refusals":   {answer("TRYAGAIN later"), false, 1}, // the call times out
 		"broken connections": {io.EOF, false, 5},
 		"refused dials":      {refused, false, 5},
-		"silence":            {nil, true, 1},
+		"silence":            {nil, true, 2}, // of the call, and of the connection that is opened for later ones
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate(t)
