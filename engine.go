@@ -277,7 +277,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	p := r.params("")
 	got, _ := e.run(ctx, toInspect, &p, ignored)
 	st := got.status
-	st.Owner = ownerOf(st.Token)
+	st.Owner, st.Since = ownerOf(st.Token), madeAt(st.Token)
 	if isKeeper(st.Token) {
 		st.Token = ""
 	}

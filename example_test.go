@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -155,22 +154,22 @@ func ExampleLock_Context() {
 	// redlatch: unlock "report": lock lost: the key is gone: expired, deleted or evicted
 }
 
-// Inspect shows who holds a key, for people and dashboards. The TTL is in nanoseconds.
+// Inspect shows who holds a key and who waits, for people and dashboards. Do not show Status.Token: it is a secret.
 func ExampleLocker_Inspect() {
 	_, client, end := embedded()
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
 
-	lock := granted(locker.Lock(ctx, "export"))
+	lock := granted(locker.Lock(ctx, "export", redlatch.WithOwner("api-7")))
 	status, err := locker.Inspect(ctx, "export")
 	must(err)
-	status.Token = "" // anyone who knows the token can release the lock
-	text, err := json.Marshal(status)
-	must(err)
-	fmt.Println(string(text))
+	fmt.Println("held by", status.Owner, "for at most", time.Since(status.Since).Round(time.Minute), "with", status.TTL, "left")
+	for _, waiter := range status.Queue {
+		fmt.Println(waiter.Owner, "has waited for", waiter.Waited)
+	}
 	must(lock.Unlock(ctx))
 	// Output:
-	// {"held":true,"ttl_ns":10000000000,"holders":1}
+	// held by api-7 for at most 0s with 10s left
 }
 
 func ExampleSlogHooks() {

@@ -236,10 +236,10 @@ func (redisAnswer) RedisError() {}
 // error has a line break.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte{2, 1, 40, 1, 1, 1, 1})                             // granted, extended, released
-	f.Add([]byte{9, 6, 1, 50, 3, 1, 'x', 1, 1, 1, 1, 1, 100, 1, 7}) // held, and a place in the queue
-	f.Add([]byte{9, 4, 3, 1, 120, 1, 1, 3, 1, 55, 1, 0})            // inspected
-	f.Add([]byte(strings.Repeat("\x09\x02\x01\x05\x05\x03", 6)))    // refused, but the holder is a number
+	f.Add([]byte{2, 1, 40, 1, 1, 1, 1})                               // granted, extended, released
+	f.Add([]byte{9, 6, 1, 50, 3, 1, 'x', 1, 1, 1, 1, 1, 100, 1, 7})   // held, and a place in the queue
+	f.Add([]byte{9, 4, 3, 1, 120, 9, 2, 3, 1, 'x', 1, 5, 1, 7, 1, 1}) // inspected, with waiters
+	f.Add([]byte(strings.Repeat("\x09\x02\x01\x05\x05\x03", 6)))      // refused, but the holder is a number
 	f.Add([]byte("\x07\x09WRONGTYPE\x07\x08NOSCRIPT\x07\x07LOADING"))
 	f.Add([]byte{3, 30, 'r', 'u', 'n', '_', 'i', 'd', ':', 'a', '\r', '\n'})
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

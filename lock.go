@@ -115,14 +115,29 @@ type Locker interface {
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
-// Status is the answer of [Locker.Inspect].
+// Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends first.
 type Status struct {
-	Held    bool          `json:"held"`
-	Token   string        `json:"token,omitempty"`   // of the holder
-	Owner   string        `json:"owner,omitempty"`   // the name that the holder gave to WithOwner
-	TTL     time.Duration `json:"ttl_ns,omitempty"`  // what is left of the lease; 0 if free, negative if it never ends
-	Waiters int           `json:"waiters,omitempty"` // lines in the queue: about one for each process that waits
-	Holders int           `json:"holders,omitempty"` // with a semaphore up to its limit, else 0 or 1
+	Held  bool
+	Token string // of the holder, a secret
+	Owner string // the name that the holder gave to WithOwner
+	// Since is when the holder began to ask for the lock, by the clock of its process: most often the beginning of its call. The
+	// lock has been held for at most that long. It is zero if it is unknown, as for a client of another library.
+	Since   time.Time
+	TTL     time.Duration // what is left of the lease; 0 if free, negative if it never ends
+	Waiters int           // lines in the queue: about one for each process that waits
+	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and with strategies whose waiters
+	// poll.
+	Queue   []Waiter
+	Holders int // with a semaphore up to its limit, else 0 or 1
+}
+
+// longestQueue bounds Status.Queue.
+const longestQueue = 100
+
+// A Waiter is a line in the queue for a key. That of a process that has died may stay until it would be served.
+type Waiter struct {
+	Owner  string        // the name that its call gave to WithOwner
+	Waited time.Duration // so far, by its first caller
 }
 
 // A Lock is a lock that a [Locker] granted. Its methods are safe for concurrent use by multiple goroutines.
@@ -140,9 +155,9 @@ type Lock struct {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.lease.r.key }
 
-// Token returns the proof of ownership that Redis keeps: a UUID, after the name of [WithOwner] if there is one. It is a secret:
-// whoever knows it can [Locker.Adopt] the lock. If Token was called and the lock is lost, Unlock leaves the key alone, since
-// another handle may hold it by the token.
+// Token returns the proof of ownership that Redis keeps: a UUID of version 7, which has the time when it was made, after the name
+// of [WithOwner] if there is one. It is a secret: whoever knows it can [Locker.Adopt] the lock. If Token was called and the lock is
+// lost, Unlock leaves the key alone, since another handle may hold it by the token.
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If it has passed the lock on,
 // Token returns "".

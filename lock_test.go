@@ -388,11 +388,14 @@ var conformance = []conformanceCase{
 		require.Equal(t, redlatch.Status{}, st)
 		w.gone(t, w.key)
 
+		begin := time.Now().Truncate(time.Millisecond)
 		lock := mustLock(t, w.locker(t), w.key)
+		end := time.Now()
 		st, err = l.Inspect(t.Context(), w.key)
 		require.NoError(t, err)
 		require.True(t, st.Held)
 		require.Equal(t, lock.Token(), st.Token)
+		require.WithinRange(t, st.Since, begin, end)
 		require.Positive(t, st.TTL)
 		require.NoError(t, lock.Unlock(t.Context()))
 

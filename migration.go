@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -126,7 +127,7 @@ func (m *migration) Adopt(_ context.Context, key, _ string, _ ...Option) (*Lock,
 	return nil, wrap("adopt", key, errors.ErrUnsupported)
 }
 
-// Inspect reports the holder on the side that is held; to if both are.
+// Inspect reports the holder on the side that is held; to if both are. Its waiters are those of both sides.
 func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	old, err := m.from.Inspect(ctx, key)
 	if err != nil {
@@ -136,11 +137,12 @@ func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	waiters := old.Waiters + st.Waiters
+	waiters, queue := old.Waiters+st.Waiters, slices.Concat(old.Queue, st.Queue)
+	slices.SortStableFunc(queue, func(a, b Waiter) int { return cmp.Compare(b.Waited, a.Waited) })
 	if old.Held && !st.Held {
 		st = old
 	}
-	st.Waiters = waiters
+	st.Waiters, st.Queue = waiters, queue[:min(len(queue), longestQueue)]
 	return st, nil
 }
 

@@ -4,10 +4,12 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -148,19 +150,32 @@ func readInspect(r node.Reply) reply {
 	if r.Err != nil {
 		return reply{err: r.Err}
 	}
-	n, count := integers(r.Value, 1)
+	n, count := integers(r.Value, 2)
 	if count < 2 {
 		return reply{err: oddReply(r.Value)}
 	}
-	left := n[0]
-	st := Status{Waiters: int(n[1]), Holders: int(n[2])}
-	if token, ok := r.Value.([]any)[0].(string); ok && left != -2 {
+	fields, left := r.Value.([]any), n[0]
+	st := Status{Waiters: int(n[1]), Holders: int(n[2]), Queue: readQueue(fields[1])}
+	if token, ok := fields[0].(string); ok && left != -2 {
 		st.Held, st.Token, st.TTL = true, token, clock.Milliseconds(left)
 		if left < 0 {
 			st.TTL = -1
 		}
 	}
 	return reply{status: st}
+}
+
+// readQueue reads entries, each followed by how long it has waited, in µs.
+func readQueue(value any) (queue []Waiter) {
+	fields, _ := value.([]any)
+	for pair := range slices.Chunk(fields, 2) {
+		entry, _ := pair[0].(string)
+		micros, ok := pair[len(pair)-1].(int64)
+		if ok {
+			queue = append(queue, Waiter{ownerOf(inbox.TokenOf(entry)), time.Duration(micros) * time.Microsecond})
+		}
+	}
+	return queue
 }
 
 // integers returns the fields of a reply from one on, and how many they are; none if there is anything but integers.

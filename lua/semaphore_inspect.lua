@@ -1,10 +1,10 @@
--- Returns who holds permits, without changing anything.
+-- Returns who holds permits, and who waits, without changing anything.
 --
 -- KEYS[1] the permits
 -- KEYS[2] the queue
 --
--- Returns {the token whose lease ends first or false, what is left of it in ms, the length of the queue, the number of holders}.
--- A permit that is kept after its release is named only if nobody else holds one.
+-- Returns {the token whose lease ends first or false; the waiters, see waiters.lua; what is left of the lease in ms; the length of
+-- the queue; the number of holders}. A permit that is kept after its release is named only if nobody else holds one.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -18,4 +18,6 @@ for i = 1, #all, 2 do
     break
   end
 end
-return {token or false, ends and math.ceil((ends - now) / 1000) or 0, redis.call('ZCARD', KEYS[2]), #all / 2}
+local waiters, count
+-- include waiters.lua
+return {token or false, waiters, ends and math.ceil((ends - now) / 1000) or 0, count, #all / 2}

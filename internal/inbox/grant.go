@@ -26,6 +26,15 @@ func Entry(claim time.Duration, dash bool, channel, token string) string {
 	return strconv.FormatInt(claim.Milliseconds(), 10) + " " + channel + " " + token
 }
 
+// TokenOf returns the token of an entry, or "" if it is none.
+func TokenOf(entry string) string {
+	fields := strings.SplitN(entry, " ", 3)
+	if len(fields) != 3 {
+		return ""
+	}
+	return fields[2]
+}
+
 // A Grant is a lock that a release has handed to a line of this process.
 type Grant struct {
 	Token string
@@ -51,9 +60,7 @@ func parseGrant(message string) (g Grant, ok bool) {
 	if n[0] > 1<<33 || n[1] > 999_999 || n[2] >= 1<<47 || n[3] > uint64(len(fields[4])) {
 		return g, false
 	}
-	entry := strings.SplitN(fields[4][:n[3]], " ", 3)
-	if len(entry) != 3 {
-		return g, false
-	}
-	return Grant{Token: entry[2], Tick: n[2], At: time.Duration(n[0])*time.Second + time.Duration(n[1])*time.Microsecond}, true
+	g.Token = TokenOf(fields[4][:n[3]])
+	g.Tick, g.At = n[2], time.Duration(n[0])*time.Second+time.Duration(n[1])*time.Microsecond
+	return g, g.Token != ""
 }

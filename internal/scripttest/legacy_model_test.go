@@ -95,9 +95,9 @@ func (m *model) legacyInspect(k, _ words) any {
 	case l.odd:
 		return noTimestamp
 	case l.value == "", l.passed:
-		return []any{nil, int64(0), int64(0)}
+		return []any{nil, []any{}, int64(0), int64(0)}
 	case l.stamp != l.value:
 		l.owner = ""
 	}
-	return []any{l.owner, m.timeLeft(l.till), int64(0)}
+	return []any{l.owner, []any{}, m.timeLeft(l.till), int64(0)}
 }

@@ -152,14 +152,26 @@ func (m *model) adopted(k words) any {
 }
 
 func (m *model) inspect(k, _ words) any {
-	reply := []any{nil, m.pttl(k[0]), int64(0)}
+	reply := []any{nil, []any{}, int64(0), int64(0)}
+	if len(k) > 1 {
+		reply[1], reply[3] = m.waiters(k[1])
+	}
 	if holder := m.get(k[0]); holder != "" {
 		reply[0] = holder
 	}
-	if len(k) > 1 {
-		reply[2] = int64(len(m.members(k[1])))
-	}
+	reply[2] = m.pttl(k[0])
 	return reply
+}
+
+// waiters is waiters.lua.
+func (m *model) waiters(queue string) (waiters []any, count int64) {
+	waiters = []any{}
+	for _, entry := range m.members(queue) {
+		if count++; count <= 100 {
+			waiters = append(waiters, entry, max(m.now-m.score(queue, entry), 0))
+		}
+	}
+	return waiters, count
 }
 
 // written is writable.lua: it returns answer, or the failure of a replica.

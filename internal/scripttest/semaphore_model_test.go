@@ -112,19 +112,20 @@ func (m *model) semaphoreInspect(k, _ words) any {
 	if oldest := m.score(k[0], m.first(k[0])); 0 < oldest && oldest < leastScore {
 		return noSemaphore
 	}
-	reply := []any{nil, int64(0), int64(len(m.members(k[1]))), int64(0)}
+	reply := []any{nil, nil, int64(0), nil, nil}
 	holders, named := int64(0), false
 	for _, token := range m.members(k[0]) {
 		if m.leaseEnd(k[0], token) == 0 {
 			continue
 		}
 		if kept := strings.HasPrefix(token, "~"); holders == 0 || !kept && !named {
-			reply[0], reply[1] = token, m.untilIn(k[0], token)
+			reply[0], reply[2] = token, m.untilIn(k[0], token)
 			named = !kept
 		}
 		holders++
 	}
-	reply[3] = holders
+	reply[1], reply[3] = m.waiters(k[1])
+	reply[4] = holders
 	return reply
 }
 

@@ -1,0 +1,101 @@
+package behavior_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+// inspected is the status of k.
+func inspected(t *testing.T, l redlatch.Locker) redlatch.Status {
+	t.Helper()
+	st, err := l.Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	return st
+}
+
+// TestInspectNamesTheWaiters: with how long each has waited, the longest wait first.
+func TestInspectNamesTheWaiters(t *testing.T) {
+	test := func(t *testing.T, w *world) {
+		l := w.locker(t)
+		require.Nil(t, inspected(t, l).Queue)
+		lock := mustLock(t, l, "k", longTTL)
+		require.Nil(t, inspected(t, l).Queue)
+		names := []string{"first", "second", "third"}
+		var line []<-chan *redlatch.Lock
+		begin := time.Now()
+		for _, name := range names {
+			line = append(line, waitInLine(t, w.locker(t, redlatch.WithOwner(name)), "k"))
+			time.Sleep(20 * time.Millisecond)
+		}
+		st := inspected(t, l)
+		require.Equal(t, 3, st.Waiters)
+		require.Len(t, st.Queue, 3)
+		for i, waiter := range st.Queue {
+			require.Equal(t, names[i], waiter.Owner)
+			require.GreaterOrEqual(t, waiter.Waited, time.Duration(3-i)*20*time.Millisecond-time.Millisecond)
+			require.Less(t, waiter.Waited, time.Since(begin)+time.Millisecond)
+		}
+
+		require.NoError(t, lock.Unlock(t.Context()))
+		first := await(t, line[0], "its turn")
+		st = inspected(t, l)
+		require.Equal(t, "first", st.Owner)
+		require.WithinRange(t, st.Since, begin.Add(-time.Millisecond), begin.Add(time.Since(begin)), "its call began then")
+		require.Equal(t, []string{"second", "third"}, []string{st.Queue[0].Owner, st.Queue[1].Owner})
+		require.NoError(t, first.Unlock(t.Context()))
+		for _, next := range line[1:] {
+			require.NoError(t, await(t, next, "its turn").Unlock(t.Context()))
+		}
+	}
+	t.Run("miniredis", func(t *testing.T) { onEvery(t, queues, test) })
+	t.Run("redis", func(t *testing.T) { onRedis(t, queues, test) })
+}
+
+// TestInspectNamesAHundredWaiters: it counts the others.
+func TestInspectNamesAHundredWaiters(t *testing.T) {
+	onRedis(t, queues, func(t *testing.T, w *world) {
+		queue := map[string]string{"SetNXPX": "{k}:queue:k", "Semaphore": "{k}:permits:k"}[w.name]
+		token := mustLock(t, w.locker(t), "k").Token()
+		for i := range 150 {
+			entry := redis.Z{Score: float64(time.Now().UnixMicro() + int64(i) - 1e6), Member: fmt.Sprintf("2000 away w %d/%s", i, token[len(token)-36:])}
+			require.NoError(t, w.Direct.ZAdd(t.Context(), queue, entry).Err())
+		}
+		require.NoError(t, w.Direct.ZAdd(t.Context(), queue, redis.Z{Score: 1, Member: "odd"}, redis.Z{Score: 1e18, Member: "ahead"}).Err())
+		st := inspected(t, w.locker(t))
+		require.Equal(t, 152, st.Waiters)
+		require.Len(t, st.Queue, 100)
+		require.Equal(t, "", st.Queue[0].Owner)
+		require.Equal(t, "w 0", st.Queue[1].Owner)
+		require.Equal(t, "w 98", st.Queue[99].Owner)
+	})
+}
+
+// TestMigrationNamesTheWaitersOfBothSides: the longest wait first.
+func TestMigrationNamesTheWaitersOfBothSides(t *testing.T) {
+	onEvery(t, map[string]maker{"Migration": everyLocker()["Migration"]}, func(t *testing.T, w *world) {
+		from, to := newLocker(t, w.Client(t)), newLocker(t, w.Client(t), redlatch.WithKeyPrefix("v2:"))
+		held := []*redlatch.Lock{mustLock(t, from, "k"), mustLock(t, to, "k")}
+		var line []<-chan *redlatch.Lock
+		for i, l := range []redlatch.Locker{to, from, to} {
+			line = append(line, waitInLine(t, l, "k", alone, redlatch.WithOwner(fmt.Sprint(i))))
+			time.Sleep(time.Millisecond)
+		}
+		st := inspected(t, w.locker(t))
+		require.Equal(t, 3, st.Waiters)
+		for i, waiter := range st.Queue {
+			require.Equal(t, fmt.Sprint(i), waiter.Owner)
+		}
+		require.Len(t, st.Queue, 3)
+		for i, lock := range []*redlatch.Lock{held[1], held[0]} {
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.NoError(t, await(t, line[i], "its turn").Unlock(t.Context()))
+		}
+		require.NoError(t, await(t, line[2], "its turn").Unlock(t.Context()))
+	})
+}
