@@ -162,7 +162,7 @@ func ctxError(ctx context.Context) error {
 // A HeldError describes the owner of a key when this process last asked, or if the owner is this process, at the call. It matches
 // [ErrNotAcquired]. Find it with [errors.As].
 type HeldError struct {
-	Owner string        // the name that the holder gave to WithOwner; may be empty
+	Owner string        // of the holder, see WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
 
 	ours bool  // the owner is a caller of the same line

@@ -48,7 +48,7 @@ func Example_errors() {
 	ctx := context.Background()
 	show := func(ctx context.Context, err error) { fmt.Printf("%v\n=> %s\n", err, next(ctx, err)) }
 
-	locker := made(redlatch.NewSetNXPX(client))
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithOwner("api-7")))
 	lock := granted(locker.Lock(ctx, "k"))
 	_, err := locker.TryLock(ctx, "k")
 	show(ctx, err)
@@ -80,7 +80,7 @@ func Example_errors() {
 		fmt.Printf("%s needs %d of %d nodes, and one is dead\n=> %s\n", q.Op, q.Need, len(q.Nodes), next(ctx, err))
 	}
 	// Output:
-	// redlatch: try lock "k": held by another owner
+	// redlatch: try lock "k": held by "api-7"
 	// => somebody else is at it
 	// redlatch: lock "k": context canceled
 	// => time is up

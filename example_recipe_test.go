@@ -363,7 +363,7 @@ func resume(ctx context.Context, locker redlatch.Locker, key, file string) (*red
 func ExampleLocker_Adopt() {
 	server, client, end := embedded()
 	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-7")))
 	dir, err := os.MkdirTemp("", "")
 	must(err)
 	defer func() { must(os.RemoveAll(dir)) }()
@@ -378,7 +378,7 @@ func ExampleLocker_Adopt() {
 	must(lock.Unlock(ctx))
 	fmt.Println("released:", !server.Exists("import"))
 	// Output:
-	// others: redlatch: try lock "import": held by another owner
+	// others: redlatch: try lock "import": held by "host-7"
 	// the same lock: true
 	// a higher fence: true
 	// released: true

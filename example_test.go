@@ -70,7 +70,7 @@ func ExampleNewSetNXPX() {
 	ctx := context.Background()
 
 	// Options of a constructor are defaults. Options of a call override them.
-	locker, err := redlatch.NewSetNXPX(client, redlatch.WithTTL(30*time.Second), redlatch.WithKeyPrefix("shop:"))
+	locker, err := redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("shop:"), redlatch.WithOwner("till 3"))
 	must(err)
 	lock := granted(locker.TryLock(ctx, "stock"))
 	fmt.Println(lock.Key(), "is kept as shop:stock:", client.Exists(ctx, "shop:stock").Val() == 1)
@@ -82,7 +82,7 @@ func ExampleNewSetNXPX() {
 	// Output:
 	// stock is kept as shop:stock: true
 	// its value is the token: true
-	// redlatch: try lock "stock": held by another owner
+	// redlatch: try lock "stock": held by "till 3"
 	// <nil>
 }
 
@@ -365,14 +365,14 @@ func ExampleTryDoAll() {
 	}
 	must(reserve("12A", "12B"))
 
-	other := granted(locker.TryLock(ctx, "12C")) // another process has one of the keys
+	other := granted(locker.TryLock(ctx, "12C", redlatch.WithOwner("desk 2"))) // another process has one of the keys
 	err := reserve("12B", "12C")
 	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), err)
 	fmt.Println("12B is locked:", client.Exists(ctx, "12B").Val() == 1)
 	must(other.Unlock(ctx))
 	// Output:
 	// reserved [12A 12B]
-	// true redlatch: try do all "12C": held by another owner
+	// true redlatch: try do all "12C": held by "desk 2"
 	// 12B is locked: false
 }
 
@@ -436,7 +436,7 @@ func ExampleNewMigration() {
 	old, both, next, err := generations(client)
 	must(err)
 
-	lock := granted(both.Lock(ctx, "orders:42"))
+	lock := granted(both.Lock(ctx, "orders:42", redlatch.WithOwner("api-7")))
 	fmt.Println("both keys:", server.Exists("orders:42"), server.Exists("v2:orders:42"))
 	_, err = old.TryLock(ctx, "orders:42")
 	fmt.Println(err)
@@ -448,7 +448,7 @@ func ExampleNewMigration() {
 	// Output:
 	// both keys: true true
 	// redlatch: try lock "orders:42": held by another owner
-	// redlatch: try lock "orders:42": held by another owner
+	// redlatch: try lock "orders:42": held by "api-7"
 	// both keys: false false
 }
 

@@ -47,7 +47,7 @@ type Hooks struct {
 type Event struct {
 	Strategy string // "setnxpx", "redlock", "legacysetnx" or "semaphore"
 	Key      string // as the caller named it
-	Owner    string // the name that WithOwner gave
+	Owner    string // see WithOwner
 	Fence    uint64
 	Attempts int           // acquisition attempts since the call, by its line, in Acquired, Waiting and Trouble; 0 for Adopt
 	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks

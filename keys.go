@@ -1,14 +1,19 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -60,25 +65,49 @@ func slotTag(key string) string {
 	return key
 }
 
-// A fresh token is a UUID of version 7, or with WithOwner the owner, a slash and that UUID. Readers of the key see the owner, and
-// when the token was made.
+// A fresh token is the owner, a slash and a UUID of version 7, or only that UUID without an owner. Readers of the key see the
+// owner, and when the token was made.
 
 const (
 	idLength     = 36  // of a UUID as text
 	longestOwner = 200 // bytes
 )
 
+// processName is the default of WithOwner.
+var processName = sync.OnceValue(func() string {
+	host, _ := os.Hostname()
+	return hostAndPid(host, os.Getpid())
+})
+
+// hostAndPid returns a valid owner. host may be anything, and is empty if it is unknown.
+func hostAndPid(host string, pid int) string {
+	suffix := ":" + strconv.Itoa(pid)
+	host = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || string(r) == keeperPrefix {
+			return '?'
+		}
+		return r
+	}, cmp.Or(host, "?"))
+	host = host[:min(len(host), longestOwner-len(suffix))]
+	return strings.ToValidUTF8(host, "") + suffix
+}
+
 // tokenOf returns a fresh token. Its UUID has the time in ms, and 74 random bits. That of uuid.NewV7 would have fewer, and share
-// a mutex.
+// a mutex. Written here, the token is one allocation.
 func tokenOf(owner string) string {
 	var id uuid.UUID
 	_, _ = rand.Read(id[:]) // it never fails
 	binary.BigEndian.PutUint64(id[:], uint64(time.Now().UnixMilli())<<16|uint64(binary.BigEndian.Uint16(id[6:])))
 	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80 // the version and the variant
-	if owner == "" {
-		return id.String()
+	token := make([]byte, 0, longestOwner+1+idLength)
+	if owner != "" {
+		token = append(append(token, owner...), '/')
 	}
-	return owner + "/" + id.String()
+	token = hex.AppendEncode(token, id[:4])
+	for i := 4; i < 10; i += 2 {
+		token = hex.AppendEncode(append(token, '-'), id[i:i+2])
+	}
+	return string(hex.AppendEncode(append(token, '-'), id[10:]))
 }
 
 // madeAt returns when a token was made, by the clock of its process. It is the zero time for a token without a UUID of version 7,
@@ -117,11 +146,9 @@ func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix)
 // handsOn reports whether the holder of a key hands it on: its value is a token of this library, or keeps others out for one.
 func handsOn(holder string) bool { return minted(strings.TrimPrefix(holder, keeperPrefix)) }
 
-// checkOwner refuses a name that is empty, too long or not printable.
+// checkOwner refuses a name that is too long or not printable.
 func checkOwner(name string) error {
 	switch {
-	case name == "":
-		return invalid("WithOwner(%q): empty", name)
 	case len(name) > longestOwner:
 		return invalid("WithOwner(%q): longer than %d bytes", name, longestOwner)
 	case isKeeper(name):

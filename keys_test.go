@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -28,4 +29,21 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + tokenOf(""), "x" + tokenOf("")} {
 		require.Zero(t, madeAt(token), token)
 	}
+}
+
+// TestDefaultOwnerIsValid: whatever the name of the host is, and without one.
+func TestDefaultOwnerIsValid(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]string{
+		"api-7": "api-7:4711", "": "?:4711", "~7": "?7:4711", "a b/c": "a b/c:4711", "a\nb\x1b": "a?b?:4711", "Zürich": "Zürich:4711",
+		"\xff":                   "\ufffd:4711",
+		strings.Repeat("x", 300): strings.Repeat("x", 195) + ":4711",
+		strings.Repeat("ü", 300): strings.Repeat("ü", 97) + ":4711",
+	} {
+		owner := hostAndPid(host, 4711)
+		require.NoError(t, checkOwner(owner))
+		require.Equal(t, want, owner)
+		require.Equal(t, owner, ownerOf(tokenOf(owner)))
+	}
+	require.NoError(t, checkOwner(processName()))
 }

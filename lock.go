@@ -119,7 +119,7 @@ type Locker interface {
 type Status struct {
 	Held  bool
 	Token string // of the holder, a secret
-	Owner string // the name that the holder gave to WithOwner
+	Owner string // of the holder, see WithOwner; may be empty
 	// Since is when the holder began to ask for the lock, by the clock of its process: most often the beginning of its call. The
 	// lock has been held for at most that long. It is zero if it is unknown, as for a client of another library.
 	Since   time.Time
@@ -136,7 +136,7 @@ const longestQueue = 100
 
 // A Waiter is a line in the queue for a key. That of a process that has died may stay until it would be served.
 type Waiter struct {
-	Owner  string        // the name that its call gave to WithOwner
+	Owner  string        // see WithOwner
 	Waited time.Duration // so far, by its first caller
 }
 

@@ -39,6 +39,7 @@ type settings struct {
 func defaults() config {
 	return config{settings: settings{
 		ttl: 10 * time.Second, renew: true, drift: 0.01, shortest: 8 * time.Millisecond, longest: 128 * time.Millisecond,
+		owner: processName(),
 	}}
 }
 
@@ -172,8 +173,8 @@ func WithKeyPrefix(prefix string) Option {
 }
 
 // WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a service and its host, or a job.
-// The token is then name, a slash and a UUID, so whoever can read the key sees the name. name is printable and has 1 to 200
-// bytes. By default there is no name.
+// The token is then name, a slash and a UUID, so whoever can read the key sees the name. name is printable and has at most 200
+// bytes. The default is "<host>:<pid>", such as "api-7:4711". With an empty name there is none.
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name

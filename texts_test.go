@@ -120,7 +120,6 @@ func TestTexts(t *testing.T) {
 		{"poll interval", try(WithPollInterval(time.Second, time.Millisecond))},
 		{"drift", try(WithDrift(1))},
 		{"drift, no number", try(WithDrift(math.NaN()))},
-		{"owner", try(WithOwner(""))},
 		{"owner on two lines", try(WithOwner("a\nb"))},
 		{"owner too long", try(WithOwner(strings.Repeat("x", 201)))},
 		{"replicas", try(WithReplicas(0, time.Second))},

@@ -66,7 +66,7 @@ func Example() {
 
 	locker, err := newLocker(client)
 	must(err)
-	lock, err := locker.Lock(ctx, "orders:42")
+	lock, err := locker.Lock(ctx, "orders:42", redlatch.WithOwner("api-7"))
 	must(err)
 	_, err = locker.TryLock(ctx, "orders:42")
 	fmt.Println(err)
@@ -81,7 +81,7 @@ func Example() {
 		fmt.Println("metric:", m.Name, m.Unit)
 	}
 	// Unordered output:
-	// redlatch: try lock "orders:42": held by another owner
+	// redlatch: try lock "orders:42": held by "api-7"
 	// span: lock acquire Unset
 	// span: lock try Unset
 	// span: lock unlock Unset

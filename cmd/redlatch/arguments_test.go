@@ -54,7 +54,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		{nowhere, []string{"run", "-min-hold", "2h", "-max-hold", "1h", "k", "--", "true"}},
 		{nowhere, []string{"run", "-max-hold", "0", "k", "--", "true"}},
 		{nowhere, []string{"run", "-max-hold", "3s", "-grace", "2s", "k", "--", "true"}},
-		{nowhere, []string{"run", "-owner", "", "k", "--", "true"}},
+		{nowhere, []string{"run", "-owner", "~1", "k", "--", "true"}},
 		{nowhere, []string{"run", "", "--", "true"}},
 		{nowhere, []string{"run", "-frobnicate", "k", "--", "true"}},
 		{nowhere, []string{"run", "-limit", "0", "k", "--", "true"}},

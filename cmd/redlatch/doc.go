@@ -51,7 +51,7 @@
 //	-min-hold D     keep others out for D after the lock was acquired, even if COMMAND ends sooner
 //	-keep-after D   keep others out for D after COMMAND has ended with status 0, so that it does not run again soon
 //	-max-hold D     end COMMAND, as if the lock was lost, before it has held the lock for D. The default is no limit
-//	-owner NAME     the name of the holder, for status and for those who wait. The default has the host and the pid
+//	-owner NAME     the name of the holder, for status and for those who wait. The default is HOST:PID, those of run
 //
 // While Redis is unavailable, run says so once on stderr and retries. It exits with 69 when -timeout ends, with -try
 // after one attempt, or at once after an error that retrying cannot fix. On one Redis server, waiters are served first

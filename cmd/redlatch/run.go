@@ -31,7 +31,7 @@ REDLATCH_FENCE in its environment.
   -min-hold D    keep others out for D, even if COMMAND ends sooner
   -keep-after D  keep others out for D after COMMAND has ended with status 0
   -max-hold D    end COMMAND before it has run for D; the default is no limit
-  -owner NAME    the name of the holder; the default has the host and the pid
+  -owner NAME    the name of the holder; the default is HOST:PID
 ` + redisUsage
 
 const (
@@ -44,7 +44,7 @@ type runFlags struct {
 	redisFlags
 	try, quiet                                       bool
 	timeout, ttl, grace, minHold, keepAfter, maxHold time.Duration
-	owner                                            string
+	owner                                            []redlatch.Option // of -owner; empty: the default of the library
 
 	key  string
 	argv []string
@@ -71,7 +71,10 @@ func parseRun(args []string) (*runFlags, error) {
 	durationVar(set, &f.minHold, "min-hold")
 	durationVar(set, &f.keepAfter, "keep-after")
 	durationVar(set, &f.maxHold, "max-hold")
-	set.StringVar(&f.owner, "owner", hostAndPid(), "")
+	set.Func("owner", "", func(name string) error {
+		f.owner = []redlatch.Option{redlatch.WithOwner(name)}
+		return nil
+	})
 	rest, err := parse(set, runUsage, args)
 	if err != nil {
 		return nil, err
@@ -105,15 +108,6 @@ func parseRun(args []string) (*runFlags, error) {
 	return f, nil
 }
 
-// hostAndPid returns the default of -owner.
-func hostAndPid() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("%s pid %d", host, os.Getpid())
-}
-
 // lease returns how long the lock lasts at most if nothing renews it.
 func (f *runFlags) lease() time.Duration {
 	if f.maxHold > 0 {
@@ -124,7 +118,7 @@ func (f *runFlags) lease() time.Duration {
 
 // options returns the options of the Locker that the flags ask for.
 func (f *runFlags) options(hooks redlatch.Hooks) []redlatch.Option {
-	opts := []redlatch.Option{redlatch.WithTTL(f.ttl), redlatch.WithOwner(f.owner), redlatch.WithHooks(hooks)}
+	opts := append([]redlatch.Option{redlatch.WithTTL(f.ttl), redlatch.WithHooks(hooks)}, f.owner...)
 	if f.maxHold > 0 {
 		opts = append(opts, redlatch.WithMaxHold(f.maxHold))
 	}

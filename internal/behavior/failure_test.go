@@ -81,7 +81,7 @@ func TestHolderIsNamed(t *testing.T) {
 		lock = <-next
 		owner("second one") // after a hand-over too
 		require.NoError(t, lock.Unlock(t.Context()))
-		for _, name := range []string{"", "two\nlines", strings.Repeat("x", 201), "\x7f"} {
+		for _, name := range []string{"two\nlines", strings.Repeat("x", 201), "\x7f"} {
 			_, err := w.make(w.Direct, redlatch.WithOwner(name))
 			requireOnly(t, err, redlatch.ErrInvalidOption)
 			require.ErrorContains(t, err, "WithOwner(")
