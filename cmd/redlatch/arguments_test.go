@@ -3,7 +3,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"regexp"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -77,7 +77,11 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		{"redis+sentinel://:" + secret + "@host:1,host/NAME", []string{"status", "k"}},
 		{"redis+sentinel://:" + secret + "@host:1/NAME/db", []string{"status", "k"}},
 		{"redis+sentinel://:" + secret + "@host:1/NAME/0?db=%zz", []string{"status", "k"}},
-		{"redis+cluster://:" + secret + "@host:1", []string{"status", "k"}},
+		{"redis+cluster://:" + secret + "@host", []string{"status", "k"}},
+		{"redis+cluster://:" + secret + "@host:1,host", []string{"status", "k"}},
+		{"redis+cluster://:" + secret + "@host:1/1", []string{"status", "k"}},
+		{"redis+cluster://:" + secret + "@host:1?db=%zz", []string{"status", "k"}},
+		{"cluster://:" + secret + "@host:1", []string{"status", "k"}},
 		{secret + "@host:6379", []string{"status", "k"}},
 		{nowhere, []string{"status", "-redis", "redis://:" + secret + "@host:port", "k"}},
 		{nowhere, []string{"status", "---redis=redis://:" + secret + "@host", "k"}},
@@ -143,11 +147,11 @@ func TestUsageIsOnStderr(t *testing.T) {
 // TestInvalidURLIsAnsweredByTheFormsThereAre: for example, if the scheme is missing.
 func TestInvalidURLIsAnsweredByTheFormsThereAre(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"localhost:6379", "redis+cluster://localhost:6379", "redis+sentinel://localhost:26379"} {
+	for _, url := range []string{"localhost:6379", "redis+cluster://localhost", "redis+sentinel://localhost:26379"} {
 		p := start(t, redlatchCmd(t, nowhere+" "+url, "status", "k"))
 		require.Equal(t, exitUsage, p.code())
 		require.Contains(t, p.errors(), "URL 2 of REDIS_URL is not valid")
-		for _, form := range []string{"redis://HOST:PORT/DB", "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB", "Redis Cluster is not supported"} {
+		for _, form := range []string{"redis://HOST:PORT/DB", "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB", "redis+cluster://HOST:PORT,HOST:PORT"} {
 			require.Contains(t, p.errors(), form)
 		}
 	}
@@ -170,6 +174,7 @@ func TestSentinelsFindThePrimary(t *testing.T) {
 	defer client.Close()
 	token := p.line()
 	require.Equal(t, token, client.Get(t.Context(), "k").Val())
+	require.Contains(t, start(t, redlatchCmd(t, url, "status", "k")).line(), "k\theld\t")
 	require.NoError(t, in.Close())
 	require.Equal(t, 3, p.code())
 
@@ -197,28 +202,47 @@ func TestErrorsNameFlags(t *testing.T) {
 	require.Equal(t, `redlatch: new setnxpx: invalid option: -owner "a\nb": '\n' cannot be printed`+"\n", p.errors())
 }
 
-// TestNodeOfAClusterIsRefused: the error says that the command does not support Redis Cluster, also if another node has
-// the slot of KEY.
-func TestNodeOfAClusterIsRefused(t *testing.T) {
+// TestCluster: the commands lock, show and release keys of all nodes. A URL of one node is refused, and the error says which
+// form is right.
+func TestCluster(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	here, there := redistest.StartTCP(t, "--cluster-enabled", "yes"), redistest.StartTCP(t, "--cluster-enabled", "yes")
-	host, port, err := net.SplitHostPort(there.Addr())
-	require.NoError(t, err)
-	c := here.Client(t)
-	require.NoError(t, c.ClusterAddSlotsRange(ctx, 0, 8191).Err())
-	require.NoError(t, there.Client(t).ClusterAddSlotsRange(ctx, 8192, 16383).Err())
-	require.NoError(t, c.ClusterMeet(ctx, host, port).Err())
-	locktest.Eventually(t, "the cluster is ready", func() bool { return strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") })
-	elsewhere := "k"
-	for c.ClusterKeySlot(ctx, elsewhere).Val() < 8192 {
-		elsewhere += "k"
+	var addrs []string
+	for _, s := range redistest.StartCluster(t) {
+		addrs = append(addrs, s.Addr())
 	}
-	for _, args := range [][]string{{"run", "k", "--", "true"}, {"status", elsewhere}, {"unlock", "-f", elsewhere}} {
-		p := start(t, redlatchCmd(t, "redis://"+here.Addr(), args...))
-		require.Equal(t, exitUnavailable, p.code(), args)
-		require.Contains(t, p.errors(), "Redis Cluster is not supported")
+	url := "redis+cluster://" + strings.Join(addrs[:2], ",")
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	defer client.Close()
+	for _, key := range []string{"a", "b", "c"} { // they are on different nodes
+		cmd := redlatchCmd(t, url, "run", "-ttl", "1m", "-owner", "holder", key, "--", "sh", "-c", "echo ready; read -r x; exit 3")
+		in := pipe(t, cmd)
+		holder := start(t, cmd)
+		holder.expect("ready")
+		waiter := start(t, redlatchCmd(t, url, "run", "-owner", "next one", key, "--", "sh", "-c", "exit 4"))
+		locktest.Eventually(t, "it queues", func() bool {
+			return client.ZCard(t.Context(), "{"+key+"}:queue:"+key).Val() == 1
+		})
+		p := start(t, redlatchCmd(t, url, "status", key))
+		require.Regexp(t, `^`+key+`\theld\tholder\t\S+\t1\t\S+$`, p.line())
+		require.Regexp(t, `^\twaits\tnext one\t\S+$`, p.line())
+		require.Zero(t, p.code())
+		require.NoError(t, in.Close())
+		require.Equal(t, 3, holder.code())
+		require.Equal(t, 4, waiter.code())
+		lock := locktest.MustLock(t, locktest.SetNXPX(t, client, locktest.LongTTL), key)
+		require.Zero(t, start(t, redlatchCmd(t, url, "unlock", "-f", key)).code())
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	}
+	refused := 0
+	for _, key := range []string{"a", "b", "c"} {
+		p := start(t, redlatchCmd(t, "redis://"+addrs[0], "status", key))
+		if code := p.code(); code != 0 {
+			require.Equal(t, exitUnavailable, code)
+			require.Contains(t, p.errors(), "redis+cluster URL")
+			refused++
+		}
+	}
+	require.Positive(t, refused)
 }
 
 // TestVersionIsPrinted: on stdout.

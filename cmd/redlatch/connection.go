@@ -23,27 +23,17 @@ type connection struct {
 
 // connect returns a connection for a command. It sends nothing.
 func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connection, error) {
-	redis.SetLogger(silence{})
-	urls, source := f.urls, "-redis"
-	if len(urls) == 0 {
-		urls, source = strings.Fields(os.Getenv("REDIS_URL")), "REDIS_URL"
+	clients, err := f.clients(command)
+	if err != nil {
+		return nil, err
 	}
-	if len(urls) == 0 {
-		return nil, misuse(command, "no Redis server is given: use -redis or set REDIS_URL")
-	}
-	c := &connection{quorum: len(urls) > 1}
-	var clients []redis.UniversalClient
-	for i, text := range urls {
-		client, err := newClient(text)
-		if err != nil { // its text may contain the password
-			return nil, refusal(command, fmt.Sprintf("URL %d of %s is not valid: it must have the form %s", i+1, source, forms))
-		}
+	c := &connection{quorum: len(clients) > 1}
+	for _, client := range clients {
 		node := &traffic{}
 		client.AddHook(node)
-		c.nodes, clients = append(c.nodes, node), append(clients, client)
+		c.nodes = append(c.nodes, node)
 	}
 	opts = append(opts, redlatch.WithKeyPrefix(f.prefix))
-	var err error
 	switch {
 	case c.quorum && f.limit > 0:
 		err = misuse(command, "-limit needs one Redis server, not a quorum")
@@ -57,23 +47,52 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 	return c, err
 }
 
+// clients returns clients of the servers that the flags name. It sends nothing.
+func (f *redisFlags) clients(command string) (clients []redis.UniversalClient, err error) {
+	redis.SetLogger(silence{})
+	urls, source := f.urls, "-redis"
+	if len(urls) == 0 {
+		urls, source = strings.Fields(os.Getenv("REDIS_URL")), "REDIS_URL"
+	}
+	if len(urls) == 0 {
+		return nil, misuse(command, "no Redis server is given: use -redis or set REDIS_URL")
+	}
+	for i, text := range urls {
+		client, err := newClient(text)
+		if err != nil { // its text may contain the password
+			return nil, refusal(command, fmt.Sprintf("URL %d of %s is not valid: it must have the form %s", i+1, source, forms))
+		}
+		clients = append(clients, client)
+	}
+	return clients, nil
+}
+
 // forms are the forms of a URL.
-const forms = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB for TLS, unix:///PATH?db=DB or redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB. " +
-	"Redis Cluster is not supported"
+const forms = "redis://HOST:PORT/DB, unix:///PATH?db=DB, redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB or " +
+	"redis+cluster://HOST:PORT,HOST:PORT. For TLS, write rediss in place of redis"
 
 // neverAgain is the MaxRetries of a client that sends a command once. It also tries only once to connect: redlatch tries again
 // itself, and so learns the reason before the op timeout, such as an unknown certificate or Sentinels that are unreachable.
 const neverAgain = -1
 
-// newClient returns a client of the server that a URL names.
-func newClient(text string) (*redis.Client, error) {
-	if rest, found := strings.CutPrefix(text, "redis+sentinel://"); found {
+// newClient returns a client of the server, or of the servers, that a URL names.
+func newClient(text string) (redis.UniversalClient, error) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	switch scheme {
+	case "redis+sentinel":
 		o, err := sentinels(rest)
 		if err != nil {
 			return nil, err
 		}
 		o.MaxRetries, o.DialerRetries = neverAgain, 1
 		return redis.NewFailoverClient(o), nil
+	case "redis+cluster", "rediss+cluster":
+		o, err := nodesOfCluster(strings.TrimSuffix(scheme, "+cluster"), rest)
+		if err != nil {
+			return nil, err
+		}
+		o.MaxRetries, o.DialerRetries = neverAgain, 1
+		return redis.NewClusterClient(o), nil
 	}
 	o, err := redis.ParseURL(text)
 	if err != nil {
@@ -81,6 +100,28 @@ func newClient(text string) (*redis.Client, error) {
 	}
 	o.MaxRetries, o.DialerRetries = neverAgain, 1
 	return redis.NewClient(o), nil
+}
+
+// nodesOfCluster parses user:password@host:port,host:port. A Cluster has no other database than 0.
+func nodesOfCluster(scheme, text string) (*redis.ClusterOptions, error) {
+	text, query, _ := strings.Cut(text, "?")
+	authority, db, _ := strings.Cut(text, "/")
+	if db != "" && db != "0" {
+		return nil, errors.New("a Cluster has only the database 0")
+	}
+	at := strings.LastIndex(authority, "@") + 1
+	addrs := strings.Split(authority[at:], ",")
+	for _, addr := range addrs {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, err
+		}
+	}
+	settings, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	settings["addr"] = addrs[1:]
+	return redis.ParseClusterURL(scheme + "://" + authority[:at] + addrs[0] + "?" + settings.Encode())
 }
 
 // sentinels parses user:password@host:port,host:port/NAME/db. The user and the password are those of the Redis servers.

@@ -31,11 +31,13 @@
 //	rediss://user:password@host:port/db
 //	unix://user:password@/path/to/socket?db=0
 //	redis+sentinel://user:password@host:port,host:port/NAME/db
+//	redis+cluster://user:password@host:port,host:port
 //
-// The last form names Sentinels, and NAME is the primary that they watch. The user, the password and the database are
-// those of the Redis servers. Sentinels that require a password or TLS are not supported, and neither is Redis Cluster.
+// The fourth form names Sentinels, and NAME is the primary that they watch. The user, the password and the database are
+// those of the Redis servers. Sentinels that require a password or TLS are not supported. The last form names some nodes
+// of a Redis Cluster.
 //
-// With rediss the connection uses TLS. Special characters in a password must be percent-encoded. Redlatch never prints
+// With rediss and rediss+cluster the connections use TLS. Special characters in a password must be percent-encoded. Redlatch never prints
 // a URL. If a URL has a password, put it in REDIS_URL: other users can see the arguments of a process.
 //
 // # Run
@@ -106,18 +108,25 @@
 //
 // Status prints a line for each KEY, with tabs between the columns:
 //
-//	KEY	state	OWNER	time left	number of waiters
+//	KEY	state	OWNER	time left	number of waiters	time since the owner asked
+//
+// The last column is about how long KEY is held, and never less, as far as the clocks agree. For each waiter, up to 100, a
+// line follows that begins with a tab. The longest wait comes first:
+//
+//	waits	OWNER	how long
 //
 // The state is held, free, or kept: nobody holds KEY, but its min hold keeps others out for the time left. A dash means
 // that there is no value or that it is unknown. The time left is "never" for a key without a TTL.
 //
-// With -json each line is a JSON object with the fields key, held, kept, owner, ttl_ns, waiters and holders. held is true
-// also if kept is. ttl_ns is negative if the key has no TTL.
+// With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns, waiters, queue and holders.
+// held is true also if kept is. ttl_ns is negative if the key has no TTL. since is missing if it is unknown. queue is a
+// list of objects with owner and waited_ns.
 //
 // With -limit the second column reads, for example, "2 of 3", and the owner and the time left are those of the holder
 // whose lease ends first. A permit in its min hold counts, and has no owner.
 //
-// The state can change before you read it. The exit status is 0, whatever the state is. Status prints no token.
+// The state can change before you read it. The exit status is 0, whatever the state is. A KEY that is free and has a * or
+// a ? is refused with 64: it is most likely a pattern, for list. Status prints no token.
 //
 // # Unlock
 //

@@ -77,7 +77,7 @@ var (
 	advice = strings.NewReplacer(
 		"as WithMaxHold allows", "as -max-hold allows",
 		"use another key or WithKeyPrefix", "a semaphore needs -limit, a lock must not have it; or use another KEY or -prefix",
-		"use a cluster client, or a WithKeyPrefix with", "Redis Cluster is not supported, and a proxy needs a -prefix with",
+		"use a cluster client, or a WithKeyPrefix with", "use a redis+cluster URL, or a -prefix with",
 		"give the client the password of its user", "put the password into the URL",
 		"the client's Username or Password is wrong", "the user or the password in the URL is wrong",
 		"invalid option: limit ", "invalid option: -limit ",

@@ -99,7 +99,7 @@ func complain(err error) {
 	text = inFlags(strings.ReplaceAll(text, ": redlatch: ", ": "))
 	var answer redis.Error
 	if errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "MOVED ") {
-		text += " (Redis Cluster is not supported)"
+		text += " (a Redis Cluster needs a redis+cluster URL)"
 	}
 	fmt.Fprintln(os.Stderr, "redlatch: "+text)
 }

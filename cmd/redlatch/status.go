@@ -19,9 +19,10 @@ import (
 const statusUsage = `usage: redlatch status [flags] KEY...
 
 Prints a line for each KEY, with tabs between the columns: KEY, its state, the
-owner, the time left, and the number of waiters. The state is held, free, or
-kept: nobody holds KEY, but its min hold keeps others out. With -limit it is the
-number of holders.
+owner, the time left, the number of waiters, and how long ago the owner asked.
+The state is held, free, or kept: nobody holds KEY, but its min hold keeps
+others out. With -limit it is the number of holders. For each waiter a line
+follows that begins with a tab: "waits", its owner, and how long it has waited.
 
   -json          print a JSON object for each KEY
 ` + redisUsage
@@ -52,6 +53,9 @@ func status(args []string) (int, error) {
 		case err != nil:
 			complain(err)
 			code = exitOf(err)
+		case isPattern(key, st):
+			complain(patternError("status", key))
+			code = exitUsage
 		case *asJSON:
 			showJSON(os.Stdout, key, st)
 		default:
@@ -69,14 +73,54 @@ func showLine(w io.Writer, key string, st redlatch.Status, limit int) {
 		if isKept(st) {
 			state = "kept"
 		}
-		if st.Owner != "" {
-			owner = printable(st.Owner)
-		}
+		owner = named(st.Owner)
 	}
 	if limit > 0 {
 		state = fmt.Sprintf("%d of %d", st.Holders, limit)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", printable(key), state, owner, left, st.Waiters)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", printable(key), state, owner, left, st.Waiters, age(st.Since))
+	for _, waiter := range st.Queue {
+		fmt.Fprintf(w, "\twaits\t%s\t%s\n", named(waiter.Owner), rounded(waiter.Waited))
+	}
+}
+
+// named returns the name of an owner, or a dash.
+func named(owner string) string {
+	if owner == "" {
+		return "-"
+	}
+	return printable(owner)
+}
+
+// age returns how long ago something was, by the clock of this machine.
+func age(since time.Time) string {
+	if since.IsZero() {
+		return "-"
+	}
+	return rounded(max(time.Since(since), 0))
+}
+
+// rounded returns a duration as people read it.
+func rounded(d time.Duration) string {
+	if d >= 10*time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// A waiting is a waiter in JSON.
+type waiting struct {
+	Owner  string        `json:"owner"`
+	Waited time.Duration `json:"waited_ns"`
+}
+
+// queueOf returns the waiters of a key for JSON.
+func queueOf(st redlatch.Status) []waiting {
+	queue := make([]waiting, len(st.Queue))
+	for i, w := range st.Queue {
+		queue[i] = waiting(w)
+	}
+	return queue
 }
 
 // showJSON prints a key as a JSON object. It does not encode st itself, which has the token.
@@ -86,10 +130,22 @@ func showJSON(w io.Writer, key string, st redlatch.Status) {
 		Held    bool          `json:"held"`
 		Kept    bool          `json:"kept"`
 		Owner   string        `json:"owner"`
+		Since   time.Time     `json:"since,omitzero"`
 		TTL     time.Duration `json:"ttl_ns"`
 		Waiters int           `json:"waiters"`
+		Queue   []waiting     `json:"queue"`
 		Holders int           `json:"holders"`
-	}{key, st.Held, isKept(st), st.Owner, st.TTL, st.Waiters, st.Holders})
+	}{key, st.Held, isKept(st), st.Owner, st.Since, st.TTL, st.Waiters, queueOf(st), st.Holders})
+}
+
+// isPattern reports whether a key that is free looks like a pattern.
+func isPattern(key string, st redlatch.Status) bool {
+	return !st.Held && st.Waiters == 0 && strings.ContainsAny(key, "*?")
+}
+
+// patternError says what to do with a pattern.
+func patternError(command, key string) error {
+	return fmt.Errorf("%s: no key is named %q: to find keys by a pattern, use redlatch list -match", command, key)
 }
 
 // isKept reports whether nobody holds the key, but its min hold keeps others out.

@@ -21,13 +21,14 @@ func TestStatusShowsHolders(t *testing.T) {
 		ctx := t.Context()
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
 		require.NoError(t, s.client.Set(ctx, "foreign", "somebody", 0).Err())
-		waiter := redlatchRun(t, s.url, patient, "exit 0")
+		waiter := redlatchRun(t, s.url, append(patient, "-owner", "second"), "exit 0")
 		s.awaitWaiters(t, 1)
 
 		p := start(t, redlatchCmd(t, s.url, "status", "k", "none", "foreign"))
-		require.Regexp(t, `^k\theld\tother\t(1h0m0s|59m[\d.]+s)\t1$`, p.line())
-		require.Equal(t, "none\tfree\t-\t-\t0", p.line())
-		require.Equal(t, "foreign\theld\t-\tnever\t0", p.line())
+		require.Regexp(t, `^k\theld\tother\t(1h0m0s|59m[\d.]+s)\t1\t\S+$`, p.line())
+		require.Regexp(t, `^\twaits\tsecond\t[0-9.]+m?s$`, p.line())
+		require.Equal(t, "none\tfree\t-\t-\t0\t-", p.line())
+		require.Equal(t, "foreign\theld\t-\tnever\t0\t-", p.line())
 		require.Zero(t, p.code())
 		require.Empty(t, p.errors())
 
@@ -38,9 +39,16 @@ func TestStatusShowsHolders(t *testing.T) {
 		var got map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &got))
 		require.Greater(t, got["ttl_ns"], float64(59*time.Minute))
-		delete(got, "ttl_ns")
+		since, err := time.Parse(time.RFC3339Nano, got["since"].(string))
+		require.NoError(t, err)
+		require.WithinRange(t, since, time.Now().Add(-longest), time.Now())
+		require.Equal(t, "second", got["queue"].([]any)[0].(map[string]any)["owner"])
+		require.Positive(t, got["queue"].([]any)[0].(map[string]any)["waited_ns"])
+		for _, field := range []string{"ttl_ns", "since", "queue"} {
+			delete(got, field)
+		}
 		require.Equal(t, map[string]any{"key": "k", "held": true, "kept": false, "owner": "other", "waiters": 1.0, "holders": 1.0}, got)
-		require.JSONEq(t, `{"key":"none","held":false,"kept":false,"owner":"","ttl_ns":0,"waiters":0,"holders":0}`, p.line())
+		require.JSONEq(t, `{"key":"none","held":false,"kept":false,"owner":"","ttl_ns":0,"waiters":0,"queue":[],"holders":0}`, p.line())
 		require.Zero(t, p.code())
 
 		require.NoError(t, lock.Unlock(ctx))
@@ -54,7 +62,7 @@ func TestStatusGoesOnAfterAKeyOfAnotherType(t *testing.T) {
 	s := onMiniredis(t)
 	require.NoError(t, s.client.RPush(t.Context(), "list", "x").Err())
 	p := start(t, redlatchCmd(t, s.url, "status", "list", "k"))
-	require.Equal(t, "k\tfree\t-\t-\t0", p.line())
+	require.Equal(t, "k\tfree\t-\t-\t0\t-", p.line())
 	require.Equal(t, exitUnavailable, p.code())
 	require.Contains(t, p.errors(), `inspect "list"`)
 
@@ -79,8 +87,10 @@ func TestPrefixIsThatOfTheLibrary(t *testing.T) {
 func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	showLine(&b, "a\tb", redlatch.Status{Held: true, Token: "secret", Owner: "x\x1b[2J\n"}, 0)
-	require.Equal(t, `"a\tb"`+"\theld\t"+`"x\x1b[2J\n"`+"\t0s\t0\n", b.String())
+	showLine(&b, "a\tb", redlatch.Status{
+		Held: true, Token: "secret", Owner: "x\x1b[2J\n", Waiters: 2, Queue: []redlatch.Waiter{{Owner: "\x1b", Waited: time.Minute}, {}},
+	}, 0)
+	require.Equal(t, `"a\tb"`+"\theld\t"+`"x\x1b[2J\n"`+"\t0s\t2\t-\n\twaits\t"+`"\x1b"`+"\t1m0s\n\twaits\t-\t0s\n", b.String())
 }
 
 // TestStatusShowsAMinHold: nobody holds the key, and the time left is that of the min hold.
@@ -89,10 +99,24 @@ func TestStatusShowsAMinHold(t *testing.T) {
 	var line, object bytes.Buffer
 	kept := redlatch.Status{Held: true, TTL: 8 * time.Second, Waiters: 2, Holders: 1}
 	showLine(&line, "k", kept, 0)
-	require.Equal(t, "k\tkept\t-\t8s\t2\n", line.String())
+	require.Equal(t, "k\tkept\t-\t8s\t2\t-\n", line.String())
 	showJSON(&object, "k", kept)
-	require.JSONEq(t, `{"key":"k","held":true,"kept":true,"owner":"","ttl_ns":8000000000,"waiters":2,"holders":1}`, object.String())
+	require.JSONEq(t, `{"key":"k","held":true,"kept":true,"owner":"","ttl_ns":8000000000,"waiters":2,"queue":[],"holders":1}`, object.String())
 	for _, other := range []redlatch.Status{{}, {Held: true, Token: "x", TTL: time.Second}, {Held: true, TTL: -1}} {
 		require.False(t, isKept(other))
 	}
+}
+
+// TestPatternIsRefused: a key that is free and looks like a pattern is most likely one. A key with such a name that is held is not.
+func TestPatternIsRefused(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	for _, args := range [][]string{{"status", "imp*"}, {"unlock", "-f", "imp*"}} {
+		p := start(t, redlatchCmd(t, s.url, args...))
+		require.Equal(t, exitUsage, p.code(), p.errors())
+		require.Contains(t, p.errors(), "use redlatch list -match")
+	}
+	locktest.MustLock(t, s.locker(t, locktest.LongTTL), "imp*")
+	require.Contains(t, start(t, redlatchCmd(t, s.url, "status", "imp*")).line(), "imp*\theld\tother\t")
+	require.Zero(t, start(t, redlatchCmd(t, s.url, "unlock", "-f", "imp*")).code())
 }

@@ -58,6 +58,8 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 	switch {
 	case err != nil:
 		return exitOf(err), err
+	case isPattern(key, seen):
+		return exitUsage, patternError("unlock", key)
 	case !seen.Held:
 		fmt.Fprintf(os.Stderr, "%q is free\n", key)
 		return 0, nil

@@ -60,7 +60,7 @@ func TestLimitMakesASemaphore(t *testing.T) {
 		third = redlatchRun(t, s.url, []string{"-limit", "3", "-try"}, "exit 0")
 		require.Zero(t, third.code(), "each caller brings its limit")
 		p := start(t, redlatchCmd(t, s.url, "status", "-limit", "2", "k"))
-		require.Regexp(t, `^k\t2 of 2\tone of two\t[0-9.]+m?s\t0$`, p.line())
+		require.Regexp(t, `^k\t2 of 2\tone of two\t[0-9.]+m?s\t0\t\S+$`, p.line())
 		require.Zero(t, p.code())
 
 		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "-limit", "2", "k"))

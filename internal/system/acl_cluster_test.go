@@ -27,7 +27,7 @@ func TestClusterUserNeedsTheRightsOfItsLine(t *testing.T) {
 			t.Parallel()
 			own := regexp.MustCompile(`(?m)^ACL SETUSER ` + strategy + ` on >secret (.*)$`).FindStringSubmatch(string(text))
 			require.NotNil(t, own)
-			servers, g := startMasters(t), &grantee{}
+			servers, g := redistest.StartCluster(t), &grantee{}
 			var addrs []string
 			var user *redis.Options
 			for _, s := range servers {

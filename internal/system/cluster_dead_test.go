@@ -19,7 +19,7 @@ import (
 func startFailingOver(t *testing.T) (servers []*redistest.Server) {
 	t.Helper()
 	args := []string{"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
-	servers = startMasters(t, args...)
+	servers = redistest.StartCluster(t, args...)
 	for _, master := range slices.Clone(servers) {
 		s := redistest.StartTCP(t, append(args, "--cluster-enabled", "yes")...)
 		c := s.Client(t)

@@ -16,23 +16,10 @@ import (
 // startCluster returns clients of three masters that share the slots, and their addresses.
 func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 	t.Helper()
-	for _, s := range startMasters(t) {
+	for _, s := range redistest.StartCluster(t) {
 		masters, addrs = append(masters, s.Client(t)), append(addrs, s.Addr())
 	}
 	return masters, addrs
-}
-
-// startMasters returns three masters that share the slots.
-func startMasters(t *testing.T, args ...string) (masters []*redistest.Server) {
-	t.Helper()
-	for i := range 3 {
-		s := redistest.StartTCP(t, append(args, "--cluster-enabled", "yes")...)
-		require.NoError(t, s.Client(t).ClusterAddSlotsRange(t.Context(), i*16384/3, (i+1)*16384/3-1).Err())
-		meet(t, s, masters)
-		masters = append(masters, s)
-	}
-	agree(t, masters, 3)
-	return masters
 }
 
 // meet has a server join others in a cluster.

@@ -1,0 +1,36 @@
+package redistest
+
+import (
+	"strings"
+	"testing"
+)
+
+// StartCluster returns three masters of a Redis Cluster that share its slots.
+func StartCluster(tb testing.TB, args ...string) []*Server {
+	tb.Helper()
+	const count, slots = 3, 16384
+	var masters []*Server
+	for i := range count {
+		s := StartTCP(tb, append(args, "--cluster-enabled", "yes")...)
+		words := [][]any{{"cluster", "addslotsrange", i * slots / count, (i+1)*slots/count - 1}}
+		for _, other := range masters {
+			host, port := hostPort(tb, other)
+			words = append(words, []any{"cluster", "meet", host, port})
+		}
+		for _, w := range words {
+			if err := command(tb, s, w...); err != nil {
+				tb.Fatalf("redistest: %v: %v", w, err)
+			}
+		}
+		masters = append(masters, s)
+	}
+	for _, s := range masters {
+		c := s.Client(tb)
+		until(tb, "the cluster is ready", func() bool {
+			// Redis 6.2 has no CLUSTER SHARDS.
+			return strings.Contains(c.ClusterInfo(tb.Context()).Val(), "cluster_state:ok") &&
+				len(c.ClusterSlots(tb.Context()).Val()) == count //nolint:staticcheck // see above
+		})
+	}
+	return masters
+}
