@@ -49,7 +49,7 @@ func TestLateFirstExtensionCostsNobodyTheRun(t *testing.T) {
 	for name, c := range map[string]struct{ late, code int }{"one": {1, 0}, "all": {1000, exitUnavailable}} {
 		t.Run(name, func(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-				f := &runFlags{ttl: time.Minute, minHold: 20 * time.Second, timeout: 12 * time.Second, key: "k", owner: "host 7"}
+				f := &runFlags{ttl: time.Minute, minHold: 20 * time.Second, timeout: 12 * time.Second, key: "k"}
 				other := locktest.SetNXPX(t, s.Client(t))
 				holder := locktest.MustLock(t, other, "k")
 				client := s.Client(t)

@@ -126,7 +126,7 @@ func TestUsageIsOnStderr(t *testing.T) {
 	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`)
 	manual, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
-	for name, usage := range map[string]string{"run": runUsage, "status": statusUsage, "unlock": unlockUsage, "version": versionUsage} {
+	for name, usage := range map[string]string{"run": runUsage, "list": listUsage, "status": statusUsage, "unlock": unlockUsage, "version": versionUsage} {
 		for _, args := range [][]string{{name, "-h"}, {"help", name}} {
 			p := start(t, redlatchCmd(t, "", args...))
 			require.Zero(t, p.code())
@@ -233,6 +233,12 @@ func TestCluster(t *testing.T) {
 		require.Zero(t, start(t, redlatchCmd(t, url, "unlock", "-f", key)).code())
 		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	}
+	for _, key := range []string{"a", "b", "c"} {
+		locktest.MustLock(t, locktest.SetNXPX(t, client, locktest.LongTTL), key)
+	}
+	lines, summary := (&server{url: url}).listed(t)
+	require.Len(t, lines, 4)
+	require.Contains(t, summary, "3 locks, 0 waiters; ")
 	refused := 0
 	for _, key := range []string{"a", "b", "c"} {
 		p := start(t, redlatchCmd(t, "redis://"+addrs[0], "status", key))

@@ -1,6 +1,7 @@
 // Redlatch runs commands under a lock in Redis. It also shows who holds locks, and releases them.
 //
 //	redlatch run [flags] KEY -- COMMAND [ARG...]
+//	redlatch list [flags]
 //	redlatch status [flags] KEY...
 //	redlatch unlock [flags] KEY
 //	redlatch version
@@ -18,7 +19,7 @@
 //
 // # Redis
 //
-// Each command has these flags:
+// Each command has these flags, but for -limit, which list has not:
 //
 //	-redis URL      a Redis server. Repeat it to lock on a quorum of independent servers (Redlock)
 //	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server
@@ -103,6 +104,31 @@
 // On a terminal, the group of COMMAND becomes the foreground group when it first reads from the terminal or changes
 // its settings. Ctrl-Z stops both COMMAND and redlatch. The lock is not renewed while redlatch is stopped. If the lock
 // is lost in the meantime, COMMAND does not continue and is killed.
+//
+// # List
+//
+// List shows all keys that are held, or kept by a min hold, with their owners and how many wait:
+//
+//	KEY     KIND       OWNER                SINCE  LEFT   WAITERS  LONGEST
+//	import  lock       api-7:4711           3m12s  8.1s   2        1m5s
+//	mail    semaphore  api-2:99 and 1 more  41s    6.7s   0        -
+//	report  lock       (kept)               -      19m3s  0        -
+//	3 locks, 2 waiters; 2,104,331 keys read in 9s
+//
+// SINCE is how long ago the owner asked: KEY is held for at most that long, as far as the clocks agree. LONGEST is the
+// longest wait. The last line is on stderr. Its flags are:
+//
+//	-match PATTERN  only keys that match: * stands for any text, ? for any character, [ab] for one of these
+//	-long           a line for each waiter too, up to 100 a key
+//	-json           print a JSON object for each key, as status does, with its kind, votes and servers
+//	-watch          show it again each second, on a terminal in place. Ctrl-C ends it
+//
+// List reads every key of the server by SCAN, on a Cluster on every master, in pages of up to 1,000 keys. Of each it reads
+// at most 240 bytes, so it can run beside other work. -match and -prefix save nothing on the server but the reading.
+//
+// A lock is told by its form: a token of redlatch, with a TTL. Locks of other libraries are not shown, and neither are those
+// of LegacySetNX that another library holds. With several servers, VOTES says how many of them have the same holder. A lock
+// of a quorum needs more than half.
 //
 // # Status
 //

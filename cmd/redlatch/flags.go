@@ -28,16 +28,21 @@ type redisFlags struct {
 }
 
 func (f *redisFlags) addTo(set *flag.FlagSet) {
-	set.Func("redis", "", func(url string) error { // parsed later: an error of package flag would contain the URL
-		f.urls = append(f.urls, url)
-		return nil
-	})
+	f.addServersTo(set)
 	set.Func("limit", "", func(text string) (err error) {
 		f.limit, err = strconv.Atoi(text)
 		if err == nil && f.limit < 1 {
 			err = errors.New("must be positive")
 		}
 		return err
+	})
+}
+
+// addServersTo adds the flags that are not about one KEY.
+func (f *redisFlags) addServersTo(set *flag.FlagSet) {
+	set.Func("redis", "", func(url string) error { // parsed later: an error of package flag would contain the URL
+		f.urls = append(f.urls, url)
+		return nil
 	})
 	set.StringVar(&f.prefix, "prefix", "", "")
 }

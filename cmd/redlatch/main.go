@@ -28,12 +28,13 @@ const (
 )
 
 const usage = `usage: redlatch run [flags] KEY -- COMMAND [ARG...]
+       redlatch list [flags]
        redlatch status [flags] KEY...
        redlatch unlock [flags] KEY
        redlatch version
 
-run holds a lock in Redis while COMMAND runs. status shows who holds locks.
-unlock releases a lock. "redlatch run -h" shows the flags of run, and so on.
+run holds a lock in Redis while COMMAND runs. list shows all locks, and status
+some of them by name. unlock releases a lock. "redlatch run -h" shows the flags of run, and so on.
 `
 
 func main() {
@@ -46,7 +47,9 @@ func main() {
 
 // dispatch runs the command that args name. It returns the exit status and the error to print, if any.
 func dispatch(args []string) (int, error) {
-	commands := map[string]func(args []string) (int, error){"run": run, "status": status, "unlock": unlock, "version": version}
+	commands := map[string]func(args []string) (int, error){
+		"run": run, "list": list, "status": status, "unlock": unlock, "version": version,
+	}
 	name := ""
 	if len(args) > 0 {
 		name = args[0]

@@ -57,7 +57,7 @@ func status(args []string) (int, error) {
 			complain(patternError("status", key))
 			code = exitUsage
 		case *asJSON:
-			showJSON(os.Stdout, key, st)
+			_ = json.NewEncoder(os.Stdout).Encode(recordOf(key, st))
 		default:
 			showLine(os.Stdout, key, st, f.limit)
 		}
@@ -114,28 +114,31 @@ type waiting struct {
 	Waited time.Duration `json:"waited_ns"`
 }
 
-// queueOf returns the waiters of a key for JSON.
-func queueOf(st redlatch.Status) []waiting {
-	queue := make([]waiting, len(st.Queue))
-	for i, w := range st.Queue {
-		queue[i] = waiting(w)
-	}
-	return queue
+// A record is a key in JSON. It has no token.
+type record struct {
+	Key     string        `json:"key"`
+	Kind    string        `json:"kind,omitempty"` // of list
+	Held    bool          `json:"held"`
+	Kept    bool          `json:"kept"`
+	Owner   string        `json:"owner"`
+	Since   time.Time     `json:"since,omitzero"`
+	TTL     time.Duration `json:"ttl_ns"`
+	Waiters int           `json:"waiters"`
+	Queue   []waiting     `json:"queue"`
+	Holders int           `json:"holders"`
+	Votes   int           `json:"votes,omitempty"`   // of list
+	Servers int           `json:"servers,omitempty"` // of list
 }
 
-// showJSON prints a key as a JSON object. It does not encode st itself, which has the token.
-func showJSON(w io.Writer, key string, st redlatch.Status) {
-	_ = json.NewEncoder(w).Encode(struct {
-		Key     string        `json:"key"`
-		Held    bool          `json:"held"`
-		Kept    bool          `json:"kept"`
-		Owner   string        `json:"owner"`
-		Since   time.Time     `json:"since,omitzero"`
-		TTL     time.Duration `json:"ttl_ns"`
-		Waiters int           `json:"waiters"`
-		Queue   []waiting     `json:"queue"`
-		Holders int           `json:"holders"`
-	}{key, st.Held, isKept(st), st.Owner, st.Since, st.TTL, st.Waiters, queueOf(st), st.Holders})
+func recordOf(key string, st redlatch.Status) record {
+	r := record{
+		Key: key, Held: st.Held, Kept: isKept(st), Owner: st.Owner, Since: st.Since, TTL: st.TTL, Waiters: st.Waiters,
+		Queue: make([]waiting, len(st.Queue)), Holders: st.Holders,
+	}
+	for i, w := range st.Queue {
+		r.Queue[i] = waiting(w)
+	}
+	return r
 }
 
 // isPattern reports whether a key that is free looks like a pattern.

@@ -100,7 +100,7 @@ func TestStatusShowsAMinHold(t *testing.T) {
 	kept := redlatch.Status{Held: true, TTL: 8 * time.Second, Waiters: 2, Holders: 1}
 	showLine(&line, "k", kept, 0)
 	require.Equal(t, "k\tkept\t-\t8s\t2\t-\n", line.String())
-	showJSON(&object, "k", kept)
+	require.NoError(t, json.NewEncoder(&object).Encode(recordOf("k", kept)))
 	require.JSONEq(t, `{"key":"k","held":true,"kept":true,"owner":"","ttl_ns":8000000000,"waiters":2,"queue":[],"holders":1}`, object.String())
 	for _, other := range []redlatch.Status{{}, {Held: true, Token: "x", TTL: time.Second}, {Held: true, TTL: -1}} {
 		require.False(t, isKept(other))

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/faultproxy"
 	"github.com/redlatch/redlatch/internal/locktest"
 )
 
@@ -190,4 +191,27 @@ func TestUnlockAsksOnATerminal(t *testing.T) {
 	lock = locktest.MustLock(t, r.locker(t, locktest.LongTTL), "k", redlatch.WithMinHold(time.Hour))
 	require.NoError(t, lock.Unlock(t.Context()))
 	asks(`"k" is held by nobody; its min hold keeps others out for another `, "end its min hold? [y/N]")
+}
+
+// TestListUsesTheTerminal: it reports its progress while it takes longer than a second, and with -watch it renews the table in place.
+func TestListUsesTheTerminal(t *testing.T) {
+	t.Parallel()
+	r := onMiniredis(t)
+	locktest.MustLock(t, r.locker(t, locktest.LongTTL), "import")
+	for i := range 300 {
+		require.NoError(t, r.client.Set(t.Context(), fmt.Sprint("foreign:", i), "x", 0).Err())
+	}
+	proxy := faultproxy.New(t, r.network, r.addr)
+	proxy.Delay(700 * time.Millisecond) // each page is two trips
+	s := openSession(t, redlatchCmd(t, "redis://"+proxy.Addr(), "list"))
+	s.shows(" keys read, ", 1)
+	s.shows("\r\x1b[KKEY ", 1)
+	s.shows("import ", 1)
+	s.shows("1 lock, 0 waiters; 302 keys read in ", 1)
+	require.Zero(t, s.code())
+
+	s = openSession(t, redlatchCmd(t, r.url, "list", "-watch"))
+	s.shows("\x1b[H\x1b[2JKEY ", 2)
+	s.keys("\x03")
+	require.NotZero(t, s.code())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // TestClusterUserNeedsTheRightsOfItsLine: with the rights of its strategy and those that SECURITY.md adds for a Cluster client,

@@ -186,6 +186,7 @@ func TestACLLinesAreEnoughAndHaveNothingToSpare(t *testing.T) {
 	text, err := os.ReadFile("../../SECURITY.md")
 	require.NoError(t, err)
 	lines := regexp.MustCompile(`(?m)^ACL SETUSER (\w+) on >secret (.*)$`).FindAllStringSubmatch(string(text), -1)
+	lines = slices.DeleteFunc(lines, func(line []string) bool { return strings.ToLower(line[1]) == line[1] }) // of the command
 	require.Len(t, lines, 4, "a line for each strategy")
 	for _, line := range lines {
 		t.Run(line[1], func(t *testing.T) {

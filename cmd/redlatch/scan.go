@@ -1,0 +1,207 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch"
+)
+
+// A kind is one of locks that list finds.
+type kind struct {
+	name   string
+	locker func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
+}
+
+var (
+	plainKind     = &kind{"lock", redlatch.NewSetNXPX}
+	legacyKind    = &kind{"legacy", redlatch.NewLegacySetNX}
+	semaphoreKind = &kind{"semaphore", func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		return redlatch.NewSemaphore(client, 1, opts...)
+	}}
+)
+
+// A scanner finds keys that have the form of locks of this library. What it reads of other keys is bounded, whatever they hold.
+type scanner struct {
+	pattern string
+	tell    func(read, found int) // after each page, under mu
+
+	mu     sync.Mutex // guards the fields below
+	read   int        // keys
+	hidden int        // keys that could not be read
+	why    error      // the first of them
+	found  map[string]*kind
+}
+
+// all scans a server, or each master of a Cluster.
+func (s *scanner) all(ctx context.Context, client redis.UniversalClient) error {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, s.server)
+	case *redis.Client:
+		return s.server(ctx, c)
+	}
+	return errors.ErrUnsupported
+}
+
+const (
+	mostOfPage = 1000    // keys
+	pageSize   = 100_000 // bytes of names, or nearly: long names make smaller pages
+)
+
+func (s *scanner) server(ctx context.Context, c *redis.Client) error {
+	cursor, count := uint64(0), int64(100)
+	for {
+		keys, next, err := c.Scan(ctx, cursor, s.pattern, count).Result()
+		if err == nil {
+			err = s.page(ctx, c, keys)
+		}
+		if err != nil || next == 0 {
+			return err
+		}
+		if cursor = next; len(strings.Join(keys, "")) > pageSize {
+			count = max(count/2, 10)
+		} else {
+			count = min(count*2, mostOfPage)
+		}
+	}
+}
+
+// page looks at the keys of a page of SCAN.
+func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string) error {
+	read := slices.DeleteFunc(slices.Clone(keys), isCompanion)
+	args := []any{longestValue}
+	for _, key := range read {
+		args = append(args, key)
+	}
+	likely, err := c.Eval(ctx, likelyKeys, nil, args...).Slice()
+	if err != nil {
+		return err
+	}
+	found, hidden, first := make(map[string]*kind), 0, error(nil)
+	owners, asked := c.Pipeline(), map[string]*redis.IntCmd{}
+	for _, l := range likely {
+		fields, _ := l.([]any)
+		number, value, ok := likelyKey(fields)
+		if !ok || number > len(read) {
+			return fmt.Errorf("unexpected reply: %v fields", len(fields))
+		}
+		switch key := read[number-1]; {
+		case len(fields) > 3:
+			hidden, first = hidden+1, cmp.Or(first, errors.New(value))
+		case len(fields) == 3 && isPermit(value, fields[2]):
+			found[key] = semaphoreKind
+		case len(fields) == 2 && isToken(value):
+			found[key] = plainKind
+		case len(fields) == 2 && timestamp.MatchString(value):
+			asked[key] = owners.Exists(ctx, companion("owner", key))
+		}
+	}
+	if len(asked) > 0 {
+		if _, err := owners.Exec(ctx); err != nil && !errors.As(err, new(redis.Error)) {
+			return err
+		}
+	}
+	for key, owner := range asked {
+		if owner.Val() > 0 {
+			found[key] = legacyKind
+		}
+	}
+	s.add(len(keys), hidden, first, found)
+	return nil
+}
+
+// likelyKey returns the number of a key, and what likelyKeys read of it.
+func likelyKey(fields []any) (number int, value string, ok bool) {
+	if len(fields) < 2 {
+		return 0, "", false
+	}
+	n, isNumber := fields[0].(int64)
+	value, isText := fields[1].(string)
+	return int(n), value, isNumber && isText && n > 0
+}
+
+func (s *scanner) add(read, hidden int, why error, found map[string]*kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read, s.hidden = s.read+read, s.hidden+hidden
+	s.why = cmp.Or(s.why, why)
+	maps.Copy(s.found, found)
+	s.tell(s.read, len(s.found))
+}
+
+// The forms of what redlatch writes.
+var (
+	timestamp   = regexp.MustCompile(`^[1-9]\d{9,10}(\.\d+)?$`) // the value of a lock of LegacySetNX
+	companionOf = regexp.MustCompile(`(?s)^\{.+\}:(owner|stamp|queue|permits|fence|wanted):(.*)$`)
+)
+
+const (
+	idLength     = 36                     // of a UUID as text
+	longestValue = 1 + 200 + 1 + idLength // a tilde, the owner, a slash and a UUID
+	leastScore   = 9e14                   // of a permit: the end of its lease, in µs
+)
+
+// likelyKeys looks at the keys in ARGV, from the second on. It returns those that may be locks: the number of the key and its value,
+// or its first member and the score of that, or an error and two fields more. Nothing in it is longer than the first of ARGV. The
+// keys are no KEYS, which on a Cluster would have to be in one slot.
+const likelyKeys = `
+local longest, likely, find = tonumber(ARGV[1]), {}, string.find
+for i = 2, #ARGV do
+  local value, score = redis.pcall('GETRANGE', ARGV[i], '0', ARGV[1]), nil
+  if type(value) == 'table' and find(value.err, 'WRONGTYPE') and redis.call('TYPE', ARGV[i]).ok == 'zset' then
+    local first = redis.call('ZRANGE', ARGV[i], 0, 0, 'WITHSCORES')
+    value, score = first[1] or '', first[2] or ''
+  end
+  if type(value) == 'table' then
+    if not find(value.err, 'WRONGTYPE') then table.insert(likely, {i - 1, string.sub(value.err, 1, longest), '', ''}) end
+  elseif #value > 9 and #value <= longest and (find(value, '%-7%x%x%x%-%x%x%x%x%-%x+$') or find(value, '^%d+%.?%d*$')) then
+    table.insert(likely, {i - 1, value, score})
+  end
+end
+return likely`
+
+func isPermit(token string, score any) bool {
+	text, _ := score.(string)
+	ends, err := strconv.ParseFloat(text, 64)
+	return err == nil && ends >= leastScore && isToken(token)
+}
+
+// isToken reports whether value is a token, or keeps others out after one.
+func isToken(value string) bool {
+	token := strings.TrimPrefix(value, "~")
+	at := len(token) - idLength
+	if at < 0 || at > 0 && token[at-1] != '/' || len(value) > longestValue {
+		return false
+	}
+	id, err := uuid.Parse(token[at:])
+	return err == nil && id.Version() == 7 && id.Variant() == uuid.RFC4122
+}
+
+// companion returns the name of a key beside a lock, as docs/protocols.md describes it.
+func companion(name, key string) string {
+	tag := key
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if inner, _, closed := strings.Cut(rest, "}"); closed && inner != "" {
+			tag = inner
+		}
+	}
+	return "{" + tag + "}:" + name + ":" + key
+}
+
+// isCompanion reports whether a key stands beside a lock.
+func isCompanion(key string) bool {
+	parts := companionOf.FindStringSubmatch(key)
+	return parts != nil && companion(parts[1], parts[2]) == key
+}
