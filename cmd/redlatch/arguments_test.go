@@ -126,7 +126,7 @@ func TestUsageIsOnStderr(t *testing.T) {
 	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`)
 	manual, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
-	for name, usage := range map[string]string{"run": runUsage, "list": listUsage, "status": statusUsage, "unlock": unlockUsage, "version": versionUsage} {
+	for name, usage := range map[string]string{"run": runUsage, "list": listUsage, "watch": watchUsage, "status": statusUsage, "unlock": unlockUsage, "version": versionUsage} {
 		for _, args := range [][]string{{name, "-h"}, {"help", name}} {
 			p := start(t, redlatchCmd(t, "", args...))
 			require.Zero(t, p.code())

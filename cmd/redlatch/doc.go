@@ -2,6 +2,7 @@
 //
 //	redlatch run [flags] KEY -- COMMAND [ARG...]
 //	redlatch list [flags]
+//	redlatch watch [flags]
 //	redlatch status [flags] KEY...
 //	redlatch unlock [flags] KEY
 //	redlatch version
@@ -19,7 +20,7 @@
 //
 // # Redis
 //
-// Each command has these flags, but for -limit, which list has not:
+// Each command has these flags, but list and watch have no -limit:
 //
 //	-redis URL      a Redis server. Repeat it to lock on a quorum of independent servers (Redlock)
 //	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server
@@ -129,6 +130,16 @@
 // A lock is told by its form: a token of redlatch, with a TTL. Locks of other libraries are not shown, and neither are those
 // of LegacySetNX that another library holds. With several servers, VOTES says how many of them have the same holder. A lock
 // of a quorum needs more than half.
+//
+// # Watch
+//
+// Watch prints a line for each hand-over until it is interrupted, with tabs between the columns:
+//
+//	time	KEY	old OWNER	new OWNER	fence	how long the new owner has waited
+//
+// The flags -match and -prefix are those of list. The old owner is a dash unless watch has seen its hand-over. Watch reads the
+// messages by which Redis tells a waiter that it has a lock or a permit. So it does not see grants of keys that are free, turns
+// that a lock takes within a process, or what polls, such as a quorum. If its connection breaks, it says so and goes on.
 //
 // # Status
 //

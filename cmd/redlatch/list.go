@@ -150,7 +150,7 @@ var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, `\`, 
 
 const (
 	inspectors = 32              // how many keys are inspected at a time
-	patience   = 4 * time.Second // for the reply about one
+	patience   = 4 * time.Second // for a reply, also of status: the machine may be busy
 )
 
 // inspect asks who holds the keys that a scan of client has found.

@@ -29,12 +29,13 @@ const (
 
 const usage = `usage: redlatch run [flags] KEY -- COMMAND [ARG...]
        redlatch list [flags]
+       redlatch watch [flags]
        redlatch status [flags] KEY...
        redlatch unlock [flags] KEY
        redlatch version
 
 run holds a lock in Redis while COMMAND runs. list shows all locks, and status
-some of them by name. unlock releases a lock. "redlatch run -h" shows the flags of run, and so on.
+some of them by name. watch prints hand-overs as they happen. unlock releases a lock. "redlatch run -h" shows the flags of run, and so on.
 `
 
 func main() {
@@ -48,7 +49,7 @@ func main() {
 // dispatch runs the command that args name. It returns the exit status and the error to print, if any.
 func dispatch(args []string) (int, error) {
 	commands := map[string]func(args []string) (int, error){
-		"run": run, "list": list, "status": status, "unlock": unlock, "version": version,
+		"run": run, "list": list, "status": status, "watch": watchMessages, "unlock": unlock, "version": version,
 	}
 	name := ""
 	if len(args) > 0 {

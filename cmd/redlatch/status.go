@@ -40,7 +40,7 @@ func status(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	c, err := f.connect("status")
+	c, err := f.connect("status", redlatch.WithOpTimeout(patience))
 	if err != nil {
 		return exitUsage, err
 	}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+const watchUsage = `usage: redlatch watch [flags]
+
+Prints a line for each lock that is handed from one process to another, until it
+is interrupted, with tabs between the columns: the time, the key, the old owner,
+the new one, the fence, and how long the new one has waited. It does not see
+grants of free keys, and turns within a process: these send no message.
+
+  -match PATTERN  only keys that match, such as 'import:*'
+  -redis URL      a Redis server; locks of a quorum are not handed over
+  -prefix TEXT    only keys that begin with TEXT, which is not shown
+
+Without -redis, the environment variable REDIS_URL names the server.
+`
+
+// watchMessages prints hand-overs.
+func watchMessages(args []string) (int, error) {
+	var f redisFlags
+	set := flag.NewFlagSet("watch", flag.ContinueOnError)
+	f.addServersTo(set)
+	match := set.String("match", "*", "")
+	rest, err := parse(set, watchUsage, args)
+	if err == nil && len(rest) > 0 {
+		err = misuse("watch", "it has no arguments: use -match")
+	}
+	if err != nil {
+		return exitUsage, err
+	}
+	clients, err := f.clients("watch")
+	if err == nil && len(clients) > 1 {
+		err = misuse("watch", "it needs one Redis server: locks of a quorum are not handed over")
+	}
+	if err != nil {
+		return exitUsage, err
+	}
+	w := &watcher{out: os.Stdout, prefix: f.prefix, match: globbed(*match), owners: make(map[string]string)}
+	return exitUnavailable, w.follow(context.Background(), clients[0].PSubscribe(context.Background(), channels))
+}
+
+const (
+	channels  = "redlatch:*"    // of all Lockers
+	silenceOf = 5 * time.Second // a subscription that is silent is asked whether it lives
+	mostNames = 100_000         // of keys whose owner a watcher remembers
+)
+
+// A watcher prints the messages of releases.
+type watcher struct {
+	out    io.Writer
+	prefix string
+	match  *regexp.Regexp
+	owners map[string]string // the newest of each key
+}
+
+// follow prints what a subscription receives. It returns only if there was never a connection.
+func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
+	connected, broken, asked := false, false, false
+	for {
+		received, err := sub.ReceiveTimeout(ctx, silenceOf)
+		var slow net.Error
+		switch got := received.(type) {
+		case *redis.Subscription:
+			if broken {
+				fmt.Fprintln(os.Stderr, "connected again: hand-overs in between were not seen")
+			} else if !connected {
+				fmt.Fprintln(os.Stderr, "watching hand-overs: grants of free keys, and turns within a process, are not seen")
+			}
+			connected, broken = true, false
+		case *redis.Message:
+			w.print(got.Payload)
+		}
+		switch {
+		case err == nil:
+			asked = false
+		case !connected:
+			return fmt.Errorf("watch: %w", err)
+		case errors.As(err, &slow) && slow.Timeout() && !asked:
+			asked = sub.Ping(ctx) == nil
+		default:
+			if !broken {
+				complain(fmt.Errorf("watch: continuing despite an error: %w", err))
+			}
+			broken, asked = true, false
+			time.Sleep(time.Second)
+			_ = sub.Ping(ctx) // on a new connection, if the old one is silent
+		}
+	}
+}
+
+// A handOver is what a message of a release says, see docs/protocols.md.
+type handOver struct {
+	at         time.Time
+	tick       uint64
+	token, key string
+}
+
+// parseHandOver reads <seconds> <µs> <tick> <length of the entry> <entry><key>, with <claim> <channel> <token> as the entry.
+func parseHandOver(message string) (h handOver, ok bool) {
+	fields := strings.SplitN(message, " ", 5)
+	if len(fields) != 5 {
+		return h, false
+	}
+	var n [4]int64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseInt(fields[i], 10, 53); err != nil || n[i] < 0 {
+			return h, false
+		}
+	}
+	if n[3] > int64(len(fields[4])) {
+		return h, false
+	}
+	entry := strings.SplitN(fields[4][:n[3]], " ", 3)
+	if len(entry) != 3 || !isToken(entry[2]) {
+		return h, false
+	}
+	return handOver{time.Unix(n[0], n[1]*1000), uint64(n[2]), entry[2], fields[4][n[3]:]}, true
+}
+
+// print prints a line for a message, if it is one of a release of a key that matches.
+func (w *watcher) print(message string) {
+	h, ok := parseHandOver(message)
+	key, ours := strings.CutPrefix(h.key, w.prefix)
+	if !ok || !ours || !w.match.MatchString(key) {
+		return
+	}
+	owner, begun := ownerAndTime(h.token)
+	if len(w.owners) > mostNames {
+		clear(w.owners)
+	}
+	old := w.owners[h.key]
+	w.owners[h.key] = owner
+	const fencesOfTick = 64
+	fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n", h.at.Format("15:04:05.000"), printable(key), named(old), named(owner),
+		h.tick*fencesOfTick, rounded(max(h.at.Sub(begun), 0)))
+}
+
+// ownerAndTime returns what a token says: its owner, and when it was made, by the clock of that process.
+func ownerAndTime(token string) (owner string, made time.Time) {
+	at := len(token) - idLength
+	id := uuid.MustParse(token[at:]) // as isToken says
+	return strings.TrimSuffix(token[:at], "/"), time.Unix(id.Time().UnixTime())
+}
+
+// globbed returns an expression for a pattern of Redis.
+func globbed(pattern string) *regexp.Regexp {
+	var b strings.Builder
+	b.WriteString("(?s)^")
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '*':
+			b.WriteString(".*")
+		case c == '?':
+			b.WriteString(".")
+		case c == '\\' && i+1 < len(pattern):
+			i++
+			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
+		case c == '[' && strings.Contains(pattern[i+1:], "]"):
+			set, _, _ := strings.Cut(pattern[i+1:], "]")
+			i += len(set) + 1
+			negated, set := "", set
+			if rest, found := strings.CutPrefix(set, "^"); found {
+				negated, set = "^", rest
+			}
+			b.WriteString("[" + negated + strings.ReplaceAll(regexp.QuoteMeta(set), `\-`, "-") + "]")
+		default:
+			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
+		}
+	}
+	expression, err := regexp.Compile(b.String() + "$")
+	if err != nil { // a set such as [z-a]
+		return regexp.MustCompile("^" + regexp.QuoteMeta(pattern) + "$")
+	}
+	return expression
+}
