@@ -109,6 +109,8 @@ func doAll(
 // ends, since another leader may start then. If fn still runs a second after its lock was lost, Hooks.Trouble reports that, once
 // for the term. [WithMaxHold] bounds a term.
 //
+// Those that wait learn who leads by Hooks.Waiting and Hooks.Moved.
+//
 // An error of fn only ends its term: fn must handle its own errors. To stop, cancel ctx. If fn panics, the lock is released, and
 // the panic continues. Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock.
 // After a term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.

@@ -67,7 +67,8 @@ type request struct {
 	spot    line.Caller[*request]
 	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
 	refusal error           // of an attempt that the call made before it joined; nil: there was none
-	news    chan news       // has the first refusal of the line; nil: there is no hook, or the call has seen one
+	news    refusals        // has the first refusal of the line; nil: there is no hook, or the call has seen one
+	moved   refusals        // has the newest one that has shown another holder since; nil: there is no hook
 	served  *wait           // gets the lock or the error
 }
 
@@ -307,10 +308,10 @@ func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Cont
 	}, got.status.TTL, nil
 }
 
-// waiting calls Hooks.Waiting.
-func (r *request) waiting(e *engine, first news) {
-	if hook := r.cfg.hooks.Waiting; hook != nil {
-		hook(r.event(e, first.attempts, first.err))
+// refused calls a hook, if there is one, with a refusal.
+func (r *request) refused(e *engine, hook func(Event), n news) {
+	if hook != nil {
+		hook(r.event(e, n.attempts, n.err))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -62,6 +64,45 @@ func ExampleLead() {
 	// and no longer
 	// redlatch: lead "scheduler": context canceled
 	// released: true
+}
+
+// A health check of each instance says who leads.
+func ExampleLead_healthCheck() {
+	_, client, end := embedded()
+	defer end()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	var leader atomic.Value // the name of the process that leads, as far as this one knows
+	follow := func(e redlatch.Event) {
+		var held *redlatch.HeldError
+		if errors.As(e.Err, &held) {
+			leader.Store(held.Owner)
+		}
+	}
+	hooks := redlatch.Hooks{Waiting: follow, Moved: follow, Acquired: func(e redlatch.Event) { leader.Store(e.Owner) }}
+	check := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, leader.Load()) }
+
+	first := granted(made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-7"))).Lock(ctx, "scheduler"))
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-8"), redlatch.WithHooks(hooks)))
+	go redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error { //nolint:errcheck // it ends with ctx
+		<-ctx.Done()
+		return nil
+	})
+	show := func(name string) {
+		for leader.Load() != name {
+			time.Sleep(time.Millisecond)
+		}
+		w := httptest.NewRecorder()
+		check(w, nil)
+		fmt.Print(w.Body)
+	}
+	show("host-7")
+	must(first.Unlock(ctx))
+	show("host-8")
+	// Output:
+	// host-7
+	// host-8
 }
 
 // A report is made once a day, on any host. One that failed is made again at the next attempt.

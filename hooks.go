@@ -21,6 +21,10 @@ type Hooks struct {
 	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the Locker knows that the key is
 	// held. Err is the refusal. It has a [HeldError] if the owner is known.
 	Waiting func(Event)
+	// Moved reports that a Lock call still waits, and that the key has another holder than when Waiting or Moved was last called.
+	// So the followers of [Lead] learn who leads. Err is the newest refusal. A holder that holds the key only between two looks
+	// is not reported. With a semaphore of several permits, and with [NewLegacySetNX], it is never called.
+	Moved func(Event)
 	// Renewed reports that a renewal or Extend succeeded. Elapsed is its round trip.
 	Renewed func(Event)
 	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A renewal is retried.
@@ -49,11 +53,11 @@ type Event struct {
 	Key      string // as the caller named it
 	Owner    string // see WithOwner
 	Fence    uint64
-	Attempts int           // acquisition attempts since the call, by its line, in Acquired, Waiting and Trouble; 0 for Adopt
+	Attempts int           // acquisition attempts since the call, by its line, in Acquired, Waiting, Moved and Trouble; 0 for Adopt
 	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks
 	Took     time.Duration // the round trip: in Renewed, RenewFailed, Released, and in Lost if Unlock noticed it; 0: none
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
-	Err      error         // in Waiting, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
+	Err      error         // in Waiting, Moved, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few confirmed,
 	// "slow" if the grant took longer than the lease lasts, "overrun" if fn of Lead runs on without its lock, "panic" if a hook,
@@ -63,7 +67,7 @@ type Event struct {
 
 // all returns pointers to the hooks.
 func (h *Hooks) all() []*func(Event) {
-	return []*func(Event){&h.Acquired, &h.Waiting, &h.Renewed, &h.RenewFailed, &h.Lost, &h.Released, &h.Degraded, &h.Trouble}
+	return []*func(Event){&h.Acquired, &h.Waiting, &h.Moved, &h.Renewed, &h.RenewFailed, &h.Lost, &h.Released, &h.Degraded, &h.Trouble}
 }
 
 // JoinHooks returns Hooks that call those of every argument, in order.
@@ -106,6 +110,7 @@ func SlogHooks(logger *slog.Logger) Hooks {
 	return Hooks{
 		Acquired:    at(slog.LevelDebug, "lock acquired"),
 		Waiting:     at(slog.LevelDebug, "waiting for lock"),
+		Moved:       at(slog.LevelDebug, "lock has another holder"),
 		Renewed:     at(slog.LevelDebug, "lock renewed"),
 		RenewFailed: at(slog.LevelWarn, "lock renewal failed"),
 		Lost:        at(slog.LevelError, "lock lost"),

@@ -239,7 +239,11 @@ func (v *event) carry(w *waiters, x *line.Effect[*request]) {
 		if err == nil {
 			err = v.holder.refusal()
 		}
-		r.news <- news{err, x.Attempts}
+		if x.Moved {
+			r.moved.replace(news{err, x.Attempts})
+		} else {
+			r.news <- news{err, x.Attempts}
+		}
 	case line.Subscribe:
 		e.inbox.Join()
 	case line.Unsubscribe:

@@ -9,10 +9,28 @@ import (
 	"github.com/redlatch/redlatch/internal/line"
 )
 
-// news is the first refusal of a call that waits, after a number of attempts.
+// news is a refusal of a call that waits, after a number of attempts.
 type news struct {
 	err      error
 	attempts int
+}
+
+// refusals has room for one.
+type refusals chan news
+
+// replace sends n in place of what was not received.
+func (c refusals) replace(n news) {
+	for {
+		select {
+		case c <- n:
+			return
+		default:
+		}
+		select {
+		case <-c:
+		default:
+		}
+	}
 }
 
 // lock waits in line for the key of r.
@@ -29,17 +47,15 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 			return lock, err
 		}
 		r.refusal = err
-		r.waiting(e, news{err, r.attempts})
+		r.refused(e, r.cfg.hooks.Waiting, news{err, r.attempts})
 	}
 	w := e.join(ctx, r)
 	for {
 		select {
 		case first := <-r.news:
-			guarded(func() { r.waiting(e, first) }, func() {
-				if lock, _ := e.leave(ctx, w, r); lock != nil {
-					lock.discard(ctx)
-				}
-			})
+			e.report(ctx, w, r, r.cfg.hooks.Waiting, first)
+		case other := <-r.moved:
+			e.report(ctx, w, r, r.cfg.hooks.Moved, other)
 		case got := <-r.served.reply:
 			if len(r.news) > 0 { // the refusal came before
 				r.served.done(got)
@@ -51,6 +67,15 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 			return e.leave(ctx, w, r)
 		}
 	}
+}
+
+// report calls a hook of a call that waits. If the hook panics, the call leaves its line.
+func (e *engine) report(ctx context.Context, w *waiters, r *request, hook func(Event), n news) {
+	guarded(func() { r.refused(e, hook, n) }, func() {
+		if lock, _ := e.leave(ctx, w, r); lock != nil {
+			lock.discard(ctx)
+		}
+	})
 }
 
 // clear reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
@@ -79,7 +104,10 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 	c := &r.spot
 	c.Of, c.Since, c.Refused = r, e.offset(r.started.Mono), r.refusal != nil
 	if r.cfg.hooks.Waiting != nil && !c.Refused {
-		r.news, c.Tell = make(chan news, 1), true
+		r.news, c.Tell = make(refusals, 1), true
+	}
+	if r.cfg.hooks.Moved != nil {
+		r.moved, c.Follows = make(refusals, 1), true
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		c.Deadline = e.offset(deadline)

@@ -93,7 +93,7 @@ const (
 	Give                    // Release Token, and take its entry out of the queue.
 	Serve                   // Caller has the lock, as number Pass of the turn with Token.
 	Fail                    // The wait of Caller ends with Err.
-	Tell                    // Call Hooks.Waiting of Caller with the refusal Err; nil: this process holds the key.
+	Tell                    // Call Hooks.Waiting of Caller with the refusal Err; nil: this process holds the key. If Moved, call Hooks.Moved.
 	Look                    // Call Due at At, and not at the time of an earlier Look.
 	Subscribe               // Open the channel, and report its changes to this line.
 	Unsubscribe             // End this use of the channel.
@@ -107,6 +107,7 @@ type Effect[T any] struct {
 	Fresh    bool  // of Ask: Token is a new one
 	Again    bool  // of Ask: the entry should be in the queue already
 	Handed   bool  // of Serve: the lease is that of the message, not that of a reply
+	Moved    bool  // of Tell: Caller knows of a refusal, and the key has another holder since
 	Pass     int   // of Serve: 0 begins a turn
 	Token    uint64
 	Next     uint64        // of Give: the token of the Ask directly before, which is its pair; 0: none

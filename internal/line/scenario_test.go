@@ -18,7 +18,7 @@ const start = 1000 * time.Second
 //
 //	new [queues] [dash] [shares] [fresh-tokens] [confirms] [passes N] [ttl D]
 //	at D, channel closed|opening|open, load TOOK AT-REST, random R     facts from now on
-//	join NAME [for D] [waited D] [hook] [refused]                      for: until its deadline
+//	join NAME [for D] [waited D] [hook] [follows] [refused]            for: until its deadline
 //	granted [fresh], refused, failed, permanent, late                  the outcome of an acquire, with
 //	    [left D] [first] [fresh] [foreign] [moved] [clean] [ended]
 //	refusals N                                                         due and refused, N times; the output is that of the last
@@ -73,7 +73,7 @@ func (s *scenario) play(words []string) []string {
 	case "news":
 		return []string{s.news(a)}
 	case "join":
-		c := &Caller[string]{Of: a[0], Since: s.f.Now - a.Duration("waited"), Tell: a.Has("hook"), Refused: a.Has("refused")}
+		c := &Caller[string]{Of: a[0], Since: s.f.Now - a.Duration("waited"), Tell: a.Has("hook"), Refused: a.Has("refused"), Follows: a.Has("follows")}
 		if a.Has("for") {
 			c.Deadline = s.f.Now + a.Duration("for")
 		}
@@ -192,6 +192,9 @@ func (e Effect[T]) String() string {
 	case Fail:
 		return fmt.Sprintf("Fail %v: %v", e.Caller.Of, e.Err) + e.attempts()
 	case Tell:
+		if e.Moved {
+			return fmt.Sprintf("Tell %v of another holder: %v", e.Caller.Of, e.Err) + e.attempts()
+		}
 		if e.Err == nil {
 			return fmt.Sprintf("Tell %v that this process holds the key", e.Caller.Of) + e.attempts()
 		}

@@ -60,6 +60,9 @@ func (m *Machine[T]) wasRefused(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 	if m.callers.length > 0 {
 		out = m.subscribe(out)
 	}
+	if o.Moved && !m.Shares { // with several holders, the one that is named changes often
+		out = m.follow(out)
+	}
 	return m.tell(out)
 }
 
@@ -67,6 +70,16 @@ func (m *Machine[T]) wasRefused(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 func (m *Machine[T]) missed(f Facts, fresh bool, out []Effect[T]) []Effect[T] {
 	if fresh && m.token.seen > 0 && f.Listens {
 		out = append(out, Effect[T]{Kind: Missed, At: m.token.seen})
+	}
+	return out
+}
+
+// follow reports another holder to those who know of a refusal. They are the first in line.
+func (m *Machine[T]) follow(out []Effect[T]) []Effect[T] {
+	for c := m.callers.head; c != nil && c.number <= m.callers.told; c = c.after {
+		if c.Follows {
+			out = append(out, Effect[T]{Kind: Tell, Moved: true, Caller: c, Attempts: m.since(c), Err: m.news.Err})
+		}
 	}
 	return out
 }
