@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -247,4 +248,19 @@ func TestListGoesOn(t *testing.T) {
 	}
 	require.NoError(t, lock.Unlock(t.Context()))
 	locktest.Eventually(t, "it is not listed any more", func() bool { return strings.Contains(p.errors(), "0 locks, 0 waiters") })
+}
+
+// TestDocumentsShowTheTable: the tables in the documents have its columns.
+func TestDocumentsShowTheTable(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	(&listFlags{}).print(&out, []listed{{key: "k", kind: plainKind}}, 1)
+	columns := strings.Fields(strings.Split(out.String(), "\n")[0])
+	for _, document := range []string{"doc.go", "../../README.md", "../../docs/oncall.md"} {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		header := regexp.MustCompile(`(?m)^(?://\t)?(KEY .*)$`).FindStringSubmatch(string(text))
+		require.NotNil(t, header, document)
+		require.Equal(t, columns, strings.Fields(header[1]), document)
+	}
 }
