@@ -86,6 +86,12 @@ func Example() {
 	// span: lock try Unset
 	// span: lock unlock Unset
 	// metric: redlatch.lock.grants {grant}
+	// metric: redlatch.lock.refusals {refusal}
+	// metric: redlatch.lock.renewals {renewal}
+	// metric: redlatch.lock.losses {loss}
+	// metric: redlatch.lock.degraded {event}
+	// metric: redlatch.lock.waiting {call}
+	// metric: redlatch.lock.wait.oldest s
 	// metric: redlatch.lock.wait.duration s
 	// metric: redlatch.lock.hold.duration s
 	// metric: redlatch.lock.held {lock}
@@ -142,7 +148,7 @@ func TestREADMEListsEveryMetric(t *testing.T) {
 	} {
 		hook(redlatch.Event{})
 	}
-	_, err = b.locker(t, nil, nil).TryLock(t.Context(), "k")
+	_, err = b.locker(t, nil, nil).Lock(t.Context(), "k")
 	require.NoError(t, err)
 	listed := make(map[string]string)
 	rows := regexp.MustCompile("(?m)^\\| `(redlatch\\.[a-z.]+)` \\|[^|]*\\| `([^`]+)` \\|")

@@ -8,6 +8,7 @@ package redlatchotel
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -43,12 +44,14 @@ type recorder struct {
 	wait, hold                                              metric.Float64Histogram
 	grants, refusals, renewals, losses, degrading, troubles metric.Int64Counter
 	held                                                    metric.Int64UpDownCounter
+	begun                                                   *sync.Map // the sets of attributes whose counters are there
 }
 
 // Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire locks and the time that
 // they were held, the number of locks that are held now, and the age of the oldest of these. Counters count grants, refusals,
-// renewals, losses, degraded waiting, and failures of Redis, retried or returned. The README of this package lists them. Pass
-// the result to a constructor of redlatch with [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
+// renewals, losses, degraded waiting, and failures of Redis, retried or returned. All but the last begin at 0 with the first
+// grant. The README of this package lists them. Pass the result to a constructor of redlatch with [redlatch.WithHooks], and
+// combine it with other hooks by [redlatch.JoinHooks].
 //
 // Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the locks of one result.
 //
@@ -59,7 +62,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	if err != nil {
 		return redlatch.Hooks{}, err
 	}
-	r := recorder{config: c}
+	r := recorder{config: c, begun: new(sync.Map)}
 	meter := c.meters.Meter(scope, metric.WithInstrumentationVersion(version()))
 	histogram := func(name, text string, buckets metric.HistogramOption) metric.Float64Histogram {
 		h, e := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(text), buckets)
@@ -93,6 +96,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	return redlatch.Hooks{
 		Acquired: func(e redlatch.Event) {
 			at := r.event(e)
+			r.begin(e)
 			r.held.Add(context.Background(), 1, at)
 			oldest.begin(r.set(e), e)
 			r.grants.Add(context.Background(), 1, at)
@@ -122,6 +126,21 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 			r.troubles.Add(context.Background(), 1, r.metricAttributes(e.Key, attrs...))
 		},
 	}, nil
+}
+
+// begin begins the counters of e at 0. Otherwise the first loss would be the first value of its counter, and no increase.
+func (r *recorder) begin(e redlatch.Event) {
+	set := r.set(e)
+	if _, begun := r.begun.LoadOrStore(set.Equivalent(), true); begun {
+		return
+	}
+	ctx := context.Background()
+	for _, err := range []error{redlatch.ErrLost, redlatch.ErrMaxHold} {
+		r.losses.Add(ctx, 0, r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy), outcomeAttribute.String(outcome(err, ""))))
+	}
+	r.refusals.Add(ctx, 0, metric.WithAttributeSet(set))
+	r.renewals.Add(ctx, 0, r.ended(e, "renewed"))
+	r.degrading.Add(ctx, 0, r.event(redlatch.Event{Strategy: e.Strategy}))
 }
 
 // event returns the attributes of e.

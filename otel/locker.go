@@ -14,7 +14,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// Locker returns a Locker that calls l and records spans and a histogram.
+// Locker returns a Locker that calls l and records spans, a histogram, how many calls of Lock wait now, and how long the oldest
+// of these has waited.
 //
 // Each Lock ("lock acquire"), TryLock ("lock try") and Adopt ("lock adopt") has a span. The histogram has the duration and
 // the outcome of these calls. It includes refused calls of TryLock and waits that were given up, which [Hooks] does not
@@ -46,8 +47,17 @@ func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
+	waiters, err := meter.Int64UpDownCounter("redlatch.lock.waiting", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls of Lock that have not returned."))
+	if err != nil {
+		return nil, err
+	}
+	oldest, err := waitingOf(c, meter)
+	if err != nil {
+		return nil, err
+	}
 	tracer := c.tracers.Tracer(scope, trace.WithInstrumentationVersion(version()))
-	return &locker{Locker: l, config: c, tracer: tracer, duration: duration}, nil
+	return &locker{Locker: l, config: c, tracer: tracer, duration: duration, waiters: waiters, oldest: oldest}, nil
 }
 
 // locker traces some calls. The others go to the embedded Locker.
@@ -56,14 +66,28 @@ type locker struct {
 	config
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
+	waiters  metric.Int64UpDownCounter
+	oldest   *ages // of the calls that wait
 }
 
 // Lock calls Lock of the embedded Locker in a span.
 func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	opts = l.withSpans(ctx, opts)
+	defer l.waits(key)()
 	return l.traced(ctx, "acquire", key, func(ctx context.Context) (*redlatch.Lock, error) {
 		return l.Locker.Lock(ctx, key, opts...)
 	})
+}
+
+// waits notes that a call of Lock waits. Call returned at its end.
+func (l *locker) waits(key string) (returned func()) {
+	set, call := attribute.NewSet(l.withKey(nil, key)...), redlatch.Event{Fence: l.oldest.number.Add(1)}
+	l.waiters.Add(context.Background(), 1, metric.WithAttributeSet(set))
+	l.oldest.begin(set, call)
+	return func() {
+		l.waiters.Add(context.Background(), -1, metric.WithAttributeSet(set))
+		l.oldest.end(set, call)
+	}
 }
 
 // TryLock calls TryLock of the embedded Locker in a span.

@@ -2,7 +2,9 @@ package redlatchotel
 
 import (
 	"context"
+	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -11,8 +13,10 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// ages has the locks that are held now, for the metric of the oldest.
+// ages has the locks that are held now, or the calls that wait, for the metric of the oldest.
 type ages struct {
+	number atomic.Uint64 // of the newest call, which stands for its fence
+
 	mu   sync.Mutex // guards the field below
 	held map[attribute.Distinct]*group
 }
@@ -67,6 +71,33 @@ func (a *ages) end(set attribute.Set, e redlatch.Event) {
 	default:
 		g.since[k] = since[1:]
 	}
+}
+
+// waiting has the calls that wait now, of all Lockers of a meter provider.
+var waiting = struct {
+	mu sync.Mutex // guards the field below
+	by map[metric.MeterProvider]*ages
+}{by: make(map[metric.MeterProvider]*ages)}
+
+// waitingOf returns those of the meter provider of c, with the metric of the oldest.
+func waitingOf(c config, meter metric.Meter) (*ages, error) {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	shared := reflect.TypeOf(c.meters).Comparable()
+	if shared && waiting.by[c.meters] != nil {
+		return waiting.by[c.meters], nil
+	}
+	a := &ages{held: make(map[attribute.Distinct]*group)}
+	_, err := meter.Float64ObservableGauge("redlatch.lock.wait.oldest", metric.WithUnit("s"),
+		metric.WithDescription("Time since the beginning of the oldest call of Lock that has not returned."),
+		metric.WithFloat64Callback(a.observe))
+	if err != nil {
+		return nil, err
+	}
+	if shared {
+		waiting.by[c.meters] = a
+	}
+	return a, nil
 }
 
 // observe reports the age of the oldest lock of each group.

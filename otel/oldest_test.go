@@ -1,10 +1,12 @@
 package redlatchotel_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -105,4 +107,76 @@ func TestOldestHoldFollowsLocks(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, b.oldest(t)[""])
 	require.Eventually(t, func() bool { return b.oldest(t)[""] == 0 }, 20*time.Second, 10*time.Millisecond)
+}
+
+// TestWaitsAreMeasuredWhileTheyLast: how many calls of Lock wait now, of all Lockers, and how long the oldest has waited.
+func TestWaitsAreMeasuredWhileTheyLast(t *testing.T) {
+	b := newLab(t)
+	lock, err := b.locker(t, nil, nil).TryLock(t.Context(), "k")
+	require.NoError(t, err)
+	now := func() (waiting int64, oldest float64) {
+		all := b.metrics(t)
+		for _, p := range all["redlatch.lock.waiting"].Data.(metricdata.Sum[int64]).DataPoints {
+			waiting += p.Value
+		}
+		for _, p := range all["redlatch.lock.wait.oldest"].Data.(metricdata.Gauge[float64]).DataPoints {
+			oldest = max(oldest, p.Value)
+		}
+		return waiting, oldest
+	}
+	var waits sync.WaitGroup
+	var begun time.Time
+	for i := range 2 { // of two Lockers
+		l := b.locker(t, nil, nil)
+		waits.Go(func() {
+			other, err := l.Lock(t.Context(), "k")
+			if assert.NoError(t, err) {
+				assert.NoError(t, other.Unlock(t.Context()))
+			}
+		})
+		require.Eventually(t, func() bool { waiting := b.waiting(t); return waiting == int64(i+1) }, 10*time.Second, time.Millisecond)
+		if i == 0 {
+			begun = time.Now()
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	least := time.Since(begun).Seconds()
+	waiting, oldest := now()
+	require.Equal(t, int64(2), waiting)
+	require.GreaterOrEqual(t, oldest, least)
+	require.NoError(t, lock.Unlock(t.Context()))
+	waits.Wait()
+	waiting, oldest = now()
+	require.Zero(t, waiting)
+	require.Zero(t, oldest)
+}
+
+// waiting returns how many calls wait.
+func (b *lab) waiting(t *testing.T) (n int64) {
+	t.Helper()
+	if sum, ok := b.metrics(t)["redlatch.lock.waiting"].Data.(metricdata.Sum[int64]); ok {
+		for _, p := range sum.DataPoints {
+			n += p.Value
+		}
+	}
+	return n
+}
+
+// TestCountersBeginAtZero: with the first grant, so that the first loss is an increase.
+func TestCountersBeginAtZero(t *testing.T) {
+	b := newLab(t)
+	lock, err := b.locker(t, nil, nil).TryLock(t.Context(), "k")
+	require.NoError(t, err)
+	points := func() map[string]int64 {
+		values := make(map[string]int64)
+		for _, p := range b.metrics(t)["redlatch.lock.losses"].Data.(metricdata.Sum[int64]).DataPoints {
+			ended, _ := p.Attributes.Value(outcome)
+			values[ended.AsString()] = p.Value
+		}
+		return values
+	}
+	require.Equal(t, map[string]int64{"lost": 0, "max_hold": 0}, points())
+	b.server.Del("k")
+	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	require.Equal(t, map[string]int64{"lost": 1, "max_hold": 0}, points())
 }
