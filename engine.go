@@ -36,7 +36,7 @@ func newEngine(s strategy, h habits, opts []Option) (Locker, error) {
 		return nil, wrap("new "+h.name, "", err)
 	}
 	e := &engine{habits: h, strategy: s, cfg: cfg, epoch: time.Now().Add(-time.Second)}
-	e.lines.byKey, e.lines.waiting, e.lines.tokens = make(map[string]*waiters), make(map[*waiters]struct{}), make(map[string]*lease)
+	e.lines.byKey, e.lines.waiting, e.lines.tokens = make(map[string][]*waiters), make(map[*waiters]struct{}), make(map[string]*lease)
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
 	}

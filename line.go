@@ -22,7 +22,7 @@ const fencesOfTick = 64
 // lines has the lines of one Locker.
 type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
-	byKey   map[string]*waiters   // those of calls without options of their own
+	byKey   map[string][]*waiters // those of calls without options of their own, the next to join first
 	waiting map[*waiters]struct{} // those that use the subscription
 	tokens  map[string]*lease     // that a release may hand the key to
 	pulse   line.Pulse
@@ -214,8 +214,13 @@ func (w *waiters) forgetLocked() {
 		delete(l.tokens, w.current.params.token)
 		w.current = nil
 	}
-	if l.byKey[w.r.place.key] == w {
-		delete(l.byKey, w.r.place.key)
+	key := w.r.place.key
+	all := l.byKey[key]
+	if i := slices.Index(all, w); i >= 0 {
+		l.byKey[key] = slices.Delete(all, i, i+1)
+	}
+	if len(l.byKey[key]) == 0 {
+		delete(l.byKey, key)
 	}
 }
 

@@ -52,10 +52,11 @@ import (
 //
 // Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock wait, a Locker has a goroutine
 // and a connection of its own for its subscription, which a thousand Lockers have a thousand times. The callers of one Locker that
-// wait for one key stand in a line: the Locker asks Redis once for all of them, and serves them one after the other. A Locker that
-// nobody waits with costs nothing in Redis. It has no Close method: its subscription ends by itself within two seconds after the
-// last waiter has left, so a test that looks for leaks sleeps for that time first. Close the client after the last Unlock. Later
-// versions may add methods to this interface, so a type that wraps a Locker should embed it.
+// wait for one key stand in a line: the Locker asks Redis once for all of them, and serves them one after the other. With
+// [NewSemaphore] they stand in up to 16 lines. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its
+// subscription ends by itself within two seconds after the last waiter has left, so a test that looks for leaks sleeps for that time
+// first. Close the client after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker
+// should embed it.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later does not release the lock.
 	// Give it a deadline.
@@ -124,7 +125,7 @@ type Status struct {
 	// lock has been held for at most that long. It is zero if it is unknown, as for a client of another library.
 	Since   time.Time
 	TTL     time.Duration // what is left of the lease; 0 if free, negative if it never ends
-	Waiters int           // lines in the queue: about one for each process that waits
+	Waiters int           // lines in the queue: about one a process, of a semaphore up to 16
 	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and with strategies whose waiters
 	// poll.
 	Queue   []Waiter

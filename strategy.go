@@ -50,6 +50,7 @@ type habits struct {
 	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
 	names   []string     // of these
 	shares  bool         // a key may have several holders
+	lanes   int          // how many lines a key may have, which ask side by side; 0: one
 	quorum  bool         // an attempt may be undone late, so each needs a token of its own; and reply.wanted is known
 	keeps   bool         // a release can keep others out for some time
 	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll

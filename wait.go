@@ -87,15 +87,25 @@ func (e *engine) clear(r *request) bool {
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
 	_, rests := e.resting.Load(r.place.key)
-	return e.lineLocked(r) == nil && !rests
+	return (r.cfg.settings != e.cfg.settings || len(e.lines.byKey[r.place.key]) == 0) && !rests
 }
 
-// lineLocked returns the line that r joins, or nil if it begins a line. A call with options of its own is a line by itself.
+// lineLocked returns the line that r joins. A call with options of its own is a line by itself. Others begin a line until the key
+// has as many as it may have, and then join them in turn.
 func (e *engine) lineLocked(r *request) *waiters {
 	if r.cfg.settings != e.cfg.settings {
-		return nil
+		return newLine(e, r)
 	}
-	return e.lines.byKey[r.place.key]
+	all := e.lines.byKey[r.place.key]
+	if len(all) < max(e.lanes, 1) {
+		w := newLine(e, r)
+		e.lines.byKey[r.place.key] = append(all, w)
+		return w
+	}
+	w := all[0]
+	copy(all, all[1:])
+	all[len(all)-1] = w
+	return w
 }
 
 // join adds r to the line of its key.
@@ -115,12 +125,6 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 	v := e.begin()
 	v.Rest = e.restOf(r.place.key)
 	w := e.lineLocked(r)
-	if w == nil {
-		w = newLine(e, r)
-		if r.cfg.settings == e.cfg.settings {
-			e.lines.byKey[r.place.key] = w
-		}
-	}
 	v.effects = w.Join(v.Facts, c, v.effects)
 	v.finish(w)
 	return w

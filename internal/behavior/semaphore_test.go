@@ -2,6 +2,7 @@ package behavior_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/redistest"
 )
 
 // ofThree is a semaphore with three permits.
@@ -157,4 +160,73 @@ func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
 		require.ErrorContains(t, err, "WRONGTYPE")
 		require.NoError(t, held.Unlock(t.Context()))
 	})
+}
+
+// distant has each command, and each pipeline, take so long. It sends the commands of a pipeline one by one: one that is longer than
+// the buffer of miniredis would wait for itself on a connection without a buffer.
+type distant time.Duration
+
+func (distant) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d distant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer time.Sleep(time.Duration(d))
+		return next(ctx, cmd)
+	}
+}
+
+func (d distant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer time.Sleep(time.Duration(d))
+		return redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook { return next }).ProcessPipelineHook(next)(ctx, cmds)
+	}
+}
+
+// TestOneCallerMoreThanPermitsCostsNoRate: the callers of a process are granted permits side by side, also while they wait for them.
+// Each is served as often as the others.
+func TestOneCallerMoreThanPermitsCostsNoRate(t *testing.T) {
+	for _, roundTrip := range []time.Duration{time.Millisecond, 5 * time.Millisecond} {
+		t.Run(roundTrip.String(), func(t *testing.T) {
+			t.Parallel()
+			const limit = 10
+			asMany, _ := grantsOfCrowd(t, roundTrip, limit, limit)
+			for _, callers := range []int{limit + 1, 2 * limit} {
+				grants, each := grantsOfCrowd(t, roundTrip, limit, callers)
+				require.GreaterOrEqual(t, 10*grants, 8*asMany, "%d callers", callers)
+				require.Greater(t, 4*slices.Min(each), 3*slices.Max(each), "%d callers: %v", callers, each)
+			}
+		})
+	}
+}
+
+// grantsOfCrowd returns how often callers of one process are granted one of limit permits in half a second, in all and each. They hold
+// it for 5 ms.
+func grantsOfCrowd(t *testing.T, roundTrip time.Duration, limit, callers int) (all int64, each []int64) {
+	each = make([]int64, callers)
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client := s.Client(t)
+		client.AddHook(distant(roundTrip))
+		l := newSemaphore(t, client, limit)
+		var crowd sync.WaitGroup
+		begin := time.Now()
+		for i := range each {
+			crowd.Go(func() {
+				for time.Since(begin) < time.Second/2 {
+					lock, err := l.Lock(t.Context(), "k")
+					if !assert.NoError(t, err) {
+						return
+					}
+					each[i]++
+					time.Sleep(5 * time.Millisecond)
+					assert.NoError(t, lock.Unlock(t.Context()))
+				}
+			})
+		}
+		crowd.Wait()
+		onlyFences(t, s.Direct)
+	})
+	for _, n := range each {
+		all += n
+	}
+	return all, each
 }

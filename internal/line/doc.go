@@ -1,7 +1,8 @@
 // Package line decides who of one process is served next with one key, and what must be sent to Redis for that.
 //
-// The callers of one Locker that wait for one key stand in a line. Only the line asks Redis, with one token. When Redis grants it
-// the key, a turn begins: it serves those who were in line, one after the other, without a command between them.
+// The callers of one Locker that wait for one key stand in a line, those of a semaphore in several, which know nothing of each
+// other. Only the line asks Redis, with one token. When Redis grants it the key, a turn begins: it serves those who were in line, one
+// after the other, without a command between them.
 //
 // A [Machine] decides for one line. It does no IO, reads no clock, starts no goroutine and has no mutex. Events go in, effects
 // come out.

@@ -184,6 +184,7 @@ func (f *fray) sample(waiting time.Duration, used measure.Usage) report.Sample {
 	return report.Sample{
 		"rate":     total / f.elapsed.Seconds(),
 		"gap50":    gaps.Quantile(0.5),
+		"lock50":   waits.Quantile(0.5),
 		"longest":  max(waits.Longest(), waiting).Seconds(),
 		"jain":     measure.Jain(served),
 		"sides":    measure.Mean(sides[0]) / max(measure.Mean(sides[1]), 1/float64(len(sides[1]))), // one grant at least
