@@ -24,7 +24,7 @@ func scriptsOf(kind string) scripts {
 	return scripts{script(kind + "acquire.lua"), script(kind + "extend.lua"), script(kind + "release.lua"), script(kind + "inspect.lua")}
 }
 
-func script(file string) *node.Script { return node.NewScript(source(file)) }
+func script(file string) *node.Script { return node.NewScript(source(file), digests[file]) }
 
 // source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several scripts do
 // is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.

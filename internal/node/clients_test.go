@@ -29,7 +29,7 @@ func dial(t *testing.T, o *redis.Options) *redis.Client {
 func carries(t *testing.T, client redis.UniversalClient) {
 	n := New(client)
 	prefix := fmt.Sprint("{", t.Name(), "}")
-	add := NewScript("return {KEYS[1], tonumber(ARGV[1]), false} --" + prefix)
+	add := scriptOf("return {KEYS[1], tonumber(ARGV[1]), false} --" + prefix)
 	require.NoError(t, client.Set(t.Context(), prefix, "v", 0).Err())
 	var calls []*Call
 	var want []any // the value, or an error that it matches

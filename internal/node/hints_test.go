@@ -31,8 +31,8 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	}
 	set := func(key string) []*Call {
 		return []*Call{
-			Command("set", key, "v"), Eval(NewScript("return redis.call('SET', KEYS[1], 'v')"), 1, key),
-			Eval(NewScript("return redis.pcall('SET', KEYS[1], 'v')"), 1, key),
+			Command("set", key, "v"), Eval(scriptOf("return redis.call('SET', KEYS[1], 'v')"), 1, key),
+			Eval(scriptOf("return redis.pcall('SET', KEYS[1], 'v')"), 1, key),
 		}
 	}
 	require.NoError(t, client.Set(t.Context(), "text", "theirs", 0).Err())
@@ -44,7 +44,7 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	o := s.User(t, "~mine", "+@read", "+@scripting", "+incr")
 	const right = `(NOPERM|ERR) .* \(SECURITY.md has the rights that a lock needs\)`
 	refused(o, right, set("mine")...)
-	refused(o, right, Command("get", "other"), Eval(NewScript("return redis.call('INCR', 'other')"), 0))
+	refused(o, right, Command("get", "other"), Eval(scriptOf("return redis.call('INCR', 'other')"), 0))
 	o.Password = "wrong"
 	refused(o, `.*WRONGPASS .* \(the client's Username or Password is wrong\)`, Command("get", "mine"))
 

@@ -170,9 +170,12 @@ func Command(words ...any) *Call {
 }
 
 var (
-	increase = NewScript("return redis.call('INCRBY', KEYS[1], ARGV[1])")
-	fail     = NewScript("return redis.call('LPUSH', KEYS[1], 'x')")
+	increase = scriptOf("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+	fail     = scriptOf("return redis.call('LPUSH', KEYS[1], 'x')")
 )
+
+// scriptOf returns a script of the tests.
+func scriptOf(source string) *Script { return NewScript(source, redis.NewScript(source).Hash()) }
 
 // within sets the timeout of a call.
 func within(c *Call, timeout time.Duration) *Call {
