@@ -35,7 +35,7 @@ if not new then
     return {redis.call('PTTL', KEYS[1]), holder, fresh, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
   end
   -- A resend never shortens the lease, and always writes.
-  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2])))
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))))
 end
 local gone = entry and redis.pcall('ZREM', KEYS[3], entry) == 0 -- a key of another type counts as no queue
 

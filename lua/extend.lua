@@ -12,7 +12,7 @@ if holder ~= ARGV[1] then
   -- include writable.lua
   return readonly or holder and -1 or 0
 end
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2])))
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))))
 if not KEYS[2] then return 1 end
 local time
 -- include fence.lua

@@ -13,7 +13,7 @@ local now = tonumber(time[1])
 local till = value and string.match(value, '^%d+%.?%d*$') and tonumber(value)
 local odd = value and not till and redis.error_reply('ERR the key does not hold a timestamp')
 local passed = till and now > till
-local left = till and math.min((math.floor(till) + 1 - now) * 1000 - math.floor(time[2] / 1000), 9e12) -- ms
+local left = till and math.min(math.floor(till) - now + 1, 9000000000) * 1000 - math.floor(time[2] / 1000) -- ms
 
 -- The token holds the lock if it is the owner, and the value is what the owner wrote last.
 local ours = till and not passed and stamp == value and owner == ARGV[1]

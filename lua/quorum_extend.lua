@@ -21,7 +21,7 @@ local time, latest = redis.call('TIME'), not holder and ARGV[5] or math.huge
 -- include late.lua
 if late then return late end
 -- include counter.lua
-if holder then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[2]))) end
+if holder then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))) end
 if ARGV[3] == 'mint' then
   -- include vote.lua
   return fence

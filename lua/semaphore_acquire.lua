@@ -30,7 +30,8 @@ end
 
 if not had and free <= 0 then
   if ended then purge() end -- which leaves the permits of the holders
-  local holder, ends = unpack(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
+  local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  local holder, ends = oldest[1], oldest[2]
   local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
   if not entry then
     prove()

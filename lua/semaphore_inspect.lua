@@ -20,4 +20,4 @@ for i = 1, #all, 2 do
 end
 local waiters, count
 -- include waiters.lua
-return {token or false, waiters, ends and math.ceil((ends - now) / 1000) or 0, count, #all / 2}
+return {token or false, waiters, ends and math.ceil((ends - now) / 1000) or 0, count, math.floor(#all / 2)}

@@ -67,8 +67,8 @@ func (m *model) legacyAcquire(k, a words) any {
 
 // timeLeft returns how long a lock is held yet, in ms.
 func (m *model) timeLeft(till float64) int64 {
-	left := (math.Floor(till)+1-float64(m.seconds()))*1000 - float64(m.micros()/1000)
-	return int64(min(left, 9e12))
+	left := min(math.Floor(till)+1-float64(m.seconds()), 9e9)
+	return int64(left)*1000 - m.micros()/1000
 }
 
 func (m *model) legacyExtend(k, a words) any {

@@ -46,6 +46,8 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 			for on, made := range map[string]func(*testing.T) *backend{
 				"miniredis": func(t *testing.T) *backend { return newMiniredis(t, b) },
 				"redis":     newRedis,
+				"Lua 5.1":   func(t *testing.T) *backend { return newLua(t, "lua5.1") },
+				"Lua 5.4":   func(t *testing.T) *backend { return newLua(t, "lua5.4") },
 			} {
 				t.Run(name+" on "+on, func(t *testing.T) {
 					t.Parallel()

@@ -23,7 +23,7 @@ type backend struct {
 	client   *redis.Client // suffers from faults
 	direct   *redis.Client // does not
 	messages *redis.PubSub
-	scripts  map[string]*redis.Script
+	eval     func(ctx context.Context, file string, keys []string, args []any) (any, error)
 	keys     []string            // that steps use
 	scale    int64               // how many ms of its TTLs are one ms of a step
 	pass     func(ms, now int64) // lets ms pass; TIME becomes now
@@ -33,9 +33,13 @@ type backend struct {
 // newBackend returns a server whose scripts begin with a preamble. It takes the last three arguments, which are TIME and the fault.
 func newBackend(t *testing.T, client, direct *redis.Client, preamble string, scale int64, b *branches) *backend {
 	t.Helper()
-	s := &backend{client: client, direct: direct, scale: scale, scripts: make(map[string]*redis.Script)}
+	s := &backend{client: client, direct: direct, scale: scale}
+	made := make(map[string]*redis.Script)
 	for file := range scripts {
-		s.scripts[file] = redis.NewScript(preamble + source(t, file, b))
+		made[file] = redis.NewScript(preamble + source(t, file, b))
+	}
+	s.eval = func(ctx context.Context, file string, keys []string, args []any) (any, error) {
+		return made[file].Run(ctx, s.client, keys, args...).Result()
 	}
 	s.messages = direct.PSubscribe(t.Context(), "*") // PUBSUB NUMSUB does not count patterns
 	t.Cleanup(func() { _ = s.messages.Close() })
@@ -71,6 +75,12 @@ local redis = {
 }
 `
 
+// clockless is a preamble for a server whose TIME can be set.
+const clockless = `
+local fault = table.remove(ARGV)
+for _ = 1, 2 do table.remove(ARGV) end
+`
+
 // newMiniredis returns a miniredis whose clocks stand still, and which counts branches.
 func newMiniredis(t *testing.T, b *branches) *backend {
 	m := miniredis.RunT(t)
@@ -95,10 +105,7 @@ func newMiniredis(t *testing.T, b *branches) *backend {
 	}))
 	client := redis.NewClient(&redis.Options{Addr: m.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	s := newBackend(t, client, client, `
-local fault = table.remove(ARGV)
-for _ = 1, 2 do table.remove(ARGV) end
-`+leaving+`
+	s := newBackend(t, client, client, clockless+leaving+`
 local function reached(n) return redis.call('REACHED', n) == 1 end
 `, 1, b)
 	s.pass = func(ms, now int64) {
@@ -201,7 +208,7 @@ func (s *backend) run(t *testing.T, st step, m *model) any {
 		defer s.suffer(healthy)
 	}
 	args := append(asAny(w[1+st.keys:]), m.seconds(), m.micros(), string(suffered))
-	reply, err := s.scripts[w[0]].Run(t.Context(), s.client, w[1:1+st.keys], args...).Result()
+	reply, err := s.eval(t.Context(), w[0], w[1:1+st.keys], args)
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return kindOf(err)
 	}
