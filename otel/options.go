@@ -1,6 +1,7 @@
 package redlatchotel
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 
@@ -25,12 +26,16 @@ func version() string {
 
 const unknown = "(unknown)"
 
-// versionIn returns the version of this module in a program with this build info.
+// versionIn returns the version of this module in a program with this build info. Code that replaces a version is not that version.
 func versionIn(info *debug.BuildInfo) string {
 	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == scope && m.Version != "" {
-			return m.Version
+		if m.Path != scope {
+			continue
 		}
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		return cmp.Or(m.Version, unknown)
 	}
 	return unknown
 }

@@ -16,6 +16,9 @@ func TestVersionIsThatOfThisModule(t *testing.T) {
 		"v1.2.0":    {Main: program, Deps: []*debug.Module{redlatch, &this}},
 		"(devel)":   {Main: debug.Module{Path: this.Path, Version: "(devel)"}, Deps: []*debug.Module{redlatch}},
 		"(unknown)": {Main: program, Deps: []*debug.Module{redlatch, {Path: this.Path}}},
+		"v1.2.1-fork": {Main: program, Deps: []*debug.Module{redlatch, {
+			Path: this.Path, Version: this.Version, Replace: &debug.Module{Path: "example.org/fork", Version: "v1.2.1-fork"},
+		}}},
 	} {
 		require.Equal(t, want, versionIn(info))
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,8 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 // TestFlagsWinOverTheEnvironment: -redis is used, and REDIS_URL is not.
 func TestFlagsWinOverTheEnvironment(t *testing.T) {
 	t.Parallel()
-	require.Zero(t, start(t, redlatchCmd(t, nowhere, "status", "-redis", onMiniredis(t).url, "k")).code())
+	s := onMiniredis(t)
+	locktest.Eventually(t, "it is used", func() bool { return start(t, redlatchCmd(t, nowhere, "status", "-redis", s.url, "k")).code() == 0 })
 }
 
 // TestUsageIsOnStderr: the manual in doc.go has the same flags.
@@ -257,4 +259,11 @@ func TestVersionIsPrinted(t *testing.T) {
 	p := start(t, redlatchCmd(t, "", "version"))
 	require.Regexp(t, `^redlatch \S+ go1\.\S+ \w+/\w+$`, p.line())
 	require.Zero(t, p.code())
+}
+
+// TestVersionIsThatOfTheCode: a module below this one requires a release, and replaces it by this clone.
+func TestVersionIsThatOfTheCode(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "v0.1.0", versionOf(debug.Module{Version: "v0.1.0"}))
+	require.Equal(t, "(devel)", versionOf(debug.Module{Version: "v0.1.0", Replace: &debug.Module{Path: "../", Version: "(devel)"}}))
 }

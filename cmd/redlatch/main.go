@@ -89,12 +89,20 @@ func version(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	number := ""
+	number := "(unknown)"
 	if build, ok := debug.ReadBuildInfo(); ok {
-		number = build.Main.Version
+		number = cmp.Or(versionOf(build.Main), number)
 	}
-	fmt.Println("redlatch", cmp.Or(number, "(unknown)"), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
+	fmt.Println("redlatch", number, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 	return 0, nil
+}
+
+// versionOf returns the version of a module, or "". Code that replaces a version is not that version.
+func versionOf(m debug.Module) string {
+	if m.Replace != nil {
+		return m.Replace.Version
+	}
+	return m.Version
 }
 
 // complain prints err on stderr, on one line. The prefix "redlatch: " appears only once.
