@@ -18,7 +18,7 @@ const (
 	socketName = "s"
 	pidName    = "pid"
 
-	startLimit = 10 * time.Second
+	startLimit = time.Minute
 	startPoll  = 2 * time.Millisecond
 )
 

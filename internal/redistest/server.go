@@ -58,12 +58,20 @@ func binary() string { return cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-
 
 func mustBeInstalled(tb testing.TB) {
 	tb.Helper()
-	if _, err := exec.LookPath(binary()); err == nil {
-		return
-	} else if os.Getenv("REDLATCH_REDIS_SERVER") != "" {
+	if os.Getenv("REDLATCH_REDIS_SERVER") == "" {
+		MustHave(tb, "redis-server")
+	} else if _, err := exec.LookPath(binary()); err != nil {
 		tb.Fatal("REDLATCH_REDIS_SERVER: ", err)
 	}
-	const missing = "redis-server is not installed: real-Redis test skipped"
+}
+
+// MustHave skips a test that needs a program if it is not installed. If REDLATCH_REQUIRE_REDIS is set, the test fails.
+func MustHave(tb testing.TB, program string) {
+	tb.Helper()
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	missing := program + " is not installed: test skipped"
 	if os.Getenv("REDLATCH_REQUIRE_REDIS") != "" {
 		tb.Fatal(missing)
 	}

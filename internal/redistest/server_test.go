@@ -58,7 +58,7 @@ func TestServer(t *testing.T) {
 
 // TestMissingRedisSkipsUnlessItIsRequired: with the same line.
 func TestMissingRedisSkipsUnlessItIsRequired(t *testing.T) {
-	const line = "redis-server is not installed: real-Redis test skipped"
+	const line = "redis-server is not installed: test skipped"
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("REDLATCH_REDIS_SERVER", "")
 	for required, want := range map[string]observer{"": {skipped: line}, "1": {failed: line}} {
