@@ -148,7 +148,7 @@ func ExampleWithMaxHold() {
 	_, client, end := embedded()
 	defer end()
 	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
-	limit := 50 * time.Millisecond
+	limit := time.Second
 	importAll := func(ctx context.Context, _ *redlatch.Lock) error {
 		<-ctx.Done() // a source that does not answer
 		return ctx.Err()

@@ -70,9 +70,15 @@ func TestFirstProgramRuns(t *testing.T) {
 	server := miniredis.RunT(t)
 	here := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(here, []byte(strings.Replace(program, addr, server.Addr(), 1)), 0o600))
-	output, err := exec.CommandContext(t.Context(), "go", "run", here).CombinedOutput()
-	require.NoError(t, err, "%s", output)
-	require.Equal(t, "only this process works on orders:42\n", string(output))
+	for try := 1; ; try++ {
+		output, err := exec.CommandContext(t.Context(), "go", "run", here).CombinedOutput()
+		require.NoError(t, err, "%s", output)
+		if try < 10 && strings.Contains(string(output), "no reply within 1s") { // on a busy machine
+			continue
+		}
+		require.Equal(t, "only this process works on orders:42\n", string(output))
+		return
+	}
 }
 
 // TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the test

@@ -71,7 +71,7 @@ func TestHooksCountWaiting(t *testing.T) {
 		got <- err
 	}()
 	require.Eventually(t, func() bool { return b.count(t, "redlatch.lock.refusals", setNXPX) == 1 },
-		20*time.Second, time.Millisecond)
+		time.Minute, time.Millisecond)
 	require.NoError(t, holder.Unlock(t.Context()))
 	require.NoError(t, <-got)
 	require.EqualValues(t, 1, b.count(t, "redlatch.lock.refusals", setNXPX))
@@ -94,7 +94,7 @@ func TestHooksTellLossesApart(t *testing.T) {
 		for _, name := range []string{"redlatch.lock.losses", "redlatch.lock.hold.duration"} {
 			// The hook may run after Done was closed.
 			require.Eventually(t, func() bool { return b.count(t, name, setNXPX, outcome.String(end)) == 1 },
-				20*time.Second, time.Millisecond, "%s: %s", name, end)
+				time.Minute, time.Millisecond, "%s: %s", name, end)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestHooksTellLossesApart(t *testing.T) {
 // TestHooksCountRenewals: renewals that succeed and renewals that fail are counted by their outcomes.
 func TestHooksCountRenewals(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(500*time.Millisecond), redlatch.WithoutRenewal())
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second), redlatch.WithoutRenewal())
 	lock, err := l.Lock(t.Context(), "k")
 	require.NoError(t, err)
 	require.NoError(t, lock.Extend(t.Context(), time.Minute))
@@ -117,7 +117,7 @@ func TestHooksCountRenewals(t *testing.T) {
 // TestHooksCountWhatRedisDidNotConfirm: the time that a lock was held is recorded even if its Unlock got no clear answer.
 func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 	b := newLab(t)
-	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(500*time.Millisecond))
+	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second))
 	lock, err := l.Lock(t.Context(), "k")
 	require.NoError(t, err)
 	b.server.SetError("LOADING not yet")
@@ -155,7 +155,7 @@ func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newLab(t)
 			of := redlatchotel.WithKeyAttribute(func(string) string { return "orders" })
-			l := b.locker(t, []redlatchotel.Option{of}, nil, redlatch.WithOpTimeout(500*time.Millisecond))
+			l := b.locker(t, []redlatchotel.Option{of}, nil, redlatch.WithOpTimeout(2*time.Second))
 			held := func() int64 { return b.count(t, "redlatch.lock.held", setNXPX, kind) }
 			stays, err := l.Lock(t.Context(), "stays")
 			require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
 			}
 			end(t, b, ends)
 			// The hook may run after Done was closed.
-			require.Eventually(t, func() bool { return held() == 1 }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return held() == 1 }, time.Minute, time.Millisecond)
 			b.server.SetError("")
 			require.NoError(t, stays.Unlock(t.Context()))
 			require.Zero(t, held())

@@ -3,6 +3,7 @@ package redlatchotel_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -15,8 +16,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
 	redlatchotel "github.com/redlatch/redlatch/otel"
 )
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// patience is an op timeout for a busy machine.
+var patience = redlatch.WithOpTimeout(4 * time.Second)
 
 // lab is a Redis in this process, and what is recorded about its locks.
 type lab struct {
@@ -46,7 +53,7 @@ func (b *lab) locker(t *testing.T, hookOpts, spanOpts []redlatchotel.Option, opt
 	t.Helper()
 	hooks, err := redlatchotel.Hooks(append(hookOpts, b.opts...)...)
 	require.NoError(t, err)
-	inside, err := redlatch.NewSetNXPX(b.client, append([]redlatch.Option{redlatch.WithHooks(hooks)}, opts...)...)
+	inside, err := redlatch.NewSetNXPX(b.client, append([]redlatch.Option{redlatch.WithHooks(hooks), patience}, opts...)...)
 	require.NoError(t, err)
 	l, err := redlatchotel.Locker(inside, append(spanOpts, b.opts...)...)
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ type episode struct {
 func (w *world) newEpisode(seed uint64, keeping bool, round int) *episode {
 	return &episode{
 		world: w, seed: seed, prefix: fmt.Sprintf("%s%d:", roundPrefix, round), faults: w.faults(keeping), keeping: keeping,
-		ops: 1000, length: 4 * time.Second, limit: time.Minute, bound: 20 * time.Second, struck: make(map[string]int),
+		ops: 1000, length: 4 * time.Second, limit: 5 * time.Minute, bound: time.Minute, struck: make(map[string]int),
 	}
 }
 
@@ -180,7 +180,7 @@ func (e *episode) lookForEternal(s *server) {
 // expire within the longest TTL.
 func (e *episode) refill(keys []string) {
 	limit, l := e.world.strategy.holders, e.world.inspector()
-	patience := e.world.strategy.longest() + 4*time.Second // on a busy machine, and for LegacySetNX
+	patience := e.world.strategy.longest() + time.Minute // on a busy machine, and for LegacySetNX
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var refilled sync.WaitGroup

@@ -125,7 +125,7 @@ func (g *gremlin) slowAll(s *server) {
 // killed.
 func (g *gremlin) setMemory(s *server, bytes string) {
 	var err error
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if err = s.admin.ConfigSet(context.Background(), "maxmemory", bytes).Err(); err == nil {
 			return
 		}

@@ -21,6 +21,9 @@ type connection struct {
 	nodes  []*traffic
 }
 
+// testTimeout is an op timeout for a test on a busy machine. Otherwise there is none.
+var testTimeout []redlatch.Option
+
 // connect returns a connection for a command. It sends nothing.
 func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connection, error) {
 	clients, err := f.clients(command)
@@ -33,7 +36,7 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 		client.AddHook(node)
 		c.nodes = append(c.nodes, node)
 	}
-	opts = append(opts, redlatch.WithKeyPrefix(f.prefix))
+	opts = append(append(opts, redlatch.WithKeyPrefix(f.prefix)), testTimeout...)
 	switch {
 	case c.quorum && f.limit > 0:
 		err = misuse(command, "-limit needs one Redis server, not a quorum")

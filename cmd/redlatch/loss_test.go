@@ -100,7 +100,7 @@ func TestCommandHasItsGrace(t *testing.T) {
 func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		proxy := faultproxy.New(t, s.network, s.addr)
-		const ttl = 4 * time.Second
+		const ttl = 12 * time.Second
 		fifo := filepath.Join(t.TempDir(), "fifo")
 		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 		p := redlatchRun(t, "redis://"+proxy.Addr(), []string{"-ttl", ttl.String()}, "exec 3>"+fifo+stubborn("echo told"))
@@ -124,7 +124,7 @@ func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 // TestShortOutageDoesNotEndTheCommand: the lock is renewed in time.
 func TestShortOutageDoesNotEndTheCommand(t *testing.T) {
 	t.Parallel()
-	const ttl = 6 * time.Second
+	const ttl = 10 * time.Second
 	s := onMiniredis(t)
 	proxy := faultproxy.New(t, s.network, s.addr)
 	cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "-ttl", ttl.String(), "-grace", "500ms", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")

@@ -89,7 +89,7 @@ func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 	require.NoError(t, s.client.RPush(t.Context(), "k", "x").Err())
 	require.Equal(t, exitUnavailable, redlatchRun(t, s.url, nil, "echo no").code())
 	require.NoError(t, s.client.ConfigSet(t.Context(), "requirepass", "secret").Err())
-	p := redlatchRun(t, s.url, nil, "echo no")
+	p := redlatchRun(t, s.url, []string{"-try"}, "echo no") // passwords are rotated, so a wait would go on
 	require.Equal(t, exitUnavailable, p.code())
 	require.Contains(t, p.errors(), "put the password into the URL")
 }
@@ -98,12 +98,12 @@ func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		begun := time.Now()
-		p := redlatchRun(t, s.url, []string{"-max-hold", "4s"}, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
+		p := redlatchRun(t, s.url, []string{"-max-hold", "9s"}, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
 		p.group()
 		p.expect("ready", "told")
 		require.Equal(t, exitLost, p.code())
 		require.Greater(t, time.Since(begun), time.Second) // the default of the grace is a third
-		require.Regexp(t, `^redlatch: run "k": the lock is about to end: -max-hold is 4s: ending COMMAND, with SIGKILL after [\d.ms]+\n$`, p.errors())
+		require.Regexp(t, `^redlatch: run "k": the lock is about to end: -max-hold is 9s: ending COMMAND, with SIGKILL after [\d.ms]+\n$`, p.errors())
 		s.isClean(t)
 	})
 }
@@ -113,7 +113,7 @@ func TestQuietRunSaysNothingOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
 	locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
-	for _, flags := range [][]string{{"-q", "-try"}, {"-q", "-timeout", "1s"}} {
+	for _, flags := range [][]string{{"-q", "-try"}, {"-q", "-timeout", "4s"}} {
 		p := redlatchRun(t, s.url, flags, "echo no")
 		require.Equal(t, exitBusy, p.code())
 		require.Empty(t, p.errors())

@@ -53,7 +53,7 @@ func adopted(t *testing.T, who, url string, flags []string, script string) *exec
 func TestLossEndsARunBesideZombies(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"self", "parent"} {
-		for name, flags := range map[string][]string{"with a grace": brief, "without a grace": {"-ttl", "3s", "-grace", "0"}} {
+		for name, flags := range map[string][]string{"with a grace": brief, "without a grace": {"-ttl", "6s", "-grace", "0"}} {
 			for leads, leader := range map[string]string{"leader ignores SIGTERM": "", "leader has ended": "exit 0"} {
 				t.Run(who+"/"+name+"/"+leads, func(t *testing.T) {
 					t.Parallel()

@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/faultproxy"
 	"github.com/redlatch/redlatch/internal/locktest"
 )
@@ -22,7 +21,7 @@ import (
 // patient has the flags for tests in which no lock expires, and brief those for tests that wait until a loss is noticed.
 var (
 	patient = []string{"-ttl", "1m"}
-	brief   = []string{"-ttl", "3s"}
+	brief   = []string{"-ttl", "6s"}
 )
 
 // TestExitStatusOfTheCommandIsThatOfRun: also if a signal killed the command.
@@ -67,7 +66,7 @@ func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
 		p := redlatchRun(t, s.url, []string{"-ttl", "1m", "-try"}, "echo no")
 		require.Equal(t, exitBusy, p.code())
 		require.Contains(t, p.errors(), `redlatch: try lock "k": held by "other"`)
-		p = redlatchRun(t, s.url, []string{"-ttl", "1m", "-timeout", "1s"}, "echo no")
+		p = redlatchRun(t, s.url, []string{"-ttl", "1m", "-timeout", "4s"}, "echo no")
 		require.Equal(t, exitBusy, p.code())
 		p.gone()
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -319,7 +318,7 @@ func TestTroubleIsReportedWhileRunWaits(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
 	proxy := faultproxy.New(t, s.network, s.addr)
-	lock := locktest.MustLock(t, s.locker(t, redlatch.WithTTL(3*time.Second)), "k")
+	lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
 	p := redlatchRun(t, "redis://"+proxy.Addr(), patient, "exit 0")
 	s.awaitWaiters(t, 1)
 	proxy.Refuse()

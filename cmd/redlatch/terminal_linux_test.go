@@ -151,7 +151,7 @@ func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
 	s := shell(t, r.url)
-	s.keys(`"$R" run -ttl 3s k -- sh -c 'trap "echo wo\"\"ken" TERM; while read -r x; do echo got:$x; done'` + "\n")
+	s.keys(`"$R" run -ttl 6s k -- sh -c 'trap "echo wo\"\"ken" TERM; while read -r x; do echo got:$x; done'` + "\n")
 	s.keys("one\n")
 	s.shows("got:one", 1)
 	s.keys("\x1a")

@@ -21,7 +21,7 @@ import (
 // TestUnlockReleasesInThePlaceOfTheOwner: the run that held the lock ends, and a waiter gets the lock.
 func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
-		owner := redlatchRun(t, s.url, []string{"-ttl", "3s", "-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
+		owner := redlatchRun(t, s.url, []string{"-ttl", "6s", "-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
 		owner.group()
 		owner.expect("ready")
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "k", "--", "sh", "-c", "echo mine; read -r x; exit 0")

@@ -128,7 +128,7 @@ func TestNothingIsLeftInRedis(t *testing.T) {
 				ended <- err
 			}()
 			interrupted := errors.New("interrupted")
-			require.Eventually(t, func() bool { return p.sold.Load() >= 5 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return p.sold.Load() >= 5 }, time.Minute, time.Millisecond)
 			interrupt(interrupted)
 			require.ErrorIs(t, <-ended, interrupted)
 			require.Greater(t, len(first.Keys()), 1)

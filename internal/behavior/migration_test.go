@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -46,11 +45,10 @@ var pairs = map[string]pair{
 	},
 }
 
-// threeServers returns clients of three servers.
-func threeServers(t *testing.T) (clients []*redis.Client) {
-	for range 3 {
-		c := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()}))
-		clients = append(clients, c)
+// threeServers returns clients of three servers, in a bubble.
+func threeServers(t *testing.T, s *locktest.Site) (clients []*redis.Client) {
+	for i := range 3 {
+		clients = append(clients, locktest.NodeOf(t, s, i).Direct)
 	}
 	return clients
 }
@@ -62,37 +60,39 @@ func TestMigrationHoldsUnderBoth(t *testing.T) {
 	for name, pair := range pairs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers := threeServers(t)
-			from, to := pair(t, servers, redlatch.WithKeyPrefix("v2:"))
-			m, other := newMigration(t, from, to), newMigration(t, from, to)
-			var last uint64
-			for _, take := range []func(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error){m.TryLock, m.Lock} {
-				lock, err := take(t.Context(), "k")
-				require.NoError(t, err)
-				for _, side := range []redlatch.Locker{from, to, other} {
-					_, err := side.TryLock(t.Context(), "k")
-					requireOnly(t, err, redlatch.ErrNotAcquired)
-				}
-				require.NoError(t, lock.Unlock(t.Context()))
-				for _, side := range []redlatch.Locker{from, to} {
-					lock := mustLock(t, side, "k")
-					_, err := m.TryLock(t.Context(), "k")
-					requireOnly(t, err, redlatch.ErrNotAcquired)
-					require.ErrorIs(t, locktest.WaitInVain(t, m, "k"), redlatch.ErrNotAcquired)
-					eventually(t, "nobody waits", func() bool {
-						st, err := m.Inspect(t.Context(), "k")
-						return err == nil && st.Token == lock.Token() && st.Waiters == 0
-					})
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				servers := threeServers(t, s)
+				from, to := pair(t, servers, redlatch.WithKeyPrefix("v2:"))
+				m, other := newMigration(t, from, to), newMigration(t, from, to)
+				var last uint64
+				for _, take := range []func(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error){m.TryLock, m.Lock} {
+					lock, err := take(t.Context(), "k")
+					require.NoError(t, err)
+					for _, side := range []redlatch.Locker{from, to, other} {
+						_, err := side.TryLock(t.Context(), "k")
+						requireOnly(t, err, redlatch.ErrNotAcquired)
+					}
 					require.NoError(t, lock.Unlock(t.Context()))
+					for _, side := range []redlatch.Locker{from, to} {
+						lock := mustLock(t, side, "k")
+						_, err := m.TryLock(t.Context(), "k")
+						requireOnly(t, err, redlatch.ErrNotAcquired)
+						require.ErrorIs(t, locktest.WaitInVain(t, m, "k"), redlatch.ErrNotAcquired)
+						eventually(t, "nobody waits", func() bool {
+							st, err := m.Inspect(t.Context(), "k")
+							return err == nil && st.Token == lock.Token() && st.Waiters == 0
+						})
+						require.NoError(t, lock.Unlock(t.Context()))
+					}
+					for _, l := range []redlatch.Locker{m, to} {
+						lock := mustLock(t, l, "k")
+						require.True(t, lock.Fence() > last || name == "Redlock to LegacySetNX")
+						last = lock.Fence()
+						require.NoError(t, lock.Unlock(t.Context()))
+					}
 				}
-				for _, l := range []redlatch.Locker{m, to} {
-					lock := mustLock(t, l, "k")
-					require.True(t, lock.Fence() > last || name == "Redlock to LegacySetNX")
-					last = lock.Fence()
-					require.NoError(t, lock.Unlock(t.Context()))
-				}
-			}
-			onlyFences(t, servers...)
+				onlyFences(t, servers...)
+			})
 		})
 	}
 }
@@ -131,50 +131,54 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 // a side report the events of that side, in their order.
 func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 	t.Parallel()
-	servers := threeServers(t)
-	var heard []string
-	side := func(name string) redlatch.Option {
-		note := func(what string) func(redlatch.Event) {
-			return func(e redlatch.Event) { heard = append(heard, fmt.Sprintf("%s %s %t", name, what, e.Err != nil)) }
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		servers := threeServers(t, s)
+		var heard []string
+		side := func(name string) redlatch.Option {
+			note := func(what string) func(redlatch.Event) {
+				return func(e redlatch.Event) { heard = append(heard, fmt.Sprintf("%s %s %t", name, what, e.Err != nil)) }
+			}
+			return redlatch.WithHooks(redlatch.Hooks{
+				Acquired: note("acquired"), Renewed: note("renewed"), Lost: note("lost"), Released: note("released"),
+			})
 		}
-		return redlatch.WithHooks(redlatch.Hooks{
-			Acquired: note("acquired"), Renewed: note("renewed"), Lost: note("lost"), Released: note("released"),
-		})
-	}
-	from, to := newLocker(t, servers[0], longTTL, side("from")), newLocker(t, servers[1], longTTL, side("to"))
-	m := newMigration(t, from, to)
-	lock := mustLock(t, m, "k")
-	require.Equal(t, "k", lock.Key())
-	require.NotEqual(t, servers[0].Get(t.Context(), "k").Val(), lock.Token())
-	require.Equal(t, servers[1].Get(t.Context(), "k").Val(), lock.Token())
-	require.Equal(t, register(t, servers[1]), lock.Fence())
-	st, err := m.Inspect(t.Context(), "k")
-	require.NoError(t, err)
-	require.Equal(t, lock.Token(), st.Token)
-	require.NoError(t, lock.Extend(t.Context(), 2*time.Hour))
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.Equal(t, []string{
-		"from acquired false", "to acquired false", "from renewed false", "to renewed false", "to released false", "from released false",
-	}, heard)
-	for _, side := range []redlatch.Locker{from, to} {
-		alone := mustLock(t, side, "k")
+		from, to := newLocker(t, servers[0], longTTL, side("from")), newLocker(t, servers[1], longTTL, side("to"))
+		m := newMigration(t, from, to)
+		lock := mustLock(t, m, "k")
+		require.Equal(t, "k", lock.Key())
+		require.NotEqual(t, servers[0].Get(t.Context(), "k").Val(), lock.Token())
+		require.Equal(t, servers[1].Get(t.Context(), "k").Val(), lock.Token())
+		require.Equal(t, register(t, servers[1]), lock.Fence())
 		st, err := m.Inspect(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, alone.Token(), st.Token)
-		require.NoError(t, alone.Unlock(t.Context()))
-	}
-	_, err = m.Adopt(t.Context(), "k", "token") // one token cannot prove two locks
-	require.ErrorIs(t, err, errors.ErrUnsupported)
-	require.EqualError(t, err, `redlatch: adopt "k": unsupported operation`)
+		require.Equal(t, lock.Token(), st.Token)
+		require.NoError(t, lock.Extend(t.Context(), 2*time.Hour))
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.Equal(t, []string{
+			"from acquired false", "to acquired false", "from renewed false", "to renewed false", "to released false", "from released false",
+		}, heard)
+		for _, side := range []redlatch.Locker{from, to} {
+			alone := mustLock(t, side, "k")
+			st, err := m.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, alone.Token(), st.Token)
+			require.NoError(t, alone.Unlock(t.Context()))
+		}
+		_, err = m.Adopt(t.Context(), "k", "token") // one token cannot prove two locks
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		require.EqualError(t, err, `redlatch: adopt "k": unsupported operation`)
+	})
 }
 
 // TestMigrationRefusesWhatOneSideCannotServe: the call is refused before anything is sent to either side.
 func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int64
-	servers := threeServers(t)
-	for _, c := range servers {
+	var servers []*redis.Client // that nobody listens at
+	for i := range 3 {
+		c := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: fmt.Sprint("127.0.0.1:", 1+i)}))
 		c.AddHook(locktest.Count(&sent))
+		servers = append(servers, c)
 	}
 	legacy, plain := newLegacy(t, servers[0]), newLocker(t, servers[1])
 	cluster := locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))

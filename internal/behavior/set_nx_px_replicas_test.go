@@ -37,7 +37,7 @@ func TestGrantIsOnReplicas(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, adopted.Unlock(t.Context()))
 	}
-	_, err := l.TryLock(t.Context(), "k", redlatch.WithReplicas(2, time.Second))
+	_, err := l.TryLock(t.Context(), "k", redlatch.WithReplicas(2, 3*time.Second))
 	require.ErrorContains(t, err, "1 of 2 replicas")
 
 	holder := mustLock(t, l, "k", redlatch.WithTTL(2*time.Hour), patiently)
@@ -56,10 +56,8 @@ func TestGrantIsOnReplicas(t *testing.T) {
 	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
 	require.NoError(t, holder.Err())
 	require.Equal(t, holder.Token(), client.Get(t.Context(), "k").Val(), "the other handle still has the lock")
-	begin := time.Now()
-	require.NoError(t, holder.Extend(t.Context(), 3*time.Hour))
+	require.NoError(t, holder.Extend(t.Context(), 3*time.Hour)) // WAIT would fail it
 	require.NoError(t, holder.Unlock(t.Context()))
-	require.Less(t, time.Since(begin), 4*time.Second)
 	for range 3 { // the waiter releases what no replica has confirmed, and tries again later
 		require.NoError(t, locktest.LockSoon(t, newLocker(t, client), "k").Unlock(t.Context()))
 		<-time.After(100 * time.Millisecond)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	limit = 10 * time.Second // of every wait for an event
+	limit = time.Minute // of every wait for an event
 
 	ping = "*1\r\n$4\r\nPING\r\n"
 	pong = "+PONG\r\n"

@@ -230,8 +230,8 @@ func TestSubscriptionLeavesADeadServerOfACluster(t *testing.T) {
 	s.Changed, s.Degraded = func() {}, func(error) {}
 	s.Join()
 	defer s.Leave()
-	require.Eventually(t, s.Listens, 20*time.Second, time.Millisecond)
-	require.Equal(t, int64(3), reads.Load())
+	require.Eventually(t, s.Listens, time.Minute, time.Millisecond)
+	require.GreaterOrEqual(t, reads.Load(), int64(3))
 }
 
 // TestNoMessagesComeWhileTheConnectionIsDialed: go-redis dials by itself when the connection breaks. Lines know at once that no

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // limit is how long a test waits for an event that will come. It is also the timeout of a call that has none of its own.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 // eventually waits for an event.
 func eventually(t *testing.T, what string, event func() bool) {
@@ -225,11 +225,13 @@ func together(n *Node, calls ...*Call) (got []<-chan Reply) {
 // requireIdle waits until n has nothing left of its calls.
 func requireIdle(t *testing.T, n *Node) {
 	t.Helper()
-	eventually(t, "the node is idle", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.busy == 0 && n.lost == 0 && len(n.mail) == 0 && len(n.timed) == 0 && n.ended == nil
-	})
+	eventually(t, "the node is idle", func() bool { return idle(n) })
+}
+
+func idle(n *Node) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.busy == 0 && n.lost == 0 && len(n.mail) == 0 && len(n.timed) == 0 && n.ended == nil
 }
 
 // requireOK checks that a call succeeded. resent says whether an earlier send may have been carried out.

@@ -1,7 +1,6 @@
 package system_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -109,14 +108,15 @@ func TestLockIsHandedOnWhileItsSlotMoves(t *testing.T) {
 	for _, name := range queueing {
 		for _, moved := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, moved), func(t *testing.T) {
+				t.Parallel()
 				key := fmt.Sprint(name, moved)
 				open := func() redlatch.Locker {
-					l, err := locktest.Strategies[name](toCluster(addrs)(t), locktest.Briefly)
+					l, err := locktest.Strategies[name](toCluster(addrs)(t), locktest.Patience)
 					require.NoError(t, err)
 					return l
 				}
 				m, ctx := moveOf(t, masters, addrs, key), t.Context()
-				holder := locktest.LockSoon(t, open(), key)
+				holder := locktest.MustLock(t, open(), key)
 				got := locktest.WaitInLine(t, open(), key)
 				m.announce(t)
 				if moved {
@@ -152,14 +152,15 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 	masters, addrs := startCluster(t)
 	for name, open := range locktest.Strategies {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			tag := "{" + name + "}"
 			var renewed atomic.Int64
 			hooks := redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }})
-			l, err := open(toCluster(addrs)(t), locktest.Briefly, hooks)
+			l, err := open(toCluster(addrs)(t), locktest.Patience, hooks)
 			require.NoError(t, err)
 			m, ctx := moveOf(t, masters, addrs, tag), t.Context()
-			held := locktest.LockSoon(t, l, tag+"held", redlatch.WithTTL(locktest.BriefTTL))
-			released := locktest.LockSoon(t, l, tag+"released")
+			held := locktest.MustLock(t, l, tag+"held")
+			released := locktest.MustLock(t, l, tag+"released")
 			m.announce(t)
 			for range 2 { // before the keys have moved, and then
 				_, err = l.TryLock(ctx, tag+"free")
@@ -176,10 +177,8 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 				requireMoving(t, err)
 			}
 			waits := make(chan error, 1)
-			brief, cancel := context.WithTimeout(ctx, 20*time.Second)
-			defer cancel()
-			go func() { // ends with brief
-				lock, err := l.Lock(brief, tag+"free")
+			go func() { // ends with the test
+				lock, err := l.Lock(ctx, tag+"free")
 				if err == nil {
 					err = lock.Unlock(ctx)
 				}

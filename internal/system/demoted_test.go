@@ -78,7 +78,7 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 					}
 				},
 			})
-			l, err := open(m.client(t), locktest.Patience, redlatch.WithTTL(2*time.Second), hooks)
+			l, err := open(m.client(t), locktest.Patience, redlatch.WithTTL(locktest.BriefTTL), hooks)
 			require.NoError(t, err)
 			first := locktest.MustLock(t, l, "k")
 			m.promote(t)
@@ -119,7 +119,8 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 func TestFailOverMakesNoSecondOwner(t *testing.T) {
 	t.Parallel()
 	m := startMoved(t)
-	locker := func() redlatch.Locker { return locktest.SetNXPX(t, m.client(t)) }
+	// A lease of an hour: nobody is served by its end.
+	locker := func() redlatch.Locker { return locktest.SetNXPX(t, m.client(t), locktest.LongTTL) }
 	lock := locktest.MustLock(t, locker(), "k")
 	channels := func(s *redistest.Server) int {
 		return len(s.Client(t).PubSubChannels(t.Context(), "redlatch:*").Val())
@@ -134,14 +135,12 @@ func TestFailOverMakesNoSecondOwner(t *testing.T) {
 	second := locktest.WaitInLine(t, locker(), "k")
 	locktest.Eventually(t, "the second waiter has subscribed", func() bool { return channels(m.promoted) == 1 })
 
-	released := time.Now()
 	require.NoError(t, lock.Unlock(t.Context()))
 	fences := map[uint64]bool{lock.Fence(): true}
 	for first != nil || second != nil {
 		select {
 		case lock = <-first:
 			first = nil
-			require.Less(t, time.Since(released), 5*time.Second, "the first waiter is served late")
 		case lock = <-second:
 			second = nil
 		}

@@ -72,13 +72,15 @@ func TestListenerCostsADeadWaitersTTL(t *testing.T) {
 	holder := locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")
 	require.NoError(t, eve.ZAdd(t.Context(), "{k}:queue:k", redis.Z{Score: 1, Member: "1000 redlatch:gone a-token"}).Err())
 	got := locktest.WaitInLine(t, locktest.SetNXPX(t, s.Client(t)), "k")
-	begin := time.Now()
 	require.NoError(t, holder.Unlock(t.Context()))
-	require.Equal(t, "a-token", eve.Get(t.Context(), "k").Val())
+	if left := eve.PTTL(t.Context(), "k").Val(); left > 0 { // else a busy machine has let it pass
+		require.Equal(t, "a-token", eve.Get(t.Context(), "k").Val())
+		require.LessOrEqual(t, left, time.Second)
+	}
+	require.Equal(t, int64(1), eve.ZCard(t.Context(), "{k}:queue:k").Val(), "the dead line has no other entry")
 	lock := <-got // the lease of the dead line expires
 	require.NotNil(t, lock)
 	require.NoError(t, lock.Unlock(t.Context()))
-	require.Less(t, time.Since(begin), 4*time.Second)
 }
 
 // TestPrefixKeepsKeysApartFromCompanions: without a prefix, who chooses the name of a key can lock the fence counter of another

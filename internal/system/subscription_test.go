@@ -95,7 +95,7 @@ func TestSubscriptionThatDialsHoldsUpNoCommand(t *testing.T) {
 	}
 	locktest.Eventually(t, "the process goes on", func() bool {
 		require.NoError(t, unrelated.Err())
-		return renewed.Load() >= 8 && all(10)
+		return renewed.Load() >= 4 && all(10)
 	})
 }
 
