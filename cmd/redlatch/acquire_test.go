@@ -34,7 +34,7 @@ func lateExtensions(most int) redis.Hook {
 	}
 	return redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 		return func(ctx context.Context, cmd redis.Cmder) error {
-			if cmd.Name() == "evalsha" && late(*cmd.Args()[1].(*string)) {
+			if cmd.Name() == "evalsha" && late(cmd.Args()[1].(string)) {
 				defer time.Sleep(1300 * time.Millisecond)
 			}
 			return next(ctx, cmd)

@@ -155,11 +155,11 @@ func TestUnlockEndsTheMinHoldThatItHasShown(t *testing.T) {
 			require.Zero(t, run("-min-hold", "1h").code())
 			require.Equal(t, exitBusy, run("-try").code())
 			p := start(t, redlatchCmd(t, s.url, append(append([]string{"status"}, flags...), "k")...))
-			require.Regexp(t, `^k\t(kept|1 of 1)\t-\t(1h0m0[\d.]*s|59m[\d.]+s)\t0$`, p.line())
+			require.Regexp(t, `^k\t(kept|1 of 1)\t-\t(1h0m0[\d.]*s|59m[\d.]+s)\t0\t-$`, p.line())
 			waiter := run("-ttl", "1m")
 			locktest.Eventually(t, "it queues", func() bool {
 				p := start(t, redlatchCmd(t, s.url, append(append([]string{"status"}, flags...), "k")...))
-				return strings.HasSuffix(p.line(), "\t1")
+				return strings.HasSuffix(p.line(), "\t1\t-")
 			})
 			p = start(t, redlatchCmd(t, s.url, append(append([]string{"unlock", "-f"}, flags...), "k")...))
 			require.Zero(t, p.code())

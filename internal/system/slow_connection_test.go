@@ -81,7 +81,7 @@ func TestSlowConnectionIsFoundByALaterCall(t *testing.T) {
 			}
 			t.Log(tries, "tries,", s.opened.Load(), "connections")
 			require.NoError(t, lock.Unlock(t.Context()))
-			require.LessOrEqual(t, s.opened.Load(), int64(4*tries))
+			require.LessOrEqual(t, s.opened.Load(), int64(6*tries), "of which some are to a sentinel")
 		})
 	}
 }
