@@ -131,10 +131,18 @@ func (b *Inbox) refuse(err error) {
 
 // run receives until the inbox has no users.
 func (b *Inbox) run() {
+	over := false
+	defer func() {
+		if !over { // a hook, dialer or OnConnect of the client has called runtime.Goexit
+			b.confirmed(false)
+			time.AfterFunc(lastReconnect, b.resume)
+		}
+	}()
 	last := time.Now()
 	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
 		confirmed, err := b.receive()
 		if err == nil {
+			over = true
 			return
 		}
 		b.confirmed(false)
@@ -159,10 +167,18 @@ func (b *Inbox) run() {
 		}
 		for ; pause > 0; pause -= wakeEvery {
 			if b.stop() {
+				over = true
 				return
 			}
 			<-time.After(min(pause, wakeEvery))
 		}
+	}
+}
+
+// resume runs unless the inbox has no users.
+func (b *Inbox) resume() {
+	if !b.stop() {
+		b.run()
 	}
 }
 
@@ -184,15 +200,30 @@ var errReplaced = errors.New("the subscription is replaced")
 func (b *Inbox) receive() (confirmed bool, err error) {
 	ctx, noDials := context.WithCancel(context.Background())
 	defer noDials()
-	ps := b.client.Subscribe(ctx, b.Channel)
-	defer ps.Close()
+	var ps *redis.PubSub
+	inClient := false // or a panic or runtime.Goexit has ended its call: ps may be locked for ever then, and has no connection
+	call := func(client func() error) error {
+		inClient = true
+		err := node.Shield(client)
+		inClient = node.Panicked(err)
+		return err
+	}
+	defer func() {
+		if !inClient {
+			_ = ps.Close()
+		}
+	}()
+	if err := call(func() error { ps = b.client.Subscribe(ctx, b.Channel); return nil }); err != nil {
+		return false, err
+	}
 	b.mu.Lock()
 	b.current = ps
 	b.mu.Unlock()
 	late := time.AfterFunc(lateAfter, func() { b.confirmed(false) }) // it ends with receive, which need not wait for it
 	defer late.Stop()
 	for silent := 0; ; { // wakes in a row
-		message, err := ps.ReceiveTimeout(ctx, wakeEvery)
+		var message any
+		err := call(func() (err error) { message, err = ps.ReceiveTimeout(ctx, wakeEvery); return err })
 		late.Reset(lateAfter)
 		switch {
 		case err == nil:
@@ -206,7 +237,7 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 		case b.stop():
 			return confirmed, nil
 		default:
-			if silent++; silent == 2*pingAfter || silent == pingAfter && ps.Ping(ctx) != nil {
+			if silent++; silent == 2*pingAfter || silent == pingAfter && call(func() error { return ps.Ping(ctx) }) != nil {
 				return confirmed, err
 			}
 		}

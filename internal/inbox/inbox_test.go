@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -288,4 +289,55 @@ func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEndOfTheClientsGoroutineIsAFailedConnection: a hook, dialer or OnConnect of the user panics or calls runtime.Goexit. The process
+// lives, messages come once that is over, and the inbox ends without users. A panic each time is as if Redis refused SUBSCRIBE.
+func TestEndOfTheClientsGoroutineIsAFailedConnection(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *Inbox, _ *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+				var degraded []string
+				s.Degraded = func(err error) { degraded = append(degraded, err.Error()) }
+				time.Sleep(time.Second)
+				<-changed
+				var ends atomic.Bool
+				ends.Store(true)
+				s.client.(*redis.Client).AddHook(dialHook(func() {
+					if ends.Load() {
+						end()
+					}
+				}))
+				s.Missed(time.Now())
+				<-changed
+				require.False(t, s.Listens())
+				time.Sleep(time.Minute)
+				if name == "panic" {
+					require.Len(t, degraded, 1)
+					require.Regexp(t, `^the client panicked: boom \(at inbox\.`, degraded[0])
+				}
+				ends.Store(false)
+				<-changed
+				require.True(t, s.Listens())
+				ends.Store(true)
+				s.Missed(time.Now())
+			})
+		})
+	}
+}
+
+// A dialHook runs before each dial.
+type dialHook func()
+
+func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		h()
+		return next(ctx, network, addr)
+	}
+}
+
+func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

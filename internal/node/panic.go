@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -16,11 +17,7 @@ func (e panicError) Error() string { return string(e) }
 // panics, and the calls are sent again as after any unknown error. After a Goexit the goroutine ends, so that another courier
 // takes its place.
 func (n *Node) survive(t *trip, value any) {
-	what := "the client ended its goroutine by runtime.Goexit"
-	if value != nil { // panic(nil) has a value, too
-		what = "the client panicked: " + t.hideWords(fmt.Sprint(value))
-	}
-	err := panicError(what + " (at " + origin() + ")")
+	err := panicOf(value, t.hideWords)
 	for _, p := range t.passengers {
 		p.cmd.SetErr(err)
 		if p.then != nil {
@@ -38,6 +35,31 @@ func (n *Node) survive(t *trip, value any) {
 	n.unlock()
 }
 
+// Shield makes a call of a client that sends no token. A panic of the client is the error.
+func Shield(call func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = panicOf(value, oneLine)
+		}
+	}()
+	return call()
+}
+
+// Panicked reports whether err is a panic that was caught.
+func Panicked(err error) bool { return errors.As(err, new(panicError)) }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// panicOf returns the error of a panic with a value, which is shown on one line, or of a runtime.Goexit, which has none. A
+// panic(nil) has a value, too.
+func panicOf(value any, line func(string) string) error {
+	what := "the client ended its goroutine by runtime.Goexit"
+	if value != nil {
+		what = "the client panicked: " + line(fmt.Sprint(value))
+	}
+	return panicError(what + " (at " + origin() + ")")
+}
+
 // shownWord is the length of the longest word of a command that an error shows. Tokens are longer.
 const shownWord = 35
 
@@ -52,7 +74,7 @@ func (t *trip) hideWords(text string) string {
 			}
 		}
 	}
-	return strings.Join(strings.Fields(text), " ")
+	return oneLine(text)
 }
 
 // textOf returns a word of a command if it is a string.
@@ -75,7 +97,7 @@ func origin() string {
 	for {
 		frame, more := frames.Next()
 		name := frame.Function[strings.LastIndexByte(frame.Function, '/')+1:]
-		if !more || name == "node.(*Node).exchange" {
+		if !more || name == "node.(*Node).exchange" || name == "node.Shield" {
 			break
 		}
 		if at = append(at, fmt.Sprint(name, ":", frame.Line)); strings.HasPrefix(name, "runtime.") {
