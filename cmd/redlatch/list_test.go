@@ -20,6 +20,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/race"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -157,7 +158,7 @@ func TestListIsFast(t *testing.T) {
 		locktest.MustLock(t, l, fmt.Sprint("lock:", i))
 	}
 	fastest := map[string]time.Duration{"redis-cli": time.Hour, "list": time.Hour}
-	for round := 0; round < 3 || round < 20 && fastest["list"] >= fastest["redis-cli"]*3/2; round++ {
+	for round := 0; round < 3 || round < 20 && !race.Detector() && fastest["list"] >= fastest["redis-cli"]*3/2; round++ {
 		for name, run := range map[string]func(){
 			"redis-cli": func() { require.NoError(t, exec.Command("redis-cli", "-s", s.addr, "--scan").Run()) },
 			"list": func() {
@@ -172,7 +173,9 @@ func TestListIsFast(t *testing.T) {
 		}
 	}
 	t.Log(fastest)
-	require.Less(t, fastest["list"], fastest["redis-cli"]*3/2)
+	if !race.Detector() { // it makes list slow, and not redis-cli
+		require.Less(t, fastest["list"], fastest["redis-cli"]*3/2)
+	}
 }
 
 // TestListOfAQuorumCountsVotes: it shows what any server has. A dead server is reported.

@@ -312,6 +312,7 @@ func TestEndOfTheClientsGoroutineIsAFailedConnection(t *testing.T) {
 				<-changed
 				require.False(t, s.Listens())
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				if name == "panic" {
 					require.Len(t, degraded, 1)
 					require.Regexp(t, `^the client panicked: boom \(at inbox\.`, degraded[0])
