@@ -8,35 +8,49 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 )
+
+// The way of a call. A mutex is held only where "- name ->" stands: lines.mu, unless another one is named.
+//
+//	Lock            engine.call -> lock -> join - Machine.Join -> Ask, if nothing is under way
+//	                The goroutine of the caller waits in lock for served, for news and for its ctx.
+//	the acquire     strategy.do -> Node.Post - Node.mu -> a courier sends it, and calls back
+//	                attempt.heard - Machine.Granted or NotGranted -> Serve, or Look, Tell, Fail and the like
+//	a hand-over     Inbox.run receives the message -> engine.deliver - Machine.Message -> Serve
+//	the grant       keyLine.carry -> lease.serve - lease.mu -> the caller has its Lock
+//	a renewal       lease.tick - lease.mu: core.Tick -> sendExtension -> extensionDone
+//	Unlock          lease.release - lease.mu: core.Unlock -> keyLine.unlock - Machine.Unlock -> Serve the next caller,
+//	                or Give: attempt.giveBack sends the release, which may carry the next acquire
+//	TryLock, Adopt  engine.call -> attempt.make, or adopt, without a line
+//
+// Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The mutexes are lines.mu, lease.mu,
+// tokenOps.mu of a quorum, Node.mu and Inbox.mu. None is locked under another.
 
 // errSlow is the error of a grant that came when nothing was left of its lease.
 var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLost)
 
 // engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
 //
-// Each mutex guards the fields below it. No command runs under one, and none is locked under another.
+// Each mutex guards the fields below it. No command runs under one.
 type engine struct {
-	habits
+	traits
 	strategy strategy
 	cfg      *config
 	lines    lines
-	epoch    time.Time // that line.Facts count from
-	resting  sync.Map  // until when this process does not ask for a key that others want, by the key
+	yielding sync.Map  // until when this process does not ask for a key that others want, by the key
 	troubles sync.Map  // when Hooks.Trouble was last called for a cause
 	waits    sync.Pool // of *wait
 }
 
-func newEngine(s strategy, h habits, opts []Option) (Locker, error) {
+func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 	cfg, err := configured(s, defaults(), opts)
 	if err != nil {
 		return nil, wrap("new "+h.name, "", err)
 	}
-	e := &engine{habits: h, strategy: s, cfg: cfg, epoch: time.Now().Add(-time.Second)}
-	e.lines.byKey, e.lines.waiting, e.lines.tokens = make(map[string][]*waiters), make(map[*waiters]struct{}), make(map[string]*lease)
+	e := &engine{traits: h, strategy: s, cfg: cfg}
+	e.lines.byKey, e.lines.waiting, e.lines.tokens = make(map[string]*keyLine), make(map[*keyLine]struct{}), make(map[string]*attempt)
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
 	}
@@ -52,19 +66,20 @@ func configured(s strategy, cfg config, opts []Option) (*config, error) {
 	if err == nil {
 		err = s.check(&cfg)
 	}
+	cfg.settle()
 	return &cfg, err
 }
 
 // request is a call of a Locker.
 type request struct {
-	key      string // as the caller named it
-	place    place
+	key string // as the caller named it
+	redisKeys
 	cfg      *config
 	started  clock.Instant
 	attempts int // by this process, while the call lasts. Those of its line are added when it leaves the line
 
 	// Of a call that waits in line. lines.mu guards them.
-	spot    line.Caller[*request]
+	caller  line.Caller[*request]
 	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
 	refusal error           // of an attempt that the call made before it joined; nil: there was none
 	news    refusals        // has the first refusal of the line; nil: there is no hook, or the call has seen one
@@ -84,7 +99,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 		r.cfg, err = configured(e.strategy, *e.cfg, opts)
 	}
 	if err == nil {
-		r.place, err = e.strategy.place(r.cfg.prefix, key)
+		r.redisKeys, err = e.strategy.keysOf(r.cfg.prefix, key)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = &node.NotDone{Err: ctxError(ctx)}
@@ -92,20 +107,8 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	return r, err
 }
 
-func (r *request) params(token string) params {
-	return params{
-		place: r.place, at: r.place.words(), token: token, timeout: r.cfg.timeout(), ttl: r.ttl(), ttlMS: r.ttl().Milliseconds(),
-		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
-	}
-}
-
-// ttl returns the TTL to ask for.
-func (r *request) ttl() time.Duration {
-	ttl := max(r.cfg.ttl, (r.cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
-	if r.cfg.maxHold > 0 {
-		ttl = min(ttl, clock.TTLFor(r.cfg.maxHold, r.cfg.drift))
-	}
-	return ttl
+func (r *request) identity(token string) identity {
+	return identity{redisKeys: &r.redisKeys, token: token}
 }
 
 func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
@@ -154,9 +157,9 @@ func (e *engine) wait() *wait {
 	return &wait{c, func(got reply) { c <- got }}
 }
 
-// run runs an operation, and waits for its reply or for the end of ctx. The operation goes on without its caller: left is true
-// then, and rest gets the reply, in a goroutine of its own.
-func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (got reply, left bool) {
+// run runs an operation, and waits for its reply or for the end of ctx. The operation goes on without its caller: abandoned is true
+// then, and late gets the reply, in a goroutine of its own.
+func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (got reply, abandoned bool) {
 	start := clock.Now()
 	w := e.wait()
 	e.strategy.do(ctx, op, p, w.done)
@@ -166,7 +169,7 @@ func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (g
 		return got, false
 	case <-ctx.Done():
 	}
-	go func() { rest(<-w.reply) }() // ends with the operation
+	go func() { late(<-w.reply) }() // ends with the operation
 	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, true
 }
 
@@ -174,83 +177,12 @@ func (e *engine) run(ctx context.Context, op op, p *params, rest func(reply)) (g
 // attempt at one instant one is granted the lock.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
-		lock, split, err := e.attempt(ctx, r)
+		lock, split, err := e.newAttempt(r, nil, tokenOf(r.cfg.owner)).make(ctx)
 		within := r.cfg.timeout() - clock.Now().Since(r.started)
 		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
 			return lock, err
 		}
 	}
-}
-
-// attempt makes a single attempt. If the outcome is unknown, or ctx ends first, the token is released.
-func (e *engine) attempt(ctx context.Context, r *request) (lock *Lock, split bool, err error) {
-	a := e.newAttempt(r, nil, tokenOf(r.cfg.owner))
-	r.attempts++
-	start := clock.Now()
-	got, left := e.run(ctx, toAcquire, &a.params, func(got reply) {
-		a.answered(got)
-		if mayBeThere(got, got.err) {
-			a.undo(ctx, got.err)
-		}
-	})
-	if left {
-		a.unwanted.Store(true)
-		return nil, false, got.err
-	}
-	a.answered(got)
-	err = heldBy(got)
-	if err == nil {
-		lock, err = a.grant(start, got)
-	}
-	if err != nil && mayBeThere(got, err) {
-		a.undo(ctx, err)
-	}
-	return lock, got.split, err
-}
-
-// undo releases the token of an attempt that failed with err, or whose caller has left, and waits for that until ctx ends. It does
-// not wait if most likely no release can be sent: if Redis cannot be reached, the key ends with its TTL.
-func (l *lease) undo(ctx context.Context, err error) {
-	p, undone := l.params.releasing("", 0), make(chan struct{})
-	l.send(ctx, &p, func(reply) { close(undone) })
-	if node.Unreachable(err) {
-		return
-	}
-	select {
-	case <-undone:
-	case <-ctx.Done():
-	}
-}
-
-// mayBeThere reports whether an attempt may have left its token in Redis, or may do so. err is nil if it was granted.
-func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(err) }
-
-// answered notes the reply to an acquire. If it was resent, an earlier send may be carried out until its timeout has passed.
-func (l *lease) answered(got reply) {
-	if got.resent {
-		l.unclear = time.Now().Add(l.params.timeout + l.params.replicaTimeout)
-	}
-}
-
-// newAttempt returns a lease that is not granted yet.
-func (e *engine) newAttempt(r *request, w *waiters, token string) *lease {
-	a := &lease{engine: e, r: r, line: w, params: r.params(token)}
-	a.params.unwanted = &a.unwanted
-	a.core.Config = core.Config{
-		TTL: r.cfg.ttl, Asked: a.params.ttl, MaxHold: r.cfg.maxHold, MinHold: r.cfg.minHold, Timeout: a.params.timeout,
-		Drift: r.cfg.drift, Renews: r.cfg.renew, Passes: w != nil && w.Passes > 0,
-	}
-	return a
-}
-
-// grant starts the lease of a request that was sent at start, and returns the handle for the caller. It fails with errSlow if
-// nothing of the lease is left.
-func (l *lease) grant(start clock.Instant, got reply) (*Lock, error) {
-	now, g := clock.Now(), l.granted(start, got)
-	if g.over(now) {
-		return nil, errSlow
-	}
-	return l.serve(l.r, now, 0, &g), nil
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
@@ -261,13 +193,13 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return nil, errNotOurs // nobody holds the key
 	}
 	a := e.newAttempt(r, nil, token)
-	a.core.Share()
+	a.lease.core.Share()
 	start := clock.Now()
-	got, _ := e.run(ctx, toAdopt, &a.params, ignored)
+	got, _ := e.run(ctx, toAdopt, &a.acquire, ignored)
 	if got.err != nil {
 		return nil, got.err
 	}
-	return a.grant(start, got)
+	return a.begin(start, got)
 }
 
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
@@ -275,8 +207,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
-	p := r.params("")
-	got, _ := e.run(ctx, toInspect, &p, ignored)
+	got := e.inspect(ctx, r)
 	st := got.status
 	st.Owner, st.Since = ownerOf(st.Token), madeAt(st.Token)
 	if isKeeper(st.Token) {
@@ -288,6 +219,12 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	return st, wrap("inspect", key, got.err)
 }
 
+func (e *engine) inspect(ctx context.Context, r *request) reply {
+	id := r.identity("")
+	got, _ := e.run(ctx, toInspect, &params{identity: &id, timeout: r.cfg.timeout()}, ignored)
+	return got
+}
+
 // MinHold returns a function that ends the minimum hold of a key, but no later one, and what is left of it. The function is nil
 // if there is none. It is for "redlatch unlock": Locker does not have it, since a program should not need it.
 func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Context) error, left time.Duration, err error) {
@@ -295,13 +232,13 @@ func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Cont
 	if err != nil {
 		return nil, 0, wrap("inspect", key, err)
 	}
-	p := r.params("")
-	got, _ := e.run(ctx, toInspect, &p, ignored)
+	got := e.inspect(ctx, r)
 	if got.err != nil || !isKeeper(got.status.Token) {
 		return nil, 0, wrap("inspect", key, got.err)
 	}
-	kept := r.params(got.status.Token)
-	back := kept.releasing("", 0)
+	kept := r.identity(got.status.Token)
+	held := params{identity: &kept, timeout: r.cfg.timeout()}
+	back := held.releasing("", 0)
 	return func(ctx context.Context) error {
 		got, _ := e.run(ctx, toRelease, &back, ignored)
 		return wrap("unlock", key, got.err)

@@ -194,7 +194,7 @@ func (e *HeldError) Unwrap() error { return e.err }
 
 // heldBy returns the error of a reply to an acquire, with the known facts about the holder.
 func heldBy(got reply) error {
-	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errDivided) || got.holder == "" && got.left == 0 {
+	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errSplit) || got.holder == "" && got.left == 0 {
 		return got.err
 	}
 	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, kept: isKeeper(got.holder), err: got.err}

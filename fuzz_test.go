@@ -121,10 +121,10 @@ func FuzzKeys(f *testing.F) {
 	lockers := lockersOf(f, clientOf(f, s))
 	f.Fuzz(func(t *testing.T, key, other string) {
 		if key != "" && cluster.check(key) == nil {
-			at, err := (&setNXPX{single: single{kind: cluster}}).place("", key)
-			require.Equal(t, key == at.fences, err != nil)
-			for _, name := range []string{at.fences, at.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
-				require.Equal(t, hashed(key), hashed(name))
+			names, err := (&setNXPX{single: single{kind: cluster}}).keysOf("", key)
+			require.Equal(t, key == names.at.fences, err != nil)
+			for _, name := range []any{names.at.fences, names.at.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
+				require.Equal(t, hashed(key), hashed(name.(string)))
 			}
 		}
 		for i, l := range lockers {

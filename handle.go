@@ -55,14 +55,14 @@ func (l *lease) status(handle int) error {
 		return ErrReleased
 	}
 	l.core.Judge(clock.Now())
-	return l.unlock()
+	return l.settle()
 }
 
 // end ends the lease with the err of the other side of a migration, unless it or the handle has ended.
 func (l *lease) end(handle int, err error) {
 	l.mu.Lock()
 	l.core.End(handle, err)
-	_ = l.unlock()
+	_ = l.settle()
 }
 
 // share returns the token for others, or "" if the handle was passed on.
@@ -71,8 +71,8 @@ func (l *lease) share(handle int) string {
 		return ""
 	}
 	l.core.Share()
-	_ = l.unlock()
-	return l.params.token
+	_ = l.settle()
+	return l.token
 }
 
 // dropMinHold lets Unlock keep nobody out.
@@ -87,7 +87,7 @@ func (l *lease) refusal() error {
 	l.mu.Lock()
 	left := l.core.Left(clock.Now())
 	l.mu.Unlock()
-	return &HeldError{Owner: ownerOf(l.params.token), TTL: left, ours: true, err: ErrNotAcquired}
+	return &HeldError{Owner: ownerOf(l.token), TTL: left, ours: true, err: ErrNotAcquired}
 }
 
 // closed is the Done channel of handles that have ended.
@@ -105,24 +105,30 @@ func (l *lease) doneChan(handle int) <-chan struct{} {
 	return l.done
 }
 
-// A holdingKey is the key of the ctx value of a lock, which is its holding.
-type holdingKey struct {
-	engine *engine
-	key    string // with the prefix
-}
+// A ctxLockKey is the key of the ctx value of the locks of one Locker, which is the newest ctxLock.
+type ctxLockKey struct{ *engine }
 
-// holding is a handle. It does not keep the Lock alive.
-type holding struct {
+// A ctxLock is a handle. It does not keep the Lock alive.
+type ctxLock struct {
 	lease  *lease
 	handle int
+	outer  *ctxLock // of the ctx around it; nil: none
 }
 
-// held returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
+// with returns a ctx that holds a handle.
+func (l *lease) with(ctx context.Context, handle int) context.Context {
+	h := &ctxLock{lease: l, handle: handle}
+	h.outer, _ = ctx.Value(ctxLockKey{l.engine}).(*ctxLock)
+	return context.WithValue(ctx, ctxLockKey{l.engine}, h)
+}
+
+// refuseOwnWait returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
 // for itself.
-func (e *engine) held(ctx context.Context, r *request) error {
-	h, holds := ctx.Value(holdingKey{e, r.place.key}).(holding)
-	if holds && !e.shares && h.lease.status(h.handle) == nil {
-		return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
+func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
+	for h, _ := ctx.Value(ctxLockKey{e}).(*ctxLock); h != nil && !e.shares; h = h.outer {
+		if h.lease.key == r.redisKeys.key && h.lease.status(h.handle) == nil {
+			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
+		}
 	}
 	return nil
 }
@@ -153,7 +159,7 @@ func (l *lease) context(parent context.Context, handle int) context.Context {
 func (l *lease) until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.core.Until()
+	return l.core.Until().Time()
 }
 
 // keptLocked reports whether the caller has the handle.

@@ -7,16 +7,13 @@ import (
 	"log/slog"
 	"slices"
 	"time"
-
-	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/node"
 )
 
 // Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them may be nil, and they may run
 // concurrently. A hook is called synchronously, in the goroutine that noticed the event, so it must return quickly. It may run
 // after Done was closed or Unlock has returned, and after Acquired of the next lock.
 type Hooks struct {
-	// Acquired reports that a lock was granted or adopted, or was passed on to this call. Elapsed is how long the call took.
+	// Acquired reports that a lock was granted or adopted, or was passed on to this call.
 	Acquired func(Event)
 	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the Locker knows that the key is
 	// held. Err is the refusal. It has a [HeldError] if the owner is known.
@@ -25,12 +22,12 @@ type Hooks struct {
 	// So the followers of [Lead] learn who leads. Err is the newest refusal. A holder that holds the key only between two looks
 	// is not reported. With a semaphore of several permits, and with [NewLegacySetNX], it is never called.
 	Moved func(Event)
-	// Renewed reports that a renewal or Extend succeeded. Elapsed is its round trip.
+	// Renewed reports that a renewal or Extend succeeded.
 	Renewed func(Event)
 	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A renewal is retried.
 	RenewFailed func(Event)
 	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left to expire on
-	// purpose. Elapsed is how long the lock was held.
+	// purpose.
 	Lost func(Event)
 	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock was passed on within the
 	// process.
@@ -42,8 +39,7 @@ type Hooks struct {
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried or Err is
 	// returned, and a failed node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's own
 	// hooks run. It is called at most once a second for each Cause and Node of a Locker. Once for each term, it reports that fn
-	// of [Lead] still runs a second after its lock was lost: Cause is then "overrun", Err matches ErrLost, and Elapsed is the
-	// time since the grant.
+	// of [Lead] still runs a second after its lock was lost: Cause is then "overrun", and Err matches ErrLost.
 	Trouble func(Event)
 }
 
@@ -54,7 +50,7 @@ type Event struct {
 	Owner    string // see WithOwner
 	Fence    uint64
 	Attempts int           // acquisition attempts since the call, by its line, in Acquired, Waiting, Moved and Trouble; 0 for Adopt
-	Elapsed  time.Duration // time since the call, time held, or round trip, see Hooks
+	Elapsed  time.Duration // since the call, until the call has the lock: until Acquired. Then since the grant
 	Took     time.Duration // the round trip: in Renewed, RenewFailed, Released, and in Lost if Unlock noticed it; 0: none
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
 	Err      error         // in Waiting, Moved, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
@@ -149,77 +145,4 @@ func guarded(hook, undo func()) {
 	}()
 	hook()
 	returned = true
-}
-
-// troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
-const troubleEvery = time.Second
-
-// A cause is reported once in troubleEvery.
-type cause struct{ node, kind string }
-
-// due reports whether a cause is to be reported now.
-func (e *engine) due(c cause) bool {
-	now := time.Now()
-	last, reported := e.troubles.LoadOrStore(c, now)
-	return !reported || now.Sub(last.(time.Time)) >= troubleEvery && e.troubles.CompareAndSwap(c, last, now)
-}
-
-// reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it is due.
-func (e *engine) reportFailure(r *request, err error) {
-	switch {
-	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):
-	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
-	default:
-		if hook, event := e.troubleOf(r, r.attempts, err); hook != nil {
-			hook(event)
-		}
-	}
-}
-
-// leftEarly reports whether ctx ended the call before Redis had time to answer. That says nothing of Redis.
-func (e *engine) leftEarly(r *request, err error) bool {
-	var wait *gaveUp
-	if !errors.As(err, &wait) || r.attempts > 1 {
-		return false
-	}
-	kind := kindOfTrouble(err)
-	return wait.last == nil || (kind == "timeout" || kind == "quorum") && clock.Now().Since(r.started) < r.cfg.timeout()/4
-}
-
-// troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil if none is due.
-func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(Event), event Event) {
-	c := cause{kind: kindOfTrouble(err)}
-	if r.cfg.hooks.Trouble == nil || !e.due(c) {
-		return nil, event
-	}
-	event = r.event(e, attempts, marked(err))
-	event.Cause = c.kind
-	return r.cfg.hooks.Trouble, event
-}
-
-func kindOfTrouble(err error) string {
-	switch {
-	case errors.Is(err, ErrNoQuorum):
-		return "quorum"
-	case errors.Is(err, ErrNotReplicated):
-		return "replicas"
-	case errors.Is(err, ErrLost):
-		return "slow"
-	}
-	return node.Cause(err)
-}
-
-// reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the hook.
-func (e *engine) reportNode(name string, err error) {
-	c := cause{node: name, kind: node.Cause(err)}
-	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
-		go hook(Event{Strategy: e.name, Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook
-	}
-}
-
-// reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err. It does not wait for the hook.
-func (e *engine) reportDegraded(err error) {
-	if hook := e.cfg.hooks.Degraded; hook != nil {
-		go hook(Event{Strategy: e.name, Err: err}) // ends with the hook
-	}
 }

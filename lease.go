@@ -6,28 +6,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 	"weak"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/inbox"
 	core "github.com/redlatch/redlatch/internal/lease"
 )
 
-// A lease is a lock that was asked for with a token. It belongs to the process. A [Lock] is a handle on it. Unlock may pass the
-// lock on within the process: that ends one handle and begins another. The core decides, see internal/lease.
+// A lease is a lock that an attempt was granted. It belongs to the process. A [Lock] is a handle on it. Unlock may pass the lock on
+// within the process: that ends one handle and begins another. The core decides, see internal/lease.
 type lease struct {
-	engine *engine
-	r      *request
-	params params
-	back   params   // of the release, once it is sent
-	line   *waiters // that asks, or was granted the key; nil: the lock is not passed on
-	lineToken
-
-	unwanted atomic.Bool    // nobody waits for the grant any more
-	unclear  time.Time      // until when an earlier send of the acquire may be carried out; zero: none
-	running  sync.WaitGroup // extensions in flight; none starts once the lease has ended
+	*attempt
+	running sync.WaitGroup // extensions in flight; none starts once the lease has ended
 
 	mu   sync.Mutex // guards the fields below
 	core core.Lease
@@ -36,45 +26,25 @@ type lease struct {
 	err   error       // why the lease ended, nil before
 }
 
-// A lineToken is the token of a line. lines.mu guards it, and the params, until it is granted.
-type lineToken struct {
-	number uint64          // of the token
-	asked  clock.Instant   // when the newest acquire was sent
-	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
-	claim  time.Duration   // of the entry
-	watch  core.Watch      // of the entry
-}
-
-// serve begins the lease that Redis granted, which is known at now, or passes it on. It returns the handle for r.
-func (l *lease) serve(r *request, now clock.Instant, pass int, g *grant) *Lock {
+// serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It returns the handle for r.
+func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
 	l.mu.Lock()
-	k := &Lock{lease: l, fence: g.tick * fencesOfTick}
-	since := g.start
+	k := &Lock{lease: l, fence: l.grant.tick * fencesOfTick}
+	since := l.grant.start
 	if pass == 0 {
-		l.core.Begin(g.start, now, g.length, g.recheck)
+		l.core.Begin(l.grant.start, now, l.grant.length, l.grant.recheck)
 		l.timer = time.AfterFunc(l.core.Next(now, true), l.tick) // Unlock waits for what it sends
 	} else {
 		k.number, k.fence, since = l.core.Serve(), l.fence+min(l.fence, 1), now // a fence of 0 is none
 	}
 	l.hand = hand{since: since, fence: k.fence, hooks: &r.cfg.hooks, young: k}
-	_ = l.unlock()
+	_ = l.settle()
 	return k
 }
 
-// granted returns the grant of a reply to a command that was sent at start.
-func (l *lease) granted(start clock.Instant, got reply) grant {
-	return grant{start, clock.Validity(l.params.ttl, l.r.cfg.drift), got.tick, got.recheckAfter}
-}
-
-// handed returns the grant of a claim.
-func (l *lease) handed(g inbox.Grant) grant {
-	drift := l.r.cfg.drift
-	return grant{start: l.watch.Started(g.At, g.Arrived, drift), length: clock.Validity(l.claim, drift), tick: g.Tick}
-}
-
-// unlock unlocks mu, and returns why the lease has ended. An end since mu was locked is carried out: that of what the handle has
+// settle unlocks mu, and returns why the lease has ended. An end since mu was locked is carried out: that of what the handle has
 // given out, and after a loss, that of the turn, with a call of Hooks.Lost.
-func (l *lease) unlock() error {
+func (l *lease) settle() error {
 	if l.young != nil && !l.core.Young() {
 		l.young, l.weak = nil, weak.Make(l.young)
 	}
@@ -94,7 +64,7 @@ func (l *lease) unlock() error {
 	}
 	e := Event{Elapsed: clock.Now().Since(h.since), Fence: h.fence, Err: err}
 	if l.line != nil {
-		l.line.lost(l)
+		l.line.lost(l.attempt)
 	}
 	l.fire(h.hooks.Lost, e)
 	return err
@@ -103,7 +73,7 @@ func (l *lease) unlock() error {
 var errExpired = fmt.Errorf("%w: expired", ErrLost)
 
 // endError returns the error of a lease that ended after the extension, or the grant, of start.
-func endError(why core.Why, start time.Time, trouble error) error {
+func endError(why core.Why, start clock.Mono, trouble error) error {
 	const clockTime = "15:04:05.000"
 	switch why {
 	case core.Unlocked:
@@ -113,9 +83,9 @@ func endError(why core.Why, start time.Time, trouble error) error {
 	case core.Gone:
 		return trouble
 	case core.Failing:
-		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Format(clockTime), oneLine(trouble))
+		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Time().Format(clockTime), oneLine(trouble))
 	case core.Silent:
-		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Format(clockTime))
+		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Time().Format(clockTime))
 	case core.Late:
 		return fmt.Errorf("%w: the process was too late to renew it", errExpired)
 	}
@@ -125,8 +95,8 @@ func endError(why core.Why, start time.Time, trouble error) error {
 // fire adds the lock to an event, which has the fence, and calls a hook with it.
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
-		e.Strategy, e.Key = l.engine.name, l.r.key
-		e.Owner, e.Err = ownerOf(l.params.token), marked(e.Err)
+		e.Strategy, e.Key = l.name, l.r.key
+		e.Owner, e.Err = ownerOf(l.token), marked(e.Err)
 		hook(e)
 	}
 }
@@ -143,22 +113,21 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	if what == core.Pass {
 		l.endHandleLocked(ErrReleased)
 	}
-	ended := l.unlock()
+	ended := l.settle()
 	if what == core.Refuse {
 		return ErrReleased
 	}
 	var passed bool
 	var err error
-	if what != core.Leave {
-		l.back = l.params.releasing("", keep)
-		passed, err = l.giveBack(ctx, what, &l.back)
+	if what != core.GiveNothing {
+		passed, err = l.passOn(ctx, what, keep)
 	}
 	replied := now
 	if !passed {
 		replied = clock.Now()
 		l.running.Wait()
 	}
-	if what == core.Clear || what == core.Leave {
+	if what == core.GiveIfThere || what == core.GiveNothing {
 		return ended
 	}
 	hook := h.hooks.Released
@@ -169,45 +138,30 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	return err
 }
 
-// giveBack has the line pass the lock on, or sends the release p and waits for its outcome. If that keeps the key, the first in
-// the queue asks for it when that time has passed. The turn of a lock that was lost has ended, so the line is not asked.
-func (l *lease) giveBack(ctx context.Context, what core.Release, p *params) (passed bool, err error) {
-	w := l.engine.wait()
+// passOn has the line pass the lock on, or sends the release and waits for its outcome. If that keeps the key, the first in the
+// queue asks for it when that time has passed. The turn of a lock that was lost has ended, so the line is not asked.
+func (l *lease) passOn(ctx context.Context, what core.Release, keep time.Duration) (passed bool, err error) {
+	w := l.wait()
+	back := release{params: l.acquire.releasing("", keep), ctx: ctx, done: w.done}
 	switch {
-	case l.line == nil, what == core.Clear:
-		l.send(ctx, p, w.done)
-	case l.line.handBack(ctx, l, what == core.Pass, p, w.done):
-		l.engine.waits.Put(w)
+	case l.line == nil, what == core.GiveIfThere:
+		l.back = back
+		l.giveBack()
+	case l.line.unlock(l.attempt, what == core.Pass, &back):
+		l.waits.Put(w)
 		return true, nil
 	case what == core.Pass:
 		l.mu.Lock()
 		l.core.NotPassed()
-		_ = l.unlock()
+		_ = l.settle()
 	}
 	got := <-w.reply
-	l.engine.waits.Put(w)
+	l.waits.Put(w)
 	if got.wanted {
-		l.engine.rest(l.r.place.key, l.r.cfg.longest)
+		l.yield(l.key, l.r.cfg.longest)
 	}
 	return false, got.err
 }
-
-// send sends the release p. If an earlier send of the acquire may still be carried out, it sends another when that is over, and
-// the first has returned: a release that was overtaken would find the key gone.
-func (l *lease) send(ctx context.Context, p *params, done func(reply)) {
-	first := done
-	if d := time.Until(l.unclear); d > 0 {
-		again := *p
-		again.entry, again.next = l.params.entry, "" // the earlier send may have queued the entry
-		first = func(got reply) {
-			done(got)
-			time.AfterFunc(time.Until(l.unclear), func() { l.engine.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends
-		}
-	}
-	l.engine.strategy.do(ctx, toRelease, p, first)
-}
-
-func ignored(reply) {}
 
 // tick runs when the timer fires.
 func (l *lease) tick() {
@@ -220,9 +174,9 @@ func (l *lease) tick() {
 	if l.core.Judge(now) {
 		l.timer.Reset(l.core.Next(now, l.keptLocked()))
 	}
-	_ = l.unlock()
+	_ = l.settle()
 	if renew {
-		_ = l.extended(context.Background(), 0) // hooks report a failure, and tick tries again
+		_ = l.sendExtension(context.Background(), 0) // hooks report a failure, and tick tries again
 	}
 }
 
@@ -235,10 +189,10 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 	if l.core.Judge(clock.Now()) {
 		l.running.Add(1)
 	}
-	if err := l.unlock(); err != nil {
+	if err := l.settle(); err != nil {
 		return err
 	}
-	return l.extended(ctx, ttl)
+	return l.sendExtension(ctx, ttl)
 }
 
 // An extension is one command that extends a lease.
@@ -247,38 +201,38 @@ type extension struct {
 	params
 }
 
-// extended sends an extension. Its caller has added it to l.running while the lease was held. If ctx ends first, the extension
+// sendExtension sends an extension. Its caller has added it to l.running while the lease was held. If ctx ends first, the extension
 // goes on.
-func (l *lease) extended(ctx context.Context, ttl time.Duration) error {
-	x := &extension{params: l.params}
+func (l *lease) sendExtension(ctx context.Context, ttl time.Duration) error {
+	x := &extension{params: params{identity: &l.identity}}
 	l.mu.Lock()
 	x.Extension = l.core.Send(ttl, clock.Now())
 	x.fence = l.fence
 	l.mu.Unlock()
 	x.ttl, x.ttlMS, x.timeout, x.restoreMS = x.TTL, x.TTL.Milliseconds(), x.Timeout, x.Restore.Milliseconds()
-	got, left := l.engine.run(ctx, toExtend, &x.params, func(got reply) { _ = l.confirmed(x, got.err) })
-	if left {
+	got, abandoned := l.run(ctx, toExtend, &x.params, func(got reply) { _ = l.extensionDone(x, got.err) })
+	if abandoned {
 		return got.err
 	}
-	return l.confirmed(x, got.err)
+	return l.extensionDone(x, got.err)
 }
 
-// confirmed handles the outcome of an extension, and calls the hooks.
-func (l *lease) confirmed(x *extension, err error) error {
+// extensionDone handles the outcome of an extension, and calls the hooks.
+func (l *lease) extensionDone(x *extension, err error) error {
 	l.mu.Lock()
 	now := clock.Now()
 	if l.core.Extended(&x.Extension, now, err, errors.Is(err, ErrLost), rand.Float64()) {
 		l.timer.Reset(l.core.Next(now, l.keptLocked()))
 	}
+	since := l.since
 	l.running.Done() // before the hooks, which may call Unlock
-	if ended := l.unlock(); ended != nil {
+	if ended := l.settle(); ended != nil {
 		return ended
 	}
-	trip := now.Since(x.Start)
 	hook := l.hooks.Renewed
 	if err != nil {
 		hook = l.hooks.RenewFailed
 	}
-	l.fire(hook, Event{Elapsed: trip, Took: trip, Renewal: x.Renewal, Fence: x.fence, Err: err})
+	l.fire(hook, Event{Elapsed: now.Since(since), Took: now.Since(x.Start), Renewal: x.Renewal, Fence: x.fence, Err: err})
 	return err
 }

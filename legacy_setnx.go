@@ -58,7 +58,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 	}
 	s := &legacySetNX{newSingle(client)}
 	s.command = legacyCommand
-	return newEngine(s, habits{name: "legacysetnx", clients: []redis.UniversalClient{client}}, opts)
+	return newEngine(s, traits{name: "legacysetnx", clients: []redis.UniversalClient{client}}, opts)
 }
 
 type legacySetNX struct{ single }
@@ -71,8 +71,9 @@ func (s *legacySetNX) check(cfg *config) error {
 	return refuseReplicas("legacysetnx", cfg)
 }
 
-func (s *legacySetNX) place(prefix, key string) (place, error) {
-	p := place{key: prefix + key}
+func (s *legacySetNX) keysOf(prefix, key string) (redisKeys, error) {
+	p := redisKeys{key: prefix + key}
+	p.at.key = p.key
 	return p, s.kind.check(p.key)
 }
 

@@ -204,8 +204,7 @@ func (k *Lock) Err() error {
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
 	for side := k; side != nil; side = side.from {
-		l := side.lease
-		parent = context.WithValue(parent, holdingKey{l.engine, l.r.place.key}, holding{l, side.number}) //nolint:fatcontext // few
+		parent = side.lease.with(parent, side.number) //nolint:fatcontext // few
 	}
 	return k.lease.context(parent, k.number)
 }
@@ -256,8 +255,8 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return wrap("unlock", k.lease.r.key, invalid("UnlockAfter(%v): negative", d))
 	}
 	for side := k; side != nil && d > 0; side = side.from {
-		if l := side.lease; !l.engine.keeps {
-			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, l.engine.name, errors.ErrUnsupported)
+		if l := side.lease; !l.keeps {
+			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, l.name, errors.ErrUnsupported)
 			return wrap("unlock", l.r.key, err)
 		}
 	}

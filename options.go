@@ -16,6 +16,10 @@ type Option func(*config) error
 type config struct {
 	settings
 	hooks Hooks
+
+	// From the settings.
+	asked   time.Duration // the TTL of an acquire
+	askedMS any           // the same in ms, as a word: see redisKeys
 }
 
 // settings are the part of a config that can be compared. Calls with equal settings may share a line.
@@ -57,6 +61,15 @@ func (cfg config) with(opts []Option) (config, error) {
 		return cfg, invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
 	}
 	return cfg, nil
+}
+
+// settle computes what follows from the settings.
+func (cfg *config) settle() {
+	cfg.asked = max(cfg.ttl, (cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
+	if cfg.maxHold > 0 {
+		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.drift))
+	}
+	cfg.askedMS = cfg.asked.Milliseconds()
 }
 
 // refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.

@@ -44,7 +44,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 			r.kind = cluster
 		}
 	}
-	return newEngine(r, habits{
+	return newEngine(r, traits{
 		name: "redlock", clients: slices.Clone(clients), nodes: r.nodes, names: r.names, quorum: true, keeps: true,
 	}, opts)
 }
@@ -72,14 +72,14 @@ type redlock struct {
 	nodes  []*node.Node
 	names  []string // of the nodes
 	quorum int
-	kind   kind // cluster if at least one node is
+	kind   clientKind // cluster if at least one node is
 }
 
 func (r *redlock) check(cfg *config) error { return refuseReplicas("redlock", cfg) }
 
-func (r *redlock) place(prefix, key string) (place, error) {
-	p := place{key: prefix + key}
-	p.fences, p.wanted = companion("fence", p.key), companion("wanted", p.key)
+func (r *redlock) keysOf(prefix, key string) (redisKeys, error) {
+	p := redisKeys{key: prefix + key}
+	p.at.key, p.at.fences, p.at.wanted = p.key, companion("fence", p.key), companion("wanted", p.key)
 	return p, r.kind.check(p.key)
 }
 
@@ -99,7 +99,7 @@ func (r *redlock) failure(op op, p *params, nodes []error, err error) error {
 var quorumScripts = scripts{script("quorum_acquire.lua"), script("quorum_extend.lua"), script("quorum_release.lua"), lockScripts.inspect}
 
 // command returns the command of an effect, and what reads its reply.
-func (o *inquiry) command(e quorum.Effect) (c *node.Call, read reader) {
+func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
 	p := o.params
 	switch e.Step {
 	case quorum.Acquire:
@@ -139,20 +139,20 @@ func readHolder(r node.Reply) reply {
 	return got
 }
 
-// A ballot has the operations of one token on the nodes of a quorum. What they decide, and the order of their commands, is that
+// A tokenOps has the operations of one token on the nodes of a quorum. What they decide, and the order of their commands, is that
 // of [quorum.Token].
-type ballot struct {
+type tokenOps struct {
 	mu    sync.Mutex // guards token and its operations
 	token quorum.Token
 }
 
 // event hands an event to the token under the mutex. What it wants done is done after the mutex was unlocked.
-func (b *ballot) event(ctx context.Context, event func(*quorum.Token) []quorum.Effect) {
+func (b *tokenOps) event(ctx context.Context, event func(*quorum.Token) []quorum.Effect) {
 	b.mu.Lock()
 	effects := event(&b.token)
 	b.mu.Unlock()
 	for _, e := range effects {
-		if o := e.Op.Of.(*inquiry); e.Step == quorum.Finish {
+		if o := e.Op.Of.(*quorumOp); e.Step == quorum.Finish {
 			o.done(o.reply())
 		} else {
 			o.send(ctx, e)
@@ -160,8 +160,8 @@ func (b *ballot) event(ctx context.Context, event func(*quorum.Token) []quorum.E
 	}
 }
 
-// An inquiry is an operation on a quorum.
-type inquiry struct {
+// An quorumOp is an operation on a quorum.
+type quorumOp struct {
 	quorum.Op
 	r      *redlock
 	op     op
@@ -176,10 +176,10 @@ var steps = map[op]quorum.Step{
 }
 
 func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
-	o := &inquiry{r: r, op: op, params: p, done: done, errs: make([]error, len(r.nodes))}
+	o := &quorumOp{r: r, op: op, params: p, done: done, errs: make([]error, len(r.nodes))}
 	o.Of = o
-	if p.ballot == nil { // of a token that nothing was sent for yet
-		p.ballot = &ballot{token: quorum.New(len(r.nodes))}
+	if p.tokenOps == nil { // of a token that nothing was sent for yet
+		p.tokenOps = &tokenOps{token: quorum.New(len(r.nodes))}
 	}
 	silent := uint64(0)
 	for i, n := range r.nodes {
@@ -191,11 +191,11 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 	if op == toExtend && p.restoreMS > 0 {
 		step = quorum.Restore
 	}
-	p.ballot.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Begin(&o.Op, step, silent, nil) })
+	p.tokenOps.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Begin(&o.Op, step, silent, nil) })
 }
 
 // send sends the command of an effect.
-func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
+func (o *quorumOp) send(ctx context.Context, e quorum.Effect) {
 	c, read := o.command(e)
 	c.Timeout, c.Began, c.Urgent = o.params.timeout, o.params.began, o.op == toExtend
 	if e.Step == quorum.Acquire {
@@ -206,14 +206,14 @@ func (o *inquiry) send(ctx context.Context, e quorum.Effect) {
 }
 
 // answered hands an answer to the token.
-func (o *inquiry) answered(ctx context.Context, e quorum.Effect, resent bool, got reply) {
+func (o *quorumOp) answered(ctx context.Context, e quorum.Effect, resent bool, got reply) {
 	err := got.err
 	a := quorum.Answer{Outcome: outcomeOf(e.Step, err), Vote: got.tick, Holder: got.holder, Left: got.left}
 	failed := a.Outcome == quorum.Failed
 	if failed && node.Answered(err) { // the node has reported other failures
 		o.r.nodes[e.Node].Trouble(err)
 	}
-	b := o.params.ballot
+	b := o.params.tokenOps
 	b.event(ctx, func(t *quorum.Token) []quorum.Effect {
 		if o.Result == quorum.Undecided {
 			o.errs[e.Node] = err
@@ -242,7 +242,7 @@ func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 }
 
 // reply returns the outcome of an operation that is decided.
-func (o *inquiry) reply() reply {
+func (o *quorumOp) reply() reply {
 	got := reply{err: o.outcome(), wanted: o.wanted, tick: o.Fence}
 	holder, nodes := o.Holder()
 	switch agreed := nodes >= o.r.quorum; {
@@ -258,7 +258,7 @@ func (o *inquiry) reply() reply {
 var failures = [...]error{quorum.Refused: ErrNotAcquired, quorum.Lost: ErrLost, quorum.NoQuorum: ErrNoQuorum}
 
 // outcome returns the error of an operation that is decided.
-func (o *inquiry) outcome() error {
+func (o *quorumOp) outcome() error {
 	if o.Result == quorum.OK {
 		return nil
 	}
@@ -269,11 +269,11 @@ func (o *inquiry) outcome() error {
 	}
 	err := failures[o.Result]
 	if holder, _ := o.Holder(); o.Result == quorum.Refused && holder == "" {
-		err = errDivided
+		err = errSplit
 	}
 	return o.r.failure(o.op, o.params, o.errs, err)
 }
 
-var errDivided error = &sentinel{text: "the nodes name no common owner", is: ErrNotAcquired}
+var errSplit error = &sentinel{text: "the nodes name no common owner", is: ErrNotAcquired}
 
 var errNotWaitedFor = errors.New("not waited for")

@@ -75,7 +75,7 @@ func readRefusal(value any) reply {
 	if ok && len(fields) > 2 {
 		n, count := integers(value, 2)
 		got.fresh, got.first, ok = n[0] == 1, n[1] == 1, count == 4
-		got.at = instant(n[2], n[3])
+		got.at = clock.RedisAt(n[2], n[3])
 	}
 	if !ok {
 		return odd
@@ -84,10 +84,6 @@ func readRefusal(value any) reply {
 }
 
 // instant returns a reply to TIME, since 1970.
-func instant(seconds, micros int64) time.Duration {
-	return time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond
-}
-
 // readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
 func readExtend(r node.Reply) reply {
 	answer, err := compared(r)

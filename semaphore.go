@@ -40,7 +40,7 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 		return nil, wrap("new semaphore", "", err)
 	}
 	s := newSetNXPX(client, semaphoreScripts, "permits", limit) // with another queue, no release of a lock hands out a permit
-	return newEngine(s, habits{
+	return newEngine(s, traits{
 		name: "semaphore", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true,
 		shares: limit > 1, lanes: min(limit, mostLanes),
 	}, opts)

@@ -40,7 +40,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 		return nil, wrap("new setnxpx", "", err)
 	}
 	s := newSetNXPX(client, lockScripts, "queue")
-	return newEngine(s, habits{name: "setnxpx", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true}, opts)
+	return newEngine(s, traits{name: "setnxpx", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true}, opts)
 }
 
 func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string, limits ...any) *setNXPX {
@@ -51,7 +51,7 @@ func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string, lim
 	}
 	s.inbox = inbox.New(client)
 	s.inbox.Spread = s.kind == cluster
-	s.inbox.Served = func(since time.Time) bool { return s.node.Served(since) || s.confirming.Served(since) }
+	s.inbox.Served = func(since clock.Mono) bool { return s.node.Served(since) || s.confirming.Served(since) }
 	return s
 }
 
@@ -66,13 +66,16 @@ type setNXPX struct {
 	handOn  reader // of a release
 }
 
-func (s *setNXPX) place(prefix, key string) (place, error) {
-	p := place{key: prefix + key, fences: prefix + registerName}
-	p.queue = companion(s.queue, p.key)
-	if s.kind == cluster {
-		p.fences = "{" + slotTag(p.key) + "}:" + registerName
+func (s *setNXPX) keysOf(prefix, key string) (redisKeys, error) {
+	p := redisKeys{key: prefix + key}
+	p.at.key, p.at.fences, p.at.queue = p.key, register, companion(s.queue, p.key)
+	switch {
+	case s.kind == cluster:
+		p.at.fences = "{" + slotTag(p.key) + "}:" + registerName
+	case prefix != "":
+		p.at.fences = prefix + registerName
 	}
-	if p.key == p.fences {
+	if p.key == p.at.fences {
 		return p, invalid("key %q: the fences of all locks are kept there", p.key)
 	}
 	return p, s.kind.check(p.key)
@@ -125,7 +128,7 @@ func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 	case count < 3, min(n[1], n[2], n[3]) < 0:
 		return reply{err: oddReply(r.Value)}
 	default:
-		got.at, got.tick = instant(n[1], n[2]), uint64(n[3])
+		got.at, got.tick = clock.RedisAt(n[1], n[2]), uint64(n[3])
 	}
 	if got.wanted = n[0] == -2; n[0] < 0 {
 		s.inbox.RefusePublish(errNoPublish)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -19,8 +20,8 @@ type strategy interface {
 	// check refuses options that the strategy does not support, and rounds those that it supports in part.
 	check(cfg *config) error
 
-	// place returns where a lock on key, behind prefix, is kept, or refuses the key.
-	place(prefix, key string) (place, error)
+	// keysOf returns the names for a lock on key, behind prefix, or refuses the key.
+	keysOf(prefix, key string) (redisKeys, error)
 
 	// do calls back once, within a small multiple of the timeout, whatever the settings of the client are. The callback must not
 	// block. Of ctx only the values are used. An operation has one of three outcomes: done (reply.err is nil), known not done
@@ -43,8 +44,8 @@ const (
 	toInspect op = "inspect" // read who holds the key
 )
 
-// habits are what the engine must know of a strategy.
-type habits struct {
+// traits are what the engine must know of a strategy.
+type traits struct {
 	name    string // in events
 	clients []redis.UniversalClient
 	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
@@ -56,19 +57,23 @@ type habits struct {
 	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }
 
-// params say which lock an operation is about, and what to do with it. A strategy may keep them, so they do not change.
+// An identity says which lock an operation is about, by which token.
+type identity struct {
+	*redisKeys
+	token    string    // what proves ownership; empty to inspect
+	tokenOps *tokenOps // the order of the commands of the token, with Redlock
+}
+
+// params say what to do with a lock. A strategy may keep them, so they do not change.
 type params struct {
-	place
-	at      placeWords
-	token   string        // what proves ownership; empty to inspect
+	*identity
 	timeout time.Duration // of one command on one node
-	ballot  *ballot       // the order of the commands of the token, with Redlock
 
 	unwanted *atomic.Bool // to acquire: nobody waits for the lock any more
 
 	// To acquire, extend or adopt.
 	ttl   time.Duration
-	ttlMS any // the same in ms, as a word: see placeWords
+	ttlMS any // the same in ms, as a word: see redisKeys
 
 	// To acquire or release.
 	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
@@ -86,15 +91,12 @@ type params struct {
 	// To release.
 	next  string        // the entry of the line of the releaser, to put into the queue; empty: none
 	keep  time.Duration // keep others out for this time, see keeperPrefix; 0: hand the lock on
-	began time.Time     // when the release was first asked for: what a repeat queues or keeps counts from then
+	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 
 // releasing returns the params of a release of the token, which begins now. It takes entry out of the queue.
 func (p *params) releasing(entry string, keep time.Duration) params {
-	return params{
-		place: p.place, at: p.at, token: p.token, timeout: p.timeout, ballot: p.ballot,
-		entry: entry, keep: keep, began: time.Now(),
-	}
+	return params{identity: p.identity, timeout: p.timeout, entry: entry, keep: keep, began: clock.MonoNow()}
 }
 
 // A reply is what an operation calls back with.
@@ -113,7 +115,7 @@ type reply struct {
 	holder string        // the token that has the key; empty: unknown
 	first  bool          // the entry is the first in the queue
 
-	at time.Duration // the clock of Redis, of acquire with an entry and of release with next; 0: unknown
+	at clock.Redis // when it was carried out, of acquire with an entry and of release with next; 0: unknown
 
 	// Of release.
 	wanted bool // others asked for the lock meanwhile and were not handed it
@@ -135,7 +137,7 @@ type reader func(node.Reply) reply
 type single struct {
 	node       *node.Node
 	confirming *node.Node // for commands that wait for replicas
-	kind       kind
+	kind       clientKind
 
 	command func(op, *params) (*node.Call, reader)
 }
@@ -171,15 +173,15 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 		got := read(r)
 		got.resent = r.Resent
 		if confirms && got.err == nil {
-			got.err = p.confirmed(r.Then)
+			got.err = p.checkWait(r.Then)
 		}
 		done(got)
 	}
 	n.Post(ctx, c)
 }
 
-// confirmed returns an error if too few replicas have confirmed a grant.
-func (p *params) confirmed(wait *node.Reply) error {
+// checkWait returns an error if too few replicas have confirmed a grant.
+func (p *params) checkWait(wait *node.Reply) error {
 	got, _ := wait.Value.(int64)
 	switch err := wait.Err; {
 	case node.Mistake(err): // the command is unknown or forbidden

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/node"
 )
@@ -28,12 +29,14 @@ func TestTexts(t *testing.T) {
 	l, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	ctx := context.Background()
-	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 65e5, time.UTC)
 	try := func(opts ...Option) error {
 		_, err := l.TryLock(ctx, "k", opts...)
 		return err
 	}
-	expired := func(why core.Why, trouble error) error { return wrap("unlock", "k", endError(why, at, trouble)) }
+	expired := func(why core.Why, trouble error) error {
+		return wrap("unlock", "k", endError(why, clock.MonoOf(at), trouble))
+	}
 	unavailable := func(err error) error { return wrap("lock", "k", err) }
 	quorum := &QuorumError{
 		Op: "acquire", Key: "app:k", Need: 2, names: []string{"10.0.0.1:6379", "10.0.0.2:6379", "node 2"},
@@ -44,7 +47,7 @@ func TestTexts(t *testing.T) {
 	}
 	foreign := &QuorumError{Op: "acquire", Key: "k", Need: 1, Nodes: []error{nil}}
 	split := &QuorumError{
-		Op: "acquire", Key: "k", Need: 2, names: []string{"node 0", "node 1"}, Nodes: []error{ErrNotAcquired, nil}, err: errDivided,
+		Op: "acquire", Key: "k", Need: 2, names: []string{"node 0", "node 1"}, Nodes: []error{ErrNotAcquired, nil}, err: errSplit,
 	}
 	loading := redisAnswer("LOADING Redis is loading the dataset in memory")
 	_, adopted := l.Adopt(ctx, "k", "stranger")

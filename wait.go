@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/line"
 )
 
@@ -35,13 +36,13 @@ func (c refusals) replace(n news) {
 
 // lock waits in line for the key of r.
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
-	if err := e.held(ctx, r); err != nil {
+	if err := e.refuseOwnWait(ctx, r); err != nil {
 		return nil, err
 	}
-	if e.clear(r) {
+	if e.triesAlone(r) {
 		lock, err := e.try(ctx, r)
-		v := e.begin()
-		e.observeLocked(v, v.now.Since(r.started), err)
+		m := e.enter()
+		e.observeLocked(&m, m.now.Since(r.started), err)
 		e.lines.mu.Unlock()
 		if !errors.Is(err, ErrNotAcquired) {
 			return lock, err
@@ -70,7 +71,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 }
 
 // report calls a hook of a call that waits. If the hook panics, the call leaves its line.
-func (e *engine) report(ctx context.Context, w *waiters, r *request, hook func(Event), n news) {
+func (e *engine) report(ctx context.Context, w *keyLine, r *request, hook func(Event), n news) {
 	guarded(func() { r.refused(e, hook, n) }, func() {
 		if lock, _ := e.leave(ctx, w, r); lock != nil {
 			lock.discard(ctx)
@@ -78,41 +79,42 @@ func (e *engine) report(ctx context.Context, w *waiters, r *request, hook func(E
 	})
 }
 
-// clear reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
+// triesAlone reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
 // process does not leave it to others.
-func (e *engine) clear(r *request) bool {
+func (e *engine) triesAlone(r *request) bool {
 	if !e.shares {
 		return false
 	}
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	_, rests := e.resting.Load(r.place.key)
-	return (r.cfg.settings != e.cfg.settings || len(e.lines.byKey[r.place.key]) == 0) && !rests
+	_, rests := e.yielding.Load(r.redisKeys.key)
+	return (r.cfg.settings != e.cfg.settings || e.lines.byKey[r.redisKeys.key] == nil) && !rests
 }
 
 // lineLocked returns the line that r joins. A call with options of its own is a line by itself. Others begin a line until the key
 // has as many as it may have, and then join them in turn.
-func (e *engine) lineLocked(r *request) *waiters {
+func (e *engine) lineLocked(r *request) *keyLine {
 	if r.cfg.settings != e.cfg.settings {
 		return newLine(e, r)
 	}
-	all := e.lines.byKey[r.place.key]
-	if len(all) < max(e.lanes, 1) {
+	first, n := e.lines.byKey[r.redisKeys.key], 0
+	for w := first; w != nil && (n == 0 || w != first); w = w.next {
+		n++
+	}
+	if n < max(e.lanes, 1) {
 		w := newLine(e, r)
-		e.lines.byKey[r.place.key] = append(all, w)
+		e.lines.addLocked(w)
 		return w
 	}
-	w := all[0]
-	copy(all, all[1:])
-	all[len(all)-1] = w
-	return w
+	e.lines.byKey[r.redisKeys.key] = first.next
+	return first
 }
 
 // join adds r to the line of its key.
-func (e *engine) join(ctx context.Context, r *request) *waiters {
+func (e *engine) join(ctx context.Context, r *request) *keyLine {
 	r.ctx, r.served = ctx, e.wait()
-	c := &r.spot
-	c.Of, c.Since, c.Refused = r, e.offset(r.started.Mono), r.refusal != nil
+	c := &r.caller
+	c.Of, c.Since, c.Refused = r, time.Duration(r.started.Mono), r.refusal != nil
 	if r.cfg.hooks.Waiting != nil && !c.Refused {
 		r.news, c.Tell = make(refusals, 1), true
 	}
@@ -120,24 +122,24 @@ func (e *engine) join(ctx context.Context, r *request) *waiters {
 		r.moved, c.Follows = make(refusals, 1), true
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		c.Deadline = e.offset(deadline)
+		c.Deadline = time.Duration(clock.MonoOf(deadline))
 	}
-	v := e.begin()
-	v.Rest = e.restOf(r.place.key)
+	m := e.enter()
+	m.Yield = e.yieldsUntil(r.redisKeys.key)
 	w := e.lineLocked(r)
-	v.effects = w.Join(v.Facts, c, v.effects)
-	v.finish(w)
+	var room effects
+	w.finish(&m, w.Join(m.Facts, c, room[:0]))
 	return w
 }
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
-func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, error) {
-	v := e.begin()
-	n := w.News(&r.spot)
-	now, left := v.Now, false
-	v.effects, left = w.Leave(&r.spot, v.effects)
-	v.finish(w)
-	if !left {
+func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, error) {
+	m := e.enter()
+	n := w.News(&r.caller)
+	var room effects
+	out, waited := w.Leave(&r.caller, room[:0])
+	w.finish(&m, out)
+	if !waited {
 		got := <-r.served.reply
 		e.waits.Put(r.served)
 		return got.lock, got.err
@@ -151,11 +153,11 @@ func (e *engine) leave(ctx context.Context, w *waiters, r *request) (*Lock, erro
 		last = r.refusal
 	}
 	if n.Asking > 0 {
-		silence = max(now-n.Asking, 1)
+		silence = max(m.Now-n.Asking, 1)
 	}
-	old := now-n.At > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
+	old := m.Now-n.At > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	if silence > 0 && (last == nil || old) {
-		last = e.strategy.trouble(toAcquire, &params{place: r.place}, silence)
+		last = e.strategy.trouble(toAcquire, &params{identity: &identity{redisKeys: &r.redisKeys}}, silence)
 	}
 	return nil, &gaveUp{ctxError(ctx), last}
 }
@@ -166,10 +168,10 @@ func (r *request) serve(lock *Lock, err error, attempts int) {
 	r.served.done(reply{lock: lock, err: err})
 }
 
-// rest has this process leave a key alone for a while, up to longest: others want it, and would never find it free otherwise.
-func (e *engine) rest(key string, longest time.Duration) {
+// yield has this process leave a key alone for a while, up to longest: others want it, and would never find it free otherwise.
+func (e *engine) yield(key string, longest time.Duration) {
 	d := longest - rand.N(longest/2+1)
-	until := time.Now().Add(d)
-	e.resting.Store(key, until)
-	time.AfterFunc(d, func() { e.resting.CompareAndDelete(key, until) }) // it ends with the rest
+	until := clock.MonoNow().Add(d)
+	e.yielding.Store(key, until)
+	time.AfterFunc(d, func() { e.yielding.CompareAndDelete(key, until) }) // it ends with the rest
 }

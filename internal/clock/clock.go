@@ -3,6 +3,7 @@ package clock
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,18 +33,71 @@ func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(n, Longest.Milliseconds())) * time.Millisecond
 }
 
+// A Mono is an instant on the monotonic clock of this process, which was set to the time since 1970 when the process began. Zero is
+// no instant. A bubble of testing/synctest has one clock, with the time since 1970.
+type Mono time.Duration
+
+var (
+	begin  = time.Now()
+	latest atomic.Pointer[time.Time] // a reading of both clocks since the wall clock was set
+)
+
+// monoOf returns the instant of t, which has a monotonic reading, or is of a bubble.
+func monoOf(t time.Time) Mono { return Mono(t.Sub(begin) + time.Duration(begin.UnixNano())) }
+
+// MonoNow reads the monotonic clock.
+func MonoNow() Mono { return monoOf(time.Now()) }
+
+// MonoOf returns the instant of t, which may have no monotonic reading.
+func MonoOf(t time.Time) Mono { return MonoNow().Add(time.Until(t)) }
+
+// Add returns the instant a time later.
+func (m Mono) Add(d time.Duration) Mono { return m + Mono(d) }
+
+// Sub returns the time from earlier to m.
+func (m Mono) Sub(earlier Mono) time.Duration { return time.Duration(m - earlier) }
+
+// Time returns the instant as others know it. It is the same each time, unless the wall clock was set, or the machine slept.
+func (m Mono) Time() time.Time {
+	now, base := time.Now(), latest.Load()
+	wall := now.Round(0)
+	switch bubble := now == wall; { //nolint:staticcheck // one without a monotonic reading
+	case bubble:
+		return time.Unix(0, int64(m))
+	case base == nil, (wall.Sub(base.Round(0)) - now.Sub(*base)).Abs() > time.Millisecond:
+		reading := now // now itself costs no allocation
+		base = &reading
+		latest.Store(base)
+	}
+	return base.Add(m.Sub(monoOf(*base)))
+}
+
+// A Redis is an instant on the clock of a Redis: the time since 1970. Zero is no instant.
+type Redis time.Duration
+
+// RedisAt returns the instant that TIME answers with.
+func RedisAt(seconds, micros int64) Redis {
+	return Redis(time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond)
+}
+
+// Sub returns the time from earlier to r.
+func (r Redis) Sub(earlier Redis) time.Duration { return time.Duration(r - earlier) }
+
 // An Instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps, and the wall
 // clock may be set.
 type Instant struct {
-	Mono time.Time     // compared by its monotonic reading
+	Mono Mono
 	Wall time.Duration // since 1970
 }
 
 // Now reads both clocks.
 func Now() Instant {
 	t := time.Now()
-	return Instant{Mono: t, Wall: time.Duration(t.UnixNano())}
+	return Instant{Mono: monoOf(t), Wall: time.Duration(t.UnixNano())}
 }
+
+// Add returns the instant a time later on both clocks.
+func (i Instant) Add(d time.Duration) Instant { return Instant{Mono: i.Mono.Add(d), Wall: i.Wall + d} }
 
 // Since returns the time from earlier to i on the clock that is further on.
 func (i Instant) Since(earlier Instant) time.Duration {

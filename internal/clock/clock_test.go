@@ -3,6 +3,7 @@ package clock
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -52,4 +53,26 @@ func TestSince(t *testing.T) {
 			t.Errorf("%+v: %v and %v", c, since, least)
 		}
 	}
+}
+
+// TestTimeIsThatOfBothClocks: an instant of this process is the same for others, each time, also in a bubble.
+func TestTimeIsThatOfBothClocks(t *testing.T) {
+	check := func(t *testing.T) {
+		for _, d := range []time.Duration{0, time.Hour, -time.Hour} {
+			now := time.Now()
+			m := MonoOf(now.Add(d))
+			if off := m.Time().Sub(now.Add(d)); off.Abs() > time.Millisecond {
+				t.Error(off)
+			}
+			if off := m.Time().Round(0).Sub(now.Add(d).Round(0)); off.Abs() > time.Second {
+				t.Error(off)
+			}
+			again := m.Time()
+			if m.Time() != again || m <= 0 || m.Add(d).Sub(m) != d {
+				t.Error(m)
+			}
+		}
+	}
+	check(t)
+	synctest.Test(t, check)
 }

@@ -38,8 +38,8 @@ func TokenOf(entry string) string {
 // A Grant is a lock that a release has handed to a line of this process.
 type Grant struct {
 	Token string
-	Tick  uint64        // of its fences
-	At    time.Duration // of the release, by the clock of Redis
+	Tick  uint64      // of its fences
+	At    clock.Redis // of the release, by the clock of Redis
 
 	Arrived clock.Instant // when this process learned of it
 }
@@ -61,6 +61,6 @@ func parseGrant(message string) (g Grant, ok bool) {
 		return g, false
 	}
 	g.Token = TokenOf(fields[4][:n[3]])
-	g.Tick, g.At = n[2], time.Duration(n[0])*time.Second+time.Duration(n[1])*time.Microsecond
+	g.Tick, g.At = n[2], clock.RedisAt(int64(n[0]), int64(n[1]))
 	return g, g.Token != ""
 }

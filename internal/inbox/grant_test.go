@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // TestHandoverIsReadStrictly: the parser accepts what announce.lua publishes, and nothing else.
 func TestHandoverIsReadStrictly(t *testing.T) {
 	g, ok := parseGrant("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
 	require.True(t, ok)
-	require.Equal(t, Grant{Token: "a token", Tick: 220000000123, At: 1700000000*time.Second + 999999*time.Microsecond}, g)
+	require.Equal(t, Grant{Token: "a token", Tick: 220000000123, At: clock.RedisAt(1700000000, 999999)}, g)
 	for _, good := range []string{
 		"1 1 140737488355327 5 1 c xk", // the highest tick, 2^47 - 1
 		"1 1 1 5 1 c x",                // the key is empty

@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
@@ -54,10 +55,10 @@ type Inbox struct {
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
 
 	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls Degraded, which must not block.
-	Deliver  func(Grant)                // a lock was handed to this process
-	Changed  func()                     // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
-	Degraded func(error)                // Redis refuses SUBSCRIBE or PUBLISH
-	Served   func(since time.Time) bool // Redis has carried out a command of this client since then
+	Deliver  func(Grant)                 // a lock was handed to this process
+	Changed  func()                      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
+	Degraded func(error)                 // Redis refuses SUBSCRIBE or PUBLISH
+	Served   func(since clock.Mono) bool // Redis has carried out a command of this client since then
 
 	client redis.UniversalClient // nil: none that can subscribe
 	slots  node.Slots            // for the goroutine only
@@ -65,9 +66,9 @@ type Inbox struct {
 	mu      sync.Mutex // guards the fields below
 	users   int
 	running bool
-	up      time.Time     // when SUBSCRIBE was confirmed; zero: it is not
+	up      clock.Mono    // when SUBSCRIBE was confirmed; 0: it is not
 	refused bool          // SUBSCRIBE is known to be refused
-	mute    time.Time     // until then PUBLISH counts as refused
+	mute    clock.Mono    // until then PUBLISH counts as refused
 	current *redis.PubSub // the newest
 }
 
@@ -98,20 +99,21 @@ func (b *Inbox) Leave() {
 func (b *Inbox) Listens() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.up.IsZero() && !time.Now().Before(b.mute)
+	return b.up != 0 && clock.MonoNow() >= b.mute
 }
 
 func (b *Inbox) isUp() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.up.IsZero()
+	return b.up != 0
 }
 
 // RefusePublish notes that Redis refuses PUBLISH with err.
 func (b *Inbox) RefusePublish(err error) {
 	b.mu.Lock()
-	first := !time.Now().Before(b.mute)
-	b.mute = time.Now().Add(muteFor)
+	now := clock.MonoNow()
+	first := now >= b.mute
+	b.mute = now.Add(muteFor)
 	b.mu.Unlock()
 	if first {
 		b.Degraded(err)
@@ -134,23 +136,23 @@ func (b *Inbox) run() {
 	over := false
 	defer func() {
 		if !over { // a hook, dialer or OnConnect of the client has called runtime.Goexit
-			b.confirmed(false)
+			b.setSubscribed(false)
 			time.AfterFunc(lastReconnect, b.resume)
 		}
 	}()
-	last := time.Now()
+	last := clock.MonoNow()
 	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
 		confirmed, err := b.receive()
 		if err == nil {
 			over = true
 			return
 		}
-		b.confirmed(false)
+		b.setSubscribed(false)
 		if !node.Answered(err) {
 			b.slots.Reload()
 		}
 		before := last
-		last = time.Now()
+		last = clock.MonoNow()
 		switch {
 		case confirmed:
 			failed, hungUp = 0, 0
@@ -219,7 +221,7 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 	b.mu.Lock()
 	b.current = ps
 	b.mu.Unlock()
-	late := time.AfterFunc(lateAfter, func() { b.confirmed(false) }) // it ends with receive, which need not wait for it
+	late := time.AfterFunc(lateAfter, func() { b.setSubscribed(false) }) // it ends with receive, which need not wait for it
 	defer late.Stop()
 	for silent := 0; ; { // wakes in a row
 		var message any
@@ -251,7 +253,7 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 func (b *Inbox) received(message any) (confirms bool) {
 	switch message := message.(type) {
 	case *redis.Subscription:
-		b.confirmed(true)
+		b.setSubscribed(true)
 		return true
 	case *redis.Message:
 		if g, ok := parseGrant(message.Payload); ok {
@@ -263,13 +265,13 @@ func (b *Inbox) received(message any) (confirms bool) {
 
 // Missed has the connection replaced, since a message was lost on it after since. It does nothing if SUBSCRIBE was confirmed since
 // then. Until it is confirmed again, no messages come.
-func (b *Inbox) Missed(since time.Time) {
+func (b *Inbox) Missed(since clock.Mono) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.up.IsZero() || b.up.After(since) {
+	if b.up == 0 || b.up > since {
 		return
 	}
-	b.up = time.Time{}
+	b.up = 0
 	go b.replace(b.current) // ends when go-redis dials no more; nobody waits for it
 }
 
@@ -279,13 +281,13 @@ func (b *Inbox) replace(ps *redis.PubSub) {
 	_ = ps.Close() // receive notices
 }
 
-// confirmed notes that SUBSCRIBE is confirmed, or not any more.
-func (b *Inbox) confirmed(is bool) {
+// setSubscribed notes that SUBSCRIBE is confirmed, or not any more.
+func (b *Inbox) setSubscribed(is bool) {
 	b.mu.Lock()
-	was := !b.up.IsZero()
-	b.up, b.refused = time.Time{}, b.refused && !is
+	was := b.up != 0
+	b.up, b.refused = 0, b.refused && !is
 	if is {
-		b.up = time.Now()
+		b.up = clock.MonoNow()
 	}
 	b.mu.Unlock()
 	if is || was {
@@ -300,6 +302,6 @@ func (b *Inbox) stop() bool {
 	if b.users > 0 {
 		return false
 	}
-	b.running, b.up = false, time.Time{}
+	b.running, b.up = false, 0
 	return true
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 var (
@@ -42,7 +44,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		changes := make(chan struct{}, 100)
 		s := New(client)
 		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(Grant) {}
-		s.Served = func(time.Time) bool { return true }
+		s.Served = func(clock.Mono) bool { return true }
 
 		s.Join()
 		defer time.Sleep(2 * wakeEvery) // the inbox ends by then, also in an outage
@@ -55,7 +57,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	type steps []func(*Inbox)
 	confirm := func(s *Inbox) { s.received(&redis.Subscription{}) }
-	breaks := func(s *Inbox) { s.confirmed(false) }
+	breaks := func(s *Inbox) { s.setSubscribed(false) }
 	refused := func(s *Inbox) { s.refuse(errRefused) }
 	mute := func(s *Inbox) { s.RefusePublish(errRefused) }
 	rest := func(d time.Duration) func(*Inbox) { return func(*Inbox) { time.Sleep(d) } }
@@ -91,7 +93,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
 		delivered := make(chan Grant, 1)
 		s.Deliver = func(g Grant) { delivered <- g }
-		begin := time.Now()
+		begin := clock.MonoNow()
 		time.Sleep(time.Second)
 		<-changed
 		require.Equal(t, true, s.Listens())
@@ -101,8 +103,8 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 		s.Missed(begin.Add(-1)) // before the confirmation
 		time.Sleep(time.Second)
 		require.Empty(t, changed)
-		s.Missed(time.Now())
-		s.Missed(time.Now()) // another connection is about to replace it
+		s.Missed(clock.MonoNow())
+		s.Missed(clock.MonoNow()) // another connection is about to replace it
 		<-changed
 		require.Equal(t, false, s.Listens())
 		<-changed
@@ -137,7 +139,7 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 			}
 			return cmd == "SUBSCRIBE"
 		})
-		s.Missed(time.Now())
+		s.Missed(clock.MonoNow())
 		require.Error(t, <-reported)
 		require.LessOrEqual(t, subscribed.Load(), int64(2*mostHungUp), "go-redis sends each twice")
 		require.Equal(t, false, s.Listens())
@@ -150,7 +152,7 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 		require.Equal(t, true, s.Listens(), "it is allowed now")
 
 		down.Store(true)
-		s.Missed(time.Now())
+		s.Missed(clock.MonoNow())
 		time.Sleep(time.Minute)
 		require.Equal(t, false, s.Listens())
 		require.Empty(t, reported)
@@ -176,7 +178,7 @@ func TestOutageRefusesNothing(t *testing.T) {
 			bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
 				reported := make(chan error, 10)
 				s.Degraded = func(err error) { reported <- err }
-				s.Served = func(since time.Time) bool { return c.works && time.Since(since) > 10*time.Millisecond }
+				s.Served = func(since clock.Mono) bool { return c.works && clock.MonoNow().Sub(since) > 10*time.Millisecond }
 				<-changed
 				m.Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
 					switch {
@@ -189,7 +191,7 @@ func TestOutageRefusesNothing(t *testing.T) {
 					}
 					return true
 				})
-				s.Missed(time.Now())
+				s.Missed(clock.MonoNow())
 				time.Sleep(time.Minute)
 				require.Len(t, reported, c.want)
 				require.False(t, s.Listens())
@@ -266,7 +268,7 @@ func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 				var changed atomic.Int64
 				s := New(client)
 				s.Changed, s.Degraded = func() { changed.Add(1) }, func(error) {}
-				s.Served = func(time.Time) bool { return true }
+				s.Served = func(clock.Mono) bool { return true }
 				s.Join()
 				defer time.Sleep(5 * time.Minute) // the dials end
 				defer s.Leave()
@@ -308,7 +310,7 @@ func TestEndOfTheClientsGoroutineIsAFailedConnection(t *testing.T) {
 						end()
 					}
 				}))
-				s.Missed(time.Now())
+				s.Missed(clock.MonoNow())
 				<-changed
 				require.False(t, s.Listens())
 				time.Sleep(time.Minute)
@@ -321,7 +323,7 @@ func TestEndOfTheClientsGoroutineIsAFailedConnection(t *testing.T) {
 				<-changed
 				require.True(t, s.Listens())
 				ends.Store(true)
-				s.Missed(time.Now())
+				s.Missed(clock.MonoNow())
 			})
 		})
 	}

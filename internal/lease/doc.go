@@ -10,7 +10,7 @@
 //	  End, Extended │  └──────> released <───┘
 //	                v              ^
 //	              lost ────────────┘
-//	                    Unlock: Clear, Leave
+//	                    Unlock: GiveIfThere, GiveNothing
 //
 //	held      One handle has the lock. It is trusted before start + length.
 //	passing   The line passes the lock on, within the process and at once. No handle has it, and nothing is decided.

@@ -72,9 +72,9 @@ type Release uint8
 
 // How an Unlock goes on.
 const (
-	Refuse Release = iota // The handle had ended by Unlock.
-	Pass                  // Let the line pass the lock on, or give it back.
-	Give                  // Release the key.
-	Clear                 // Release the key if it is still there. The lease was lost.
-	Leave                 // Send nothing. The lease was lost, and another handle may hold the key by the token.
+	Refuse      Release = iota // The handle had ended by Unlock.
+	Pass                       // Let the line pass the lock on, or give it back.
+	Give                       // Release the key.
+	GiveIfThere                // Release the key if it is still there. The lease was lost.
+	GiveNothing                // Send nothing. The lease was lost, and another handle may hold the key by the token.
 )

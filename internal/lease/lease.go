@@ -45,7 +45,7 @@ func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 		length = min(length, l.MaxHold-start.Since(l.granted))
 	}
 	later := start.Since(l.start)
-	if start.Mono.Before(l.start.Mono) { // the wall clock may have been set back since
+	if start.Mono < l.start.Mono { // the wall clock may have been set back since
 		later = -l.start.Since(start)
 	}
 	if later+length > l.length {
@@ -93,7 +93,7 @@ func (l *Lease) End(handle int, err error) {
 }
 
 // Ended returns why the lease ended, when it was extended last, and the error of Gone and Failing.
-func (l *Lease) Ended() (why Why, start time.Time, err error) { return l.why, l.start.Mono, l.trouble }
+func (l *Lease) Ended() (why Why, start clock.Mono, err error) { return l.why, l.start.Mono, l.trouble }
 
 // Holds reports whether a handle is the newest one. It may have ended.
 func (l *Lease) Holds(handle int) bool { return handle == l.handle }
@@ -116,7 +116,7 @@ func (l *Lease) Left(now clock.Instant) time.Duration {
 }
 
 // Until returns the end of the lease.
-func (l *Lease) Until() time.Time { return l.start.Mono.Add(l.length) }
+func (l *Lease) Until() clock.Mono { return l.start.Mono.Add(l.length) }
 
 // Next returns the time until the next Tick: for a renewal or the end of the lease. kept says whether the handle is in use. The
 // first Tick comes half-way to the renewal.
@@ -209,10 +209,10 @@ func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Re
 	switch {
 	case l.phase == lost && l.stage == shared:
 		l.phase = released
-		return Leave, 0
+		return GiveNothing, 0
 	case l.phase == lost:
 		l.phase = released
-		return Clear, 0
+		return GiveIfThere, 0
 	case l.phase != held:
 		return Refuse, 0
 	case l.Passes && l.stage == young && after == 0:

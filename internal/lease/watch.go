@@ -10,7 +10,7 @@ import (
 // line that has not asked yet.
 type Watch struct {
 	asked clock.Instant // when the newest command that returned the time of Redis was sent
-	redis time.Duration // the time that it returned; 0: none yet
+	redis clock.Redis   // the time that it returned; 0: none yet
 }
 
 // Sent notes when a command was sent that may return the time of Redis, unless one has returned it before.
@@ -21,8 +21,8 @@ func (w *Watch) Sent(asked clock.Instant) {
 }
 
 // Told notes that a command, sent at asked, returned the time redis.
-func (w *Watch) Told(asked clock.Instant, redis time.Duration) {
-	if w.redis == 0 || asked.Mono.After(w.asked.Mono) {
+func (w *Watch) Told(asked clock.Instant, redis clock.Redis) {
+	if w.redis == 0 || asked.Mono > w.asked.Mono {
 		w.asked, w.redis = asked, redis
 	}
 }
@@ -37,15 +37,15 @@ func (w *Watch) Told(asked clock.Instant, redis time.Duration) {
 // If granted − redis is negative, since the command was carried out after the release, it counts × (1 + drift). Only the rates of
 // the two clocks matter, not their settings. If no command has returned the time, the lease begins at asked, which is before the
 // line queued.
-func (w *Watch) Started(granted time.Duration, arrived clock.Instant, drift float64) clock.Instant {
+func (w *Watch) Started(granted clock.Redis, arrived clock.Instant, drift float64) clock.Instant {
 	age := arrived.Since(w.asked)
 	if w.redis != 0 {
-		there := float64(granted - w.redis)
+		there := float64(granted.Sub(w.redis))
 		if there > 0 {
 			drift = -drift
 		}
 		age -= time.Duration(there * (1 + drift))
 	}
 	age = max(age, 0)
-	return clock.Instant{Mono: arrived.Mono.Add(-age), Wall: arrived.Wall - age}
+	return arrived.Add(-age)
 }

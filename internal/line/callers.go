@@ -16,10 +16,10 @@ type Caller[T any] struct {
 	Tell     bool          // it has a hook for the first refusal
 	Follows  bool          // it has a hook for a holder that has changed since
 
-	in            bool
-	number        uint64 // grows in the order of arrival
-	joined        uint64 // the attempts of the line before
-	before, after *Caller[T]
+	in         bool
+	number     uint64 // grows in the order of arrival
+	joined     uint64 // the attempts of the line before
+	prev, next *Caller[T]
 }
 
 // A list has the callers of a line in the order of arrival.
@@ -39,11 +39,11 @@ func (l *list[T]) join(c *Caller[T], now time.Duration) {
 	}
 	l.patient = max(l.patient, cmp.Or(c.Deadline, math.MaxInt64))
 	l.arrivals++
-	c.in, c.number, c.before, c.after = true, l.arrivals, l.tail, nil
+	c.in, c.number, c.prev, c.next = true, l.arrivals, l.tail, nil
 	if l.tail == nil {
 		l.head = c
 	} else {
-		l.tail.after = c
+		l.tail.next = c
 	}
 	l.tail = c
 	l.length++
@@ -54,17 +54,17 @@ func (l *list[T]) leave(c *Caller[T]) bool {
 	if !c.in {
 		return false
 	}
-	if c.before == nil {
-		l.head = c.after
+	if c.prev == nil {
+		l.head = c.next
 	} else {
-		c.before.after = c.after
+		c.prev.next = c.next
 	}
-	if c.after == nil {
-		l.tail = c.before
+	if c.next == nil {
+		l.tail = c.prev
 	} else {
-		c.after.before = c.before
+		c.next.prev = c.prev
 	}
-	c.in, c.before, c.after = false, nil, nil
+	c.in, c.prev, c.next = false, nil, nil
 	l.length--
 	return true
 }

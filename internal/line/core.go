@@ -1,34 +1,39 @@
 package line
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
-// Machine decides for one line. Its zero value, with Config set, is an idle line.
-type Machine[T any] struct {
+// Machine decides for one line. Its zero value, with Config set, is an idle line. T is what the shell has of a caller, and A what it
+// has of an attempt.
+type Machine[T, A any] struct {
 	Config
 
 	callers    list[T]
 	state      State
-	token      token
+	token      token[A]
 	early      bool          // a message has handed the key to the token while an acquire was under way
 	hasten     bool          // look again when the acquire under way has ended
 	subscribed bool          // the line uses the channel
 	looks      int           // that found nothing, in a row
 	attempts   uint64        // acquires that were sent
 	asked      time.Duration // when the newest acquire was sent
-	before     uint64        // the newest arrival then
+	askedFor   uint64        // the newest arrival then
 	shown      uint64        // the newest arrival that has seen another owner
 	due        time.Duration // of the next look; 0: none is planned
-	pace       pace
+	polling    polling
 	news       News
 	turn       turn
 }
 
 // A token asks, waits or holds. The zero value is none: the next attempt makes one.
-type token struct {
-	number uint64        // of the attempt that made it
-	entry  Entry         // with which it asked
-	seen   time.Duration // when the acquire was sent that last found the entry in the queue; 0: none yet
-	left   bool          // Redis may have the token, or its entry
+type token[A any] struct {
+	number       uint64        // counts the acquires of the line; 0: none
+	of           A             // the attempt of the shell
+	entry        Entry         // with which it asked
+	seen         time.Duration // when the acquire was sent that last found the entry in the queue; 0: none yet
+	mayBeInRedis bool          // the token, or its entry
 }
 
 // A turn serves callers one after the other, without a command between them.
@@ -38,21 +43,30 @@ type turn struct {
 	pass  int
 }
 
-// A pace is that of a line that polls.
-type pace struct {
-	rest  time.Duration // after a turn
+// A polling is how a line polls.
+type polling struct {
+	pause time.Duration // after a turn
 	moves int           // how often the line has seen the key change hands
 	stays int           // how often it has found the key with the same holder since then
 }
 
-// State returns the state of the line. The shell may forget a line that is Idle and has no permit out.
-func (m *Machine[T]) State() State { return m.state }
+// Made notes what the shell has made for an Ask with Fresh, before the next event.
+func (m *Machine[T, A]) Made(of A) { m.token.of = of }
+
+// State returns the state of the line. The shell may forget a line that is Idle.
+func (m *Machine[T, A]) State() State { return m.state }
+
+// String describes the line.
+func (m *Machine[T, A]) String() string {
+	return fmt.Sprintf("%v, token %d with %v entry, %d in line, %d attempts, the newest: %v",
+		m.state, m.token.number, m.token.entry, m.callers.length, m.attempts, m.news.Answer)
+}
 
 // Head returns the first caller, or nil.
-func (m *Machine[T]) Head() *Caller[T] { return m.callers.head }
+func (m *Machine[T, A]) Head() *Caller[T] { return m.callers.head }
 
 // News returns what the line can report to a caller.
-func (m *Machine[T]) News(c *Caller[T]) News {
+func (m *Machine[T, A]) News(c *Caller[T]) News {
 	n := m.news
 	n.Attempts = m.since(c)
 	if m.state == Asking {
@@ -62,19 +76,19 @@ func (m *Machine[T]) News(c *Caller[T]) News {
 }
 
 // since returns how often the line has asked since a caller joined.
-func (m *Machine[T]) since(c *Caller[T]) int { return int(m.attempts - c.joined) }
+func (m *Machine[T, A]) since(c *Caller[T]) int { return int(m.attempts - c.joined) }
 
 // Join adds a caller at the end of the line.
-func (m *Machine[T]) Join(f Facts, c *Caller[T], out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) Join(f Facts, c *Caller[T], out []Effect[T, A]) []Effect[T, A] {
 	m.callers.join(c, f.Now)
 	c.joined = m.attempts
-	if m.state == Idle && m.rested(f) <= f.Now {
+	if m.state == Idle && m.yielded(f) <= f.Now {
 		return m.ask(f, out)
 	}
 	out = m.subscribe(out)
 	switch {
 	case m.state == Idle:
-		out = m.wait(f, m.rested(f), out)
+		out = m.wait(f, m.yielded(f), out)
 	case m.state == Holding:
 		m.shown = c.number
 	case m.state == Waiting && m.due == 0:
@@ -87,7 +101,7 @@ func (m *Machine[T]) Join(f Facts, c *Caller[T], out []Effect[T]) []Effect[T] {
 }
 
 // Leave removes a caller whose ctx has ended. It reports false if the caller was served or failed before.
-func (m *Machine[T]) Leave(c *Caller[T], out []Effect[T]) ([]Effect[T], bool) {
+func (m *Machine[T, A]) Leave(c *Caller[T], out []Effect[T, A]) ([]Effect[T, A], bool) {
 	if !m.callers.leave(c) {
 		return out, false
 	}
@@ -105,12 +119,12 @@ func (m *Machine[T]) Leave(c *Caller[T], out []Effect[T]) ([]Effect[T], bool) {
 
 // Granted is an outcome of the acquire under way: the token holds the key, and enough of the lease is left. fresh says that the key
 // was free, and the entry was not in the queue.
-func (m *Machine[T]) Granted(f Facts, fresh bool, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) Granted(f Facts, fresh bool, out []Effect[T, A]) []Effect[T, A] {
 	return m.granted(f, false, m.missed(f, fresh, out))
 }
 
 // NotGranted is the other outcome. If a message has handed the key to the token meanwhile, the line has it all the same.
-func (m *Machine[T]) NotGranted(f Facts, o Outcome, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) NotGranted(f Facts, o Outcome, out []Effect[T, A]) []Effect[T, A] {
 	early, hasten := m.early, m.hasten
 	m.early, m.hasten = false, false
 	if early && !o.Ended {
@@ -122,7 +136,7 @@ func (m *Machine[T]) NotGranted(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 	} else {
 		out = m.failed(o, out)
 	}
-	m.token.left = m.token.left || !o.Clean || o.Answer >= Late || o.Answer == Refused && m.token.entry != NoEntry
+	m.token.mayBeInRedis = m.token.mayBeInRedis || !o.Clean || o.Answer >= Late || o.Answer == Refused && m.token.entry != NoEntry
 	switch {
 	case m.callers.length == 0:
 		return m.idle(out)
@@ -130,7 +144,7 @@ func (m *Machine[T]) NotGranted(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 		return m.useless(f, o.Left, out)
 	case m.Quorum:
 		out = give(m.token, 0, out)
-		m.token = token{}
+		m.token = token[A]{}
 	}
 	at := m.next(f, o)
 	if hasten || at <= f.Now {
@@ -140,7 +154,7 @@ func (m *Machine[T]) NotGranted(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 }
 
 // Message says that Redis has handed the key to a token. late says that nothing is left of the claim.
-func (m *Machine[T]) Message(f Facts, number uint64, late bool, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) Message(f Facts, number uint64, late bool, out []Effect[T, A]) []Effect[T, A] {
 	switch {
 	case number != m.token.number: // it was given up, and its Give follows
 	case m.state == Asking && m.Confirms:
@@ -159,20 +173,20 @@ func (m *Machine[T]) Message(f Facts, number uint64, late bool, out []Effect[T])
 }
 
 // Due says that the time of a Look has come. If that was not the newest one, it is planned again.
-func (m *Machine[T]) Due(f Facts, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) Due(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	switch {
 	case m.state != Waiting || m.due == 0:
 		return out
 	case f.Now < m.due:
-		return append(out, Effect[T]{Kind: Look, At: m.due})
-	case f.Now < f.Rest && f.Rest+max(f.Took, f.AtRest) < m.callers.patient:
-		return m.wait(f, f.Rest, out)
+		return append(out, Effect[T, A]{Kind: Look, At: m.due})
+	case f.Now < f.Yield && f.Yield+max(f.Took, f.Idle) < m.callers.patient:
+		return m.wait(f, f.Yield, out)
 	}
 	return m.ask(f, out)
 }
 
 // Changed says that messages may have been lost, or come again.
-func (m *Machine[T]) Changed(f Facts, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) Changed(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	switch m.state {
 	case Asking:
 		m.hasten = true
@@ -184,10 +198,10 @@ func (m *Machine[T]) Changed(f Facts, out []Effect[T]) []Effect[T] {
 
 // Unlock ends the lock of a caller that was served with a token. passable says that no one else relies on that token, so that the
 // turn may pass the lock on.
-func (m *Machine[T]) Unlock(f Facts, number uint64, passable bool, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) Unlock(f Facts, number uint64, of A, passable bool, out []Effect[T, A]) []Effect[T, A] {
 	switch {
 	case m.Shares:
-		return append(out, Effect[T]{Kind: Give, Token: number})
+		return append(out, Effect[T, A]{Kind: Give, Token: number, Of: of})
 	case m.state != Holding || number != m.token.number:
 		return out
 	case passable && m.passes(f.Now):
@@ -198,10 +212,10 @@ func (m *Machine[T]) Unlock(f Facts, number uint64, passable bool, out []Effect[
 }
 
 // Lost says that the lease with a token has ended. There is no Give: the key ends by itself now, and who held it releases it.
-func (m *Machine[T]) Lost(f Facts, number uint64, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) Lost(f Facts, number uint64, out []Effect[T, A]) []Effect[T, A] {
 	if m.Shares || m.state != Holding || number != m.token.number {
 		return out
 	}
-	m.token.left = false
+	m.token.mayBeInRedis = false
 	return m.replace(f, out)
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // A turn of 64 callers: they join, the first is served, the lock is passed on 63 times, and the turn ends.
-func turnOf64(m *Machine[int], callers []Caller[int], buffer []Effect[int]) {
+func turnOf64(m *Machine[int, uint64], callers []Caller[int], buffer []Effect[int, uint64]) {
 	if m.State() != Idle {
 		return // the turn before has gone wrong
 	}
@@ -18,7 +18,7 @@ func turnOf64(m *Machine[int], callers []Caller[int], buffer []Effect[int]) {
 	for range callers {
 		for _, e := range out {
 			if e.Kind == Serve {
-				out = m.Unlock(f, e.Token, true, buffer[:0])
+				out = m.Unlock(f, e.Token, e.Of, true, buffer[:0])
 				break
 			}
 		}
@@ -26,8 +26,8 @@ func turnOf64(m *Machine[int], callers []Caller[int], buffer []Effect[int]) {
 }
 
 func TestTypicalEventsDoNotAllocate(t *testing.T) {
-	m := &Machine[int]{Config: lockConfig}
-	callers, buffer := make([]Caller[int], 64), make([]Effect[int], 8)
+	m := &Machine[int, uint64]{Config: lockConfig}
+	callers, buffer := make([]Caller[int], 64), make([]Effect[int, uint64], 8)
 	if n := testing.AllocsPerRun(100, func() { turnOf64(m, callers, buffer) }); n > 0 {
 		t.Errorf("a turn of 64 callers allocates %v times", n)
 	}

@@ -38,10 +38,10 @@
 // # What the shell must do
 //
 //  1. Have one mutex for a line. Read the [Facts]. Lock the mutex, hand one event to the Machine, and unlock it. Then carry out the
-//     effects, in their order. Effects of different events may be carried out in any order, but for Subscribe and Unsubscribe.
+//     effects, in their order. Effects of different events may be carried out in any order.
 //  2. On Ask, send an acquire with its own timeout. When it has its reply or has timed out, call Granted or NotGranted, once.
 //     Nothing else ends it. Redis must refuse an acquire that comes after its timeout.
-//  3. On Fresh, make the token, and remember it by its number until the Give with that number, or the next Fresh.
+//  3. On Fresh, make an attempt with a token, and call Made. Later effects name that attempt.
 //  4. Send an Ask and a Give that follows it in this order. The shell may carry a Give with Next and its Ask as one script. If the
 //     reply says that the token of the Ask was handed the key, call Message, and then NotGranted. A script that runs after
 //     NotGranted must not queue the entry of the Ask, however often it is repeated.

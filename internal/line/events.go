@@ -13,14 +13,16 @@ const (
 	Holding
 )
 
+func (s State) String() string { return [...]string{"Idle", "Asking", "Waiting", "Holding"}[s] }
+
 // Facts are what the shell knows when an event happens. Instants are durations since one start that the shell chooses, before the
 // first event. Zero stands for no instant.
 type Facts struct {
 	Now     time.Duration
 	Listens bool          // SUBSCRIBE is confirmed, so messages of Redis come to this process
 	Took    time.Duration // of an acquire at present, on average
-	AtRest  time.Duration // of an acquire when Redis is idle: the least of late
-	Rest    time.Duration // until then this process leaves the key to others, who would never find it free otherwise
+	Idle    time.Duration // of an acquire when Redis is idle: the least of late
+	Yield   time.Duration // until then this process leaves the key to others, who would never find it free otherwise
 	Random  float64       // in [0, 1), another one for each event
 }
 
@@ -29,7 +31,7 @@ type Config struct {
 	Queues   bool          // a release hands the lock to the first in the queue of Redis
 	Dash     bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
 	Shares   bool          // a key may have several holders, as a semaphore has
-	Quorum   bool          // each attempt needs a token of its own. The outcome of a Give sets Facts.Rest if others want the key
+	Quorum   bool          // each attempt needs a token of its own. The outcome of a Give sets Facts.Yield if others want the key
 	Confirms bool          // only a reply grants the lock, so a message makes the line ask: see WithReplicas
 	Passes   int           // how often a turn may pass the lock on
 	TTL      time.Duration // of the lock
@@ -50,6 +52,10 @@ const (
 	Late                      // The key was granted, but nothing is left of the lease.
 	Unconfirmed               // The key was granted, but the grant cannot be used: see Config.Confirms.
 )
+
+func (a Answer) String() string {
+	return [...]string{"none", "held", "refused", "failed", "permanent", "late", "unconfirmed"}[a]
+}
 
 // An Outcome is what is known of an attempt that was not granted.
 type Outcome struct {
@@ -84,12 +90,14 @@ const (
 	Dashed // PUBSUB NUMSUB does not say whether the process listens.
 )
 
+func (e Entry) String() string { return [...]string{"no", "a plain", "a dashed"}[e] }
+
 // Kind is what an effect does.
 type Kind uint8
 
 // What to do.
 const (
-	Ask         Kind = iota // Send an acquire for Token. If Fresh is set, make the token first.
+	Ask         Kind = iota // Send an acquire for Token. If Fresh is set, make it first, and call Made.
 	Give                    // Release Token, and take its entry out of the queue.
 	Serve                   // Caller has the lock, as number Pass of the turn with Token.
 	Fail                    // The wait of Caller ends with Err.
@@ -100,8 +108,12 @@ const (
 	Missed                  // A message was lost. Reconnect the channel, unless SUBSCRIBE was confirmed since At.
 )
 
+func (k Kind) String() string {
+	return [...]string{"Ask", "Give", "Serve", "Fail", "Tell", "Look", "Subscribe", "Unsubscribe", "Missed"}[k]
+}
+
 // An Effect is something that the shell must do.
-type Effect[T any] struct {
+type Effect[T, A any] struct {
 	Kind     Kind
 	Entry    Entry // of Ask
 	Fresh    bool  // of Ask: Token is a new one
@@ -110,6 +122,7 @@ type Effect[T any] struct {
 	Moved    bool  // of Tell: Caller knows of a refusal, and the key has another holder since
 	Pass     int   // of Serve: 0 begins a turn
 	Token    uint64
+	Of       A             // of the Token; unset if Fresh is
 	Next     uint64        // of Give: the token of the Ask directly before, which is its pair; 0: none
 	At       time.Duration // of Look and Missed
 	Age      time.Duration // of Ask: how long the first caller has waited

@@ -72,7 +72,7 @@ func (g *game) caller(i, c int) {
 	case waits:
 		g.spend(leaves, "leave", i, func(w *scene) {
 			w.procs[i].callers[c].end()
-			g.run(w, i, func(m *Machine[int], _ Facts, out []Effect[int]) []Effect[int] {
+			g.run(w, i, func(m *Machine[int, uint64], _ Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
 				out, _ = m.Leave(&g.places[c], out)
 				return out
 			})
@@ -89,7 +89,7 @@ func (g *game) caller(i, c int) {
 func (g *game) join(w *scene, i, c int) {
 	w.newest++
 	w.procs[i].callers[c] = caller{state: waits, since: w.newest}
-	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
+	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
 		g.places[c].Since = time.Duration(w.newest)
 		return m.Join(f, &g.places[c], out)
 	})
@@ -99,8 +99,8 @@ func (g *game) unlock(w *scene, i, c int, passable bool) {
 	t := w.procs[i].callers[c].token
 	w.procs[i].callers[c].end()
 	g.pairs = true
-	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
-		return m.Unlock(f, uint64(t), passable, out)
+	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
+		return m.Unlock(f, uint64(t), uint64(t), passable, out)
 	})
 	g.pairs = false
 }
@@ -109,7 +109,9 @@ func (g *game) unlock(w *scene, i, c int, passable bool) {
 func (g *game) lost(w *scene, i, c int) {
 	t := w.procs[i].callers[c].token
 	w.procs[i].callers[c].end()
-	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] { return m.Lost(f, uint64(t), out) })
+	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
+		return m.Lost(f, uint64(t), out)
+	})
 	g.give(&w.procs[i], release{token: t})
 }
 
@@ -131,7 +133,7 @@ func (g *game) line(i int) {
 	if p.look == 1 && !g.blind {
 		g.calm("look", i, func(w *scene) {
 			w.procs[i].look = 0
-			g.run(w, i, (*Machine[int]).Due)
+			g.run(w, i, (*Machine[int, uint64]).Due)
 		})
 	}
 	switch p.ask.state {
@@ -177,7 +179,7 @@ func (g *game) outcome(w *scene, i int, o Outcome) {
 	o.Ended, o.Fresh = got == 2, a.fresh == 1
 	used := got == 1 && s.order[0] != 0 && !g.config.Confirms
 	p.ask = acquire{}
-	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
+	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
 		if isGranted {
 			return m.Granted(f, a.fresh == 1, out)
 		}
@@ -203,7 +205,7 @@ func (g *game) message(w *scene, i, j int, late bool) {
 	if t == p.line.token && State(p.line.state) == Asking && p.got != 1 {
 		p.got = 1 + bit(late)
 	}
-	g.run(w, i, func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int] {
+	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
 		return m.Message(f, uint64(t), late, out)
 	})
 }
@@ -212,7 +214,7 @@ func (g *game) message(w *scene, i, j int, late bool) {
 func (g *game) channel(i int) {
 	changed := func(w *scene) {
 		if w.procs[i].line.subscribed == 1 {
-			g.run(w, i, (*Machine[int]).Changed)
+			g.run(w, i, (*Machine[int, uint64]).Changed)
 		}
 	}
 	switch p := &g.from.procs[i]; p.channel {

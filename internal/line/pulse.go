@@ -13,7 +13,7 @@ type Pulse struct {
 const pulseSpan = 10 * time.Second
 
 // Times returns how long an attempt takes at present, on average, and the least that one has taken of late. See Facts.
-func (p *Pulse) Times() (took, atRest time.Duration) { return p.took, min(p.least[0], p.least[1]) }
+func (p *Pulse) Times() (took, idle time.Duration) { return p.took, min(p.least[0], p.least[1]) }
 
 // Observe adds the duration of an attempt that ended at now. One that got no answer would have taken longer.
 func (p *Pulse) Observe(now, took time.Duration, answered bool) {

@@ -25,7 +25,7 @@ const start = 1000 * time.Second
 //	message TOKEN [late], unlock TOKEN [fixed], lost TOKEN             fixed: the turn may not pass the lock on
 //	leave NAME, news NAME, due [early], changed                        due: at the time of the look, unless early
 type scenario struct {
-	m       Machine[string]
+	m       Machine[string, uint64]
 	f       Facts
 	callers map[string]*Caller[string]
 	look    time.Duration
@@ -42,7 +42,7 @@ func number(s string) uint64 {
 // play carries out an event, and returns the output.
 func (s *scenario) play(words []string) []string {
 	name, a := words[0], explore.Words(words[1:])
-	var out []Effect[string]
+	var out []Effect[string, uint64]
 	switch name {
 	case "new":
 		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Listens: true}}
@@ -62,10 +62,10 @@ func (s *scenario) play(words []string) []string {
 		s.f.Listens = a[0] == "open"
 		return nil
 	case "load":
-		s.f.Took, s.f.AtRest = explore.Duration(a[0]), explore.Duration(a[1])
+		s.f.Took, s.f.Idle = explore.Duration(a[0]), explore.Duration(a[1])
 		return nil
 	case "rest":
-		s.f.Rest = s.f.Now + explore.Duration(a[0])
+		s.f.Yield = s.f.Now + explore.Duration(a[0])
 		return nil
 	case "random":
 		s.f.Random, _ = strconv.ParseFloat(a[0], 64)
@@ -103,7 +103,7 @@ func (s *scenario) play(words []string) []string {
 	case "changed":
 		out = s.m.Changed(s.f, out)
 	case "unlock":
-		out = s.m.Unlock(s.f, number(a[0]), !a.Has("fixed"), out)
+		out = s.m.Unlock(s.f, number(a[0]), number(a[0]), !a.Has("fixed"), out)
 	case "lost":
 		out = s.m.Lost(s.f, number(a[0]), out)
 	default:
@@ -112,7 +112,7 @@ func (s *scenario) play(words []string) []string {
 	return s.output(out)
 }
 
-func (s *scenario) notGranted(name string, a explore.Words, out []Effect[string]) []Effect[string] {
+func (s *scenario) notGranted(name string, a explore.Words, out []Effect[string, uint64]) []Effect[string, uint64] {
 	answer, ok := map[string]Answer{"refused": Refused, "failed": Failed, "permanent": Permanent, "late": Late, "unconfirmed": Unconfirmed}[name]
 	if !ok {
 		panic("no such event: " + name)
@@ -124,10 +124,15 @@ func (s *scenario) notGranted(name string, a explore.Words, out []Effect[string]
 	}, out)
 }
 
-func (s *scenario) output(out []Effect[string]) (lines []string) {
+func (s *scenario) output(out []Effect[string, uint64]) (lines []string) {
 	for _, e := range out {
-		if e.Kind == Look {
+		switch {
+		case e.Kind == Look:
 			s.look = e.At
+		case e.Fresh:
+			s.m.Made(e.Token)
+		case e.Of != e.Token:
+			lines = append(lines, fmt.Sprintf("wrong: attempt %d", e.Of))
 		}
 		lines = append(lines, e.String())
 	}
@@ -141,7 +146,7 @@ func (s *scenario) output(out []Effect[string]) (lines []string) {
 	}
 	if m.callers.head != nil {
 		text += ", in line:"
-		for c := m.callers.head; c != nil; c = c.after {
+		for c := m.callers.head; c != nil; c = c.next {
 			text += " " + c.Of
 		}
 	}
@@ -160,13 +165,7 @@ func (s *scenario) news(a explore.Words) string {
 	return fmt.Sprintf("%s, attempts: %d", text, n.Attempts)
 }
 
-func (s State) String() string { return [...]string{"Idle", "Asking", "Waiting", "Holding"}[s] }
-func (e Entry) String() string { return [...]string{"no", "a plain", "a dashed"}[e] }
-func (a Answer) String() string {
-	return [...]string{"none", "held", "refused", "failed", "permanent", "late"}[a]
-}
-
-func (e Effect[T]) String() string {
+func (e Effect[T, A]) String() string {
 	switch e.Kind {
 	case Ask:
 		text := fmt.Sprintf("Ask with token %d", e.Token)
@@ -204,10 +203,10 @@ func (e Effect[T]) String() string {
 	case Missed:
 		return fmt.Sprintf("Missed a message since %v", e.At-start)
 	}
-	return [...]string{Subscribe: "Subscribe", Unsubscribe: "Unsubscribe"}[e.Kind]
+	return e.Kind.String()
 }
 
-func (e Effect[T]) attempts() string {
+func (e Effect[T, A]) attempts() string {
 	if e.Attempts == 1 {
 		return ""
 	}

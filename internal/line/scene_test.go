@@ -120,9 +120,9 @@ type game struct {
 	hurried        [3]bool // the callers of a process cannot wait for the queue
 	blind          bool    // no look comes
 	pairs          bool    // the event is an Unlock, whose release carries the acquire
-	m              Machine[int]
+	m              Machine[int, uint64]
 	places         [2]Caller[int]
-	out            []Effect[int]
+	out            []Effect[int, uint64]
 	wrong          string // what the newest step has violated
 	from           *scene // the current one
 	explore.Walk[scene]
@@ -148,10 +148,10 @@ func (g *game) thaw(p *proc, hurried bool) {
 		deadline = now + time.Second
 	}
 	s := &p.line
-	g.m = Machine[int]{
+	g.m = Machine[int, uint64]{
 		Config: g.config, state: State(s.state), early: s.early == 1, hasten: s.hasten == 1, subscribed: s.subscribed == 1,
 		attempts: 100, asked: now, due: now,
-		token: token{number: uint64(s.token), entry: Entry(s.entry), seen: time.Duration(s.seen) * now, left: s.left == 1},
+		token: token[uint64]{number: uint64(s.token), of: uint64(s.token), entry: Entry(s.entry), seen: time.Duration(s.seen) * now, mayBeInRedis: s.left == 1},
 		turn:  turn{began: now, last: uint64(s.mayServe), pass: int(s.pass)},
 	}
 	for i := range g.places {
@@ -167,7 +167,7 @@ func (g *game) thaw(p *proc, hurried bool) {
 			g.m.shown = c.number
 		}
 		if s.joined[i] < 2 {
-			g.m.before = c.number
+			g.m.askedFor = c.number
 		}
 	}
 	g.m.callers.told = g.m.callers.arrivals
@@ -178,14 +178,14 @@ func (g *game) freeze(p *proc) {
 	m := &g.m
 	s := snapshot{
 		state: uint8(m.state), token: uint8(m.token.number), entry: uint8(m.token.entry), seen: bit(m.token.seen > 0),
-		left: bit(m.token.left), early: bit(m.early), hasten: bit(m.hasten), subscribed: bit(m.subscribed),
+		left: bit(m.token.mayBeInRedis), early: bit(m.early), hasten: bit(m.hasten), subscribed: bit(m.subscribed),
 	}
 	i := 0
-	for c := m.callers.head; c != nil; c = c.after {
+	for c := m.callers.head; c != nil; c = c.next {
 		s.order[i] = uint8(c.Of + 1)
 		switch {
 		case c.number <= m.shown:
-		case c.number <= m.before || m.state != Asking:
+		case c.number <= m.askedFor || m.state != Asking:
 			s.joined[i] = 1
 		default:
 			s.joined[i] = 2
@@ -202,7 +202,7 @@ func (g *game) freeze(p *proc) {
 }
 
 // run hands an event to the line of a process, and carries out the effects.
-func (g *game) run(w *scene, i int, event func(m *Machine[int], f Facts, out []Effect[int]) []Effect[int]) {
+func (g *game) run(w *scene, i int, event func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64]) {
 	p := &w.procs[i]
 	g.thaw(p, g.hurried[i])
 	m := &g.m
@@ -233,6 +233,7 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int], f Facts, out []E
 	}
 	if m.token.number > 99 {
 		m.token.number = uint64(p.token)
+		m.Made(uint64(p.token))
 	}
 	if asks > 1 {
 		g.violated("two acquires for one event")
@@ -244,7 +245,10 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int], f Facts, out []E
 }
 
 // carryOut carries out one effect.
-func (g *game) carryOut(w *scene, p *proc, e *Effect[int]) {
+func (g *game) carryOut(w *scene, p *proc, e *Effect[int, uint64]) {
+	if !e.Fresh && e.Of != e.Token {
+		g.violated("an effect of token %d is about the attempt of token %d", e.Token, e.Of)
+	}
 	switch t := uint8(e.Token); e.Kind {
 	case Ask:
 		if p.ask.state != none {
@@ -295,7 +299,7 @@ func (w *scene) score(age time.Duration) uint8 {
 
 func (c *caller) end() { *c = caller{state: done} }
 
-func (g *game) serve(p *proc, e *Effect[int]) {
+func (g *game) serve(p *proc, e *Effect[int, uint64]) {
 	c := &p.callers[e.Caller.Of]
 	if c.state != waits {
 		g.violated("a caller is served that does not wait")

@@ -72,13 +72,13 @@ func eased(rest, shortest time.Duration) time.Duration { return max(rest/2, shor
 // hurried reports whether the callers of a line are likely to leave before the queue serves them, so that the lock would be
 // handed to nobody:
 //
-//	delay = took − atRest
+//	delay = took − idle
 //	hurried if the line is not empty for less than 10 · delay, and all callers leave within 10 · delay
 //
-// took is how long an acquire takes at present, atRest how long it takes when Redis is idle. The difference grows with the load,
+// took is how long an acquire takes at present, idle how long it takes when Redis is idle. The difference grows with the load,
 // but not with the distance. A line that has not been empty for longer is likely to have new callers by then.
-func hurried(filled, patience, took, atRest time.Duration) bool {
-	delay := hurry * (took - atRest)
+func hurried(filled, patience, took, idle time.Duration) bool {
+	delay := hurry * (took - idle)
 	return filled < delay && patience < delay
 }
 

@@ -3,17 +3,17 @@ package line
 import "time"
 
 // granted begins a turn.
-func (m *Machine[T]) granted(f Facts, handed bool, out []Effect[T]) []Effect[T] {
-	m.early, m.hasten, m.looks, m.token.left = false, false, 0, true
-	m.pace.rest = eased(m.pace.rest, m.Shortest)
+func (m *Machine[T, A]) granted(f Facts, handed bool, out []Effect[T, A]) []Effect[T, A] {
+	m.early, m.hasten, m.looks, m.token.mayBeInRedis = false, false, 0, true
+	m.polling.pause = eased(m.polling.pause, m.Shortest)
 	switch {
 	case m.callers.length == 0:
 		return m.idle(out)
-	case m.Shares && m.callers.head.number > m.before: // its fence may be older than the call, and others have newer ones
+	case m.Shares && m.callers.head.number > m.askedFor: // its fence may be older than the call, and others have newer ones
 		return m.replace(f, out)
 	case m.Shares:
 		out = m.serve(handed, out)
-		m.token = token{} // the permit has it
+		m.token = token[A]{} // the permit has it
 		if m.callers.length == 0 {
 			return m.idle(out)
 		}
@@ -27,17 +27,17 @@ func (m *Machine[T]) granted(f Facts, handed bool, out []Effect[T]) []Effect[T] 
 // passes reports whether the turn may serve another caller:
 //
 //	pass < Passes, age < 5 ms, age < TTL / 100, and the caller was in line when the turn began
-func (m *Machine[T]) passes(now time.Duration) bool {
+func (m *Machine[T, A]) passes(now time.Duration) bool {
 	t, head := &m.turn, m.callers.head
 	return t.pass < m.Passes && now-t.began < min(turnLasts, m.TTL/turnShare) && head != nil && head.number <= t.last
 }
 
 // serve gives the lock to the first caller.
-func (m *Machine[T]) serve(handed bool, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) serve(handed bool, out []Effect[T, A]) []Effect[T, A] {
 	c := m.callers.head
 	m.callers.leave(c)
-	out = append(out, Effect[T]{
-		Kind: Serve, Token: m.token.number, Caller: c, Attempts: m.since(c), Pass: m.turn.pass, Handed: handed,
+	out = append(out, Effect[T, A]{
+		Kind: Serve, Token: m.token.number, Of: m.token.of, Caller: c, Attempts: m.since(c), Pass: m.turn.pass, Handed: handed,
 	})
 	if m.callers.length == 0 {
 		out = m.unsubscribe(out)
@@ -46,13 +46,13 @@ func (m *Machine[T]) serve(handed bool, out []Effect[T]) []Effect[T] {
 }
 
 // wasRefused notes a refusal.
-func (m *Machine[T]) wasRefused(f Facts, o Outcome, out []Effect[T]) []Effect[T] {
-	m.shown = max(m.shown, m.before)
-	if m.pace.stays++; o.Moved {
-		m.pace.moves, m.pace.stays = m.pace.moves+1, 0
+func (m *Machine[T, A]) wasRefused(f Facts, o Outcome, out []Effect[T, A]) []Effect[T, A] {
+	m.shown = max(m.shown, m.askedFor)
+	if m.polling.stays++; o.Moved {
+		m.polling.moves, m.polling.stays = m.polling.moves+1, 0
 	}
 	if m.token.entry == NoEntry {
-		m.pace.rest = doubled(m.pace.rest, m.Shortest, m.Longest)
+		m.polling.pause = doubled(m.polling.pause, m.Shortest, m.Longest)
 	} else {
 		out = m.missed(f, o.Fresh, out)
 		m.token.seen = m.asked
@@ -67,30 +67,30 @@ func (m *Machine[T]) wasRefused(f Facts, o Outcome, out []Effect[T]) []Effect[T]
 }
 
 // missed has the channel opened anew if the entry was in the queue, and was not there any more: it was skipped, or has lost a claim.
-func (m *Machine[T]) missed(f Facts, fresh bool, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) missed(f Facts, fresh bool, out []Effect[T, A]) []Effect[T, A] {
 	if fresh && m.token.seen > 0 && f.Listens {
-		out = append(out, Effect[T]{Kind: Missed, At: m.token.seen})
+		out = append(out, Effect[T, A]{Kind: Missed, At: m.token.seen})
 	}
 	return out
 }
 
 // follow reports another holder to those who know of a refusal. They are the first in line.
-func (m *Machine[T]) follow(out []Effect[T]) []Effect[T] {
-	for c := m.callers.head; c != nil && c.number <= m.callers.told; c = c.after {
+func (m *Machine[T, A]) follow(out []Effect[T, A]) []Effect[T, A] {
+	for c := m.callers.head; c != nil && c.number <= m.callers.told; c = c.next {
 		if c.Follows {
-			out = append(out, Effect[T]{Kind: Tell, Moved: true, Caller: c, Attempts: m.since(c), Err: m.news.Err})
+			out = append(out, Effect[T, A]{Kind: Tell, Token: m.token.number, Of: m.token.of, Moved: true, Caller: c, Attempts: m.since(c), Err: m.news.Err})
 		}
 	}
 	return out
 }
 
 // failed ends the waits of those who joined before the attempt and have seen no other owner. A permanent error ends all.
-func (m *Machine[T]) failed(o Outcome, out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) failed(o Outcome, out []Effect[T, A]) []Effect[T, A] {
 	for c := m.callers.head; c != nil; {
-		after := c.after
-		if o.Answer == Permanent || !c.Refused && m.shown < c.number && c.number <= m.before {
+		after := c.next
+		if o.Answer == Permanent || !c.Refused && m.shown < c.number && c.number <= m.askedFor {
 			m.callers.leave(c)
-			out = append(out, Effect[T]{Kind: Fail, Caller: c, Attempts: m.since(c), Err: o.Err})
+			out = append(out, Effect[T, A]{Kind: Fail, Caller: c, Attempts: m.since(c), Err: o.Err})
 		}
 		c = after
 	}
@@ -98,18 +98,18 @@ func (m *Machine[T]) failed(o Outcome, out []Effect[T]) []Effect[T] {
 }
 
 // tell reports a refusal to those who have not seen one. They are the last in line.
-func (m *Machine[T]) tell(out []Effect[T]) []Effect[T] {
+func (m *Machine[T, A]) tell(out []Effect[T, A]) []Effect[T, A] {
 	l := &m.callers
 	c := l.tail
 	if c == nil || c.number <= l.told {
 		return out
 	}
-	for c.before != nil && c.before.number > l.told {
-		c = c.before
+	for c.prev != nil && c.prev.number > l.told {
+		c = c.prev
 	}
-	for ; c != nil; c = c.after {
+	for ; c != nil; c = c.next {
 		if c.Tell {
-			out = append(out, Effect[T]{Kind: Tell, Caller: c, Attempts: m.since(c), Err: m.news.Err})
+			out = append(out, Effect[T, A]{Kind: Tell, Token: m.token.number, Of: m.token.of, Caller: c, Attempts: m.since(c), Err: m.news.Err})
 		}
 	}
 	l.told = l.arrivals

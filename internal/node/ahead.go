@@ -3,6 +3,8 @@ package node
 import (
 	"slices"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // An ahead says how far the clock of Redis is ahead of the clock of a node:
@@ -16,7 +18,7 @@ import (
 // known for an hour only.
 type ahead struct {
 	by    time.Duration
-	until time.Duration // it is known; 0: it never was
+	until clock.Mono // it is known; 0: it never was
 }
 
 // aheadLasts is how long an ahead is known. The second trip of a call in each hour costs nothing that can be noticed.
@@ -24,19 +26,19 @@ const aheadLasts = time.Hour
 
 // told notes that an answer with the time redis, since 1970, arrived at now. several says that the server may be another one than
 // that of the answers before.
-func (a *ahead) told(redis, now time.Duration, several bool) {
-	if by := redis - now; several || now >= a.until || by > a.by {
-		a.by, a.until = by, now+aheadLasts
+func (a *ahead) told(redis clock.Redis, now clock.Mono, several bool) {
+	if by := time.Duration(redis) - time.Duration(now); several || now >= a.until || by > a.by {
+		a.by, a.until = by, now.Add(aheadLasts)
 	}
 }
 
 // latest returns the time of Redis, in µs since 1970, until which a call that is sent at now may still create something. limit is
 // that time by the clock of the node. If ahead is not known, it is 0: Redis then refuses, and says the time.
-func (a ahead) latest(now, limit time.Duration) int64 {
+func (a ahead) latest(now, limit clock.Mono) int64 {
 	if now >= a.until {
 		return 0
 	}
-	return (limit + a.by).Microseconds()
+	return time.Duration(limit.Add(a.by)).Microseconds()
 }
 
 // AppendLatest adds the word that says until when the script may create something, in µs of the clock of Redis: nine tenths of the
@@ -48,7 +50,7 @@ func (c *command) AppendLatest() {
 }
 
 // latestLocked returns the latest time of a call that is sent at now.
-func (n *Node) latestLocked(c *Call, now time.Duration) int64 {
+func (n *Node) latestLocked(c *Call, now clock.Mono) int64 {
 	if c.clock.until > 0 {
 		return c.clock.latest(now, c.limit)
 	}
@@ -57,7 +59,7 @@ func (n *Node) latestLocked(c *Call, now time.Duration) int64 {
 
 // stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then has
 // the source of the script, which a server that was never asked may not have.
-func (n *Node) stampLocked(c *Call, now time.Duration) {
+func (n *Node) stampLocked(c *Call, now clock.Mono) {
 	if c.latest == 0 {
 		return
 	}
@@ -72,17 +74,17 @@ func (n *Node) stampLocked(c *Call, now time.Duration) {
 
 // inTimeLocked reports whether a call that came too late may come in time now: the refusal has shown that its latest time was too
 // early.
-func (n *Node) inTimeLocked(c *Call, now time.Duration) bool {
+func (n *Node) inTimeLocked(c *Call, now clock.Mono) bool {
 	return (now < c.limit || c.Insists) && n.latestLocked(c, now) > c.words[c.latest].(int64)
 }
 
 // tooLate reads the answer of a script that came too late to create anything: {"late", seconds, µs of TIME}.
-func tooLate(value any) (redis time.Duration, late bool) {
+func tooLate(value any) (redis clock.Redis, late bool) {
 	fields, _ := value.([]any)
 	if len(fields) != 3 || fields[0] != "late" {
 		return 0, false
 	}
 	seconds, whole := fields[1].(int64)
 	micros, exact := fields[2].(int64)
-	return time.Duration(seconds)*time.Second + time.Duration(micros)*time.Microsecond, whole && exact
+	return clock.RedisAt(seconds, micros), whole && exact
 }

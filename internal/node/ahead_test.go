@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline: however long the answer with the time was under way, and whatever the
@@ -20,8 +22,8 @@ func TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline(t *testing.T) {
 		arrived := read + time.Duration(back)
 		deadline := arrived + time.Duration(left)
 		var a ahead
-		a.told((read + skew).Truncate(time.Microsecond), arrived, false)
-		latest := time.Duration(a.latest(arrived, deadline-time.Duration(timeout)/10))*time.Microsecond - skew
+		a.told(clock.Redis((read + skew).Truncate(time.Microsecond)), clock.Mono(arrived), false)
+		latest := time.Duration(a.latest(clock.Mono(arrived), clock.Mono(deadline-time.Duration(timeout)/10)))*time.Microsecond - skew
 		end := deadline - time.Duration(timeout)/10
 		return latest <= end && latest > end-time.Duration(back)-2*time.Microsecond
 	}, &quick.Config{MaxCount: 20_000}))

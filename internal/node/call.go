@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and ARGV only.
@@ -29,8 +31,8 @@ type Call struct {
 	// Unwanted says that nobody waits for the outcome any more. A call that has failed is not sent again then.
 	Unwanted *atomic.Bool
 
-	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. Zero: now.
-	Began time.Time
+	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. 0: now.
+	Began clock.Mono
 
 	// Then is a second command, which is sent right behind the first on the same connection. If one of them must be resent, both
 	// are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
@@ -45,11 +47,11 @@ type Call struct {
 
 	// Guarded by Node.mu. Times are those of Node.now.
 	at       int // its index among the calls that have not ended, or over
-	deadline time.Duration
-	limit    time.Duration // until then it may create something, see AppendLatest
-	ready    time.Duration // when it may be sent, while it is parked
-	gives    time.Duration // when the node gives up a call that insists; 0: it was posted by a user of the package
-	trip     *trip         // that it is on; nil: it waits, or has ended
+	deadline clock.Mono
+	limit    clock.Mono // until then it may create something, see AppendLatest
+	ready    clock.Mono // when it may be sent, while it is parked
+	gives    clock.Mono // when the node gives up a call that insists; 0: it was posted by a user of the package
+	trip     *trip      // that it is on; nil: it waits, or has ended
 	earlier
 	reply Reply
 	next  *Call // of those that have ended
@@ -68,7 +70,7 @@ type command struct {
 // earlier is what is known of the sends before.
 type earlier struct {
 	sent    bool          // there was one
-	unclear bool          // one other than that under way may have been carried out
+	resent  bool          // one other than that under way may have been carried out
 	pause   time.Duration // before the last one
 	trouble error         // why the call was last resent
 	clock   ahead         // of the server that has refused one which came too late, if there are several servers

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // A trip is one batch that a courier carries. It is also the context of its commands. It ends when all its calls have ended, so
@@ -72,7 +74,7 @@ func (n *Node) landLocked(t *trip) (goesOn bool) {
 	if !t.writtenOff {
 		close(t.done)
 	}
-	now := n.now()
+	now := clock.MonoNow()
 	for i := range slices.Backward(t.passengers) { // so that the receiver of the first is called first
 		n.arrivedLocked(&t.passengers[i], now)
 	}
@@ -93,7 +95,7 @@ func (n *Node) loadLocked() *trip {
 	}
 	t := &trip{Context: context.Background(), done: make(chan struct{})}
 	t.passengers = t.only[:0]
-	now, end := n.now(), time.Duration(0)
+	now, end := clock.MonoNow(), clock.Mono(0)
 	for i, c := range n.mail[:min(n.batch, len(n.mail))] {
 		if i > 0 && (n.silent && !n.ill() || c.Then != nil || n.mail[0].Then != nil) {
 			break
@@ -110,7 +112,7 @@ func (n *Node) loadLocked() *trip {
 		t.passengers = append(t.passengers, p)
 		end = max(end, c.deadline)
 	}
-	t.deadline, t.live = n.begin.Add(end), len(t.passengers)
+	t.deadline, t.live = end.Time(), len(t.passengers)
 	n.mail, n.first = slices.Delete(n.mail, 0, t.live), max(n.first-t.live, 0)
 	named := func(p passenger) bool { return p.call.ctx != context.Background() } // renewals have that
 	if i := slices.IndexFunc(t.passengers, named); i >= 0 {
@@ -186,7 +188,7 @@ func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
 }
 
 // arrivedLocked handles the outcome of a send. The call may have ended with its timeout.
-func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
+func (n *Node) arrivedLocked(p *passenger, now clock.Mono) {
 	c := p.call
 	err, failed := p.outcome()
 	late := n.heardLocked(p, err, now)
@@ -195,7 +197,7 @@ func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 	}
 	c.trip = nil
 	if err != nil && (!notSent(err) || failed != nil) { // if the second failed, the first was carried out
-		c.unclear = true
+		c.resent = true
 	}
 	switch {
 	case late && n.inTimeLocked(c, now):
@@ -221,7 +223,7 @@ func (n *Node) arrivedLocked(p *passenger, now time.Duration) {
 }
 
 // heardLocked notes what the outcome of a send says of the server. It reports whether the command came too late to create anything.
-func (n *Node) heardLocked(p *passenger, err error, now time.Duration) (late bool) {
+func (n *Node) heardLocked(p *passenger, err error, now clock.Mono) (late bool) {
 	c := p.call
 	if err == nil || Answered(err) {
 		n.answered, n.silent, n.trouble = now, false, nil

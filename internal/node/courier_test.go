@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/faultproxy"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -96,7 +97,7 @@ func TestFirstCtxOfABatchIsItsCtx(t *testing.T) {
 			for _, ctx := range append(slices.Repeat([]context.Context{context.Background()}, size), caller, another) {
 				c := within(Command("set"), time.Minute)
 				c.ctx = ctx //nolint:fatcontext // of a call
-				n.postLocked(c, n.now())
+				n.postLocked(c, clock.MonoNow())
 			}
 			n.mu.Unlock()
 			ctx := <-seen

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 const (
@@ -21,8 +23,8 @@ const (
 type illness struct {
 	parked []*Call
 	pause  time.Duration // before the next probe; 0: the server is well
-	probed time.Duration // when the newest probe was sent
-	probe  time.Duration // when the next one is
+	probed clock.Mono    // when the newest probe was sent
+	probe  clock.Mono    // when the next one is
 }
 
 func (i *illness) ill() bool { return i.pause > 0 }
@@ -31,35 +33,35 @@ func (i *illness) ill() bool { return i.pause > 0 }
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // retryLocked has c sent again, which has failed with err.
-func (n *Node) retryLocked(c *Call, err error, now time.Duration) {
+func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
 	c.trouble, n.trouble = err, err
 	n.Trouble(err)
 	if n.several {
 		c.pause = min(max(2*c.pause, firstPause), callPause)
-		c.ready = now + jitter(c.pause)
+		c.ready = now.Add(jitter(c.pause))
 	}
 	if !n.ill() {
 		n.pause, n.probed = firstPause, now
-		n.probe = now + jitter(firstPause)
+		n.probe = now.Add(jitter(firstPause))
 	}
 	n.parkLocked(c, now)
 }
 
 // parkLocked has c wait for the next probe, or until it is ready. If somebody waits for it, that probe is sent soon.
-func (n *Node) parkLocked(c *Call, now time.Duration) {
+func (n *Node) parkLocked(c *Call, now clock.Mono) {
 	n.parked = append(n.parked, c)
 	at := c.ready
 	if n.ill() {
 		if c.gives == 0 {
-			n.probe = min(n.probe, n.probed+waitedPause)
+			n.probe = min(n.probe, n.probed.Add(waitedPause))
 		}
 		at = n.probe
 	}
-	n.fireByLocked(max(at, now+tick), now)
+	n.fireByLocked(max(at, now.Add(tick)), now)
 }
 
 // recoverLocked says that the server has carried out a command.
-func (n *Node) recoverLocked(now time.Duration) {
+func (n *Node) recoverLocked(now clock.Mono) {
 	n.pause = 0
 	if len(n.parked) > 0 {
 		n.resendLocked(now)
@@ -70,7 +72,7 @@ var errUnwanted = errors.New("nobody waits for it any more")
 
 // resendLocked sends the parked calls whose time has come. Those that nobody waits for end: an acquire among them would take the
 // key, for a moment, from those who wait.
-func (n *Node) resendLocked(now time.Duration) {
+func (n *Node) resendLocked(now clock.Mono) {
 	n.parked = slices.DeleteFunc(n.parked, func(c *Call) bool {
 		if c.at != over && c.Unwanted != nil && c.Unwanted.Load() {
 			n.endLocked(c, Reply{Err: errUnwanted})
@@ -81,7 +83,7 @@ func (n *Node) resendLocked(now time.Duration) {
 		n.fireByLocked(n.probe, now)
 		return
 	}
-	probes, waited, next := 0, false, time.Duration(0)
+	probes, waited, next := 0, false, clock.Mono(0)
 	n.parked = slices.DeleteFunc(n.parked, func(c *Call) bool {
 		sends := c.ready <= now && (!n.ill() || probes == 0 || c.Urgent && !c.sent)
 		if sends {
@@ -103,10 +105,10 @@ func (n *Node) resendLocked(now time.Duration) {
 			most = waitedPause
 		}
 		n.pause, n.probed = min(2*n.pause, most), now
-		n.probe = now + jitter(n.pause)
+		n.probe = now.Add(jitter(n.pause))
 		next = n.probe
 	case len(n.parked) == 0:
 		return
 	}
-	n.fireByLocked(max(next, now+tick), now)
+	n.fireByLocked(max(next, now.Add(tick)), now)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // TestSickServerIsNotStormed: while a server refuses everything, 300 renewals and 300 calls that somebody waits for, each of which
@@ -215,7 +217,7 @@ func TestRepeatSaysTheTimeOfTheFirstSend(t *testing.T) {
 				call := creates("k")
 				call.Insists = true
 				if c.began > 0 {
-					call.Began = begin.Add(-c.began)
+					call.Began = clock.MonoOf(begin.Add(-c.began))
 				}
 				require.Error(t, do(n, call).Err)
 				time.Sleep(2 * insistFor)
@@ -250,7 +252,7 @@ func TestSlowAnswerDoesNotShortenTheNextTry(t *testing.T) {
 		require.Equal(t, 3, sends)
 		requireOK(t, false, do(n, within(creates("k"), 4*time.Second)))
 		require.Equal(t, 4, sends)
-		n.clock.told(time.Duration(time.Now().UnixNano())-time.Second, n.now(), false)
+		n.clock.told(clock.Redis(time.Now().Add(-time.Second).UnixNano()), clock.MonoNow(), false)
 		requireOK(t, false, do(n, within(creates("k"), time.Second)))
 		require.Equal(t, 5, sends, "a slow answer says less")
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -215,7 +216,7 @@ func together(n *Node, calls ...*Call) (got []<-chan Reply) {
 	for _, c := range calls {
 		got = append(got, reply(c))
 		c.ctx = context.Background()
-		n.postLocked(c, n.now())
+		n.postLocked(c, clock.MonoNow())
 	}
 	n.busy -= couriers
 	n.sendLocked()

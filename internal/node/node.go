@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 const (
@@ -46,8 +48,7 @@ type Node struct {
 
 	client redis.UniversalClient
 	limits
-	begin time.Time // when the node was made
-	run   func()    // the method courier; a variable saves an allocation at each start
+	run func() // the method courier; a variable saves an allocation at each start
 
 	mu       sync.Mutex // guards the fields below and the lower part of every Call
 	mail     []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
@@ -58,8 +59,8 @@ type Node struct {
 	connects *trip      // the one that opens a connection for later calls, or nil
 	timed    []*Call    // those that have not ended
 	timer    *time.Timer
-	fires    time.Duration // when timer fires; 0: it is not set
-	ended    *Call         // the newest of those whose receivers have not been called yet; next leads to the one before
+	fires    clock.Mono // when timer fires; 0: it is not set
+	ended    *Call      // the newest of those whose receivers have not been called yet; next leads to the one before
 	health
 	illness
 	clock ahead
@@ -76,16 +77,16 @@ type limits struct {
 
 // health is what is known of the server.
 type health struct {
-	answered time.Duration // when it last answered
-	served   time.Duration // when it last carried out a command
-	silent   bool          // a call timed out, and it has sent nothing since that call was made
-	trouble  error         // why a call was last resent; nil after an answer
+	answered clock.Mono // when it last answered
+	served   clock.Mono // when it last carried out a command
+	silent   bool       // a call timed out, and it has sent nothing since that call was made
+	trouble  error      // why a call was last resent; nil after an answer
 }
 
 // New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several servers, so each
 // call travels alone.
 func New(client redis.UniversalClient) *Node {
-	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers, true}, begin: time.Now(), slots: SlotsOf(client)}
+	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers, true}, slots: SlotsOf(client)}
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
@@ -116,9 +117,6 @@ func connections(client redis.UniversalClient) int {
 	return pool + max(cmp.Or(pipelines, redis.DefaultPipelinePoolSize), 0)
 }
 
-// now returns the time since the node was made, at least 1.
-func (n *Node) now() time.Duration { return time.Since(n.begin) + 1 }
-
 // Health reports whether a call timed out and the server has sent nothing since that call was made, and why a call was last
 // resent; nil after an answer.
 func (n *Node) Health() (silent bool, trouble error) {
@@ -128,10 +126,10 @@ func (n *Node) Health() (silent bool, trouble error) {
 }
 
 // Served reports whether the server has carried out a command since a time.
-func (n *Node) Served(since time.Time) bool {
+func (n *Node) Served(since clock.Mono) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.begin.Add(n.served).After(since)
+	return n.served > since
 }
 
 // Post puts c into the mailbox and returns at once. A call is posted only once. A batch has the values of the first ctx
@@ -140,19 +138,19 @@ func (n *Node) Post(ctx context.Context, c *Call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c.ctx = ctx
-	n.postLocked(c, n.now())
+	n.postLocked(c, clock.MonoNow())
 }
 
-func (n *Node) postLocked(c *Call, now time.Duration) {
-	c.deadline, c.at = max(now, c.ready)+c.Timeout, len(n.timed)
+func (n *Node) postLocked(c *Call, now clock.Mono) {
+	c.deadline, c.at = max(now, c.ready).Add(c.Timeout), len(n.timed)
 	if c.limit == 0 {
-		c.limit = c.deadline - c.Timeout/10
-		if !c.Began.IsZero() {
-			c.limit -= time.Since(c.Began)
+		c.limit = c.deadline.Add(-c.Timeout / 10)
+		if c.Began != 0 {
+			c.limit = c.limit.Add(-now.Sub(c.Began))
 		}
 	}
 	n.timed = append(n.timed, c)
-	n.fireByLocked(c.deadline-c.Timeout/2, now)
+	n.fireByLocked(c.deadline.Add(-c.Timeout/2), now)
 	if n.ill() && !n.several || c.ready > now {
 		n.parkLocked(c, now)
 		return
@@ -178,10 +176,10 @@ func (n *Node) sendLocked(calls ...*Call) {
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
 func (n *Node) endLocked(c *Call, r Reply) {
-	if r.Err != nil && !c.unclear && c.trip == nil && !Answered(r.Err) {
+	if r.Err != nil && !c.resent && c.trip == nil && !Answered(r.Err) {
 		r.Err = &NotDone{r.Err}
 	}
-	r.Resent = c.unclear
+	r.Resent = c.resent
 	if t := c.trip; t != nil {
 		if t.live--; t.live == 0 { // its courier is written off, so that another one takes its place
 			t.writtenOff = true
@@ -215,29 +213,29 @@ func (n *Node) unlock() {
 }
 
 // fireByLocked has the timer fire at the time at or earlier.
-func (n *Node) fireByLocked(at, now time.Duration) {
+func (n *Node) fireByLocked(at, now clock.Mono) {
 	if n.fires != 0 && n.fires <= at {
 		return
 	}
 	n.fires = at
-	n.timer.Reset(at - now)
+	n.timer.Reset(at.Sub(now))
 }
 
 // fire runs when the timer fires. It ends the calls whose time has passed, and sees to those whose time has half passed.
 func (n *Node) fire() {
 	n.mu.Lock()
 	defer n.unlock()
-	now := n.now()
+	now := clock.MonoNow()
 	n.fires = 0
 	for _, c := range slices.Backward(n.timed) { // the last one takes the place of one that ends
-		switch half := c.deadline - c.Timeout/2; {
+		switch half := c.deadline.Add(-c.Timeout / 2); {
 		case c.deadline <= now:
 			n.timeOutLocked(c, now)
 		case half <= now:
 			n.connectLocked(c)
-			n.fireByLocked(max(c.deadline, now+tick), now)
+			n.fireByLocked(max(c.deadline, now.Add(tick)), now)
 		default:
-			n.fireByLocked(max(half, now+tick), now)
+			n.fireByLocked(max(half, now.Add(tick)), now)
 		}
 	}
 	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.at == over })
@@ -249,8 +247,8 @@ func (n *Node) fire() {
 }
 
 // timeOutLocked ends a call whose time has passed.
-func (n *Node) timeOutLocked(c *Call, now time.Duration) {
-	if n.answered < c.deadline-c.Timeout {
+func (n *Node) timeOutLocked(c *Call, now clock.Mono) {
+	if n.answered < c.deadline.Add(-c.Timeout) {
 		n.silent = true
 	}
 	n.slots.Reload()
@@ -262,16 +260,16 @@ func (n *Node) timeOutLocked(c *Call, now time.Duration) {
 
 // repeatLocked posts a call once more that ends now, after a pause, if it insists. The node gives up after a minute. What the
 // repeat creates or keeps counts from the first call.
-func (n *Node) repeatLocked(c *Call, pause, now time.Duration) {
-	gives := cmp.Or(c.gives, now+insistFor)
+func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
+	gives := cmp.Or(c.gives, now.Add(insistFor))
 	if !c.Insists || now >= gives {
 		return
 	}
 	repeat := &Call{
 		Timeout: max(c.Timeout, insistEvery), Insists: true, command: c.command, ctx: c.ctx,
-		limit: c.limit, ready: now + pause, gives: gives,
-		earlier: earlier{sent: true, unclear: c.unclear || c.trip != nil},
+		limit: c.limit, ready: now.Add(pause), gives: gives,
+		earlier: earlier{sent: true, resent: c.resent || c.trip != nil},
 	}
 	n.postLocked(repeat, now)
-	c.unclear = true // the repeat may be carried out
+	c.resent = true // the repeat may be carried out
 }

@@ -1,8 +1,9 @@
-package redlatch_test
+package behavior_test
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -35,9 +37,7 @@ func inTurn(t *testing.T, l, other redlatch.Locker, n int, opts ...redlatch.Opti
 // onQueues runs a test in a bubble, on each strategy whose lines queue.
 func onQueues(t *testing.T, run func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker)) {
 	t.Parallel()
-	for name, open := range map[string]func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
-		"SetNXPX": redlatch.NewSetNXPX, "Semaphore": mutex,
-	} {
+	for name, open := range queues {
 		newLocker := func(c redis.UniversalClient) redlatch.Locker { return made(open(c)) }
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -365,11 +365,29 @@ func TestLateFirstSendLeavesNoEntry(t *testing.T) {
 func TestReleasedLockHandsOutNoPermit(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		mustLock(t, made(mutex(s.Client(t))), "k", redlatch.WithoutRenewal())
-		got := locktest.Standing(t, made(mutex(s.Client(t))))
+		mustLock(t, newSemaphore(t, s.Client(t), 1), "k", redlatch.WithoutRenewal())
+		got := locktest.Standing(t, newSemaphore(t, s.Client(t), 1))
 		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
 		require.NoError(t, mustLock(t, made(redlatch.NewSetNXPX(s.Client(t))), "k").Unlock(t.Context()))
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
 		require.NoError(t, (<-got).Unlock(t.Context()))
+	})
+}
+
+// TestLockerPrintsItsLines: what a report of a bug needs, and no token.
+func TestLockerPrintsItsLines(t *testing.T) {
+	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
+		l := newLocker(s.Client(t))
+		holder := mustLock(t, newLocker(s.Client(t)), "k")
+		var callers sync.WaitGroup
+		defer callers.Wait()
+		for _, opts := range [][]redlatch.Option{nil, nil, {alone}} {
+			callers.Go(func() { assert.NoError(t, granted(l.Lock(t.Context(), "k", opts...)).Unlock(t.Context())) })
+		}
+		time.Sleep(5 * time.Second)
+		require.Regexp(t, `^(setnxpx|semaphore)
+	"k": Waiting, token 1 with a plain entry, 1 in line, \d attempts, the newest: refused
+	"k": Waiting, token 1 with a plain entry, 2 in line, \d attempts, the newest: refused$`, fmt.Sprint(l))
+		require.NoError(t, holder.Unlock(t.Context()))
 	})
 }

@@ -1,4 +1,4 @@
-package redlatch_test
+package behavior_test
 
 import (
 	"context"

@@ -1,0 +1,235 @@
+package redlatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/inbox"
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+// A fake is a strategy without Redis. Commands, replies and messages are late by chance, and some are lost. It notes what no token may
+// do.
+type fake struct {
+	limit   int
+	deliver func(inbox.Grant)
+	begin   time.Time
+
+	mu      sync.Mutex // guards the fields below
+	random  *rand.Rand
+	holders map[string]time.Time // when each lease ends
+	queue   []string             // tokens of entries
+	tick    uint64
+	asks    map[string]bool // tokens with an acquire under way
+	given   map[string]bool // tokens that were given back
+	wrong   []string
+}
+
+func (*fake) check(*config) error { return nil }
+
+func (*fake) keysOf(prefix, key string) (redisKeys, error) { return redisKeys{key: prefix + key}, nil }
+
+func (*fake) trouble(op, *params, time.Duration) error { return errors.New("silence") }
+
+func (f *fake) do(_ context.Context, op op, p *params, done func(reply)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sent, next := *p, inbox.TokenOf(p.next)
+	switch op {
+	case toAcquire:
+		f.asking(p.token)
+	case toRelease:
+		f.noteLocked(!f.asks[p.token], "a release overtakes the acquire of its token")
+		f.given[p.token] = true
+		if next != "" {
+			f.asking(next)
+		}
+	}
+	go func() { // ends with the command
+		time.Sleep(f.chance(op == toRelease))
+		f.mu.Lock()
+		delete(f.asks, p.token)
+		delete(f.asks, next)
+		got := f.carryOutLocked(op, &sent)
+		f.mu.Unlock()
+		time.Sleep(f.chance(false))
+		done(got)
+	}()
+}
+
+func (f *fake) asking(token string) {
+	f.noteLocked(!f.asks[token], "two acquires of a token are under way")
+	f.noteLocked(!f.given[token], "a token asks again that was given back")
+	f.asks[token] = true
+}
+
+func (f *fake) noteLocked(right bool, text string) {
+	if !right {
+		f.wrong = append(f.wrong, text)
+	}
+}
+
+// chance returns how late something is.
+func (f *fake) chance(repeated bool) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if repeated && f.random.IntN(20) == 0 {
+		return 3 * time.Second
+	}
+	return time.Duration(f.random.IntN(30)) * time.Millisecond
+}
+
+var errFake = errors.New("the reply is lost")
+
+func (f *fake) carryOutLocked(op op, p *params) reply {
+	for token, end := range f.holders {
+		if !time.Now().Before(end) {
+			delete(f.holders, token)
+		}
+	}
+	fault := f.random.IntN(40)
+	if fault == 0 && op != toRelease {
+		return reply{err: &node.NotDone{Err: errFake}}
+	}
+	got := reply{at: f.now()}
+	_, holds := f.holders[p.token]
+	switch {
+	case op == toAcquire:
+		got = f.acquireLocked(p, holds)
+	case !holds:
+		got.err = errNotOurs
+	case op == toExtend:
+		f.holders[p.token] = time.Now().Add(p.ttl)
+	}
+	if op == toRelease {
+		delete(f.holders, p.token)
+		f.leaveLocked(inbox.TokenOf(p.entry))
+		if p.next != "" && !slices.Contains(f.queue, inbox.TokenOf(p.next)) {
+			f.queue = append(f.queue, inbox.TokenOf(p.next))
+		}
+		got.tick = f.handOnLocked(inbox.TokenOf(p.next))
+	}
+	if fault == 1 && op != toRelease {
+		return reply{err: errFake}
+	}
+	return got
+}
+
+func (f *fake) now() clock.Redis { return clock.Redis(time.Since(f.begin)) }
+
+func (f *fake) acquireLocked(p *params, holds bool) reply {
+	got := reply{at: f.now()}
+	if token := inbox.TokenOf(p.entry); holds || len(f.holders) < f.limit && len(f.queue) == 0 {
+		f.tick++
+		f.holders[p.token], got.tick = time.Now().Add(p.ttl), f.tick
+		f.leaveLocked(token)
+	} else {
+		got.err = ErrNotAcquired
+		for got.holder = range f.holders {
+			got.left = time.Until(f.holders[got.holder])
+		}
+		if got.fresh = token != "" && !slices.Contains(f.queue, token); got.fresh {
+			f.queue = append(f.queue, token)
+		}
+		f.handOnLocked("")
+		got.first = len(f.queue) > 0 && f.queue[0] == token
+	}
+	return got
+}
+
+func (f *fake) leaveLocked(token string) {
+	f.queue = slices.DeleteFunc(f.queue, func(other string) bool { return other == token })
+}
+
+// handOnLocked hands the key to those in the queue. It returns the tick of mine, which gets no message.
+func (f *fake) handOnLocked(mine string) (tick uint64) {
+	for len(f.queue) > 0 && len(f.holders) < f.limit {
+		g := inbox.Grant{Token: f.queue[0], At: f.now()}
+		f.queue = f.queue[1:]
+		f.tick++
+		f.holders[g.Token], g.Tick = time.Now().Add(time.Second), f.tick
+		if g.Token == mine {
+			tick = f.tick
+		} else if f.random.IntN(8) > 0 {
+			time.AfterFunc(time.Duration(f.random.IntN(30))*time.Millisecond, func() { f.deliver(g) })
+		}
+	}
+	return tick
+}
+
+// TestEachEffectReachesItsAttempt: whatever the order of commands, replies and messages is, and whichever are lost, the engine sends
+// for each token what the core has decided for it: one acquire at a time, none after its release, and in the end nothing is left. A
+// caller gets the lock of a token that Redis has granted.
+func TestEachEffectReachesItsAttempt(t *testing.T) {
+	for name, h := range map[string]traits{
+		"queue":     {inbox: inbox.New(nil), keeps: true},
+		"semaphore": {inbox: inbox.New(nil), shares: true, lanes: 2},
+		"poll":      {},
+		"quorum":    {quorum: true},
+	} {
+		for seed := range uint64(40) {
+			t.Run(fmt.Sprint(name, "/", seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &fake{
+						limit: 1, begin: time.Now(), random: rand.New(rand.NewPCG(seed, 0)), holders: make(map[string]time.Time),
+						asks: make(map[string]bool), given: make(map[string]bool),
+					}
+					if h.shares {
+						f.limit = 2
+					}
+					l, err := newEngine(f, h, []Option{WithTTL(10 * time.Second)})
+					require.NoError(t, err)
+					f.deliver = l.(*engine).deliver
+					callers := sync.WaitGroup{}
+					for i := range 5 {
+						random := rand.New(rand.NewPCG(seed, uint64(i+1)))
+						callers.Go(func() {
+							for range 20 {
+								f.useOnce(t, l, random)
+							}
+						})
+					}
+					callers.Wait()
+					time.Sleep(time.Minute)
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					require.Empty(t, f.wrong)
+					require.Empty(t, f.queue)
+					for token, end := range f.holders { // what was handed to those who had left ends
+						require.True(t, end.Before(time.Now()), token)
+					}
+					lines := &l.(*engine).lines
+					require.Empty(t, lines.byKey)
+					require.Empty(t, lines.tokens)
+					require.Empty(t, lines.waiting)
+				})
+			})
+		}
+	}
+}
+
+// useOnce has a caller lock the key and unlock it.
+func (f *fake) useOnce(t *testing.T, l Locker, random *rand.Rand) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(4000))*time.Millisecond)
+	defer cancel()
+	k, err := l.Lock(ctx, "k")
+	if err != nil {
+		return
+	}
+	f.mu.Lock()
+	end := f.holders[k.lease.token]
+	f.noteLocked(time.Now().Before(end) && len(f.holders) <= f.limit, "a caller is served with a token that does not hold the key")
+	f.mu.Unlock()
+	time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
+	_ = k.UnlockAfter(t.Context(), 0)
+}

@@ -1,0 +1,82 @@
+package redlatch
+
+import (
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/node"
+)
+
+// troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
+const troubleEvery = time.Second
+
+// A cause is reported once in troubleEvery.
+type cause struct{ node, kind string }
+
+// due reports whether a cause is to be reported now.
+func (e *engine) due(c cause) bool {
+	now := clock.MonoNow()
+	last, reported := e.troubles.LoadOrStore(c, now)
+	return !reported || now.Sub(last.(clock.Mono)) >= troubleEvery && e.troubles.CompareAndSwap(c, last, now)
+}
+
+// reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it is due.
+func (e *engine) reportFailure(r *request, err error) {
+	switch {
+	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):
+	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
+	default:
+		if hook, event := e.troubleOf(r, r.attempts, err); hook != nil {
+			hook(event)
+		}
+	}
+}
+
+// leftEarly reports whether ctx ended the call before Redis had time to answer. That says nothing of Redis.
+func (e *engine) leftEarly(r *request, err error) bool {
+	var wait *gaveUp
+	if !errors.As(err, &wait) || r.attempts > 1 {
+		return false
+	}
+	kind := kindOfTrouble(err)
+	return wait.last == nil || (kind == "timeout" || kind == "quorum") && clock.Now().Since(r.started) < r.cfg.timeout()/4
+}
+
+// troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil if none is due.
+func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(Event), event Event) {
+	c := cause{kind: kindOfTrouble(err)}
+	if r.cfg.hooks.Trouble == nil || !e.due(c) {
+		return nil, event
+	}
+	event = r.event(e, attempts, marked(err))
+	event.Cause = c.kind
+	return r.cfg.hooks.Trouble, event
+}
+
+func kindOfTrouble(err error) string {
+	switch {
+	case errors.Is(err, ErrNoQuorum):
+		return "quorum"
+	case errors.Is(err, ErrNotReplicated):
+		return "replicas"
+	case errors.Is(err, ErrLost):
+		return "slow"
+	}
+	return node.Cause(err)
+}
+
+// reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the hook.
+func (e *engine) reportNode(name string, err error) {
+	c := cause{node: name, kind: node.Cause(err)}
+	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
+		go hook(Event{Strategy: e.name, Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook
+	}
+}
+
+// reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err. It does not wait for the hook.
+func (e *engine) reportDegraded(err error) {
+	if hook := e.cfg.hooks.Degraded; hook != nil {
+		go hook(Event{Strategy: e.name, Err: err}) // ends with the hook
+	}
+}
