@@ -63,7 +63,7 @@ func (g *grant) over(now clock.Instant) bool { return now.Since(g.start) >= g.le
 
 // newAttempt returns an attempt of a call, or of a line.
 func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
-	a := &attempt{engine: e, identity: r.identity(token), r: r, line: w}
+	a := &attempt{engine: e, identity: e.identity(r, token), r: r, line: w}
 	a.acquire = params{
 		identity: &a.identity, timeout: r.cfg.timeout(), ttl: r.cfg.asked, ttlMS: r.cfg.askedMS, unwanted: &a.unwanted,
 		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,

@@ -37,7 +37,9 @@ type fake struct {
 
 func (*fake) check(*config) error { return nil }
 
-func (*fake) keysOf(prefix, key string) (redisKeys, error) { return redisKeys{key: prefix + key}, nil }
+func (*fake) keyOf(prefix, key string) (string, error) { return prefix + key, nil }
+
+func (*fake) wordsOf(_, name string) keyWords { return keyWords{key: name} }
 
 func (*fake) trouble(op, *params, time.Duration) error { return errors.New("silence") }
 

@@ -99,7 +99,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 		r.cfg, err = configured(e.strategy, *e.cfg, opts)
 	}
 	if err == nil {
-		r.redisKeys, err = e.strategy.keysOf(r.cfg.prefix, key)
+		r.redisKeys.key, err = e.strategy.keyOf(r.cfg.prefix, key)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = &node.NotDone{Err: ctxError(ctx)}
@@ -107,7 +107,11 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	return r, err
 }
 
-func (r *request) identity(token string) identity {
+// identity returns that of an operation on the key of r.
+func (e *engine) identity(r *request, token string) identity {
+	if r.at.key == nil {
+		r.at = e.strategy.wordsOf(r.cfg.prefix, r.redisKeys.key)
+	}
 	return identity{redisKeys: &r.redisKeys, token: token}
 }
 
@@ -220,7 +224,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 }
 
 func (e *engine) inspect(ctx context.Context, r *request) reply {
-	id := r.identity("")
+	id := e.identity(r, "")
 	got, _ := e.run(ctx, toInspect, &params{identity: &id, timeout: r.cfg.timeout()}, ignored)
 	return got
 }
@@ -236,7 +240,7 @@ func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Cont
 	if got.err != nil || !isKeeper(got.status.Token) {
 		return nil, 0, wrap("inspect", key, got.err)
 	}
-	kept := r.identity(got.status.Token)
+	kept := e.identity(r, got.status.Token)
 	held := params{identity: &kept, timeout: r.cfg.timeout()}
 	back := held.releasing("", 0)
 	return func(ctx context.Context) error {

@@ -121,9 +121,11 @@ func FuzzKeys(f *testing.F) {
 	lockers := lockersOf(f, clientOf(f, s))
 	f.Fuzz(func(t *testing.T, key, other string) {
 		if key != "" && cluster.check(key) == nil {
-			names, err := (&setNXPX{single: single{kind: cluster}}).keysOf("", key)
-			require.Equal(t, key == names.at.fences, err != nil)
-			for _, name := range []any{names.at.fences, names.at.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
+			s := &setNXPX{single: single{kind: cluster}}
+			_, err := s.keyOf("", key)
+			names := s.wordsOf("", key)
+			require.Equal(t, key == names.fences, err != nil)
+			for _, name := range []any{names.fences, names.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
 				require.Equal(t, hashed(key), hashed(name.(string)))
 			}
 		}

@@ -7,14 +7,16 @@ import (
 // redisKeys are the names in Redis of a lock and of its companion keys.
 type redisKeys struct {
 	key string // with the prefix
+	at  keyWords
+}
 
-	// The names as words of commands, which are strings. Those that the strategy has none of are nil.
-	at struct {
-		key    any
-		fences any // the register or counter of its fences
-		queue  any
-		wanted any // the mark that others want the lock
-	}
+// keyWords are the names as words of commands, which are strings. Those that the strategy has none of are nil. They are made when
+// something is to be sent: most callers of a hot key send nothing.
+type keyWords struct {
+	key    any
+	fences any // the register or counter of its fences
+	queue  any
+	wanted any // the mark that others want the lock
 }
 
 // registerName is the name of the register of all fences of one Redis, behind the prefix of the locks.

@@ -71,11 +71,11 @@ func (s *legacySetNX) check(cfg *config) error {
 	return refuseReplicas("legacysetnx", cfg)
 }
 
-func (s *legacySetNX) keysOf(prefix, key string) (redisKeys, error) {
-	p := redisKeys{key: prefix + key}
-	p.at.key = p.key
-	return p, s.kind.check(p.key)
+func (s *legacySetNX) keyOf(prefix, key string) (string, error) {
+	return prefix + key, s.kind.check(prefix + key)
 }
+
+func (*legacySetNX) wordsOf(_, name string) keyWords { return keyWords{key: name} }
 
 // legacyCommand calls a script with the lock and its two companions as keys.
 func legacyCommand(op op, p *params) (*node.Call, reader) {

@@ -77,10 +77,12 @@ type redlock struct {
 
 func (r *redlock) check(cfg *config) error { return refuseReplicas("redlock", cfg) }
 
-func (r *redlock) keysOf(prefix, key string) (redisKeys, error) {
-	p := redisKeys{key: prefix + key}
-	p.at.key, p.at.fences, p.at.wanted = p.key, companion("fence", p.key), companion("wanted", p.key)
-	return p, r.kind.check(p.key)
+func (r *redlock) keyOf(prefix, key string) (string, error) {
+	return prefix + key, r.kind.check(prefix + key)
+}
+
+func (r *redlock) wordsOf(_, name string) keyWords {
+	return keyWords{key: name, fences: companion("fence", name), wanted: companion("wanted", name)}
 }
 
 func (r *redlock) trouble(op op, p *params, since time.Duration) error {

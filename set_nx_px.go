@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -66,19 +67,28 @@ type setNXPX struct {
 	handOn  reader // of a release
 }
 
-func (s *setNXPX) keysOf(prefix, key string) (redisKeys, error) {
-	p := redisKeys{key: prefix + key}
-	p.at.key, p.at.fences, p.at.queue = p.key, register, companion(s.queue, p.key)
-	switch {
-	case s.kind == cluster:
-		p.at.fences = "{" + slotTag(p.key) + "}:" + registerName
-	case prefix != "":
-		p.at.fences = prefix + registerName
+func (s *setNXPX) keyOf(prefix, key string) (string, error) {
+	name := prefix + key
+	if rest, is := strings.CutSuffix(name, registerName); is && rest == s.registerOf(prefix, name) {
+		return name, invalid("key %q: the fences of all locks are kept there", name)
 	}
-	if p.key == p.at.fences {
-		return p, invalid("key %q: the fences of all locks are kept there", p.key)
+	return name, s.kind.check(name)
+}
+
+// registerOf returns what stands before registerName in the name of the register.
+func (s *setNXPX) registerOf(prefix, name string) string {
+	if s.kind == cluster {
+		return "{" + slotTag(name) + "}:"
 	}
-	return p, s.kind.check(p.key)
+	return prefix
+}
+
+func (s *setNXPX) wordsOf(prefix, name string) keyWords {
+	fences := register
+	if before := s.registerOf(prefix, name); before != "" {
+		fences = before + registerName
+	}
+	return keyWords{key: name, fences: fences, queue: companion(s.queue, name)}
 }
 
 func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {

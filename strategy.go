@@ -20,8 +20,11 @@ type strategy interface {
 	// check refuses options that the strategy does not support, and rounds those that it supports in part.
 	check(cfg *config) error
 
-	// keysOf returns the names for a lock on key, behind prefix, or refuses the key.
-	keysOf(prefix, key string) (redisKeys, error)
+	// keyOf returns the name in Redis of key, behind prefix, or refuses it.
+	keyOf(prefix, key string) (string, error)
+
+	// wordsOf returns the words for a name that keyOf has returned.
+	wordsOf(prefix, name string) keyWords
 
 	// do calls back once, within a small multiple of the timeout, whatever the settings of the client are. The callback must not
 	// block. Of ctx only the values are used. An operation has one of three outcomes: done (reply.err is nil), known not done
