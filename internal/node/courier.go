@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -63,6 +64,7 @@ func (n *Node) courier() {
 		if !goesOn {
 			return
 		}
+		runtime.Gosched() // so that the next calls of the receivers leave together
 		n.mu.Lock()
 	}
 	n.busy--

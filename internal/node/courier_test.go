@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,4 +179,29 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 		g.open()
 		requireIdle(t, n)
 	})
+}
+
+// TestCommandTakesOneTrip: with one caller more than couriers, each call takes little more than a round trip, where one in four
+// took two. The receivers of a batch run before its courier takes the next one, so that their next calls leave together.
+func TestCommandTakesOneTrip(t *testing.T) {
+	for _, callers := range []int{1, 4, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			const trip, calls = time.Millisecond, 200
+			n := answered(t, func(batch) error {
+				time.Sleep(trip)
+				return nil
+			})
+			begin := time.Now()
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() {
+					for range calls {
+						requireOK(t, false, do(n, Command("ping")))
+					}
+				})
+			}
+			all.Wait()
+			require.Less(t, time.Since(begin), calls*trip*6/5, "%d callers", callers)
+		})
+	}
 }
