@@ -8,9 +8,9 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// hand is what a lease knows of its newest handle. It does not refer to that of a lease that is not young, so that a dropped one
-// ends.
-type hand struct {
+// newest is what a lease knows of its newest handle. Once the lease is no longer young, it has only a weak pointer, so that a
+// dropped handle ends.
+type newest struct {
 	since    clock.Instant // when it was granted the lock
 	fence    uint64
 	hooks    *Hooks             // of the call that was granted it

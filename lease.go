@@ -21,7 +21,7 @@ type lease struct {
 
 	mu   sync.Mutex // guards the fields below
 	core core.Lease
-	hand
+	newest
 	timer *time.Timer // runs tick; stopped when the lease ends
 	err   error       // why the lease ended, nil before
 }
@@ -37,7 +37,7 @@ func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
 	} else {
 		k.number, k.fence, since = l.core.Serve(), l.fence+min(l.fence, 1), now // a fence of 0 is none
 	}
-	l.hand = hand{since: since, fence: k.fence, hooks: &r.cfg.hooks, young: k}
+	l.newest = newest{since: since, fence: k.fence, hooks: &r.cfg.hooks, young: k}
 	_ = l.settle()
 	return k
 }
@@ -57,7 +57,7 @@ func (l *lease) settle() error {
 	l.err, l.young = err, nil
 	l.timer.Stop()
 	l.endHandleLocked(err)
-	h := l.hand
+	h := l.newest
 	l.mu.Unlock()
 	if why == core.Unlocked {
 		return err
@@ -109,7 +109,7 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	l.mu.Lock()
 	now := clock.Now()
 	what, keep := l.core.Unlock(handle, now, after)
-	h := l.hand
+	h := l.newest
 	if what == core.Pass {
 		l.endHandleLocked(ErrReleased)
 	}

@@ -63,7 +63,7 @@ type Node struct {
 	ended    *Call      // the newest of those whose receivers have not been called yet; next leads to the one before
 	health
 	illness
-	clock ahead
+	clock clockOffset
 	slots Slots
 }
 

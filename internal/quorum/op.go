@@ -171,7 +171,7 @@ func (o *Op) fail(r Result, out []Effect) []Effect {
 	if t := o.token; t.release == nil && (o.step == Acquire || o.step == Restore && r == Lost) {
 		t.release = o
 		for i := range o.nodes {
-			if m := &o.nodes[i]; t.nodes[i].unsure || m.maySet(o.step) {
+			if m := &o.nodes[i]; t.nodes[i].resent || m.maySet(o.step) {
 				m.owed = o.step == Acquire && m.Outcome == Done
 				out = o.send(Release, i, out)
 			}

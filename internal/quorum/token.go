@@ -43,7 +43,7 @@ type Token struct {
 
 type place struct {
 	creating bool // a command is under way that may set the key
-	unsure   bool // a command whose answer came too late to count may have set the key
+	resent   bool // a command whose answer came too late to count may have set the key
 	gap      bool // the token did not hold the key there, and no extension was done since
 }
 
@@ -76,7 +76,7 @@ func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
 	p := &t.nodes[e.Node]
 	if e.Step.Creates() {
 		p.creating = false
-		p.unsure = p.unsure || t.release != nil && a.maySet(e.Step)
+		p.resent = p.resent || t.release != nil && a.maySet(e.Step)
 		out = t.releaseLate(e.Node, out)
 	}
 	if e.Step == Extend || e.Step == Restore {
@@ -90,13 +90,13 @@ func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
 
 // Settled says that earlier sends to a node, of a command that was answered, can no longer be carried out.
 func (t *Token) Settled(node int, out []Effect) []Effect {
-	t.nodes[node].unsure = true
+	t.nodes[node].resent = true
 	return t.releaseLate(node, out)
 }
 
 // releaseLate sends the release that had to wait for a command, or that makes up for one that was carried out after it.
 func (t *Token) releaseLate(node int, out []Effect) []Effect {
-	if r := t.release; r != nil && (r.step == Release || t.nodes[node].unsure) {
+	if r := t.release; r != nil && (r.step == Release || t.nodes[node].resent) {
 		return r.send(Release, node, out)
 	}
 	return out

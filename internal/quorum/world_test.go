@@ -442,7 +442,7 @@ func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 				continue
 			}
 			bit := uint8(1) << n
-			p = flag(p, t.token.nodes[n].creating, t.token.nodes[n].unsure, t.token.nodes[n].gap, t.must&bit != 0, t.unheard&bit != 0)
+			p = flag(p, t.token.nodes[n].creating, t.token.nodes[n].resent, t.token.nodes[n].gap, t.must&bit != 0, t.unheard&bit != 0)
 			for j := range t.begun {
 				if o := &t.ops[j]; t.live[j] && !t.dead {
 					m := &o.nodes[n]

@@ -21,7 +21,7 @@ func TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline(t *testing.T) {
 		read := time.Duration(said)                     // when Redis read its clock, to the µs
 		arrived := read + time.Duration(back)
 		deadline := arrived + time.Duration(left)
-		var a ahead
+		var a clockOffset
 		a.told(clock.Redis((read + skew).Truncate(time.Microsecond)), clock.Mono(arrived), false)
 		latest := time.Duration(a.latest(clock.Mono(arrived), clock.Mono(deadline-time.Duration(timeout)/10)))*time.Microsecond - skew
 		end := deadline - time.Duration(timeout)/10

@@ -7,7 +7,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// An ahead says how far the clock of Redis is ahead of the clock of a node:
+// An clockOffset says how far the clock of Redis is clockOffset of the clock of a node:
 //
 //	ahead  = T − the instant at which an answer with a time T of Redis arrived
 //	latest = deadline − timeout / 10 + ahead, with the deadline of the first send
@@ -16,7 +16,7 @@ import (
 // small, the command is refused, and the refusal has the time. Of one server, the fastest answer counts, so that a slow one does
 // not shorten the time of the next send. ahead is too large if the clock of Redis was set back since, or has lost time, so it is
 // known for an hour only.
-type ahead struct {
+type clockOffset struct {
 	by    time.Duration
 	until clock.Mono // it is known; 0: it never was
 }
@@ -26,7 +26,7 @@ const aheadLasts = time.Hour
 
 // told notes that an answer with the time redis, since 1970, arrived at now. several says that the server may be another one than
 // that of the answers before.
-func (a *ahead) told(redis clock.Redis, now clock.Mono, several bool) {
+func (a *clockOffset) told(redis clock.Redis, now clock.Mono, several bool) {
 	if by := time.Duration(redis) - time.Duration(now); several || now >= a.until || by > a.by {
 		a.by, a.until = by, now.Add(aheadLasts)
 	}
@@ -34,7 +34,7 @@ func (a *ahead) told(redis clock.Redis, now clock.Mono, several bool) {
 
 // latest returns the time of Redis, in µs since 1970, until which a call that is sent at now may still create something. limit is
 // that time by the clock of the node. If ahead is not known, it is 0: Redis then refuses, and says the time.
-func (a ahead) latest(now, limit clock.Mono) int64 {
+func (a clockOffset) latest(now, limit clock.Mono) int64 {
 	if now >= a.until {
 		return 0
 	}
