@@ -73,7 +73,7 @@ type earlier struct {
 	resent  bool          // one other than that under way may have been carried out
 	pause   time.Duration // before the last one
 	trouble error         // why the call was last resent
-	clock   clockOffset         // of the server that has refused one which came too late, if there are several servers
+	clock   clockOffset   // of the server that has refused one which came too late, if there are several servers
 }
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An answer of the
