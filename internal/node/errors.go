@@ -94,7 +94,7 @@ var mistakes = []string{
 	"WRONGTYPE", "CROSSSLOT", "ERR bad lua script", "ERR Error compiling script",
 	"ERR the fence ", "ERR the key does not hold a timestamp", // of scripts of this library
 	"ERR unknown command", "ERR unknown subcommand", "ERR unknown Redis command", "unknown command",
-	"ERR This Redis command is not allowed from script",
+	"ERR This Redis command is not allowed from script", "ERR This Valkey command is not allowed from script",
 	"ERR wrong number of arguments", "ERR syntax error", "ERR value is ", "ERR invalid expire", "ERR Number of keys",
 	"ERR DB index", "ERR invalid DB", "ERR SELECT is not allowed",
 }

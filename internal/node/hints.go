@@ -25,16 +25,13 @@ var hints = []struct {
 	{"ERR bad lua script", "this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it", ErrBadScript},
 	{"TRYAGAIN", slotMoves, nil},
 	{"ASK ", slotMoves, nil},
-	{notLocal, slotMoves, nil},
+	{"ERR Script attempted to access a non local key", slotMoves, nil},     // since Redis 7.0; to a script, of a key that has moved already
+	{"ERR Lua script attempted to access a non local key", slotMoves, nil}, // until Redis 6.2
+	{"ERR Attempted to access a non local key", slotMoves, nil},            // Valkey 9.1
 	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:", nil},
 }
 
-const (
-	slotMoves = "the Cluster moves the slot of this key to another server: the key can be used again when it has moved"
-
-	// notLocal begins the answer to a script that gets at a key which has moved already.
-	notLocal = "ERR Script attempted to access a non local key"
-)
+const slotMoves = "the Cluster moves the slot of this key to another server: the key can be used again when it has moved"
 
 // explained is an answer of Redis with a hint, on one line.
 type explained struct {
@@ -115,7 +112,7 @@ func answerText(err error) string {
 		said, _, _ = strings.Cut(said, "\n")
 		return said
 	}
-	if at := strings.LastIndex(said, " script: "); at >= 0 && strings.Contains(said[at:], ", on @user_script:") {
+	if at := strings.LastIndex(said, " script: "); at >= 0 && strings.Contains(said[at:], " on @user_script:") {
 		said = said[:at]
 	}
 	return said

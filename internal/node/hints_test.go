@@ -61,10 +61,10 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 	const other = " (the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix)"
 	const eval = " (redlatch needs EVAL: connect the client to servers that have it)"
 	const moves = " (the Cluster moves the slot of this key to another server: the key can be used again when it has moved)"
-	const moved = "ERR Script attempted to access a non local key in a cluster node" + moves
 	for said, want := range map[string]string{
 		"WRONGTYPE Operation": "WRONGTYPE Operation" + other,
 		"WRONGTYPE Operation script: ba3d4e, on @user_script:21.":                                         "WRONGTYPE Operation" + other,
+		"WRONGTYPE Operation script: on @user_script:21.":                                                 "WRONGTYPE Operation" + other, // Valkey 9.1
 		"ERR Error running script (call to f_ba3d4e): @user_script:1: WRONGTYPE Operation":                "WRONGTYPE Operation" + other,
 		"ERR Error compiling script (new function): :10: WRONGTYPE Operation\nstack traceback:\n\t[G]: ?": "WRONGTYPE Operation" + other,
 		"ERR Error running script (call to f_1): @user_script:57: @user_script: 57: -OOM full ":           "OOM full (Redis is full: raise its maxmemory)",
@@ -72,10 +72,14 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 		"@user_script: 62: The user executing the script can't run this":                                  "ERR The user executing the script can't run this" + right,
 		"ERR The user executing the script can't run this script: f_1, on @user_script:62.":               "ERR The user executing the script can't run this" + right,
 		"ERR ACL failure in script: User u has no permissions script: f_1, on @user_script:9.":            "ERR ACL failure in script: User u has no permissions" + right,
+		"ERR ACL failure in script: User u has no permissions script: on @user_script:9.":                 "ERR ACL failure in script: User u has no permissions" + right,
+		"ERR the fence script: of x is broken":                                                            "ERR the fence script: of x is broken",
+
 		"TRYAGAIN Multiple keys": "TRYAGAIN Multiple keys" + moves,
 		"ASK 7629 127.0.0.1:1":   "ASK 7629 127.0.0.1:1" + moves,
-		"ERR Script attempted to access a non local key in a cluster node script: f_1, on @user_script:21.":                                      moved,
-		"ERR Error running script (call to f_1): @user_script:9: @user_script: 9: Script attempted to access a non local key in a cluster node ": moved,
+		"ERR Script attempted to access a non local key in a cluster node script: f_1, on @user_script:21.":                                          "ERR Script attempted to access a non local key in a cluster node" + moves,
+		"ERR Attempted to access a non local key in a cluster node script: on @user_script:21.":                                                      "ERR Attempted to access a non local key in a cluster node" + moves,
+		"ERR Error running script (call to f_1): @user_script:9: @user_script: 9: Lua script attempted to access a non local key in a cluster node ": "ERR Lua script attempted to access a non local key in a cluster node" + moves,
 
 		"CROSSSLOT Keys in request": "CROSSSLOT Keys in request " +
 			"(a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:)",
@@ -125,7 +129,7 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 		"no":       {answer("no upstream host")},
 		"ERR": {
 			answer("ERR max number of clients reached"), answer("ERR Connection refused"), answer("ERR Connection timed out"),
-			answer("ERR internal error"), answer("ERR proxy: unknown host"), answer(notLocal + " in a cluster node"),
+			answer("ERR internal error"), answer("ERR proxy: unknown host"), answer("ERR Script attempted to access a non local key in a cluster node"),
 		},
 		"OOM": {answer("OOM no")}, "MISCONF": {answer("MISCONF no")}, "READONLY": {answer("READONLY no")},
 		"NOAUTH": {answer("NOAUTH Authentication required.")}, "WRONGPASS": {answer("WRONGPASS invalid")},
@@ -147,6 +151,8 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 		"WRONGTYPE no", "NOPERM no", "CROSSSLOT no", "ERR unknown command 'evalsha'", "ERR Unknown Command 'x'", "unknown command 'eval'",
 		"ERR wrong number of arguments for 'eval' command", "ERR the fence register k holds something else",
 		"ERR Unknown Redis command called from script script: 1, on @user_script:1.", "ERR bad lua script for redis cluster",
+		"ERR Unknown command called from script script: on @user_script:1.", "ERR This Redis command is not allowed from script",
+		"ERR This Valkey command is not allowed from script script: on @user_script:1.",
 	} {
 		err := Explain(answer(said))
 		require.False(t, Unavailable(err), said)
