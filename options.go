@@ -214,6 +214,9 @@ func WithDrift(factor float64) Option {
 // If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already waiting for the
 // key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and [NewSemaphore] on a
 // *[redis.Client] or a *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.
+//
+// Calls that WAIT use up to half of the PoolSize of the client. With a PoolSize of 1, and go-redis before v9.23, other calls of the
+// client stand behind them.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {

@@ -127,7 +127,7 @@ func (b *lab) spansNamed(name string) (found []sdktrace.ReadOnlySpan) {
 func attributes(s sdktrace.ReadOnlySpan) map[string]string {
 	said := make(map[string]string)
 	for _, a := range s.Attributes() {
-		said[string(a.Key)] = a.Value.String()
+		said[string(a.Key)] = a.Value.Emit()
 	}
 	return said
 }

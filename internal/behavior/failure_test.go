@@ -26,8 +26,8 @@ func TestHolderIsNamed(t *testing.T) {
 		requireHeld := func(err error, owner string, ttl time.Duration) {
 			t.Helper()
 			requireOnly(t, err, redlatch.ErrNotAcquired)
-			held, ok := errors.AsType[*redlatch.HeldError](err)
-			require.True(t, ok, err)
+			var held *redlatch.HeldError
+			require.ErrorAs(t, err, &held)
 			require.InDelta(t, ttl, held.TTL, float64(time.Minute))
 			if w.name == "LegacySetNX" {
 				owner = ""

@@ -2,7 +2,6 @@ package behavior_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -112,8 +111,8 @@ func TestQuorumOfFreeNodesIsGranted(t *testing.T) {
 				require.NoError(t, lock.Unlock(t.Context()))
 			} else {
 				requireOnly(t, err, redlatch.ErrNotAcquired, "pattern %05b", pattern)
-				quorum, ok := errors.AsType[*redlatch.QuorumError](err)
-				require.True(t, ok)
+				var quorum *redlatch.QuorumError
+				require.ErrorAs(t, err, &quorum)
 				require.Equal(t, 3, quorum.Need)
 				require.Len(t, quorum.Nodes, 5)
 			}

@@ -182,7 +182,7 @@ func TestHookThatFailsIsNoAnswer(t *testing.T) {
 func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	for _, size := range []int{1, 4} {
+	for _, size := range []int{2, 4} {
 		o := s.Options()
 		o.PoolSize = size
 		client := dial(t, o)

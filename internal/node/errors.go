@@ -48,9 +48,7 @@ func (e *NoReply) Temporary() bool { return true }
 // Answered reports whether err is an answer of the server. That of a call that ended with its timeout is none, though it may say
 // what the server has answered before.
 func Answered(err error) bool {
-	_, answered := errors.AsType[redis.Error](err)
-	_, silent := errors.AsType[*NoReply](err)
-	return answered && !silent
+	return errors.As(err, new(redis.Error)) && !errors.As(err, new(*NoReply))
 }
 
 // notSent reports whether a command that failed with err was not carried out. The words of a proxy do not say so: the server behind
@@ -62,14 +60,14 @@ func notSent(err error) bool {
 
 // Silence reports whether the reason for err is that the server has not answered in time.
 func Silence(err error) bool {
-	timeout, ok := errors.AsType[net.Error](err)
-	return ok && timeout.Timeout() && !Unreachable(err)
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout() && !Unreachable(err)
 }
 
 // Unreachable reports whether the reason for err is that no connection could be made.
 func Unreachable(err error) bool {
-	dial, ok := errors.AsType[*net.OpError](err)
-	return ok && dial.Op == "dial"
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // Unavailable reports whether Redis is the reason for err, as [Explain] returns it: it did not answer, could not be reached, or

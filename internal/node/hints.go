@@ -93,8 +93,8 @@ func Explain(err error) error {
 // answerText returns the text of an answer of Redis, or "". It removes the place in a script, which Redis 6 and miniredis put
 // before the text and later versions behind it. It adds the ERR that Redis 6 omits after a space and the line.
 func answerText(err error) string {
-	answer, ok := errors.AsType[redis.Error](err)
-	if !ok {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
 		return ""
 	}
 	said := strings.TrimSpace(answer.Error()) // Redis 5 ends that of a script with a space

@@ -90,31 +90,34 @@ func New(client redis.UniversalClient) *Node {
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
-	if _, plain := client.(*redis.Client); plain {
+	if client, plain := client.(*redis.Client); plain {
 		n.batch, n.most, n.several = longestBatch, couriers, false
-		n.mostLost = max(couriers, connections(client)) // with so many, no connection is left
+		o := client.Options()
+		n.mostLost = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0)) // with so many, no connection is left
 	}
 	return n
 }
 
+// pipelinePool is how many connections for pipelines a client has by default: 10 since go-redis v9.23, and none before.
+const pipelinePool = 10
+
 // NewSlow returns a node for calls that may take long, such as WAIT. More of them are under way at once. Half of the connections
-// of the client are left for others.
+// that the client has for all commands are left for others. A client with one connection has none left before go-redis v9.23.
 func NewSlow(client redis.UniversalClient) *Node {
 	n := New(client)
 	n.most = max(1, connections(client)/2)
 	return n
 }
 
-// connections returns how many connections client has to one server.
+// connections returns how many connections client has to one server, without those for pipelines alone.
 func connections(client redis.UniversalClient) int {
-	pool, pipelines := 2*singleCouriers, -1 // of any other client
 	switch client := client.(type) {
 	case *redis.Client:
-		pool, pipelines = client.Options().PoolSize, client.Options().PipelinePoolSize
+		return client.Options().PoolSize
 	case *redis.ClusterClient: // all calls may go to one master
-		pool, pipelines = client.Options().PoolSize, client.Options().PipelinePoolSize
+		return client.Options().PoolSize
 	}
-	return pool + max(cmp.Or(pipelines, redis.DefaultPipelinePoolSize), 0)
+	return 2 * singleCouriers
 }
 
 // Health reports whether a call timed out and the server has sent nothing since that call was made, and why a call was last
