@@ -80,9 +80,13 @@ func mutex(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Lock
 type world struct {
 	kind
 	key    string
-	admin  []*redis.Client // by node, for the test's own commands
-	client func(t *testing.T, node int) *redis.Client
+	prefix string                  // of all keys, on a server that others use too
+	admin  []redis.UniversalClient // by node, for the test's own commands
+	client clientOf
 }
+
+// clientOf returns a new client of a node, as another process would have.
+type clientOf = func(t *testing.T, node int) redis.UniversalClient
 
 // locker returns a Locker with clients of its own, as another process would have. Its op timeout is long enough for a
 // busy machine.
@@ -92,26 +96,29 @@ func (w *world) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	for i := range clients {
 		clients[i] = w.client(t, i)
 	}
-	l, err := w.make(clients, append([]redlatch.Option{patience}, opts...)...)
+	l, err := w.make(clients, append([]redlatch.Option{patience, redlatch.WithKeyPrefix(w.prefix)}, opts...)...)
 	require.NoError(t, err)
 	return l
 }
+
+// stored returns the name of a key in Redis.
+func (w *world) stored(key string) string { return w.prefix + key }
 
 // gone waits until no node has key: a release may still be in flight to a minority of nodes.
 func (w *world) gone(t *testing.T, key string) {
 	t.Helper()
 	for _, c := range w.admin {
 		eventually(t, key+" is gone", func() bool {
-			n, err := c.Exists(t.Context(), key).Result()
+			n, err := c.Exists(t.Context(), w.stored(key)).Result()
 			return err == nil && n == 0
 		})
 	}
 }
 
 // keys returns those of a node that belong to the lock.
-func (w *world) keys(t *testing.T, c *redis.Client) []string {
+func (w *world) keys(t *testing.T, c redis.UniversalClient) []string {
 	t.Helper()
-	keys, err := c.Keys(t.Context(), "*").Result()
+	keys, err := keysWith(t.Context(), c, w.prefix)
 	require.NoError(t, err)
 	return slices.DeleteFunc(keys, func(key string) bool { return !strings.HasSuffix(key, w.key) })
 }
@@ -119,9 +126,9 @@ func (w *world) keys(t *testing.T, c *redis.Client) []string {
 // ends fails if a key of the lock has no TTL.
 func (w *world) ends(t *testing.T) {
 	t.Helper()
-	w.everywhere(func(c *redis.Client) {
+	w.everywhere(func(c redis.UniversalClient) {
 		for _, key := range w.keys(t, c) {
-			if !w.timeless || key != w.key {
+			if !w.timeless || key != w.stored(w.key) {
 				// -1 means that the key has no TTL; -2 means that a late release has deleted it.
 				require.NotEqual(t, time.Duration(-1), c.PTTL(t.Context(), key).Val(), key)
 			}
@@ -130,7 +137,7 @@ func (w *world) ends(t *testing.T) {
 }
 
 // everywhere runs f on every node.
-func (w *world) everywhere(f func(c *redis.Client)) {
+func (w *world) everywhere(f func(c redis.UniversalClient)) {
 	for _, c := range w.admin {
 		f(c)
 	}
@@ -146,7 +153,7 @@ func TestConformance(t *testing.T) {
 				t.Run("miniredis/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-						run(t, k, c, func(t *testing.T, node int) *redis.Client { return locktest.NodeOf(t, s, node).Direct })
+						run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return locktest.NodeOf(t, s, node).Direct })
 					})
 				})
 			}
@@ -157,15 +164,15 @@ func TestConformance(t *testing.T) {
 			for _, c := range conformance {
 				t.Run("redis/cases/"+c.name, func(t *testing.T) {
 					t.Parallel()
-					run(t, k, c, func(t *testing.T, node int) *redis.Client { return servers[node].Client(t) })
+					run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return servers[node].Client(t) })
 				})
 			}
 		})
 	}
 }
 
-func run(t *testing.T, k kind, c conformanceCase, client func(t *testing.T, node int) *redis.Client) {
-	w := &world{kind: k, key: t.Name() + " {a}b} \x00\xff\r\nключ", client: client} // a key may have any bytes and braces
+func run(t *testing.T, k kind, c conformanceCase, prefix string, client clientOf) {
+	w := &world{kind: k, prefix: prefix, key: t.Name() + " {a}b} \x00\xff\r\nключ", client: client} // a key may have any bytes and braces
 	for i := range k.nodes {
 		w.admin = append(w.admin, client(t, i))
 	}
@@ -411,7 +418,9 @@ var conformance = []conformanceCase{
 	}},
 
 	{"a key of another type is an error and stays as it is", func(t *testing.T, w *world) {
-		w.everywhere(func(c *redis.Client) { require.NoError(t, c.RPush(t.Context(), w.key, "a", "b").Err()) })
+		w.everywhere(func(c redis.UniversalClient) {
+			require.NoError(t, c.RPush(t.Context(), w.stored(w.key), "a", "b").Err())
+		})
 		for name, ask := range map[string]func() error{
 			"TryLock": func() error { _, err := w.locker(t).TryLock(t.Context(), w.key); return err },
 			"Lock":    func() error { _, err := w.locker(t).Lock(t.Context(), w.key); return err },
@@ -422,17 +431,17 @@ var conformance = []conformanceCase{
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired, name)
 			require.NotContains(t, err.Error(), "\n", name)
 		}
-		w.everywhere(func(c *redis.Client) {
-			require.Equal(t, []string{"a", "b"}, c.LRange(t.Context(), w.key, 0, -1).Val())
+		w.everywhere(func(c redis.UniversalClient) {
+			require.Equal(t, []string{"a", "b"}, c.LRange(t.Context(), w.stored(w.key), 0, -1).Val())
 			// Check this before the key is deleted: a slow acquire that finds the key free adds other keys.
-			require.Equal(t, []string{w.key}, w.keys(t, c), "nothing is left beside the key")
-			require.NoError(t, c.Del(t.Context(), w.key).Err())
+			require.Equal(t, []string{w.stored(w.key)}, w.keys(t, c), "nothing is left beside the key")
+			require.NoError(t, c.Del(t.Context(), w.stored(w.key)).Err())
 		})
 	}},
 
 	{"SCRIPT FLUSH between any two calls changes nothing", func(t *testing.T, w *world) {
 		flush := func() {
-			w.everywhere(func(c *redis.Client) { require.NoError(t, c.ScriptFlush(t.Context()).Err()) })
+			w.everywhere(func(c redis.UniversalClient) { require.NoError(t, c.ScriptFlush(t.Context()).Err()) })
 		}
 		l := w.locker(t)
 		flush()
@@ -489,7 +498,7 @@ var conformance = []conformanceCase{
 	}},
 
 	{"12 goroutines of 4 clients count to 180 under Lock", func(t *testing.T, w *world) {
-		counter := w.key + " counter"
+		counter := w.stored(w.key + " counter")
 		var wg sync.WaitGroup
 		failures := make(chan error, 12)
 		for range 4 {

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -179,12 +178,6 @@ func TestSentinelsFindThePrimary(t *testing.T) {
 	require.Contains(t, start(t, redlatchCmd(t, url, "status", "k")).line(), "k\theld\t")
 	require.NoError(t, in.Close())
 	require.Equal(t, 3, p.code())
-
-	o, err := sentinels("user:p%40ss@a:1,b:2/main/3?read_timeout=7s")
-	require.NoError(t, err)
-	require.Equal(t, []string{"a:1", "b:2"}, o.SentinelAddrs)
-	require.Equal(t, []any{"main", "user", "p@ss", 3, "", ""}, []any{o.MasterName, o.Username, o.Password, o.DB, o.SentinelUsername, o.SentinelPassword})
-	require.Equal(t, 7*time.Second, o.ReadTimeout)
 }
 
 // TestErrorsNameFlags: they do not name options of the library, which its hints advise.

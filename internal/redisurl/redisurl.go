@@ -1,0 +1,92 @@
+// Package redisurl makes clients from the URLs that the command redlatch takes, and tests that run on a server of yours.
+package redisurl
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Forms are the forms of a URL.
+const Forms = "redis://HOST:PORT/DB, unix:///PATH?db=DB, redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB or " +
+	"redis+cluster://HOST:PORT,HOST:PORT. For TLS, write rediss in place of redis"
+
+// neverAgain is the MaxRetries of a client that sends a command once. It also tries only once to connect: redlatch tries again
+// itself, and so learns the reason before the op timeout, such as an unknown certificate or Sentinels that are unreachable.
+const neverAgain = -1
+
+// NewClient returns a client of the server, or of the servers, that a URL names. It sends nothing.
+func NewClient(text string) (redis.UniversalClient, error) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	switch scheme {
+	case "redis+sentinel":
+		o, err := sentinels(rest)
+		if err != nil {
+			return nil, err
+		}
+		o.MaxRetries, o.DialerRetries = neverAgain, 1
+		return redis.NewFailoverClient(o), nil
+	case "redis+cluster", "rediss+cluster":
+		o, err := nodesOfCluster(strings.TrimSuffix(scheme, "+cluster"), rest)
+		if err != nil {
+			return nil, err
+		}
+		o.MaxRetries, o.DialerRetries = neverAgain, 1
+		return redis.NewClusterClient(o), nil
+	}
+	o, err := redis.ParseURL(text)
+	if err != nil {
+		return nil, err
+	}
+	o.MaxRetries, o.DialerRetries = neverAgain, 1
+	return redis.NewClient(o), nil
+}
+
+// nodesOfCluster parses user:password@host:port,host:port. A Cluster has no other database than 0.
+func nodesOfCluster(scheme, text string) (*redis.ClusterOptions, error) {
+	text, query, _ := strings.Cut(text, "?")
+	authority, db, _ := strings.Cut(text, "/")
+	if db != "" && db != "0" {
+		return nil, errors.New("a Cluster has only the database 0")
+	}
+	at := strings.LastIndex(authority, "@") + 1
+	addrs := strings.Split(authority[at:], ",")
+	for _, addr := range addrs {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, err
+		}
+	}
+	settings, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	settings["addr"] = addrs[1:]
+	return redis.ParseClusterURL(scheme + "://" + authority[:at] + addrs[0] + "?" + settings.Encode())
+}
+
+// sentinels parses user:password@host:port,host:port/NAME/db. The user and the password are those of the Redis servers.
+func sentinels(text string) (*redis.FailoverOptions, error) {
+	text, query, _ := strings.Cut(text, "?")
+	authority, path, _ := strings.Cut(text, "/")
+	name, db, _ := strings.Cut(path, "/")
+	at := strings.LastIndex(authority, "@") + 1
+	addrs := strings.Split(authority[at:], ",")
+	if _, _, err := net.SplitHostPort(addrs[0]); err != nil || name == "" {
+		return nil, errors.New("the first port or NAME is missing")
+	}
+	settings, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	settings.Set("master_name", name)
+	settings["addr"] = addrs[1:]
+	o, err := redis.ParseFailoverURL("redis://" + authority[:at] + addrs[0] + "/" + db + "?" + settings.Encode())
+	if err != nil {
+		return nil, err
+	}
+	o.Username, o.Password, o.SentinelUsername, o.SentinelPassword = o.SentinelUsername, o.SentinelPassword, "", ""
+	return o, nil
+}
