@@ -14,8 +14,8 @@ var digests = map[string]string{
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
 	"quorum_release.lua":    "e0cc74c6cfb65e63827f02a5e5f489adf9f7b87c",
 	"release.lua":           "b8883003b05315c42acfea2d727a33eb050ece4a",
-	"semaphore_acquire.lua": "e99aedbd46551c466d6bd036f166f1daaed136d9",
-	"semaphore_extend.lua":  "7514456430f9231ca25d4011aa0e4ee45ac5f967",
-	"semaphore_inspect.lua": "70bdddda83d1e824f73283c50b9f19d74bd843d6",
-	"semaphore_release.lua": "8df074ceccb3a49375c41123aab6dd3e31ff1b0f",
+	"semaphore_acquire.lua": "ebd4651881e11935bbf7faaa67a86f8932dd8b3d",
+	"semaphore_extend.lua":  "78454a4116ed67ca699108f2051c0f2c42994cc6",
+	"semaphore_inspect.lua": "f3253a64317c82c28595ba1ece8962f8a1d14847",
+	"semaphore_release.lua": "263ef9e805fcac17b9ce5e9994002b5f5cc7b4db",
 }

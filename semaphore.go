@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,7 +20,8 @@ import (
 // quarter to a half more than a lock of [NewSetNXPX] does.
 //
 // Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So at most as many as the largest
-// limit in use hold the key, and a limit can be changed in a rolling deploy.
+// limit in use hold the key, and a limit can be changed in a rolling deploy. Nobody overtakes a caller whose limit is reached, unless
+// its process has been silent for 3 s.
 //
 // A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over, it may grant all permits
 // again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older ones, since up to
@@ -39,7 +41,7 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	if err != nil {
 		return nil, wrap("new semaphore", "", err)
 	}
-	s := newSetNXPX(client, semaphoreScripts, "permits", limit) // with another queue, no release of a lock hands out a permit
+	s := newPermits(client, limit)
 	return newEngine(s, traits{
 		name: "semaphore", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true,
 		shares: limit > 1, lanes: min(limit, mostLanes),
@@ -49,5 +51,13 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 // mostLanes is how many lines of a process may wait for a key. A line asks for one permit in a round trip: with a single line, one
 // caller more than there are permits would let all of them but a few lie idle.
 const mostLanes = 16
+
+// newPermits returns a strategy whose keys have up to limit holders.
+func newPermits(client redis.UniversalClient, limit int) *setNXPX {
+	s := newSetNXPX(client, semaphoreScripts, "permits") // with another queue, no release of a lock hands out a permit
+	s.limit = limit
+	s.inbox.Channel += ":" + strconv.Itoa(limit) // a release reads it in the entries
+	return s
+}
 
 var semaphoreScripts = scriptsOf("semaphore_")

@@ -44,8 +44,8 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	return newEngine(s, traits{name: "setnxpx", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true}, opts)
 }
 
-func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string, limits ...any) *setNXPX {
-	s := &setNXPX{single: newSingle(client), client: client, scripts: scripts, queue: queue, limits: limits}
+func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string) *setNXPX {
+	s := &setNXPX{single: newSingle(client), client: client, scripts: scripts, queue: queue}
 	s.command, s.handOn = s.commands, s.readHandOn
 	if s.kind == ring { // it keeps channels and keys on different nodes
 		client = nil
@@ -63,7 +63,7 @@ type setNXPX struct {
 	inbox   *inbox.Inbox
 	scripts scripts
 	queue   string // the companion key that is the queue
-	limits  []any  // of a semaphore: an argument of acquire and release
+	limit   int    // of a semaphore; 0: it is none
 	handOn  reader // of a release
 }
 
@@ -95,7 +95,9 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	switch op {
 	case toAcquire:
 		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.queue, &p.token, p.ttlMS)
-		c.Append(s.limits...)
+		if s.limit > 0 {
+			c.Append(s.limit)
+		}
 		c.AppendLatest()
 		if p.entry != "" {
 			c.Append(&p.entry, p.waited.Microseconds())
@@ -117,7 +119,6 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
 func (s *setNXPX) releaseCall(p *params) (*node.Call, reader) {
 	c := node.Eval(s.scripts.release, 3, p.at.key, p.at.fences, p.at.queue, &p.token)
-	c.Append(s.limits...)
 	if p.entry != "" || p.next != "" || p.keep > 0 {
 		c.Append(&p.entry)
 	}
@@ -150,7 +151,7 @@ var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH i
 
 // check refuses WithoutQueue for a semaphore, and WithReplicas if it cannot work.
 func (s *setNXPX) check(cfg *config) error {
-	if cfg.noQueue && s.limits != nil {
+	if cfg.noQueue && s.limit > 0 {
 		return invalid("WithoutQueue: semaphore grants its permits in the order of arrival")
 	}
 	if cfg.replicas == 0 {

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases
 -- KEYS[2] the fence register, one for all locks
--- KEYS[3] the queue, with entries and scores as in acquire.lua
+-- KEYS[3] the queue, with entries and scores as in acquire.lua. The channel of an entry ends in a colon and the limit of its callers
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -10,8 +10,23 @@ local now = time[1] * 1000000 + time[2]
 -- prove fails where the script could not write, and changes nothing. Behind it, a full Redis accepts the other writes.
 local function prove() redis.call('ZREM', KEYS[1], '~') end
 
--- first returns the first entry of the queue, or nil. A key of another type counts as an empty queue.
-local function first() return redis.pcall('ZRANGE', KEYS[3], 0, 0)[1] end
+-- first returns the first entry of the queue, or nil, and until when it keeps later callers back that would fit; nil if none has
+-- come. A key of another type counts as an empty queue.
+--
+-- That instant is the score of a mark, less zero. The mark is '!' and the entry. It comes before all entries, and goes with its own.
+local mark, zero = nil, 9e15
+local function first()
+  local two = redis.pcall('ZRANGE', KEYS[3], 0, 1, 'WITHSCORES')
+  mark = two[1] and string.sub(two[1], 1, 1) == '!' and two[1]
+  if not mark then return two[1] end
+  return two[3], mark == '!' .. (two[3] or '') and two[2] + zero or nil
+end
+
+-- keepBack lets the first entry keep later callers back for 3 s more. Its line looks more often than that, if its process is alive.
+local function keepBack(entry)
+  if mark and mark ~= '!' .. entry then redis.call('ZREM', KEYS[3], mark) end
+  redis.call('ZADD', KEYS[3], string.format('%.0f', now + 3000000 - zero), '!' .. entry)
+end
 
 -- leaving is the token whose permit is being released, until it is granted another one. It counts as one without a permit.
 local leaving
@@ -23,17 +38,17 @@ local function leaseEnd(token)
   return ends > now and ends or nil
 end
 
--- look returns the number of holders, or nil and an error if the key is no semaphore.
+-- look counts the holders. It returns an error if the key is no semaphore.
+local held = 0
 local ended = false -- set if there are permits that have expired
 local function look()
   local oldest = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2])
   if oldest and oldest < 9e14 then -- no time since 1998
-    return nil, redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
+    return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
   end
-  local held = redis.call('ZCARD', KEYS[1])
+  held = redis.call('ZCARD', KEYS[1])
   ended = oldest and oldest <= now
   if ended then held = held - #redis.call('ZRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now)) end
-  return held
 end
 
 -- purge removes permits that have expired. Permits are removed when new ones have been written: without any the key is gone, and
@@ -54,17 +69,21 @@ local function hold(token, ttl)
   if redis.call('PTTL', KEYS[1]) <= ttl then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl + 1)) end
 end
 
--- handOn grants free permits to the longest waiters, for the claims in their entries, and sends messages to their processes.
--- It stops before the entry mine. It returns how many permits are left, and 1, -1 or -2 as release.lua. If the entry told is granted
--- one, it also returns the tick of the fence.
-local function handOn(free, mine, told)
-  local entry, answer, own = first(), 1, nil
-  while entry and entry ~= mine and free > 0 do
+-- handOn grants permits to the longest waiters, for the claims in their entries, and sends messages to their processes. It stops
+-- before the entry mine, and before the first that does not fit, which nobody overtakes: it returns that one. Otherwise the first
+-- result is nil. An entry whose time as the first has passed is removed. handOn also returns 1, -1 or -2 as release.lua, and if the
+-- entry told is granted a permit, the tick of its fence.
+local function handOn(mine, told)
+  local entry, ends = first()
+  local answer, own = 1, nil
+  while entry and entry ~= mine do
     -- include listens.lua
-    if listens then
+    local had = listens and leaseEnd(token)
+    local fits = had or listens and held < tonumber(string.match(channel, ':(%d+)$') or 1)
+    if listens and not fits and (not ends or ends > now) then return entry, answer, own end
+    if fits then
       local tick, failed = mint()
       if failed then break end -- the next acquire reports it
-      local had = leaseEnd(token)
       hold(token, tonumber(claim))
       -- include announce.lua
       if untold then answer = dash == '' and -2 or -1 end
@@ -72,11 +91,11 @@ local function handOn(free, mine, told)
         if not had then redis.call('ZREM', KEYS[1], token) end
         break
       end
-      if not had then free = free - 1 end
+      if not had then held = held + 1 end
       if entry == told then own = tick end
     end
-    redis.call('ZREM', KEYS[3], entry)
-    entry = first()
+    redis.call('ZREM', KEYS[3], entry, '!' .. entry)
+    entry, ends = first()
   end
-  return free, answer, own
+  return nil, answer, own
 end

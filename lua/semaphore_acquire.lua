@@ -1,18 +1,17 @@
--- Acquires a permit for a token. Free permits go to earlier waiters first. If none is left, it returns a holder and can
--- queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
+-- Acquires a permit for a token. Earlier waiters come first, as far as their limits allow. If no permit is left, it returns a holder
+-- and can queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
 -- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
 -- lease ends first.
 
 -- include semaphore.lua
-local token, latest, entry = ARGV[1], ARGV[4], ARGV[5]
+local token, limit, latest, entry = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 if entry then prove() end
-local held, wrong = look()
+local wrong = look()
 if wrong then return wrong end
-local free = tonumber(ARGV[3]) - held
 local had = leaseEnd(token)
 -- include late.lua
-if late and not had and (entry or free > 0) then return late end
+if late and not had and (entry or held < limit) then return late end
 
 -- enqueue returns 1 if the entry is new, else 0.
 local function enqueue()
@@ -21,24 +20,28 @@ local function enqueue()
   return fresh
 end
 
-local fresh
-if not had and free > 0 and first() then
+local fresh, blocked
+if not had and held < limit and first() then
   fresh = entry and enqueue() -- first: a hand-over can remove all other entries
-  free = handOn(free, entry)
+  blocked = handOn(entry)
   had = leaseEnd(token)
 end
 
-if not had and free <= 0 then
+if not had and (blocked or held >= limit) then
   if ended then purge() end -- which leaves the permits of the holders
   local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
   local holder, ends = oldest[1], oldest[2]
   local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
-  if not entry then
+  if entry then
+    fresh = fresh or enqueue()
+  else
     prove()
-    return {left, holder}
   end
-  fresh = fresh or enqueue()
-  return {left, holder or false, fresh, first() == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
+  local head, ending
+  if entry or blocked then head, ending = first() end
+  if blocked and not ending or ending and head == entry then keepBack(head) end
+  if not entry then return {left, holder} end
+  return {left, holder or false, fresh, head == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
 
 if had then prove() end -- to new holders, a full Redis refuses the fence
@@ -49,5 +52,5 @@ if failed then
 end
 hold(token, tonumber(ARGV[2]))
 if ended then purge() end
-local gone = entry and redis.pcall('ZREM', KEYS[3], entry) == 0 or fresh == 1
+local gone = entry and redis.pcall('ZREM', KEYS[3], entry, '!' .. entry) == 0 or fresh == 1
 return not had and gone and ARGV[7] and -tick or tick

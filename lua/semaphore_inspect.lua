@@ -20,4 +20,9 @@ for i = 1, #all, 2 do
 end
 local waiters, count
 -- include waiters.lua
+if waiters[1] and string.sub(waiters[1], 1, 1) == '!' then -- a mark, see semaphore.lua
+  table.remove(waiters, 1)
+  table.remove(waiters, 1)
+  count = count - 1
+end
 return {token or false, waiters, ends and math.ceil((ends - now) / 1000) or 0, count, math.floor(#all / 2)}

@@ -1,14 +1,15 @@
--- Releases the permit of a token, if it holds one, and grants all free permits to the longest waiters.
+-- Releases the permit of a token, if it holds one, and grants permits to the longest waiters. It also grants them if it takes an
+-- entry out of the queue, which may have kept others back.
 --
--- ARGV are those of release.lua, with the limit behind the token, as ARGV[2]. It replies as that does.
+-- ARGV are those of release.lua. It replies as that does.
 
 -- include semaphore.lua
 prove()
-local token, own, nextEntry, keep = ARGV[1], ARGV[3] or '', ARGV[4] ~= '' and ARGV[4], ARGV[7]
-local held, wrong = look() -- an expired permit cannot be released
-local released, latest = not wrong and leaseEnd(token), ARGV[6]
+local token, own, nextEntry, keep = ARGV[1], ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
+local wrong = look() -- an expired permit cannot be released
+local released, latest = not wrong and leaseEnd(token), ARGV[5]
 if nextEntry and released and not keep then
-  local entry, waited, again, try = nextEntry, ARGV[5], false, redis.pcall
+  local entry, waited, again, try = nextEntry, ARGV[4], false, redis.pcall
   -- include late.lua
   if late then
     nextEntry = nil
@@ -16,9 +17,12 @@ if nextEntry and released and not keep then
     -- include queue.lua
   end
 end
-if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end -- after the next entry, so that the queue stays
+local left = own == '' and 0 or redis.pcall('ZREM', KEYS[3], own, '!' .. own) -- after the next entry, so that the queue stays
 if wrong then return 0 end
-if not released then return keep and leaseEnd('~' .. token) and 1 or 0 end
+if not released then
+  if left ~= 0 then handOn() end -- of a key of another type, nothing
+  return keep and leaseEnd('~' .. token) and 1 or 0
+end
 if keep then
   -- include keep.lua
 end
@@ -27,8 +31,8 @@ if keep then
   redis.call('ZREM', KEYS[1], token)
   return 1
 end
-leaving = token
-local _, answer, tick = handOn(ARGV[2] - held + 1, nil, nextEntry)
+leaving, held = token, held - 1
+local _, answer, tick = handOn(nil, nextEntry)
 if ended then purge() end
 if leaving then redis.call('ZREM', KEYS[1], token) end
 return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), tick} or answer

@@ -133,6 +133,65 @@ func TestEachCallerBringsItsLimit(t *testing.T) {
 	})
 }
 
+// TestReleaseGoesByTheLimitOfTheWaiter: and nobody overtakes a waiter whose limit is reached, until it leaves.
+func TestReleaseGoesByTheLimitOfTheWaiter(t *testing.T) {
+	onEvery(t, ofThree, func(t *testing.T, w *world) {
+		three := w.locker(t)
+		held := fill(t, three, 3)
+		low := waitInLine(t, newSemaphore(t, w.Client(t), 1), "k")
+		next := waitInLine(t, w.locker(t), "k")
+		for _, lock := range held[:2] {
+			require.NoError(t, lock.Unlock(t.Context()))
+			_, err := three.TryLock(t.Context(), "k")
+			requireOnly(t, err, redlatch.ErrNotAcquired)
+		}
+		requireHolders(t, three, 1)
+		require.Empty(t, low)
+		require.Empty(t, next)
+		require.NoError(t, held[2].Unlock(t.Context()))
+		alone := await(t, low, "nobody holds a permit")
+		require.NoError(t, await(t, next, "its limit is not reached").Unlock(t.Context()))
+		require.NoError(t, alone.Unlock(t.Context()))
+
+		held = fill(t, three, 1)
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { // ends with ctx
+			_, err := newSemaphore(t, w.Client(t), 1).Lock(ctx, "k")
+			left <- err
+		}()
+		eventually(t, "it queues", func() bool {
+			st, err := three.Inspect(t.Context(), "k")
+			return err == nil && st.Waiters == 1
+		})
+		next = waitInLine(t, w.locker(t), "k")
+		leave()
+		requireOnly(t, await(t, left, "ctx has ended"), redlatch.ErrNotAcquired)
+		require.NoError(t, await(t, next, "nobody is before it").Unlock(t.Context()))
+		require.NoError(t, held[0].Unlock(t.Context()))
+		onlyFences(t, w.Direct)
+	})
+}
+
+// TestSilentWaiterKeepsOthersBackForSeconds: its limit is reached, and its process is frozen, or gone from a Cluster.
+func TestSilentWaiterKeepsOthersBackForSeconds(t *testing.T) {
+	onEvery(t, ofThree, func(t *testing.T, w *world) {
+		l := w.locker(t)
+		held := mustLock(t, l, "k")
+		entry := redis.Z{Score: 1, Member: "2000 -redlatch:nobody:1 somebody"}
+		require.NoError(t, w.Direct.ZAdd(t.Context(), "{k}:permits:k", entry).Err())
+		begin := time.Now()
+		_, err := l.TryLock(t.Context(), "k")
+		requireOnly(t, err, redlatch.ErrNotAcquired)
+		lock, err := w.locker(t).Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.InDelta(t, 4, time.Since(begin).Seconds(), 1)
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.NoError(t, held.Unlock(t.Context()))
+		onlyFences(t, w.Direct)
+	})
+}
+
 // TestSomebodysSortedSetIsLeftAlone: a sorted set that is no semaphore, or the key of another strategy, stays as it is. It is an
 // error that retrying cannot fix, also for Lead. To the holder of a permit it is a lost lock.
 func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {

@@ -79,7 +79,7 @@ func (g *game) caller(i, c int) {
 		})
 	case holds:
 		g.calm("unlock", i, func(w *scene) { g.unlock(w, i, c, true) })
-		if g.limit == 1 && p.line.order[0] != 0 {
+		if !g.shares(i) && p.line.order[0] != 0 {
 			g.calm("unlock, not passable", i, func(w *scene) { g.unlock(w, i, c, false) })
 		}
 		g.spend(loss, "lost", i, func(w *scene) { g.lost(w, i, c) })
@@ -191,7 +191,7 @@ func (g *game) outcome(w *scene, i int, o Outcome) {
 	switch {
 	case p.channel == away && a.fresh == 1 && got == 0 && (isGranted || o.Answer == Refused):
 		g.violated("a subscription stays on a server that is no longer the primary")
-	case used && g.limit == 1 && State(p.line.state) != Holding:
+	case used && !g.shares(i) && State(p.line.state) != Holding:
 		g.violated("a message is not used")
 	case o.Answer == Refused && a.entry != 0 && s.hasten == 0 && got == 0 && !g.config.Quorum && p.ask.state != none:
 		g.violated("a refusal is followed by another acquire")
@@ -275,8 +275,11 @@ func (g *game) server() {
 	if g.from.queue[0].token != 0 {
 		g.spend(queueLost, "queue is lost", 0, func(w *scene) { w.queue = [6]queued{} })
 	}
+	if head := g.from.queue[0].token; g.limit > 1 && head != 0 && !g.fits(g.from, int(head>>4)) {
+		g.spend(passed, "the first of the queue has kept others back for too long", int(head>>4), func(w *scene) { w.dequeue(head) })
+	}
 	switch {
-	case g.from.foreign == 0 && g.free(g.from) > 0:
+	case g.from.foreign == 0 && slices.Contains(g.from.keys[:g.limit], 0):
 		g.spend(foreigner, "foreign client acquires", 0, func(w *scene) { w.set(0, foreignToken); w.foreign = 1 })
 	case g.from.foreign == 1:
 		g.calm("foreign client deletes", 0, func(w *scene) { w.set(foreignToken, 0); w.foreign = 2 })
@@ -293,7 +296,7 @@ func (g *game) world() *explore.Walk[scene] {
 			return wrong
 		},
 	}
-	if g.channels[0] == g.channels[1] && g.hurried[0] == g.hurried[1] { // of three processes, all are alike
+	if g.channels[0] == g.channels[1] && g.hurried[0] == g.hurried[1] && g.limits == [3]int{} && g.writes == [3]bool{} { // of three processes, all are alike
 		g.Alike = g.procs
 	}
 	return &g.Walk
@@ -345,8 +348,12 @@ var games = []struct {
 	{"one in a hurry", 1, lock(func(g *game) { g.hurried[1] = true })},
 	{"polling", 1, lock(func(g *game) { g.config.Queues = false })},
 	{"a quorum", 1, lock(func(g *game) { g.config.Queues, g.config.Quorum = false, true })},
-	{"semaphore", 1, lock(func(g *game) { g.limit, g.config.Shares = 2, true })},
-	{"semaphore of three processes", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.config.Shares = 3, 1, 2, true })},
+	{"semaphore", 1, lock(func(g *game) { g.limit = 2 })},
+	{"semaphore of three processes", 1, lock(func(g *game) { g.procs, g.callers, g.limit = 3, 1, 2 })},
+	{"callers with other limits", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.limits = 3, 1, 2, [3]int{1} })},
+	{"readers and a writer", 1, lock(func(g *game) { g.limit, g.writes = 2, [3]bool{true} })},
+	{"two readers and a writer", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.writes = 3, 1, 2, [3]bool{true} })},
+	{"two writers and a reader", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.writes = 3, 1, 2, [3]bool{true, true} })},
 }
 
 func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {
@@ -369,7 +376,9 @@ func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {
 // Without faults, messages are enough: no look is needed, and the number of commands is bounded. Each turn needs two, and a line
 // that could not queue at first one more.
 func TestMessagesAreEnoughWithoutFaults(t *testing.T) {
-	commands := map[string]int{"two processes, two callers each": 8, "three processes": 6, "channels open late": 10, "semaphore": 8}
+	commands := map[string]int{"two processes, two callers each": 8, "three processes": 6, "channels open late": 10, "semaphore": 8,
+		"readers and a writer": 8, "two readers and a writer": 6, "two writers and a reader": 6,
+	}
 	for _, c := range games {
 		want, ok := commands[c.name]
 		if !ok {

@@ -101,6 +101,7 @@ const (
 	twice  // A command or a message is sent again.
 	slow   // A grant comes too late, though Redis still has the key.
 	queueLost
+	passed // The first of the queue has kept others back for too long.
 	foreigner
 	faults
 )
@@ -113,7 +114,9 @@ const foreignToken = 0xf0
 // A game says what the processes of a scene are.
 type game struct {
 	procs, callers int
-	limit          int // of a semaphore; 1: a lock
+	limit          int     // of a semaphore, the largest of its callers; 1: a lock
+	limits         [3]int  // of the callers of a process; 0: limit
+	writes         [3]bool // the callers of a process exclude all others
 	config         Config
 	channels       [3]channel
 	again          bool    // callers that are done may come again
@@ -126,6 +129,16 @@ type game struct {
 	wrong          string // what the newest step has violated
 	from           *scene // the current one
 	explore.Walk[scene]
+}
+
+// shares reports whether the line of a process goes on while a permit is out.
+func (g *game) shares(i int) bool { return g.limit > 1 && !g.writes[i] }
+
+// configOf returns the Config of the line of a process.
+func (g *game) configOf(i int) Config {
+	c := g.config
+	c.Shares = g.shares(i)
+	return c
 }
 
 func bit(b bool) uint8 {
@@ -142,14 +155,14 @@ func (g *game) violated(format string, args ...any) {
 }
 
 // thaw makes a line out of a snapshot.
-func (g *game) thaw(p *proc, hurried bool) {
+func (g *game) thaw(p *proc, i int) {
 	deadline := time.Duration(0)
-	if hurried {
+	if g.hurried[i] {
 		deadline = now + time.Second
 	}
 	s := &p.line
 	g.m = Machine[int, uint64]{
-		Config: g.config, state: State(s.state), early: s.early == 1, hasten: s.hasten == 1, subscribed: s.subscribed == 1,
+		Config: g.configOf(i), state: State(s.state), early: s.early == 1, hasten: s.hasten == 1, subscribed: s.subscribed == 1,
 		attempts: 100, asked: now, due: now,
 		token: token[uint64]{number: uint64(s.token), of: uint64(s.token), entry: Entry(s.entry), seen: time.Duration(s.seen) * now, mayBeInRedis: s.left == 1},
 		turn:  turn{began: now, last: uint64(s.mayServe), pass: int(s.pass)},
@@ -204,7 +217,7 @@ func (g *game) freeze(p *proc) {
 // run hands an event to the line of a process, and carries out the effects.
 func (g *game) run(w *scene, i int, event func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64]) {
 	p := &w.procs[i]
-	g.thaw(p, g.hurried[i])
+	g.thaw(p, i)
 	m := &g.m
 	facts := Facts{Now: now, Listens: p.channel >= open}
 	if g.hurried[i] {
@@ -300,6 +313,7 @@ func (w *scene) score(age time.Duration) uint8 {
 func (c *caller) end() { *c = caller{state: done} }
 
 func (g *game) serve(p *proc, e *Effect[int, uint64]) {
+	shares := g.m.Shares
 	c := &p.callers[e.Caller.Of]
 	if c.state != waits {
 		g.violated("a caller is served that does not wait")
@@ -317,11 +331,11 @@ func (g *game) serve(p *proc, e *Effect[int, uint64]) {
 	}
 	*c = caller{state: holds, token: uint8(e.Token)}
 	for i := range p.callers {
-		if e.Pass == 0 && g.limit == 1 && p.callers[i].state == waits {
+		if e.Pass == 0 && !shares && p.callers[i].state == waits {
 			p.callers[i].turn = 1
 		}
 	}
-	if g.limit > 1 {
+	if shares {
 		p.token = 0
 	}
 }
@@ -373,11 +387,22 @@ func (w *scene) tokens(i int, f func(t *uint8)) {
 
 func (w *scene) has(t uint8) bool { return t != 0 && (w.keys[0] == t || w.keys[1] == t) }
 
-func (g *game) free(w *scene) (n int) {
-	for k := range g.limit {
-		n += int(bit(w.keys[k] == 0))
+// fits reports whether Redis may grant the key to a process.
+func (g *game) fits(w *scene, i int) bool {
+	held := 0
+	for _, t := range w.keys {
+		if t != 0 && t != foreignToken && g.writes[t>>4] {
+			return false
+		}
+		held += int(bit(t != 0))
 	}
-	return n
+	switch {
+	case g.writes[i]:
+		return held == 0
+	case g.limits[i] > 0:
+		return held < g.limits[i]
+	}
+	return held < g.limit
 }
 
 func (w *scene) set(from, to uint8) {
@@ -413,18 +438,23 @@ func (g *game) acquire(w *scene, i int) {
 	a := &w.procs[i].ask
 	t := uint8(i)<<4 | a.token
 	a.state, a.fresh, a.late = granted, a.again&^bit(w.place(t) >= 0 || w.has(t)), 0
-	if g.limit > 1 && !w.has(t) {
-		g.handOn(w, t)
-	}
-	switch {
-	case w.has(t):
-	case g.free(w) > 0:
-		w.set(0, t)
-	default:
-		a.state = refused
+	enqueue := func() {
 		if a.entry != uint8(NoEntry) && w.place(t) < 0 {
 			w.enqueue(queued{t, bit(a.entry == uint8(Dashed)), a.score})
 		}
+	}
+	blocked := false
+	if g.limit > 1 && !w.has(t) && g.fits(w, i) && w.queue[0].token != 0 {
+		enqueue()
+		blocked = g.handOn(w, t)
+	}
+	switch {
+	case w.has(t):
+	case !blocked && g.fits(w, i):
+		w.set(0, t)
+	default:
+		a.state = refused
+		enqueue()
 		return
 	}
 	w.dequeue(t)
@@ -443,12 +473,17 @@ func (g *game) give(p *proc, r release) {
 // release runs a release of a process.
 func (g *game) release(w *scene, i int, r release) {
 	t, p := uint8(i)<<4|r.token, &w.procs[i]
+	withdrawn := w.place(t) >= 0
 	w.dequeue(t)
 	in := p.ask.state == carried && p.ask.token == r.next && r.next != 0 // it comes in time
 	if in {
 		p.ask.state = refused
 	}
 	if !w.has(t) {
+		if g.limit > 1 && withdrawn { // it may have kept others back
+			g.handOn(w, 0)
+			g.headWaits(w)
+		}
 		return
 	}
 	w.set(t, 0)
@@ -456,18 +491,33 @@ func (g *game) release(w *scene, i int, r release) {
 		w.enqueue(queued{next, bit(p.ask.entry == uint8(Dashed)), p.ask.score})
 	}
 	g.handOn(w, 0)
+	g.headWaits(w)
 }
 
-// handOn hands what is free to the first of the queue, up to the entry of mine.
-func (g *game) handOn(w *scene, mine uint8) {
-	for w.queue[0].token != 0 && w.queue[0].token != mine && g.free(w) > 0 {
+// headWaits: after a release, the first of the queue does not fit.
+func (g *game) headWaits(w *scene) {
+	q := w.queue[0]
+	p := &w.procs[q.token>>4]
+	if q.token != 0 && g.limit > 1 && (q.dash == 1 || p.dead == 0 && p.channel == open) && (w.has(q.token) || g.fits(w, int(q.token>>4))) {
+		g.violated("after a release, the head of the queue fits")
+	}
+}
+
+// handOn hands the key to the first of the queue, up to the entry of mine, and up to the first that does not fit. It reports whether
+// that keeps others back.
+func (g *game) handOn(w *scene, mine uint8) (blocked bool) {
+	for w.queue[0].token != 0 && w.queue[0].token != mine {
 		q := w.queue[0]
-		w.dequeue(q.token)
 		p := &w.procs[q.token>>4]
 		listens := p.dead == 0 && p.channel == open
 		if !listens && q.dash == 0 {
+			w.dequeue(q.token)
 			continue
 		}
+		if !w.has(q.token) && !g.fits(w, int(q.token>>4)) {
+			return true
+		}
+		w.dequeue(q.token)
 		if !w.has(q.token) {
 			w.set(0, q.token)
 		}
@@ -478,11 +528,12 @@ func (g *game) handOn(w *scene, mine uint8) {
 			}
 			if k < 0 {
 				g.violated("messages pile up")
-				return
+				return false
 			}
 			p.messages[k] = message{q.token & 15, 0}
 		}
 	}
+	return false
 }
 
 // expire ends what a token has in Redis. What is on its way has come too late then.
@@ -510,7 +561,7 @@ func (w *scene) expire(t uint8) {
 
 // check returns what is wrong.
 func (g *game) check(w *scene) {
-	owners := 0
+	owners, writers := 0, 0
 	for i := range g.procs {
 		p := &w.procs[i]
 		if p.dead == 1 {
@@ -525,6 +576,7 @@ func (g *game) check(w *scene) {
 			holding++
 			if p.lapsed&(1<<k) == 0 {
 				owners++
+				writers += int(bit(g.writes[i]))
 				if !w.has(uint8(i)<<4 | p.callers[k].token) {
 					g.violated("an owner trusts a key that it does not have")
 				}
@@ -532,7 +584,7 @@ func (g *game) check(w *scene) {
 		}
 		waiting := s.order[0] != 0
 		switch state := State(s.state); {
-		case g.limit == 1 && (state == Holding) != (holding == 1) || g.limit == 1 && holding > 1:
+		case !g.shares(i) && ((state == Holding) != (holding == 1) || holding > 1):
 			g.violated("Holding is not one caller that holds")
 		case (state == Asking) != (p.ask.state != none):
 			g.violated("Asking is not one acquire under way")
@@ -547,7 +599,7 @@ func (g *game) check(w *scene) {
 			}
 		}
 	}
-	if owners > g.limit {
+	if owners > g.limit || writers > 0 && owners > 1 {
 		g.violated("two owners")
 	}
 }

@@ -3,6 +3,7 @@ package scripttest
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -267,7 +268,7 @@ func (m *model) listener(text string) *entry {
 		return nil
 	}
 	e := &entry{text: text, claim: parts.number(1), dash: parts[2] != "", channel: parts[3], token: parts[4]}
-	if e.dash || e.channel == listening || m.fault == noPubSub {
+	if e.dash || slices.Contains(listening, e.channel) || m.fault == noPubSub {
 		return e
 	}
 	return nil

@@ -1,6 +1,9 @@
 package scripttest
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 func (m *model) semaphoreAcquire(k, a words) any {
 	permits, queue := k[0], k[2]
@@ -12,40 +15,44 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	if failed != "" {
 		return failed
 	}
-	free, had := limit-held, m.leaseEnd(permits, token) > 0
-	if m.now > latest && !had && (entry != "" || free > 0) {
+	had := m.leaseEnd(permits, token) > 0
+	if m.now > latest && !had && (entry != "" || held < limit) {
 		return m.time("late")
 	}
-	fresh, queued := int64(0), false
+	fresh, queued, blocked := int64(0), false, false
 	enqueue := func() {
 		fresh, queued = m.enqueue(func(f func()) { f() }, queue, entry, waited, again), true
 	}
-	waiter := ""
-	_ = attempt(func() { waiter = m.first(queue) })
-	if !had && free > 0 && waiter != "" {
+	if head, _ := m.head(queue); !had && held < limit && head != "" {
 		if entry != "" {
 			enqueue()
 		}
-		free, _, _ = m.handOn(k, free, entry, "")
+		held, blocked, _, _ = m.handOn(k, held, entry, "")
 		had = m.leaseEnd(permits, token) > 0
 	}
-	if !had && free <= 0 {
+	if !had && (blocked || held >= limit) {
 		m.purge(permits)
 		reply := []any{int64(0)}
 		if holder := m.first(permits); holder != "" {
 			reply = []any{m.untilIn(permits, holder), holder}
 		}
-		if entry == "" {
+		switch {
+		case entry == "":
 			m.zrem(permits, "~")
+		case !queued:
+			enqueue()
+		}
+		head, ends := m.head(queue)
+		if blocked && ends == 0 || ends != 0 && head == entry {
+			m.keepBack(queue, head)
+		}
+		if entry == "" {
 			return reply
 		}
 		if len(reply) == 1 {
 			reply = append(reply, nil)
 		}
-		if !queued {
-			enqueue()
-		}
-		return m.time(append(reply, fresh, one(m.first(queue) == entry))...)
+		return m.time(append(reply, fresh, one(head == entry))...)
 	}
 	if had {
 		m.zrem(permits, "~")
@@ -59,7 +66,7 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	}
 	m.hold(permits, token, ttl)
 	m.purge(permits)
-	if gone := m.withdraw(queue, entry) || fresh == 1; gone && !had && again {
+	if gone := m.dismiss(queue, entry) == 0 || fresh == 1; entry != "" && gone && !had && again {
 		return -tick
 	}
 	return tick
@@ -67,18 +74,21 @@ func (m *model) semaphoreAcquire(k, a words) any {
 
 func (m *model) semaphoreRelease(k, a words) any {
 	permits, queue := k[0], k[2]
-	token, limit, own, next, waited, latest, keep := a[0], a.number(1), a.at(2), a.at(3), a.number(4), a.number(5), a.number(6)
+	token, own, next, waited, latest, keep := a[0], a.at(1), a.at(2), a.number(3), a.number(4), a.number(5)
 	m.zrem(permits, "~")
 	held, failed := m.look(permits)
 	released := failed == "" && m.leaseEnd(permits, token) > 0
 	if released && keep == 0 {
 		next = m.enqueueNext(queue, next, waited, latest)
 	}
-	m.withdraw(queue, own)
+	left := m.dismiss(queue, own)
 	switch {
 	case failed != "":
 		return int64(0)
 	case !released:
+		if left > 0 {
+			m.handOn(k, held, "", "")
+		}
 		return one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0)
 	}
 	keep, late := m.keeps(keep, latest)
@@ -91,7 +101,7 @@ func (m *model) semaphoreRelease(k, a words) any {
 		return int64(1)
 	}
 	m.leaving = token
-	_, answer, tick := m.handOn(k, limit-held+1, "", next)
+	_, _, answer, tick := m.handOn(k, held-1, "", next)
 	m.purge(permits)
 	if m.leaving != "" {
 		m.zrem(permits, token)
@@ -124,8 +134,11 @@ func (m *model) semaphoreInspect(k, _ words) any {
 		}
 		holders++
 	}
-	reply[1], reply[3] = m.waiters(k[1])
-	reply[4] = holders
+	waiters, count := m.waiters(k[1])
+	if head := m.first(k[1]); strings.HasPrefix(head, "!") {
+		waiters, count = waiters[2:], count-1
+	}
+	reply[1], reply[3], reply[4] = waiters, count, holders
 	return reply
 }
 
@@ -173,39 +186,85 @@ func (m *model) hold(permits, token string, ttl int64) {
 	}
 }
 
-// handOn also returns the tick that told was granted, or 0.
-func (m *model) handOn(k words, free int64, mine, told string) (left, answer, own int64) {
-	permits, queue := k[0], k[2]
-	first := func() (text string) {
-		_ = attempt(func() { text = m.first(queue) })
-		return text
+// zero is the score of a mark whose time is 0.
+const zero = 9e15
+
+// head returns the first entry, and until when it keeps others back, or 0. A key of another type counts as an empty queue.
+func (m *model) head(queue string) (entry string, ends int64) {
+	var all []string
+	_ = attempt(func() { all = append(m.members(queue), "", "") })
+	if all == nil || !strings.HasPrefix(all[0], "!") {
+		return words(all).at(0), 0
 	}
+	if all[0] == "!"+all[1] {
+		ends = m.score(queue, all[0]) + zero
+	}
+	return all[1], ends
+}
+
+// keepBack replaces the mark.
+func (m *model) keepBack(queue, entry string) {
+	if old := m.first(queue); strings.HasPrefix(old, "!") && old != "!"+entry {
+		m.zrem(queue, old)
+	}
+	m.zadd(queue, m.now+3_000_000-zero, "!"+entry)
+}
+
+// dismiss removes an entry, if there is one, and its mark. It returns how many members it has removed, or more than 0 for a key of
+// another type.
+func (m *model) dismiss(queue, entry string) (removed int64) {
+	if entry == "" {
+		return 0
+	}
+	if failed := attempt(func() { removed = one(m.zrem(queue, entry)) + one(m.zrem(queue, "!"+entry)) }); failed != "" {
+		return 1
+	}
+	return removed
+}
+
+var limitForm = regexp.MustCompile(`:(\d+)$`)
+
+// handOn returns how many hold permits then, and whether the first entry must wait. It also returns the tick that told was granted,
+// or 0.
+func (m *model) handOn(k words, held int64, mine, told string) (_ int64, blocked bool, answer, own int64) {
+	permits, queue := k[0], k[2]
 	answer = 1
-	for text := first(); text != "" && text != mine && free > 0; text = first() {
+	for {
+		text, ends := m.head(queue)
+		if text == "" || text == mine {
+			return held, false, answer, own
+		}
 		if e := m.listener(text); e != nil {
-			tick, failed := m.tick(k[1])
-			if failed != "" {
-				break
+			limit := int64(1)
+			if found := words(limitForm.FindStringSubmatch(e.channel)); found != nil {
+				limit = found.number(1)
 			}
 			had := m.leaseEnd(permits, e.token) > 0
-			m.hold(permits, e.token, e.claim)
-			if reached := m.announce(e, tick, permits); reached < 0 {
-				answer = reached
+			fits := had || held < limit
+			if !fits && (ends == 0 || ends > m.now) {
+				return held, true, answer, own
 			}
-			if answer == -2 {
-				if !had {
-					m.zrem(permits, e.token)
+			if fits {
+				tick, failed := m.tick(k[1])
+				if failed != "" {
+					return held, false, answer, own
 				}
-				break
-			}
-			if !had {
-				free--
-			}
-			if text == told {
-				own = tick
+				m.hold(permits, e.token, e.claim)
+				if reached := m.announce(e, tick, permits); reached < 0 {
+					answer = reached
+				}
+				if answer == -2 {
+					if !had {
+						m.zrem(permits, e.token)
+					}
+					return held, false, answer, own
+				}
+				held += one(!had)
+				if text == told {
+					own = tick
+				}
 			}
 		}
-		m.zrem(queue, text)
+		m.dismiss(queue, text)
 	}
-	return free, answer, own
 }

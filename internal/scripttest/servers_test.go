@@ -45,9 +45,11 @@ func newBackend(t *testing.T, client, direct *redis.Client, preamble string, sca
 	t.Cleanup(func() { _ = s.messages.Close() })
 	_, err := s.messages.Receive(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, s.messages.Subscribe(t.Context(), listening))
-	_, err = s.messages.Receive(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, s.messages.Subscribe(t.Context(), listening...))
+	for range listening {
+		_, err = s.messages.Receive(t.Context())
+		require.NoError(t, err)
+	}
 	return s
 }
 

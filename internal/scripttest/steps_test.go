@@ -31,10 +31,12 @@ const (
 	atVote    = "vote:"
 )
 
-// These in a word stand for a token that holds the lock, or the last of several, or any if nobody does.
+// These in a word stand for a token that holds the lock, or the last of several, or any if nobody does; and for the first entry of
+// the queue, or any word.
 const (
 	theHolder = "holder"
 	theLast   = "last"
+	theHead   = "head"
 )
 
 // holders returns those two.
@@ -57,7 +59,8 @@ func (m *model) holders() (first, last string) {
 func (s step) at(m *model) words {
 	all := slices.Clone(s.words)
 	first, last := m.holders()
-	tokens := strings.NewReplacer(theHolder, first, theLast, last)
+	head, _ := m.head("queue")
+	tokens := strings.NewReplacer(theHolder, first, theLast, last, theHead, cmp.Or(head, "none"))
 	for i, word := range all {
 		all[i] = tokens.Replace(word)
 		for form, now := range map[string]int64{atMicros: m.now, atSeconds: m.seconds(), atTicks: m.ticks(), atVote: m.vote()} {
@@ -117,8 +120,5 @@ func (m *model) command(w words) {
 // retype is a command that makes a key a sorted set with a low score.
 const retype = "retype"
 
-// Clients listen on the first of these channels only.
-const (
-	listening = "there"
-	deaf      = "away"
-)
+// listening has the channels on which clients listen.
+var listening = []string{"there", "there:1", "there:2", "there:3"}
