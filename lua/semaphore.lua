@@ -1,4 +1,5 @@
--- The common part of the scripts of a semaphore. Each of them begins with this text. Times are µs of the clock of Redis.
+-- The common part of the scripts of a semaphore and of a read-write lock, which is a semaphore with writers: tokens that begin with
+-- '!'. Such a token holds the key alone. Each script begins with this text. Times are µs of the clock of Redis.
 --
 -- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases
 -- KEYS[2] the fence register, one for all locks
@@ -38,17 +39,28 @@ local function leaseEnd(token)
   return ends > now and ends or nil
 end
 
--- look counts the holders. It returns an error if the key is no semaphore.
+-- exclusive reports whether a token is that of a writer, or keeps others out after it.
+local function exclusive(token) return string.find(token, '^~?!') end
+
+-- fits reports whether a token without a permit may have one. held is the number of holders; infinite: one of them is exclusive.
 local held = 0
+local function fits(token, limit) return held < (exclusive(token) and 1 or limit) end
+
+-- look counts the holders. It returns an error if the key is no semaphore.
 local ended = false -- set if there are permits that have expired
 local function look()
-  local oldest = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2])
-  if oldest and oldest < 9e14 then -- no time since 1998
+  local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  local token, ends = oldest[1], tonumber(oldest[2] or now)
+  if ends < 9e14 then -- no time since 1998
     return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
   end
   held = redis.call('ZCARD', KEYS[1])
-  ended = oldest and oldest <= now
-  if ended then held = held - #redis.call('ZRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now)) end
+  ended = token and ends <= now
+  if ended then
+    local gone = #redis.call('ZRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now))
+    held, token = held - gone, redis.call('ZRANGE', KEYS[1], gone, gone)[1]
+  end
+  if token and exclusive(token) then held = math.huge end -- it is the only one
 end
 
 -- purge removes permits that have expired. Permits are removed when new ones have been written: without any the key is gone, and
@@ -79,9 +91,9 @@ local function handOn(mine, told)
   while entry and entry ~= mine do
     -- include listens.lua
     local had = listens and leaseEnd(token)
-    local fits = had or listens and held < tonumber(string.match(channel, ':(%d+)$') or 1)
-    if listens and not fits and (not ends or ends > now) then return entry, answer, own end
-    if fits then
+    local may = had or listens and fits(token, tonumber(string.match(channel, ':(%d+)$') or 1))
+    if listens and not may and (not ends or ends > now) then return entry, answer, own end
+    if may then
       local tick, failed = mint()
       if failed then break end -- the next acquire reports it
       hold(token, tonumber(claim))
@@ -91,7 +103,7 @@ local function handOn(mine, told)
         if not had then redis.call('ZREM', KEYS[1], token) end
         break
       end
-      if not had then held = held + 1 end
+      if not had then held = exclusive(token) and math.huge or held + 1 end
       if entry == told then own = tick end
     end
     redis.call('ZREM', KEYS[3], entry, '!' .. entry)

@@ -2,7 +2,8 @@
 -- and can queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
 -- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
--- lease ends first.
+-- lease ends first, or to a writer, last. If ARGV[5] is empty, the token gets a permit beside that of ARGV[6], a reader, whoever
+-- waits. If that has no permit, the reply is 0.
 
 -- include semaphore.lua
 local token, limit, latest, entry = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -10,8 +11,11 @@ if entry then prove() end
 local wrong = look()
 if wrong then return wrong end
 local had = leaseEnd(token)
+local beside = entry == '' and not had
+if beside and not leaseEnd(ARGV[6]) then return 0 end
+entry = entry ~= '' and entry
 -- include late.lua
-if late and not had and (entry or held < limit) then return late end
+if late and not had and (entry or fits(token, limit)) then return late end
 
 -- enqueue returns 1 if the entry is new, else 0.
 local function enqueue()
@@ -21,16 +25,17 @@ local function enqueue()
 end
 
 local fresh, blocked
-if not had and held < limit and first() then
+if not had and not beside and fits(token, limit) and first() then
   fresh = entry and enqueue() -- first: a hand-over can remove all other entries
   blocked = handOn(entry)
   had = leaseEnd(token)
 end
 
-if not had and (blocked or held >= limit) then
+if not had and (blocked or not fits(token, limit)) then
   if ended then purge() end -- which leaves the permits of the holders
-  local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-  local holder, ends = oldest[1], oldest[2]
+  local place = exclusive(token) and -1 or 0
+  local found = redis.call('ZRANGE', KEYS[1], place, place, 'WITHSCORES')
+  local holder, ends = found[1], found[2]
   local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
   if entry then
     fresh = fresh or enqueue()

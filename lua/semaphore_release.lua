@@ -31,7 +31,7 @@ if keep then
   redis.call('ZREM', KEYS[1], token)
   return 1
 end
-leaving, held = token, held - 1
+leaving, held = token, exclusive(token) and 0 or held - 1
 local _, answer, tick = handOn(nil, nextEntry)
 if ended then purge() end
 if leaving then redis.call('ZREM', KEYS[1], token) end

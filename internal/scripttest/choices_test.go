@@ -13,10 +13,12 @@ type choices struct {
 	*rand.Rand
 	start int64  // TIME when the sequence begins, in µs
 	usual string // the limit of most calls
+
+	tokens []string // to choose from
 }
 
-func choose(seed uint64) choices {
-	c := choices{Rand: rand.New(rand.NewPCG(seed, 0)), start: 1_780_000_000_000_000}
+func (f family) choose(seed uint64) choices {
+	c := choices{Rand: rand.New(rand.NewPCG(seed, 0)), start: 1_780_000_000_000_000, tokens: f.tokens}
 	if c.IntN(6) == 0 {
 		c.start = epoch*1_000_000 - 1000 // a clock that is wrong
 	}
@@ -25,10 +27,9 @@ func choose(seed uint64) choices {
 }
 
 // A step in words: a command, or a script with its keys, a colon, and its arguments. {a|b} is a or b, and {a|2*b} more often b. A name in capitals stands for
-// what is defined here, ME for one token in the whole step, and USUAL for the usual limit. A plus is a space in a word, and ” an
+// what is defined here, TOKEN for any token, ME for one token in the whole step, and USUAL for the usual limit. A plus is a space in a word, and ” an
 // empty word. The words with "holder", "last" and "micros:", and others like it, depend on the model: see step.at.
 var definitions = map[string]string{
-	"TOKEN":  "{a|b|c/x+y}",
 	"OWNER":  "{2*holder|TOKEN}",
 	"TTL":    "{20|500|3000|70000}",
 	"LATEST": "micros:{2*1000000|0|-1}",
@@ -45,10 +46,10 @@ var definitions = map[string]string{
 
 	"INSPECT":   "inspect.lua k {|queue} :",
 	"LOCKDATA":  "{retype k|set k {somebody|a|~a}|4*del k}",
-	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~|!no+entry}|5*zadd queue {9|micros:3000} NEXT|2*del queue}",
+	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~}|3*zadd queue -7 !no+entry|5*zadd queue {9|micros:3000} {2*NEXT|500+there:USUAL+last}|2*del queue}",
 	"REGISTERDATA": `{retype fence|set fence {2*x|9223372036854775807}|set fence {140737488355326|140737488355327|9007199254740993}|
 		2*set fence ticks:{2*-2502|-2501|0|5}|3*del fence}`,
-	"PERMITDATA": "{set k a|retype k|zadd k micros:0 a|zadd k micros:5000 {~b|somebody}|2*del k}",
+	"PERMITDATA": "{set k a|retype k|zadd k micros:0 {a|!d}|zadd k micros:5000 {~b|somebody}|2*del k}",
 	"COUNTERDATA": `{2*retype counter|2*set counter x|set counter {140737488355327|140737488355326}|set counter vote:{0|-1|1}|
 		2*del {2*counter|wanted}}`,
 	"LEGACYDATA": `{retype {k|owner|stamp}|set {k|stamp} {x|-1}|set k {seconds:3/.75|9000000000000000000}|
@@ -60,6 +61,7 @@ var definitions = map[string]string{
 
 // A family is a strategy whose scripts run on the same keys. The texts are steps.
 type family struct {
+	tokens  []string
 	keys    []string
 	acquire string
 	others  string
@@ -68,10 +70,16 @@ type family struct {
 }
 
 var (
-	queueFaults = []fault{replica, replica, full, full, moving, moving, moving, moving, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noZAdd}
+	queueFaults = []fault{replica, replica, full, full, moving, moving, moving, moving, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noIncr, noIncr, noZAdd}
+
+	owners = []string{"a", "b", "c/x+y"}
+
+	semaphoreOthers = `{3*semaphore_release.lua k fence queue : OWNER HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
+		semaphore_release.lua k fence queue : {2*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :}`
 
 	families = map[string]family{
 		"lock": {
+			owners,
 			[]string{"k", "fence", "queue"},
 			"acquire.lua k fence queue : ME TTL LATEST QUEUES",
 			"{3*release.lua k fence queue : OWNER HANDSON|2*extend.lua k {|2*fence} : OWNER TTL|INSPECT}",
@@ -79,14 +87,23 @@ var (
 			queueFaults,
 		},
 		"semaphore": {
+			owners,
 			[]string{"k", "fence", "queue"},
 			"semaphore_acquire.lua k fence queue : ME TTL LIMIT LATEST QUEUES",
-			`{3*semaphore_release.lua k fence queue : OWNER HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
-				semaphore_release.lua k fence queue : {holder '' 500+there:USUAL+last 0 LATEST|2*x head}|2*semaphore_inspect.lua k queue :}`,
+			semaphoreOthers,
+			"{2*QUEUEDATA|REGISTERDATA|2*PERMITDATA}",
+			queueFaults,
+		},
+		"read-write": { // a token with a mark is exclusive
+			[]string{"a", "b", "!d", "!e"},
+			[]string{"k", "fence", "queue"},
+			"semaphore_acquire.lua k fence queue : ME TTL LIMIT LATEST {4*QUEUES|'' {2*holder|b}}",
+			semaphoreOthers,
 			"{2*QUEUEDATA|REGISTERDATA|2*PERMITDATA}",
 			queueFaults,
 		},
 		"quorum": {
+			owners,
 			[]string{"k", counterKey, "wanted"},
 			"quorum_acquire.lua k counter wanted : TOKEN TTL LATEST",
 			`{quorum_release.lua k wanted : OWNER {|KEEPS}|2*quorum_extend.lua k counter : OWNER TTL {mint|2*FENCE|FENCE TTL LATEST}|INSPECT}`,
@@ -94,6 +111,7 @@ var (
 			[]fault{replica, full, unreadable, moving},
 		},
 		"legacy": {
+			owners,
 			[]string{"k", "owner", "stamp"},
 			"legacy_acquire.lua TRIPLET LEASE LATEST",
 			"{legacy_release.lua TRIPLET|legacy_extend.lua TRIPLET LEASE|legacy_inspect.lua k owner stamp :}",
@@ -106,7 +124,7 @@ var (
 // step returns a step that a text stands for.
 func (c choices) step(text string) (s step) {
 	var out strings.Builder
-	c.fill(&out, text, []string{"a", "b", "c/x+y"}[c.IntN(3)])
+	c.fill(&out, text, c.tokens[c.IntN(len(c.tokens))])
 	s.words = strings.Fields(out.String())
 	if colon := slices.Index(s.words, ":"); colon > 0 {
 		s.keys, s.words = colon-1, slices.Delete(s.words, colon, colon+1)
@@ -150,6 +168,8 @@ func (c choices) fill(out *strings.Builder, text, me string) {
 			switch name := text[:end]; name {
 			case "ME":
 				out.WriteString(me)
+			case "TOKEN":
+				out.WriteString(c.tokens[c.IntN(len(c.tokens))])
 			case "USUAL":
 				out.WriteString(c.usual)
 			default:

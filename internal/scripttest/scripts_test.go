@@ -54,7 +54,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 					s := made(t)
 					s.keys = f.keys
 					for i := range uint64(many) {
-						c := choose(first + i)
+						c := f.choose(first + i)
 						steps := f.sequence(c, stepsOfOne)
 						if how := s.differs(t, c.start, steps); how != "" {
 							t.Fatalf("-scripttest.seed %d -scripttest.sequences 1:\n%s", first+i, how)

@@ -8,7 +8,8 @@ import (
 func (m *model) semaphoreAcquire(k, a words) any {
 	permits, queue := k[0], k[2]
 	token, ttl, limit, latest, entry, waited, again := a[0], a.number(1), a.number(2), a.number(3), a.at(4), a.number(5), a.at(6) == "again"
-	if entry != "" {
+	beside := len(a) > 4 && entry == ""
+	if entry != "" || beside {
 		m.zrem(permits, "~")
 	}
 	held, failed := m.look(permits)
@@ -16,24 +17,32 @@ func (m *model) semaphoreAcquire(k, a words) any {
 		return failed
 	}
 	had := m.leaseEnd(permits, token) > 0
-	if m.now > latest && !had && (entry != "" || held < limit) {
+	fits := func() bool { return held < limitOf(token, limit) }
+	if beside && !had && m.leaseEnd(permits, a.at(5)) == 0 {
+		return int64(0)
+	}
+	if m.now > latest && !had && (entry != "" || fits()) {
 		return m.time("late")
 	}
 	fresh, queued, blocked := int64(0), false, false
 	enqueue := func() {
 		fresh, queued = m.enqueue(func(f func()) { f() }, queue, entry, waited, again), true
 	}
-	if head, _ := m.head(queue); !had && held < limit && head != "" {
+	if head, _ := m.head(queue); !had && !beside && fits() && head != "" {
 		if entry != "" {
 			enqueue()
 		}
 		held, blocked, _, _ = m.handOn(k, held, entry, "")
 		had = m.leaseEnd(permits, token) > 0
 	}
-	if !had && (blocked || held >= limit) {
+	if !had && (blocked || !fits()) {
 		m.purge(permits)
 		reply := []any{int64(0)}
-		if holder := m.first(permits); holder != "" {
+		holder := m.first(permits)
+		if all := m.members(permits); exclusive(token) && len(all) > 0 {
+			holder = all[len(all)-1]
+		}
+		if holder != "" {
 			reply = []any{m.untilIn(permits, holder), holder}
 		}
 		switch {
@@ -101,7 +110,10 @@ func (m *model) semaphoreRelease(k, a words) any {
 		return int64(1)
 	}
 	m.leaving = token
-	_, _, answer, tick := m.handOn(k, held-1, "", next)
+	if held--; exclusive(token) {
+		held = 0
+	}
+	_, _, answer, tick := m.handOn(k, held, "", next)
 	m.purge(permits)
 	if m.leaving != "" {
 		m.zrem(permits, token)
@@ -158,13 +170,31 @@ func (m *model) untilIn(permits, token string) int64 {
 	return (m.score(permits, token) - m.now + 999) / 1000
 }
 
-// look returns the number of holders.
+// everybody is how many holders one counts for that is exclusive.
+const everybody = 1 << 40
+
+// exclusive reports whether a token is that of a writer, or keeps others out after it.
+func exclusive(token string) bool { return strings.HasPrefix(strings.TrimPrefix(token, "~"), "!") }
+
+// limitOf returns the limit of a caller whose token may be exclusive.
+func limitOf(token string, limit int64) int64 {
+	if exclusive(token) {
+		return 1
+	}
+	return limit
+}
+
+// look returns the number of holders. An exclusive one is the only one.
 func (m *model) look(permits string) (held int64, failed failure) {
 	if oldest := m.score(permits, m.first(permits)); 0 < oldest && oldest < leastScore {
 		return 0, noSemaphore
 	}
 	for _, token := range m.members(permits) {
-		held += one(m.leaseEnd(permits, token) > 0)
+		if m.leaseEnd(permits, token) > 0 {
+			if held++; held == 1 && exclusive(token) {
+				return everybody, ""
+			}
+		}
 	}
 	return held, ""
 }
@@ -240,7 +270,7 @@ func (m *model) handOn(k words, held int64, mine, told string) (_ int64, blocked
 				limit = found.number(1)
 			}
 			had := m.leaseEnd(permits, e.token) > 0
-			fits := had || held < limit
+			fits := had || held < limitOf(e.token, limit)
 			if !fits && (ends == 0 || ends > m.now) {
 				return held, true, answer, own
 			}
@@ -259,7 +289,13 @@ func (m *model) handOn(k words, held int64, mine, told string) (_ int64, blocked
 					}
 					return held, false, answer, own
 				}
-				held += one(!had)
+				switch {
+				case had:
+				case exclusive(e.token):
+					held = everybody
+				default:
+					held++
+				}
 				if text == told {
 					own = tick
 				}
