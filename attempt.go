@@ -35,8 +35,9 @@ type attempt struct {
 	message inbox.Grant     // the newest that has handed the key to the token
 	grant   grant           // with which Serve begins a turn
 
-	back  release
-	lease lease // once it is granted
+	back   release
+	lease  lease   // once it is granted
+	cohort *cohort // that has the token; nil: this attempt alone has it
 }
 
 // A release gives a token back. It begins as that of a Give which nobody waits for.
@@ -108,6 +109,7 @@ func (a *attempt) begin(start clock.Instant, got reply) (*Lock, error) {
 	if a.grant = a.grantOf(start, got); a.grant.over(now) {
 		return nil, errSlow
 	}
+	a.admit(now)
 	return a.lease.serve(a.r, now, 0), nil
 }
 

@@ -14,8 +14,8 @@ var digests = map[string]string{
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
 	"quorum_release.lua":    "e0cc74c6cfb65e63827f02a5e5f489adf9f7b87c",
 	"release.lua":           "b8883003b05315c42acfea2d727a33eb050ece4a",
-	"semaphore_acquire.lua": "ebd4651881e11935bbf7faaa67a86f8932dd8b3d",
-	"semaphore_extend.lua":  "78454a4116ed67ca699108f2051c0f2c42994cc6",
+	"semaphore_acquire.lua": "7f482266875fa41b9743cf1b3c6a13de3962fe13",
+	"semaphore_extend.lua":  "52c671218aeabc3a46cef3e9b098e332a8314f6c",
 	"semaphore_inspect.lua": "f3253a64317c82c28595ba1ece8962f8a1d14847",
-	"semaphore_release.lua": "263ef9e805fcac17b9ce5e9994002b5f5cc7b4db",
+	"semaphore_release.lua": "83b306c298f11688c1bae14d9fa7af20c761b549",
 }

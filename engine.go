@@ -41,6 +41,7 @@ type engine struct {
 	lines    lines
 	yielding sync.Map  // until when this process does not ask for a key that others want, by the key
 	troubles sync.Map  // when Hooks.Trouble was last called for a cause
+	cohorts  cohorts   // of readers
 	waits    sync.Pool // of *wait
 }
 
@@ -180,8 +181,11 @@ func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (g
 // try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so that of several processes that
 // attempt at one instant one is granted the lock.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
+	if lock := e.joinReaders(r); lock != nil {
+		return lock, nil
+	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
-		lock, split, err := e.newAttempt(r, nil, tokenOf(r.cfg.owner)).make(ctx)
+		lock, split, err := e.newAttempt(r, nil, e.mark+tokenOf(r.cfg.owner)).make(ctx)
 		within := r.cfg.timeout() - clock.Now().Since(r.started)
 		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
 			return lock, err
@@ -195,6 +199,10 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return nil, invalid("token is empty")
 	case isKeeper(token):
 		return nil, errNotOurs // nobody holds the key
+	case e.reads && isWriter(token), e.mark != "" && !isWriter(token):
+		return nil, errNotOurs // it is that of the other side
+	case e.reads:
+		return e.adoptReader(ctx, r, token)
 	}
 	a := e.newAttempt(r, nil, token)
 	a.lease.core.Share()

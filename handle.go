@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"time"
 	"weak"
@@ -105,8 +106,11 @@ func (l *lease) doneChan(handle int) <-chan struct{} {
 	return l.done
 }
 
-// A ctxLockKey is the key of the ctx value of the locks of one Locker, which is the newest ctxLock.
+// A ctxLockKey is the key of the ctx value of the locks of one Locker, which is the newest ctxLock. Those of readers and writers are
+// one for this.
 type ctxLockKey struct{ *engine }
+
+func (e *engine) ctxLockKey() ctxLockKey { return ctxLockKey{cmp.Or(e.pair, e)} }
 
 // A ctxLock is a handle. It does not keep the Lock alive.
 type ctxLock struct {
@@ -118,14 +122,14 @@ type ctxLock struct {
 // with returns a ctx that holds a handle.
 func (l *lease) with(ctx context.Context, handle int) context.Context {
 	h := &ctxLock{lease: l, handle: handle}
-	h.outer, _ = ctx.Value(ctxLockKey{l.engine}).(*ctxLock)
-	return context.WithValue(ctx, ctxLockKey{l.engine}, h)
+	h.outer, _ = ctx.Value(l.ctxLockKey()).(*ctxLock)
+	return context.WithValue(ctx, l.ctxLockKey(), h)
 }
 
-// refuseOwnWait returns an error if ctx is that of a lock of this Locker on the key of r: it ends with the lock, so the call would wait
-// for itself.
+// refuseOwnWait returns an error if ctx is that of a lock of this Locker, or of its pair, on the key of r: it ends with the lock, so
+// the call would wait for itself. A second reader does if a writer comes in between.
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
-	for h, _ := ctx.Value(ctxLockKey{e}).(*ctxLock); h != nil && !e.shares; h = h.outer {
+	for h, _ := ctx.Value(e.ctxLockKey()).(*ctxLock); h != nil && !e.shares; h = h.outer {
 		if h.lease.key == r.redisKeys.key && h.lease.status(h.handle) == nil {
 			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
 		}

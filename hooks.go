@@ -20,7 +20,7 @@ type Hooks struct {
 	Waiting func(Event)
 	// Moved reports that a Lock call still waits, and that the key has another holder than when Waiting or Moved was last called.
 	// So the followers of [Lead] learn who leads. Err is the newest refusal. A holder that holds the key only between two looks
-	// is not reported. With a semaphore of several permits, and with [NewLegacySetNX], it is never called.
+	// is not reported. With a semaphore of several permits, for readers, and with [NewLegacySetNX], it is never called.
 	Moved func(Event)
 	// Renewed reports that a renewal or Extend succeeded.
 	Renewed func(Event)
@@ -45,7 +45,7 @@ type Hooks struct {
 
 // Event describes an event of a lock. Fence and Elapsed are zero if they are not known yet. No event has the token.
 type Event struct {
-	Strategy string // "setnxpx", "redlock", "legacysetnx" or "semaphore"
+	Strategy string // "setnxpx", "redlock", "legacysetnx", "semaphore", "read" or "write"
 	Key      string // as the caller named it
 	Owner    string // see WithOwner
 	Fence    uint64

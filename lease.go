@@ -66,6 +66,7 @@ func (l *lease) settle() error {
 	if l.line != nil {
 		l.line.lost(l.attempt)
 	}
+	l.cohort.close()
 	l.fire(h.hooks.Lost, e)
 	return err
 }
@@ -119,8 +120,12 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	}
 	var passed bool
 	var err error
-	if what != core.GiveNothing {
-		passed, err = l.passOn(ctx, what, keep)
+	holder, keep := l.cohort.leave(l.attempt, now, keep)
+	switch {
+	case holder == nil: // other readers have the permit
+		passed = true
+	case what != core.GiveNothing:
+		passed, err = holder.lease.passOn(ctx, what, keep)
 	}
 	replied := now
 	if !passed {

@@ -76,7 +76,7 @@ func newLine(e *engine, r *request) *keyLine {
 	w := &keyLine{engine: e, r: r}
 	cfg := r.cfg
 	w.Config = line.Config{
-		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares, Quorum: e.quorum,
+		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares || e.reads, Together: e.reads, Quorum: e.quorum,
 		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
 	}
 	w.Dash = w.Queues && e.inbox.Spread
@@ -141,7 +141,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	switch x.Kind {
 	case line.Ask:
 		if x.Fresh {
-			w.newLocked(w.engine.newAttempt(w.r, w, tokenOf(w.r.cfg.owner)))
+			w.newLocked(w.engine.newAttempt(w.r, w, w.engine.mark+tokenOf(w.r.cfg.owner)))
 			x.Of, w.newest.number = w.newest, x.Token
 			w.Made(x.Of)
 		}
@@ -150,8 +150,11 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 		delete(l.tokens, x.Of.token)
 	case line.Serve:
 		delete(l.tokens, x.Of.token)
-		if x.Handed {
+		if x.Handed && x.Pass == 0 {
 			x.Of.grant = x.Of.grantOfClaim()
+		}
+		if w.Together {
+			x.Of.admitLocked(x.Pass)
 		}
 	case line.Tell:
 		x.Attempts += x.Caller.Of.attempts
@@ -227,6 +230,10 @@ func (w *keyLine) carry(m *moment, x *effect) {
 		a.giveBack()
 	case line.Serve:
 		r := x.Caller.Of
+		if w.Together {
+			r.serve(a.serveReader(r, m.now, x.Pass), nil, x.Attempts)
+			break
+		}
 		r.serve(a.lease.serve(r, m.now, x.Pass), nil, x.Attempts)
 	case line.Fail:
 		x.Caller.Of.serve(nil, x.Err, x.Attempts)

@@ -5,8 +5,8 @@
 // the resource refuse writes whose [Lock.Fence] is older than one it has seen.
 //
 // A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it on a quorum of independent
-// nodes. [NewSemaphore] allows several holders of a key. [NewLegacySetNX] works beside clients that already lock by SETNX and
-// GETSET. [Do] runs a function under a lock:
+// nodes. [NewSemaphore] allows several holders of a key, [NewReadWrite] many readers or one writer. [NewLegacySetNX] works beside
+// clients that already lock by SETNX and GETSET. [Do] runs a function under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
@@ -53,9 +53,9 @@ import (
 // Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock wait, a Locker has a goroutine
 // and a connection of its own for its subscription, which a thousand Lockers have a thousand times. The callers of one Locker that
 // wait for one key stand in a line: the Locker asks Redis once for all of them, and serves them one after the other. With
-// [NewSemaphore] they stand in up to 16 lines. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its
-// subscription ends by itself within two seconds after the last waiter has left, so a test that looks for leaks sleeps for that time
-// first. Close the client after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker
+// [NewSemaphore] they stand in up to 16 lines, and the readers of [NewReadWrite] are served together. A Locker that nobody waits
+// with costs nothing in Redis. It has no Close method: its subscription ends by itself within two seconds after the last waiter has
+// left, so a test that looks for leaks sleeps for that time first. Close the client after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker
 // should embed it.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later does not release the lock.
@@ -72,8 +72,8 @@ type Locker interface {
 	// ErrInvalidOption.
 	//
 	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a child of it, even by
-	// [context.WithoutCancel]: the call could only wait for itself. It fails with ErrInvalidOption, unless key may have several
-	// holders.
+	// [context.WithoutCancel]: the call could only wait for itself. It fails with ErrInvalidOption, unless key is a semaphore with
+	// several permits. The two Lockers of [NewReadWrite] count as one.
 	//
 	// A call with options stands in a line of its own, and so costs Redis as much as another process. With [NewSetNXPX], Unlock
 	// hands the lock to the line whose first caller has waited longest, of any process. For up to 5 ms, that process then passes
@@ -101,7 +101,8 @@ type Locker interface {
 	// the TTL from now, and never shortens the lease. The new handle is renewed like any other.
 	//
 	// Earlier handles keep working, and each of them can release the lock, or pass it on if [Lock.Token] was never called. Their
-	// fences are lower than the new one, so a resource that checks fences refuses them after the adopter has written.
+	// fences are lower than the new one, so a resource that checks fences refuses them after the adopter has written. A reader of
+	// [NewReadWrite] gets a lock of its own instead.
 	//
 	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or [errors.ErrUnsupported] with
 	// [NewMigration]. After ErrUnavailable, ErrNoQuorum, ErrNotReplicated, or an error of Redis or ctx, the lock is not released
@@ -118,9 +119,10 @@ type Locker interface {
 
 // Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends first.
 type Status struct {
-	Held  bool
-	Token string // of the holder, a secret
-	Owner string // of the holder, see WithOwner; may be empty
+	Held   bool
+	Writer bool   // the holder is a writer of NewReadWrite
+	Token  string // of the holder, a secret
+	Owner  string // of the holder, see WithOwner; may be empty
 	// Since is when the holder began to ask for the lock, by the clock of its process: most often the beginning of its call. The
 	// lock has been held for at most that long. It is zero if it is unknown, as for a client of another library.
 	Since   time.Time
@@ -129,7 +131,7 @@ type Status struct {
 	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and with strategies whose waiters
 	// poll.
 	Queue   []Waiter
-	Holders int // with a semaphore up to its limit, else 0 or 1
+	Holders int // with a semaphore up to its limit, with readers how many permits they have, else 0 or 1
 }
 
 // longestQueue bounds Status.Queue.
@@ -157,8 +159,9 @@ type Lock struct {
 func (k *Lock) Key() string { return k.lease.r.key }
 
 // Token returns the proof of ownership that Redis keeps: a UUID of version 7, which has the time when it was made, after the name
-// of [WithOwner] if there is one. It is a secret: whoever knows it can [Locker.Adopt] the lock. If Token was called and the lock is
-// lost, Unlock leaves the key alone, since another handle may hold it by the token.
+// of [WithOwner] if there is one. That of a writer of [NewReadWrite] begins with an exclamation mark. It is a secret: whoever knows it
+// can [Locker.Adopt] the lock. If Token was called and the lock is lost, Unlock leaves the key alone, since another handle may hold
+// it by the token.
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If it has passed the lock on,
 // Token returns "".

@@ -47,6 +47,7 @@ type kind struct {
 	fences   bool
 	timeless bool // the lock itself is a key without a TTL
 	pair     bool // two Lockers as one: it cannot adopt, and takes no prefix in a call
+	shared   bool // a key may have many holders
 	make     maker
 }
 
@@ -56,6 +57,8 @@ var kinds = []kind{
 	{name: "LegacySetNX", nodes: 1, timeless: true, make: onFirst(redlatch.NewLegacySetNX)},
 	{name: "Redlock", nodes: 5, fences: true, make: redlatch.NewRedlock},
 	{name: "Semaphore", nodes: 1, fences: true, make: onFirst(mutex)},
+	{name: "Write", nodes: 1, fences: true, make: onFirst(writer)},
+	{name: "Read", nodes: 1, fences: true, shared: true, make: onFirst(reader)},
 	{
 		name: "Migration", nodes: 2, fences: true, pair: true,
 		make: func(clients []redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
@@ -70,6 +73,16 @@ var kinds = []kind{
 			return redlatch.NewMigration(from, to)
 		},
 	},
+}
+
+func reader(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+	read, _, err := redlatch.NewReadWrite(client, opts...)
+	return read, err
+}
+
+func writer(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+	_, write, err := redlatch.NewReadWrite(client, opts...)
+	return write, err
 }
 
 func mutex(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
@@ -149,7 +162,10 @@ func TestConformance(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			for _, c := range conformance {
+			cases := slices.DeleteFunc(slices.Clone(conformance), func(c conformanceCase) bool {
+				return k.shared && !slices.Contains(ofSharedKeys, c.name)
+			})
+			for _, c := range cases {
 				t.Run("miniredis/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -161,7 +177,7 @@ func TestConformance(t *testing.T) {
 			for i := range servers {
 				servers[i] = redistest.Start(t)
 			}
-			for _, c := range conformance {
+			for _, c := range cases {
 				t.Run("redis/cases/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return servers[node].Client(t) })
@@ -169,6 +185,15 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ofSharedKeys has the cases in which a key has one holder at a time.
+var ofSharedKeys = []string{
+	"WithMaxHold ends a lock that is renewed",
+	"Extend lengthens a lease and never shortens it, and every key has a TTL",
+	"Inspect tells held from free and changes nothing",
+	"a key of another type is an error and stays as it is",
+	"bad input is refused before anything is sent",
 }
 
 func run(t *testing.T, k kind, c conformanceCase, prefix string, client clientOf) {

@@ -174,7 +174,7 @@ const longestPoll = 24 * time.Hour
 
 // WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use it for keys that clients of
 // other libraries lock too: they poll, and a lock with a queue is handed from one process to the next and never free in between.
-// If others queue for the key, Unlock still hands it to the first of those. [NewSemaphore] refuses this option.
+// If others queue for the key, Unlock still hands it to the first of those. [NewSemaphore] and [NewReadWrite] refuse this option.
 func WithoutQueue() Option {
 	return func(cfg *config) error { cfg.noQueue = true; return nil }
 }
@@ -212,8 +212,8 @@ func WithDrift(factor float64) Option {
 // both the TTL and the ReadTimeout of the client. It extends [WithOpTimeout], and shortens the lease.
 //
 // If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already waiting for the
-// key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX] and [NewSemaphore] on a
-// *[redis.Client] or a *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.
+// key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX], [NewSemaphore] and
+// [NewReadWrite] on a *[redis.Client] or a *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.
 //
 // Calls that WAIT use up to half of the PoolSize of the client. With a PoolSize of 1, and go-redis before v9.23, other calls of the
 // client stand behind them.

@@ -58,6 +58,14 @@ func readAcquire(r node.Reply) reply {
 	return readRefusal(r.Value)
 }
 
+// readBeside reads the reply to an acquire that needs the permit of another token. It is 0 if that has none.
+func readBeside(r node.Reply) reply {
+	if r.Err == nil && r.Value == int64(0) {
+		return reply{err: errNotOurs}
+	}
+	return readAcquire(r)
+}
+
 // readRefusal reads the reply for a key that is held, or has expired while the script ran: miniredis does that.
 func readRefusal(value any) reply {
 	got, odd := reply{err: ErrNotAcquired}, reply{err: oddReply(value)}

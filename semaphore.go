@@ -55,7 +55,7 @@ const mostLanes = 16
 // newPermits returns a strategy whose keys have up to limit holders.
 func newPermits(client redis.UniversalClient, limit int) *setNXPX {
 	s := newSetNXPX(client, semaphoreScripts, "permits") // with another queue, no release of a lock hands out a permit
-	s.limit = limit
+	s.limit, s.limitWord = limit, limit
 	s.inbox.Channel += ":" + strconv.Itoa(limit) // a release reads it in the entries
 	return s
 }

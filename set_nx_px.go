@@ -56,7 +56,7 @@ func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string) *se
 	return s
 }
 
-// setNXPX is the strategy of NewSetNXPX and of NewSemaphore, whose scripts have the same arguments and replies.
+// setNXPX is the strategy of NewSetNXPX, NewSemaphore and NewReadWrite, whose scripts have the same arguments and replies.
 type setNXPX struct {
 	single
 	client  redis.UniversalClient
@@ -64,7 +64,9 @@ type setNXPX struct {
 	scripts scripts
 	queue   string // the companion key that is the queue
 	limit   int    // of a semaphore; 0: it is none
-	handOn  reader // of a release
+
+	limitWord any    // the same
+	handOn    reader // of a release
 }
 
 func (s *setNXPX) keyOf(prefix, key string) (string, error) {
@@ -96,11 +98,15 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	case toAcquire:
 		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.queue, &p.token, p.ttlMS)
 		if s.limit > 0 {
-			c.Append(s.limit)
+			c.Append(s.limitWord)
 		}
 		c.AppendLatest()
 		if p.entry != "" {
 			c.Append(&p.entry, p.waited.Microseconds())
+		}
+		if p.beside != "" {
+			c.Append("", &p.beside)
+			return c, readBeside
 		}
 		if p.queued {
 			c.Append("again")
@@ -113,7 +119,13 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	case toRelease:
 		return s.releaseCall(p)
 	}
-	return node.Eval(s.scripts.inspect, 2, p.at.key, p.at.queue), readInspect
+	return node.Eval(s.scripts.inspect, 2, p.at.key, p.at.queue), s.readInspect
+}
+
+func (s *setNXPX) readInspect(r node.Reply) reply {
+	got := readInspect(r)
+	got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, writerMark)
+	return got
 }
 
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
@@ -149,10 +161,10 @@ func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
-// check refuses WithoutQueue for a semaphore, and WithReplicas if it cannot work.
+// check refuses WithoutQueue for permits, and WithReplicas if it cannot work.
 func (s *setNXPX) check(cfg *config) error {
 	if cfg.noQueue && s.limit > 0 {
-		return invalid("WithoutQueue: semaphore grants its permits in the order of arrival")
+		return invalid("WithoutQueue: permits are granted in the order of arrival")
 	}
 	if cfg.replicas == 0 {
 		return nil

@@ -54,6 +54,9 @@ type traits struct {
 	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
 	names   []string     // of these
 	shares  bool         // a key may have several holders
+	reads   bool         // the holders of a key are readers. Those of this process share permits, see cohort
+	mark    string       // begins each token
+	pair    *engine      // of a Locker for writers: that for the readers of the same keys
 	lanes   int          // how many lines a key may have, which ask side by side; 0: one
 	quorum  bool         // an attempt may be undone late, so each needs a token of its own; and reply.wanted is known
 	keeps   bool         // a release can keep others out for some time
@@ -82,6 +85,9 @@ type params struct {
 	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
 	queued bool          // to acquire: the entry should be in the queue already
 	waited time.Duration // how long the line of entry, or of next, has waited
+
+	// To acquire, for a reader.
+	beside string // a token that must hold a permit; empty: none
 
 	// To acquire or adopt.
 	replicas       int // see WithReplicas; 0: none

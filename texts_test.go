@@ -68,6 +68,8 @@ func TestTexts(t *testing.T) {
 	most := math.MaxInt32
 	_, crowded := NewSemaphore(client, most+1)
 	_, unqueued := NewSemaphore(client, 2, WithoutQueue())
+	_, _, sideless := NewReadWrite(nil)
+	_, _, marked := NewReadWrite(client, WithOwner("!api-7"))
 	ring := redis.NewRing(&redis.RingOptions{})
 	defer ring.Close()
 	_, onRing := NewSemaphore(ring, 2, WithReplicas(1, time.Second))
@@ -132,6 +134,8 @@ func TestTexts(t *testing.T) {
 		{"no permits", permits},
 		{"too many permits", crowded},
 		{"a semaphore without a queue", unqueued},
+		{"read-write locks without a client", sideless},
+		{"read-write locks with the mark of a writer", marked},
 		{"replicas of a semaphore on a ring", onRing},
 		{"replicas of a semaphore, read timeout", slowReplicas},
 		{"replicas of a semaphore, TTL", briefLease},

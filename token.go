@@ -33,7 +33,7 @@ var processName = sync.OnceValue(func() string {
 func hostAndPid(host string, pid int) string {
 	suffix := ":" + strconv.Itoa(pid)
 	host = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || string(r) == keeperPrefix {
+		if !unicode.IsPrint(r) || string(r) == keeperPrefix || string(r) == writerMark {
 			return '?'
 		}
 		return r
@@ -73,8 +73,10 @@ func madeAt(token string) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:]) >> 16))
 }
 
-// minted reports whether token has the form of tokenOf. Its holder is a redlatch client then, which hands the lock on.
+// minted reports whether token has the form of tokenOf, or of that behind the mark of a writer. Its holder is a redlatch client then,
+// which hands the lock on.
 func minted(token string) bool {
+	token = strings.TrimPrefix(token, writerMark)
 	at := len(token) - idLength
 	return at >= 0 && uuid.Validate(token[at:]) == nil && (at == 0 || token[at-1] == '/')
 }
@@ -84,6 +86,7 @@ func ownerOf(token string) string {
 	if !minted(token) || isKeeper(token) {
 		return ""
 	}
+	token = strings.TrimPrefix(token, writerMark)
 	return token[:max(len(token)-idLength-1, 0)]
 }
 
@@ -92,6 +95,14 @@ func ownerOf(token string) string {
 const keeperPrefix = "~"
 
 func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
+
+// writerMark begins the token of a writer, see [NewReadWrite]. No owner begins with it. The scripts of a semaphore look for it.
+const writerMark = "!"
+
+// isWriter reports whether a value is the token of a writer, or keeps others out for one.
+func isWriter(value string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(value, keeperPrefix), writerMark)
+}
 
 // handsOn reports whether the holder of a key hands it on: its value is a token of this library, or keeps others out for one.
 func handsOn(holder string) bool { return minted(strings.TrimPrefix(holder, keeperPrefix)) }
@@ -103,6 +114,8 @@ func checkOwner(name string) error {
 		return invalid("WithOwner(%q): longer than %d bytes", name, longestOwner)
 	case isKeeper(name):
 		return invalid("WithOwner(%q): no name begins with %q", name, keeperPrefix)
+	case isWriter(name):
+		return invalid("WithOwner(%q): no name begins with %q", name, writerMark)
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) {

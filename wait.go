@@ -39,6 +39,9 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	if err := e.refuseOwnWait(ctx, r); err != nil {
 		return nil, err
 	}
+	if lock := e.joinReaders(r); lock != nil {
+		return lock, nil
+	}
 	if e.triesAlone(r) {
 		lock, err := e.try(ctx, r)
 		m := e.enter()

@@ -64,9 +64,16 @@ func granted(lock *redlatch.Lock, err error) *redlatch.Lock {
 // everyStrategy has all strategies, queues those whose waiters queue, and keeping those that can keep a key after Unlock.
 var (
 	everyStrategy = locktest.Strategies
-	queues        = map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Semaphore": everyStrategy["Semaphore"]}
-	keeping       = map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Semaphore": everyStrategy["Semaphore"], "Redlock": everyStrategy["Redlock"]}
+	queues        = only("SetNXPX", "Semaphore", "Write")
+	keeping       = only("SetNXPX", "Semaphore", "Write", "Redlock")
 )
+
+// only returns some strategies.
+func only(names ...string) map[string]maker {
+	some := maps.Clone(locktest.Strategies)
+	maps.DeleteFunc(some, func(name string, _ maker) bool { return !slices.Contains(names, name) })
+	return some
+}
 
 // everyLocker has every strategy and a migration.
 func everyLocker() map[string]maker {

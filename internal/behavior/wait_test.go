@@ -385,7 +385,7 @@ func TestLockerPrintsItsLines(t *testing.T) {
 			callers.Go(func() { assert.NoError(t, granted(l.Lock(t.Context(), "k", opts...)).Unlock(t.Context())) })
 		}
 		time.Sleep(5 * time.Second)
-		require.Regexp(t, `^(setnxpx|semaphore)
+		require.Regexp(t, `^(setnxpx|semaphore|write)
 	"k": Waiting, token 1 with a plain entry, 1 in line, \d attempts, the newest: refused
 	"k": Waiting, token 1 with a plain entry, 2 in line, \d attempts, the newest: refused$`, fmt.Sprint(l))
 		require.NoError(t, holder.Unlock(t.Context()))

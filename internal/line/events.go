@@ -31,6 +31,7 @@ type Config struct {
 	Queues   bool          // a release hands the lock to the first in the queue of Redis
 	Dash     bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
 	Shares   bool          // a key may have several holders, as a semaphore has
+	Together bool          // of a line that shares: one token serves all of its callers
 	Quorum   bool          // each attempt needs a token of its own. The outcome of a Give sets Facts.Yield if others want the key
 	Confirms bool          // only a reply grants the lock, so a message makes the line ask: see WithReplicas
 	Passes   int           // how often a turn may pass the lock on

@@ -68,6 +68,9 @@ func (g *game) caller(i, c int) {
 	case absent:
 		if c == 0 || p.callers[c-1].state != absent {
 			g.calm("join", i, func(w *scene) { g.join(w, i, c) })
+			if t := p.callers[0].token; g.together && c > 0 && p.callers[0].state == holds && g.shares(i) {
+				g.calm("join a reader", i, func(w *scene) { w.procs[i].callers[c] = caller{state: holds, token: t} })
+			}
 		}
 	case waits:
 		g.spend(leaves, "leave", i, func(w *scene) {
@@ -98,6 +101,9 @@ func (g *game) join(w *scene, i, c int) {
 func (g *game) unlock(w *scene, i, c int, passable bool) {
 	t := w.procs[i].callers[c].token
 	w.procs[i].callers[c].end()
+	if w.procs[i].uses(t) {
+		return
+	}
 	g.pairs = true
 	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
 		return m.Unlock(f, uint64(t), uint64(t), passable, out)
@@ -112,7 +118,9 @@ func (g *game) lost(w *scene, i, c int) {
 	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
 		return m.Lost(f, uint64(t), out)
 	})
-	g.give(&w.procs[i], release{token: t})
+	if !w.procs[i].uses(t) {
+		g.give(&w.procs[i], release{token: t})
+	}
 }
 
 // resume wakes a process. The timers of its leases are the first to fire.
@@ -351,9 +359,9 @@ var games = []struct {
 	{"semaphore", 1, lock(func(g *game) { g.limit = 2 })},
 	{"semaphore of three processes", 1, lock(func(g *game) { g.procs, g.callers, g.limit = 3, 1, 2 })},
 	{"callers with other limits", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.limits = 3, 1, 2, [3]int{1} })},
-	{"readers and a writer", 1, lock(func(g *game) { g.limit, g.writes = 2, [3]bool{true} })},
-	{"two readers and a writer", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.writes = 3, 1, 2, [3]bool{true} })},
-	{"two writers and a reader", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.writes = 3, 1, 2, [3]bool{true, true} })},
+	{"readers and a writer", 1, lock(func(g *game) { g.limit, g.together, g.writes = 2, true, [3]bool{true} })},
+	{"two readers and a writer", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.together, g.writes = 3, 1, 2, true, [3]bool{true} })},
+	{"two writers and a reader", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.together, g.writes = 3, 1, 2, true, [3]bool{true, true} })},
 }
 
 func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {

@@ -117,6 +117,7 @@ type game struct {
 	limit          int     // of a semaphore, the largest of its callers; 1: a lock
 	limits         [3]int  // of the callers of a process; 0: limit
 	writes         [3]bool // the callers of a process exclude all others
+	together       bool    // others share permits
 	config         Config
 	channels       [3]channel
 	again          bool    // callers that are done may come again
@@ -138,6 +139,7 @@ func (g *game) shares(i int) bool { return g.limit > 1 && !g.writes[i] }
 func (g *game) configOf(i int) Config {
 	c := g.config
 	c.Shares = g.shares(i)
+	c.Together = c.Shares && g.together
 	return c
 }
 
@@ -318,7 +320,7 @@ func (g *game) serve(p *proc, e *Effect[int, uint64]) {
 	if c.state != waits {
 		g.violated("a caller is served that does not wait")
 	}
-	if p.token != uint8(e.Token) {
+	if p.token != uint8(e.Token) && !(g.m.Together && e.Pass > 0 && p.uses(uint8(e.Token))) {
 		g.violated("a token serves that was given up")
 	}
 	for i := range p.callers {
@@ -326,7 +328,7 @@ func (g *game) serve(p *proc, e *Effect[int, uint64]) {
 			g.violated("a caller is served before one who came earlier")
 		}
 	}
-	if e.Pass > 0 && c.turn == 0 {
+	if e.Pass > 0 && c.turn == 0 && !shares {
 		g.violated("a turn serves a caller who came later")
 	}
 	*c = caller{state: holds, token: uint8(e.Token)}
@@ -338,6 +340,11 @@ func (g *game) serve(p *proc, e *Effect[int, uint64]) {
 	if shares {
 		p.token = 0
 	}
+}
+
+// uses reports whether a caller holds a token.
+func (p *proc) uses(t uint8) bool {
+	return slices.ContainsFunc(p.callers[:], func(c caller) bool { return c.state == holds && c.token == t })
 }
 
 // unused returns a token that nothing refers to.
@@ -563,6 +570,7 @@ func (w *scene) expire(t uint8) {
 func (g *game) check(w *scene) {
 	owners, writers := 0, 0
 	for i := range g.procs {
+		counted := uint8(0)
 		p := &w.procs[i]
 		if p.dead == 1 {
 			continue
@@ -575,7 +583,8 @@ func (g *game) check(w *scene) {
 			}
 			holding++
 			if p.lapsed&(1<<k) == 0 {
-				owners++
+				owners += int(bit(!g.together || counted != p.callers[k].token))
+				counted = p.callers[k].token
 				writers += int(bit(g.writes[i]))
 				if !w.has(uint8(i)<<4 | p.callers[k].token) {
 					g.violated("an owner trusts a key that it does not have")

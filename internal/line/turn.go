@@ -9,6 +9,12 @@ func (m *Machine[T, A]) granted(f Facts, handed bool, out []Effect[T, A]) []Effe
 	switch {
 	case m.callers.length == 0:
 		return m.idle(out)
+	case m.Together:
+		for m.turn.pass = 0; m.callers.length > 0; m.turn.pass++ {
+			out = m.serve(handed, out)
+		}
+		m.token = token[A]{} // the permit has it
+		return m.idle(out)
 	case m.Shares && m.callers.head.number > m.askedFor: // its fence may be older than the call, and others have newer ones
 		return m.replace(f, out)
 	case m.Shares:

@@ -38,6 +38,10 @@ var Strategies = map[string]func(redis.UniversalClient, ...redlatch.Option) (red
 	"Semaphore": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 		return redlatch.NewSemaphore(c, 1, opts...)
 	},
+	"Write": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		_, write, err := redlatch.NewReadWrite(c, opts...)
+		return write, err
+	},
 	"Redlock": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
 		return redlatch.NewRedlock([]redis.UniversalClient{c}, opts...)
 	},
@@ -65,6 +69,13 @@ func SetNXPX(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option
 func Semaphore(t *testing.T, client redis.UniversalClient, limit int, opts ...redlatch.Option) redlatch.Locker {
 	l, err := redlatch.NewSemaphore(client, limit, patiently(opts)...)
 	return must(t, l, err)
+}
+
+// ReadWrite is like [SetNXPX], for readers and writers.
+func ReadWrite(t *testing.T, client redis.UniversalClient, opts ...redlatch.Option) (read, write redlatch.Locker) {
+	read, write, err := redlatch.NewReadWrite(client, patiently(opts)...)
+	require.NoError(t, err)
+	return read, write
 }
 
 // LegacySetNX is like [SetNXPX] with locks that are not renewed.
