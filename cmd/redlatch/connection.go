@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 
@@ -36,16 +37,40 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 	}
 	opts = append(append(opts, redlatch.WithKeyPrefix(f.prefix)), testTimeout...)
 	switch {
-	case c.quorum && f.limit > 0:
-		err = misuse(command, "-limit needs one Redis server, not a quorum")
+	case bit(f.limit > 0)+bit(f.reads)+bit(f.writes) > 1:
+		err = misuse(command, "-limit, -read and -write exclude each other")
+	case c.quorum && (f.limit > 0 || f.reads || f.writes):
+		err = misuse(command, "-limit, -read and -write need one Redis server, not a quorum")
 	case c.quorum:
 		c.Locker, err = redlatch.NewRedlock(clients, opts...)
 	case f.limit > 0:
 		c.Locker, err = redlatch.NewSemaphore(clients[0], f.limit, opts...)
+	case f.reads || f.writes:
+		c.Locker, err = f.side(command, clients[0], opts)
 	default:
 		c.Locker, err = redlatch.NewSetNXPX(clients[0], opts...)
 	}
 	return c, err
+}
+
+// side returns the Locker for readers or writers. The commands that only look at a key, or release what they see, treat it as a
+// semaphore: so they find both, and adopt a reader's permit itself.
+func (f *redisFlags) side(command string, client redis.UniversalClient, opts []redlatch.Option) (redlatch.Locker, error) {
+	if command != "run" {
+		return redlatch.NewSemaphore(client, math.MaxInt32, opts...)
+	}
+	read, write, err := redlatch.NewReadWrite(client, opts...)
+	if f.writes {
+		return write, err
+	}
+	return read, err
+}
+
+func bit(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // clients returns clients of the servers that the flags name. It sends nothing.

@@ -16,14 +16,16 @@
 // "-timeout 5m -q -min-hold 10m" instead. The min hold is longer than the timeout, so that no other host makes it again.
 //
 // The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX with one Redis
-// server, NewRedlock with several, NewSemaphore with -limit.
+// server, NewRedlock with several, NewSemaphore with -limit, and NewReadWrite with -read or -write.
 //
 // # Redis
 //
-// Each command has these flags, but list and watch have no -limit:
+// Each command has these flags, but list and watch have no -limit, -read or -write:
 //
 //	-redis URL      a Redis server. Repeat it to lock on a quorum of independent servers (Redlock)
 //	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server
+//	-read           KEY has many readers or one writer, and run is a reader. It needs one Redis server
+//	-write          the same, and run is a writer. To status and unlock, it does not matter which of the two is given
 //	-prefix TEXT    put TEXT before KEY in Redis. The default is none
 //
 // Without -redis, the environment variable REDIS_URL names the server, or several separated by spaces. There is no
@@ -67,7 +69,7 @@
 //	REDLATCH_TOKEN  the token that proves ownership. It is a secret: whoever knows it can release the lock
 //	REDLATCH_FENCE  a number that grows with every grant of KEY. Let the resource that the lock protects refuse a
 //	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
-//	                With -limit this does not work, since several holders are valid
+//	                With -limit and -read this does not work, since several holders are valid
 //
 // The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue without the lock. As
 // PID 1 of a container, run reaps them. If Redis does not confirm the release, run says so on stderr and still exits with
@@ -127,7 +129,8 @@
 // List reads every key of the server by SCAN, on a Cluster on every master, in pages of up to 1,000 keys. Of each it reads
 // at most 240 bytes, so it can run beside other work. -match and -prefix save nothing on the server but the reading.
 //
-// A lock is told by its form: a token of redlatch, with a TTL. Locks of other libraries are not shown, and neither are those
+// A key of a read-write lock is shown as a writer, or as a semaphore if readers hold it. A lock is told by its form: a token
+// of redlatch, with a TTL. Locks of other libraries are not shown, and neither are those
 // of LegacySetNX that another library holds. With several servers, VOTES says how many of them have the same holder. A lock
 // of a quorum needs more than half.
 //
@@ -155,12 +158,14 @@
 // The state is held, free, or kept: nobody holds KEY, but its min hold keeps others out for the time left. A dash means
 // that there is no value or that it is unknown. The time left is "never" for a key without a TTL.
 //
-// With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns, waiters, queue and holders.
+// With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns, waiters, queue and holders,
+// and writer if a writer holds KEY.
 // held is true also if kept is. ttl_ns is negative if the key has no TTL. since is missing if it is unknown. queue is a
 // list of objects with owner and waited_ns.
 //
 // With -limit the second column reads, for example, "2 of 3", and the owner and the time left are those of the holder
-// whose lease ends first. A permit in its min hold counts, and has no owner.
+// whose lease ends first. A permit in its min hold counts, and has no owner. With -read or -write it reads "3 readers" or
+// "1 writer". The readers of a process that share a permit count as one.
 //
 // The state can change before you read it. The exit status is 0, whatever the state is. A KEY that is free and has a * or
 // a ? is refused with 64: it is most likely a pattern, for list. Status prints no token.
@@ -176,8 +181,8 @@
 // it. So a job that has just run can run again. With -f it does not ask.
 //
 // The owner notices only at its next renewal, and may continue to work until then. The next waiter gets the lock at
-// once. So use unlock only if you know that the owner no longer works. With -limit, unlock releases the holder whose
-// lease ends first.
+// once. So use unlock only if you know that the owner no longer works. With -limit, -read or -write, unlock releases the
+// holder whose lease ends first.
 //
 // # Exit status
 //

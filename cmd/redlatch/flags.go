@@ -14,6 +14,8 @@ import (
 // redisUsage describes the flags of redisFlags.
 const redisUsage = `  -redis URL     a Redis server; repeat it to lock on a quorum (Redlock)
   -limit N       KEY is a semaphore with up to N holders, on one Redis server
+  -read          KEY has many readers or one writer, on one Redis server: read
+  -write         the same: write
   -prefix TEXT   put TEXT before KEY in Redis; the default is none
 
 Without -redis, the environment variable REDIS_URL names the server, or several
@@ -23,7 +25,9 @@ separated by spaces. Use it for URLs with passwords.
 // redisFlags are the flags that all commands have.
 type redisFlags struct {
 	urls   []string
-	limit  int // 0: the key is a lock
+	limit  int // of a semaphore; 0: the key is none
+	reads  bool
+	writes bool
 	prefix string
 }
 
@@ -36,6 +40,8 @@ func (f *redisFlags) addTo(set *flag.FlagSet) {
 		}
 		return err
 	})
+	set.BoolVar(&f.reads, "read", false, "")
+	set.BoolVar(&f.writes, "write", false, "")
 }
 
 // addServersTo adds the flags that are not about one KEY.
@@ -81,7 +87,7 @@ var (
 
 	advice = strings.NewReplacer(
 		"as WithMaxHold allows", "as -max-hold allows",
-		"use another key or WithKeyPrefix", "a semaphore needs -limit, a lock must not have it; or use another KEY or -prefix",
+		"use another key or WithKeyPrefix", "a semaphore needs -limit, a read-write lock -read or -write, and a lock none of them; or use another KEY or -prefix",
 		"use a cluster client, or a WithKeyPrefix with", "use a redis+cluster URL, or a -prefix with",
 		"give the client the password of its user", "put the password into the URL",
 		"the client's Username or Password is wrong", "the user or the password in the URL is wrong",

@@ -156,7 +156,7 @@ func (w *watcher) print(message string) {
 func ownerAndTime(token string) (owner string, made time.Time) {
 	at := len(token) - idLength
 	id := uuid.MustParse(token[at:]) // as isToken says
-	return strings.TrimSuffix(token[:at], "/"), time.Unix(id.Time().UnixTime())
+	return strings.TrimPrefix(strings.TrimSuffix(token[:at], "/"), "!"), time.Unix(id.Time().UnixTime())
 }
 
 // globbed returns an expression for a pattern of Redis.

@@ -208,7 +208,7 @@ func (f *listFlags) print(out io.Writer, all []listed, servers int) {
 	if f.asJSON {
 		for _, l := range all {
 			r := recordOf(l.key, l.Status)
-			r.Kind, r.Servers = l.kind.name, servers
+			r.Kind, r.Servers = l.kindName(), servers
 			r.Votes = l.votes
 			_ = json.NewEncoder(out).Encode(r)
 		}
@@ -228,7 +228,7 @@ func (f *listFlags) print(out io.Writer, all []listed, servers int) {
 		if len(l.Queue) > 0 {
 			longest = rounded(l.Queue[0].Waited)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s", printable(l.key), l.kind.name, l.owners(), age(l.Since), rounded(l.TTL), l.Waiters, longest)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s", printable(l.key), l.kindName(), l.owners(), age(l.Since), rounded(l.TTL), l.Waiters, longest)
 		if servers > 1 {
 			fmt.Fprintf(w, "\t%d of %d", l.votes, servers)
 		}
@@ -240,6 +240,14 @@ func (f *listFlags) print(out io.Writer, all []listed, servers int) {
 		}
 	}
 	_ = w.Flush()
+}
+
+// kindName tells a writer from a semaphore. Readers look like the holders of one.
+func (l *listed) kindName() string {
+	if l.Writer {
+		return "writer"
+	}
+	return l.kind.name
 }
 
 // owners names the holder, and counts the others of a semaphore.

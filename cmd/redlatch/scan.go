@@ -149,7 +149,7 @@ var (
 
 const (
 	idLength     = 36                     // of a UUID as text
-	longestValue = 1 + 200 + 1 + idLength // a tilde, the owner, a slash and a UUID
+	longestValue = 2 + 200 + 1 + idLength // a tilde, the mark of a writer, the owner, a slash and a UUID
 	leastScore   = 9e14                   // of a permit: the end of its lease, in µs
 )
 
@@ -180,7 +180,7 @@ func isPermit(token string, score any) bool {
 
 // isToken reports whether value is a token, or keeps others out after one.
 func isToken(value string) bool {
-	token := strings.TrimPrefix(value, "~")
+	token := strings.TrimPrefix(strings.TrimPrefix(value, "~"), "!")
 	at := len(token) - idLength
 	if at < 0 || at > 0 && token[at-1] != '/' || len(value) > longestValue {
 		return false

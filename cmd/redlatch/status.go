@@ -21,7 +21,8 @@ const statusUsage = `usage: redlatch status [flags] KEY...
 Prints a line for each KEY, with tabs between the columns: KEY, its state, the
 owner, the time left, the number of waiters, and how long ago the owner asked.
 The state is held, free, or kept: nobody holds KEY, but its min hold keeps
-others out. With -limit it is the number of holders. For each waiter a line
+others out. With -limit it is the number of holders, and with -read or -write
+of readers, or "1 writer". For each waiter a line
 follows that begins with a tab: "waits", its owner, and how long it has waited.
 
   -json          print a JSON object for each KEY
@@ -59,14 +60,14 @@ func status(args []string) (int, error) {
 		case *asJSON:
 			_ = json.NewEncoder(os.Stdout).Encode(recordOf(key, st))
 		default:
-			showLine(os.Stdout, key, st, f.limit)
+			showLine(os.Stdout, key, st, &f)
 		}
 	}
 	return code, nil
 }
 
-// showLine prints the columns of a key. limit is that of a semaphore. showLine never prints the token.
-func showLine(w io.Writer, key string, st redlatch.Status, limit int) {
+// showLine prints the columns of a key, but never the token.
+func showLine(w io.Writer, key string, st redlatch.Status, f *redisFlags) {
 	state, owner, left := "free", "-", "-"
 	if st.Held {
 		state, left = "held", timeLeft(st)
@@ -75,8 +76,13 @@ func showLine(w io.Writer, key string, st redlatch.Status, limit int) {
 		}
 		owner = named(st.Owner)
 	}
-	if limit > 0 {
-		state = fmt.Sprintf("%d of %d", st.Holders, limit)
+	switch {
+	case f.limit > 0:
+		state = fmt.Sprintf("%d of %d", st.Holders, f.limit)
+	case st.Writer:
+		state = "1 writer"
+	case (f.reads || f.writes) && st.Held && !isKept(st):
+		state = count(st.Holders, "reader")
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", printable(key), state, owner, left, st.Waiters, age(st.Since))
 	for _, waiter := range st.Queue {
@@ -120,6 +126,7 @@ type record struct {
 	Kind    string        `json:"kind,omitempty"` // of list
 	Held    bool          `json:"held"`
 	Kept    bool          `json:"kept"`
+	Writer  bool          `json:"writer,omitempty"`
 	Owner   string        `json:"owner"`
 	Since   time.Time     `json:"since,omitzero"`
 	TTL     time.Duration `json:"ttl_ns"`
@@ -132,7 +139,7 @@ type record struct {
 
 func recordOf(key string, st redlatch.Status) record {
 	r := record{
-		Key: key, Held: st.Held, Kept: isKept(st), Owner: st.Owner, Since: st.Since, TTL: st.TTL, Waiters: st.Waiters,
+		Key: key, Held: st.Held, Kept: isKept(st), Writer: st.Writer, Owner: st.Owner, Since: st.Since, TTL: st.TTL, Waiters: st.Waiters,
 		Queue: make([]waiting, len(st.Queue)), Holders: st.Holders,
 	}
 	for i, w := range st.Queue {

@@ -78,6 +78,47 @@ func TestLimitMakesASemaphore(t *testing.T) {
 	})
 }
 
+// TestManyRunsReadOrOneWrites: status, list and unlock know both.
+func TestManyRunsReadOrOneWrites(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		hold := func(flag string) (input io.Closer, holder *program) {
+			cmd := redlatchCmd(t, s.url, "run", flag, "-owner", "holder", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+			input, holder = pipe(t, cmd), start(t, cmd)
+			holder.expect("ready")
+			return input, holder
+		}
+		code := func(flag string) int { return redlatchRun(t, s.url, []string{flag, "-try"}, "exit 0").code() }
+		state := func(want string) {
+			p := start(t, redlatchCmd(t, s.url, "status", "-read", "k"))
+			require.Contains(t, p.line(), "k\t"+want+"\t")
+			require.Zero(t, p.code())
+		}
+		input, first := hold("-read")
+		input2, second := hold("-read")
+		require.Equal(t, []int{exitBusy, 0}, []int{code("-write"), code("-read")})
+		state("2 readers")
+		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "-write", "k"))
+		require.Zero(t, p.code())
+		state("1 reader")
+		require.NoError(t, input2.Close())
+		require.Equal(t, 3, second.code())
+		if err := input.Close(); !errors.Is(err, os.ErrClosed) { // it has lost its lock
+			require.NoError(t, err)
+		}
+		require.Equal(t, exitLost, first.code())
+
+		input, first = hold("-write")
+		require.Equal(t, []int{exitBusy, exitBusy}, []int{code("-write"), code("-read")})
+		state("1 writer")
+		p = start(t, redlatchCmd(t, s.url, "list"))
+		require.Contains(t, p.line(), "KIND")
+		require.Regexp(t, `^k +writer +holder `, p.line())
+		require.NoError(t, input.Close())
+		require.Equal(t, 3, first.code())
+		s.isClean(t)
+	})
+}
+
 // TestUnlockReleasesNothingNewer: a lock that another owner acquired after the status was shown stays.
 func TestUnlockReleasesNothingNewer(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
