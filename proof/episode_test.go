@@ -187,14 +187,14 @@ func (e *episode) refill(keys []string) {
 	for _, key := range keys {
 		refilled.Go(func() {
 			for i := range limit {
-				lock, err := l.lock(ctx, key, wish{renew: true})
+				lock, err := l.lock(ctx, key, wish{renew: true, write: l.writers != nil})
 				if err != nil {
 					e.complain(fmt.Sprintf("%q was granted %d of %d times at the end: %v", key, i, limit, err))
 					return
 				}
 				defer lock.Unlock(context.Background()) //nolint:errcheck // inspect looks at what is left
 			}
-			if lock, err := l.lock(ctx, key, wish{once: true}); err == nil {
+			if lock, err := l.lock(ctx, key, wish{once: true, write: l.writers != nil}); err == nil {
 				e.complain(fmt.Sprintf("%q was granted more than %d times at the end", key, limit))
 				_ = lock.Unlock(context.Background()) // as above
 			}
@@ -230,7 +230,9 @@ func (e *episode) inspect() {
 // judge returns what is wrong. It draws a picture of a history that broke the rules.
 func (e *episode) judge() error {
 	s := e.world.strategy
-	err := history.Check(e.history, history.Rules{Exclusion: e.keeping, Holders: s.holders, Fences: s.fenced}, true)
+	err := history.Check(e.history, history.Rules{
+		Exclusion: e.keeping, Holders: s.holders, Fences: s.fenced, Writers: s.writers != nil,
+	}, true)
 	if err = errors.Join(append(e.wrong, err)...); err != nil {
 		return fmt.Errorf("%s, seed %d: %w", s.name, e.seed, err)
 	}

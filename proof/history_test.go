@@ -11,8 +11,8 @@ import (
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	for name, strategies := range map[string][]strategy{
-		"data is kept": {setNXPX, legacySetNX, redlock, semaphore, mutex},
-		"data is lost": {setNXPX, redlock, semaphore},
+		"data is kept": {setNXPX, legacySetNX, redlock, semaphore, mutex, readWrite},
+		"data is lost": {setNXPX, redlock, semaphore, readWrite},
 	} {
 		for i, s := range strategies {
 			t.Run(s.name+", "+name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestSoak(t *testing.T) {
 		t.Fatalf("-soak %v needs more time than -timeout leaves: add -timeout 0", *soakFlag)
 	}
 	from := seed(t)
-	for _, s := range []strategy{setNXPX, legacySetNX, redlock, semaphore} {
+	for _, s := range []strategy{setNXPX, legacySetNX, redlock, semaphore, readWrite} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, s)

@@ -17,6 +17,7 @@ import (
 type wish struct {
 	once  bool // TryLock
 	renew bool
+	write bool
 	alone bool // options of its own: a line of its own
 }
 
@@ -24,14 +25,25 @@ type wish struct {
 type locker struct {
 	strategy           strategy
 	renewed, unrenewed redlatch.Locker
+	writers            *locker // nil: there are none
 }
 
 func newLocker(s strategy, clients []redis.UniversalClient) locker {
 	ttl := redlatch.WithTTL(s.ttl)
-	return locker{s, must1(s.open(clients, ttl)), must1(s.open(clients, ttl, redlatch.WithoutRenewal()))}
+	l := locker{s, must1(s.open(clients, ttl)), must1(s.open(clients, ttl, redlatch.WithoutRenewal())), nil}
+	if s.writers != nil {
+		s.open, s.writers = s.writers, nil
+		w := newLocker(s, clients)
+		l.writers = &w
+	}
+	return l
 }
 
 func (s locker) lock(ctx context.Context, key string, w wish) (*redlatch.Lock, error) {
+	if w.write {
+		w.write = false
+		return s.writers.lock(ctx, key, w)
+	}
 	l, opts := s.unrenewed, []redlatch.Option(nil)
 	if w.renew {
 		l = s.renewed
@@ -63,6 +75,7 @@ type hold struct {
 	*redlatch.Lock
 	key, name string
 	hot       bool // it has the key that many wait for together
+	writes    bool
 	renewed   bool
 }
 
@@ -94,8 +107,8 @@ func (w *worker) upTo(most time.Duration) time.Duration {
 // acquire asks for a lock: mostly with patience, sometimes without, or only once.
 func (w *worker) acquire(bound context.Context, key string) *hold {
 	w.named++
-	h := &hold{key: key, name: fmt.Sprintf("w%d.%d", w.id, w.named), hot: key == w.keys[0], renewed: w.chance(60)}
-	ask := wish{renew: h.renewed, once: w.chance(15), alone: !h.hot && w.chance(20)}
+	h := &hold{key: key, name: fmt.Sprintf("w%d.%d", w.id, w.named), hot: key == w.keys[0], renewed: w.chance(60), writes: w.chance(w.strategy.writes)}
+	ask := wish{renew: h.renewed, write: h.writes, once: w.chance(15), alone: !h.hot && w.chance(20)}
 	ctx, patient := bound, !ask.once
 	if patient && w.chance(18) {
 		short, cancel := context.WithTimeout(bound, w.upTo(60*time.Millisecond))
@@ -118,7 +131,7 @@ func (w *worker) acquire(bound context.Context, key string) *hold {
 func (h *hold) op(w *worker, kind history.Kind, call int64) history.Op {
 	until := stamp(h.Until())
 	return history.Op{
-		Kind: kind, Worker: w.id, Key: h.key, Token: h.name, Fence: h.Fence(), Call: call, Return: now(), Until: until,
+		Kind: kind, Worker: w.id, Key: h.key, Token: h.name, Fence: h.Fence(), Writes: h.writes, Call: call, Return: now(), Until: until,
 	}
 }
 

@@ -18,7 +18,9 @@ import (
 // A strategy is a constructor, with its properties that matter to a history.
 type strategy struct {
 	name      string
-	open      opener
+	open      opener // of readers, if there are writers
+	writers   opener // nil: there are none
+	writes    int    // how many in a hundred locks are those of writers
 	servers   int
 	ttl       time.Duration
 	keys      int
@@ -60,7 +62,23 @@ var (
 	}
 	semaphore = semaphoreOf(3, 3)
 	mutex     = semaphoreOf(1, 8)
+	readWrite = readWriteOf()
 )
+
+// readWriteOf returns the strategy of readers and writers.
+func readWriteOf() strategy {
+	s := setNXPX
+	s.name, s.keys, s.passes, s.writes = "read-write", 4, false, 25
+	s.open = onFirst(func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		read, _, err := redlatch.NewReadWrite(client, opts...)
+		return read, err
+	})
+	s.writers = onFirst(func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+		_, write, err := redlatch.NewReadWrite(client, opts...)
+		return write, err
+	})
+	return s
+}
 
 // semaphoreOf returns the strategy of a semaphore.
 func semaphoreOf(limit, keys int) strategy {

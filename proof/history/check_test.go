@@ -39,7 +39,15 @@ var (
 	unfenced = history.Rules{Exclusion: true, Holders: 1}
 	fences   = history.Rules{Fences: true, Holders: 1}
 	permits  = history.Rules{Exclusion: true, Fences: true, Holders: 2}
+	writers  = history.Rules{Exclusion: true, Fences: true, Writers: true}
 )
+
+// written is a grant to a writer.
+func written(token string, call, ret, until int64, fence uint64) history.Op {
+	op := grant(token, call, ret, until, fence)
+	op.Writes = true
+	return op
+}
 
 // TestSoundHistoriesPass: what a client sees late, or never, is no mistake.
 func TestSoundHistoriesPass(t *testing.T) {
@@ -77,6 +85,14 @@ func TestSoundHistoriesPass(t *testing.T) {
 		}},
 		"permits whose grants return in another order": {permits, []history.Op{
 			grant("b", 0, 10, 100, 2), grant("a", 0, 20, 100, 1), use("a", 30, 31, 100), use("b", 30, 31, 100),
+		}},
+		"readers together, also with the fence of one who came before another": {writers, []history.Op{
+			grant("a", 0, 10, 100, 5), grant("b", 15, 20, 100, 6), grant("c", 25, 30, 100, 5), use("a", 40, 41, 100), use("b", 40, 41, 100),
+			use("c", 40, 41, 100), release("a", 50, 51, 100), release("b", 50, 51, 100), release("c", 60, 80, 100),
+			written("w", 0, 70, 200, 7), use("w", 75, 76, 200), release("w", 90, 91, 200), grant("d", 90, 95, 200, 8),
+		}},
+		"a writer after a reader whose lease has ended": {writers, []history.Op{
+			grant("a", 0, 10, 100, 5), written("w", 0, 110, 200, 6), loss("a", 120, 121, 100), use("w", 120, 121, 200),
 		}},
 	} {
 		t.Run(name, func(t *testing.T) { require.NoError(t, history.Check(sound.ops, sound.rules, false)) })
@@ -120,6 +136,27 @@ func TestEachRuleIsChecked(t *testing.T) {
 		}},
 		"a permit too many, when only one lease has ended": {permits, []history.Op{
 			grant("a", 0, 10, 100, 1), grant("b", 0, 10, 900, 2), grant("c", 5, 110, 300, 3), grant("d", 5, 120, 300, 4),
+		}},
+		"a writer beside a reader": {writers, []history.Op{
+			grant("a", 0, 10, 100, 1), written("w", 20, 30, 100, 2),
+		}},
+		"a reader beside a writer": {writers, []history.Op{
+			written("w", 0, 10, 100, 1), grant("a", 20, 30, 100, 2), use("w", 40, 41, 100),
+		}},
+		"two writers": {writers, []history.Op{
+			written("w", 0, 10, 100, 1), written("v", 20, 30, 100, 2),
+		}},
+		"a reader with the fence of an earlier writer": {writers, []history.Op{
+			written("w", 0, 10, 100, 3), release("w", 20, 30, 100), grant("a", 40, 50, 100, 3),
+		}},
+		"a reader with a fence below that of an earlier writer": {writers, []history.Op{
+			grant("a", 0, 10, 100, 2), release("a", 11, 12, 100), written("w", 15, 20, 100, 3), release("w", 25, 30, 100), grant("b", 40, 50, 100, 2),
+		}},
+		"a writer with a fence below that of an earlier reader": {writers, []history.Op{
+			grant("a", 0, 10, 100, 4), release("a", 20, 30, 100), written("w", 40, 50, 100, 3),
+		}},
+		"a reader that uses its lock while a writer works": {writers, []history.Op{
+			grant("a", 0, 10, 100, 1), release("a", 20, 30, 100), written("w", 40, 50, 100, 2), use("a", 60, 61, 100),
 		}},
 		"one fence for two permits": {permits, []history.Op{grant("a", 0, 10, 100, 7), grant("b", 0, 20, 100, 7)}},
 	} {

@@ -30,13 +30,14 @@ type Op struct {
 	Worker       int // who did it; only the picture shows it
 	Key, Token   string
 	Fence        uint64 // of a Grant
+	Writes       bool   // of a Grant, if Rules.Writers: it excludes all others
 	Call, Return int64
 	Until        int64  // the end of the lease as the owner knew it after the operation
 	Unknown      bool   // the outcome is unknown
 	Passed       bool   // a Release passed the lock on within its process; only summaries show it
 	Note         string // why a Loss was reported; only the picture shows it
 
-	turn int // of a Grant: its place in the order of the grants, from 1
+	turn int // of a Grant: its place in the order of the grants, from 1. If Rules.Writers, how many writers were granted by then
 }
 
 // late reports whether the operation may have taken effect only after the lease had ended.
