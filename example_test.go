@@ -410,6 +410,64 @@ func ExampleNewSemaphore() {
 	// upload b.jpg
 }
 
+func find(name string) error { fmt.Println("find", name); return nil }
+func build(_ uint64) error   { fmt.Println("build"); return nil }
+
+// Many read a catalog, and one at a time rebuilds it.
+func ExampleNewReadWrite() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+
+	read, write, err := redlatch.NewReadWrite(client)
+	must(err)
+	lookUp := func(ctx context.Context, name string) error {
+		return redlatch.Do(ctx, read, "catalog", func(context.Context, *redlatch.Lock) error { return find(name) })
+	}
+	rebuild := func(ctx context.Context) error {
+		return redlatch.Do(ctx, write, "catalog", func(_ context.Context, lock *redlatch.Lock) error { return build(lock.Fence()) })
+	}
+	must(rebuild(ctx))
+	must(lookUp(ctx, "tea"))
+
+	reader := granted(read.Lock(ctx, "catalog"))
+	other := granted(read.Lock(ctx, "catalog"))
+	_, err = write.TryLock(ctx, "catalog")
+	fmt.Println("a writer has to wait:", errors.Is(err, redlatch.ErrNotAcquired))
+	must(reader.Unlock(ctx))
+	must(other.Unlock(ctx))
+	must(rebuild(ctx))
+	// Output:
+	// build
+	// find tea
+	// a writer has to wait: true
+	// build
+}
+
+// Up to five workers, or one maintenance.
+func ExampleNewReadWrite_workers() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+
+	workers, err := redlatch.NewSemaphore(client, 5)
+	must(err)
+	_, maintenance, err := redlatch.NewReadWrite(client)
+	must(err)
+
+	worker := granted(workers.Lock(ctx, "queue"))
+	_, err = maintenance.TryLock(ctx, "queue")
+	fmt.Println("maintenance has to wait:", errors.Is(err, redlatch.ErrNotAcquired))
+	must(worker.Unlock(ctx))
+	repair := granted(maintenance.Lock(ctx, "queue"))
+	_, err = workers.TryLock(ctx, "queue")
+	fmt.Println("workers have to wait:", errors.Is(err, redlatch.ErrNotAcquired))
+	must(repair.Unlock(ctx))
+	// Output:
+	// maintenance has to wait: true
+	// workers have to wait: true
+}
+
 // generations returns the Lockers of a fleet that migrates from the timestamps of SETNX and GETSET to SetNXPX.
 func generations(client redis.UniversalClient) (one, two, three redlatch.Locker, err error) {
 	from, err := redlatch.NewLegacySetNX(client) // generation 1 uses only this one

@@ -22,7 +22,8 @@
 //	Holding  This process holds the key by the token, for the caller that was served last.
 //
 // A line that polls waits between a turn and the next acquire, without a token. A semaphore has no Holding: a grant serves one
-// caller, who takes the token along, and the line goes on with a fresh token if others wait.
+// caller, who takes the token along, and the line goes on with a fresh token if others wait. A line of readers serves all of its
+// callers with one token, as passes 0, 1 and so on.
 //
 // # Invariants
 //
@@ -30,7 +31,8 @@
 //   - A token belongs to one line and to one turn or permit. After its Give it neither asks nor serves.
 //   - A Give is never sent while an acquire with its token is under way. So no acquire can run behind its release.
 //   - Callers are served in the order in which they joined. A turn serves those who were in line when it began, each once.
-//   - A permit serves a caller who was in line when the newest acquire was sent, so its fence is not older than the call.
+//   - A permit serves a caller who was in line when the newest acquire was sent, so its fence is not older than the call. Readers
+//     need only a fence above those of earlier writers, which any grant has.
 //   - An entry in the queue of Redis is not behind the arrival of the first caller of its line.
 //   - From every state, without further faults, all are served and nothing is left in Redis. No message is needed for that.
 //   - Without faults, no look is needed for that, and each caller costs two commands at most, if the channel is open.
@@ -50,7 +52,7 @@
 //     or call NotGranted with Late.
 //  6. Have one timer for a line. Each Look sets it anew, and it calls Due.
 //  7. Call Lost when the lease ends by itself, and Unlock when its holder gives it back: one of them, once. Who held a lease that
-//     was lost releases the key when it notices.
+//     was lost releases the key when it notices. If callers share a token, the last of them gives it back.
 //  8. Wait in the caller's goroutine for Serve, for Fail and for the end of ctx. If ctx ends first, call Leave. If Leave reports
 //     false, take what was served. The error is made of [News].
 //  9. Run hooks, and whatever may block, without the mutex.
