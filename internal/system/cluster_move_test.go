@@ -98,7 +98,7 @@ func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
 }
 
 // queueing are the strategies that hand a key to a waiter.
-var queueing = []string{"SetNXPX", "Semaphore"}
+var queueing = []string{"SetNXPX", "Semaphore", "Write"}
 
 // TestLockIsHandedOnWhileItsSlotMoves: before any key has moved, and then with all of them on the other master. The release does not
 // fail half done, and the waiter gets its message. Its own release finds no queue, so it takes effect when the slot has moved.
