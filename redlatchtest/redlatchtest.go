@@ -92,6 +92,8 @@ type Locker struct {
 	direct  *redis.Client   // of the other owner
 	other   redlatch.Locker // of the other owner
 	prefix  string          // of all keys in Redis
+	permits bool            // a key is a sorted set, as NewReadWrite makes it
+	mark    string          // before the other owner's token: that of a writer
 
 	mu     sync.Mutex // guards the field below
 	theirs map[string]*redlatch.Lock
@@ -101,25 +103,59 @@ type Locker struct {
 // that cannot work fails the test.
 func NewLocker(tb testing.TB, opts ...redlatch.Option) *Locker {
 	tb.Helper()
-	l := &Locker{tb: tb, server: miniredis.NewMiniRedis(), theirs: make(map[string]*redlatch.Lock)}
-	l.server.ClockTTL(true)
-	l.network = newNetwork(l.server)
-	l.client, l.direct = newClient(l.network), newClient(newNetwork(l.server))
-	tb.Cleanup(l.end)
-
+	l := open(tb)
 	var err error
 	if l.Locker, err = redlatch.NewSetNXPX(l.client, opts...); err == nil {
 		l.prefix, err = l.prefixOf(opts)
 	}
 	if err == nil {
-		// Without opts, since hooks of the test must not report the other owner.
-		l.other, err = redlatch.NewSetNXPX(l.direct,
-			redlatch.WithKeyPrefix(l.prefix), redlatch.WithOwner(somebody), redlatch.WithTTL(theirTTL))
+		l.other, err = redlatch.NewSetNXPX(l.direct, l.theirOptions()...)
 	}
 	if err != nil {
 		tb.Fatalf("NewLocker: %v", err)
 	}
 	return l
+}
+
+// NewReadWrite returns the two Lockers that [redlatch.NewReadWrite] makes with opts, on one Redis. They are closed when the test ends.
+// The other owner of read is a reader, and that of write is a writer. Steal and Expire take the key from all of its holders. Disconnect
+// and Reconnect are those of both Lockers. An option that cannot work fails the test.
+func NewReadWrite(tb testing.TB, opts ...redlatch.Option) (read, write *Locker) {
+	tb.Helper()
+	read = open(tb)
+	write = &Locker{
+		tb: tb, server: read.server, network: read.network, client: read.client, direct: read.direct, mark: "!",
+		theirs: make(map[string]*redlatch.Lock),
+	}
+	tb.Cleanup(write.unlockTheirs) // before the end of read
+	read.permits, write.permits = true, true
+	var err error
+	if read.Locker, write.Locker, err = redlatch.NewReadWrite(read.client, opts...); err == nil {
+		read.prefix, err = read.prefixOf(opts)
+		write.prefix = read.prefix
+	}
+	if err == nil {
+		read.other, write.other, err = redlatch.NewReadWrite(read.direct, read.theirOptions()...)
+	}
+	if err != nil {
+		tb.Fatalf("NewReadWrite: %v", err)
+	}
+	return read, write
+}
+
+// open returns a Locker without its Lockers, which ends with tb.
+func open(tb testing.TB) *Locker {
+	l := &Locker{tb: tb, server: miniredis.NewMiniRedis(), theirs: make(map[string]*redlatch.Lock)}
+	l.server.ClockTTL(true)
+	l.network = newNetwork(l.server)
+	l.client, l.direct = newClient(l.network), newClient(newNetwork(l.server))
+	tb.Cleanup(l.end)
+	return l
+}
+
+// theirOptions are those of the other owner. Hooks of the test must not report it, so those of l are not among them.
+func (l *Locker) theirOptions() []redlatch.Option {
+	return []redlatch.Option{redlatch.WithKeyPrefix(l.prefix), redlatch.WithOwner(somebody), redlatch.WithTTL(theirTTL)}
 }
 
 // prefixOf returns the key prefix that opts set. An Option cannot be read, so a Locker with opts inspects a key,
@@ -187,11 +223,14 @@ func (l *Locker) Steal(key string) {
 	if l.holder("Steal", key) == somebody {
 		l.tb.Fatalf("Steal(%q): somebody else holds the key already", key)
 	}
-	ctx, token := context.Background(), somebody+"/"+uuid.NewString() // as WithOwner makes it
-	err := l.direct.Set(ctx, l.prefix+key, token, theirTTL).Err()
+	ctx, token := context.Background(), l.mark+somebody+"/"+uuid.NewString() // as WithOwner makes it
+	err := l.put(ctx, l.prefix+key, token)
 	var lock *redlatch.Lock
 	if err == nil {
 		lock, err = l.other.Adopt(ctx, key, token)
+	}
+	if err == nil && l.permits && lock.Token() != token { // a reader has adopted it by a permit of its own
+		err = l.direct.ZRem(ctx, l.prefix+key, token).Err()
 	}
 	if err != nil {
 		l.tb.Fatalf("Steal(%q): %v", key, err)
@@ -199,6 +238,19 @@ func (l *Locker) Steal(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.theirs[key] = lock
+}
+
+// put gives a key of Redis to a token in place of its holders.
+func (l *Locker) put(ctx context.Context, key, token string) error {
+	if !l.permits {
+		return l.direct.Set(ctx, key, token, theirTTL).Err()
+	}
+	_, err := l.direct.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Del(ctx, key)
+		pipe.ZAdd(ctx, key, redis.Z{Score: float64(time.Now().Add(theirTTL).UnixMicro()), Member: token})
+		return pipe.PExpire(ctx, key, theirTTL).Err()
+	})
+	return err
 }
 
 // Expire deletes key in Redis, as if its TTL had passed. The lock of its holder, which may be the other owner, is
@@ -253,18 +305,23 @@ const settling = time.Minute
 // for a timer would never end.
 func (l *Locker) end() {
 	l.Reconnect()
-	l.mu.Lock()
-	theirs := slices.Collect(maps.Values(l.theirs))
-	l.mu.Unlock()
-	for _, lock := range theirs {
-		_ = lock.Unlock(context.Background())
-	}
+	l.unlockTheirs()
 	if inBubble() {
 		time.Sleep(settling)
 	}
 	_ = l.client.Close()
 	_ = l.direct.Close()
 	l.server.Close()
+}
+
+// unlockTheirs releases what the other owner holds.
+func (l *Locker) unlockTheirs() {
+	l.mu.Lock()
+	theirs := slices.Collect(maps.Values(l.theirs))
+	l.mu.Unlock()
+	for _, lock := range theirs {
+		_ = lock.Unlock(context.Background())
+	}
 }
 
 // inBubble reports whether its caller runs in a bubble of testing/synctest.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -354,4 +355,45 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	t.Fatal(stacks)
+}
+
+// TestReadersAndWriters: the other owner of each side is one of that side.
+func TestReadersAndWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := redlatchtest.NewReadWrite(t, redlatch.WithKeyPrefix("app:"), redlatch.WithTTL(3*time.Second))
+		read.Hold("k")
+		lock, err := read.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		_, err = write.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.Unlock(t.Context()))
+		got := make(chan *redlatch.Lock)
+		go func() { // ends with the lock
+			lock, err := write.Lock(t.Context(), "k")
+			assert.NoError(t, err)
+			got <- lock
+		}()
+		time.Sleep(time.Second)
+		read.Free("k")
+		lock = <-got
+		write.Steal("k")
+		<-lock.Done()
+		require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+		_, err = read.TryLock(t.Context(), "k")
+		var held *redlatch.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, "somebody else", held.Owner)
+		write.Free("k")
+		for _, side := range []*redlatchtest.Locker{read, write} {
+			lock, err = side.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			read.Steal("k")
+			<-lock.Done()
+			require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
+			read.Free("k")
+		}
+		read.Disconnect()
+		_, err = write.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	})
 }

@@ -44,7 +44,7 @@ func unlock(t *testing.T, locks ...*redlatch.Lock) {
 
 // TestManyReadOrOneWrites: of any process. Fences of writers are above all before, and those of readers above all of writers.
 func TestManyReadOrOneWrites(t *testing.T) {
-	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
 		read, write := pair()
 		read2, write2 := pair()
 		a, b := mustLock(t, read, "k"), mustLock(t, read2, "k")
@@ -77,7 +77,7 @@ func TestManyReadOrOneWrites(t *testing.T) {
 
 // TestReadersAndWritersWaitInOrder: a reader who comes after a writer waits for it, and the readers behind a writer come together.
 func TestReadersAndWritersWaitInOrder(t *testing.T) {
-	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
 		queue := func(writes bool) <-chan *redlatch.Lock {
 			read, write := pair()
 			if writes {
@@ -198,7 +198,7 @@ func TestEachReaderHasALeaseOfItsOwn(t *testing.T) {
 
 // TestAdoptedReaderHasAPermitOfItsOwn: the Unlock of one reader does not end the lock of another.
 func TestAdoptedReaderHasAPermitOfItsOwn(t *testing.T) {
-	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
 		read, write := pair()
 		read2, write2 := pair()
 		a, b := mustLock(t, read, "k"), mustLock(t, read, "k")

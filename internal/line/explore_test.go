@@ -384,7 +384,8 @@ func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {
 // Without faults, messages are enough: no look is needed, and the number of commands is bounded. Each turn needs two, and a line
 // that could not queue at first one more.
 func TestMessagesAreEnoughWithoutFaults(t *testing.T) {
-	commands := map[string]int{"two processes, two callers each": 8, "three processes": 6, "channels open late": 10, "semaphore": 8,
+	commands := map[string]int{
+		"two processes, two callers each": 8, "three processes": 6, "channels open late": 10, "semaphore": 8,
 		"readers and a writer": 8, "two readers and a writer": 6, "two writers and a reader": 6,
 	}
 	for _, c := range games {

@@ -320,7 +320,8 @@ func (g *game) serve(p *proc, e *Effect[int, uint64]) {
 	if c.state != waits {
 		g.violated("a caller is served that does not wait")
 	}
-	if p.token != uint8(e.Token) && !(g.m.Together && e.Pass > 0 && p.uses(uint8(e.Token))) {
+	another := g.m.Together && e.Pass > 0 && p.uses(uint8(e.Token)) // reader with the same permit
+	if p.token != uint8(e.Token) && !another {
 		g.violated("a token serves that was given up")
 	}
 	for i := range p.callers {
