@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,6 +62,36 @@ func Semaphore(limit int) Peer {
 			})
 		},
 	}
+}
+
+// ReadWrite is this library's read-write lock, with so many in a hundred locks to write.
+func ReadWrite(writes int) Peer {
+	return Peer{
+		Name:   "NewReadWrite",
+		Direct: scripts,
+		Open: func(target Target) (Locker, error) {
+			c, err := connect(target)
+			if err != nil {
+				return nil, err
+			}
+			read, write, err := redlatch.NewReadWrite(c.UniversalClient, redlatch.WithTTL(TTL))
+			return &readWriteLocker{redlatchLocker{read, []client{c}}, redlatchLocker{locker: write}, writes}, err
+		},
+	}
+}
+
+// A readWriteLocker locks to read or to write, at random.
+type readWriteLocker struct {
+	redlatchLocker
+	writer redlatchLocker
+	writes int // in a hundred
+}
+
+func (l *readWriteLocker) Lock(ctx context.Context, key string) (Lock, error) {
+	if rand.IntN(100) < l.writes {
+		return l.writer.Lock(ctx, key)
+	}
+	return l.redlatchLocker.Lock(ctx, key)
 }
 
 // openRedlatch connects to target, and calls on to make the Locker.

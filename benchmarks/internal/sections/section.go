@@ -70,7 +70,7 @@ func (p Plan) choose(cases []scenario) []scenario {
 
 // All returns every section in the order in which they are run.
 func All() []Section {
-	return []Section{pairs(), hotKey(), semaphore(), quorum(), renewal(), roundTrip(), network()}
+	return []Section{pairs(), hotKey(), semaphore(), quorum(), renewal(), roundTrip(), network(), reads()}
 }
 
 // Progress is called before each measurement. done of total are complete, and what names the next.
