@@ -38,6 +38,8 @@ type attempt struct {
 	back   release
 	lease  lease   // once it is granted
 	cohort *cohort // that has the token; nil: this attempt alone has it
+
+	discounted bool // from the readers of the cohort, whose mutex guards it
 }
 
 // A release gives a token back. It begins as that of a Give which nobody waits for.

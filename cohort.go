@@ -20,7 +20,7 @@ type cohort struct {
 	opened  clock.Instant // when the grant was known
 
 	// cohorts.mu guards these.
-	readers   int        // who have not ended
+	readers   int        // whose locks have not ended
 	keepUntil clock.Mono // nobody may write until then, see Lock.UnlockAfter
 }
 
@@ -96,12 +96,21 @@ func (e *engine) joinReaders(r *request) *Lock {
 	return c.serve(r, now)
 }
 
-// close has a cohort admit nobody any more.
-func (c *cohort) close() {
+// lost notes that the lease of a has ended by itself: its holder may never call Unlock. The cohort admits nobody any more.
+func (c *cohort) lost(a *attempt) {
 	if c != nil {
-		c.granted.cohorts.mu.Lock()
-		defer c.granted.cohorts.mu.Unlock()
+		a.cohorts.mu.Lock()
+		defer a.cohorts.mu.Unlock()
+		c.discountLocked(a)
 		c.closeLocked()
+	}
+}
+
+// discountLocked notes, once, that the lock of a has ended.
+func (c *cohort) discountLocked(a *attempt) {
+	if !a.discounted {
+		a.discounted = true
+		c.readers--
 	}
 }
 
@@ -120,7 +129,7 @@ func (c *cohort) leave(a *attempt, now clock.Instant, keep time.Duration) (*atte
 	a.cohorts.mu.Lock()
 	defer a.cohorts.mu.Unlock()
 	c.keepUntil = max(c.keepUntil, now.Mono.Add(keep))
-	if c.readers--; c.readers > 0 {
+	if c.discountLocked(a); c.readers > 0 {
 		return nil, 0
 	}
 	c.closeLocked()

@@ -66,7 +66,7 @@ func (l *lease) settle() error {
 	if l.line != nil {
 		l.line.lost(l.attempt)
 	}
-	l.cohort.close()
+	l.cohort.lost(l.attempt)
 	l.fire(h.hooks.Lost, e)
 	return err
 }

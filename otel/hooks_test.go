@@ -255,7 +255,9 @@ func TestHooksOfEveryStrategy(t *testing.T) {
 	require.NoError(t, err)
 	quorum, err := redlatch.NewRedlock([]redis.UniversalClient{b.client}, with)
 	require.NoError(t, err)
-	for name, l := range map[string]redlatch.Locker{"legacysetnx": legacy, "redlock": quorum} {
+	read, write, err := redlatch.NewReadWrite(b.client, with)
+	require.NoError(t, err)
+	for name, l := range map[string]redlatch.Locker{"legacysetnx": legacy, "redlock": quorum, "read": read, "write": write} {
 		require.NoError(t, redlatch.Do(t.Context(), l, name, func(context.Context, *redlatch.Lock) error { return nil }))
 		strategy := attribute.String("redlatch.strategy", name)
 		require.EqualValues(t, 1, b.count(t, "redlatch.lock.grants", strategy))

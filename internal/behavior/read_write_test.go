@@ -196,6 +196,43 @@ func TestEachReaderHasALeaseOfItsOwn(t *testing.T) {
 	})
 }
 
+// TestReaderWhoseLockHasEndedHoldsNobodyUp: it may never call Unlock.
+func TestReaderWhoseLockHasEndedHoldsNobodyUp(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		read, _ := pair(redlatch.WithTTL(3*time.Second), redlatch.WithoutRenewal())
+		a, b := mustLock(t, read, "k"), mustLock(t, read, "k")
+		require.NoError(t, a.Extend(t.Context(), time.Minute))
+		<-b.Done()
+		require.ErrorIs(t, b.Err(), redlatch.ErrLost)
+		unlock(t, a)
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+		require.ErrorIs(t, b.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+// TestMigrationToReadWriteLocks: each side of a fleet that migrates takes the old lock too, so readers exclude each other until all
+// processes use the new Lockers.
+func TestMigrationToReadWriteLocks(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		old := newLocker(t, s.Client(t))
+		read, write := pair(redlatch.WithKeyPrefix("v2:"))
+		reader, writer := made(redlatch.NewMigration(old, read)), made(redlatch.NewMigration(old, write))
+		for _, l := range []redlatch.Locker{reader, writer} {
+			lock := mustLock(t, l, "k")
+			for _, other := range []redlatch.Locker{old, reader, writer, write} {
+				_, err := other.TryLock(t.Context(), "k")
+				requireOnly(t, err, redlatch.ErrNotAcquired)
+			}
+			unlock(t, lock)
+		}
+		shared := mustLock(t, read, "k") // of a process that has migrated
+		lock := mustLock(t, reader, "k")
+		_, err := writer.TryLock(t.Context(), "k")
+		requireOnly(t, err, redlatch.ErrNotAcquired)
+		unlock(t, lock, shared)
+	})
+}
+
 // TestAdoptedReaderHasAPermitOfItsOwn: the Unlock of one reader does not end the lock of another.
 func TestAdoptedReaderHasAPermitOfItsOwn(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
