@@ -24,6 +24,7 @@ type attempt struct {
 	acquire params
 
 	unwanted    atomic.Bool // nobody waits for the grant any more
+	discounted  bool        // from the readers of the cohort, whose mutex guards it
 	resentUntil clock.Mono  // until when an earlier send of the acquire may be carried out; 0: none
 
 	// Of a line.
@@ -38,8 +39,6 @@ type attempt struct {
 	back   release
 	lease  lease   // once it is granted
 	cohort *cohort // that has the token; nil: this attempt alone has it
-
-	discounted bool // from the readers of the cohort, whose mutex guards it
 }
 
 // A release gives a token back. It begins as that of a Give which nobody waits for.

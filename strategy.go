@@ -82,12 +82,10 @@ type params struct {
 	ttlMS any // the same in ms, as a word: see redisKeys
 
 	// To acquire or release.
+	beside string        // to acquire, for a reader: a token that must hold a permit; empty: none
 	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
 	queued bool          // to acquire: the entry should be in the queue already
 	waited time.Duration // how long the line of entry, or of next, has waited
-
-	// To acquire, for a reader.
-	beside string // a token that must hold a permit; empty: none
 
 	// To acquire or adopt.
 	replicas       int // see WithReplicas; 0: none
