@@ -182,7 +182,7 @@
 //
 // The owner notices only at its next renewal, and may continue to work until then. The next waiter gets the lock at
 // once. So use unlock only if you know that the owner no longer works. With -limit, -read or -write, unlock releases the
-// holder whose lease ends first.
+// holder whose lease ends first. Readers of one process can share a permit: unlock releases it for all of them.
 //
 // # Exit status
 //
