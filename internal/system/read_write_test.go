@@ -81,3 +81,43 @@ func TestReadersAndWritersOfEveryClient(t *testing.T) {
 		})
 	}
 }
+
+// TestFrozenWriterDoesNotKeepReadersBack for as long as an earlier reader holds the key: after some seconds it counts as gone. When it
+// continues, it waits again, and is served.
+func TestFrozenWriterDoesNotKeepReadersBack(t *testing.T) {
+	t.Parallel()
+	pair := func(addr string) (read, write redlatch.Locker) {
+		return locktest.ReadWrite(t, locktest.Closing(t, redis.NewClient(&redis.Options{Addr: addr})))
+	}
+	if addr := os.Getenv(childsPart); addr != "" {
+		_, write := pair(addr)
+		lock, err := write.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { say("waits") }}))
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+		say("served")
+		return
+	}
+	s := redistest.StartTCP(t)
+	read, _ := pair(s.Addr())
+	first := locktest.MustLock(t, read, "k")
+	child := startChild(t, s.Addr())
+	require.Equal(t, "waits", <-child.said)
+	locktest.Eventually(t, "the writer queues", func() bool {
+		st, err := read.Inspect(t.Context(), "k")
+		return err == nil && st.Waiters == 1
+	})
+	child.signal(t, "STOP")
+	begin := time.Now()
+	other, _ := pair(s.Addr())
+	_, err := other.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired, "the writer is first")
+	second := <-locktest.Locking(t, other, "k")
+	require.NotNil(t, second)
+	t.Logf("the next reader was served after %v", time.Since(begin))
+	require.NoError(t, first.Err(), "an earlier reader still has the key")
+	child.signal(t, "CONT")
+	require.NoError(t, first.Unlock(t.Context()))
+	require.NoError(t, second.Unlock(t.Context()))
+	require.Equal(t, "served", <-child.said)
+	require.NoError(t, child.Wait())
+}
