@@ -60,7 +60,7 @@ func runAt(t *testing.T, k kind, urls []string) {
 			})
 		}
 	})
-	for _, c := range conformance {
+	for _, c := range k.cases() {
 		t.Run("cases/"+c.name, func(t *testing.T) {
 			t.Parallel()
 			run(t, k, c, prefix, client)

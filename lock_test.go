@@ -162,10 +162,7 @@ func TestConformance(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			cases := slices.DeleteFunc(slices.Clone(conformance), func(c conformanceCase) bool {
-				return k.shared && !slices.Contains(ofSharedKeys, c.name)
-			})
-			for _, c := range cases {
+			for _, c := range k.cases() {
 				t.Run("miniredis/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -177,7 +174,7 @@ func TestConformance(t *testing.T) {
 			for i := range servers {
 				servers[i] = redistest.Start(t)
 			}
-			for _, c := range cases {
+			for _, c := range k.cases() {
 				t.Run("redis/cases/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return servers[node].Client(t) })
@@ -187,13 +184,20 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// ofSharedKeys has the cases in which a key has one holder at a time.
+// ofSharedKeys has the cases that do not need a key to exclude others.
 var ofSharedKeys = []string{
 	"WithMaxHold ends a lock that is renewed",
 	"Extend lengthens a lease and never shortens it, and every key has a TTL",
 	"Inspect tells held from free and changes nothing",
 	"a key of another type is an error and stays as it is",
 	"bad input is refused before anything is sent",
+}
+
+// cases returns those for a kind.
+func (k kind) cases() []conformanceCase {
+	return slices.DeleteFunc(slices.Clone(conformance), func(c conformanceCase) bool {
+		return k.shared && !slices.Contains(ofSharedKeys, c.name)
+	})
 }
 
 func run(t *testing.T, k kind, c conformanceCase, prefix string, client clientOf) {
