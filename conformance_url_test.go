@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/internal/redisurl"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestConformanceAtURLs runs every case on the servers that REDLATCH_TEST_URL names.

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // These tests show what one lost reply and one cancelled ctx do to each library. The comparison in

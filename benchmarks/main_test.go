@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) {

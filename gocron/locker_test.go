@@ -16,7 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	redlatchgocron "github.com/redlatch/redlatch/gocron"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	redlatchgocron "github.com/redlatch/redlatch/gocron"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestDurationWithoutAUnitIsExplained: the text says what is missing.

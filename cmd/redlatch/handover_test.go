@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // watching starts watch, and waits until it sees.

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/race"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/race"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // listed returns what list prints: the lines of the table, and stderr.

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestMain runs redlatch itself if the test binary was started under that name. So the tests run the code that they were

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
 // TestQuorumIsLockedByRun: run locks on a quorum if it gets several URLs.

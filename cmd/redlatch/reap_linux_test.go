@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
 // adopter is an environment variable. It makes a process of this binary the parent of all orphans below it, as PID 1 of

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
 // TestStatusShowsHolders: it shows them as columns and as JSON, without the token.

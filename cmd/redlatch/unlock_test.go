@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/locktest"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
 // TestUnlockReleasesInThePlaceOfTheOwner: the run that held the lock ends, and a waiter gets the lock.

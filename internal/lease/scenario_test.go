@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/explore"
+	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 var errFailed, errGone = errors.New("failed"), errors.New("gone")

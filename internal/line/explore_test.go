@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/explore"
+	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 // add is something that can happen to a process. f carries it out.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/explore"
+	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 // start is the instant 0 of a scenario.

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/redlatch/redlatch/internal/explore"
+	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 // A scene is up to three processes, what is on its way, and one Redis. It has bytes only, so it is compared as a whole.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redlatch/redlatch/internal/explore"
+	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 var walkSeed = flag.Uint64("line.walk", 0, "the seed of the first random history; 0 chooses one at random")

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // dial returns a client that is closed at the end of the test.

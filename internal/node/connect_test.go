@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestConnectionIsFinishedForLaterCalls: calls end while their connection is being opened. They are never sent. Another connection

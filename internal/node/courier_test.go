@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/faultproxy"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestNothingWaitsForABatchToFill: a call is sent at once and alone while a courier is free. Calls that come

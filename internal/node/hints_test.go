@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestMessagesSayWhatToDo: the error for a common mistake says what to do, also that of a command in a script. The texts

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redlatch/redlatch/internal/explore"
+	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 // An explorer walks all states of a world, breadth first.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/explore"
+	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 // A line of a scenario is an event. The indented lines behind it are its effects, and the facts on a result.

@@ -27,7 +27,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
 	"github.com/redlatch/redlatch/benchmarks/internal/rig"
 	"github.com/redlatch/redlatch/benchmarks/internal/sections"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // settings are what the flags say.

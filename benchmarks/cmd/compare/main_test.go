@@ -17,7 +17,7 @@ import (
 
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
 	"github.com/redlatch/redlatch/benchmarks/internal/sections"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // quick measures for long enough to have every figure, and too briefly for any to mean anything.

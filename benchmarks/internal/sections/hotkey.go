@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/measure"
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
-	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 )
 
 // hotKey measures many goroutines that all want one lock.

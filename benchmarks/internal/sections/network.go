@@ -9,7 +9,7 @@ import (
 
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
-	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 )
 
 // network measures what a network shows and loopback hides: that callers wait for replies one after the other.

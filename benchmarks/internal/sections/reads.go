@@ -9,7 +9,7 @@ import (
 
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
-	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 )
 
 // reads measures many readers and few writers of one key, beside a lock that excludes all of them.

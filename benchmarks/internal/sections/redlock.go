@@ -8,7 +8,7 @@ import (
 
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
-	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 )
 
 // quorum measures the cost of a free lock on five nodes, with and without faults.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
-	"github.com/redlatch/redlatch/internal/faultproxy"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 )
 
 // roundTrip measures the cost of a free lock with a longer way to Redis.

@@ -16,7 +16,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/measure"
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // Plan says how much is measured.

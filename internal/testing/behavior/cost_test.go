@@ -1,0 +1,129 @@
+package behavior_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/race"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
+)
+
+// memory returns how many allocations and bytes a run of f costs.
+func memory(f func()) (allocs, bytes float64) {
+	const runs = 2000
+	for range 100 {
+		f()
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range runs {
+		f()
+	}
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / runs, float64(after.TotalAlloc-before.TotalAlloc) / runs
+}
+
+// TestPairAllocatesLittle: a lock and its unlock, with renewal and fence, cost little more memory than the two commands that a
+// program would write by hand. Hooks that are not set cost none. The bounds are 5 % above what was measured.
+func TestPairAllocatesLittle(t *testing.T) {
+	if race.Detector() {
+		t.Skip("the race detector allocates too")
+	}
+	client := redistest.Shared(t).Client(t)
+	ctx := context.Background()
+	key := t.Name()
+	compareAndDelete := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	handAllocs, handBytes := memory(func() {
+		token := uuid.NewString()
+		_ = client.SetNX(ctx, key, token, 10*time.Second).Err()
+		_ = compareAndDelete.Run(ctx, client, []string{key}, token).Err()
+	})
+	joined := locktest.SetNXPX(t, client, redlatch.WithHooks(redlatch.JoinHooks(redlatch.Hooks{}, redlatch.Hooks{})))
+	permits := locktest.Semaphore(t, client, 2, redlatch.WithKeyPrefix("permits:"))
+	for name, c := range map[string]struct {
+		lock          func(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error)
+		allocs, bytes float64
+	}{
+		"TryLock": {joined.TryLock, 7, 2000},
+		"Lock":    {joined.Lock, 8, 2380},
+		"permit":  {permits.Lock, 10, 2090},
+	} {
+		allocs, bytes := memory(func() {
+			if err := granted(c.lock(ctx, key)).Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		require.LessOrEqual(t, allocs-handAllocs, c.allocs*1.05, "allocations: %s", name)
+		require.LessOrEqual(t, bytes-handBytes, c.bytes*1.05, "bytes: %s", name)
+	}
+}
+
+// TestGrantCostsTwoCommands: a lock and its release cost a command each, also with LegacySetNX for a key that has expired, and a
+// refusal one. On a quorum that holds for each node.
+func TestGrantCostsTwoCommands(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		var sent atomic.Int64
+		client := w.Client(t)
+		l := w.over(t, client)
+		lock := mustLock(t, l, "k")
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+		require.NoError(t, err)
+		_, err = l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, adopted.Unlock(t.Context())) // the connection is open now, and the scripts are loaded
+		client.AddHook(locktest.Count(&sent))
+		for range 10 {
+			require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+			require.Equal(t, int64(2), sent.Swap(0))
+		}
+		if w.name == "LegacySetNX" {
+			require.NoError(t, w.Direct.Set(t.Context(), "k", 1, 0).Err())
+		}
+		lock = mustLock(t, l, "k")
+		_, err = l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		_, err = l.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		require.NoError(t, lock.Unlock(t.Context()))
+		require.LessOrEqual(t, sent.Load(), int64(5))
+	})
+}
+
+// TestWaitingIsCheap: a line costs a command each second or two, however many wait in it, and renewals of the holder wake nobody.
+func TestWaitingIsCheap(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		const processes, waiters = 10, 10
+		lock := mustLock(t, w.locker(t), "k")
+		var sent atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range processes {
+			client := w.Client(t)
+			client.AddHook(locktest.Count(&sent))
+			l := w.over(t, client)
+			for range waiters {
+				wg.Go(func() { _, _ = l.Lock(ctx, "k") })
+			}
+		}
+		time.Sleep(10 * time.Second) // the first looks are over
+		sent.Store(0)
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, sent.Load(), int64(60*processes))
+		require.Positive(t, sent.Load())
+		cancel()
+		wg.Wait()
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}

@@ -1,0 +1,353 @@
+package behavior_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+)
+
+// readers makes a Locker for readers.
+var readers = map[string]maker{"Read": func(c redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+	read, _, err := redlatch.NewReadWrite(c, opts...)
+	return read, err
+}}
+
+// sides returns both Lockers of one process.
+type sides func(opts ...redlatch.Option) (read, write redlatch.Locker)
+
+// onReadWrite runs a test on miniredis in a bubble, with pairs of Lockers that have a client of their own.
+func onReadWrite(t *testing.T, test func(t *testing.T, s *locktest.Site, pair sides)) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		test(t, s, func(opts ...redlatch.Option) (read, write redlatch.Locker) {
+			return locktest.ReadWrite(t, s.Client(t), opts...)
+		})
+		onlyFences(t, s.Direct)
+	})
+}
+
+func unlock(t *testing.T, locks ...*redlatch.Lock) {
+	t.Helper()
+	for _, lock := range locks {
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+}
+
+// TestManyReadOrOneWrites: of any process. Fences of writers are above all before, and those of readers above all of writers.
+func TestManyReadOrOneWrites(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
+		read, write := pair()
+		read2, write2 := pair()
+		a, b := mustLock(t, read, "k"), mustLock(t, read2, "k")
+		for _, l := range []redlatch.Locker{write, write2} {
+			_, err := l.TryLock(t.Context(), "k")
+			requireOnly(t, err, redlatch.ErrNotAcquired)
+		}
+		st, err := read.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 2, st.Holders)
+		require.False(t, st.Writer)
+		unlock(t, a, b)
+
+		w := mustLock(t, write, "k")
+		require.Greater(t, w.Fence(), max(a.Fence(), b.Fence()))
+		for _, l := range []redlatch.Locker{read, read2, write, write2} {
+			_, err := l.TryLock(t.Context(), "k")
+			requireOnly(t, err, redlatch.ErrNotAcquired)
+		}
+		st, err = read.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.True(t, st.Writer)
+		require.Equal(t, 1, st.Holders)
+		unlock(t, w)
+		a = mustLock(t, read, "k")
+		require.Greater(t, a.Fence(), w.Fence())
+		unlock(t, a)
+	})
+}
+
+// TestReadersAndWritersWaitInOrder: a reader who comes after a writer waits for it, and the readers behind a writer come together.
+func TestReadersAndWritersWaitInOrder(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
+		queue := func(writes bool) <-chan *redlatch.Lock {
+			read, write := pair()
+			if writes {
+				return waitInLine(t, write, "k")
+			}
+			return waitInLine(t, read, "k")
+		}
+		read, _ := pair()
+		first := mustLock(t, read, "k")
+		time.Sleep(time.Second) // others do not join
+		w1, r1, r2, w2, r3 := queue(true), queue(false), queue(false), queue(true), queue(false)
+		_, err := read.TryLock(t.Context(), "k")
+		requireOnly(t, err, redlatch.ErrNotAcquired)
+		unlock(t, first)
+		writer := <-w1
+		for _, later := range []<-chan *redlatch.Lock{r1, r2, w2, r3} {
+			require.Empty(t, later)
+		}
+		unlock(t, writer)
+		a, b := <-r1, <-r2
+		require.Empty(t, r3, "a writer waits before it")
+		unlock(t, a)
+		require.Empty(t, w2)
+		unlock(t, b)
+		unlock(t, <-w2)
+		unlock(t, <-r3)
+	})
+}
+
+// TestReadersOfAProcessShareAPermit: those in line are granted it together, and others join for 5 ms without a command. The last one
+// releases it.
+func TestReadersOfAProcessShareAPermit(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		var commands atomic.Int64
+		client := s.Client(t)
+		client.AddHook(locktest.Count(&commands))
+		read, _ := locktest.ReadWrite(t, client)
+		_, write := pair()
+		first := mustLock(t, write, "k")
+		var waits []<-chan *redlatch.Lock
+		for range 10 {
+			waits = append(waits, locktest.Standing(t, read))
+		}
+		time.Sleep(time.Second)
+		before := commands.Load()
+		unlock(t, first)
+		var locks []*redlatch.Lock
+		for _, wait := range waits {
+			locks = append(locks, <-wait)
+		}
+		time.Sleep(4 * time.Millisecond)
+		locks = append(locks, mustLock(t, read, "k"))
+		late, err := read.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		locks = append(locks, late)
+		require.Equal(t, before, commands.Load(), "no command was needed")
+		for _, lock := range locks {
+			require.Equal(t, locks[0].Fence(), lock.Fence())
+		}
+		requireHolders(t, read, 1)
+
+		time.Sleep(time.Millisecond)
+		own := mustLock(t, read, "k")
+		require.Greater(t, own.Fence(), late.Fence(), "it came too late to join")
+		other := mustLock(t, read, "k", redlatch.WithMaxHold(time.Minute))
+		require.Greater(t, other.Fence(), own.Fence(), "it has an option")
+		requireHolders(t, read, 3)
+		unlock(t, own, other)
+
+		next := waitInLine(t, write, "k")
+		before = commands.Load()
+		for _, lock := range locks[:len(locks)-1] {
+			unlock(t, lock)
+			require.ErrorIs(t, lock.Err(), redlatch.ErrReleased)
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
+		}
+		require.Equal(t, before, commands.Load())
+		require.NoError(t, late.Err())
+		require.Empty(t, next)
+		unlock(t, late)
+		unlock(t, <-next)
+	})
+}
+
+// TestEachReaderHasALeaseOfItsOwn: one that renews nothing ends, and those who share its permit do not. One who keeps writers out
+// keeps them out when the others have left.
+func TestEachReaderHasALeaseOfItsOwn(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		read, _ := pair(redlatch.WithTTL(3 * time.Second))
+		_, write := pair()
+		a, b, c := mustLock(t, read, "k"), mustLock(t, read, "k"), mustLock(t, read, "k")
+		require.Equal(t, a.Fence(), c.Fence())
+		time.Sleep(10 * time.Second)
+		require.NoError(t, b.Err())
+		require.NoError(t, b.Extend(t.Context(), time.Minute))
+		require.NoError(t, a.UnlockAfter(t.Context(), 10*time.Second))
+		require.NoError(t, b.Err())
+		unlock(t, b, c)
+		begin := time.Now()
+		other := mustLock(t, read, "k")
+		w, err := write.TryLock(t.Context(), "k")
+		requireOnly(t, err, redlatch.ErrNotAcquired)
+		require.Nil(t, w)
+		unlock(t, other)
+		w, err = write.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.InDelta(t, 10, time.Since(begin).Seconds(), 1)
+		unlock(t, w)
+
+		a, b = mustLock(t, read, "k"), mustLock(t, read, "k")
+		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+		for _, lock := range []*redlatch.Lock{a, b} {
+			<-lock.Done()
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		}
+	})
+}
+
+// TestReaderWhoseLockHasEndedHoldsNobodyUp: it may never call Unlock.
+func TestReaderWhoseLockHasEndedHoldsNobodyUp(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		read, _ := pair(redlatch.WithTTL(3*time.Second), redlatch.WithoutRenewal())
+		a, b := mustLock(t, read, "k"), mustLock(t, read, "k")
+		require.NoError(t, a.Extend(t.Context(), time.Minute))
+		<-b.Done()
+		require.ErrorIs(t, b.Err(), redlatch.ErrLost)
+		unlock(t, a)
+		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
+		require.ErrorIs(t, b.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+// TestMigrationToReadWriteLocks: each side of a fleet that migrates takes the old lock too, so readers exclude each other until all
+// processes use the new Lockers.
+func TestMigrationToReadWriteLocks(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		old := newLocker(t, s.Client(t))
+		read, write := pair(redlatch.WithKeyPrefix("v2:"))
+		reader, writer := made(redlatch.NewMigration(old, read)), made(redlatch.NewMigration(old, write))
+		for _, l := range []redlatch.Locker{reader, writer} {
+			lock := mustLock(t, l, "k")
+			for _, other := range []redlatch.Locker{old, reader, writer, write} {
+				_, err := other.TryLock(t.Context(), "k")
+				requireOnly(t, err, redlatch.ErrNotAcquired)
+			}
+			unlock(t, lock)
+		}
+		shared := mustLock(t, read, "k") // of a process that has migrated
+		lock := mustLock(t, reader, "k")
+		_, err := writer.TryLock(t.Context(), "k")
+		requireOnly(t, err, redlatch.ErrNotAcquired)
+		unlock(t, lock, shared)
+	})
+}
+
+// TestAdoptedReaderHasAPermitOfItsOwn: the Unlock of one reader does not end the lock of another.
+func TestAdoptedReaderHasAPermitOfItsOwn(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
+		read, write := pair()
+		read2, write2 := pair()
+		a, b := mustLock(t, read, "k"), mustLock(t, read, "k")
+		next := waitInLine(t, write2, "k")
+		adopted, err := read2.Adopt(t.Context(), "k", a.Token())
+		require.NoError(t, err)
+		require.NotEqual(t, a.Token(), adopted.Token())
+		requireHolders(t, read, 2)
+		unlock(t, a, b)
+		require.NoError(t, adopted.Err())
+		for _, token := range []string{a.Token(), b.Token(), "", "!" + a.Token()} {
+			_, err = read2.Adopt(t.Context(), "k", token)
+			require.Error(t, err)
+		}
+		_, err = write.Adopt(t.Context(), "k", adopted.Token())
+		requireOnly(t, err, redlatch.ErrLost)
+		require.Empty(t, next)
+		unlock(t, adopted)
+		w := <-next
+		_, err = read.Adopt(t.Context(), "k", w.Token())
+		requireOnly(t, err, redlatch.ErrLost)
+		again, err := write.Adopt(t.Context(), "k", w.Token())
+		require.NoError(t, err)
+		require.Greater(t, again.Fence(), w.Fence())
+		unlock(t, again)
+		require.ErrorIs(t, w.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+// TestSecondLockInOneCallIsRefused: a reader cannot become a writer, and a second reader would wait for itself if a writer came in
+// between.
+func TestSecondLockInOneCallIsRefused(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		read, write := pair()
+		for _, outer := range []redlatch.Locker{read, write} {
+			require.NoError(t, redlatch.Do(t.Context(), outer, "k", func(ctx context.Context, _ *redlatch.Lock) error {
+				for _, inner := range []redlatch.Locker{read, write} {
+					_, err := inner.Lock(ctx, "k")
+					requireOnly(t, err, redlatch.ErrInvalidOption)
+				}
+				return nil
+			}))
+		}
+		for _, opt := range []redlatch.Option{redlatch.WithoutQueue(), redlatch.WithOwner("!api")} {
+			_, _, err := redlatch.NewReadWrite(s.Client(t), opt)
+			requireOnly(t, err, redlatch.ErrInvalidOption)
+		}
+		_, _, err := redlatch.NewReadWrite(nil)
+		requireOnly(t, err, redlatch.ErrInvalidOption)
+	})
+}
+
+// TestLeaverLetsReadersBy: a writer that leaves the queue has kept them back, and so has one whose process is silent.
+func TestLeaverLetsReadersBy(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		read, write := pair()
+		first := mustLock(t, read, "k")
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+		defer cancel()
+		left := make(chan error, 1)
+		go func() { _, err := write.Lock(ctx, "k"); left <- err }() // ends with ctx
+		time.Sleep(100 * time.Millisecond)
+		read2, _ := pair()
+		begin := time.Now()
+		second, err := read2.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.InDelta(t, 0.6, time.Since(begin).Seconds(), 0.05)
+		requireOnly(t, <-left, redlatch.ErrNotAcquired)
+
+		entry := redis.Z{Score: 1, Member: "2000 -redlatch:nobody:2147483647 !somebody"}
+		require.NoError(t, s.Direct.ZAdd(t.Context(), "{k}:permits:k", entry).Err())
+		begin = time.Now()
+		third, err := read.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.InDelta(t, 4, time.Since(begin).Seconds(), 1)
+		unlock(t, first, second, third)
+	})
+}
+
+// TestNobodyReadsWhileSomebodyWrites: under load, in many processes, on a real server too.
+func TestNobodyReadsWhileSomebodyWrites(t *testing.T) {
+	onRedis(t, readers, func(t *testing.T, w *world) {
+		var inside [3]struct{ readers, writers atomic.Int64 }
+		var reads, writes atomic.Int64
+		var crowd sync.WaitGroup
+		for range 4 {
+			read, write := locktest.ReadWrite(t, w.Client(t))
+			for i := range 8 {
+				crowd.Go(func() {
+					for n := range 60 {
+						in, key := &inside[n%3], string(rune('a'+n%3))
+						l, mine, done := read, &in.readers, &reads
+						if (n+i)%10 == 0 {
+							l, mine, done = write, &in.writers, &writes
+						}
+						lock, err := l.Lock(bounded(t), key)
+						if !assert.NoError(t, err) {
+							return
+						}
+						n := mine.Add(1)
+						assert.False(t, in.writers.Load() > 1 || in.writers.Load() == 1 && in.readers.Load() > 0, n)
+						done.Add(1)
+						time.Sleep(100 * time.Microsecond)
+						mine.Add(-1)
+						assert.NoError(t, lock.Unlock(t.Context()))
+					}
+				})
+			}
+		}
+		crowd.Wait()
+		require.Positive(t, reads.Load())
+		require.Positive(t, writes.Load())
+	})
+}

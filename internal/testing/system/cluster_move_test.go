@@ -1,0 +1,194 @@
+package system_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+)
+
+// A move is that of a slot to another master. It is open from announce until finish. A key can be on either master meanwhile.
+type move struct {
+	source, target     *redis.Client
+	sourceID, targetID any
+	host, port         string // of the target
+	slot               int64
+}
+
+// moveOf returns a move of the slot of key.
+func moveOf(t *testing.T, masters []*redis.Client, addrs []string, key string) *move {
+	t.Helper()
+	slot := masters[0].ClusterKeySlot(t.Context(), key).Val()
+	from := int(slot) * 3 / 16384
+	m := &move{source: masters[from], target: masters[(from+1)%3], slot: slot}
+	m.sourceID, m.targetID = m.source.Do(t.Context(), "cluster", "myid").Val(), m.target.Do(t.Context(), "cluster", "myid").Val()
+	var err error
+	m.host, m.port, err = net.SplitHostPort(addrs[(from+1)%3])
+	require.NoError(t, err)
+	return m
+}
+
+func (m *move) announce(t *testing.T) {
+	t.Helper()
+	require.NoError(t, m.target.Do(t.Context(), "cluster", "setslot", m.slot, "importing", m.sourceID).Err())
+	require.NoError(t, m.source.Do(t.Context(), "cluster", "setslot", m.slot, "migrating", m.targetID).Err())
+}
+
+// keys moves the keys, and returns how many they were.
+func (m *move) keys(t *testing.T) int {
+	t.Helper()
+	keys := m.source.ClusterGetKeysInSlot(t.Context(), int(m.slot), 100).Val()
+	words := []any{"migrate", m.host, m.port, "", 0, 5000, "keys"}
+	for _, key := range keys {
+		words = append(words, key)
+	}
+	if len(keys) > 0 {
+		require.NoError(t, m.source.Do(t.Context(), words...).Err())
+	}
+	return len(keys)
+}
+
+// finish gives the slot to the target. The move has no keys left.
+func (m *move) finish(t *testing.T) {
+	t.Helper()
+	require.NoError(t, m.target.Do(t.Context(), "cluster", "setslot", m.slot, "node", m.targetID).Err())
+	require.NoError(t, m.source.Do(t.Context(), "cluster", "setslot", m.slot, "node", m.targetID).Err())
+}
+
+// TestClusterKeepsALockWhoseSlotMoves to another master, with its queue and its fence. The holder can extend it at every step, and
+// the waiter is handed the lock on the new master.
+func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
+	t.Parallel()
+	masters, addrs := startCluster(t)
+	ctx := t.Context()
+	m := moveOf(t, masters, addrs, "k")
+	l := locktest.SetNXPX(t, toCluster(addrs)(t))
+	holder := locktest.MustLock(t, l, "k")
+	got := locktest.WaitInLine(t, locktest.SetNXPX(t, toCluster(addrs)(t)), "k")
+	for _, step := range []struct {
+		name string
+		take func()
+	}{
+		{"the slot is announced", func() { m.announce(t) }},
+		{"its keys have moved", func() { require.Equal(t, 3, m.keys(t), "lock, fence register and queue") }},
+		{"the slot has moved", func() { m.finish(t) }},
+	} {
+		step.take()
+		require.NoError(t, holder.Extend(ctx, time.Minute), step.name)
+		st, err := l.Inspect(ctx, "k")
+		require.NoError(t, err, step.name)
+		require.Equal(t, holder.Token(), st.Token, step.name)
+		require.Equal(t, 1, st.Waiters, step.name)
+	}
+	require.Equal(t, holder.Token(), m.target.Get(ctx, "k").Val())
+	require.NoError(t, holder.Unlock(ctx))
+	lock := <-got
+	require.NotNil(t, lock)
+	require.Greater(t, lock.Fence(), holder.Fence())
+	require.NoError(t, lock.Unlock(ctx))
+}
+
+// queueing are the strategies that hand a key to a waiter.
+var queueing = []string{"SetNXPX", "Semaphore", "Write"}
+
+// TestLockIsHandedOnWhileItsSlotMoves: before any key has moved, and then with all of them on the other master. The release does not
+// fail half done, and the waiter gets its message. Its own release finds no queue, so it takes effect when the slot has moved.
+func TestLockIsHandedOnWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	masters, addrs := startCluster(t)
+	for _, name := range queueing {
+		for _, moved := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, moved), func(t *testing.T) {
+				t.Parallel()
+				key := fmt.Sprint(name, moved)
+				open := func() redlatch.Locker {
+					l, err := locktest.Strategies[name](toCluster(addrs)(t), locktest.Patience)
+					require.NoError(t, err)
+					return l
+				}
+				m, ctx := moveOf(t, masters, addrs, key), t.Context()
+				holder := locktest.MustLock(t, open(), key)
+				got := locktest.WaitInLine(t, open(), key)
+				m.announce(t)
+				if moved {
+					m.keys(t)
+				}
+				require.NoError(t, holder.Unlock(ctx))
+				next := <-got
+				require.NotNil(t, next)
+				require.Greater(t, next.Fence(), holder.Fence())
+				require.NoError(t, next.Extend(ctx, time.Minute))
+				requireMoving(t, next.Unlock(ctx))
+				m.keys(t)
+				m.finish(t)
+				locktest.Eventually(t, "the release is repeated", func() bool { return m.target.Exists(ctx, key).Val() == 0 })
+			})
+		}
+	}
+}
+
+// requireMoving checks that an operation failed because a slot moves, and says so.
+func requireMoving(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	require.NotErrorIs(t, err, redlatch.ErrLost)
+	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.ErrorContains(t, err, "the Cluster moves the slot of this key to another server")
+}
+
+// TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves: its companion keys may be on either master, or nowhere, and nobody can tell. Every
+// call says so. The holder keeps its lock by renewals, and a call that waits is served when the slot has moved.
+func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	masters, addrs := startCluster(t)
+	for name, open := range locktest.Strategies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tag := "{" + name + "}"
+			var renewed atomic.Int64
+			hooks := redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }})
+			l, err := open(toCluster(addrs)(t), locktest.Patience, hooks)
+			require.NoError(t, err)
+			m, ctx := moveOf(t, masters, addrs, tag), t.Context()
+			held := locktest.MustLock(t, l, tag+"held")
+			released := locktest.MustLock(t, l, tag+"released")
+			m.announce(t)
+			for range 2 { // before the keys have moved, and then
+				_, err = l.TryLock(ctx, tag+"free")
+				requireMoving(t, err)
+				if slices.Contains(queueing, name) { // the others have no queue to look for
+					_, err = l.Inspect(ctx, tag+"held")
+					requireMoving(t, err)
+				}
+				before := renewed.Load()
+				locktest.Eventually(t, "the lock is renewed", func() bool { return renewed.Load() > before })
+				m.keys(t)
+			}
+			if err := released.Unlock(ctx); name != "LegacySetNX" { // it has all of its keys
+				requireMoving(t, err)
+			}
+			waits := make(chan error, 1)
+			go func() { // ends with the test
+				lock, err := l.Lock(ctx, tag+"free")
+				if err == nil {
+					err = lock.Unlock(ctx)
+				}
+				waits <- err
+			}()
+			m.keys(t)
+			m.finish(t)
+			require.NoError(t, <-waits)
+			require.NoError(t, held.Err())
+			require.NoError(t, errors.Join(held.Unlock(ctx), locktest.LockSoon(t, l, tag+"released").Unlock(ctx)))
+		})
+	}
+}
