@@ -54,6 +54,9 @@ func MonoOf(t time.Time) Mono { return MonoNow().Add(time.Until(t)) }
 // Add returns the instant a time later.
 func (m Mono) Add(d time.Duration) Mono { return m + Mono(d) }
 
+// Before reports whether m is before o.
+func (m Mono) Before(o Mono) bool { return m < o }
+
 // Sub returns the time from earlier to m.
 func (m Mono) Sub(earlier Mono) time.Duration { return time.Duration(m - earlier) }
 

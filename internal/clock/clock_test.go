@@ -68,6 +68,9 @@ func TestTimeIsThatOfBothClocks(t *testing.T) {
 				t.Error(off)
 			}
 			again := m.Time()
+			if m.Before(m) || !m.Before(m+1) || (m + 1).Before(m) {
+				t.Error("Before")
+			}
 			if m.Time() != again || m <= 0 || m.Add(d).Sub(m) != d {
 				t.Error(m)
 			}

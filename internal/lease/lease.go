@@ -45,7 +45,7 @@ func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 		length = min(length, l.MaxHold-start.Since(l.granted))
 	}
 	later := start.Since(l.start)
-	if start.Mono < l.start.Mono { // the wall clock may have been set back since
+	if start.Mono.Before(l.start.Mono) { // the wall clock may have been set back since
 		later = -l.start.Since(start)
 	}
 	if later+length > l.length {

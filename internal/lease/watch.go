@@ -22,7 +22,7 @@ func (w *Watch) Sent(asked clock.Instant) {
 
 // Told notes that a command, sent at asked, returned the time redis.
 func (w *Watch) Told(asked clock.Instant, redis clock.Redis) {
-	if w.redis == 0 || asked.Mono > w.asked.Mono {
+	if w.redis == 0 || w.asked.Mono.Before(asked.Mono) {
 		w.asked, w.redis = asked, redis
 	}
 }
