@@ -14,8 +14,9 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// An attempt asks for a lock with one token, and gives it back. A call makes one, or a line does: the effects of its Machine name the
-// attempt then, and lines.mu guards it until it is granted or given up. Nothing changes it afterwards but its release.
+// An attempt asks for a lock with one token, and gives it back. A call makes one, or a line does:
+// the effects of its Machine name the attempt then, and lines.mu guards it until it is granted or
+// given up. Nothing changes it afterwards but its release.
 type attempt struct {
 	*engine
 	identity
@@ -78,7 +79,8 @@ func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 	return a
 }
 
-// make makes a single attempt for a call. If the outcome is unknown, or ctx ends first, the token is released.
+// make makes a single attempt for a call. If the outcome is unknown, or ctx ends first, the token
+// is released.
 func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) {
 	a.r.attempts++
 	start := clock.Now()
@@ -103,8 +105,8 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 	return lock, got.split, err
 }
 
-// begin begins the lease of a request that was sent at start, and returns the handle for the caller. It fails with errSlow if
-// nothing of the lease is left.
+// begin begins the lease of a request that was sent at start, and returns the handle for the
+// caller. It fails with errSlow if nothing of the lease is left.
 func (a *attempt) begin(start clock.Instant, got reply) (*Lock, error) {
 	now := clock.Now()
 	if a.grant = a.grantOf(start, got); a.grant.over(now) {
@@ -125,7 +127,8 @@ func (a *attempt) grantOfClaim() grant {
 	return grant{start: a.watch.Started(m.At, m.Arrived, drift), length: clock.Validity(a.claim, drift), tick: m.Tick}
 }
 
-// claimEnded reports whether nothing is left at now of the claim that the newest message has granted.
+// claimEnded reports whether nothing is left at now of the claim that the newest message has
+// granted.
 func (a *attempt) claimEnded(now clock.Instant) bool {
 	if a.message.Token == "" {
 		return true
@@ -134,10 +137,12 @@ func (a *attempt) claimEnded(now clock.Instant) bool {
 	return g.over(now)
 }
 
-// mayBeThere reports whether an attempt may have left its token in Redis, or may do so. err is nil if it was granted.
+// mayBeThere reports whether an attempt may have left its token in Redis, or may do so. err is nil
+// if it was granted.
 func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(err) }
 
-// answered notes the reply to the acquire. If it was resent, an earlier send may be carried out until its timeout has passed.
+// answered notes the reply to the acquire. If it was resent, an earlier send may be carried out
+// until its timeout has passed.
 func (a *attempt) answered(got reply) {
 	if got.resent {
 		a.resentUntil = clock.MonoNow().Add(a.acquire.timeout + a.acquire.replicaTimeout)
@@ -213,7 +218,8 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	return o
 }
 
-// carried handles the outcome of a release that has carried the acquire. If it has not queued the entry, the line asks.
+// carried handles the outcome of a release that has carried the acquire. If it has not queued the
+// entry, the line asks.
 func (a *attempt) carried(got reply) {
 	w, err := a.line, got.err
 	m := a.enter()
@@ -237,8 +243,9 @@ func (a *attempt) carried(got reply) {
 	w.finish(&m, w.NotGranted(m.Facts, o, out))
 }
 
-// undo releases the token of an attempt that failed with err, or whose caller has left, and waits for that until ctx ends. It does
-// not wait if most likely no release can be sent: if Redis cannot be reached, the key ends with its TTL.
+// undo releases the token of an attempt that failed with err, or whose caller has left, and waits
+// for that until ctx ends. It does not wait if most likely no release can be sent: if Redis cannot
+// be reached, the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, err error) {
 	undone := make(chan struct{})
 	a.back = release{params: a.acquire.releasing("", 0), ctx: ctx, done: func(reply) { close(undone) }}
@@ -252,8 +259,9 @@ func (a *attempt) undo(ctx context.Context, err error) {
 	}
 }
 
-// giveBack sends the release. If an earlier send of the acquire may still be carried out, it sends another when that is over, and
-// the first has returned: a release that was overtaken would find the key gone.
+// giveBack sends the release. If an earlier send of the acquire may still be carried out, it sends
+// another when that is over, and the first has returned: a release that was overtaken would find
+// the key gone.
 func (a *attempt) giveBack() {
 	back := &a.back
 	if back.done == nil {

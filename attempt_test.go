@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// A fake is a strategy without Redis. Commands, replies and messages are late by chance, and some are lost. It notes what no token may
-// do.
+// A fake is a strategy without Redis. Commands, replies and messages are late by chance, and some
+// are lost. It notes what no token may do.
 type fake struct {
 	limit   int
 	deliver func(inbox.Grant)
@@ -153,7 +153,8 @@ func (f *fake) leaveLocked(token string) {
 	f.queue = slices.DeleteFunc(f.queue, func(other string) bool { return other == token })
 }
 
-// handOnLocked hands the key to those in the queue. It returns the tick of mine, which gets no message.
+// handOnLocked hands the key to those in the queue. It returns the tick of mine, which gets no
+// message.
 func (f *fake) handOnLocked(mine string) (tick uint64) {
 	for len(f.queue) > 0 && len(f.holders) < f.limit {
 		g := inbox.Grant{Token: f.queue[0], At: f.now()}
@@ -169,9 +170,10 @@ func (f *fake) handOnLocked(mine string) (tick uint64) {
 	return tick
 }
 
-// TestEachEffectReachesItsAttempt: whatever the order of commands, replies and messages is, and whichever are lost, the engine sends
-// for each token what the core has decided for it: one acquire at a time, none after its release, and in the end nothing is left. A
-// caller gets the lock of a token that Redis has granted.
+// TestEachEffectReachesItsAttempt: whatever the order of commands, replies and messages is, and
+// whichever are lost, the engine sends for each token what the core has decided for it: one acquire
+// at a time, none after its release, and in the end nothing is left. A caller gets the lock of a
+// token that Redis has granted.
 func TestEachEffectReachesItsAttempt(t *testing.T) {
 	for name, h := range map[string]traits{
 		"queue":     {inbox: inbox.New(nil), keeps: true},

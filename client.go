@@ -20,7 +20,8 @@ const (
 	ring                 // on several servers, by a hash of the client
 )
 
-// kindOf returns the kind of client by the methods that it has itself or from a client that it embeds.
+// kindOf returns the kind of client by the methods that it has itself or from a client that it
+// embeds.
 func kindOf(client redis.UniversalClient) clientKind {
 	type visit = func(ctx context.Context, server *redis.Client) error
 	switch client.(type) {
@@ -53,14 +54,14 @@ func isNil(v any) bool {
 // same reports whether a and b are equal. It does not panic if they cannot be compared.
 func same(a, b any) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
-// sameServer reports whether two clients are known to reach the same server: they are the same client, or have an address in
-// common.
+// sameServer reports whether two clients are known to reach the same server: they are the same
+// client, or have an address in common.
 func sameServer(a, b redis.UniversalClient) bool {
 	return same(a, b) || slices.ContainsFunc(addresses(a), func(addr string) bool { return slices.Contains(addresses(b), addr) })
 }
 
-// addresses returns the addresses that the options of a client name: one of a server, or several of a cluster or ring. There is
-// none for a client of Sentinels.
+// addresses returns the addresses that the options of a client name: one of a server, or several of
+// a cluster or ring. There is none for a client of Sentinels.
 func addresses(client redis.UniversalClient) []string {
 	switch c := client.(type) {
 	case interface{ Options() *redis.Options }:
@@ -75,7 +76,8 @@ func addresses(client redis.UniversalClient) []string {
 	return nil
 }
 
-// nodeName returns the name of the i-th client of a quorum in errors: its address, or else its number.
+// nodeName returns the name of the i-th client of a quorum in errors: its address, or else its
+// number.
 func nodeName(client redis.UniversalClient, i int) string {
 	if all := addresses(client); len(all) == 1 {
 		return all[0]

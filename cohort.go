@@ -8,13 +8,15 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// A cohort has the readers of a process that share a permit: those who were in line when Redis granted it, and those who come
+// A cohort has the readers of a process that share a permit: those who were in line when Redis
+// granted it, and those who come
 //
 //	within min(5 ms, TTL / 100) of the grant
 //
-// So a writer that waits is overtaken for that long at most. Each reader has a lease of its own with the token of the permit: it is
-// renewed, ends and is lost by itself. The last one to end gives the permit back. All have the fence of the grant: it is higher than
-// that of any earlier writer, since the permit is held until then.
+// So a writer that waits is overtaken for that long at most. Each reader has a lease of its own
+// with the token of the permit: it is renewed, ends and is lost by itself. The last one to end
+// gives the permit back. All have the fence of the grant: it is higher than that of any earlier
+// writer, since the permit is held until then.
 type cohort struct {
 	granted *attempt      // the permit. Its lease is that of the first reader
 	opened  clock.Instant // when the grant was known
@@ -35,7 +37,8 @@ const (
 	cohortShare = 100                  // and for this part of the TTL
 )
 
-// admitLocked counts a reader of a line, the first or another one. lines.mu is locked, and nobody else knows the cohort yet.
+// admitLocked counts a reader of a line, the first or another one. lines.mu is locked, and nobody
+// else knows the cohort yet.
 func (a *attempt) admitLocked(pass int) {
 	if pass == 0 {
 		a.cohort = &cohort{granted: a}
@@ -77,7 +80,8 @@ func (c *cohort) serve(r *request, now clock.Instant) *Lock {
 	return a.lease.serve(r, now, 0)
 }
 
-// joinReaders returns a lock that a reader of this process shares with r, without a command, or nil.
+// joinReaders returns a lock that a reader of this process shares with r, without a command, or
+// nil.
 func (e *engine) joinReaders(r *request) *Lock {
 	if !e.reads || r.cfg.settings != e.cfg.settings {
 		return nil
@@ -96,7 +100,8 @@ func (e *engine) joinReaders(r *request) *Lock {
 	return c.serve(r, now)
 }
 
-// lost notes that the lease of a has ended by itself: its holder may never call Unlock. The cohort admits nobody any more.
+// lost notes that the lease of a has ended by itself: its holder may never call Unlock. The cohort
+// admits nobody any more.
 func (c *cohort) lost(a *attempt) {
 	if c != nil {
 		a.cohorts.mu.Lock()
@@ -120,8 +125,9 @@ func (c *cohort) closeLocked() {
 	}
 }
 
-// leave ends the use of the permit by a, which asks to keep writers out for a time after now. It returns the attempt to give back and
-// that time, or nil if other readers use the permit. Without a cohort it is a.
+// leave ends the use of the permit by a, which asks to keep writers out for a time after now. It
+// returns the attempt to give back and that time, or nil if other readers use the permit. Without a
+// cohort it is a.
 func (c *cohort) leave(a *attempt, now clock.Instant, keep time.Duration) (*attempt, time.Duration) {
 	if c == nil {
 		return a, keep

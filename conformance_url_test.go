@@ -29,7 +29,8 @@ func TestConformanceAtURLs(t *testing.T) {
 	}
 }
 
-// TestConformanceOnCluster runs every case of the strategies that take the client of a Redis Cluster.
+// TestConformanceOnCluster runs every case of the strategies that take the client of a Redis
+// Cluster.
 func TestConformanceOnCluster(t *testing.T) {
 	t.Parallel()
 	var addrs []string
@@ -43,7 +44,8 @@ func TestConformanceOnCluster(t *testing.T) {
 	}
 }
 
-// runAt runs the conformance table on the servers that URLs name. The keys have a prefix of their own, and none is left.
+// runAt runs the conformance table on the servers that URLs name. The keys have a prefix of their
+// own, and none is left.
 func runAt(t *testing.T, k kind, urls []string) {
 	t.Parallel()
 	client := clientsAt(t, k, urls)
@@ -68,7 +70,8 @@ func runAt(t *testing.T, k kind, urls []string) {
 	}
 }
 
-// clientsAt returns clients of the servers that URLs name. It fails if there are too few: a skipped test is easily missed.
+// clientsAt returns clients of the servers that URLs name. It fails if there are too few: a skipped
+// test is easily missed.
 func clientsAt(t *testing.T, k kind, urls []string) clientOf {
 	t.Helper()
 	if k.nodes > len(urls) {

@@ -35,7 +35,8 @@ func scriptFiles(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(texts))
 }
 
-// TestDigestsAreThoseOfTheScripts: digests.go has the SHA-1 of each script. A wrong one would cost a round trip a call.
+// TestDigestsAreThoseOfTheScripts: digests.go has the SHA-1 of each script. A wrong one would cost
+// a round trip a call.
 func TestDigestsAreThoseOfTheScripts(t *testing.T) {
 	const file, begins = "digests.go", "= map[string]string{\n"
 	text, err := os.ReadFile(file)

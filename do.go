@@ -11,15 +11,17 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and releases it when fn returns or
-// panics. fn's ctx is a child of ctx that ends when the lock does, with cause ErrLost or ErrMaxHold. fn may unlock the lock
-// itself; the cause is ErrReleased then.
+// Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and
+// releases it when fn returns or panics. fn's ctx is a child of ctx that ends when the lock does,
+// with cause ErrLost or ErrMaxHold. fn may unlock the lock itself; the cause is ErrReleased then.
 //
-// If l or fn is nil, the error is ErrInvalidOption. If Lock fails, the error matches all that Lock's does. If ctx has ended when
-// the lock is granted, the error matches ctx's error and its cause, unless this package returned that. In these cases fn was not
-// called, and [WithMinHold] does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error also matches ErrLost, and another owner may
-// have held the lock while fn ran. An error of the release is reported by Hooks.Released only: the work was done under the lock,
-// and the key ends with its TTL.
+// If l or fn is nil, the error is ErrInvalidOption. If Lock fails, the error matches all that
+// Lock's does. If ctx has ended when the lock is granted, the error matches ctx's error and its
+// cause, unless this package returned that. In these cases fn was not called, and [WithMinHold]
+// does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error
+// also matches ErrLost, and another owner may have held the lock while fn ran. An error of the
+// release is reported by Hooks.Released only: the work was done under the lock, and the key ends
+// with its TTL.
 func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("do", key, err)
@@ -31,8 +33,8 @@ func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, 
 	return hold(ctx, "do", lock, fn)
 }
 
-// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn is not called and the error
-// matches what TryLock's does: ErrNotAcquired if another owner has key.
+// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn
+// is not called and the error matches what TryLock's does: ErrNotAcquired if another owner has key.
 func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("try do", key, err)
@@ -44,23 +46,25 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 	return hold(ctx, "try do", lock, fn)
 }
 
-// DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once, in that order. It waits for
-// each as [Locker.Lock] does. Callers that name their keys in any order never deadlock, as long as none of them holds another
-// lock meanwhile. opts apply to each lock.
+// DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once,
+// in that order. It waits for each as [Locker.Lock] does. Callers that name their keys in any order
+// never deadlock, as long as none of them holds another lock meanwhile. opts apply to each lock.
 //
-// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends as soon as any lock ends; its
-// cause is the Err of that lock. When fn returns or panics, all locks are released in reverse order.
+// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends
+// as soon as any lock ends; its cause is the Err of that lock. When fn returns or panics, all locks
+// are released in reverse order.
 //
-// If l, fn, keys or a key is nil or empty, the error is ErrInvalidOption. If a key cannot be acquired, the error matches what
-// Lock's does. If a lock ends before all are acquired, the error matches ErrLost. In these cases fn was not called, and the locks
-// that were acquired are released at once, without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
+// If l, fn, keys or a key is nil or empty, the error is ErrInvalidOption. If a key cannot be
+// acquired, the error matches what Lock's does. If a lock ends before all are acquired, the error
+// matches ErrLost. In these cases fn was not called, and the locks that were acquired are released
+// at once, without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
 func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	return doAll(ctx, "do all", Locker.Lock, l, keys, fn, opts)
 }
 
-// TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does. If one fails, the locks that
-// were acquired are released, fn is not called, and the error matches what TryLock's does: ErrNotAcquired if another owner has
-// that key.
+// TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does.
+// If one fails, the locks that were acquired are released, fn is not called, and the error matches
+// what TryLock's does: ErrNotAcquired if another owner has that key.
 func TryDoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
 	return doAll(ctx, "try do all", Locker.TryLock, l, keys, fn, opts)
 }
@@ -104,20 +108,22 @@ func doAll(
 	return next(ctx)
 }
 
-// Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends, Lead waits for the lock as
-// [Locker.Lock] does, runs fn, releases the lock, pauses, and starts again. fn's ctx ends as in [Do]. fn must return when its ctx
-// ends, since another leader may start then. If fn still runs a second after its lock was lost, Hooks.Trouble reports that, once
-// for the term. [WithMaxHold] bounds a term.
+// Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends,
+// Lead waits for the lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts
+// again. fn's ctx ends as in [Do]. fn must return when its ctx ends, since another leader may start
+// then. If fn still runs a second after its lock was lost, Hooks.Trouble reports that, once for the
+// term. [WithMaxHold] bounds a term.
 //
 // Those that wait learn who leads by Hooks.Waiting and Hooks.Moved.
 //
-// An error of fn only ends its term: fn must handle its own errors. To stop, cancel ctx. If fn panics, the lock is released, and
-// the panic continues. Lead continues after a lost lock and after an outage of Redis. Hooks.Trouble reports the errors of Lock.
-// After a term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
+// An error of fn only ends its term: fn must handle its own errors. To stop, cancel ctx. If fn
+// panics, the lock is released, and the panic continues. Lead continues after a lost lock and after
+// an outage of Redis. Hooks.Trouble reports the errors of Lock. After a term the pause is 0.5 to 1
+// s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
-// When ctx ends, the error matches ctx's error and its cause, unless this package returned that, and what the error of
-// [Locker.Lock] matches if Lead waited for the lock. Lead also returns at once with an error that retrying cannot fix, as
-// [Locker.Lock] does.
+// When ctx ends, the error matches ctx's error and its cause, unless this package returned that,
+// and what the error of [Locker.Lock] matches if Lead waited for the lock. Lead also returns at
+// once with an error that retrying cannot fix, as [Locker.Lock] does.
 func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)
@@ -156,8 +162,8 @@ const (
 	causeOverrun   = "overrun"        // the Cause of the event that says so
 )
 
-// reportOverrun calls Hooks.Trouble if fn of Lead still runs overrunAfter after its lock was lost. The caller calls returned when
-// fn has returned.
+// reportOverrun calls Hooks.Trouble if fn of Lead still runs overrunAfter after its lock was lost.
+// The caller calls returned when fn has returned.
 func (k *Lock) reportOverrun(ctx context.Context) (returned func()) {
 	held, done := k.Context(context.WithoutCancel(ctx)), make(chan struct{})
 	l, fence := k.lease, k.fence
@@ -210,7 +216,8 @@ func checkCallOfAll(l Locker, keys []string, withoutFn bool) error {
 // An acquirer is Locker.Lock or Locker.TryLock.
 type acquirer func(Locker, context.Context, string, ...Option) (*Lock, error)
 
-// obtain acquires the lock for an fn of op, and names op in the error. If ctx has ended by then, fn is not called.
+// obtain acquires the lock for an fn of op, and names op in the error. If ctx has ended by then, fn
+// is not called.
 func obtain(ctx context.Context, op string, acquire acquirer, l Locker, key string, opts []Option) (*Lock, error) {
 	lock, err := acquire(l, ctx, key, opts...)
 	switch {
@@ -223,8 +230,9 @@ func obtain(ctx context.Context, op string, acquire acquirer, l Locker, key stri
 	return lock, nil
 }
 
-// hold runs fn under lock, and releases it when fn returns or panics. It returns the errors of fn and of a lock that ended before
-// fn did. Other errors of the release are for Hooks.Released: the work was done under the lock.
+// hold runs fn under lock, and releases it when fn returns or panics. It returns the errors of fn
+// and of a lock that ended before fn did. Other errors of the release are for Hooks.Released: the
+// work was done under the lock.
 func hold(ctx context.Context, op string, lock *Lock, fn func(ctx context.Context, lock *Lock) error) (err error) {
 	defer func() {
 		why, until := lock.Err(), lock.Until()

@@ -12,7 +12,8 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// The way of a call. A mutex is held only where "- name ->" stands: lines.mu, unless another one is named.
+// The way of a call. A mutex is held only where "- name ->" stands: lines.mu, unless another one is
+// named.
 //
 //	Lock            engine.call -> lock -> join - Machine.Join -> Ask, if nothing is under way
 //	                The goroutine of the caller waits in lock for served, for news and for its ctx.
@@ -25,13 +26,15 @@ import (
 //	                or Give: attempt.giveBack sends the release, which may carry the next acquire
 //	TryLock, Adopt  engine.call -> attempt.make, or adopt, without a line
 //
-// Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The mutexes are lines.mu, lease.mu,
-// tokenOps.mu of a quorum, Node.mu and Inbox.mu. None is locked under another.
+// Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The
+// mutexes are lines.mu, lease.mu, tokenOps.mu of a quorum, Node.mu and Inbox.mu. None is locked
+// under another.
 
 // errSlow is the error of a grant that came when nothing was left of its lease.
 var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLost)
 
-// engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and cleans up.
+// engine is the Locker of every strategy: it makes tokens and attempts, handles their outcomes, and
+// cleans up.
 //
 // Each mutex guards the fields below it. No command runs under one.
 type engine struct {
@@ -152,8 +155,8 @@ type wait struct {
 	done  func(reply)
 }
 
-// wait returns a wait. One that was put back is used again, which saves two allocations. Each Locker has its own: a channel of a
-// bubble of synctest stays in it.
+// wait returns a wait. One that was put back is used again, which saves two allocations. Each
+// Locker has its own: a channel of a bubble of synctest stays in it.
 func (e *engine) wait() *wait {
 	if w, ok := e.waits.Get().(*wait); ok {
 		return w
@@ -162,8 +165,8 @@ func (e *engine) wait() *wait {
 	return &wait{c, func(got reply) { c <- got }}
 }
 
-// run runs an operation, and waits for its reply or for the end of ctx. The operation goes on without its caller: abandoned is true
-// then, and late gets the reply, in a goroutine of its own.
+// run runs an operation, and waits for its reply or for the end of ctx. The operation goes on
+// without its caller: abandoned is true then, and late gets the reply, in a goroutine of its own.
 func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (got reply, abandoned bool) {
 	start := clock.Now()
 	w := e.wait()
@@ -178,8 +181,8 @@ func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (g
 	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, true
 }
 
-// try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so that of several processes that
-// attempt at one instant one is granted the lock.
+// try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so
+// that of several processes that attempt at one instant one is granted the lock.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	if lock := e.joinReaders(r); lock != nil {
 		return lock, nil
@@ -237,8 +240,9 @@ func (e *engine) inspect(ctx context.Context, r *request) reply {
 	return got
 }
 
-// MinHold returns a function that ends the minimum hold of a key, but no later one, and what is left of it. The function is nil
-// if there is none. It is for "redlatch unlock": Locker does not have it, since a program should not need it.
+// MinHold returns a function that ends the minimum hold of a key, but no later one, and what is
+// left of it. The function is nil if there is none. It is for "redlatch unlock": Locker does not
+// have it, since a program should not need it.
 func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Context) error, left time.Duration, err error) {
 	r, err := e.request(ctx, key, nil)
 	if err != nil {

@@ -13,23 +13,26 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]: the errors that are returned
-// add the operation, the key and the cause, on one line.
+// Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]:
+// the errors that are returned add the operation, the key and the cause, on one line.
 var (
-	// ErrNotAcquired says that Redis has answered that another owner has the key, or keeps others out by [Lock.UnlockAfter] or
-	// [WithMinHold], or that concurrent attempts on a quorum split the nodes and none was granted. Wait, or do something else. A
-	// [HeldError] describes the owner if it is known. If ctx ended a wait, the error also matches ctx.Err().
+	// ErrNotAcquired says that Redis has answered that another owner has the key, or keeps others
+	// out by [Lock.UnlockAfter] or [WithMinHold], or that concurrent attempts on a quorum split the
+	// nodes and none was granted. Wait, or do something else. A [HeldError] describes the owner if
+	// it is known. If ctx ended a wait, the error also matches ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
-	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer, could not be reached, or answered
-	// anything but a known mistake. So the errors of proxies, of the client and of its hooks are among them. Try again later. The
-	// outcome of the operation is unknown, unless the error also matches another of these variables. The error matches that of a
-	// context only if the ctx of the call has ended.
+	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer,
+	// could not be reached, or answered anything but a known mistake. So the errors of proxies, of
+	// the client and of its hooks are among them. Try again later. The outcome of the operation is
+	// unknown, unless the error also matches another of these variables. The error matches that of
+	// a context only if the ctx of the call has ended.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
-	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted by the maxmemory-policy of
-	// Redis, or was taken by another owner, or Redis could not be reached in time. The text says which, as far as that is known.
-	// Others may have changed the protected resource. TryLock also returns ErrLost if the grant arrived too late, and Adopt if
+	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted
+	// by the maxmemory-policy of Redis, or was taken by another owner, or Redis could not be
+	// reached in time. The text says which, as far as that is known. Others may have changed the
+	// protected resource. TryLock also returns ErrLost if the grant arrived too late, and Adopt if
 	// the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}
 
@@ -39,15 +42,17 @@ var (
 	// ErrReleased says that this handle was already unlocked.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
-	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is released. The outcome of an Adopt,
-	// Extend or Unlock is unknown. ErrNoQuorum also matches ErrUnavailable.
+	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is
+	// released. The outcome of an Adopt, Extend or Unlock is unknown. ErrNoQuorum also matches
+	// ErrUnavailable.
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
-	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant is released. If Adopt fails
-	// with it, the lock is not released.
+	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant
+	// is released. If Adopt fails with it, the lock is not released.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
-	// ErrInvalidOption says that an option, a key, a client or a ctx is invalid. It is returned before anything is sent.
+	// ErrInvalidOption says that an option, a key, a client or a ctx is invalid. It is returned
+	// before anything is sent.
 	ErrInvalidOption error = &sentinel{text: "invalid option"}
 )
 
@@ -78,7 +83,8 @@ func (e *opError) Error() string {
 
 func (e *opError) Unwrap() error { return e.err }
 
-// wrap adds op and key to err at the exported edge. They replace those of a call that op has made for key.
+// wrap adds op and key to err at the exported edge. They replace those of a call that op has made
+// for key.
 func wrap(op, key string, err error) error {
 	if err == nil {
 		return nil
@@ -104,7 +110,8 @@ func marked(err error) error {
 
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", ": "+prefix, ": ")
 
-// oneLine prints err without the package's name, which stands once in a text, and without line breaks.
+// oneLine prints err without the package's name, which stands once in a text, and without line
+// breaks.
 func oneLine(err error) string {
 	return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))
 }
@@ -124,8 +131,9 @@ func saysEnd(ctx context.Context, err error) bool {
 	return errors.Is(err, cause) || !errors.Is(ctxError(ctx), cause)
 }
 
-// gaveUp is the error of a call that ctx ended. last is the outcome of the last attempt; nil: nothing was sent. gaveUp matches
-// ctx's error and last. It matches ErrNotAcquired if last does, and ErrUnavailable otherwise.
+// gaveUp is the error of a call that ctx ended. last is the outcome of the last attempt; nil:
+// nothing was sent. gaveUp matches ctx's error and last. It matches ErrNotAcquired if last does,
+// and ErrUnavailable otherwise.
 type gaveUp struct{ ctx, last error }
 
 func (e *gaveUp) Error() string {
@@ -145,8 +153,8 @@ func (e *gaveUp) Unwrap() []error {
 	return []error{ErrUnavailable, e.ctx, e.last}
 }
 
-// ctxError returns the error of ctx, with its cause if that differs. It does not match a cause that this package returned, which is
-// about another lock.
+// ctxError returns the error of ctx, with its cause if that differs. It does not match a cause that
+// this package returned, which is about another lock.
 func ctxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	own := func(target error) bool { return errors.Is(cause, target) }
@@ -159,8 +167,8 @@ func ctxError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// A HeldError describes the owner of a key when this process last asked, or if the owner is this process, at the call. It matches
-// [ErrNotAcquired]. Find it with [errors.As].
+// A HeldError describes the owner of a key when this process last asked, or if the owner is this
+// process, at the call. It matches [ErrNotAcquired]. Find it with [errors.As].
 type HeldError struct {
 	Owner string        // of the holder, see WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
@@ -200,8 +208,8 @@ func heldBy(got reply) error {
 	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, kept: isKeeper(got.holder), err: got.err}
 }
 
-// permanent reports whether retrying cannot fix err. A client that was closed stays closed, for example. For a quorum, so many
-// nodes have such an error that the others are none.
+// permanent reports whether retrying cannot fix err. A client that was closed stays closed, for
+// example. For a quorum, so many nodes have such an error that the others are none.
 func permanent(err error) bool {
 	var q *QuorumError
 	if errors.As(err, &q) {
@@ -212,13 +220,14 @@ func permanent(err error) bool {
 
 var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalidOption, errors.ErrUnsupported, redis.ErrClosed}
 
-// A QuorumError says what each node answered to an operation that needed a quorum and did not get one. It matches ErrNotAcquired,
-// ErrLost or ErrNoQuorum.
+// A QuorumError says what each node answered to an operation that needed a quorum and did not get
+// one. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.
 type QuorumError struct {
 	Op, Key string // acquire, extend, adopt, release or inspect; the key includes its prefix
 	Need    int    // how many nodes had to do it
-	// Nodes holds one answer for each client, in the order of the clients: nil for done, ErrNotAcquired for held by another
-	// owner, ErrLost for not held by the lock's token, or the reason why the node did not answer.
+	// Nodes holds one answer for each client, in the order of the clients: nil for done,
+	// ErrNotAcquired for held by another owner, ErrLost for not held by the lock's token, or the
+	// reason why the node did not answer.
 	Nodes []error
 
 	names []string // of the nodes
@@ -248,6 +257,6 @@ func (e *QuorumError) answers() string {
 	return b.String()
 }
 
-// Unwrap returns the one sentinel that the error matches. The error does not match those of single nodes: ErrNotAcquired of one
-// node does not mean that the lock is held.
+// Unwrap returns the one sentinel that the error matches. The error does not match those of single
+// nodes: ErrNotAcquired of one node does not mean that the lock is held.
 func (e *QuorumError) Unwrap() error { return e.err }

@@ -61,8 +61,8 @@ func requireOneLine(t *testing.T, err error) {
 	}
 }
 
-// FuzzOptions: options are either refused before anything is sent, or make a lock that is never trusted for longer
-// than they say.
+// FuzzOptions: options are either refused before anything is sent, or make a lock that is never
+// trusted for longer than they say.
 func FuzzOptions(f *testing.F) {
 	f.Add(int64(time.Second), int64(0), int64(0), 0.01, "", "", byte(0))
 	f.Add(int64(time.Millisecond), int64(time.Hour), int64(1), 0.0, "p:", "worker-1", byte(7))
@@ -111,7 +111,8 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// FuzzKeys: a key of any bytes is one lock, which no other key affects. The companions of the key are in its slot.
+// FuzzKeys: a key of any bytes is one lock, which no other key affects. The companions of the key
+// are in its slot.
 func FuzzKeys(f *testing.F) {
 	for _, key := range []string{"k", "{k}", "a}b", "{}x", "{a}{b}", "{{a}}", "\x00\xff\r\n", " ", "{k}:fence:k", "redlatch:fence", "{k}:redlatch:fence", strings.Repeat("{", 100)} {
 		f.Add(key, key+"}")
@@ -162,8 +163,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// tag is the part of a key that Redis Cluster hashes: the text between the first { and the first } to the right of it. If there is no
-// such text, it hashes the whole key.
+// tag is the part of a key that Redis Cluster hashes: the text between the first { and the first }
+// to the right of it. If there is no such text, it hashes the whole key.
 var tag = regexp.MustCompile(`^[^{]*\{([^}]+)\}`)
 
 func hashed(key string) string {
@@ -173,7 +174,8 @@ func hashed(key string) string {
 	return key
 }
 
-// reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are its content.
+// reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are
+// its content.
 type reading struct{ text []byte }
 
 // take returns n of the bytes, or all that are left.
@@ -234,8 +236,8 @@ func (r redisAnswer) Error() string { return string(r) }
 
 func (redisAnswer) RedisError() {}
 
-// FuzzReplies: if a server answers nonsense, each call either fails or trusts the answer. No call panics, and no
-// error has a line break.
+// FuzzReplies: if a server answers nonsense, each call either fails or trusts the answer. No call
+// panics, and no error has a line break.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 1, 40, 1, 1, 1, 1})                               // granted, extended, released

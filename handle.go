@@ -9,8 +9,8 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// newest is what a lease knows of its newest handle. Once the lease is no longer young, it has only a weak pointer, so that a
-// dropped handle ends.
+// newest is what a lease knows of its newest handle. Once the lease is no longer young, it has only
+// a weak pointer, so that a dropped handle ends.
 type newest struct {
 	since    clock.Instant // when it was granted the lock
 	fence    uint64
@@ -59,7 +59,8 @@ func (l *lease) status(handle int) error {
 	return l.settle()
 }
 
-// end ends the lease with the err of the other side of a migration, unless it or the handle has ended.
+// end ends the lease with the err of the other side of a migration, unless it or the handle has
+// ended.
 func (l *lease) end(handle int, err error) {
 	l.mu.Lock()
 	l.core.End(handle, err)
@@ -106,8 +107,8 @@ func (l *lease) doneChan(handle int) <-chan struct{} {
 	return l.done
 }
 
-// A ctxLockKey is the key of the ctx value of the locks of one Locker, which is the newest ctxLock. Those of readers and writers are
-// one for this.
+// A ctxLockKey is the key of the ctx value of the locks of one Locker, which is the newest ctxLock.
+// Those of readers and writers are one for this.
 type ctxLockKey struct{ *engine }
 
 func (e *engine) ctxLockKey() ctxLockKey { return ctxLockKey{cmp.Or(e.pair, e)} }
@@ -126,8 +127,9 @@ func (l *lease) with(ctx context.Context, handle int) context.Context {
 	return context.WithValue(ctx, l.ctxLockKey(), h)
 }
 
-// refuseOwnWait returns an error if ctx is that of a lock of this Locker, or of its pair, on the key of r: it ends with the lock, so
-// the call would wait for itself. A second reader does if a writer comes in between.
+// refuseOwnWait returns an error if ctx is that of a lock of this Locker, or of its pair, on the
+// key of r: it ends with the lock, so the call would wait for itself. A second reader does if a
+// writer comes in between.
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	for h, _ := ctx.Value(e.ctxLockKey()).(*ctxLock); h != nil && !e.shares; h = h.outer {
 		if h.lease.key == r.redisKeys.key && h.lease.status(h.handle) == nil {

@@ -9,41 +9,49 @@ import (
 	"time"
 )
 
-// Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them may be nil, and they may run
-// concurrently. A hook is called synchronously, in the goroutine that noticed the event, so it must return quickly. It may run
-// after Done was closed or Unlock has returned, and after Acquired of the next lock.
+// Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them
+// may be nil, and they may run concurrently. A hook is called synchronously, in the goroutine that
+// noticed the event, so it must return quickly. It may run after Done was closed or Unlock has
+// returned, and after Acquired of the next lock.
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted, or was passed on to this call.
 	Acquired func(Event)
-	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the Locker knows that the key is
-	// held. Err is the refusal. It has a [HeldError] if the owner is known.
+	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the
+	// Locker knows that the key is held. Err is the refusal. It has a [HeldError] if the owner is
+	// known.
 	Waiting func(Event)
-	// Moved reports that a Lock call still waits, and that the key has another holder than when Waiting or Moved was last called.
-	// So the followers of [Lead] learn who leads. Err is the newest refusal. A holder that holds the key only between two looks
-	// is not reported. With a semaphore of several permits, for readers, and with [NewLegacySetNX], it is never called.
+	// Moved reports that a Lock call still waits, and that the key has another holder than when
+	// Waiting or Moved was last called. So the followers of [Lead] learn who leads. Err is the
+	// newest refusal. A holder that holds the key only between two looks is not reported. With a
+	// semaphore of several permits, for readers, and with [NewLegacySetNX], it is never called.
 	Moved func(Event)
 	// Renewed reports that a renewal or Extend succeeded.
 	Renewed func(Event)
-	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A renewal is retried.
+	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A
+	// renewal is retried.
 	RenewFailed func(Event)
-	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease that was left to expire on
-	// purpose.
+	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease
+	// that was left to expire on purpose.
 	Lost func(Event)
-	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock was passed on within the
-	// process.
+	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock
+	// was passed on within the process.
 	Released func(Event)
-	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH with Err, although other
-	// commands work. So an outage is not reported here. Key is empty, and only the Locker's own hooks run. A new refusal after a
-	// recovery is reported again, one of PUBLISH once a minute at most.
+	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or
+	// PUBLISH with Err, although other commands work. So an outage is not reported here. Key is
+	// empty, and only the Locker's own hooks run. A new refusal after a recovery is reported again,
+	// one of PUBLISH once a minute at most.
 	Degraded func(Event)
-	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis, whether it is retried or Err is
-	// returned, and a failed node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's own
-	// hooks run. It is called at most once a second for each Cause and Node of a Locker. Once for each term, it reports that fn
-	// of [Lead] still runs a second after its lock was lost: Cause is then "overrun", and Err matches ErrLost.
+	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis,
+	// whether it is retried or Err is returned, and a failed node of [NewRedlock], even if the
+	// operation succeeds: then Key is empty, and only the Locker's own hooks run. It is called at
+	// most once a second for each Cause and Node of a Locker. Once for each term, it reports that
+	// fn of [Lead] still runs a second after its lock was lost: Cause is then "overrun", and Err
+	// matches ErrLost.
 	Trouble func(Event)
 }
 
-// Event describes an event of a lock. Fence and Elapsed are zero if they are not known yet. No event has the token.
+// Event describes an event of a lock. Fence and Elapsed are zero if they are not known yet. No
+// event has the token.
 type Event struct {
 	Strategy string // "setnxpx", "redlock", "legacysetnx", "semaphore", "read" or "write"
 	Key      string // as the caller named it
@@ -55,9 +63,10 @@ type Event struct {
 	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
 	Err      error         // in Waiting, Moved, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
 	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
-	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered, "replicas" if too few confirmed,
-	// "slow" if the grant took longer than the lease lasts, "overrun" if fn of Lead runs on without its lock, "panic" if a hook,
-	// Limiter or OnConnect of the client panicked, or the first word of the error that Redis answered.
+	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered,
+	// "replicas" if too few confirmed, "slow" if the grant took longer than the lease lasts,
+	// "overrun" if fn of Lead runs on without its lock, "panic" if a hook, Limiter or OnConnect of
+	// the client panicked, or the first word of the error that Redis answered.
 	Cause string
 }
 
@@ -86,9 +95,10 @@ func JoinHooks(hooks ...Hooks) (joined Hooks) {
 
 var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0)}
 
-// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost, and a leader that runs on without its
-// lock, are logged at Error; RenewFailed, Degraded, other Trouble and a release that Redis did not confirm at Warn; all others at
-// Debug. Attributes without a value are left out. Logs contain the owner and no token, since tokens are secret.
+// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost, and a
+// leader that runs on without its lock, are logged at Error; RenewFailed, Degraded, other Trouble
+// and a release that Redis did not confirm at Warn; all others at Debug. Attributes without a value
+// are left out. Logs contain the owner and no token, since tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
 	at := func(level slog.Level, message string) func(Event) {

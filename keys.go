@@ -10,8 +10,8 @@ type redisKeys struct {
 	at  keyWords
 }
 
-// keyWords are the names as words of commands, which are strings. Those that the strategy has none of are nil. They are made when
-// something is to be sent: most callers of a hot key send nothing.
+// keyWords are the names as words of commands, which are strings. Those that the strategy has none
+// of are nil. They are made when something is to be sent: most callers of a hot key send nothing.
 type keyWords struct {
 	key    any
 	fences any // the register or counter of its fences
@@ -19,7 +19,8 @@ type keyWords struct {
 	wanted any // the mark that others want the lock
 }
 
-// registerName is the name of the register of all fences of one Redis, behind the prefix of the locks.
+// registerName is the name of the register of all fences of one Redis, behind the prefix of the
+// locks.
 const registerName = "redlatch:fence"
 
 // register is the same as a word of a command.
@@ -37,14 +38,14 @@ func (k clientKind) check(key string) error {
 //
 //	{t}:kind:key
 //
-// where t is the hash tag of key, or the whole key if it has none. The name includes the whole key, since k and {k} are two locks
-// that share a tag.
+// where t is the hash tag of key, or the whole key if it has none. The name includes the whole key,
+// since k and {k} are two locks that share a tag.
 func companion(kind, key string) string {
 	return "{" + slotTag(key) + "}:" + kind + ":" + key
 }
 
-// slotTag returns what Redis Cluster hashes of key: the text between the first { and the next }, or all of key if that is empty
-// or missing.
+// slotTag returns what Redis Cluster hashes of key: the text between the first { and the next }, or
+// all of key if that is empty or missing.
 func slotTag(key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {

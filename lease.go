@@ -13,8 +13,9 @@ import (
 	core "github.com/redlatch/redlatch/internal/lease"
 )
 
-// A lease is a lock that an attempt was granted. It belongs to the process. A [Lock] is a handle on it. Unlock may pass the lock on
-// within the process: that ends one handle and begins another. The core decides, see internal/lease.
+// A lease is a lock that an attempt was granted. It belongs to the process. A [Lock] is a handle on
+// it. Unlock may pass the lock on within the process: that ends one handle and begins another. The
+// core decides, see internal/lease.
 type lease struct {
 	*attempt
 	running sync.WaitGroup // extensions in flight; none starts once the lease has ended
@@ -26,7 +27,8 @@ type lease struct {
 	err   error       // why the lease ended, nil before
 }
 
-// serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It returns the handle for r.
+// serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
+// returns the handle for r.
 func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
 	l.mu.Lock()
 	k := &Lock{lease: l, fence: l.grant.tick * fencesOfTick}
@@ -42,8 +44,9 @@ func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
 	return k
 }
 
-// settle unlocks mu, and returns why the lease has ended. An end since mu was locked is carried out: that of what the handle has
-// given out, and after a loss, that of the turn, with a call of Hooks.Lost.
+// settle unlocks mu, and returns why the lease has ended. An end since mu was locked is carried
+// out: that of what the handle has given out, and after a loss, that of the turn, with a call of
+// Hooks.Lost.
 func (l *lease) settle() error {
 	if l.young != nil && !l.core.Young() {
 		l.young, l.weak = nil, weak.Make(l.young)
@@ -102,10 +105,11 @@ func (l *lease) fire(hook func(Event), e Event) {
 	}
 }
 
-// release ends a handle. It passes the lock on within the process, or ends the lease and gives the key back, whatever has become
-// of the lease and of ctx. If after is set, nobody else gets the key within that time. It waits for the release and for an
-// extension in flight, which fails if it reaches Redis after the release. If the lease was lost and others may know the token,
-// the key is left alone: another handle may hold it.
+// release ends a handle. It passes the lock on within the process, or ends the lease and gives the
+// key back, whatever has become of the lease and of ctx. If after is set, nobody else gets the key
+// within that time. It waits for the release and for an extension in flight, which fails if it
+// reaches Redis after the release. If the lease was lost and others may know the token, the key is
+// left alone: another handle may hold it.
 func (l *lease) release(ctx context.Context, handle int, after time.Duration) error {
 	l.mu.Lock()
 	now := clock.Now()
@@ -143,8 +147,9 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	return err
 }
 
-// passOn has the line pass the lock on, or sends the release and waits for its outcome. If that keeps the key, the first in the
-// queue asks for it when that time has passed. The turn of a lock that was lost has ended, so the line is not asked.
+// passOn has the line pass the lock on, or sends the release and waits for its outcome. If that
+// keeps the key, the first in the queue asks for it when that time has passed. The turn of a lock
+// that was lost has ended, so the line is not asked.
 func (l *lease) passOn(ctx context.Context, what core.Release, keep time.Duration) (passed bool, err error) {
 	w := l.wait()
 	back := release{params: l.acquire.releasing("", keep), ctx: ctx, done: w.done}
@@ -206,8 +211,8 @@ type extension struct {
 	params
 }
 
-// sendExtension sends an extension. Its caller has added it to l.running while the lease was held. If ctx ends first, the extension
-// goes on.
+// sendExtension sends an extension. Its caller has added it to l.running while the lease was held.
+// If ctx ends first, the extension goes on.
 func (l *lease) sendExtension(ctx context.Context, ttl time.Duration) error {
 	x := &extension{params: params{identity: &l.identity}}
 	l.mu.Lock()

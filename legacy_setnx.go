@@ -28,30 +28,33 @@ import (
 
 var legacyScripts = scriptsOf("legacy_")
 
-// takeoverLook is when a lock that was taken over is checked again: another client may have seen the same time pass, and its step
-// 3 then overwrites ours.
+// takeoverLook is when a lock that was taken over is checked again: another client may have seen
+// the same time pass, and its step 3 then overwrites ours.
 const takeoverLook = 400 * time.Millisecond
 
-// NewLegacySetNX returns a Locker that keeps each lock as one key of one Redis. The key holds the Unix time, in seconds, when the
-// lock ends:
+// NewLegacySetNX returns a Locker that keeps each lock as one key of one Redis. The key holds the
+// Unix time, in seconds, when the lock ends:
 //
 //	acquire  SETNX key time, or GETSET key time if the time in it has passed
 //	release  DEL key, if it is still ours and its time has not passed
 //
-// This is the pattern that the documentation of SETNX describes. Use it only beside clients that already follow that pattern: it
-// excludes them, and they exclude it. Prefer [NewSetNXPX] everywhere else, and never use both on one key.
+// This is the pattern that the documentation of SETNX describes. Use it only beside clients that
+// already follow that pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX]
+// everywhere else, and never use both on one key.
 //
-// The time is that of Redis, the one clock of all redlatch clients. Clients of other libraries use their own clocks, which must
-// agree with that of Redis to within a second. NewLegacySetNX also trusts that they do not pause between their commands.
+// The time is that of Redis, the one clock of all redlatch clients. Clients of other libraries use
+// their own clocks, which must agree with that of Redis to within a second. NewLegacySetNX also
+// trusts that they do not pause between their commands.
 //
-// It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody released is free a second or
-// two after its TTL. The key has no TTL in Redis: it stays when its time has passed. There are no fences: [Lock.Fence] is 0.
-// Inspect names the holder only if it is a redlatch client, and [HeldError] has no Owner. A process that waits polls at the
-// intervals of [WithPollInterval], and when the time of the holder has passed, so [WithoutQueue] changes nothing. [WithMinHold]
-// and [WithReplicas] are refused.
+// It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that
+// nobody released is free a second or two after its TTL. The key has no TTL in Redis: it stays when
+// its time has passed. There are no fences: [Lock.Fence] is 0. Inspect names the holder only if it
+// is a redlatch client, and [HeldError] has no Owner. A process that waits polls at the intervals
+// of [WithPollInterval], and when the time of the holder has passed, so [WithoutQueue] changes
+// nothing. [WithMinHold] and [WithReplicas] are refused.
 //
-// client may be of any kind. [WithOpTimeout] bounds every command. opts are the defaults of the Locker. The error is
-// ErrInvalidOption for a nil client or an option that cannot work.
+// client may be of any kind. [WithOpTimeout] bounds every command. opts are the defaults of the
+// Locker. The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new legacysetnx", "", err)

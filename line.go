@@ -15,7 +15,8 @@ import (
 	"github.com/redlatch/redlatch/internal/line"
 )
 
-// fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from tick × 64 to tick × 64 + 63.
+// fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from
+// tick × 64 to tick × 64 + 63.
 const fencesOfTick = 64
 
 // lines has the lines of one Locker.
@@ -27,8 +28,9 @@ type lines struct {
 	pulse   line.Pulse
 }
 
-// A keyLine has callers of one Locker that wait for one key. Its Machine decides, see internal/line. An event is handed to it under
-// the mutex, and what it wants done is done after the mutex was unlocked.
+// A keyLine has callers of one Locker that wait for one key. Its Machine decides, see
+// internal/line. An event is handed to it under the mutex, and what it wants done is done after the
+// mutex was unlocked.
 type keyLine struct {
 	line.Machine[*request, *attempt]
 	engine *engine
@@ -52,7 +54,8 @@ type moment struct {
 	now clock.Instant
 }
 
-// String describes the lines of a Locker, for the report of a bug: it is what fmt prints of the Locker. It shows no token.
+// String describes the lines of a Locker, for the report of a bug: it is what fmt prints of the
+// Locker. It shows no token.
 func (e *engine) String() string {
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
@@ -105,7 +108,8 @@ func (e *engine) observeLocked(m *moment, took time.Duration, err error) {
 	m.Took, m.Idle = p.Times()
 }
 
-// yieldsUntil returns until when the process leaves a key to others, as an instant of Facts; 0: it does not.
+// yieldsUntil returns until when the process leaves a key to others, as an instant of Facts; 0: it
+// does not.
 func (e *engine) yieldsUntil(key string) time.Duration {
 	until, rests := e.yielding.Load(key)
 	if !rests {
@@ -171,7 +175,8 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	}
 }
 
-// newLocked notes the newest attempt of the line, or that there is none. No message can be for the one before any more.
+// newLocked notes the newest attempt of the line, or that there is none. No message can be for the
+// one before any more.
 func (w *keyLine) newLocked(a *attempt) {
 	if w.newest != nil {
 		delete(w.engine.lines.tokens, w.newest.token)
@@ -290,8 +295,8 @@ func (e *engine) deliver(g inbox.Grant) {
 	a.line.finish(&m, a.line.Message(m.Facts, a.number, a.claimEnded(m.now), room[:0]))
 }
 
-// unlock ends a turn, or a permit, that its holder gives back. It reports whether the turn was passed on. Otherwise the release is
-// sent.
+// unlock ends a turn, or a permit, that its holder gives back. It reports whether the turn was
+// passed on. Otherwise the release is sent.
 func (w *keyLine) unlock(a *attempt, passable bool, back *release) (passed bool) {
 	m := w.engine.enter()
 	a.back = *back

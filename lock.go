@@ -1,40 +1,47 @@
 // Package redlatch provides locks that are kept in Redis.
 //
-// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but a process that is paused for
-// longer than the TTL loses it, and may write before it notices. Where two owners would be wrong rather than merely wasteful, let
-// the resource refuse writes whose [Lock.Fence] is older than one it has seen.
+// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but
+// a process that is paused for longer than the TTL loses it, and may write before it notices. Where
+// two owners would be wrong rather than merely wasteful, let the resource refuse writes whose
+// [Lock.Fence] is older than one it has seen.
 //
-// A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it on a quorum of independent
-// nodes. [NewSemaphore] allows several holders of a key, [NewReadWrite] many readers or one writer. [NewLegacySetNX] works beside
-// clients that already lock by SETNX and GETSET. [Do] runs a function under a lock:
+// A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps
+// it on a quorum of independent nodes. [NewSemaphore] allows several holders of a key,
+// [NewReadWrite] many readers or one writer. [NewLegacySetNX] works beside clients that already
+// lock by SETNX and GETSET. [Do] runs a function under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
 //	})
 //
-// [DoAll] locks several keys, [TryDo] and [TryDoAll] do not wait, and [Lead] runs a function on one process of many.
+// [DoAll] locks several keys, [TryDo] and [TryDoAll] do not wait, and [Lead] runs a function on one
+// process of many.
 //
 // # Errors
 //
-// If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches ErrNotAcquired, ErrLost,
-// ErrReleased, ErrNotReplicated or ErrInvalidOption, the operation had no effect, unless the documentation of that variable says
-// otherwise. After any other error, such as ErrUnavailable for a broken connection or a timeout, the outcome is unknown. After
-// [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, the only error of these that they add to that of fn is ErrLost.
+// If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches
+// ErrNotAcquired, ErrLost, ErrReleased, ErrNotReplicated or ErrInvalidOption, the operation had no
+// effect, unless the documentation of that variable says otherwise. After any other error, such as
+// ErrUnavailable for a broken connection or a timeout, the outcome is unknown. After [Do], [TryDo],
+// [DoAll] and [TryDoAll] have called fn, the only error of these that they add to that of fn is
+// ErrLost.
 //
-// If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a key held for longer than its
-// TTL.
+// If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a
+// key held for longer than its TTL.
 //
 // # Time
 //
-// A lock is trusted, which means that [Lock.Err] returns nil, until [Lock.Until] at the latest. Lock.Until is the time just
-// before the last successful request was sent, plus the TTL, minus the drift of [WithDrift]. The lock ends then even if Redis
-// cannot be reached. Time is measured by the monotonic and the wall clock, whichever has advanced further.
+// A lock is trusted, which means that [Lock.Err] returns nil, until [Lock.Until] at the latest.
+// Lock.Until is the time just before the last successful request was sent, plus the TTL, minus the
+// drift of [WithDrift]. The lock ends then even if Redis cannot be reached. Time is measured by the
+// monotonic and the wall clock, whichever has advanced further.
 //
 // # Servers
 //
-// redlatch needs Redis 5.0 or newer, or Valkey, with EVAL, and without a proxy that checks scripts, as some clouds have. If
-// EVALSHA is renamed away, each call sends its script. Set maxmemory-policy to noeviction. SECURITY.md in the repository lists the
-// ACL permissions that a restricted Redis user needs.
+// redlatch needs Redis 5.0 or newer, or Valkey, with EVAL, and without a proxy that checks scripts,
+// as some clouds have. If EVALSHA is renamed away, each call sends its script. Set maxmemory-policy
+// to noeviction. SECURITY.md in the repository lists the ACL permissions that a restricted Redis
+// user needs.
 package redlatch
 
 import (
@@ -46,38 +53,45 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant: a second Lock call for
-// the same key waits, even in the same goroutine. Callers that lock several keys, one after the other and in different orders,
-// can wait for each other for ever: use [DoAll].
+// Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not
+// reentrant: a second Lock call for the same key waits, even in the same goroutine. Callers that
+// lock several keys, one after the other and in different orders, can wait for each other for ever:
+// use [DoAll].
 //
-// Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock wait, a Locker has a goroutine
-// and a connection of its own for its subscription, which a thousand Lockers have a thousand times. The callers of one Locker that
-// wait for one key stand in a line: the Locker asks Redis once for all of them, and serves them one after the other. With
-// [NewSemaphore] they stand in up to 16 lines, and the readers of [NewReadWrite] are served together. A Locker that nobody waits
-// with costs nothing in Redis. It has no Close method: its subscription ends by itself within two seconds after the last waiter has
-// left, so a test that looks for leaks sleeps for that time first. Close the client after the last Unlock. Later versions may add methods to this interface, so a type that wraps a Locker
-// should embed it.
+// Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock
+// wait, a Locker has a goroutine and a connection of its own for its subscription, which a thousand
+// Lockers have a thousand times. The callers of one Locker that wait for one key stand in a line:
+// the Locker asks Redis once for all of them, and serves them one after the other. With
+// [NewSemaphore] they stand in up to 16 lines, and the readers of [NewReadWrite] are served
+// together. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its
+// subscription ends by itself within two seconds after the last waiter has left, so a test that
+// looks for leaks sleeps for that time first. Close the client after the last Unlock. Later
+// versions may add methods to this interface, so a type that wraps a Locker should embed it.
 type Locker interface {
-	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later does not release the lock.
-	// Give it a deadline.
+	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later
+	// does not release the lock. Give it a deadline.
 	//
-	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last attempt found another owner, and
-	// ErrUnavailable otherwise. If ctx had ended before the call, it matches neither. When the commands in flight have completed,
-	// the call leaves nothing in Redis.
+	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last
+	// attempt found another owner, and ErrUnavailable otherwise. If ctx had ended before the call,
+	// it matches neither. When the commands in flight have completed, the call leaves nothing in
+	// Redis.
 	//
-	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It returns any other error of the
-	// first attempt, as TryLock does. While it waits, it retries after errors and reports them to Hooks.Trouble. It returns those
-	// that retrying cannot fix: a key of another Redis type (WRONGTYPE), a command that Redis does not support, a proxy that
-	// refuses scripts, a client that was closed, such an error of so many nodes that the others are no quorum, and
-	// ErrInvalidOption.
+	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It
+	// returns any other error of the first attempt, as TryLock does. While it waits, it retries
+	// after errors and reports them to Hooks.Trouble. It returns those that retrying cannot fix: a
+	// key of another Redis type (WRONGTYPE), a command that Redis does not support, a proxy that
+	// refuses scripts, a client that was closed, such an error of so many nodes that the others are
+	// no quorum, and ErrInvalidOption.
 	//
-	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a child of it, even by
-	// [context.WithoutCancel]: the call could only wait for itself. It fails with ErrInvalidOption, unless key is a semaphore with
-	// several permits. The two Lockers of [NewReadWrite] count as one.
+	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a
+	// child of it, even by [context.WithoutCancel]: the call could only wait for itself. It fails
+	// with ErrInvalidOption, unless key is a semaphore with several permits. The two Lockers of
+	// [NewReadWrite] count as one.
 	//
-	// A call with options stands in a line of its own, and so costs Redis as much as another process. With [NewSetNXPX], Unlock
-	// hands the lock to the line whose first caller has waited longest, of any process. For up to 5 ms, that process then passes
-	// it on to those who were in line, each once, without asking Redis. A key that is free goes to the first who asks.
+	// A call with options stands in a line of its own, and so costs Redis as much as another
+	// process. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited
+	// longest, of any process. For up to 5 ms, that process then passes it on to those who were in
+	// line, each once, without asking Redis. A key that is free goes to the first who asks.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error matches
@@ -90,46 +104,53 @@ type Locker interface {
 	//  - ErrNotReplicated, with [WithReplicas].
 	//  - ErrInvalidOption.
 	//
-	// TryLock returns when ctx ends. If Redis has not answered by then, the error matches ctx.Err() and ErrUnavailable, and what
-	// is under way is released when it has come back. If ctx had ended before the call, it matches only ctx.Err().
+	// TryLock returns when ctx ends. If Redis has not answered by then, the error matches ctx.Err()
+	// and ErrUnavailable, and what is under way is released when it has come back. If ctx had ended
+	// before the call, it matches only ctx.Err().
 	//
-	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a release, and waits for its
-	// reply until ctx ends, or for [WithOpTimeout] at most, unless Redis cannot be reached at all.
+	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a
+	// release, and waits for its reply until ctx ends, or for [WithOpTimeout] at most, unless Redis
+	// cannot be reached at all.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
-	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt makes the lock last for at least
-	// the TTL from now, and never shortens the lease. The new handle is renewed like any other.
+	// Adopt returns a handle on a lock that was granted elsewhere. token proves ownership. Adopt
+	// makes the lock last for at least the TTL from now, and never shortens the lease. The new
+	// handle is renewed like any other.
 	//
-	// Earlier handles keep working, and each of them can release the lock, or pass it on if [Lock.Token] was never called. Their
-	// fences are lower than the new one, so a resource that checks fences refuses them after the adopter has written. A reader of
-	// [NewReadWrite] gets a lock of its own instead.
+	// Earlier handles keep working, and each of them can release the lock, or pass it on if
+	// [Lock.Token] was never called. Their fences are lower than the new one, so a resource that
+	// checks fences refuses them after the adopter has written. A reader of [NewReadWrite] gets a
+	// lock of its own instead.
 	//
-	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or [errors.ErrUnsupported] with
-	// [NewMigration]. After ErrUnavailable, ErrNoQuorum, ErrNotReplicated, or an error of Redis or ctx, the lock is not released
-	// and may last longer.
+	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or
+	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum,
+	// ErrNotReplicated, or an error of Redis or ctx, the lock is not released and may last longer.
 	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
 
-	// Inspect reports who holds key, without changing anything. The answer may be outdated when it arrives, so it cannot protect
-	// a critical section. Status.Token is a secret: whoever knows it can release the lock.
+	// Inspect reports who holds key, without changing anything. The answer may be outdated when it
+	// arrives, so it cannot protect a critical section. Status.Token is a secret: whoever knows it
+	// can release the lock.
 	//
-	// ctx and [WithOpTimeout] bound the call. The error is ErrInvalidOption, ErrUnavailable, ErrNoQuorum with [NewRedlock], or an
-	// error of Redis or ctx.
+	// ctx and [WithOpTimeout] bound the call. The error is ErrInvalidOption, ErrUnavailable,
+	// ErrNoQuorum with [NewRedlock], or an error of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
-// Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends first.
+// Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends
+// first.
 type Status struct {
 	Held   bool
 	Writer bool   // the holder is a writer of NewReadWrite
 	Token  string // of the holder, a secret
 	Owner  string // of the holder, see WithOwner; may be empty
-	// Since is when the holder began to ask for the lock, by the clock of its process: most often the beginning of its call. The
-	// lock has been held for at most that long. It is zero if it is unknown, as for a client of another library.
+	// Since is when the holder began to ask for the lock, by the clock of its process: most often
+	// the beginning of its call. The lock has been held for at most that long. It is zero if it is
+	// unknown, as for a client of another library.
 	Since   time.Time
 	TTL     time.Duration // what is left of the lease; 0 if free, negative if it never ends
 	Waiters int           // lines in the queue: about one a process, of a semaphore up to 16
-	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and with strategies whose waiters
-	// poll.
+	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and
+	// with strategies whose waiters poll.
 	Queue   []Waiter
 	Holders int // with a semaphore up to its limit, with readers how many permits they have, else 0 or 1
 }
@@ -137,17 +158,19 @@ type Status struct {
 // longestQueue bounds Status.Queue.
 const longestQueue = 100
 
-// A Waiter is a line in the queue for a key. That of a process that has died may stay until it would be served.
+// A Waiter is a line in the queue for a key. That of a process that has died may stay until it
+// would be served.
 type Waiter struct {
 	Owner  string        // see WithOwner
 	Waited time.Duration // so far, by its first caller
 }
 
-// A Lock is a lock that a [Locker] granted. Its methods are safe for concurrent use by multiple goroutines.
+// A Lock is a lock that a [Locker] granted. Its methods are safe for concurrent use by multiple
+// goroutines.
 //
-// Keep the pointer for as long as the lock is needed. If a Lock is dropped without Unlock, renewal stops once the garbage
-// collector has noticed, and the lock ends with its TTL. Neither a copy of the struct, nor its Context, nor its Done channel
-// keeps it alive.
+// Keep the pointer for as long as the lock is needed. If a Lock is dropped without Unlock, renewal
+// stops once the garbage collector has noticed, and the lock ends with its TTL. Neither a copy of
+// the struct, nor its Context, nor its Done channel keeps it alive.
 type Lock struct {
 	lease  *lease
 	number int // among the handles on the lease
@@ -158,23 +181,26 @@ type Lock struct {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.lease.r.key }
 
-// Token returns the proof of ownership that Redis keeps: a UUID of version 7, which has the time when it was made, after the name
-// of [WithOwner] if there is one. That of a writer of [NewReadWrite] begins with an exclamation mark. It is a secret: whoever knows it
-// can [Locker.Adopt] the lock. If Token was called and the lock is lost, Unlock leaves the key alone, since another handle may hold
-// it by the token.
+// Token returns the proof of ownership that Redis keeps: a UUID of version 7, which has the time
+// when it was made, after the name of [WithOwner] if there is one. That of a writer of
+// [NewReadWrite] begins with an exclamation mark. It is a secret: whoever knows it can
+// [Locker.Adopt] the lock. If Token was called and the lock is lost, Unlock leaves the key alone,
+// since another handle may hold it by the token.
 //
-// Unlock passes a lock on to another caller of the process only if Token was not called before. If it has passed the lock on,
-// Token returns "".
+// Unlock passes a lock on to another caller of the process only if Token was not called before. If
+// it has passed the lock on, Token returns "".
 func (k *Lock) Token() string { return k.lease.share(k.number) }
 
-// Fence returns a fencing token: a number that grows with every grant of the key. Let the protected resource refuse numbers below
-// the highest it has seen. Compare the fences of one key only. The Fence of a handle never changes; [Locker.Adopt] returns a
-// handle with a higher one. It is 0 if the strategy issues none.
+// Fence returns a fencing token: a number that grows with every grant of the key. Let the protected
+// resource refuse numbers below the highest it has seen. Compare the fences of one key only. The
+// Fence of a handle never changes; [Locker.Adopt] returns a handle with a higher one. It is 0 if
+// the strategy issues none.
 func (k *Lock) Fence() uint64 { return k.fence }
 
-// Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals and Extend move it. A lease
-// that the previous owner handed over begins then, and lasts for 2 s at most until it is extended to the TTL, after 20 ms. One
-// that was passed on within this process continues, so it may be shorter by up to a hundredth of the TTL.
+// Until returns the end of the lease: the lock is trusted before this instant and not after.
+// Renewals and Extend move it. A lease that the previous owner handed over begins then, and lasts
+// for 2 s at most until it is extended to the TTL, after 20 ms. One that was passed on within this
+// process continues, so it may be shorter by up to a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
 	until := k.lease.until()
 	if k.from != nil {
@@ -191,8 +217,9 @@ func (k *Lock) Done() <-chan struct{} {
 	return k.lease.doneChan(k.number)
 }
 
-// Err returns nil while the lock is trusted. Afterwards it always returns the same error, which matches ErrReleased, ErrLost or
-// ErrMaxHold. Err reads the clocks and sends nothing, so it is cheap to call right before a critical step.
+// Err returns nil while the lock is trusted. Afterwards it always returns the same error, which
+// matches ErrReleased, ErrLost or ErrMaxHold. Err reads the clocks and sends nothing, so it is
+// cheap to call right before a critical step.
 func (k *Lock) Err() error {
 	if k.from != nil {
 		if err := k.from.Err(); err != nil {
@@ -202,8 +229,9 @@ func (k *Lock) Err() error {
 	return k.lease.status(k.number)
 }
 
-// Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err. parent must not be nil. No
-// cancel function is needed: the resources are freed when parent or the lock ends.
+// Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err.
+// parent must not be nil. No cancel function is needed: the resources are freed when parent or the
+// lock ends.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
 	for side := k; side != nil; side = side.from {
@@ -212,12 +240,14 @@ func (k *Lock) Context(parent context.Context) context.Context {
 	return k.lease.context(parent, k.number)
 }
 
-// Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold]. It never shortens the lease.
-// Renewals continue as before: their interval depends on [WithTTL] and not on ttl. ctx and [WithOpTimeout] bound the call. If ctx
-// ends it, the lease may still be extended when Redis answers.
+// Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold].
+// It never shortens the lease. Renewals continue as before: their interval depends on [WithTTL] and
+// not on ttl. ctx and [WithOpTimeout] bound the call. If ctx ends it, the lease may still be
+// extended when Redis answers.
 //
-// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a nil ctx or a ttl below 1 ms.
-// Any other error, such as ErrUnavailable, leaves Until as it was, and the call may be retried.
+// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a
+// nil ctx or a ttl below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and
+// the call may be retried.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:
@@ -235,24 +265,27 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, k.number, min(ttl, clock.Longest).Truncate(time.Millisecond)))
 }
 
-// Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout] bounds the call, and for two
-// seconds after a hand-over the reply to the first extension, which it waits for. From the moment Unlock is called, the lock has
-// ended, and Err returns ErrReleased unless the lock had already been lost.
+// Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
+// bounds the call, and for two seconds after a hand-over the reply to the first extension, which it
+// waits for. From the moment Unlock is called, the lock has ended, and Err returns ErrReleased
+// unless the lock had already been lost.
 //
-// The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is untouched. A second call returns
-// ErrReleased. After any other error, such as ErrUnavailable, the outcome is unknown, and the key ends with its TTL at the
-// latest. An Unlock that passes the lock on to another caller of this process sends nothing, so it does not notice if the key was
-// deleted.
+// The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is
+// untouched. A second call returns ErrReleased. After any other error, such as ErrUnavailable, the
+// outcome is unknown, and the key ends with its TTL at the latest. An Unlock that passes the lock
+// on to another caller of this process sends nothing, so it does not notice if the key was deleted.
 func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 
-// UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets the key within that time, and
-// then the next waiter does. Use it to keep a job from running again soon. Inspect reports such a key as held, without an owner.
-// The lock is not passed on within the process. With a d of 0 it is Unlock. If Redis cannot be reached, the key ends with its
-// TTL, which may be sooner. If Redis returns within a minute, the key is kept until d has passed, or a moment longer: d counts
-// from the call.
+// UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets
+// the key within that time, and then the next waiter does. Use it to keep a job from running again
+// soon. Inspect reports such a key as held, without an owner. The lock is not passed on within the
+// process. With a d of 0 it is Unlock. If Redis cannot be reached, the key ends with its TTL, which
+// may be sooner. If Redis returns within a minute, the key is kept until d has passed, or a moment
+// longer: d counts from the call.
 //
-// The error is that of Unlock. A negative d is ErrInvalidOption. With [NewLegacySetNX] the error matches [errors.ErrUnsupported],
-// since its keys have no room for it. In both cases the lock has not ended.
+// The error is that of Unlock. A negative d is ErrInvalidOption. With [NewLegacySetNX] the error
+// matches [errors.ErrUnsupported], since its keys have no room for it. In both cases the lock has
+// not ended.
 func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if d < 0 {
 		return wrap("unlock", k.lease.r.key, invalid("UnlockAfter(%v): negative", d))
@@ -266,7 +299,8 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 	return k.unlock(ctx, min(d, clock.Longest))
 }
 
-// discard gives back a lock under which nothing was begun, without its minimum hold. Of ctx only the values are used.
+// discard gives back a lock under which nothing was begun, without its minimum hold. Of ctx only
+// the values are used.
 func (k *Lock) discard(ctx context.Context) {
 	k.dropMinHold()
 	_ = k.unlock(ctx, 0)
@@ -279,7 +313,8 @@ func (k *Lock) dropMinHold() {
 	}
 }
 
-// unlock releases the lock, and that on the other side of a migration. For the time after nobody else gets the key.
+// unlock releases the lock, and that on the other side of a migration. For the time after nobody
+// else gets the key.
 func (k *Lock) unlock(ctx context.Context, after time.Duration) error {
 	if ctx == nil {
 		ctx = context.Background()

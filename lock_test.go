@@ -101,8 +101,8 @@ type world struct {
 // clientOf returns a new client of a node, as another process would have.
 type clientOf = func(t *testing.T, node int) redis.UniversalClient
 
-// locker returns a Locker with clients of its own, as another process would have. Its op timeout is long enough for a
-// busy machine.
+// locker returns a Locker with clients of its own, as another process would have. Its op timeout is
+// long enough for a busy machine.
 func (w *world) locker(t *testing.T, opts ...redlatch.Option) redlatch.Locker {
 	t.Helper()
 	clients := make([]redis.UniversalClient, w.nodes)
@@ -156,7 +156,8 @@ func (w *world) everywhere(f func(c redis.UniversalClient)) {
 	}
 }
 
-// TestConformance runs every case on every strategy, on miniredis, where waits take no time, and on real Redis.
+// TestConformance runs every case on every strategy, on miniredis, where waits take no time, and on
+// real Redis.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
@@ -462,7 +463,8 @@ var conformance = []conformanceCase{
 		}
 		w.everywhere(func(c redis.UniversalClient) {
 			require.Equal(t, []string{"a", "b"}, c.LRange(t.Context(), w.stored(w.key), 0, -1).Val())
-			// Check this before the key is deleted: a slow acquire that finds the key free adds other keys.
+			// Check this before the key is deleted: a slow acquire that finds the key free adds
+			// other keys.
 			require.Equal(t, []string{w.stored(w.key)}, w.keys(t, c), "nothing is left beside the key")
 			require.NoError(t, c.Del(t.Context(), w.stored(w.key)).Err())
 		})

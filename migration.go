@@ -9,22 +9,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can move from one to the other
-// without downtime. A migration has three stages: first all processes use the old Locker (from), then NewMigration(from, to),
-// then the new Locker (to). Processes of adjacent stages exclude each other.
+// NewMigration returns a Locker that holds every key under both from and to, so that a fleet can
+// move from one to the other without downtime. A migration has three stages: first all processes
+// use the old Locker (from), then NewMigration(from, to), then the new Locker (to). Processes of
+// adjacent stages exclude each other.
 //
 //	lock    first from, then to; start over if from is lost meanwhile
 //	unlock  to, then from
 //
-// A lock ends when either side does, and the other side is not renewed any more. Token, Fence and what Inspect reports are those
-// of to, if the key is held on both sides. The fences of the two sides have no common order: a resource should not compare them
-// while any process is still in the first stage. Options of a call go to both sides, so a call with [WithKeyPrefix] is refused.
-// Adopt fails with [errors.ErrUnsupported], since one token cannot prove two locks. The time of [WithMaxHold] begins when from is
-// granted, so the wait for to is a part of it.
+// A lock ends when either side does, and the other side is not renewed any more. Token, Fence and
+// what Inspect reports are those of to, if the key is held on both sides. The fences of the two
+// sides have no common order: a resource should not compare them while any process is still in the
+// first stage. Options of a call go to both sides, so a call with [WithKeyPrefix] is refused. Adopt
+// fails with [errors.ErrUnsupported], since one token cannot prove two locks. The time of
+// [WithMaxHold] begins when from is granted, so the wait for to is a part of it.
 //
-// Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would refuse each other forever: give
-// one of them a WithKeyPrefix. The error is ErrInvalidOption if they have a client in common and the same prefix, if they are the
-// same, or if one is nil. Two clients of one server are not noticed.
+// Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would
+// refuse each other forever: give one of them a WithKeyPrefix. The error is ErrInvalidOption if
+// they have a client in common and the same prefix, if they are the same, or if one is nil. Two
+// clients of one server are not noticed.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if isNil(l) {
@@ -127,7 +130,8 @@ func (m *migration) Adopt(_ context.Context, key, _ string, _ ...Option) (*Lock,
 	return nil, wrap("adopt", key, errors.ErrUnsupported)
 }
 
-// Inspect reports the holder on the side that is held; to if both are. Its waiters are those of both sides.
+// Inspect reports the holder on the side that is held; to if both are. Its waiters are those of
+// both sides.
 func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	old, err := m.from.Inspect(ctx, key)
 	if err != nil {
@@ -164,8 +168,8 @@ func (m *migration) check(ctx context.Context, key string, opts []Option) error 
 	return nil
 }
 
-// joinTo makes old a part of k: each ends when the other is lost, and k's Unlock unlocks both. It fails if one of them has
-// already ended.
+// joinTo makes old a part of k: each ends when the other is lost, and k's Unlock unlocks both. It
+// fails if one of them has already ended.
 func (k *Lock) joinTo(old *Lock) error {
 	last := k
 	for last.from != nil { // to is a migration itself

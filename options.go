@@ -6,9 +6,10 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// An Option changes how a lock is acquired and kept. An option of a constructor is a default of the Locker. An option of a call
-// overrides that default, but WithHooks adds to it. The callers of a Locker that wait for one key stand in a line, see [Locker].
-// Calls of Lock with options stand in lines of their own. For an invalid option, the error matches ErrInvalidOption and names the
+// An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
+// Locker. An option of a call overrides that default, but WithHooks adds to it. The callers of a
+// Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with options stand in
+// lines of their own. For an invalid option, the error matches ErrInvalidOption and names the
 // option and its value.
 type Option func(*config) error
 
@@ -22,7 +23,8 @@ type config struct {
 	askedMS any           // the same in ms, as a word: see redisKeys
 }
 
-// settings are the part of a config that can be compared. Calls with equal settings may share a line.
+// settings are the part of a config that can be compared. Calls with equal settings may share a
+// line.
 type settings struct {
 	ttl       time.Duration
 	renew     bool
@@ -88,12 +90,13 @@ func (cfg *config) timeout() time.Duration {
 	return min(max(cfg.ttl/10, 50*time.Millisecond), time.Second)
 }
 
-// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the maximum 100 years. A fraction of
-// a millisecond is cut off. A short TTL frees the lock of a crashed process sooner. A long TTL survives a longer outage of Redis.
-// A process that is busy or paused for longer than the TTL loses the lock: with a TTL of a second or less, expect that under load
-// or garbage collection. A TTL below 10 s also shortens the default of [WithOpTimeout], which a busy machine may not meet.
-// The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock is never granted. The error is ErrLost, for a call that waits
-// when its ctx ends.
+// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the
+// maximum 100 years. A fraction of a millisecond is cut off. A short TTL frees the lock of a
+// crashed process sooner. A long TTL survives a longer outage of Redis. A process that is busy or
+// paused for longer than the TTL loses the lock: with a TTL of a second or less, expect that under
+// load or garbage collection. A TTL below 10 s also shortens the default of [WithOpTimeout], which
+// a busy machine may not meet. The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock
+// is never granted. The error is ErrLost, for a call that waits when its ctx ends.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -104,14 +107,15 @@ func WithTTL(d time.Duration) Option {
 	}
 }
 
-// WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless [Lock.Extend] is called. By default a lock
-// is renewed every TTL/3 until Unlock.
+// WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless
+// [Lock.Extend] is called. By default a lock is renewed every TTL/3 until Unlock.
 func WithoutRenewal() Option {
 	return func(cfg *config) error { cfg.renew = false; return nil }
 }
 
-// WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and Extend. By default there is no
-// limit. The minimum is 1 ms. Such a lock is not passed on within the process.
+// WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and
+// Extend. By default there is no limit. The minimum is 1 ms. Such a lock is not passed on within
+// the process.
 func WithMaxHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -122,11 +126,12 @@ func WithMaxHold(d time.Duration) Option {
 	}
 }
 
-// WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its process crashes. Use it for a
-// job that several processes start at the same time: if the job ends at once, the next process does not run it again. Unlock is
-// [Lock.UnlockAfter] of what is left of d. If the TTL is shorter than d, the first lease lasts for d. If the lock is lost, others
-// may get the key sooner. A lock that no caller got, and one that [Do] gives back without calling fn, keeps nobody out. The
-// default is 0, the minimum 1 ms. Such a lock is not passed on within the process.
+// WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its
+// process crashes. Use it for a job that several processes start at the same time: if the job ends
+// at once, the next process does not run it again. Unlock is [Lock.UnlockAfter] of what is left of
+// d. If the TTL is shorter than d, the first lease lasts for d. If the lock is lost, others may get
+// the key sooner. A lock that no caller got, and one that [Do] gives back without calling fn, keeps
+// nobody out. The default is 0, the minimum 1 ms. Such a lock is not passed on within the process.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -137,12 +142,13 @@ func WithMinHold(d time.Duration) Option {
 	}
 }
 
-// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of the client are. The default
-// is a tenth of the TTL, but at least 50 ms and at most 1 s. If an Unlock gets no reply in that time, the release is sent again
-// in the background, for a minute.
+// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts
+// of the client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If an
+// Unlock gets no reply in that time, the release is sent again in the background, for a minute.
 //
-// The first attempt to acquire on a node, and one each hour, needs two round trips, to learn the clock of Redis. It fails with
-// ErrUnavailable if they do not fit into d, so d must be more than twice the round trip.
+// The first attempt to acquire on a node, and one each hour, needs two round trips, to learn the
+// clock of Redis. It fails with ErrUnavailable if they do not fit into d, so d must be more than
+// twice the round trip.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -153,12 +159,14 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithPollInterval sets the pauses of callers that poll: they double from shortest to longest, and half of each is random. The
-// default is 8 ms and 128 ms. The minimum is 1 ms. Callers poll with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or
-// [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very little time left, and after an error. The first
-// in a queue also polls if the holder is a client of another library. A pause is cut short if the holder's lease ends earlier, or
-// if the key often changes hands. A Locker that polls also pauses, for longest at most, before it asks again for a key that it
-// has released, if others want it or if it has more callers in its line.
+// WithPollInterval sets the pauses of callers that poll: they double from shortest to longest, and
+// half of each is random. The default is 8 ms and 128 ms. The minimum is 1 ms. Callers poll with
+// [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE or
+// PUBLISH, if all of them have very little time left, and after an error. The first in a queue also
+// polls if the holder is a client of another library. A pause is cut short if the holder's lease
+// ends earlier, or if the key often changes hands. A Locker that polls also pauses, for longest at
+// most, before it asks again for a key that it has released, if others want it or if it has more
+// callers in its line.
 func WithPollInterval(shortest, longest time.Duration) Option {
 	return func(cfg *config) error {
 		if shortest < time.Millisecond || longest < shortest {
@@ -172,22 +180,25 @@ func WithPollInterval(shortest, longest time.Duration) Option {
 // longestPoll is the longest time that polls are apart, so that multiples of it do not overflow.
 const longestPoll = 24 * time.Hour
 
-// WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use it for keys that clients of
-// other libraries lock too: they poll, and a lock with a queue is handed from one process to the next and never free in between.
-// If others queue for the key, Unlock still hands it to the first of those. [NewSemaphore] and [NewReadWrite] refuse this option.
+// WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use
+// it for keys that clients of other libraries lock too: they poll, and a lock with a queue is
+// handed from one process to the next and never free in between. If others queue for the key,
+// Unlock still hands it to the first of those. [NewSemaphore] and [NewReadWrite] refuse this
+// option.
 func WithoutQueue() Option {
 	return func(cfg *config) error { cfg.noQueue = true; return nil }
 }
 
-// WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key without it. The Key of
-// [QuorumError] includes it. The default is no prefix.
+// WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key
+// without it. The Key of [QuorumError] includes it. The default is no prefix.
 func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error { cfg.prefix = prefix; return nil }
 }
 
-// WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a service and its host, or a job.
-// The token is then name, a slash and a UUID, so whoever can read the key sees the name. name is printable and has at most 200
-// bytes. The default is "<host>:<pid>", such as "api-7:4711". With an empty name there is none.
+// WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a
+// service and its host, or a job. The token is then name, a slash and a UUID, so whoever can read
+// the key sees the name. name is printable and has at most 200 bytes. The default is
+// "<host>:<pid>", such as "api-7:4711". With an empty name there is none.
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name
@@ -195,8 +206,9 @@ func WithOwner(name string) Option {
 	}
 }
 
-// WithDrift allows for clocks of this machine and of Redis that run at different rates. The lease ends early by factor times the
-// TTL, plus 2 ms. The factor is at least 0 and less than 1. The default is 0.01.
+// WithDrift allows for clocks of this machine and of Redis that run at different rates. The lease
+// ends early by factor times the TTL, plus 2 ms. The factor is at least 0 and less than 1. The
+// default is 0.01.
 func WithDrift(factor float64) Option {
 	return func(cfg *config) error {
 		if !(factor >= 0 && factor < 1) {
@@ -207,16 +219,18 @@ func WithDrift(factor float64) Option {
 	}
 }
 
-// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command WAIT. A failover to one of
-// them then keeps the lock; a failover to another replica may lose it. n is 1 or more. timeout is 1 ms or more, and less than
-// both the TTL and the ReadTimeout of the client. It extends [WithOpTimeout], and shortens the lease.
+// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command
+// WAIT. A failover to one of them then keeps the lock; a failover to another replica may lose it. n
+// is 1 or more. timeout is 1 ms or more, and less than both the TTL and the ReadTimeout of the
+// client. It extends [WithOpTimeout], and shortens the lease.
 //
-// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call that is already waiting for the
-// key retries instead. Renewals, Extend and Unlock do not WAIT. The option works with [NewSetNXPX], [NewSemaphore] and
-// [NewReadWrite] on a *[redis.Client] or a *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.
+// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call
+// that is already waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The
+// option works with [NewSetNXPX], [NewSemaphore] and [NewReadWrite] on a *[redis.Client] or a
+// *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.
 //
-// Calls that WAIT use up to half of the PoolSize of the client. With a PoolSize of 1, and go-redis before v9.23, other calls of the
-// client stand behind them.
+// Calls that WAIT use up to half of the PoolSize of the client. With a PoolSize of 1, and go-redis
+// before v9.23, other calls of the client stand behind them.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {
@@ -227,7 +241,8 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	}
 }
 
-// WithHooks adds callbacks that report events of locks. The hooks of a call run after those of the Locker.
+// WithHooks adds callbacks that report events of locks. The hooks of a call run after those of the
+// Locker.
 func WithHooks(h Hooks) Option {
 	return func(cfg *config) error { cfg.hooks = JoinHooks(cfg.hooks, h); return nil }
 }

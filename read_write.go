@@ -6,38 +6,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewReadWrite returns two Lockers over the same keys, on one Redis: a key has any number of readers, or one writer.
+// NewReadWrite returns two Lockers over the same keys, on one Redis: a key has any number of
+// readers, or one writer.
 //
 //	read   acquire a permit of a semaphore without a limit, unless a writer has one
 //	write  acquire a permit if nobody else has one; the token begins with an exclamation mark
 //
-// Each [Lock] has its own lease, renewal, loss and Unlock. Both sides are served in the order of arrival: a waiting writer keeps later
-// readers back, and a waiting reader later writers. So neither side starves. A writer whose process is frozen or cut off keeps
-// readers back for 3 s at most.
+// Each [Lock] has its own lease, renewal, loss and Unlock. Both sides are served in the order of
+// arrival: a waiting writer keeps later readers back, and a waiting reader later writers. So
+// neither side starves. A writer whose process is frozen or cut off keeps readers back for 3 s at
+// most.
 //
-// The readers of a process share a permit: those who wait for a key are granted it together, and for 5 ms, or a hundredth of the TTL
-// if that is less, others join them without a command. A writer that waits is overtaken for that long at most. The permit is
-// released with the last of them. Calls with options of their own do not join. A lock of a reader that joined ends as if it had
-// been granted with the others, so up to a hundredth of the TTL sooner. An Unlock that is not the last sends nothing.
+// The readers of a process share a permit: those who wait for a key are granted it together, and
+// for 5 ms, or a hundredth of the TTL if that is less, others join them without a command. A writer
+// that waits is overtaken for that long at most. The permit is released with the last of them.
+// Calls with options of their own do not join. A lock of a reader that joined ends as if it had
+// been granted with the others, so up to a hundredth of the TTL sooner. An Unlock that is not the
+// last sends nothing.
 //
-// A writer's fence is higher than every earlier fence of the key, those of readers too. A reader's fence is higher than that of every
-// earlier writer. Readers that share a permit have the same fence. A resource that checks the fences of writes refuses late writers.
-// If it also notes those of reads, it refuses a late writer as soon as a later reader has read.
+// A writer's fence is higher than every earlier fence of the key, those of readers too. A reader's
+// fence is higher than that of every earlier writer. Readers that share a permit have the same
+// fence. A resource that checks the fences of writes refuses late writers. If it also notes those
+// of reads, it refuses a late writer as soon as a later reader has read.
 //
-// A lock cannot be upgraded. Lock with the ctx of a lock on the same key, of either Locker, would wait for itself and fails with
-// ErrInvalidOption: also a reader in a reader, since a writer may wait in between. [Lock.UnlockAfter] and [WithMinHold] of a reader
-// keep only writers out. Adopt of read acquires a permit of its own if the token still holds one, without waiting, and each of the
+// A lock cannot be upgraded. Lock with the ctx of a lock on the same key, of either Locker, would
+// wait for itself and fails with ErrInvalidOption: also a reader in a reader, since a writer may
+// wait in between. [Lock.UnlockAfter] and [WithMinHold] of a reader keep only writers out. Adopt of
+// read acquires a permit of its own if the token still holds one, without waiting, and each of the
 // two locks is unlocked by itself. To adopt a token of the other Locker fails with ErrLost.
 //
-// [Status] names the holder whose lease ends first, and [Status.Writer] tells a writer from a reader. [HeldError] names that holder to
-// readers, and to writers the one whose lease ends last. A reader that is refused because a writer waits learns of a reader.
+// [Status] names the holder whose lease ends first, and [Status.Writer] tells a writer from a
+// reader. [HeldError] names that holder to readers, and to writers the one whose lease ends last. A
+// reader that is refused because a writer waits learns of a reader.
 //
-// A key of a read-write lock is a semaphore, see [NewSemaphore], with its guarantees and limits. So the write Locker also excludes the
-// permits that NewSemaphore has granted of a key, such as up to five workers or one maintenance. Other strategies fail on such a
-// key with WRONGTYPE.
+// A key of a read-write lock is a semaphore, see [NewSemaphore], with its guarantees and limits. So
+// the write Locker also excludes the permits that NewSemaphore has granted of a key, such as up to
+// five workers or one maintenance. Other strategies fail on such a key with WRONGTYPE.
 //
-// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of both Lockers. [WithoutQueue] is refused. The error
-// is ErrInvalidOption for a nil client, or an option that cannot work.
+// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of both Lockers.
+// [WithoutQueue] is refused. The error is ErrInvalidOption for a nil client, or an option that
+// cannot work.
 func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Locker, err error) {
 	const op = "new read-write"
 	if err := checkClient(client); err != nil {

@@ -14,24 +14,26 @@ import (
 	"github.com/redlatch/redlatch/internal/quorum"
 )
 
-// NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by the algorithm of "Distributed
-// Locks with Redis":
+// NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
+// the algorithm of "Distributed Locks with Redis":
 //
 //	acquire  SET key token NX PX ttl on all nodes at once; a quorum of grants is a lock
 //	release  DEL key on all nodes, if it still holds the token
 //
-// It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses data, fails over or has its
-// clock stepped forward: a node that restarts without its data must stay away for the longest TTL. One slow, hung or dead node of
-// five costs no time. A quorum also issues the fences, which grow with every grant. There is no queue: processes that wait poll,
-// at the intervals of [WithPollInterval].
+// It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses
+// data, fails over or has its clock stepped forward: a node that restarts without its data must
+// stay away for the longest TTL. One slow, hung or dead node of five costs no time. A quorum also
+// issues the fences, which grow with every grant. There is no queue: processes that wait poll, at
+// the intervals of [WithPollInterval].
 //
-// The nodes must be independent: not replicas of each other, and no server twice, since it would vote twice. Each client may be
-// of any kind, but one that fails over (Sentinel, Cluster) or moves keys (Ring) is a node that may lose data. opts are the
-// defaults of the Locker. [WithOpTimeout] bounds a command on one node.
+// The nodes must be independent: not replicas of each other, and no server twice, since it would
+// vote twice. Each client may be of any kind, but one that fails over (Sentinel, Cluster) or moves
+// keys (Ring) is a node that may lose data. opts are the defaults of the Locker. [WithOpTimeout]
+// bounds a command on one node.
 //
-// The error is ErrInvalidOption for no client, more than 64, a nil client, an option that cannot work, or two clients of one
-// server: one client twice, or two that have an address in common, even with different databases or dialers. A server with two
-// addresses is not noticed.
+// The error is ErrInvalidOption for no client, more than 64, a nil client, an option that cannot
+// work, or two clients of one server: one client twice, or two that have an address in common, even
+// with different databases or dialers. A server with two addresses is not noticed.
 func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkNodes(clients); err != nil {
 		return nil, wrap("new redlock", "", err)
@@ -66,8 +68,8 @@ func checkNodes(clients []redis.UniversalClient) error {
 	return nil
 }
 
-// redlock sends the commands that internal/quorum decides on, whose documentation has the algorithm. The engine reads the clock
-// before an acquire, and judges the lease.
+// redlock sends the commands that internal/quorum decides on, whose documentation has the
+// algorithm. The engine reads the clock before an acquire, and judges the lease.
 type redlock struct {
 	nodes  []*node.Node
 	names  []string // of the nodes
@@ -141,14 +143,15 @@ func readHolder(r node.Reply) reply {
 	return got
 }
 
-// A tokenOps has the operations of one token on the nodes of a quorum. What they decide, and the order of their commands, is that
-// of [quorum.Token].
+// A tokenOps has the operations of one token on the nodes of a quorum. What they decide, and the
+// order of their commands, is that of [quorum.Token].
 type tokenOps struct {
 	mu    sync.Mutex // guards token and its operations
 	token quorum.Token
 }
 
-// event hands an event to the token under the mutex. What it wants done is done after the mutex was unlocked.
+// event hands an event to the token under the mutex. What it wants done is done after the mutex was
+// unlocked.
 func (b *tokenOps) event(ctx context.Context, event func(*quorum.Token) []quorum.Effect) {
 	b.mu.Lock()
 	effects := event(&b.token)

@@ -26,8 +26,9 @@ func scriptsOf(kind string) scripts {
 
 func script(file string) *node.Script { return node.NewScript(source(file), digests[file]) }
 
-// source returns the text of a script. A line "-- include <file>" is replaced by the text of that file. What several scripts do
-// is written once in this way, without a function, which would make a lock and unlock 2 to 6 % slower.
+// source returns the text of a script. A line "-- include <file>" is replaced by the text of that
+// file. What several scripts do is written once in this way, without a function, which would make a
+// lock and unlock 2 to 6 % slower.
 func source(file string) string {
 	path := "lua/" + file
 	if file == "release.lua" {
@@ -58,7 +59,8 @@ func readAcquire(r node.Reply) reply {
 	return readRefusal(r.Value)
 }
 
-// readBeside reads the reply to an acquire that needs the permit of another token. It is 0 if that has none.
+// readBeside reads the reply to an acquire that needs the permit of another token. It is 0 if that
+// has none.
 func readBeside(r node.Reply) reply {
 	if r.Err == nil && r.Value == int64(0) {
 		return reply{err: errNotOurs}
@@ -66,7 +68,8 @@ func readBeside(r node.Reply) reply {
 	return readAcquire(r)
 }
 
-// readRefusal reads the reply for a key that is held, or has expired while the script ran: miniredis does that.
+// readRefusal reads the reply for a key that is held, or has expired while the script ran:
+// miniredis does that.
 func readRefusal(value any) reply {
 	got, odd := reply{err: ErrNotAcquired}, reply{err: oddReply(value)}
 	fields, _ := value.([]any)
@@ -104,7 +107,8 @@ func readExtend(r node.Reply) reply {
 	return reply{tick: uint64(answer), err: err}
 }
 
-// keeping adds the time for which a release keeps others out. A second send finds what the first has left then.
+// keeping adds the time for which a release keeps others out. A second send finds what the first
+// has left then.
 func keeping(c *node.Call, p *params, read reader) (*node.Call, reader) {
 	if p.keep == 0 {
 		return c, read
@@ -124,8 +128,8 @@ func readRelease(r node.Reply) (answer int64, err error) {
 	return answer, err
 }
 
-// compared reads the reply of a script that acts only if the token holds the key. The script answers 0 if it does not, which is
-// ErrLost.
+// compared reads the reply of a script that acts only if the token holds the key. The script
+// answers 0 if it does not, which is ErrLost.
 func compared(r node.Reply) (answer int64, err error) {
 	answer, ok := r.Value.(int64)
 	switch {
@@ -182,7 +186,8 @@ func readQueue(value any) (queue []Waiter) {
 	return queue
 }
 
-// integers returns the fields of a reply from one on, and how many they are; none if there is anything but integers.
+// integers returns the fields of a reply from one on, and how many they are; none if there is
+// anything but integers.
 func integers(value any, from int) (all [4]int64, count int) {
 	fields, _ := value.([]any)
 	for i := from; i < len(fields); i++ {
@@ -196,6 +201,6 @@ func integers(value any, from int) (all [4]int64, count int) {
 	return all, count
 }
 
-// oddReply returns the error for a reply that no script of this package sends: that of a proxy in trouble. The reply may hold a
-// token.
+// oddReply returns the error for a reply that no script of this package sends: that of a proxy in
+// trouble. The reply may hold a token.
 func oddReply(value any) error { return outage{fmt.Errorf("unexpected reply of type %T", value)} }

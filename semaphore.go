@@ -12,27 +12,33 @@ import (
 //	acquire  remove expired permits, then ZADD key expiry token if fewer than limit are held
 //	release  ZREM key token, and hand the free permit to the first of the queue
 //
-// Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is that of section 6.3 of Redis in
-// Action, by Josiah Carlson: a sorted set of holders, ordered by expiry. Here it runs in Lua scripts and uses the clock of Redis
-// instead of the clients' clocks. Free permits are granted in the order of arrival, as locks are: see [Locker]. The callers of a
-// process wait for permits in up to limit lines, at most 16, so that they are granted side by side over a network too. A permit
-// whose holder crashed goes to the first of the queue when its TTL has passed. With a limit of 1 it is a lock, but it costs Redis a
-// quarter to a half more than a lock of [NewSetNXPX] does.
+// Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is
+// that of section 6.3 of Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by
+// expiry. Here it runs in Lua scripts and uses the clock of Redis instead of the clients' clocks.
+// Free permits are granted in the order of arrival, as locks are: see [Locker]. The callers of a
+// process wait for permits in up to limit lines, at most 16, so that they are granted side by side
+// over a network too. A permit whose holder crashed goes to the first of the queue when its TTL has
+// passed. With a limit of 1 it is a lock, but it costs Redis a quarter to a half more than a lock
+// of [NewSetNXPX] does.
 //
-// Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So at most as many as the largest
-// limit in use hold the key, and a limit can be changed in a rolling deploy. Nobody overtakes a caller whose limit is reached, unless
-// its process has been silent for 3 s.
+// Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So
+// at most as many as the largest limit in use hold the key, and a limit can be changed in a rolling
+// deploy. Nobody overtakes a caller whose limit is reached, unless its process has been silent for
+// 3 s.
 //
-// A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over, it may grant all permits
-// again while earlier holders still work. Fences grow with every grant, but a resource cannot refuse older ones, since up to
-// limit holders are valid at a time. There is no semaphore on a quorum: each node would count only the permits that it granted
-// itself, so two majorities could together grant more than limit.
+// A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over,
+// it may grant all permits again while earlier holders still work. Fences grow with every grant,
+// but a resource cannot refuse older ones, since up to limit holders are valid at a time. There is
+// no semaphore on a quorum: each node would count only the permits that it granted itself, so two
+// majorities could together grant more than limit.
 //
-// [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a semaphore: other strategies fail
-// on it with WRONGTYPE. A sorted set whose lowest score is no time since 1998 is not a semaphore either.
+// [Status] and [HeldError] name the holder whose lease ends first. A key is either a lock or a
+// semaphore: other strategies fail on it with WRONGTYPE. A sorted set whose lowest score is no time
+// since 1998 is not a semaphore either.
 //
-// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker. [WithoutQueue] is refused. The
-// error is ErrInvalidOption for a nil client, a limit below 1 or above [math.MaxInt32], or an option that cannot work.
+// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker.
+// [WithoutQueue] is refused. The error is ErrInvalidOption for a nil client, a limit below 1 or
+// above [math.MaxInt32], or an option that cannot work.
 func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Locker, error) {
 	err := checkClient(client)
 	if err == nil && (limit < 1 || limit > math.MaxInt32) {
@@ -48,8 +54,9 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	}, opts)
 }
 
-// mostLanes is how many lines of a process may wait for a key. A line asks for one permit in a round trip: with a single line, one
-// caller more than there are permits would let all of them but a few lie idle.
+// mostLanes is how many lines of a process may wait for a key. A line asks for one permit in a
+// round trip: with a single line, one caller more than there are permits would let all of them but
+// a few lie idle.
 const mostLanes = 16
 
 // newPermits returns a strategy whose keys have up to limit holders.

@@ -19,21 +19,25 @@ var lockScripts = scriptsOf("")
 //	acquire  SET key token NX PX ttl, in a script that issues a fence
 //	release  DEL key, if it still holds the token
 //
-// If others wait, the release sets the key to the token of the next owner instead, so the lock is never free in between.
+// If others wait, the release sets the key to the token of the next owner instead, so the lock is
+// never free in between.
 //
-// This is the pattern that the documentation of SET describes. It excludes other owners while that Redis loses no data and does
-// not fail over, and its clock does not jump forward. [Lock.Fence] lets a resource reject the older of two owners.
+// This is the pattern that the documentation of SET describes. It excludes other owners while that
+// Redis loses no data and does not fail over, and its clock does not jump forward. [Lock.Fence]
+// lets a resource reject the older of two owners.
 //
-// All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key cannot be locked. With a
-// *[redis.ClusterClient] there is one for each hash tag, and for each key without a tag, so use that client in all processes or
-// in none. Any other client must reach the same server for all keys. With a proxy that shards keys, use a prefix with a hash tag,
-// such as {locks}:, which keeps all locks on one server.
+// All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key
+// cannot be locked. With a *[redis.ClusterClient] there is one for each hash tag, and for each key
+// without a tag, so use that client in all processes or in none. Any other client must reach the
+// same server for all keys. With a proxy that shards keys, use a prefix with a hash tag, such as
+// {locks}:, which keeps all locks on one server.
 //
-// client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its methods, also in a struct that embeds
-// it. A [redis.AutoPipeliner], or a struct that embeds [redis.UniversalClient], hides them, and works for one server only.
-// Retries and timeouts of the client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is the fastest,
-// since commands of concurrent callers share its connections as pipelines. opts are the defaults of the Locker. [Locker] says
-// what one costs while it waits, and why to share it.
+// client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its
+// methods, also in a struct that embeds it. A [redis.AutoPipeliner], or a struct that embeds
+// [redis.UniversalClient], hides them, and works for one server only. Retries and timeouts of the
+// client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is the fastest,
+// since commands of concurrent callers share its connections as pipelines. opts are the defaults of
+// the Locker. [Locker] says what one costs while it waits, and why to share it.
 //
 // The error is ErrInvalidOption for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
@@ -56,7 +60,8 @@ func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string) *se
 	return s
 }
 
-// setNXPX is the strategy of NewSetNXPX, NewSemaphore and NewReadWrite, whose scripts have the same arguments and replies.
+// setNXPX is the strategy of NewSetNXPX, NewSemaphore and NewReadWrite, whose scripts have the same
+// arguments and replies.
 type setNXPX struct {
 	single
 	client  redis.UniversalClient
@@ -141,8 +146,8 @@ func (s *setNXPX) releaseCall(p *params) (*node.Call, reader) {
 	return keeping(c, p, s.handOn)
 }
 
-// readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, the inbox is told. If the lock is
-// free for that reason, others that wait for it look seldom.
+// readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, the
+// inbox is told. If the lock is free for that reason, others that wait for it look seldom.
 func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 	n, count := integers(r.Value, 0)
 	switch {

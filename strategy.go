@@ -14,10 +14,11 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits for a lock, renews it or
-// judges when a lease ends.
+// A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits
+// for a lock, renews it or judges when a lease ends.
 type strategy interface {
-	// check refuses options that the strategy does not support, and rounds those that it supports in part.
+	// check refuses options that the strategy does not support, and rounds those that it supports
+	// in part.
 	check(cfg *config) error
 
 	// keyOf returns the name in Redis of key, behind prefix, or refuses it.
@@ -26,17 +27,19 @@ type strategy interface {
 	// wordsOf returns the words for a name that keyOf has returned.
 	wordsOf(prefix, name string) keyWords
 
-	// do calls back once, within a small multiple of the timeout, whatever the settings of the client are. The callback must not
-	// block. Of ctx only the values are used. An operation has one of three outcomes: done (reply.err is nil), known not done
-	// (see knownNotDone), or unknown (any other error). After an acquire of unknown outcome the engine releases the token. By
-	// then nothing of the acquire runs any more, unless the reply says that it was resent.
+	// do calls back once, within a small multiple of the timeout, whatever the settings of the
+	// client are. The callback must not block. Of ctx only the values are used. An operation has
+	// one of three outcomes: done (reply.err is nil), known not done (see knownNotDone), or unknown
+	// (any other error). After an acquire of unknown outcome the engine releases the token. By then
+	// nothing of the acquire runs any more, unless the reply says that it was resent.
 	do(ctx context.Context, op op, p *params, done func(reply))
 
 	// trouble says why an operation has no outcome since a time.
 	trouble(op op, p *params, since time.Duration) error
 }
 
-// An op is an operation of a strategy. Unless the token holds the key, all but toAcquire and toInspect fail with ErrLost.
+// An op is an operation of a strategy. Unless the token holds the key, all but toAcquire and
+// toInspect fail with ErrLost.
 type op string
 
 const (
@@ -91,7 +94,8 @@ type params struct {
 	replicas       int // see WithReplicas; 0: none
 	replicaTimeout time.Duration
 
-	// To extend. A node of a quorum that has lost the lock restores it for restoreMS, with its fence.
+	// To extend. A node of a quorum that has lost the lock restores it for restoreMS, with its
+	// fence.
 	fence     uint64
 	restoreMS int64 // 0: it does not
 
@@ -101,7 +105,8 @@ type params struct {
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 
-// releasing returns the params of a release of the token, which begins now. It takes entry out of the queue.
+// releasing returns the params of a release of the token, which begins now. It takes entry out of
+// the queue.
 func (p *params) releasing(entry string, keep time.Duration) params {
 	return params{identity: p.identity, timeout: p.timeout, entry: entry, keep: keep, began: clock.MonoNow()}
 }
@@ -131,7 +136,8 @@ type reply struct {
 	lock   *Lock  // to a call that has waited in line
 }
 
-// knownNotDone reports whether err is the second of the three outcomes: the operation was not done and left nothing behind.
+// knownNotDone reports whether err is the second of the three outcomes: the operation was not done
+// and left nothing behind.
 func knownNotDone(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
 		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
@@ -140,7 +146,8 @@ func knownNotDone(err error) bool {
 // A reader reads the reply to a command.
 type reader func(node.Reply) reply
 
-// A single is a strategy on one Redis. SetNXPX, Semaphore and LegacySetNX are singles with commands of their own.
+// A single is a strategy on one Redis. SetNXPX, Semaphore and LegacySetNX are singles with commands
+// of their own.
 type single struct {
 	node       *node.Node
 	confirming *node.Node // for commands that wait for replicas
@@ -170,8 +177,8 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 		c.Unwanted = p.unwanted
 	}
 	if confirms {
-		// WAIT waits for the writes of its own connection. On another one it answers at once, about other writes. So it is
-		// pipelined with the script whose write it must confirm.
+		// WAIT waits for the writes of its own connection. On another one it answers at once, about
+		// other writes. So it is pipelined with the script whose write it must confirm.
 		n = s.confirming
 		c.Timeout += p.replicaTimeout
 		c.Key, c.Then = p.key, []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}

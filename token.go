@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A fresh token is the owner, a slash and a UUID of version 7, or only that UUID without an owner. Readers of the key see the
-// owner, and when the token was made.
+// A fresh token is the owner, a slash and a UUID of version 7, or only that UUID without an owner.
+// Readers of the key see the owner, and when the token was made.
 
 const (
 	idLength     = 36  // of a UUID as text
@@ -42,8 +42,8 @@ func hostAndPid(host string, pid int) string {
 	return strings.ToValidUTF8(host, "") + suffix
 }
 
-// tokenOf returns a fresh token. Its UUID has the time in ms, and 74 random bits. That of uuid.NewV7 would have fewer, and share
-// a mutex. Written here, the token is one allocation.
+// tokenOf returns a fresh token. Its UUID has the time in ms, and 74 random bits. That of
+// uuid.NewV7 would have fewer, and share a mutex. Written here, the token is one allocation.
 func tokenOf(owner string) string {
 	var id uuid.UUID
 	_, _ = rand.Read(id[:]) // it never fails
@@ -60,8 +60,8 @@ func tokenOf(owner string) string {
 	return string(hex.AppendEncode(append(token, '-'), id[10:]))
 }
 
-// madeAt returns when a token was made, by the clock of its process. It is the zero time for a token without a UUID of version 7,
-// such as those of other libraries.
+// madeAt returns when a token was made, by the clock of its process. It is the zero time for a
+// token without a UUID of version 7, such as those of other libraries.
 func madeAt(token string) time.Time {
 	if !minted(token) || isKeeper(token) {
 		return time.Time{}
@@ -73,8 +73,8 @@ func madeAt(token string) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:]) >> 16))
 }
 
-// minted reports whether token has the form of tokenOf, or of that behind the mark of a writer. Its holder is a redlatch client then,
-// which hands the lock on.
+// minted reports whether token has the form of tokenOf, or of that behind the mark of a writer. Its
+// holder is a redlatch client then, which hands the lock on.
 func minted(token string) bool {
 	token = strings.TrimPrefix(token, writerMark)
 	at := len(token) - idLength
@@ -90,13 +90,14 @@ func ownerOf(token string) string {
 	return token[:max(len(token)-idLength-1, 0)]
 }
 
-// keeperPrefix begins the value that keeps others out after an Unlock, see [Lock.UnlockAfter]: the token follows. No token begins
-// with it, so nobody can acquire, adopt or extend that.
+// keeperPrefix begins the value that keeps others out after an Unlock, see [Lock.UnlockAfter]: the
+// token follows. No token begins with it, so nobody can acquire, adopt or extend that.
 const keeperPrefix = "~"
 
 func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
 
-// writerMark begins the token of a writer, see [NewReadWrite]. No owner begins with it. The scripts of a semaphore look for it.
+// writerMark begins the token of a writer, see [NewReadWrite]. No owner begins with it. The scripts
+// of a semaphore look for it.
 const writerMark = "!"
 
 // isWriter reports whether a value is the token of a writer, or keeps others out for one.
@@ -104,7 +105,8 @@ func isWriter(value string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(value, keeperPrefix), writerMark)
 }
 
-// handsOn reports whether the holder of a key hands it on: its value is a token of this library, or keeps others out for one.
+// handsOn reports whether the holder of a key hands it on: its value is a token of this library, or
+// keeps others out for one.
 func handsOn(holder string) bool { return minted(strings.TrimPrefix(holder, keeperPrefix)) }
 
 // checkOwner refuses a name that is too long or not printable.

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTokenSaysWhenItWasMade: its UUID is of version 7. Those of other libraries and of older versions say nothing.
+// TestTokenSaysWhenItWasMade: its UUID is of version 7. Those of other libraries and of older
+// versions say nothing.
 func TestTokenSaysWhenItWasMade(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)

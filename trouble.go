@@ -21,7 +21,8 @@ func (e *engine) due(c cause) bool {
 	return !reported || now.Sub(last.(clock.Mono)) >= troubleEvery && e.troubles.CompareAndSwap(c, last, now)
 }
 
-// reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it is due.
+// reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it
+// is due.
 func (e *engine) reportFailure(r *request, err error) {
 	switch {
 	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):
@@ -33,7 +34,8 @@ func (e *engine) reportFailure(r *request, err error) {
 	}
 }
 
-// leftEarly reports whether ctx ended the call before Redis had time to answer. That says nothing of Redis.
+// leftEarly reports whether ctx ended the call before Redis had time to answer. That says nothing
+// of Redis.
 func (e *engine) leftEarly(r *request, err error) bool {
 	var wait *gaveUp
 	if !errors.As(err, &wait) || r.attempts > 1 {
@@ -43,7 +45,8 @@ func (e *engine) leftEarly(r *request, err error) bool {
 	return wait.last == nil || (kind == "timeout" || kind == "quorum") && clock.Now().Since(r.started) < r.cfg.timeout()/4
 }
 
-// troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil if none is due.
+// troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil
+// if none is due.
 func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(Event), event Event) {
 	c := cause{kind: kindOfTrouble(err)}
 	if r.cfg.hooks.Trouble == nil || !e.due(c) {
@@ -66,7 +69,8 @@ func kindOfTrouble(err error) string {
 	return node.Cause(err)
 }
 
-// reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the hook.
+// reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the
+// hook.
 func (e *engine) reportNode(name string, err error) {
 	c := cause{node: name, kind: node.Cause(err)}
 	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
@@ -74,7 +78,8 @@ func (e *engine) reportNode(name string, err error) {
 	}
 }
 
-// reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err. It does not wait for the hook.
+// reportDegraded calls Hooks.Degraded: Redis refuses SUBSCRIBE or PUBLISH with err. It does not
+// wait for the hook.
 func (e *engine) reportDegraded(err error) {
 	if hook := e.cfg.hooks.Degraded; hook != nil {
 		go hook(Event{Strategy: e.name, Err: err}) // ends with the hook

@@ -82,8 +82,8 @@ func (e *engine) report(ctx context.Context, w *keyLine, r *request, hook func(E
 	})
 }
 
-// triesAlone reports whether r makes its first attempt by itself: the key may have several holders, no line waits for it, and the
-// process does not leave it to others.
+// triesAlone reports whether r makes its first attempt by itself: the key may have several holders,
+// no line waits for it, and the process does not leave it to others.
 func (e *engine) triesAlone(r *request) bool {
 	if !e.shares {
 		return false
@@ -94,8 +94,8 @@ func (e *engine) triesAlone(r *request) bool {
 	return (r.cfg.settings != e.cfg.settings || e.lines.byKey[r.redisKeys.key] == nil) && !rests
 }
 
-// lineLocked returns the line that r joins. A call with options of its own is a line by itself. Others begin a line until the key
-// has as many as it may have, and then join them in turn.
+// lineLocked returns the line that r joins. A call with options of its own is a line by itself.
+// Others begin a line until the key has as many as it may have, and then join them in turn.
 func (e *engine) lineLocked(r *request) *keyLine {
 	if r.cfg.settings != e.cfg.settings {
 		return newLine(e, r)
@@ -171,7 +171,8 @@ func (r *request) serve(lock *Lock, err error, attempts int) {
 	r.served.done(reply{lock: lock, err: err})
 }
 
-// yield has this process leave a key alone for a while, up to longest: others want it, and would never find it free otherwise.
+// yield has this process leave a key alone for a while, up to longest: others want it, and would
+// never find it free otherwise.
 func (e *engine) yield(key string, longest time.Duration) {
 	d := longest - rand.N(longest/2+1)
 	until := clock.MonoNow().Add(d)

@@ -138,7 +138,8 @@ func TestQueueOfOursGoesBeforeAPeer(t *testing.T) {
 }
 
 // redislock compares only as much of the value as its own token is long. With random tokens that
-// never matters. With a chosen token it takes over a lock whose token begins with its own, such as ours with that owner.
+// never matters. With a chosen token it takes over a lock whose token begins with its own, such as
+// ours with that owner.
 func TestRedislockTakesALockWhoseTokenBeginsWithItsOwnAndWeNotice(t *testing.T) {
 	server := redistest.Shared(t)
 	ours, err := redlatch.NewSetNXPX(server.Client(t))

@@ -37,8 +37,8 @@ func mustRead(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestDocumentedCodeIsCompiled: each block of Go code in a document is part of an example, apart from its
-// indentation. So it compiles and runs.
+// TestDocumentedCodeIsCompiled: each block of Go code in a document is part of an example, apart
+// from its indentation. So it compiles and runs.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
 	names, err := filepath.Glob("example*_test.go")
 	require.NoError(t, err)
@@ -61,8 +61,8 @@ func TestReadmeIsShort(t *testing.T) {
 	require.LessOrEqual(t, len(strings.Fields(mustRead(t, "README.md"))), 1350)
 }
 
-// TestFirstProgramRuns: the first program of the README is complete. It runs unchanged, except for the address of the
-// server.
+// TestFirstProgramRuns: the first program of the README is complete. It runs unchanged, except for
+// the address of the server.
 func TestFirstProgramRuns(t *testing.T) {
 	t.Parallel()
 	const file, addr = "examples/first/main.go", "localhost:6379"
@@ -86,8 +86,8 @@ func TestFirstProgramRuns(t *testing.T) {
 	}
 }
 
-// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the test
-// that its title names.
+// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the
+// test that its title names.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", ".", "", "(", "", ")", "", "*", "", ":", "")

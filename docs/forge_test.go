@@ -42,7 +42,8 @@ func TestDependabotKnowsEveryModule(t *testing.T) {
 	require.ElementsMatch(t, modules, known)
 }
 
-// TestWorkflowsHaveAGoThatTheModuleAllows: an older one would download another, so nobody would see what was tested.
+// TestWorkflowsHaveAGoThatTheModuleAllows: an older one would download another, so nobody would see
+// what was tested.
 func TestWorkflowsHaveAGoThatTheModuleAllows(t *testing.T) {
 	floor := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(mustRead(t, "go.mod"))
 	require.NotNil(t, floor)

@@ -17,16 +17,17 @@ var ErrNotLeader = errors.New("redlatchgocron: not the leader")
 var errClosed = errors.New("the Elector is closed")
 
 const (
-	// again is the pause after an error that retrying cannot fix. Somebody may fix its cause during the pause.
+	// again is the pause after an error that retrying cannot fix. Somebody may fix its cause during
+	// the pause.
 	again = 15 * time.Second
 
-	// remembered is how long IsLeader reports an error. It is longer than again and longer than the pause between two
-	// attempts of Lead. So an outage is reported for as long as it lasts.
+	// remembered is how long IsLeader reports an error. It is longer than again and longer than the
+	// pause between two attempts of Lead. So an outage is reported for as long as it lasts.
 	remembered = 20 * time.Second
 )
 
-// An Elector is a gocron.Elector for gocron.WithDistributedElector. Of all Electors with the same key, one leads. Its
-// methods may be called by several goroutines at once.
+// An Elector is a gocron.Elector for gocron.WithDistributedElector. Of all Electors with the same
+// key, one leads. Its methods may be called by several goroutines at once.
 type Elector struct {
 	cancel context.CancelFunc // ends the campaign
 	ended  chan struct{}      // closed when the campaign has ended
@@ -39,14 +40,16 @@ type Elector struct {
 	release error          // the error of Unlock in the term that Close ended
 }
 
-// NewElector returns an Elector that leads while it holds the lock of l on key. It tries to lead until [Elector.Close]. The
-// caller must call Close. opts apply to the lock. NewElector does not wait for the first election.
+// NewElector returns an Elector that leads while it holds the lock of l on key. It tries to lead
+// until [Elector.Close]. The caller must call Close. opts apply to the lock. NewElector does not
+// wait for the first election.
 //
-// The leader renews the lock. If the leader crashes, another Elector leads once the TTL has passed. An Elector that loses
-// the lock tries again after a pause, as [redlatch.Lead] does. It also retries through outages of Redis.
+// The leader renews the lock. If the leader crashes, another Elector leads once the TTL has passed.
+// An Elector that loses the lock tries again after a pause, as [redlatch.Lead] does. It also
+// retries through outages of Redis.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil, if key is empty, or if l cannot work with opts. In case of an
-// error nothing is sent to Redis.
+// The error matches [redlatch.ErrInvalidOption] if l is nil, if key is empty, or if l cannot work
+// with opts. In case of an error nothing is sent to Redis.
 func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Elector, error) {
 	if err := check(l, key, opts); err != nil {
 		return nil, fmt.Errorf("redlatchgocron: new elector: %w", err)
@@ -57,13 +60,14 @@ func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Electo
 	return e, nil
 }
 
-// IsLeader returns nil while this instance leads. Each call checks the clocks, as [redlatch.Lock.Err] does, and sends
-// nothing. So IsLeader returns at once, and an instance that is cut off from Redis stops leading before another one can
-// start.
+// IsLeader returns nil while this instance leads. Each call checks the clocks, as
+// [redlatch.Lock.Err] does, and sends nothing. So IsLeader returns at once, and an instance that is
+// cut off from Redis stops leading before another one can start.
 //
-// Otherwise the error matches [ErrNotLeader]. If the Elector had another error in the last 20 s, it matches that too:
-// [redlatch.ErrUnavailable] in an outage, for example, or [redlatch.ErrLost] after this instance lost the lead. gocron
-// drops the error and skips the run. A health check can call IsLeader to report it.
+// Otherwise the error matches [ErrNotLeader]. If the Elector had another error in the last 20 s, it
+// matches that too: [redlatch.ErrUnavailable] in an outage, for example, or [redlatch.ErrLost]
+// after this instance lost the lead. gocron drops the error and skips the run. A health check can
+// call IsLeader to report it.
 //
 // A job that is running when the lead ends continues. It may overlap with a run of the next leader.
 func (e *Elector) IsLeader(context.Context) error {
@@ -80,12 +84,12 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("%w: %w", ErrNotLeader, cause)
 }
 
-// Close stops the Elector and releases its lock, so that the next instance leads at once. From then on IsLeader returns an
-// error. Shut the scheduler down first, so that its jobs have ended.
+// Close stops the Elector and releases its lock, so that the next instance leads at once. From then
+// on IsLeader returns an error. Shut the scheduler down first, so that its jobs have ended.
 //
-// Close waits until Redis confirms the release, for as long as [redlatch.WithOpTimeout] allows. If this instance led, the
-// error is that of [redlatch.Lock.Unlock]. After an error the next instance leads when the TTL has passed, at the latest.
-// Further calls return the same error.
+// Close waits until Redis confirms the release, for as long as [redlatch.WithOpTimeout] allows. If
+// this instance led, the error is that of [redlatch.Lock.Unlock]. After an error the next instance
+// leads when the TTL has passed, at the latest. Further calls return the same error.
 func (e *Elector) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -97,8 +101,8 @@ func (e *Elector) Close() error {
 	return e.release
 }
 
-// state returns the lock of this term, or why there is none. It does not check the lock with Err, which may call hooks:
-// they must not run under the mutex.
+// state returns the lock of this term, or why there is none. It does not check the lock with Err,
+// which may call hooks: they must not run under the mutex.
 func (e *Elector) state() (*redlatch.Lock, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -158,8 +162,8 @@ func (e *Elector) note(err error) {
 	e.cause, e.at = err, time.Now()
 }
 
-// candidate notes each error that Lock returns. Trouble alone is not enough: it reports nothing if another caller of the
-// Locker had the same error within a second.
+// candidate notes each error that Lock returns. Trouble alone is not enough: it reports nothing if
+// another caller of the Locker had the same error within a second.
 type candidate struct {
 	redlatch.Locker
 	elector *Elector

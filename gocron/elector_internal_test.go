@@ -11,7 +11,8 @@ import (
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 
-// TestIsLeaderJudgesTheLockAtEachCall: IsLeader notices the loss by itself. No goroutine runs here that could notice it.
+// TestIsLeaderJudgesTheLockAtEachCall: IsLeader notices the loss by itself. No goroutine runs here
+// that could notice it.
 func TestIsLeaderJudgesTheLockAtEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock, err := redlatchtest.NewLocker(t).TryLock(t.Context(), "leader", redlatch.WithTTL(time.Second), redlatch.WithoutRenewal())
@@ -23,7 +24,8 @@ func TestIsLeaderJudgesTheLockAtEachCall(t *testing.T) {
 	})
 }
 
-// TestClosedElectorNeverLeads: it does not lead once Close was called, even if its lock is still valid and not released.
+// TestClosedElectorNeverLeads: it does not lead once Close was called, even if its lock is still
+// valid and not released.
 func TestClosedElectorNeverLeads(t *testing.T) {
 	lock, err := redlatchtest.NewLocker(t).TryLock(t.Context(), "leader")
 	require.NoError(t, err)

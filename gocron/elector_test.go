@@ -46,7 +46,8 @@ func leading(t *testing.T, all []*redlatchgocron.Elector) (found []*redlatchgocr
 	return found
 }
 
-// leaderWithin waits for a leader for up to d, and returns it. It requires that two never lead at once.
+// leaderWithin waits for a leader for up to d, and returns it. It requires that two never lead at
+// once.
 func leaderWithin(t *testing.T, d time.Duration, all []*redlatchgocron.Elector) *redlatchgocron.Elector {
 	t.Helper()
 	for start := time.Now(); time.Since(start) <= d; time.Sleep(d / 1000) {
@@ -69,7 +70,8 @@ func nobodyLeadsFor(t *testing.T, d time.Duration, all []*redlatchgocron.Elector
 	}
 }
 
-// TestLeaderRunsEachTick: of three instances, the leader runs all ticks. After its shutdown another one runs them.
+// TestLeaderRunsEachTick: of three instances, the leader runs all ticks. After its shutdown another
+// one runs them.
 func TestLeaderRunsEachTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -108,7 +110,8 @@ func TestCloseHandsTheLeadOver(t *testing.T) {
 	})
 }
 
-// TestClosedWaiterLeavesTheQueue: Close of an Elector that never led returns nil, and the lead goes to an open one.
+// TestClosedWaiterLeavesTheQueue: Close of an Elector that never led returns nil, and the lead goes
+// to an open one.
 func TestClosedWaiterLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := electors(t, redlatchtest.NewLocker(t))
@@ -126,8 +129,8 @@ func TestClosedWaiterLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// TestLostLeadGoesToAnother: IsLeader reports that the lead was lost once a renewal has found it. The next instance leads,
-// and the one that lost the lead tries again.
+// TestLostLeadGoesToAnother: IsLeader reports that the lead was lost once a renewal has found it.
+// The next instance leads, and the one that lost the lead tries again.
 func TestLostLeadGoesToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -153,7 +156,8 @@ func TestLostLeadGoesToAnother(t *testing.T) {
 	})
 }
 
-// TestCrashedLeaderCostsItsTTL: nobody leads before its TTL has passed, and soon after that one instance leads.
+// TestCrashedLeaderCostsItsTTL: nobody leads before its TTL has passed, and soon after that one
+// instance leads.
 func TestCrashedLeaderCostsItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -165,8 +169,8 @@ func TestCrashedLeaderCostsItsTTL(t *testing.T) {
 	})
 }
 
-// TestNobodyLeadsThroughAnOutage: the lead ends before its TTL has passed. IsLeader reports the outage for as
-// long as it lasts, without waiting for Redis. Afterwards one instance leads.
+// TestNobodyLeadsThroughAnOutage: the lead ends before its TTL has passed. IsLeader reports the
+// outage for as long as it lasts, without waiting for Redis. Afterwards one instance leads.
 func TestNobodyLeadsThroughAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -199,8 +203,8 @@ func TestNobodyLeadsThroughAnOutage(t *testing.T) {
 	})
 }
 
-// TestCampaignOutlastsWhatRetryingCannotFix: while the key has data of another type, IsLeader returns that error. Once the
-// data is deleted, one instance leads.
+// TestCampaignOutlastsWhatRetryingCannotFix: while the key has data of another type, IsLeader
+// returns that error. Once the data is deleted, one instance leads.
 func TestCampaignOutlastsWhatRetryingCannotFix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -220,8 +224,8 @@ func TestCampaignOutlastsWhatRetryingCannotFix(t *testing.T) {
 	})
 }
 
-// TestCloseReportsWhatRedisDidNotConfirm: in an outage Close returns within the op timeouts. Its error says that the
-// release was not confirmed.
+// TestCloseReportsWhatRedisDidNotConfirm: in an outage Close returns within the op timeouts. Its
+// error says that the release was not confirmed.
 func TestCloseReportsWhatRedisDidNotConfirm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -236,7 +240,8 @@ func TestCloseReportsWhatRedisDidNotConfirm(t *testing.T) {
 	})
 }
 
-// TestLeadChangesHandsOnRedis: three Electors on a real Redis. Each time the leader is closed, another one leads.
+// TestLeadChangesHandsOnRedis: three Electors on a real Redis. Each time the leader is closed,
+// another one leads.
 func TestLeadChangesHandsOnRedis(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	acquired := make(chan int, 3)

@@ -5,11 +5,12 @@
 //	NewLocker    a lock for each run: the jobs spread over the instances
 //	NewElector   one instance leads, and runs all jobs until it stops or fails
 //
-// The import path is github.com/redlatch/redlatch/gocron. The name of the package differs from the last element of that
-// path, so that a file can also import github.com/go-co-op/gocron/v2.
+// The import path is github.com/redlatch/redlatch/gocron. The name of the package differs from the
+// last element of that path, so that a file can also import github.com/go-co-op/gocron/v2.
 //
-// Neither way tells a running job that its lock was lost, since gocron has no means for that. A job that must know calls
-// [redlatch.TryDo] itself, with [redlatch.WithMinHold]. It gets a ctx that ends with the lock, and a fence.
+// Neither way tells a running job that its lock was lost, since gocron has no means for that. A job
+// that must know calls [redlatch.TryDo] itself, with [redlatch.WithMinHold]. It gets a ctx that
+// ends with the lock, and a fence.
 package redlatchgocron
 
 import (
@@ -28,38 +29,43 @@ import (
 // keyPrefix separates the names of jobs from the keys of other locks.
 const keyPrefix = "gocron:"
 
-// NewLocker returns a gocron.Locker for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. It acquires a
-// lock of l for each run of a job. opts apply to each lock.
+// NewLocker returns a gocron.Locker for gocron.WithDistributedLocker and
+// gocron.WithDistributedJobLocker. It acquires a lock of l for each run of a job. opts apply to
+// each lock.
 //
-// The key is "gocron:" followed by the name of the job. A prefix of [redlatch.WithKeyPrefix] comes before both. Name each
-// job with gocron.WithName, and begin with the name of the service. Otherwise its name is that of its function, such as
-// main.main.func1, which can change when the code changes. Jobs with the same name exclude each other: jobs of several tenants that
-// run one function need a name each.
+// The key is "gocron:" followed by the name of the job. A prefix of [redlatch.WithKeyPrefix] comes
+// before both. Name each job with gocron.WithName, and begin with the name of the service.
+// Otherwise its name is that of its function, such as main.main.func1, which can change when the
+// code changes. Jobs with the same name exclude each other: jobs of several tenants that run one
+// function need a name each.
 //
-// minHold keeps the key from others for that time after a run began, as [redlatch.WithMinHold] does. The schedulers do not
-// tick at the same instant. Without minHold, a job that ends at once runs again on the instance that ticks next. Choose
-// minHold so that
+// minHold keeps the key from others for that time after a run began, as [redlatch.WithMinHold]
+// does. The schedulers do not tick at the same instant. Without minHold, a job that ends at once
+// runs again on the instance that ticks next. Choose minHold so that
 //
 //	splay < minHold < interval − splay
 //
-// where splay is the largest time between two instances at one tick, and interval is the shortest time between two ticks
-// of the job. 10 s, or half of the interval if that is shorter, suits most jobs. 0 means no min hold. Use 0 for jobs that
-// always take longer than the splay, and for [redlatch.NewLegacySetNX], which refuses any other value. A job can have its
-// own Locker, and so its own minHold.
+// where splay is the largest time between two instances at one tick, and interval is the shortest
+// time between two ticks of the job. 10 s, or half of the interval if that is shorter, suits most
+// jobs. 0 means no min hold. Use 0 for jobs that always take longer than the splay, and for
+// [redlatch.NewLegacySetNX], which refuses any other value. A job can have its own Locker, and so
+// its own minHold.
 //
-// Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on this instance and passes
-// the error to gocron.AfterLockError. The error matches [redlatch.ErrNotAcquired] if another instance runs the job, or
-// began to run it less than minHold ago. It matches [redlatch.ErrUnavailable] in an outage of Redis, so an instance that
-// is cut off does not run the job. If a run of this Locker keeps the key, the error says so: an earlier run of the job
-// still lasts, or two jobs have one name.
+// Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on
+// this instance and passes the error to gocron.AfterLockError. The error matches
+// [redlatch.ErrNotAcquired] if another instance runs the job, or began to run it less than minHold
+// ago. It matches [redlatch.ErrUnavailable] in an outage of Redis, so an instance that is cut off
+// does not run the job. If a run of this Locker keeps the key, the error says so: an earlier run of
+// the job still lasts, or two jobs have one name.
 //
-// Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock behind. Its error is that of
-// [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock ended before the job did. gocron drops this error, but
-// Lost of [redlatch.Hooks] reports it. If an instance crashes during a run, ticks are skipped until the TTL has passed.
-// The TTL is at least minHold.
+// Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock
+// behind. Its error is that of [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock
+// ended before the job did. gocron drops this error, but Lost of [redlatch.Hooks] reports it. If an
+// instance crashes during a run, ticks are skipped until the TTL has passed. The TTL is at least
+// minHold.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil, or if l cannot work with minHold or with opts. NewLocker sends
-// nothing to Redis.
+// The error matches [redlatch.ErrInvalidOption] if l is nil, or if l cannot work with minHold or
+// with opts. NewLocker sends nothing to Redis.
 func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option) (gocron.Locker, error) {
 	all := make([]redlatch.Option, 0, len(opts)+1)
 	if minHold != 0 {
@@ -121,7 +127,8 @@ func (r *run) Unlock(ctx context.Context) error {
 	return err
 }
 
-// check returns an error if l refuses opts. Only a call of l can find out. Its ctx has ended, so nothing is sent.
+// check returns an error if l refuses opts. Only a call of l can find out. Its ctx has ended, so
+// nothing is sent.
 func check(l redlatch.Locker, key string, opts []redlatch.Option) error {
 	ended, end := context.WithCancel(context.Background())
 	end()

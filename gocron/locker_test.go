@@ -22,8 +22,8 @@ import (
 
 func nothing() {}
 
-// TestEachTickRunsOnce: three instances tick one after the other, and the job ends at once. With a min hold one of them
-// runs each tick. Without it each of them does.
+// TestEachTickRunsOnce: three instances tick one after the other, and the job ends at once. With a
+// min hold one of them runs each tick. Without it each of them does.
 func TestEachTickRunsOnce(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -52,7 +52,8 @@ func TestEachTickRunsOnce(t *testing.T) {
 	}
 }
 
-// TestLongRunKeepsOthersOut: while a job runs for longer than its interval, no instance starts it again.
+// TestLongRunKeepsOthersOut: while a job runs for longer than its interval, no instance starts it
+// again.
 func TestLongRunKeepsOthersOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -67,7 +68,8 @@ func TestLongRunKeepsOthersOut(t *testing.T) {
 	})
 }
 
-// TestOutageSkipsRuns: nobody runs the job while Redis cannot be reached, and each tick runs again afterwards.
+// TestOutageSkipsRuns: nobody runs the job while Redis cannot be reached, and each tick runs again
+// afterwards.
 func TestOutageSkipsRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -93,7 +95,8 @@ func TestOutageSkipsRuns(t *testing.T) {
 	})
 }
 
-// TestCrashedHolderCostsItsTTL: an instance that crashed during a run keeps the others out until its TTL has passed.
+// TestCrashedHolderCostsItsTTL: an instance that crashed during a run keeps the others out until
+// its TTL has passed.
 func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -108,8 +111,8 @@ func TestCrashedHolderCostsItsTTL(t *testing.T) {
 	})
 }
 
-// TestStolenLockIsLeftToItsThief: a run whose lock was taken away ends without touching the new owner's key,
-// and Lost reports it. Nobody runs the job until the new owner is done.
+// TestStolenLockIsLeftToItsThief: a run whose lock was taken away ends without touching the new
+// owner's key, and Lost reports it. Nobody runs the job until the new owner is done.
 func TestStolenLockIsLeftToItsThief(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -132,7 +135,8 @@ func TestStolenLockIsLeftToItsThief(t *testing.T) {
 	})
 }
 
-// TestShutdownLeavesNoLock: a job that a shutdown ends releases its lock, although its ctx has ended.
+// TestShutdownLeavesNoLock: a job that a shutdown ends releases its lock, although its ctx has
+// ended.
 func TestShutdownLeavesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -172,8 +176,8 @@ func TestUnlockReportsALoss(t *testing.T) {
 // has is what the error says if this process itself keeps the key of the job.
 const has = `this process has already started a job named "report" (if these are two jobs, name each)`
 
-// TestJobsOfOneFunctionAreTold: two jobs without names share a lock. They end at once, and only the min hold of the first
-// refuses the second. Each skip says why.
+// TestJobsOfOneFunctionAreTold: two jobs without names share a lock. They end at once, and only the
+// min hold of the first refuses the second. Each skip says why.
 func TestJobsOfOneFunctionAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -199,7 +203,8 @@ func TestJobsOfOneFunctionAreTold(t *testing.T) {
 	})
 }
 
-// TestOwnRunIsToldWhileItKeepsTheKey: until the run has ended and its min hold has passed. Then somebody else keeps others out.
+// TestOwnRunIsToldWhileItKeepsTheKey: until the run has ended and its min hold has passed. Then
+// somebody else keeps others out.
 func TestOwnRunIsToldWhileItKeepsTheKey(t *testing.T) {
 	for _, minHold := range []time.Duration{0, every} {
 		for _, lasts := range []time.Duration{every / 2, 2 * every} {
@@ -315,8 +320,9 @@ func (a attempts) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return lock, err
 }
 
-// TestEachTickRunsOnceOnRedis: on a real Redis, one of three instances runs each tick. The test ticks in place of the schedulers,
-// since a scheduler whose clock is moved can run a tick twice. It ends each min hold, so that no instance is ever too late.
+// TestEachTickRunsOnceOnRedis: on a real Redis, one of three instances runs each tick. The test
+// ticks in place of the schedulers, since a scheduler whose clock is moved can run a tick twice. It
+// ends each min hold, so that no instance is ever too late.
 func TestEachTickRunsOnceOnRedis(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	made := make(chan error)

@@ -22,7 +22,8 @@ const (
 	splay = 20 * time.Millisecond  // between two instances in a tick
 )
 
-// fleet is a number of instances. Each has a scheduler with the same job, and ticks one splay after the instance before.
+// fleet is a number of instances. Each has a scheduler with the same job, and ticks one splay after
+// the instance before.
 type fleet struct {
 	schedulers []gocron.Scheduler
 
@@ -57,7 +58,8 @@ func (f *fleet) start(t *testing.T, first time.Time, job func(), opts ...gocron.
 	s.Start()
 }
 
-// stop shuts all schedulers down. While they wait for jobs, the time of a synctest bubble does not pass.
+// stop shuts all schedulers down. While they wait for jobs, the time of a synctest bubble does not
+// pass.
 func (f *fleet) stop(t *testing.T) {
 	t.Helper()
 	for _, s := range f.schedulers {

@@ -15,7 +15,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// clientSpans instruments the client. It returns a function that returns the ended spans of its scripts, alone or in pipelines.
+// clientSpans instruments the client. It returns a function that returns the ended spans of its
+// scripts, alone or in pipelines.
 func (b *lab) clientSpans(t *testing.T, opts ...redisotel.TracingOption) func() []sdktrace.ReadOnlySpan {
 	t.Helper()
 	opts = append([]redisotel.TracingOption{redisotel.WithTracerProvider(b.tracer)}, opts...)
@@ -46,7 +47,8 @@ func (b *lab) waits(t *testing.T, l redlatch.Locker, key string) {
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 }
 
-// TestEverySpanOfAPipelineHasAParent: if each caller has a span. It is that of one of the calls in the pipeline.
+// TestEverySpanOfAPipelineHasAParent: if each caller has a span. It is that of one of the calls in
+// the pipeline.
 func TestEverySpanOfAPipelineHasAParent(t *testing.T) {
 	b := newLab(t)
 	spans := b.clientSpans(t)
@@ -77,8 +79,8 @@ func TestEverySpanOfAPipelineHasAParent(t *testing.T) {
 	require.Positive(t, pipelines)
 }
 
-// TestStatementsHaveKeysAndNoTokens: db.statement has the key as the program wrote it, and an address in place of each token.
-// WithDBStatement(false) leaves it out.
+// TestStatementsHaveKeysAndNoTokens: db.statement has the key as the program wrote it, and an
+// address in place of each token. WithDBStatement(false) leaves it out.
 func TestStatementsHaveKeysAndNoTokens(t *testing.T) {
 	for _, records := range []bool{true, false} {
 		b := newLab(t)

@@ -47,16 +47,19 @@ type recorder struct {
 	begun                                                   *sync.Map // the sets of attributes whose counters are there
 }
 
-// Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire locks and the time that
-// they were held, the number of locks that are held now, and the age of the oldest of these. Counters count grants, refusals,
-// renewals, losses, degraded waiting, and failures of Redis, retried or returned. All but the last begin at 0 with the first
-// grant. The README of this package lists them. Pass the result to a constructor of redlatch with [redlatch.WithHooks], and
-// combine it with other hooks by [redlatch.JoinHooks].
+// Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire
+// locks and the time that they were held, the number of locks that are held now, and the age of the
+// oldest of these. Counters count grants, refusals, renewals, losses, degraded waiting, and
+// failures of Redis, retried or returned. All but the last begin at 0 with the first grant. The
+// README of this package lists them. Pass the result to a constructor of redlatch with
+// [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
 //
-// Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the locks of one result.
+// Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the
+// locks of one result.
 //
-// A hook has no context, so metrics have no exemplars. The error matches [redlatch.ErrInvalidOption] if an option is
-// invalid. Otherwise it is an error of the meter provider.
+// A hook has no context, so metrics have no exemplars. The error matches
+// [redlatch.ErrInvalidOption] if an option is invalid. Otherwise it is an error of the meter
+// provider.
 func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -128,7 +131,8 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	}, nil
 }
 
-// begin begins the counters of e at 0. Otherwise the first loss would be the first value of its counter, and no increase.
+// begin begins the counters of e at 0. Otherwise the first loss would be the first value of its
+// counter, and no increase.
 func (r *recorder) begin(e redlatch.Event) {
 	set := r.set(e)
 	if _, begun := r.begun.LoadOrStore(set.Equivalent(), true); begun {

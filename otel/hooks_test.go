@@ -78,7 +78,8 @@ func TestHooksCountWaiting(t *testing.T) {
 	require.EqualValues(t, 2, b.count(t, "redlatch.lock.grants", setNXPX))
 }
 
-// TestHooksTellLossesApart: the outcome says what ended the lock. The time that it was held is recorded too.
+// TestHooksTellLossesApart: the outcome says what ended the lock. The time that it was held is
+// recorded too.
 func TestHooksTellLossesApart(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
@@ -99,7 +100,8 @@ func TestHooksTellLossesApart(t *testing.T) {
 	}
 }
 
-// TestHooksCountRenewals: renewals that succeed and renewals that fail are counted by their outcomes.
+// TestHooksCountRenewals: renewals that succeed and renewals that fail are counted by their
+// outcomes.
 func TestHooksCountRenewals(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second), redlatch.WithoutRenewal())
@@ -114,7 +116,8 @@ func TestHooksCountRenewals(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestHooksCountWhatRedisDidNotConfirm: the time that a lock was held is recorded even if its Unlock got no clear answer.
+// TestHooksCountWhatRedisDidNotConfirm: the time that a lock was held is recorded even if its
+// Unlock got no clear answer.
 func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second))
@@ -126,8 +129,8 @@ func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
 	require.Zero(t, b.count(t, "redlatch.lock.losses", setNXPX, outcome.String("lost")))
 }
 
-// TestHooksCountHeldLocksUpAndDown: each lock is counted down once, however it ended, with the attributes with which it
-// was counted up.
+// TestHooksCountHeldLocksUpAndDown: each lock is counted down once, however it ended, with the
+// attributes with which it was counted up.
 func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
 	t.Parallel()
 	kind := attribute.String("redlatch.key", "orders")
@@ -181,8 +184,8 @@ func TestHooksCountHeldLocksUpAndDown(t *testing.T) {
 	}
 }
 
-// TestHooksCountTroubleByCauseAndNode: there is no node if the error is not about one, and a kind of key only if there is
-// a key.
+// TestHooksCountTroubleByCauseAndNode: there is no node if the error is not about one, and a kind
+// of key only if there is a key.
 func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(append(b.opts, redlatchotel.WithKeyAttribute(func(key string) string {
@@ -215,7 +218,8 @@ func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
 	require.Len(t, b.metrics(t)["redlatch.trouble"].Data.(metricdata.Sum[int64]).DataPoints, 4)
 }
 
-// TestHooksCountDegradedWaiting: the event has no key, so the function of WithKeyAttribute is not called.
+// TestHooksCountDegradedWaiting: the event has no key, so the function of WithKeyAttribute is not
+// called.
 func TestHooksCountDegradedWaiting(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(append(b.opts, redlatchotel.WithKeyAttribute(func(key string) string {
@@ -227,7 +231,8 @@ func TestHooksCountDegradedWaiting(t *testing.T) {
 	require.EqualValues(t, 1, b.count(t, "redlatch.lock.degraded", setNXPX))
 }
 
-// TestHooksSayTheKindOfAKey: it is the result of WithKeyAttribute. If that is empty, there is no attribute.
+// TestHooksSayTheKindOfAKey: it is the result of WithKeyAttribute. If that is empty, there is no
+// attribute.
 func TestHooksSayTheKindOfAKey(t *testing.T) {
 	b := newLab(t)
 	kind := redlatchotel.WithKeyAttribute(func(key string) string {

@@ -14,25 +14,28 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// Locker returns a Locker that calls l and records spans, a histogram, how many calls of Lock wait now, and how long the oldest
-// of these has waited.
+// Locker returns a Locker that calls l and records spans, a histogram, how many calls of Lock wait
+// now, and how long the oldest of these has waited.
 //
-// Each Lock ("lock acquire"), TryLock ("lock try") and Adopt ("lock adopt") has a span. The histogram has the duration and
-// the outcome of these calls. It includes refused calls of TryLock and waits that were given up, which [Hooks] does not
-// record.
+// Each Lock ("lock acquire"), TryLock ("lock try") and Adopt ("lock adopt") has a span. The
+// histogram has the duration and the outcome of these calls. It includes refused calls of TryLock
+// and waits that were given up, which [Hooks] does not record.
 //
-// Each Extend ("lock extend") and Unlock ("lock unlock") of a lock that these calls returned has a span too. It lasts as
-// long as Redis took. Its parent is the span in the ctx of the call that acquired the lock.
+// Each Extend ("lock extend") and Unlock ("lock unlock") of a lock that these calls returned has a
+// span too. It lasts as long as Redis took. Its parent is the span in the ctx of the call that
+// acquired the lock.
 //
-// If the lock is lost while that parent is recorded, the parent gets the event "lock lost". An Extend that finds the loss
-// has no span. An Extend or Unlock after the loss has none either. If Unlock finds the loss, its span says so.
+// If the lock is lost while that parent is recorded, the parent gets the event "lock lost". An
+// Extend that finds the loss has no span. An Extend or Unlock after the loss has none either. If
+// Unlock finds the loss, its span says so.
 //
-// The arguments of a call go to l unchanged, except that the ctx contains the span and that the options also have hooks
-// that record spans. If a call fails, error.type and the status of its span say what is known of the cause, without key
-// and token. If another owner has the key, a TryLock or a wait that ctx ended is not a failure.
+// The arguments of a call go to l unchanged, except that the ctx contains the span and that the
+// options also have hooks that record spans. If a call fails, error.type and the status of its span
+// say what is known of the cause, without key and token. If another owner has the key, a TryLock or
+// a wait that ctx ended is not a failure.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil or an option is invalid. Otherwise it is an error of the meter
-// provider.
+// The error matches [redlatch.ErrInvalidOption] if l is nil or an option is invalid. Otherwise it
+// is an error of the meter provider.
 func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -130,9 +133,10 @@ func (l *locker) traced(ctx context.Context, op, key string, call func(context.C
 	return lock, err
 }
 
-// withSpans adds hooks to opts that record a span for each Extend and Unlock of the lock. The parent is the span in ctx,
-// which is that of the caller. The span is recorded after the call, when the event has the time that Redis took. Renewals
-// have no span, and neither have losses that no Unlock found.
+// withSpans adds hooks to opts that record a span for each Extend and Unlock of the lock. The
+// parent is the span in ctx, which is that of the caller. The span is recorded after the call, when
+// the event has the time that Redis took. Renewals have no span, and neither have losses that no
+// Unlock found.
 func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlatch.Option {
 	if ctx == nil {
 		return opts
@@ -189,7 +193,8 @@ func (l *locker) watch(caller trace.Span, lock *redlatch.Lock) {
 	})
 }
 
-// fence returns the fence of lock as an attribute. A fence fits an int64, since it is at most a number of microseconds.
+// fence returns the fence of lock as an attribute. A fence fits an int64, since it is at most a
+// number of microseconds.
 func fence(lock *redlatch.Lock) attribute.KeyValue {
 	return fenceAttribute.Int64(int64(lock.Fence()))
 }

@@ -125,8 +125,8 @@ func TestFailuresOfAQuorumSayWhy(t *testing.T) {
 
 func nothing(*testing.T, *lab) {}
 
-// TestWaitThatEndedBehindAHolderIsNoFailure: its outcome is not_acquired, however ctx ended. Its span has no error.type
-// and no error status.
+// TestWaitThatEndedBehindAHolderIsNoFailure: its outcome is not_acquired, however ctx ended. Its
+// span has no error.type and no error status.
 func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
 	const want = "not_acquired"
 	for end, ending := range map[string]func(context.Context) (context.Context, context.CancelFunc){
@@ -160,8 +160,8 @@ func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestWaitThatEndedWithoutRedisSaysSo: the outcome is unavailable, although ctx has ended and the wait began behind a
-// holder. The errors that were retried until then are counted.
+// TestWaitThatEndedWithoutRedisSaysSo: the outcome is unavailable, although ctx has ended and the
+// wait began behind a holder. The errors that were retried until then are counted.
 func TestWaitThatEndedWithoutRedisSaysSo(t *testing.T) {
 	t.Parallel()
 	b := newLab(t)
@@ -202,8 +202,8 @@ var ways = map[string]func(ctx context.Context, l redlatch.Locker, opts ...redla
 	},
 }
 
-// TestUnlockAndExtendAreSpans: they are children of the span in the ctx of the call that acquired the lock, whatever their
-// own ctx is. They last as long as Redis took.
+// TestUnlockAndExtendAreSpans: they are children of the span in the ctx of the call that acquired
+// the lock, whatever their own ctx is. They last as long as Redis took.
 func TestUnlockAndExtendAreSpans(t *testing.T) {
 	for name, take := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -244,8 +244,8 @@ func TestUnlockAndExtendAreSpans(t *testing.T) {
 	}
 }
 
-// TestFailedUnlockAndExtendSayWhy: error.type and the status say why, even if only Unlock finds that the lock was
-// lost.
+// TestFailedUnlockAndExtendSayWhy: error.type and the status say why, even if only Unlock finds
+// that the lock was lost.
 func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second), redlatch.WithoutRenewal())
@@ -277,8 +277,8 @@ func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
 	}
 }
 
-// TestWhatWasLostBeforeIsNoSpan: a loss is an event of the caller's span. The Extend that finds it has no span, and neither
-// has a later Extend or Unlock.
+// TestWhatWasLostBeforeIsNoSpan: a loss is an event of the caller's span. The Extend that finds it
+// has no span, and neither has a later Extend or Unlock.
 func TestWhatWasLostBeforeIsNoSpan(t *testing.T) {
 	t.Parallel()
 	b := newLab(t)
@@ -332,8 +332,8 @@ func TestRenewalsAreNoSpans(t *testing.T) {
 	b.span(t, "lock unlock")
 }
 
-// TestHooksOfACallAreStillCalled: the hooks of the Locker and of the call are called. The slice of the caller's options is
-// not changed.
+// TestHooksOfACallAreStillCalled: the hooks of the Locker and of the call are called. The slice of
+// the caller's options is not changed.
 func TestHooksOfACallAreStillCalled(t *testing.T) {
 	for name, take := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -360,7 +360,8 @@ func TestHooksOfACallAreStillCalled(t *testing.T) {
 	}
 }
 
-// TestAMigrationHasASpanForEachSide: Extend and Unlock of a migration have a span for each of the two locks.
+// TestAMigrationHasASpanForEachSide: Extend and Unlock of a migration have a span for each of the
+// two locks.
 func TestAMigrationHasASpanForEachSide(t *testing.T) {
 	b := newLab(t)
 	from, err := redlatch.NewLegacySetNX(b.client, redlatch.WithKeyPrefix("old:"))
@@ -381,7 +382,8 @@ func TestAMigrationHasASpanForEachSide(t *testing.T) {
 	require.Len(t, b.spans.Ended(), 5)
 }
 
-// TestTheVersionIsOnBothScopes: the meters and the tracer have the version of this module in the program.
+// TestTheVersionIsOnBothScopes: the meters and the tracer have the version of this module in the
+// program.
 func TestTheVersionIsOnBothScopes(t *testing.T) {
 	b := newLab(t)
 	info, ok := debug.ReadBuildInfo()
@@ -404,8 +406,8 @@ func TestTheVersionIsOnBothScopes(t *testing.T) {
 	require.Equal(t, info.Main.Version, tracer.Version)
 }
 
-// TestLossIsAnEventOfTheCallersSpan: a loss is one event of the span in the ctx of the call that acquired the lock. A
-// release is no event.
+// TestLossIsAnEventOfTheCallersSpan: a loss is one event of the span in the ctx of the call that
+// acquired the lock. A release is no event.
 func TestLossIsAnEventOfTheCallersSpan(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()})
@@ -450,7 +452,8 @@ func TestKeysAreRecordedWhereAskedFor(t *testing.T) {
 	}
 }
 
-// TestTokenIsRecordedNowhere: no span, event or metric contains the token, even if an error contains it.
+// TestTokenIsRecordedNowhere: no span, event or metric contains the token, even if an error
+// contains it.
 func TestTokenIsRecordedNowhere(t *testing.T) {
 	b := newLab(t)
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(2*time.Second))
@@ -506,8 +509,9 @@ func (s spy) Inspect(ctx context.Context, key string) (redlatch.Status, error) {
 	return s.Locker.Inspect(ctx, key)
 }
 
-// TestCallsPassThrough: arguments and results are not changed, and a nil ctx is passed on. But there is one more option,
-// for the spans of Extend and Unlock, and ctx has the span, for the spans of the commands.
+// TestCallsPassThrough: arguments and results are not changed, and a nil ctx is passed on. But
+// there is one more option, for the spans of Extend and Unlock, and ctx has the span, for the spans
+// of the commands.
 func TestCallsPassThrough(t *testing.T) {
 	b := newLab(t)
 	inside, err := redlatch.NewSetNXPX(b.client)
@@ -542,8 +546,8 @@ func TestCallsPassThrough(t *testing.T) {
 	require.Len(t, b.spans.Ended(), 4)
 }
 
-// TestWatchedLockCanBeForgotten: the function that waits for a loss does not keep the handle alive. Otherwise the lock
-// would be renewed forever.
+// TestWatchedLockCanBeForgotten: the function that waits for a loss does not keep the handle alive.
+// Otherwise the lock would be renewed forever.
 func TestWatchedLockCanBeForgotten(t *testing.T) {
 	t.Parallel()
 	b := newLab(t)

@@ -21,7 +21,8 @@ type ages struct {
 	held map[attribute.Distinct]*group
 }
 
-// A group has the locks with the same attributes. It stays when all of them have ended, so that its age goes back to 0.
+// A group has the locks with the same attributes. It stays when all of them have ended, so that its
+// age goes back to 0.
 type group struct {
 	attributes attribute.Set
 	since      map[hold][]time.Time // one for each lock, in the order in which they were acquired

@@ -31,8 +31,8 @@ func (b *lab) oldest(t *testing.T) map[string]time.Duration {
 	return ages
 }
 
-// TestOldestHoldIsMeasuredWhileItLasts: it is the age of the oldest lock that is held, for each kind of key, and 0 when none is
-// held any more.
+// TestOldestHoldIsMeasuredWhileItLasts: it is the age of the oldest lock that is held, for each
+// kind of key, and 0 when none is held any more.
 func TestOldestHoldIsMeasuredWhileItLasts(t *testing.T) {
 	b := newLab(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestOldestHoldIsMeasuredWhileItLasts(t *testing.T) {
 	})
 }
 
-// TestOldestHoldForgetsNoEnd: events of one key can come in another order than they happened. No lock that has ended counts as
-// held, and none that is held is forgotten.
+// TestOldestHoldForgetsNoEnd: events of one key can come in another order than they happened. No
+// lock that has ended counts as held, and none that is held is forgotten.
 func TestOldestHoldForgetsNoEnd(t *testing.T) {
 	type step struct {
 		end   bool
@@ -93,7 +93,8 @@ func TestOldestHoldForgetsNoEnd(t *testing.T) {
 	}
 }
 
-// TestOldestHoldFollowsLocks: of a real Locker. A lock that nobody unlocks counts until its lease has ended.
+// TestOldestHoldFollowsLocks: of a real Locker. A lock that nobody unlocks counts until its lease
+// has ended.
 func TestOldestHoldFollowsLocks(t *testing.T) {
 	t.Parallel()
 	b := newLab(t)
@@ -109,7 +110,8 @@ func TestOldestHoldFollowsLocks(t *testing.T) {
 	require.Eventually(t, func() bool { return b.oldest(t)[""] == 0 }, time.Minute, 10*time.Millisecond)
 }
 
-// TestWaitsAreMeasuredWhileTheyLast: how many calls of Lock wait now, of all Lockers, and how long the oldest has waited.
+// TestWaitsAreMeasuredWhileTheyLast: how many calls of Lock wait now, of all Lockers, and how long
+// the oldest has waited.
 func TestWaitsAreMeasuredWhileTheyLast(t *testing.T) {
 	b := newLab(t)
 	lock, err := b.locker(t, nil, nil).TryLock(t.Context(), "k")

@@ -26,7 +26,8 @@ func version() string {
 
 const unknown = "(unknown)"
 
-// versionIn returns the version of this module in a program with this build info. Code that replaces a version is not that version.
+// versionIn returns the version of this module in a program with this build info. Code that
+// replaces a version is not that version.
 func versionIn(info *debug.BuildInfo) string {
 	for _, m := range append(info.Deps, &info.Main) {
 		if m.Path != scope {
@@ -86,8 +87,8 @@ func WithKeyAttribute(of func(key string) string) Option {
 	return func(c *config) { c.key = of }
 }
 
-// WithSpanKey puts the whole key on spans, instead of the result of [WithKeyAttribute]. An attribute
-// of spans can have any number of values. Metrics are not changed.
+// WithSpanKey puts the whole key on spans, instead of the result of [WithKeyAttribute]. An
+// attribute of spans can have any number of values. Metrics are not changed.
 func WithSpanKey() Option {
 	return func(c *config) { c.spanKey = true }
 }

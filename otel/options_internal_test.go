@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestVersionIsThatOfThisModule: the module is a dependency or the main module. Without a version it is unknown.
+// TestVersionIsThatOfThisModule: the module is a dependency or the main module. Without a version
+// it is unknown.
 func TestVersionIsThatOfThisModule(t *testing.T) {
 	program := debug.Module{Path: "example.org/program", Version: "v1.0.0"}
 	redlatch := &debug.Module{Path: "github.com/redlatch/redlatch", Version: "v1.1.0"}

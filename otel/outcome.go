@@ -27,7 +27,8 @@ var outcomes = []struct {
 	{redlatch.ErrUnavailable, "unavailable"},
 }
 
-// outcome returns the name of err, or done if err is nil. There are few names, for attributes of metrics.
+// outcome returns the name of err, or done if err is nil. There are few names, for attributes of
+// metrics.
 func outcome(err error, done string) string {
 	if err == nil {
 		return done
@@ -43,8 +44,9 @@ func outcome(err error, done string) string {
 // other is the name of an error that is not in outcomes.
 const other = "error"
 
-// callOutcome is outcome for a call with ctx. If only the end of ctx is known of the error, it returns how ctx ended. It
-// checks ctx itself, since the timeout of a dial also matches context.DeadlineExceeded.
+// callOutcome is outcome for a call with ctx. If only the end of ctx is known of the error, it
+// returns how ctx ended. It checks ctx itself, since the timeout of a dial also matches
+// context.DeadlineExceeded.
 func callOutcome(ctx context.Context, err error) string {
 	name, end := outcome(err, "granted"), ctx.Err()
 	switch {
@@ -57,8 +59,9 @@ func callOutcome(ctx context.Context, err error) string {
 	}
 }
 
-// reason returns what is known of err beyond its outcome, without any key or token. That is the text of a network error,
-// or the first word of an error of Redis. The other words may quote arguments.
+// reason returns what is known of err beyond its outcome, without any key or token. That is the
+// text of a network error, or the first word of an error of Redis. The other words may quote
+// arguments.
 func reason(err error) string {
 	var quorum *redlatch.QuorumError
 	if errors.As(err, &quorum) {

@@ -1,4 +1,5 @@
-// Package proof shows, by tests that anyone can run, what holds for redlatch's locks and semaphores.
+// Package proof shows, by tests that anyone can run, what holds for redlatch's locks and
+// semaphores.
 //
 //   - Histories: clients acquire, use, extend, release and lose locks on real servers, while faults
 //     occur at random. Porcupine judges what they saw, see package history.

@@ -27,8 +27,8 @@ type episode struct {
 	ops     int           // at least so many with a known outcome, and every kind of fault
 	length  time.Duration // at least so long
 	limit   time.Duration // at most so long
-	// bound is how long a wait may last once the faults have ended: the rest of the longest lease and a second for a lost
-	// message, and much more for a busy machine.
+	// bound is how long a wait may last once the faults have ended: the rest of the longest lease
+	// and a second for a lost message, and much more for a busy machine.
 	bound time.Duration
 
 	mu      sync.Mutex // guards the fields below
@@ -152,7 +152,8 @@ func (e *episode) deal(rng *rand.Rand) (f fault) {
 	return f
 }
 
-// enough reports whether the episode has all the operations and faults that it needs, or has lasted too long.
+// enough reports whether the episode has all the operations and faults that it needs, or has lasted
+// too long.
 func (e *episode) enough(lasted time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -176,8 +177,8 @@ func (e *episode) lookForEternal(s *server) {
 	}
 }
 
-// refill acquires every key as often as it admits holders, and no more often, once all workers have ended. Locks that they left
-// expire within the longest TTL.
+// refill acquires every key as often as it admits holders, and no more often, once all workers have
+// ended. Locks that they left expire within the longest TTL.
 func (e *episode) refill(keys []string) {
 	limit, l := e.world.strategy.holders, e.world.inspector()
 	patience := e.world.strategy.longest() + time.Minute // on a busy machine, and for LegacySetNX

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A fault is one kind of trouble. inject chooses the place at random, and returns when the trouble has ended.
-// It reports false if it found no place without another fault.
+// A fault is one kind of trouble. inject chooses the place at random, and returns when the trouble
+// has ended. It reports false if it found no place without another fault.
 type fault struct {
 	name   string
 	inject func(g *gremlin) bool
@@ -23,7 +23,8 @@ type gremlin struct {
 	calm context.Context //nolint:containedctx // a gremlin is a job that ends with it
 }
 
-// faults returns the faults that a world can have. If keeping is set, no server may forget a lock while its lease lasts.
+// faults returns the faults that a world can have. If keeping is set, no server may forget a lock
+// while its lease lasts.
 func (w *world) faults(keeping bool) []fault {
 	all := []fault{
 		{"lost replies", onRoad(func(g *gremlin, r *road) { r.LoseReplies(1+g.rng.IntN(4), "") })},
@@ -121,8 +122,8 @@ func (g *gremlin) slowAll(s *server) {
 	g.span()
 }
 
-// setMemory sets the limit of the memory of a server, whose policy is noeviction. The first connections may have been
-// killed.
+// setMemory sets the limit of the memory of a server, whose policy is noeviction. The first
+// connections may have been killed.
 func (g *gremlin) setMemory(s *server, bytes string) {
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
@@ -133,11 +134,12 @@ func (g *gremlin) setMemory(s *server, bytes string) {
 	g.tb.Errorf("CONFIG SET maxmemory: %v", err)
 }
 
-// aheadOfCounters is how long a server of a quorum stays away once it has lost its counters. Then its clock is ahead of them.
+// aheadOfCounters is how long a server of a quorum stays away once it has lost its counters. Then
+// its clock is ahead of them.
 const aheadOfCounters = 1100 * time.Millisecond
 
-// killForgetting restarts a server without its data. A server of a quorum stays away for the longest TTL, since a lock may
-// still be on a quorum.
+// killForgetting restarts a server without its data. A server of a quorum stays away for the
+// longest TTL, since a lock may still be on a quorum.
 func (g *gremlin) killForgetting(s *server) {
 	s.Kill()
 	if g.strategy.quorum {
@@ -148,7 +150,8 @@ func (g *gremlin) killForgetting(s *server) {
 	s.RestartEmpty(g.tb)
 }
 
-// flush empties a server. A server of a quorum then does not answer for a while. No other fault ends that sooner.
+// flush empties a server. A server of a quorum then does not answer for a while. No other fault
+// ends that sooner.
 func (g *gremlin) flush(s *server) {
 	_, _ = s.admin.TxPipelined(context.Background(), func(p redis.Pipeliner) error { // its reply is of no use
 		p.FlushAll(context.Background())

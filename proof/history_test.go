@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestHistories: while servers keep their data, there are at most as many owners at a time as a key admits, whatever fails. If
-// they lose their data, there may be more. But fences grow, every waiter is served, and nothing is left.
+// TestHistories: while servers keep their data, there are at most as many owners at a time as a key
+// admits, whatever fails. If they lose their data, there may be more. But fences grow, every waiter
+// is served, and nothing is left.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	for name, strategies := range map[string][]strategy{
@@ -23,8 +24,9 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// TestSoak plays histories of all strategies at once, with every kind of fault. Each strategy has one world for all its histories.
-// In every second history, except with LegacySetNX, servers may lose their data.
+// TestSoak plays histories of all strategies at once, with every kind of fault. Each strategy has
+// one world for all its histories. In every second history, except with LegacySetNX, servers may
+// lose their data.
 func TestSoak(t *testing.T) {
 	if *soakFlag == 0 {
 		t.Skip("it runs for as long as -soak says")

@@ -21,7 +21,8 @@ type wish struct {
 	alone bool // options of its own: a line of its own
 }
 
-// locker is one process. Those who wait without options of their own stand in the line of one of its Lockers.
+// locker is one process. Those who wait without options of their own stand in the line of one of
+// its Lockers.
 type locker struct {
 	strategy           strategy
 	renewed, unrenewed redlatch.Locker
@@ -69,8 +70,8 @@ type worker struct {
 	named    int // how many tokens have a name
 }
 
-// A hold is a lock of a worker. In the history its token has a name, since a handle whose Token was called may behave in
-// another way.
+// A hold is a lock of a worker. In the history its token has a name, since a handle whose Token was
+// called may behave in another way.
 type hold struct {
 	*redlatch.Lock
 	key, name string
@@ -79,7 +80,8 @@ type hold struct {
 	renewed   bool
 }
 
-// run works until working ends. A wait that bound ends is reported as stuck, since the faults ended long before.
+// run works until working ends. A wait that bound ends is reported as stuck, since the faults ended
+// long before.
 func (w *worker) run(working, bound context.Context) {
 	for working.Err() == nil {
 		key := w.keys[w.rng.IntN(len(w.keys))]
@@ -135,8 +137,9 @@ func (h *hold) op(w *worker, kind history.Kind, call int64) history.Op {
 	}
 }
 
-// work uses the lock and releases it. Some holders overstay, so that their lease ends or has to be renewed. Some never release,
-// as if they had crashed. The hot key is mostly released at once, while a turn lasts.
+// work uses the lock and releases it. Some holders overstay, so that their lease ends or has to be
+// renewed. Some never release, as if they had crashed. The hot key is mostly released at once,
+// while a turn lasts.
 func (w *worker) work(ctx context.Context, h *hold) {
 	if h.hot && w.chance(75) {
 		w.look(h)

@@ -127,7 +127,8 @@ const (
 	crew    = 4 // workers of a locker
 )
 
-// newWorld starts servers that keep their data, and clients that reach them through proxies. It ends with tb.
+// newWorld starts servers that keep their data, and clients that reach them through proxies. It
+// ends with tb.
 func newWorld(tb testing.TB, s strategy) *world {
 	tb.Helper()
 	w := &world{tb: tb, strategy: s}
@@ -155,7 +156,8 @@ func newWorld(tb testing.TB, s strategy) *world {
 	return w
 }
 
-// inspector returns a locker that reaches the servers past all proxies, with patience for a busy machine.
+// inspector returns a locker that reaches the servers past all proxies, with patience for a busy
+// machine.
 func (w *world) inspector() locker {
 	s := w.strategy
 	s.ttl = time.Minute

@@ -18,14 +18,14 @@ import (
 // address is shown in errors. It is an IP address, so that no name is looked up.
 var address = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6379}
 
-// errRefused is the error of a refused connection. The extra layer is one that go-redis removes from errors of the
-// handshake.
+// errRefused is the error of a refused connection. The extra layer is one that go-redis removes
+// from errors of the handshake.
 var errRefused = fmt.Errorf("%w", &net.OpError{
 	Op: "dial", Net: address.Network(), Addr: address, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED),
 })
 
-// A network connects a client to the server by pipes. A goroutine that waits on a socket would stop the clock of a
-// bubble.
+// A network connects a client to the server by pipes. A goroutine that waits on a socket would stop
+// the clock of a bubble.
 type network struct {
 	server *miniredis.Miniredis
 
@@ -45,8 +45,8 @@ func newClient(n *network) *redis.Client {
 	})
 }
 
-// dial succeeds even while n is down; the connection is refused at its first use. After failed dials go-redis would
-// write logs, and would not dial again until a second after the outage.
+// dial succeeds even while n is down; the connection is refused at its first use. After failed
+// dials go-redis would write logs, and would not dial again until a second after the outage.
 func (n *network) dial() (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,8 +124,9 @@ func (c *link) SetReadDeadline(t time.Time) error { return c.broken(c.Conn.SetRe
 
 func (c *link) SetWriteDeadline(t time.Time) error { return c.broken(c.Conn.SetWriteDeadline(t)) }
 
-// broken returns the error of an operation that failed with err. If c was severed before a command was sent, no
-// command was carried out: on a real network the client finds the connection dead, dials again and is refused.
+// broken returns the error of an operation that failed with err. If c was severed before a command
+// was sent, no command was carried out: on a real network the client finds the connection dead,
+// dials again and is refused.
 func (c *link) broken(err error) error {
 	switch {
 	case err == nil, !c.severed.Load():

@@ -1,7 +1,7 @@
 // Package redlatchtest provides a Locker for tests of code that locks.
 //
-// The Locker works on a Redis inside the test: it needs no server and no network. Its methods simulate another
-// owner that takes a key, and a network that fails.
+// The Locker works on a Redis inside the test: it needs no server and no network. Its methods
+// simulate another owner that takes a key, and a network that fails.
 //
 //	func TestSecondPaymentIsRefused(t *testing.T) {
 //		locker := redlatchtest.NewLocker(t)
@@ -20,29 +20,31 @@
 //
 // # Time
 //
-// Keys expire and locks are renewed by the clock of the test. In a bubble of [testing/synctest] an hour takes no
-// time. Create the Locker inside the bubble. It is closed before the bubble ends and leaves nothing running, so the
-// test need not sleep at its end. Code that waits for a lock needs a ctx that ends with the test, such as
-// t.Context().
+// Keys expire and locks are renewed by the clock of the test. In a bubble of [testing/synctest] an
+// hour takes no time. Create the Locker inside the bubble. It is closed before the bubble ends and
+// leaves nothing running, so the test need not sleep at its end. Code that waits for a lock needs a
+// ctx that ends with the test, such as t.Context().
 //
-// Outside a bubble, set a short TTL with [redlatch.WithTTL] in a test that waits for a loss: a holder notices at
-// its next renewal, after a third of the TTL, that its lock was taken away. With a TTL below 10 s also set
-// [redlatch.WithOpTimeout] to some seconds: its default is a tenth of the TTL, which a busy machine may not meet.
+// Outside a bubble, set a short TTL with [redlatch.WithTTL] in a test that waits for a loss: a
+// holder notices at its next renewal, after a third of the TTL, that its lock was taken away. With
+// a TTL below 10 s also set [redlatch.WithOpTimeout] to some seconds: its default is a tenth of the
+// TTL, which a busy machine may not meet.
 //
 // # Leaks
 //
-// A bubble fails a test that leaves a goroutine running. Outside, a check such as that of go.uber.org/goleak must run
-// after the Locker is closed. So register it before:
+// A bubble fails a test that leaves a goroutine running. Outside, a check such as that of
+// go.uber.org/goleak must run after the Locker is closed. So register it before:
 //
 //	t.Cleanup(func() { goleak.VerifyNone(t) }) // runs last
 //	locker := redlatchtest.NewLocker(t)
 //
 // # Miniredis
 //
-// The Redis is [miniredis], which needs a 64-bit platform for the numbers in the scripts. A test that starts a
-// miniredis of its own and makes a Locker on it moves two clocks: FastForward lets keys expire, and SetTime sets what
-// TIME answers, which stands still from then on. Neither moves the clock of the holder, so a lock that has expired in
-// Redis is trusted until its next renewal or its own end. A step of the clock of Redis is both.
+// The Redis is [miniredis], which needs a 64-bit platform for the numbers in the scripts. A test
+// that starts a miniredis of its own and makes a Locker on it moves two clocks: FastForward lets
+// keys expire, and SetTime sets what TIME answers, which stands still from then on. Neither moves
+// the clock of the holder, so a lock that has expired in Redis is trusted until its next renewal or
+// its own end. A step of the clock of Redis is both.
 //
 // [miniredis]: https://github.com/alicebob/miniredis
 package redlatchtest
@@ -74,12 +76,12 @@ const (
 	theirTTL = 10 * time.Second
 )
 
-// A Locker is a [redlatch.Locker] on a Redis of its own, with methods that simulate other owners and outages. Its
-// methods may be called from many goroutines.
+// A Locker is a [redlatch.Locker] on a Redis of its own, with methods that simulate other owners
+// and outages. Its methods may be called from many goroutines.
 //
-// Another owner stands for another process. It reaches Redis even while the Locker is disconnected, and its name in
-// [redlatch.HeldError] and [redlatch.Status] is "somebody else". Keys are named as for Lock, without the prefix of
-// [redlatch.WithKeyPrefix].
+// Another owner stands for another process. It reaches Redis even while the Locker is disconnected,
+// and its name in [redlatch.HeldError] and [redlatch.Status] is "somebody else". Keys are named as
+// for Lock, without the prefix of [redlatch.WithKeyPrefix].
 //
 // A method that fails ends the test by Fatalf.
 type Locker struct {
@@ -99,8 +101,8 @@ type Locker struct {
 	theirs map[string]*redlatch.Lock
 }
 
-// NewLocker returns a Locker that [redlatch.NewSetNXPX] makes with opts. It is closed when the test ends. An option
-// that cannot work fails the test.
+// NewLocker returns a Locker that [redlatch.NewSetNXPX] makes with opts. It is closed when the test
+// ends. An option that cannot work fails the test.
 func NewLocker(tb testing.TB, opts ...redlatch.Option) *Locker {
 	tb.Helper()
 	l := open(tb)
@@ -117,9 +119,10 @@ func NewLocker(tb testing.TB, opts ...redlatch.Option) *Locker {
 	return l
 }
 
-// NewReadWrite returns the two Lockers that [redlatch.NewReadWrite] makes with opts, on one Redis. They are closed when the test ends.
-// The other owner of read is a reader, and that of write is a writer. Steal and Expire take the key from all of its holders. Disconnect
-// and Reconnect are those of both Lockers. An option that cannot work fails the test.
+// NewReadWrite returns the two Lockers that [redlatch.NewReadWrite] makes with opts, on one Redis.
+// They are closed when the test ends. The other owner of read is a reader, and that of write is a
+// writer. Steal and Expire take the key from all of its holders. Disconnect and Reconnect are those
+// of both Lockers. An option that cannot work fails the test.
 func NewReadWrite(tb testing.TB, opts ...redlatch.Option) (read, write *Locker) {
 	tb.Helper()
 	read = open(tb)
@@ -153,13 +156,14 @@ func open(tb testing.TB) *Locker {
 	return l
 }
 
-// theirOptions are those of the other owner. Hooks of the test must not report it, so those of l are not among them.
+// theirOptions are those of the other owner. Hooks of the test must not report it, so those of l
+// are not among them.
 func (l *Locker) theirOptions() []redlatch.Option {
 	return []redlatch.Option{redlatch.WithKeyPrefix(l.prefix), redlatch.WithOwner(somebody), redlatch.WithTTL(theirTTL)}
 }
 
-// prefixOf returns the key prefix that opts set. An Option cannot be read, so a Locker with opts inspects a key,
-// and the server sees the name with the prefix.
+// prefixOf returns the key prefix that opts set. An Option cannot be read, so a Locker with opts
+// inspects a key, and the server sees the name with the prefix.
 func (l *Locker) prefixOf(opts []redlatch.Option) (string, error) {
 	ctx := context.Background()
 	if err := l.direct.Ping(ctx).Err(); err != nil { // the server starts with its first connection
@@ -182,11 +186,12 @@ func (l *Locker) prefixOf(opts []redlatch.Option) (string, error) {
 	return strings.TrimSuffix(key, name), err
 }
 
-// Client returns the client that l uses, for code that makes its own Locker. [Locker.Disconnect] disconnects it,
-// and it is closed when the test ends.
+// Client returns the client that l uses, for code that makes its own Locker. [Locker.Disconnect]
+// disconnects it, and it is closed when the test ends.
 func (l *Locker) Client() *redis.Client { return l.client }
 
-// Hold lets another owner lock key and renew the lock until [Locker.Free]. It fails the test if key is held.
+// Hold lets another owner lock key and renew the lock until [Locker.Free]. It fails the test if key
+// is held.
 func (l *Locker) Hold(key string) {
 	l.tb.Helper()
 	lock, err := l.other.TryLock(context.Background(), key)
@@ -201,8 +206,8 @@ func (l *Locker) Hold(key string) {
 	l.theirs[key] = lock
 }
 
-// Free lets the other owner unlock key, so that the first waiter gets it. It fails the test if key is not held by
-// [Locker.Hold] or [Locker.Steal].
+// Free lets the other owner unlock key, so that the first waiter gets it. It fails the test if key
+// is not held by [Locker.Hold] or [Locker.Steal].
 func (l *Locker) Free(key string) {
 	l.tb.Helper()
 	lock := l.forget(key)
@@ -215,9 +220,9 @@ func (l *Locker) Free(key string) {
 	}
 }
 
-// Steal lets another owner take key from its holder and keep it until [Locker.Free]. The holder's lock is lost. The
-// holder notices at its next renewal, Extend or Unlock. Steal fails the test if nobody holds key, or if the other
-// owner already does.
+// Steal lets another owner take key from its holder and keep it until [Locker.Free]. The holder's
+// lock is lost. The holder notices at its next renewal, Extend or Unlock. Steal fails the test if
+// nobody holds key, or if the other owner already does.
 func (l *Locker) Steal(key string) {
 	l.tb.Helper()
 	if l.holder("Steal", key) == somebody {
@@ -253,9 +258,10 @@ func (l *Locker) put(ctx context.Context, key, token string) error {
 	return err
 }
 
-// Expire deletes key in Redis, as if its TTL had passed. The lock of its holder, which may be the other owner, is
-// lost. The holder notices as after [Locker.Steal]. Waiters get no message: as after a crash, one of them finds key
-// free within seconds. Expire fails the test if nobody holds key.
+// Expire deletes key in Redis, as if its TTL had passed. The lock of its holder, which may be the
+// other owner, is lost. The holder notices as after [Locker.Steal]. Waiters get no message: as
+// after a crash, one of them finds key free within seconds. Expire fails the test if nobody holds
+// key.
 func (l *Locker) Expire(key string) {
 	l.tb.Helper()
 	l.holder("Expire", key)
@@ -268,8 +274,9 @@ func (l *Locker) Expire(key string) {
 	}
 }
 
-// Disconnect cuts l off from Redis until [Locker.Reconnect], as an outage does: commands under way get no reply,
-// and connections are refused. Keys still expire. If l is already disconnected, it does nothing.
+// Disconnect cuts l off from Redis until [Locker.Reconnect], as an outage does: commands under way
+// get no reply, and connections are refused. Keys still expire. If l is already disconnected, it
+// does nothing.
 func (l *Locker) Disconnect() { l.network.cut() }
 
 // Reconnect ends the outage of [Locker.Disconnect]. If l is connected, it does nothing.
@@ -297,12 +304,12 @@ func (l *Locker) forget(key string) *redlatch.Lock {
 	return lock
 }
 
-// settling is how long l stays open at the end of a bubble. By then calls that were cut off have timed out, and the
-// subscription, which ends within two seconds after its last waiter, is closed.
+// settling is how long l stays open at the end of a bubble. By then calls that were cut off have
+// timed out, and the subscription, which ends within two seconds after its last waiter, is closed.
 const settling = time.Minute
 
-// end closes l. In a bubble it lets time pass first: the clock stops when the test ends, and goroutines that wait
-// for a timer would never end.
+// end closes l. In a bubble it lets time pass first: the clock stops when the test ends, and
+// goroutines that wait for a timer would never end.
 func (l *Locker) end() {
 	l.Reconnect()
 	l.unlockTheirs()

@@ -27,7 +27,8 @@ func everywhere(t *testing.T, test func(t *testing.T)) {
 // brief are the options for losses outside of a bubble: a short TTL, on a machine that may be busy.
 var brief = []redlatch.Option{redlatch.WithTTL(time.Second), redlatch.WithOpTimeout(500 * time.Millisecond)}
 
-// waiting starts to wait for key. It returns once there is a waiter, with a channel that gets the lock.
+// waiting starts to wait for key. It returns once there is a waiter, with a channel that gets the
+// lock.
 func waiting(t *testing.T, l *redlatchtest.Locker, key string) <-chan *redlatch.Lock {
 	got := make(chan *redlatch.Lock, 1)
 	go func() { // ends with the test
@@ -181,8 +182,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestLockIsLostInAnOutage: a lock is lost in an outage that lasts for longer than its TTL, and others can
-// acquire it.
+// TestLockIsLostInAnOutage: a lock is lost in an outage that lasts for longer than its TTL, and
+// others can acquire it.
 func TestLockIsLostInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -198,8 +199,8 @@ func TestLockIsLostInAnOutage(t *testing.T) {
 	})
 }
 
-// TestPrefixAndHooks: the methods use the prefix of the Locker, and its hooks do not report the locks of
-// somebody else.
+// TestPrefixAndHooks: the methods use the prefix of the Locker, and its hooks do not report the
+// locks of somebody else.
 func TestPrefixAndHooks(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		var events atomic.Int32
@@ -221,8 +222,8 @@ func TestPrefixAndHooks(t *testing.T) {
 	})
 }
 
-// TestClient: a Locker that the code makes itself is refused the keys of somebody else, and has the same
-// outages.
+// TestClient: a Locker that the code makes itself is refused the keys of somebody else, and has the
+// same outages.
 func TestClient(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
@@ -328,8 +329,8 @@ func leaveEverythingOpen(t *testing.T) {
 	time.Sleep(time.Millisecond)
 }
 
-// TestOutageEndsWithTheTest: the end of the test ends the outage, so that no call retries for longer than the
-// Locker is open.
+// TestOutageEndsWithTheTest: the end of the test ends the outage, so that no call retries for
+// longer than the Locker is open.
 func TestOutageEndsWithTheTest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t, redlatch.WithTTL(time.Hour), redlatch.WithOpTimeout(10*time.Minute))
@@ -340,8 +341,8 @@ func TestOutageEndsWithTheTest(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftRunning: no goroutine is left at the end of a bubble, which would panic, and none soon
-// after the end of another test.
+// TestNothingIsLeftRunning: no goroutine is left at the end of a bubble, which would panic, and
+// none soon after the end of another test.
 func TestNothingIsLeftRunning(t *testing.T) {
 	everywhere(t, leaveEverythingOpen)
 	var stacks string

@@ -15,7 +15,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// acquire waits until the lock is granted, the timeout has passed or a signal arrives. It returns the signal.
+// acquire waits until the lock is granted, the timeout has passed or a signal arrives. It returns
+// the signal.
 func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter) (*redlatch.Lock, syscall.Signal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -45,8 +46,8 @@ func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter)
 	}
 }
 
-// lockThroughOutages waits for the lock, also if Redis is unavailable at the first attempt. The hooks of the reporter
-// report that. With -try it makes one attempt.
+// lockThroughOutages waits for the lock, also if Redis is unavailable at the first attempt. The
+// hooks of the reporter report that. With -try it makes one attempt.
 func (f *runFlags) lockThroughOutages(ctx context.Context, c *connection) (*redlatch.Lock, error) {
 	acquire := c.Lock
 	if f.try {
@@ -69,9 +70,10 @@ func (f *runFlags) lockThroughOutages(ctx context.Context, c *connection) (*redl
 	}
 }
 
-// prolong makes a lock last for the lease, before COMMAND is started. One that another process has handed over is short, so
-// COMMAND could not end in time before its end. It also makes the lock outlast a crash for the min hold. That is no option
-// of the Locker, so that a lock under which nothing ran keeps nobody out. A late reply costs a try, and not the lock.
+// prolong makes a lock last for the lease, before COMMAND is started. One that another process has
+// handed over is short, so COMMAND could not end in time before its end. It also makes the lock
+// outlast a crash for the min hold. That is no option of the Locker, so that a lock under which
+// nothing ran keeps nobody out. A late reply costs a try, and not the lock.
 func (f *runFlags) prolong(ctx context.Context, lock *redlatch.Lock) error {
 	if f.minHold == 0 && time.Until(lock.Until()) >= f.lease()/2 {
 		return nil
@@ -97,7 +99,8 @@ func pause(ctx context.Context, longest time.Duration) bool {
 	}
 }
 
-// reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the last renewal.
+// reporter reports on stderr what a Locker retries or tolerates. It also keeps the result of the
+// last renewal.
 type reporter struct {
 	ends func() bool // reports that run ends with the error of an attempt that fails now
 

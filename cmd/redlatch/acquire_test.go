@@ -18,7 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// lateExtensions delays the replies to the first scripts that do not acquire, up to a number of them.
+// lateExtensions delays the replies to the first scripts that do not acquire, up to a number of
+// them.
 func lateExtensions(most int) redis.Hook {
 	var mu sync.Mutex  // guards the variables below
 	var acquire string // the first script
@@ -42,9 +43,9 @@ func lateExtensions(most int) redis.Hook {
 	})
 }
 
-// TestLateFirstExtensionCostsNobodyTheRun: a lock is handed to run, and the reply to its first extension comes after the
-// op timeout. Run tries again. If no extension is answered in time until -timeout, nothing ran, so the min hold does not
-// keep others out.
+// TestLateFirstExtensionCostsNobodyTheRun: a lock is handed to run, and the reply to its first
+// extension comes after the op timeout. Run tries again. If no extension is answered in time until
+// -timeout, nothing ran, so the min hold does not keep others out.
 func TestLateFirstExtensionCostsNobodyTheRun(t *testing.T) {
 	for name, c := range map[string]struct{ late, code int }{"one": {1, 0}, "all": {1000, exitUnavailable}} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +75,8 @@ func TestLateFirstExtensionCostsNobodyTheRun(t *testing.T) {
 	}
 }
 
-// TestMinHoldOutlastsACrashOfRun: redlatch is killed while COMMAND runs, and the lock lasts for its min hold.
+// TestMinHoldOutlastsACrashOfRun: redlatch is killed while COMMAND runs, and the lock lasts for its
+// min hold.
 func TestMinHoldOutlastsACrashOfRun(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		p := redlatchRun(t, s.url, []string{"-ttl", "3s", "-min-hold", "1h"}, `echo $$; exec sleep 60`)

@@ -161,7 +161,8 @@ func TestInvalidURLIsAnsweredByTheFormsThereAre(t *testing.T) {
 	}
 }
 
-// TestSentinelsFindThePrimary: the user, the password and the database are those of the Redis servers.
+// TestSentinelsFindThePrimary: the user, the password and the database are those of the Redis
+// servers.
 func TestSentinelsFindThePrimary(t *testing.T) {
 	t.Parallel()
 	primary := redistest.StartTCP(t)
@@ -200,8 +201,8 @@ func TestErrorsNameFlags(t *testing.T) {
 	require.Equal(t, `redlatch: new setnxpx: invalid option: -owner "a\nb": '\n' cannot be printed`+"\n", p.errors())
 }
 
-// TestCluster: the commands lock, show and release keys of all nodes. A URL of one node is refused, and the error says which
-// form is right.
+// TestCluster: the commands lock, show and release keys of all nodes. A URL of one node is refused,
+// and the error says which form is right.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	var addrs []string
@@ -257,7 +258,8 @@ func TestVersionIsPrinted(t *testing.T) {
 	require.Zero(t, p.code())
 }
 
-// TestVersionIsThatOfTheCode: a module below this one requires a release, and replaces it by this clone.
+// TestVersionIsThatOfTheCode: a module below this one requires a release, and replaces it by this
+// clone.
 func TestVersionIsThatOfTheCode(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "v0.1.0", versionOf(debug.Module{Version: "v0.1.0"}))

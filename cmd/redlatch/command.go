@@ -50,7 +50,8 @@ func (c *command) start(lock *redlatch.Lock) error {
 	c.cmd.Env = append(os.Environ(),
 		"REDLATCH_KEY="+lock.Key(), "REDLATCH_TOKEN="+lock.Token(), "REDLATCH_FENCE="+strconv.FormatUint(lock.Fence(), 10))
 	c.cmd.SysProcAttr = attributes()
-	// Linux kills the command when the thread that started it ends. The thread of the main goroutine ends with the process.
+	// Linux kills the command when the thread that started it ends. The thread of the main
+	// goroutine ends with the process.
 	runtime.LockOSThread()
 	if err := c.cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", c.cmd.Args[0], err)
@@ -61,8 +62,9 @@ func (c *command) start(lock *redlatch.Lock) error {
 	return nil
 }
 
-// wait reports every stop of the process, and its end, for which watch waits. It also reaps orphans of the process, which
-// redlatch inherits as PID 1 of a container. It returns when redlatch has no child left.
+// wait reports every stop of the process, and its end, for which watch waits. It also reaps orphans
+// of the process, which redlatch inherits as PID 1 of a container. It returns when redlatch has no
+// child left.
 func (c *command) wait() {
 	for {
 		var status syscall.WaitStatus
@@ -85,7 +87,8 @@ func (c *command) signal(s syscall.Signal) {
 	_ = syscall.Kill(-c.group, s) // fails if no process is left
 }
 
-// empty reports whether no process of the group is left. Zombies count: their parent may never reap them.
+// empty reports whether no process of the group is left. Zombies count: their parent may never reap
+// them.
 func (c *command) empty() bool { return syscall.Kill(-c.group, 0) != nil }
 
 // codeOf returns the exit status of a process, as shells do.

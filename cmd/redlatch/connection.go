@@ -53,8 +53,8 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 	return c, err
 }
 
-// side returns the Locker for readers or writers. The commands that only look at a key, or release what they see, treat it as a
-// semaphore: so they find both, and adopt a reader's permit itself.
+// side returns the Locker for readers or writers. The commands that only look at a key, or release
+// what they see, treat it as a semaphore: so they find both, and adopt a reader's permit itself.
 func (f *redisFlags) side(command string, client redis.UniversalClient, opts []redlatch.Option) (redlatch.Locker, error) {
 	if command != "run" {
 		return redlatch.NewSemaphore(client, math.MaxInt32, opts...)

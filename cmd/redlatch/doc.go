@@ -12,11 +12,13 @@
 //	REDIS_URL=redis://redis.internal:6379
 //	0 3 * * * /usr/local/bin/redlatch run -try -q -min-hold 1m nightly-report -- /usr/local/bin/make-report
 //
-// The PATH of cron has no ~/go/bin. With -q, cron sends no mail from the other hosts. To make the report also if Redis is down for a while, use
-// "-timeout 5m -q -min-hold 10m" instead. The min hold is longer than the timeout, so that no other host makes it again.
+// The PATH of cron has no ~/go/bin. With -q, cron sends no mail from the other hosts. To make the
+// report also if Redis is down for a while, use "-timeout 5m -q -min-hold 10m" instead. The min
+// hold is longer than the timeout, so that no other host makes it again.
 //
-// The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX with one Redis
-// server, NewRedlock with several, NewSemaphore with -limit, and NewReadWrite with -read or -write.
+// The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX
+// with one Redis server, NewRedlock with several, NewSemaphore with -limit, and NewReadWrite with
+// -read or -write.
 //
 // # Redis
 //
@@ -28,8 +30,9 @@
 //	-write          the same, and run is a writer. To status and unlock, it does not matter which of the two is given
 //	-prefix TEXT    put TEXT before KEY in Redis. The default is none
 //
-// Without -redis, the environment variable REDIS_URL names the server, or several separated by spaces. There is no
-// default server: a lock on a server that nobody else uses excludes nobody. A URL has one of these forms:
+// Without -redis, the environment variable REDIS_URL names the server, or several separated by
+// spaces. There is no default server: a lock on a server that nobody else uses excludes nobody. A
+// URL has one of these forms:
 //
 //	redis://user:password@host:port/db
 //	rediss://user:password@host:port/db
@@ -37,16 +40,18 @@
 //	redis+sentinel://user:password@host:port,host:port/NAME/db
 //	redis+cluster://user:password@host:port,host:port
 //
-// The fourth form names Sentinels, and NAME is the primary that they watch. The user, the password and the database are
-// those of the Redis servers. Sentinels that require a password or TLS are not supported. The last form names some nodes
-// of a Redis Cluster.
+// The fourth form names Sentinels, and NAME is the primary that they watch. The user, the password
+// and the database are those of the Redis servers. Sentinels that require a password or TLS are not
+// supported. The last form names some nodes of a Redis Cluster.
 //
-// With rediss and rediss+cluster the connections use TLS. Special characters in a password must be percent-encoded. Redlatch never prints
-// a URL. If a URL has a password, put it in REDIS_URL: other users can see the arguments of a process.
+// With rediss and rediss+cluster the connections use TLS. Special characters in a password must be
+// percent-encoded. Redlatch never prints a URL. If a URL has a password, put it in REDIS_URL: other
+// users can see the arguments of a process.
 //
 // # Run
 //
-// Run waits until KEY is free, holds the lock while COMMAND runs, and exits with the status of COMMAND. Its flags are:
+// Run waits until KEY is free, holds the lock while COMMAND runs, and exits with the status of
+// COMMAND. Its flags are:
 //
 //	-try            do not wait: exit with 75 if KEY is held
 //	-timeout D      wait for at most D, such as 30s or 5m. The default is no limit
@@ -59,9 +64,9 @@
 //	-max-hold D     end COMMAND, as if the lock was lost, before it has held the lock for D. The default is no limit
 //	-owner NAME     the name of the holder, for status and for those who wait. The default is HOST:PID, those of run
 //
-// While Redis is unavailable, run says so once on stderr and retries. It exits with 69 when -timeout ends, with -try
-// after one attempt, or at once after an error that retrying cannot fix. On one Redis server, waiters are served first
-// come, first served.
+// While Redis is unavailable, run says so once on stderr and retries. It exits with 69 when
+// -timeout ends, with -try after one attempt, or at once after an error that retrying cannot fix.
+// On one Redis server, waiters are served first come, first served.
 //
 // COMMAND has the stdin, stdout and stderr of redlatch, and these variables in its environment:
 //
@@ -71,42 +76,47 @@
 //	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
 //	                With -limit and -read this does not work, since several holders are valid
 //
-// The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue without the lock. As
-// PID 1 of a container, run reaps them. If Redis does not confirm the release, run says so on stderr and still exits with
-// the status of COMMAND, which ran under the lock. KEY is free after its TTL then, or after its min hold if that is
-// longer. If COMMAND was not started, -min-hold does not apply.
+// The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue
+// without the lock. As PID 1 of a container, run reaps them. If Redis does not confirm the release,
+// run says so on stderr and still exits with the status of COMMAND, which ran under the lock. KEY
+// is free after its TTL then, or after its min hold if that is longer. If COMMAND was not started,
+// -min-hold does not apply.
 //
 // # Loss
 //
-// The lock is renewed every third of its TTL. It is lost if KEY is deleted or taken, or if Redis is out of reach for too
-// long. Then COMMAND must end. It runs in a process group of its own. Run sends SIGTERM to the whole group, and SIGKILL
-// after the time of -grace if a process of the group is left. Run then exits with 70, whatever COMMAND returned. A zombie
-// counts as left, so if nobody reaps it, run ends with the grace.
+// The lock is renewed every third of its TTL. It is lost if KEY is deleted or taken, or if Redis is
+// out of reach for too long. Then COMMAND must end. It runs in a process group of its own. Run
+// sends SIGTERM to the whole group, and SIGKILL after the time of -grace if a process of the group
+// is left. Run then exits with 70, whatever COMMAND returned. A zombie counts as left, so if nobody
+// reaps it, run ends with the grace.
 //
-// In an outage, run sends SIGTERM before the lock ends. So SIGKILL comes before Redis can give KEY to another owner:
+// In an outage, run sends SIGTERM before the lock ends. So SIGKILL comes before Redis can give KEY
+// to another owner:
 //
 //	SIGTERM = end of the lease − grace − TTL/20
 //	SIGKILL = end of the lease − TTL/20
 //
-// The lease ends -max-hold after the lock was acquired at the latest. If -max-hold is shorter than -ttl, it counts as the
-// TTL here.
+// The lease ends -max-hold after the lock was acquired at the latest. If -max-hold is shorter than
+// -ttl, it counts as the TTL here.
 //
-// With the defaults, COMMAND survives any outage of up to about 2.5 s. With a longer -ttl it survives longer ones. If
-// the lock was deleted or taken, run notices at the next renewal, and another owner may hold KEY already. Processes
-// that leave the group, as daemons do, get no signal.
+// With the defaults, COMMAND survives any outage of up to about 2.5 s. With a longer -ttl it
+// survives longer ones. If the lock was deleted or taken, run notices at the next renewal, and
+// another owner may hold KEY already. Processes that leave the group, as daemons do, get no signal.
 //
-// If redlatch itself is killed by SIGKILL, Linux kills COMMAND too, but not the children of COMMAND. On other systems
-// COMMAND continues without a lock. In both cases KEY is free after its TTL.
+// If redlatch itself is killed by SIGKILL, Linux kills COMMAND too, but not the children of
+// COMMAND. On other systems COMMAND continues without a lock. In both cases KEY is free after its
+// TTL.
 //
 // # Signals
 //
-// Run passes HUP, INT, QUIT, TERM, USR1, USR2, WINCH and TSTP on to the group of COMMAND. Signals that are ignored when
-// redlatch starts, as HUP is under nohup, stay ignored. While run waits, each of the first six ends the wait: nothing
-// is left in Redis, and the status is 128+n.
+// Run passes HUP, INT, QUIT, TERM, USR1, USR2, WINCH and TSTP on to the group of COMMAND. Signals
+// that are ignored when redlatch starts, as HUP is under nohup, stay ignored. While run waits, each
+// of the first six ends the wait: nothing is left in Redis, and the status is 128+n.
 //
-// On a terminal, the group of COMMAND becomes the foreground group when it first reads from the terminal or changes
-// its settings. Ctrl-Z stops both COMMAND and redlatch. The lock is not renewed while redlatch is stopped. If the lock
-// is lost in the meantime, COMMAND does not continue and is killed.
+// On a terminal, the group of COMMAND becomes the foreground group when it first reads from the
+// terminal or changes its settings. Ctrl-Z stops both COMMAND and redlatch. The lock is not renewed
+// while redlatch is stopped. If the lock is lost in the meantime, COMMAND does not continue and is
+// killed.
 //
 // # List
 //
@@ -118,21 +128,22 @@
 //	report  lock       (kept)               -      19m3s  0        -
 //	3 locks, 2 waiters; 2,104,331 keys read in 9s
 //
-// SINCE is how long ago the owner asked: KEY is held for at most that long, as far as the clocks agree. LONGEST is the
-// longest wait. The last line is on stderr. Its flags are:
+// SINCE is how long ago the owner asked: KEY is held for at most that long, as far as the clocks
+// agree. LONGEST is the longest wait. The last line is on stderr. Its flags are:
 //
 //	-match PATTERN  only keys that match: * stands for any text, ? for any character, [ab] for one of these
 //	-long           a line for each waiter too, up to 100 a key
 //	-json           print a JSON object for each key, as status does, with its kind, votes and servers
 //	-watch          show it again each second, on a terminal in place. Ctrl-C ends it
 //
-// List reads every key of the server by SCAN, on a Cluster on every master, in pages of up to 1,000 keys. Of each it reads
-// at most 240 bytes, so it can run beside other work. -match and -prefix save nothing on the server but the reading.
+// List reads every key of the server by SCAN, on a Cluster on every master, in pages of up to 1,000
+// keys. Of each it reads at most 240 bytes, so it can run beside other work. -match and -prefix
+// save nothing on the server but the reading.
 //
-// A key of a read-write lock is shown as a writer, or as a semaphore if readers hold it. A lock is told by its form: a token
-// of redlatch, with a TTL. Locks of other libraries are not shown, and neither are those
-// of LegacySetNX that another library holds. With several servers, VOTES says how many of them have the same holder. A lock
-// of a quorum needs more than half.
+// A key of a read-write lock is shown as a writer, or as a semaphore if readers hold it. A lock is
+// told by its form: a token of redlatch, with a TTL. Locks of other libraries are not shown, and
+// neither are those of LegacySetNX that another library holds. With several servers, VOTES says how
+// many of them have the same holder. A lock of a quorum needs more than half.
 //
 // # Watch
 //
@@ -140,9 +151,10 @@
 //
 //	time	KEY	old OWNER	new OWNER	fence	how long the new owner has waited
 //
-// The flags -match and -prefix are those of list. The old owner is a dash unless watch has seen its hand-over. Watch reads the
-// messages by which Redis tells a waiter that it has a lock or a permit. So it does not see grants of keys that are free, turns
-// that a lock takes within a process, or what polls, such as a quorum. If its connection breaks, it says so and goes on.
+// The flags -match and -prefix are those of list. The old owner is a dash unless watch has seen its
+// hand-over. Watch reads the messages by which Redis tells a waiter that it has a lock or a permit.
+// So it does not see grants of keys that are free, turns that a lock takes within a process, or
+// what polls, such as a quorum. If its connection breaks, it says so and goes on.
 //
 // # Status
 //
@@ -150,39 +162,46 @@
 //
 //	KEY	state	OWNER	time left	number of waiters	time since the owner asked
 //
-// The last column is about how long KEY is held, and never less, as far as the clocks agree. For each waiter, up to 100, a
+// The last column is about how long KEY is held, and never less, as far as the clocks agree. For
+// each waiter, up to 100, a
 // line follows that begins with a tab. The longest wait comes first:
 //
 //	waits	OWNER	how long
 //
-// The state is held, free, or kept: nobody holds KEY, but its min hold keeps others out for the time left. A dash means
-// that there is no value or that it is unknown. The time left is "never" for a key without a TTL.
+// The state is held, free, or kept: nobody holds KEY, but its min hold keeps others out for the
+// time left. A dash means that there is no value or that it is unknown. The time left is "never"
+// for a key without a TTL.
 //
-// With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns, waiters, queue and holders,
-// and writer if a writer holds KEY.
-// held is true also if kept is. ttl_ns is negative if the key has no TTL. since is missing if it is unknown. queue is a
-// list of objects with owner and waited_ns.
+// With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns,
+// waiters, queue and holders, and writer if a writer holds KEY. held is true also if kept is.
+// ttl_ns is negative if the key has no TTL. since is missing if it is unknown. queue is a list of
+// objects with owner and waited_ns.
 //
-// With -limit the second column reads, for example, "2 of 3", and the owner and the time left are those of the holder
-// whose lease ends first. A permit in its min hold counts, and has no owner. With -read or -write it reads "3 readers" or
-// "1 writer". The readers of a process that share a permit count as one.
+// With -limit the second column reads, for example, "2 of 3", and the owner and the time left are
+// those of the holder whose lease ends first. A permit in its min hold counts, and has no owner.
+// With -read or -write it reads "3 readers" or "1 writer". The readers of a process that share a
+// permit count as one.
 //
-// The state can change before you read it. The exit status is 0, whatever the state is. A KEY that is free and has a * or
-// a ? is refused with 64: it is most likely a pattern, for list. Status prints no token.
+// The state can change before you read it. The exit status is 0, whatever the state is. A KEY that
+// is free and has a * or a ? is refused with 64: it is most likely a pattern, for list. Status
+// prints no token.
 //
 // # Unlock
 //
-// Unlock releases a lock that another process holds. It shows who holds KEY and asks whether to release it. With -f it
-// does not ask. -f is required if stdin is not a terminal. Unlock releases only the lock that it has shown, and no newer
-// one: if another owner has acquired KEY in the meantime, it releases nothing and exits with 75. It leaves a key without
-// a TTL alone, since this command acquires none like that.
+// Unlock releases a lock that another process holds. It shows who holds KEY and asks whether to
+// release it. With -f it does not ask. -f is required if stdin is not a terminal. Unlock releases
+// only the lock that it has shown, and no newer one: if another owner has acquired KEY in the
+// meantime, it releases nothing and exits with 75. It leaves a key without a TTL alone, since this
+// command acquires none like that.
 //
-// If nobody holds KEY, and a min hold or -keep-after keeps others out, unlock shows that, asks whether to end it, and ends
-// it. So a job that has just run can run again. With -f it does not ask.
+// If nobody holds KEY, and a min hold or -keep-after keeps others out, unlock shows that, asks
+// whether to end it, and ends it. So a job that has just run can run again. With -f it does not
+// ask.
 //
-// The owner notices only at its next renewal, and may continue to work until then. The next waiter gets the lock at
-// once. So use unlock only if you know that the owner no longer works. With -limit, -read or -write, unlock releases the
-// holder whose lease ends first. Readers of one process can share a permit: unlock releases it for all of them.
+// The owner notices only at its next renewal, and may continue to work until then. The next waiter
+// gets the lock at once. So use unlock only if you know that the owner no longer works. With
+// -limit, -read or -write, unlock releases the holder whose lease ends first. Readers of one
+// process can share a permit: unlock releases it for all of them.
 //
 // # Exit status
 //

@@ -56,7 +56,8 @@ func (f *redisFlags) addServersTo(set *flag.FlagSet) {
 // errHelped means that args asked for the usage, and that it was printed.
 var errHelped = errors.New("helped")
 
-// parse parses the flags in args and returns the arguments after them. It prints usage if args ask for it.
+// parse parses the flags in args and returns the arguments after them. It prints usage if args ask
+// for it.
 func parse(set *flag.FlagSet, usage string, args []string) ([]string, error) {
 	set.SetOutput(io.Discard)
 	err := set.Parse(args)

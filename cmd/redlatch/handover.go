@@ -111,7 +111,8 @@ type handOver struct {
 	token, key string
 }
 
-// parseHandOver reads <seconds> <µs> <tick> <length of the entry> <entry><key>, with <claim> <channel> <token> as the entry.
+// parseHandOver reads <seconds> <µs> <tick> <length of the entry> <entry><key>, with <claim>
+// <channel> <token> as the entry.
 func parseHandOver(message string) (h handOver, ok bool) {
 	fields := strings.SplitN(message, " ", 5)
 	if len(fields) != 5 {
@@ -152,7 +153,8 @@ func (w *watcher) print(message string) {
 		h.tick*fencesOfTick, rounded(max(h.at.Sub(begun), 0)))
 }
 
-// ownerAndTime returns what a token says: its owner, and when it was made, by the clock of that process.
+// ownerAndTime returns what a token says: its owner, and when it was made, by the clock of that
+// process.
 func ownerAndTime(token string) (owner string, made time.Time) {
 	at := len(token) - idLength
 	id := uuid.MustParse(token[at:]) // as isToken says

@@ -34,7 +34,8 @@ func (s *server) handOver(t *testing.T, key, from, to string) {
 	require.NoError(t, (<-next).Unlock(t.Context()))
 }
 
-// TestWatchPrintsHandOvers: also those of semaphores. The old owner is known if its hand-over was seen.
+// TestWatchPrintsHandOvers: also those of semaphores. The old owner is known if its hand-over was
+// seen.
 func TestWatchPrintsHandOvers(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		all, some := s.watching(t), s.watching(t, "-match", "imp*t", "-prefix", "p:")
@@ -57,7 +58,8 @@ func TestWatchPrintsHandOvers(t *testing.T) {
 	})
 }
 
-// TestWatchGoesOnAfterAnOutage: it says that it has missed some. Without a server at the start, its status is 69.
+// TestWatchGoesOnAfterAnOutage: it says that it has missed some. Without a server at the start, its
+// status is 69.
 func TestWatchGoesOnAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)

@@ -183,8 +183,8 @@ func (f *listFlags) inspect(ctx context.Context, client redis.UniversalClient, f
 	return all, err
 }
 
-// isOurs reports whether a key is held by a client of redlatch, or kept by one. A key without a TTL, or with the token of another
-// library, only looked like that.
+// isOurs reports whether a key is held by a client of redlatch, or kept by one. A key without a
+// TTL, or with the token of another library, only looked like that.
 func isOurs(st redlatch.Status) bool {
 	return st.Held && st.TTL >= 0 && (!st.Since.IsZero() || isKept(st))
 }

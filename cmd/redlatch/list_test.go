@@ -54,7 +54,8 @@ func foreign(t *testing.T, c *redis.Client) {
 	require.NoError(t, c.ZAdd(ctx, "delayed", redis.Z{Score: float64(time.Now().UnixMicro()), Member: "job"}).Err())
 }
 
-// TestListShowsWhatIsHeld: locks of each kind, with their owners and waiters, and no keys of other programs.
+// TestListShowsWhatIsHeld: locks of each kind, with their owners and waiters, and no keys of other
+// programs.
 func TestListShowsWhatIsHeld(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
@@ -99,7 +100,8 @@ func TestListShowsWhatIsHeld(t *testing.T) {
 	})
 }
 
-// TestListReadsLittle: whatever the keys hold, no reply has more than a megabyte. Long names make small pages.
+// TestListReadsLittle: whatever the keys hold, no reply has more than a megabyte. Long names make
+// small pages.
 func TestListReadsLittle(t *testing.T) {
 	t.Parallel()
 	s, ctx := onRedis(t), t.Context()
@@ -144,8 +146,9 @@ func TestListReadsLittle(t *testing.T) {
 	require.Less(t, largest, 1_000_000)
 }
 
-// TestListIsFast: it takes at most half as long again as redis-cli --scan, which only prints the names. On a busy machine each of
-// them may take much longer now and then, so the fastest of some rounds count.
+// TestListIsFast: it takes at most half as long again as redis-cli --scan, which only prints the
+// names. On a busy machine each of them may take much longer now and then, so the fastest of some
+// rounds count.
 func TestListIsFast(t *testing.T) {
 	if _, err := exec.LookPath("redis-cli"); err != nil {
 		t.Skip("redis-cli is not installed: test skipped")
@@ -206,7 +209,8 @@ func TestListOfAQuorumCountsVotes(t *testing.T) {
 	require.Contains(t, p.errors(), "connection refused")
 }
 
-// TestListNeedsOnlyItsRights: those of SECURITY.md are enough, and the user can write nothing. Keys that it may not read are counted.
+// TestListNeedsOnlyItsRights: those of SECURITY.md are enough, and the user can write nothing. Keys
+// that it may not read are counted.
 func TestListNeedsOnlyItsRights(t *testing.T) {
 	t.Parallel()
 	r := redistest.StartTCP(t)

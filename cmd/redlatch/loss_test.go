@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// TestLossEndsTheCommand: the status is 70, whatever the command returns. If another owner has the key, it
-// keeps it.
+// TestLossEndsTheCommand: the status is 70, whatever the command returns. If another owner has the
+// key, it keeps it.
 func TestLossEndsTheCommand(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		p := redlatchRun(t, s.url, brief, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
@@ -39,8 +39,8 @@ func TestLossEndsTheCommand(t *testing.T) {
 	})
 }
 
-// TestLossThatTheCommandDidNotLiveToSee: the command ended before run noticed the loss. It may have worked
-// while another owner had the key, so the status is 70.
+// TestLossThatTheCommandDidNotLiveToSee: the command ended before run noticed the loss. It may have
+// worked while another owner had the key, so the status is 70.
 func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1h", "k", "--", "sh", "-c", "echo ready; read -r x; exit 0")
@@ -55,7 +55,8 @@ func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
 	})
 }
 
-// stubborn returns a script whose child ignores SIGTERM for a minute. leader is the script's own trap for SIGTERM.
+// stubborn returns a script whose child ignores SIGTERM for a minute. leader is the script's own
+// trap for SIGTERM.
 func stubborn(leader string) string {
 	return `
 		echo $$
@@ -65,8 +66,8 @@ func stubborn(leader string) string {
 		wait; wait`
 }
 
-// TestGroupIsKilledAfterTheGrace: SIGKILL ends the processes of the group even if the command itself has
-// ended.
+// TestGroupIsKilledAfterTheGrace: SIGKILL ends the processes of the group even if the command
+// itself has ended.
 func TestGroupIsKilledAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	for name, leader := range map[string]string{"leader ignores it": "", "leader has ended": "exit 0"} {

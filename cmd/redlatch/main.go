@@ -46,7 +46,8 @@ func main() {
 	os.Exit(code)
 }
 
-// dispatch runs the command that args name. It returns the exit status and the error to print, if any.
+// dispatch runs the command that args name. It returns the exit status and the error to print, if
+// any.
 func dispatch(args []string) (int, error) {
 	commands := map[string]func(args []string) (int, error){
 		"run": run, "list": list, "status": status, "watch": watchMessages, "unlock": unlock, "version": version,
@@ -97,7 +98,8 @@ func version(args []string) (int, error) {
 	return 0, nil
 }
 
-// versionOf returns the version of a module, or "". Code that replaces a version is not that version.
+// versionOf returns the version of a module, or "". Code that replaces a version is not that
+// version.
 func versionOf(m debug.Module) string {
 	if m.Replace != nil {
 		return m.Replace.Version

@@ -39,7 +39,8 @@ func TestRunRidesOutAnOutage(t *testing.T) {
 	})
 }
 
-// TestOutageEndsAWaitOnlyWithItsTimeout: the status is 69 then, and that of a signal if one ends the wait.
+// TestOutageEndsAWaitOnlyWithItsTimeout: the status is 69 then, and that of a signal if one ends
+// the wait.
 func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
@@ -57,8 +58,8 @@ func TestOutageEndsAWaitOnlyWithItsTimeout(t *testing.T) {
 	require.Equal(t, exitSignal+int(syscall.SIGTERM), p.code())
 }
 
-// TestReasonOfASilenceIsShown: the Sentinels cannot be reached, or the certificate of the server is not known. Each error is
-// on one line.
+// TestReasonOfASilenceIsShown: the Sentinels cannot be reached, or the certificate of the server is
+// not known. Each error is on one line.
 func TestReasonOfASilenceIsShown(t *testing.T) {
 	t.Parallel()
 	unknown := httptest.NewUnstartedServer(nil)
@@ -94,7 +95,8 @@ func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 	require.Contains(t, p.errors(), "put the password into the URL")
 }
 
-// TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it has ended.
+// TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it
+// has ended.
 func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		begun := time.Now()

@@ -26,8 +26,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestMain runs redlatch itself if the test binary was started under that name. So the tests run the code that they were
-// built with, mutated or not.
+// TestMain runs redlatch itself if the test binary was started under that name. So the tests run
+// the code that they were built with, mutated or not.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "redlatch" {
 		if os.Getenv(patient4s) != "" {
@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
-	// A shell ignores some signals in what it runs in the background. The tests' programs must not inherit that.
+	// A shell ignores some signals in what it runs in the background. The tests' programs must not
+	// inherit that.
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
@@ -72,9 +73,9 @@ const sleepless = "GORACE=atexit_sleep_ms=0"
 // patient4s is an environment variable by which redlatch waits longer for replies.
 const patient4s = "REDLATCH_TEST_PATIENCE"
 
-// redlatchCmd returns a command for start. It runs redlatch with urls as REDIS_URL, in a session of its own, so the
-// terminal on which the tests run does not matter. It is patient with servers that will answer: all but nowhere, and those behind a
-// proxy, which has an address of its own.
+// redlatchCmd returns a command for start. It runs redlatch with urls as REDIS_URL, in a session of
+// its own, so the terminal on which the tests run does not matter. It is patient with servers that
+// will answer: all but nowhere, and those behind a proxy, which has an address of its own.
 func redlatchCmd(t *testing.T, urls string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(binary(t), args...)

@@ -40,8 +40,8 @@ func TestQuorumIsLockedByRun(t *testing.T) {
 	require.Equal(t, exitUnavailable, redlatchRun(t, urls[0]+" "+nowhere+" redis://127.0.0.1:2", []string{"-try"}, "exit 0").code())
 }
 
-// TestDeadNodeOfAQuorumCostsNoTime: one of three nodes refuses connections, or accepts them and is silent.
-// Nothing stays on the others.
+// TestDeadNodeOfAQuorumCostsNoTime: one of three nodes refuses connections, or accepts them and is
+// silent. Nothing stays on the others.
 func TestDeadNodeOfAQuorumCostsNoTime(t *testing.T) {
 	t.Parallel()
 	first, second, third := onMiniredis(t), onMiniredis(t), onMiniredis(t)
@@ -80,7 +80,8 @@ func TestSlowNodeOfAQuorumIsReleasedToo(t *testing.T) {
 	require.Empty(t, third.holds(t))
 }
 
-// TestNodeWithoutTheScriptHasNotRunIt: a release is sent by the hash of its script, and then by its text.
+// TestNodeWithoutTheScriptHasNotRunIt: a release is sent by the hash of its script, and then by its
+// text.
 func TestNodeWithoutTheScriptHasNotRunIt(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), onMiniredis(t)

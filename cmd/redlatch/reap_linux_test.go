@@ -13,8 +13,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// adopter is an environment variable. It makes a process of this binary the parent of all orphans below it, as PID 1 of
-// a container is: "self" the redlatch of the test, "parent" a process that starts redlatch and reaps only that.
+// adopter is an environment variable. It makes a process of this binary the parent of all orphans
+// below it, as PID 1 of a container is: "self" the redlatch of the test, "parent" a process that
+// starts redlatch and reaps only that.
 const adopter = "REDLATCH_TEST_ADOPTER"
 
 func init() {
@@ -39,7 +40,8 @@ func init() {
 	os.Exit(cmd.ProcessState.ExitCode())
 }
 
-// adopted returns a command for start that runs "redlatch run" and a script. who adopts the orphans of the script.
+// adopted returns a command for start that runs "redlatch run" and a script. who adopts the orphans
+// of the script.
 func adopted(t *testing.T, who, url string, flags []string, script string) *exec.Cmd {
 	t.Helper()
 	args := append(append([]string{"run"}, flags...), "k", "--", "sh", "-c", script)
@@ -48,8 +50,8 @@ func adopted(t *testing.T, who, url string, flags []string, script string) *exec
 	return cmd
 }
 
-// TestLossEndsARunBesideZombies: In a container, nobody may reap the children that COMMAND leaves. They stay
-// in its group as zombies.
+// TestLossEndsARunBesideZombies: In a container, nobody may reap the children that COMMAND leaves.
+// They stay in its group as zombies.
 func TestLossEndsARunBesideZombies(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"self", "parent"} {
@@ -70,7 +72,8 @@ func TestLossEndsARunBesideZombies(t *testing.T) {
 	}
 }
 
-// TestOrphansAreReaped: as PID 1 of a container, run reaps what COMMAND leaves, and is not held up by it.
+// TestOrphansAreReaped: as PID 1 of a container, run reaps what COMMAND leaves, and is not held up
+// by it.
 func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)

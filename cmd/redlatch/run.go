@@ -50,7 +50,8 @@ type runFlags struct {
 	argv []string
 }
 
-// durationVar defines a flag whose error says what is wrong with a duration. That of flag.DurationVar does not.
+// durationVar defines a flag whose error says what is wrong with a duration. That of
+// flag.DurationVar does not.
 func durationVar(set *flag.FlagSet, d *time.Duration, name string) {
 	set.Func(name, "", func(text string) (err error) {
 		*d, err = time.ParseDuration(text)

@@ -18,7 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// patient has the flags for tests in which no lock expires, and brief those for tests that wait until a loss is noticed.
+// patient has the flags for tests in which no lock expires, and brief those for tests that wait
+// until a loss is noticed.
 var (
 	patient = []string{"-ttl", "1m"}
 	brief   = []string{"-ttl", "6s"}
@@ -36,7 +37,8 @@ func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
 	})
 }
 
-// TestLockIsHeldWhileTheCommandRuns: the command also has its arguments, its environment and its streams.
+// TestLockIsHeldWhileTheCommandRuns: the command also has its arguments, its environment and its
+// streams.
 func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "-owner", "nightly report", "k", "--", "sh", "-c",
@@ -59,7 +61,8 @@ func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
 	})
 }
 
-// TestBusyKeyIsNotWaitedForForever: the status is 75 with -try and after -timeout, and nothing is left in Redis.
+// TestBusyKeyIsNotWaitedForForever: the status is 75 with -try and after -timeout, and nothing is
+// left in Redis.
 func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
@@ -74,7 +77,8 @@ func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
 	})
 }
 
-// TestUnavailableRedisEndsATry: the status is 69, and the one error is not one that run continues after.
+// TestUnavailableRedisEndsATry: the status is 69, and the one error is not one that run continues
+// after.
 func TestUnavailableRedisEndsATry(t *testing.T) {
 	t.Parallel()
 	p := redlatchRun(t, nowhere, []string{"-try"}, "echo no")
@@ -92,8 +96,8 @@ func TestUnavailableRedisEndsATry(t *testing.T) {
 	p.gone()
 }
 
-// TestCommandThatCannotRunTakesNoLock: if run finds out only at the start of the command, it releases the
-// lock.
+// TestCommandThatCannotRunTakesNoLock: if run finds out only at the start of the command, it
+// releases the lock.
 func TestCommandThatCannotRunTakesNoLock(t *testing.T) {
 	t.Parallel()
 	plain := filepath.Join(t.TempDir(), "plain")
@@ -231,7 +235,8 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	require.Zero(t, p.code())
 }
 
-// TestCommandMayLeaveProcesses: the lock is released when the command ends, and its background processes continue.
+// TestCommandMayLeaveProcesses: the lock is released when the command ends, and its background
+// processes continue.
 func TestCommandMayLeaveProcesses(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -245,8 +250,9 @@ func TestCommandMayLeaveProcesses(t *testing.T) {
 	p.gone()
 }
 
-// TestCrontabOnSeveralHosts: three hosts start one command at the same time. With -try and -min-hold it runs once, although it ends
-// at once. Without -try it runs three times. With -timeout and a longer -min-hold it runs once.
+// TestCrontabOnSeveralHosts: three hosts start one command at the same time. With -try and
+// -min-hold it runs once, although it ends at once. Without -try it runs three times. With -timeout
+// and a longer -min-hold it runs once.
 func TestCrontabOnSeveralHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
@@ -289,7 +295,8 @@ func TestMinHoldKeepsTheKey(t *testing.T) {
 	})
 }
 
-// TestKeepAfterFollowsSuccess: nobody else gets the lock after a command that succeeded. After one that failed it is free.
+// TestKeepAfterFollowsSuccess: nobody else gets the lock after a command that succeeded. After one
+// that failed it is free.
 func TestKeepAfterFollowsSuccess(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		require.Equal(t, 3, redlatchRun(t, s.url, []string{"-keep-after", "1h"}, "exit 3").code())

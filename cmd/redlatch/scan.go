@@ -32,7 +32,8 @@ var (
 	}}
 )
 
-// A scanner finds keys that have the form of locks of this library. What it reads of other keys is bounded, whatever they hold.
+// A scanner finds keys that have the form of locks of this library. What it reads of other keys is
+// bounded, whatever they hold.
 type scanner struct {
 	pattern string
 	tell    func(read, found int) // after each page, under mu
@@ -153,9 +154,10 @@ const (
 	leastScore   = 9e14                   // of a permit: the end of its lease, in µs
 )
 
-// likelyKeys looks at the keys in ARGV, from the second on. It returns those that may be locks: the number of the key and its value,
-// or its first member and the score of that, or an error and two fields more. Nothing in it is longer than the first of ARGV. The
-// keys are no KEYS, which on a Cluster would have to be in one slot.
+// likelyKeys looks at the keys in ARGV, from the second on. It returns those that may be locks: the
+// number of the key and its value, or its first member and the score of that, or an error and two
+// fields more. Nothing in it is longer than the first of ARGV. The keys are no KEYS, which on a
+// Cluster would have to be in one slot.
 const likelyKeys = `
 local longest, likely, find = tonumber(ARGV[1]), {}, string.find
 for i = 2, #ARGV do

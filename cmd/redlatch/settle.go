@@ -18,12 +18,14 @@ const (
 	// quiet is the time without a command in flight after which the clean-up counts as done.
 	quiet = 100 * time.Millisecond
 
-	// longestSettling limits settle. It is enough for a release that gets no reply, and for its second send.
+	// longestSettling limits settle. It is enough for a release that gets no reply, and for its
+	// second send.
 	longestSettling = 2*time.Second + quiet
 )
 
-// settle waits for the clean-up that a Locker does in the background. The end of the process would interrupt it. The
-// first command of the clean-up may not have begun yet, so the time before settle does not count as quiet.
+// settle waits for the clean-up that a Locker does in the background. The end of the process would
+// interrupt it. The first command of the clean-up may not have begun yet, so the time before settle
+// does not count as quiet.
 func (c *connection) settle() {
 	end := time.Now().Add(longestSettling)
 	for last := time.Now(); time.Since(last) < quiet && time.Now().Before(end); time.Sleep(quiet / 20) {
@@ -33,8 +35,8 @@ func (c *connection) settle() {
 	}
 }
 
-// release releases lock, and keeps others out for the time after. On a quorum, Unlock does not wait for slow nodes, so release
-// does.
+// release releases lock, and keeps others out for the time after. On a quorum, Unlock does not wait
+// for slow nodes, so release does.
 func (c *connection) release(lock *redlatch.Lock, after time.Duration) error {
 	before := make([]int, len(c.nodes))
 	for i, node := range c.nodes { // an acquire may still be under way on a slow node
@@ -102,8 +104,8 @@ func (t *traffic) end(cmds ...redis.Cmder) {
 	}
 }
 
-// alive reports whether the node may have been sent a script. The first command on a connection is a greeting, and
-// until the node answers it, no other command is sent.
+// alive reports whether the node may have been sent a script. The first command on a connection is
+// a greeting, and until the node answers it, no other command is sent.
 func (t *traffic) alive() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -56,7 +56,8 @@ func TestStatusShowsHolders(t *testing.T) {
 	})
 }
 
-// TestStatusGoesOnAfterAKeyOfAnotherType: it shows the other keys. It stops at the first key if Redis is unavailable.
+// TestStatusGoesOnAfterAKeyOfAnotherType: it shows the other keys. It stops at the first key if
+// Redis is unavailable.
 func TestStatusGoesOnAfterAKeyOfAnotherType(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)
@@ -83,7 +84,8 @@ func TestPrefixIsThatOfTheLibrary(t *testing.T) {
 	require.Zero(t, redlatchRun(t, s.url, []string{"-try", "-prefix=app:"}, "exit 0").code())
 }
 
-// TestStatusDoesNotCommandTheTerminal: whoever can write to Redis can put escape sequences into the name of an owner.
+// TestStatusDoesNotCommandTheTerminal: whoever can write to Redis can put escape sequences into the
+// name of an owner.
 func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -107,7 +109,8 @@ func TestStatusShowsAMinHold(t *testing.T) {
 	}
 }
 
-// TestPatternIsRefused: a key that is free and looks like a pattern is most likely one. A key with such a name that is held is not.
+// TestPatternIsRefused: a key that is free and looks like a pattern is most likely one. A key with
+// such a name that is held is not.
 func TestPatternIsRefused(t *testing.T) {
 	t.Parallel()
 	s := onMiniredis(t)

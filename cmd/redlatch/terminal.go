@@ -41,8 +41,8 @@ func (t *terminal) reclaim(group int) {
 	}
 }
 
-// jobControl reports whether a shell can continue redlatch. A shell that can leads the session, and runs its jobs in
-// other groups than its own.
+// jobControl reports whether a shell can continue redlatch. A shell that can leads the session, and
+// runs its jobs in other groups than its own.
 func jobControl() bool {
 	session, _, _ := syscall.Syscall(syscall.SYS_GETSID, 0, 0, 0)
 	return int(session) != syscall.Getpgrp()

@@ -105,8 +105,9 @@ func (s *session) code() int {
 	return s.ProcessState.ExitCode()
 }
 
-// TestCommandUsesTheTerminal: the command reads from the terminal, is stopped by Ctrl-Z together with redlatch,
-// continues with fg, and is interrupted by Ctrl-C. Then the shell has the terminal again.
+// TestCommandUsesTheTerminal: the command reads from the terminal, is stopped by Ctrl-Z together
+// with redlatch, continues with fg, and is interrupted by Ctrl-C. Then the shell has the terminal
+// again.
 func TestCommandUsesTheTerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
@@ -131,7 +132,8 @@ func TestCommandUsesTheTerminal(t *testing.T) {
 	require.Equal(t, 5, s.code())
 }
 
-// TestPipelineKeepsTheTerminal: a command that does not read from the terminal leaves it to the rest of the pipeline.
+// TestPipelineKeepsTheTerminal: a command that does not read from the terminal leaves it to the
+// rest of the pipeline.
 func TestPipelineKeepsTheTerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
@@ -193,7 +195,8 @@ func TestUnlockAsksOnATerminal(t *testing.T) {
 	asks(`"k" is held by nobody; its min hold keeps others out for another `, "end its min hold? [y/N]")
 }
 
-// TestListUsesTheTerminal: it reports its progress while it takes longer than a second, and with -watch it renews the table in place.
+// TestListUsesTheTerminal: it reports its progress while it takes longer than a second, and with
+// -watch it renews the table in place.
 func TestListUsesTheTerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)

@@ -24,8 +24,8 @@ With -limit it releases the holder whose lease ends first.
   -f             do not ask; required if stdin is not a terminal
 ` + redisUsage
 
-// borrowed is the TTL of the adopted lock that is released. It is long enough for a slow reply, but not longer: if the
-// release fails, the lock lasts for this TTL at least.
+// borrowed is the TTL of the adopted lock that is released. It is long enough for a slow reply, but
+// not longer: if the release fails, the lock lasts for this TTL at least.
 const borrowed = 3 * time.Second
 
 // unlock releases a lock that another process holds.
@@ -90,8 +90,9 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 	return 0, nil
 }
 
-// ending returns a function that releases the lock that was seen on key, or ends the min hold that keeps others out, and nothing
-// newer. Its error is ErrLost if that has ended. It sets what is left of a min hold.
+// ending returns a function that releases the lock that was seen on key, or ends the min hold that
+// keeps others out, and nothing newer. Its error is ErrLost if that has ended. It sets what is left
+// of a min hold.
 func ending(ctx context.Context, l redlatch.Locker, key string, seen *redlatch.Status) (end func(context.Context) error, err error) {
 	if isKept(*seen) {
 		end, seen.TTL, err = l.(minHolder).MinHold(ctx, key)
@@ -136,8 +137,8 @@ func holder(st redlatch.Status) string {
 	return printable(st.Owner)
 }
 
-// release calls end, which releases what was seen on key, and nothing newer. It returns false if key is free by
-// now, and an error that matches ErrNotAcquired if another owner holds it by now.
+// release calls end, which releases what was seen on key, and nothing newer. It returns false if
+// key is free by now, and an error that matches ErrNotAcquired if another owner holds it by now.
 func release(ctx context.Context, l redlatch.Locker, key string, end func(context.Context) error) (bool, error) {
 	err := end(ctx)
 	if !errors.Is(err, redlatch.ErrLost) {
@@ -154,7 +155,8 @@ func release(ctx context.Context, l redlatch.Locker, key string, end func(contex
 	return false, err
 }
 
-// keptError says that unlock does not end a min hold that has begun since it showed the key. It matches ErrNotAcquired.
+// keptError says that unlock does not end a min hold that has begun since it showed the key. It
+// matches ErrNotAcquired.
 type keptError struct {
 	key  string
 	seen redlatch.Status

@@ -18,7 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// TestUnlockReleasesInThePlaceOfTheOwner: the run that held the lock ends, and a waiter gets the lock.
+// TestUnlockReleasesInThePlaceOfTheOwner: the run that held the lock ends, and a waiter gets the
+// lock.
 func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		owner := redlatchRun(t, s.url, []string{"-ttl", "6s", "-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
@@ -119,7 +120,8 @@ func TestManyRunsReadOrOneWrites(t *testing.T) {
 	})
 }
 
-// TestUnlockReleasesNothingNewer: a lock that another owner acquired after the status was shown stays.
+// TestUnlockReleasesNothingNewer: a lock that another owner acquired after the status was shown
+// stays.
 func TestUnlockReleasesNothingNewer(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
@@ -185,7 +187,8 @@ func TestUnlockAsks(t *testing.T) {
 	}
 }
 
-// TestUnlockEndsTheMinHoldThatItHasShown: a job that it keeps out can run again. The next waiter gets the key at once.
+// TestUnlockEndsTheMinHoldThatItHasShown: a job that it keeps out can run again. The next waiter
+// gets the key at once.
 func TestUnlockEndsTheMinHoldThatItHasShown(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for _, flags := range [][]string{nil, {"-limit", "1"}} {
@@ -211,8 +214,8 @@ func TestUnlockEndsTheMinHoldThatItHasShown(t *testing.T) {
 	})
 }
 
-// TestUnlockEndsNoLaterMinHold: a min hold that began after unlock has shown the key stays, and so does one that began after an earlier
-// one has ended.
+// TestUnlockEndsNoLaterMinHold: a min hold that began after unlock has shown the key stays, and so
+// does one that began after an earlier one has ended.
 func TestUnlockEndsNoLaterMinHold(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		ctx := t.Context()

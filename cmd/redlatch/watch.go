@@ -13,13 +13,14 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// watch waits for a command that runs under a lock. It passes signals on, stops when a shell stops the command, and ends
-// the command when the lock is lost:
+// watch waits for a command that runs under a lock. It passes signals on, stops when a shell stops
+// the command, and ends the command when the lock is lost:
 //
 //	SIGTERM = end of the lease − grace − reserve, or when the lock is lost in another way
 //	SIGKILL = SIGTERM + grace, or end of the lease − reserve if that is earlier
 //
-// The reserve gives a busy machine time to carry out SIGKILL before Redis can give the key to another owner.
+// The reserve gives a busy machine time to carry out SIGKILL before Redis can give the key to
+// another owner.
 type watch struct {
 	lock           *redlatch.Lock
 	command        *command
@@ -35,13 +36,14 @@ type watch struct {
 // left returns the time until the end of the lease, minus the reserve.
 func (w *watch) left() time.Duration { return max(time.Until(w.lock.Until())-w.reserve, 0) }
 
-// wait waits for the command and returns its exit status. If the lock is lost, it waits until the whole group has ended
-// or was sent SIGKILL.
+// wait waits for the command and returns its exit status. If the lock is lost, it waits until the
+// whole group has ended or was sent SIGKILL.
 func (w *watch) wait() int {
 	w.terminal = openTerminal()
 	defer w.terminal.reclaim(w.command.group)
 	pass(w.signals, syscall.SIGTSTP, syscall.SIGWINCH)
-	// reclaim changes the foreground group from a background group, which raises SIGTTOU. COMMAND is not affected.
+	// reclaim changes the foreground group from a background group, which raises SIGTTOU. COMMAND
+	// is not affected.
 	signal.Ignore(syscall.SIGTTOU)
 
 	lost := w.lock.Done()
@@ -91,7 +93,8 @@ func (w *watch) wait() int {
 	}
 }
 
-// end sends SIGTERM to the group if there is time for a grace. The channel receives when SIGKILL is due.
+// end sends SIGTERM to the group if there is time for a grace. The channel receives when SIGKILL is
+// due.
 func (w *watch) end() <-chan time.Time {
 	w.ending = true
 	grace, why := w.grace, w.lock.Err()
@@ -136,8 +139,8 @@ func (w *watch) follow(stop syscall.Signal) {
 	}
 }
 
-// suspend stops redlatch after its command was stopped. When a shell continues redlatch, it continues the command. had
-// means that the command had the terminal.
+// suspend stops redlatch after its command was stopped. When a shell continues redlatch, it
+// continues the command. had means that the command had the terminal.
 func (w *watch) suspend(had bool) {
 	w.terminal.reclaim(w.command.group)
 	resumed := make(chan os.Signal, 1)

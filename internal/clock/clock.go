@@ -19,13 +19,15 @@ func Validity(ttl time.Duration, factor float64) time.Duration {
 	return ttl - time.Duration(float64(ttl)*factor) - margin
 }
 
-// TTLFor returns the least TTL, in whole milliseconds, whose validity is d, but no more than Longest.
+// TTLFor returns the least TTL, in whole milliseconds, whose validity is d, but no more than
+// Longest.
 func TTLFor(d time.Duration, factor float64) time.Duration {
 	ms := math.Ceil((float64(d) + float64(margin)) / (1 - factor) / float64(time.Millisecond))
 	return Milliseconds(int64(min(ms, math.MaxInt64/2)))
 }
 
-// Longest is the longest time that options and replies are cut to. Sums of several do not overflow a Duration.
+// Longest is the longest time that options and replies are cut to. Sums of several do not overflow
+// a Duration.
 const Longest = 100 * 365 * 24 * time.Hour
 
 // Milliseconds returns n ms, at most Longest.
@@ -33,8 +35,9 @@ func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(n, Longest.Milliseconds())) * time.Millisecond
 }
 
-// A Mono is an instant on the monotonic clock of this process, which was set to the time since 1970 when the process began. Zero is
-// no instant. A bubble of testing/synctest has one clock, with the time since 1970.
+// A Mono is an instant on the monotonic clock of this process, which was set to the time since 1970
+// when the process began. Zero is no instant. A bubble of testing/synctest has one clock, with the
+// time since 1970.
 type Mono time.Duration
 
 var (
@@ -60,7 +63,8 @@ func (m Mono) Before(o Mono) bool { return m < o }
 // Sub returns the time from earlier to m.
 func (m Mono) Sub(earlier Mono) time.Duration { return time.Duration(m - earlier) }
 
-// Time returns the instant as others know it. It is the same each time, unless the wall clock was set, or the machine slept.
+// Time returns the instant as others know it. It is the same each time, unless the wall clock was
+// set, or the machine slept.
 func (m Mono) Time() time.Time {
 	now, base := time.Now(), latest.Load()
 	wall := now.Round(0)
@@ -86,8 +90,8 @@ func RedisAt(seconds, micros int64) Redis {
 // Sub returns the time from earlier to r.
 func (r Redis) Sub(earlier Redis) time.Duration { return time.Duration(r - earlier) }
 
-// An Instant is one moment on both clocks of this machine. The monotonic clock may stop while the machine sleeps, and the wall
-// clock may be set.
+// An Instant is one moment on both clocks of this machine. The monotonic clock may stop while the
+// machine sleeps, and the wall clock may be set.
 type Instant struct {
 	Mono Mono
 	Wall time.Duration // since 1970
@@ -107,7 +111,8 @@ func (i Instant) Since(earlier Instant) time.Duration {
 	return max(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall)
 }
 
-// AtLeast returns the time from earlier to i on the clock that advanced less, or 0 if that was set back.
+// AtLeast returns the time from earlier to i on the clock that advanced less, or 0 if that was set
+// back.
 func (i Instant) AtLeast(earlier Instant) time.Duration {
 	return max(min(i.Mono.Sub(earlier.Mono), i.Wall-earlier.Wall), 0)
 }

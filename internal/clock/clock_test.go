@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestValidity: until = start + TTL − drift, drift = TTL × factor + 2 ms. TTLFor is the inverse, rounded up to whole milliseconds.
+// TestValidity: until = start + TTL − drift, drift = TTL × factor + 2 ms. TTLFor is the inverse,
+// rounded up to whole milliseconds.
 func TestValidity(t *testing.T) {
 	same := func(want, got time.Duration) {
 		t.Helper()
@@ -35,7 +36,8 @@ func TestValidity(t *testing.T) {
 	same(7*time.Millisecond, Milliseconds(7))
 }
 
-// TestSince: a time is over when the clock that is further on says so. What must last counts on the one that advanced less.
+// TestSince: a time is over when the clock that is further on says so. What must last counts on the
+// one that advanced less.
 func TestSince(t *testing.T) {
 	start := Now()
 	if wall := time.Duration(time.Now().UnixNano()) - start.Wall; wall.Abs() > time.Minute {
@@ -55,7 +57,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestTimeIsThatOfBothClocks: an instant of this process is the same for others, each time, also in a bubble.
+// TestTimeIsThatOfBothClocks: an instant of this process is the same for others, each time, also in
+// a bubble.
 func TestTimeIsThatOfBothClocks(t *testing.T) {
 	check := func(t *testing.T) {
 		for _, d := range []time.Duration{0, time.Hour, -time.Hour} {

@@ -8,8 +8,8 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Claim returns how long a lock that was handed over lasts at most, unless its new owner extends it. It is shorter for an entry
-// with a dash, since its process may be gone.
+// Claim returns how long a lock that was handed over lasts at most, unless its new owner extends
+// it. It is shorter for an entry with a dash, since its process may be gone.
 func Claim(dash bool) time.Duration {
 	if dash {
 		return time.Second
@@ -17,8 +17,8 @@ func Claim(dash bool) time.Duration {
 	return 2 * time.Second
 }
 
-// Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A dash before the process says
-// that PUBSUB NUMSUB does not say whether it listens.
+// Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A
+// dash before the process says that PUBSUB NUMSUB does not say whether it listens.
 func Entry(claim time.Duration, dash bool, channel, token string) string {
 	if dash {
 		channel = "-" + channel
@@ -44,7 +44,8 @@ type Grant struct {
 	Arrived clock.Instant // when this process learned of it
 }
 
-// parseGrant reads a message of a release, which announce.lua describes. ok is false for any other message.
+// parseGrant reads a message of a release, which announce.lua describes. ok is false for any other
+// message.
 func parseGrant(message string) (g Grant, ok bool) {
 	fields := strings.SplitN(message, " ", 5)
 	if len(fields) != 5 {

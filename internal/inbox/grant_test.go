@@ -34,14 +34,15 @@ func TestHandoverIsReadStrictly(t *testing.T) {
 	}
 }
 
-// TestEntryNamesWhatAReleaseNeeds: an entry has the claim, the channel, and the token. A dash before the channel says that
-// PUBSUB NUMSUB does not say whether the process listens.
+// TestEntryNamesWhatAReleaseNeeds: an entry has the claim, the channel, and the token. A dash
+// before the channel says that PUBSUB NUMSUB does not say whether the process listens.
 func TestEntryNamesWhatAReleaseNeeds(t *testing.T) {
 	require.Equal(t, "1500 redlatch:1 api-7/pid 12/a", Entry(1500*time.Millisecond, false, "redlatch:1", "api-7/pid 12/a"))
 	require.Equal(t, "1 -redlatch:1 a", Entry(time.Millisecond, true, "redlatch:1", "a"))
 }
 
-// FuzzHandover: no message makes the parser panic. A message that it accepts has the token that it returns.
+// FuzzHandover: no message makes the parser panic. A message that it accepts has the token that it
+// returns.
 func FuzzHandover(f *testing.F) {
 	f.Add("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
 	f.Add("1 1 1 5")

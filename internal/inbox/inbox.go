@@ -1,13 +1,15 @@
 // Package inbox receives the locks that Redis hands to a process, and says whether messages come.
 //
-// A line has the callers of one process that wait for one key. It queues with an entry, by the same script that tries to acquire
-// the lock or that releases it. A release grants the lock to the first entry in the queue, for the claim in that entry, and
-// publishes the grant to the [Inbox] of its process. The new owner extends its claim to the TTL. A process that cannot do so
-// costs the others a claim. No line depends on a message: see internal/line.
+// A line has the callers of one process that wait for one key. It queues with an entry, by the same
+// script that tries to acquire the lock or that releases it. A release grants the lock to the first
+// entry in the queue, for the claim in that entry, and publishes the grant to the [Inbox] of its
+// process. The new owner extends its claim to the TTL. A process that cannot do so costs the others
+// a claim. No line depends on a message: see internal/line.
 //
-// The caller sends all commands but SUBSCRIBE and PING. The goroutine of Join receives grants, and ends within two seconds after
-// the last user, or when a dial has ended. Nobody waits for it. Only this goroutine, and that of Missed, use the subscription:
-// go-redis dials under its mutex, for as long as the dialer takes. Other methods of an Inbox wait for nothing.
+// The caller sends all commands but SUBSCRIBE and PING. The goroutine of Join receives grants, and
+// ends within two seconds after the last user, or when a dial has ended. Nobody waits for it. Only
+// this goroutine, and that of Missed, use the subscription: go-redis dials under its mutex, for as
+// long as the dialer takes. Other methods of an Inbox wait for nothing.
 package inbox
 
 import (
@@ -25,36 +27,39 @@ import (
 )
 
 const (
-	// wakeEvery is how often a silent inbox looks whether it still has users, and closes if it has none.
+	// wakeEvery is how often a silent inbox looks whether it still has users, and closes if it has
+	// none.
 	wakeEvery = time.Second
 
-	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply may take before the connection
-	// is replaced: go-redis does not notice a dead connection.
+	// pingAfter is after how many silent wakes there is a PING, and then how many more the reply
+	// may take before the connection is replaced: go-redis does not notice a dead connection.
 	pingAfter = 3
 
-	// firstReconnect and lastReconnect bound the pause after a failure of the subscription. It doubles until SUBSCRIBE is
-	// confirmed; half of it is random.
+	// firstReconnect and lastReconnect bound the pause after a failure of the subscription. It
+	// doubles until SUBSCRIBE is confirmed; half of it is random.
 	firstReconnect = 50 * time.Millisecond
 	lastReconnect  = 3 * time.Second
 
-	// lateAfter is after how long without a wake the connection counts as broken. When one breaks, go-redis dials before it says so.
+	// lateAfter is after how long without a wake the connection counts as broken. When one breaks,
+	// go-redis dials before it says so.
 	lateAfter = 2 * wakeEvery
 
-	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed, while commands work. A proxy does
-	// that which does not know the command.
+	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed,
+	// while commands work. A proxy does that which does not know the command.
 	mostHungUp = 3
 
 	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.
 	muteFor = time.Minute
 )
 
-// An Inbox is the channel on which the process of a Locker is handed locks. It is opened for the first line that waits, and
-// closed about a second after the last one is empty.
+// An Inbox is the channel on which the process of a Locker is handed locks. It is opened for the
+// first line that waits, and closed about a second after the last one is empty.
 type Inbox struct {
 	Channel string
 	Spread  bool // PUBSUB NUMSUB on one server does not count all subscribers
 
-	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls Degraded, which must not block.
+	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls
+	// Degraded, which must not block.
 	Deliver  func(Grant)                 // a lock was handed to this process
 	Changed  func()                      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
 	Degraded func(error)                 // Redis refuses SUBSCRIBE or PUBLISH
@@ -197,8 +202,8 @@ func passing(err error) bool {
 
 var errReplaced = errors.New("the subscription is replaced")
 
-// receive handles the messages of a new connection, until it fails or the inbox has no users: err is nil then. It reports whether
-// SUBSCRIBE was confirmed.
+// receive handles the messages of a new connection, until it fails or the inbox has no users: err
+// is nil then. It reports whether SUBSCRIBE was confirmed.
 func (b *Inbox) receive() (confirmed bool, err error) {
 	ctx, noDials := context.WithCancel(context.Background())
 	defer noDials()
@@ -263,8 +268,8 @@ func (b *Inbox) received(message any) (confirms bool) {
 	return false
 }
 
-// Missed has the connection replaced, since a message was lost on it after since. It does nothing if SUBSCRIBE was confirmed since
-// then. Until it is confirmed again, no messages come.
+// Missed has the connection replaced, since a message was lost on it after since. It does nothing
+// if SUBSCRIBE was confirmed since then. Until it is confirmed again, no messages come.
 func (b *Inbox) Missed(since clock.Mono) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -24,8 +24,8 @@ var (
 	unused     = redis.NewClient(&redis.Options{})
 )
 
-// bubble runs a test in a bubble. Its inbox is on a Redis of its own, which cannot be reached while down is set. The channel gets each
-// call of Changed.
+// bubble runs a test in a bubble. Its inbox is on a Redis of its own, which cannot be reached while
+// down is set. The channel gets each call of Changed.
 func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Miniredis, down *atomic.Bool, changed <-chan struct{})) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
@@ -53,7 +53,8 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 	})
 }
 
-// TestMessagesComeWhereRedisAllowsThem: messages come while SUBSCRIBE is confirmed, unless Redis refuses PUBLISH.
+// TestMessagesComeWhereRedisAllowsThem: messages come while SUBSCRIBE is confirmed, unless Redis
+// refuses PUBLISH.
 func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	type steps []func(*Inbox)
 	confirm := func(s *Inbox) { s.received(&redis.Subscription{}) }
@@ -87,8 +88,9 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	require.Equal(t, false, s.Listens(), "the client cannot subscribe")
 }
 
-// TestChangedAfterEachConfirmation: messages may have been lost whenever the connection broke, and come again when it is
-// confirmed. Both are changes. Missed replaces a connection that was confirmed when the message was lost.
+// TestChangedAfterEachConfirmation: messages may have been lost whenever the connection broke, and
+// come again when it is confirmed. Both are changes. Missed replaces a connection that was
+// confirmed when the message was lost.
 func TestChangedAfterEachConfirmation(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
 		delivered := make(chan Grant, 1)
@@ -124,8 +126,9 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	})
 }
 
-// TestProxyThatHangsUpOnSubscribeRefusesIt: three connections in a row are closed before SUBSCRIBE is confirmed. That counts as
-// refused, and is reported once. An outage, in which nothing can be reached, does not count.
+// TestProxyThatHangsUpOnSubscribeRefusesIt: three connections in a row are closed before SUBSCRIBE
+// is confirmed. That counts as refused, and is reported once. An outage, in which nothing can be
+// reached, does not count.
 func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, down *atomic.Bool, changed <-chan struct{}) {
 		reported := make(chan error, 10)
@@ -159,7 +162,8 @@ func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
 	})
 }
 
-// TestOutageRefusesNothing: SUBSCRIBE counts as refused only if commands work meanwhile, and if the answer is not a passing one.
+// TestOutageRefusesNothing: SUBSCRIBE counts as refused only if commands work meanwhile, and if the
+// answer is not a passing one.
 func TestOutageRefusesNothing(t *testing.T) {
 	const passes, lasts = "BUSY Redis is busy running a script", "NOPERM this user has no permissions"
 	for name, c := range map[string]struct {
@@ -216,8 +220,8 @@ func TestReconnectsPauseLongerAndLonger(t *testing.T) {
 	require.LessOrEqual(t, reconnectPause(1000), lastReconnect)
 }
 
-// TestSubscriptionLeavesADeadServerOfACluster: the server that has the slot of the channel is dead, and another one has its slots. The
-// client would ask for them a minute later.
+// TestSubscriptionLeavesADeadServerOfACluster: the server that has the slot of the channel is dead,
+// and another one has its slots. The client would ask for them a minute later.
 func TestSubscriptionLeavesADeadServerOfACluster(t *testing.T) {
 	t.Parallel()
 	addrs, reads := []string{"127.0.0.1:1", miniredis.RunT(t).Addr()}, atomic.Int64{}
@@ -237,8 +241,8 @@ func TestSubscriptionLeavesADeadServerOfACluster(t *testing.T) {
 	require.GreaterOrEqual(t, reads.Load(), int64(3))
 }
 
-// TestNoMessagesComeWhileTheConnectionIsDialed: go-redis dials by itself when the connection breaks. Lines know at once that no
-// messages come, or soon if the dialer does not heed ctx.
+// TestNoMessagesComeWhileTheConnectionIsDialed: go-redis dials by itself when the connection
+// breaks. Lines know at once that no messages come, or soon if the dialer does not heed ctx.
 func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 	for name, heeds := range map[string]bool{"the dialer heeds ctx": true, "the dialer does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -293,8 +297,9 @@ func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 	}
 }
 
-// TestEndOfTheClientsGoroutineIsAFailedConnection: a hook, dialer or OnConnect of the user panics or calls runtime.Goexit. The process
-// lives, messages come once that is over, and the inbox ends without users. A panic each time is as if Redis refused SUBSCRIBE.
+// TestEndOfTheClientsGoroutineIsAFailedConnection: a hook, dialer or OnConnect of the user panics
+// or calls runtime.Goexit. The process lives, messages come once that is over, and the inbox ends
+// without users. A panic each time is as if Redis refused SUBSCRIBE.
 func TestEndOfTheClientsGoroutineIsAFailedConnection(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {

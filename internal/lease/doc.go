@@ -1,7 +1,8 @@
-// Package lease decides until when a lock is trusted, when it is renewed, who holds it, and why it ended.
+// Package lease decides until when a lock is trusted, when it is renewed, who holds it, and why it
+// ended.
 //
-// A [Lease] decides for one grant. It does no IO, reads no clock, starts no goroutine and has no mutex. Events go in with their
-// time, and decisions come out.
+// A [Lease] decides for one grant. It does no IO, reads no clock, starts no goroutine and has no
+// mutex. Events go in with their time, and decisions come out.
 //
 //	        Begin          Unlock: Pass            Serve
 //	      ────────> held ───────────────> passing ───────> held, by the next handle
@@ -17,8 +18,8 @@
 //	lost      It ended before Unlock.
 //	released  Unlock was called.
 //
-// Beside that, a lease is young, then settled, then shared. Its first Tick, half-way to the renewal, and a call of Extend settle
-// it. It is shared if others may know the token.
+// Beside that, a lease is young, then settled, then shared. Its first Tick, half-way to the
+// renewal, and a call of Extend settle it. It is shared if others may know the token.
 //
 // # Invariants
 //
@@ -43,5 +44,6 @@
 //
 // # How it is shown
 //
-// The scenarios of testdata have events at instants, and what is decided. A change of any operator must make one of them fail.
+// The scenarios of testdata have events at instants, and what is decided. A change of any operator
+// must make one of them fail.
 package lease

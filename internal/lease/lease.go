@@ -6,7 +6,8 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Lease decides for one grant. It has a Config at first. Begin is called before all other methods but Share.
+// Lease decides for one grant. It has a Config at first. Begin is called before all other methods
+// but Share.
 type Lease struct {
 	Config
 
@@ -25,8 +26,9 @@ type Lease struct {
 	trouble error         // of the newest extension; nil if it succeeded
 }
 
-// Begin begins the lease of a request that was sent at start and answered before now. A length that is shorter than that of Asked
-// is a claim. The lease is renewed, or checked, after the time check at the latest, unless that is 0.
+// Begin begins the lease of a request that was sent at start and answered before now. A length that
+// is shorter than that of Asked is a claim. The lease is renewed, or checked, after the time check
+// at the latest, unless that is 0.
 func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
 	l.granted, l.start, l.replied = start, start, now
 	l.prolong(start, length)
@@ -39,7 +41,8 @@ func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
 	}
 }
 
-// prolong lets the lease last until start + length. It never shortens the lease and never passes MaxHold.
+// prolong lets the lease last until start + length. It never shortens the lease and never passes
+// MaxHold.
 func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 	if l.MaxHold > 0 {
 		length = min(length, l.MaxHold-start.Since(l.granted))
@@ -53,8 +56,8 @@ func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 	}
 }
 
-// renew notes that a renewal was sent at start. However long the lease lasts then, it is renewed soon again, so that a deleted key
-// is noticed.
+// renew notes that a renewal was sent at start. However long the lease lasts then, it is renewed
+// soon again, so that a deleted key is noticed.
 func (l *Lease) renew(start clock.Instant) {
 	l.renewed, l.renewAt = start, 0
 	if l.Renews {
@@ -85,7 +88,8 @@ func (l *Lease) expired() Why {
 	return Late
 }
 
-// End ends the lease with err, which the shell knows from elsewhere, unless it or the handle has ended.
+// End ends the lease with err, which the shell knows from elsewhere, unless it or the handle has
+// ended.
 func (l *Lease) End(handle int, err error) {
 	if l.phase == held && handle == l.handle {
 		l.phase, l.why, l.trouble = lost, Gone, err
@@ -118,8 +122,8 @@ func (l *Lease) Left(now clock.Instant) time.Duration {
 // Until returns the end of the lease.
 func (l *Lease) Until() clock.Mono { return l.start.Mono.Add(l.length) }
 
-// Next returns the time until the next Tick: for a renewal or the end of the lease. kept says whether the handle is in use. The
-// first Tick comes half-way to the renewal.
+// Next returns the time until the next Tick: for a renewal or the end of the lease. kept says
+// whether the handle is in use. The first Tick comes half-way to the renewal.
 func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 	if l.phase == passing {
 		return passLasts
@@ -149,8 +153,9 @@ func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
 	return true
 }
 
-// Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The timeout is a part of what is
-// left, so that several attempts fit. A claim is short, so its extension gets all that is left.
+// Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The
+// timeout is a part of what is left, so that several attempts fit. A claim is short, so its
+// extension gets all that is left.
 func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
 	x := Extension{Renewal: ttl == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, patience))}
@@ -172,9 +177,10 @@ func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	return x
 }
 
-// Extended notes the outcome of an extension, which came before now: err is nil if it was done, and gone is set if the token does
-// not hold the key. Otherwise the outcome is unknown, the lease stays as it was, and a renewal is repeated after a pause. random is
-// in [0, 1). Extended reports whether the lease goes on.
+// Extended notes the outcome of an extension, which came before now: err is nil if it was done, and
+// gone is set if the token does not hold the key. Otherwise the outcome is unknown, the lease stays
+// as it was, and a renewal is repeated after a pause. random is in [0, 1). Extended reports whether
+// the lease goes on.
 func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
 	if l.why != None {
 		return false
@@ -199,8 +205,9 @@ func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, 
 	return l.why == None
 }
 
-// Unlock ends a handle, and says how to go on. Everybody else is kept out for the time after, and for the rest of MinHold. That
-// is counted from the reply, which came after the grant, on the slower clock. keep is that time in whole milliseconds.
+// Unlock ends a handle, and says how to go on. Everybody else is kept out for the time after, and
+// for the rest of MinHold. That is counted from the reply, which came after the grant, on the
+// slower clock. keep is that time in whole milliseconds.
 func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Release, keep time.Duration) {
 	if handle != l.handle {
 		return Refuse, 0
@@ -225,7 +232,8 @@ func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Re
 	return Give, (after + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// Serve says that the line has passed the lock on. It returns the number of the next handle, which judges the lease itself.
+// Serve says that the line has passed the lock on. It returns the number of the next handle, which
+// judges the lease itself.
 func (l *Lease) Serve() int {
 	l.phase = held
 	return l.handle

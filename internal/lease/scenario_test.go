@@ -19,7 +19,8 @@ var (
 	releaseNames = []string{"refuse", "pass", "give", "clear", "leave"}
 )
 
-// A scenario is a lease whose events, at instants, are read from a file. The output is what is decided.
+// A scenario is a lease whose events, at instants, are read from a file. The output is what is
+// decided.
 //
 //	new [asked D] [minhold D] [maxhold D] [timeout D] [drift F] [renews] [passes]    with a TTL of 9 s
 //	begin LENGTH [CHECK [SENT]]          sent before; the time until Next

@@ -9,10 +9,11 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// TestHandedLeaseNeverBeginsAfterRedisGranted checks the formula of Started: a lease that was handed over is not trusted for
-// longer than Redis keeps the key. That holds for any offset between the clocks, any drift and any delay of the message, even if
-// the clock of Redis was set back in the meantime. If that clock was set forward, the error is at most the delay of the message,
-// since no lease begins after the message has arrived.
+// TestHandedLeaseNeverBeginsAfterRedisGranted checks the formula of Started: a lease that was
+// handed over is not trusted for longer than Redis keeps the key. That holds for any offset between
+// the clocks, any drift and any delay of the message, even if the clock of Redis was set back in
+// the meantime. If that clock was set forward, the error is at most the delay of the message, since
+// no lease begins after the message has arrived.
 func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 	const factor = 0.01
 	scale := func(n uint32, most time.Duration) time.Duration {
@@ -20,7 +21,8 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 	}
 	base := clock.Now()
 	property := func(asked, told, granted, arrived, drift, offset, stepped uint32) bool {
-		// In true time, in order: the question leaves, Redis is asked, Redis grants, the message arrives.
+		// In true time, in order: the question leaves, Redis is asked, Redis grants, the message
+		// arrives.
 		t0 := scale(asked, time.Second)
 		s0 := t0 + scale(told, time.Second)
 		s1 := s0 + scale(granted, 20*time.Second)
@@ -50,8 +52,9 @@ func redis(seconds int) clock.Redis {
 	return clock.Redis(time.Hour + time.Duration(seconds)*time.Second)
 }
 
-// TestHandedLeaseKeepsMostOfItsTTL: a second after the last look, with clocks of the same rate, the formula costs no more than
-// the two trips and the drift of that second. If only the wall clock moved on, since the machine slept, that time counts.
+// TestHandedLeaseKeepsMostOfItsTTL: a second after the last look, with clocks of the same rate, the
+// formula costs no more than the two trips and the drift of that second. If only the wall clock
+// moved on, since the machine slept, that time counts.
 func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	base := clock.Now()
 	w := Watch{base, redis(0)}
@@ -65,8 +68,9 @@ func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	}
 }
 
-// TestHandedLeaseBeginsAtTheNewestQuestion: a handed lease is computed from the newest command that returned the time of
-// Redis. Until one has, it begins at the newest command that may have queued the line.
+// TestHandedLeaseBeginsAtTheNewestQuestion: a handed lease is computed from the newest command that
+// returned the time of Redis. Until one has, it begins at the newest command that may have queued
+// the line.
 func TestHandedLeaseBeginsAtTheNewestQuestion(t *testing.T) {
 	base := clock.Now()
 	at := func(seconds int) clock.Instant { return base.Add(time.Duration(seconds) * time.Second) }

@@ -2,8 +2,9 @@ package line
 
 import "time"
 
-// yielded returns when a line may ask for a key that its process leaves to others: when it may ask again, or before, so that
-// three quarters of the wait remain. It is now if an answer would come too late then.
+// yielded returns when a line may ask for a key that its process leaves to others: when it may ask
+// again, or before, so that three quarters of the wait remain. It is now if an answer would come
+// too late then.
 func (m *Machine[T, A]) yielded(f Facts) time.Duration {
 	at := min(f.Yield, f.Now+(m.callers.patient-f.Now)/4)
 	if m.callers.patient < at+max(f.Took, f.Idle) {
@@ -46,8 +47,8 @@ func (m *Machine[T, A]) entry(f Facts) Entry {
 	return m.kind(f)
 }
 
-// kind returns the kind of entry to queue with. Releases skip one without a dash if no message comes, and cannot tell that a
-// process is gone from one with a dash.
+// kind returns the kind of entry to queue with. Releases skip one without a dash if no message
+// comes, and cannot tell that a process is gone from one with a dash.
 func (m *Machine[T, A]) kind(f Facts) Entry {
 	if f.Listens && !m.Dash {
 		return Plain
@@ -60,8 +61,9 @@ func (m *Machine[T, A]) hurried(f Facts) bool {
 	return hurried(f.Now-m.callers.filled, m.callers.patient-f.Now, f.Took, f.Idle)
 }
 
-// replace gives the token up and goes on with a fresh one. If the line can queue, the acquire comes first, so that the release
-// finds its entry. Otherwise the acquire follows after a pause, so that others that poll can find the key free.
+// replace gives the token up and goes on with a fresh one. If the line can queue, the acquire comes
+// first, so that the release finds its entry. Otherwise the acquire follows after a pause, so that
+// others that poll can find the key free.
 func (m *Machine[T, A]) replace(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	if m.callers.length == 0 {
 		return m.idle(out)
@@ -79,7 +81,8 @@ func (m *Machine[T, A]) replace(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	return m.wait(f, f.Now+halfRandom(max(m.polling.pause, m.Shortest/2), f.Random), out)
 }
 
-// useless gives a grant back that cannot be used, and goes on with a fresh token after a pause, so that it is no loop.
+// useless gives a grant back that cannot be used, and goes on with a fresh token after a pause, so
+// that it is no loop.
 func (m *Machine[T, A]) useless(f Facts, left time.Duration, out []Effect[T, A]) []Effect[T, A] {
 	out = give(m.token, 0, out)
 	m.token = token[A]{}
@@ -102,7 +105,8 @@ func (m *Machine[T, A]) idle(out []Effect[T, A]) []Effect[T, A] {
 	return m.unsubscribe(out)
 }
 
-// wait waits for a message, or for a time at which to look. It plans no look whose answer would find everybody gone.
+// wait waits for a message, or for a time at which to look. It plans no look whose answer would
+// find everybody gone.
 func (m *Machine[T, A]) wait(f Facts, at time.Duration, out []Effect[T, A]) []Effect[T, A] {
 	m.state, m.due = Waiting, at
 	if m.callers.patient < at+min(f.Took, m.Longest/4) {

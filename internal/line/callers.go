@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Caller waits in a line. The shell sets the exported fields before Join. Only the Machine reads them until the caller was
-// served, has failed or has left.
+// A Caller waits in a line. The shell sets the exported fields before Join. Only the Machine reads
+// them until the caller was served, has failed or has left.
 type Caller[T any] struct {
 	Of       T
 	Since    time.Duration // when its call began

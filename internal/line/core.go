@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Machine decides for one line. Its zero value, with Config set, is an idle line. T is what the shell has of a caller, and A what it
-// has of an attempt.
+// Machine decides for one line. Its zero value, with Config set, is an idle line. T is what the
+// shell has of a caller, and A what it has of an attempt.
 type Machine[T, A any] struct {
 	Config
 
@@ -100,7 +100,8 @@ func (m *Machine[T, A]) Join(f Facts, c *Caller[T], out []Effect[T, A]) []Effect
 	return out
 }
 
-// Leave removes a caller whose ctx has ended. It reports false if the caller was served or failed before.
+// Leave removes a caller whose ctx has ended. It reports false if the caller was served or failed
+// before.
 func (m *Machine[T, A]) Leave(c *Caller[T], out []Effect[T, A]) ([]Effect[T, A], bool) {
 	if !m.callers.leave(c) {
 		return out, false
@@ -117,13 +118,14 @@ func (m *Machine[T, A]) Leave(c *Caller[T], out []Effect[T, A]) ([]Effect[T, A],
 	return out, true
 }
 
-// Granted is an outcome of the acquire under way: the token holds the key, and enough of the lease is left. fresh says that the key
-// was free, and the entry was not in the queue.
+// Granted is an outcome of the acquire under way: the token holds the key, and enough of the lease
+// is left. fresh says that the key was free, and the entry was not in the queue.
 func (m *Machine[T, A]) Granted(f Facts, fresh bool, out []Effect[T, A]) []Effect[T, A] {
 	return m.granted(f, false, m.missed(f, fresh, out))
 }
 
-// NotGranted is the other outcome. If a message has handed the key to the token meanwhile, the line has it all the same.
+// NotGranted is the other outcome. If a message has handed the key to the token meanwhile, the line
+// has it all the same.
 func (m *Machine[T, A]) NotGranted(f Facts, o Outcome, out []Effect[T, A]) []Effect[T, A] {
 	early, hasten := m.early, m.hasten
 	m.early, m.hasten = false, false
@@ -153,7 +155,8 @@ func (m *Machine[T, A]) NotGranted(f Facts, o Outcome, out []Effect[T, A]) []Eff
 	return m.wait(f, at, out)
 }
 
-// Message says that Redis has handed the key to a token. late says that nothing is left of the claim.
+// Message says that Redis has handed the key to a token. late says that nothing is left of the
+// claim.
 func (m *Machine[T, A]) Message(f Facts, number uint64, late bool, out []Effect[T, A]) []Effect[T, A] {
 	switch {
 	case number != m.token.number: // it was given up, and its Give follows
@@ -196,8 +199,8 @@ func (m *Machine[T, A]) Changed(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	return out
 }
 
-// Unlock ends the lock of a caller that was served with a token. passable says that no one else relies on that token, so that the
-// turn may pass the lock on.
+// Unlock ends the lock of a caller that was served with a token. passable says that no one else
+// relies on that token, so that the turn may pass the lock on.
 func (m *Machine[T, A]) Unlock(f Facts, number uint64, of A, passable bool, out []Effect[T, A]) []Effect[T, A] {
 	switch {
 	case m.Shares:
@@ -211,7 +214,8 @@ func (m *Machine[T, A]) Unlock(f Facts, number uint64, of A, passable bool, out 
 	return m.replace(f, out)
 }
 
-// Lost says that the lease with a token has ended. There is no Give: the key ends by itself now, and who held it releases it.
+// Lost says that the lease with a token has ended. There is no Give: the key ends by itself now,
+// and who held it releases it.
 func (m *Machine[T, A]) Lost(f Facts, number uint64, out []Effect[T, A]) []Effect[T, A] {
 	if m.Shares || m.state != Holding || number != m.token.number {
 		return out

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A turn of 64 callers: they join, the first is served, the lock is passed on 63 times, and the turn ends.
+// A turn of 64 callers: they join, the first is served, the lock is passed on 63 times, and the
+// turn ends.
 func turnOf64(m *Machine[int, uint64], callers []Caller[int], buffer []Effect[int, uint64]) {
 	if m.State() != Idle {
 		return // the turn before has gone wrong

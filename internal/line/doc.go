@@ -1,11 +1,13 @@
-// Package line decides who of one process is served next with one key, and what must be sent to Redis for that.
+// Package line decides who of one process is served next with one key, and what must be sent to
+// Redis for that.
 //
-// The callers of one Locker that wait for one key stand in a line, those of a semaphore in several, which know nothing of each
-// other. Only the line asks Redis, with one token. When Redis grants it the key, a turn begins: it serves those who were in line, one
-// after the other, without a command between them.
+// The callers of one Locker that wait for one key stand in a line, those of a semaphore in several,
+// which know nothing of each other. Only the line asks Redis, with one token. When Redis grants it
+// the key, a turn begins: it serves those who were in line, one after the other, without a command
+// between them.
 //
-// A [Machine] decides for one line. It does no IO, reads no clock, starts no goroutine and has no mutex. Events go in, effects
-// come out.
+// A [Machine] decides for one line. It does no IO, reads no clock, starts no goroutine and has no
+// mutex. Events go in, effects come out.
 //
 //	         Join                     refused, failed
 //	Idle ──────────> Asking ────────────────────────────> Waiting
@@ -21,9 +23,10 @@
 //	Waiting  Somebody waits. Redis may hand the key to the token at any moment, and a look is planned.
 //	Holding  This process holds the key by the token, for the caller that was served last.
 //
-// A line that polls waits between a turn and the next acquire, without a token. A semaphore has no Holding: a grant serves one
-// caller, who takes the token along, and the line goes on with a fresh token if others wait. A line of readers serves all of its
-// callers with one token, as passes 0, 1 and so on.
+// A line that polls waits between a turn and the next acquire, without a token. A semaphore has no
+// Holding: a grant serves one caller, who takes the token along, and the line goes on with a fresh
+// token if others wait. A line of readers serves all of its callers with one token, as passes 0, 1
+// and so on.
 //
 // # Invariants
 //

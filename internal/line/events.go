@@ -15,8 +15,8 @@ const (
 
 func (s State) String() string { return [...]string{"Idle", "Asking", "Waiting", "Holding"}[s] }
 
-// Facts are what the shell knows when an event happens. Instants are durations since one start that the shell chooses, before the
-// first event. Zero stands for no instant.
+// Facts are what the shell knows when an event happens. Instants are durations since one start that
+// the shell chooses, before the first event. Zero stands for no instant.
 type Facts struct {
 	Now     time.Duration
 	Listens bool          // SUBSCRIBE is confirmed, so messages of Redis come to this process

@@ -176,7 +176,8 @@ func (g *game) line(i int) {
 	}
 }
 
-// outcome hands the outcome of the acquire under way to the line. That of a granted one is known from its state.
+// outcome hands the outcome of the acquire under way to the line. That of a granted one is known
+// from its state.
 func (g *game) outcome(w *scene, i int, o Outcome) {
 	p := &w.procs[i]
 	a, s, got := p.ask, p.line, p.got
@@ -334,15 +335,17 @@ func lock(change func(g *game)) game {
 	return g
 }
 
-// games are the worlds to explore. Each is walked with at most one fault of each kind, and with total of them in all. A client of
-// another library counts as a fault. Without -line.wide, two processes with two callers each make more than a million scenes,
-// where those that differ only in the order of the processes count once.
+// games are the worlds to explore. Each is walked with at most one fault of each kind, and with
+// total of them in all. A client of another library counts as a fault. Without -line.wide, two
+// processes with two callers each make more than a million scenes, where those that differ only in
+// the order of the processes count once.
 //
-// The games have no clock: looks come at any time, a lease that nobody trusts may end at any time, and a reply or a message may
-// be too late at any time. A turn may pass the lock on, or not. Commands of one process run in any order, but for a pair, and
-// but for a release that undoes an acquire. The release of an Unlock carries the acquire of its pair, and may run at any later time,
-// since it is repeated. A message may come at any later time. Limits of a turn, pauses and the deadlines of callers are subjects of
-// the scenarios.
+// The games have no clock: looks come at any time, a lease that nobody trusts may end at any time,
+// and a reply or a message may be too late at any time. A turn may pass the lock on, or not.
+// Commands of one process run in any order, but for a pair, and but for a release that undoes an
+// acquire. The release of an Unlock carries the acquire of its pair, and may run at any later time,
+// since it is repeated. A message may come at any later time. Limits of a turn, pauses and the
+// deadlines of callers are subjects of the scenarios.
 var games = []struct {
 	name  string
 	total uint8
@@ -381,8 +384,8 @@ func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {
 	}
 }
 
-// Without faults, messages are enough: no look is needed, and the number of commands is bounded. Each turn needs two, and a line
-// that could not queue at first one more.
+// Without faults, messages are enough: no look is needed, and the number of commands is bounded.
+// Each turn needs two, and a line that could not queue at first one more.
 func TestMessagesAreEnoughWithoutFaults(t *testing.T) {
 	commands := map[string]int{
 		"two processes, two callers each": 8, "three processes": 6, "channels open late": 10, "semaphore": 8,

@@ -12,10 +12,12 @@ type Pulse struct {
 // pulseSpan is for how long the least duration of an attempt counts, at least.
 const pulseSpan = 10 * time.Second
 
-// Times returns how long an attempt takes at present, on average, and the least that one has taken of late. See Facts.
+// Times returns how long an attempt takes at present, on average, and the least that one has taken
+// of late. See Facts.
 func (p *Pulse) Times() (took, idle time.Duration) { return p.took, min(p.least[0], p.least[1]) }
 
-// Observe adds the duration of an attempt that ended at now. One that got no answer would have taken longer.
+// Observe adds the duration of an attempt that ended at now. One that got no answer would have
+// taken longer.
 func (p *Pulse) Observe(now, took time.Duration, answered bool) {
 	if took > p.took || answered {
 		p.took += (took - p.took) / 8

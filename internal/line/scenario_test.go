@@ -13,8 +13,8 @@ import (
 // start is the instant 0 of a scenario.
 const start = 1000 * time.Second
 
-// A scenario is a line whose events are read from a file. An indented line of the file is output: the effects of the event
-// before it, and behind "=" what the line does then.
+// A scenario is a line whose events are read from a file. An indented line of the file is output:
+// the effects of the event before it, and behind "=" what the line does then.
 //
 //	new [queues] [dash] [shares] [fresh-tokens] [confirms] [passes N] [ttl D]
 //	at D, channel closed|opening|open, load TOOK AT-REST, random R     facts from now on

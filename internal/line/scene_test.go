@@ -10,10 +10,12 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
-// A scene is up to three processes, what is on its way, and one Redis. It has bytes only, so it is compared as a whole.
+// A scene is up to three processes, what is on its way, and one Redis. It has bytes only, so it is
+// compared as a whole.
 //
-// Within a process, a token is a number from 1 on. In Redis, the number of the process stands in the upper half of the byte.
-// An instant is the rank of an arrival: who came earlier has a lower one.
+// Within a process, a token is a number from 1 on. In Redis, the number of the process stands in
+// the upper half of the byte. An instant is the rank of an arrival: who came earlier has a lower
+// one.
 type scene struct {
 	keys    [2]uint8 // tokens that hold the key. Only a semaphore uses the second one
 	queue   [6]queued
@@ -70,7 +72,8 @@ const (
 	carried // by a release, as its next
 )
 
-// A release is behind the acquire of its pair, or may run. It may carry that acquire: then it queues the entry of next, unless the
+// A release is behind the acquire of its pair, or may run. It may carry that acquire: then it
+// queues the entry of next, unless the
 // line has given the acquire up. It is repeated, so it may run at any later time. One that is lost never runs.
 type release struct{ token, behind, lost, next uint8 }
 
@@ -511,8 +514,8 @@ func (g *game) headWaits(w *scene) {
 	}
 }
 
-// handOn hands the key to the first of the queue, up to the entry of mine, and up to the first that does not fit. It reports whether
-// that keeps others back.
+// handOn hands the key to the first of the queue, up to the entry of mine, and up to the first that
+// does not fit. It reports whether that keeps others back.
 func (g *game) handOn(w *scene, mine uint8) (blocked bool) {
 	for w.queue[0].token != 0 && w.queue[0].token != mine {
 		q := w.queue[0]
@@ -614,7 +617,8 @@ func (g *game) check(w *scene) {
 	}
 }
 
-// orphan reports whether nobody will release a token: its process has crashed, or the release was lost.
+// orphan reports whether nobody will release a token: its process has crashed, or the release was
+// lost.
 func (w *scene) orphan(t uint8) bool {
 	if t == foreignToken {
 		return false
@@ -623,7 +627,8 @@ func (w *scene) orphan(t uint8) bool {
 	return p.dead == 1 || slices.ContainsFunc(p.gives[:], func(r release) bool { return r.token == t&15 && r.lost == 1 })
 }
 
-// clean reports whether everybody was served or has left, and nothing is left in Redis that will not end by itself.
+// clean reports whether everybody was served or has left, and nothing is left in Redis that will
+// not end by itself.
 func (g *game) clean(w *scene) bool {
 	for i := range g.procs {
 		p := &w.procs[i]
@@ -690,7 +695,8 @@ func (g *game) tidy(w *scene) {
 	w.rank()
 }
 
-// rename numbers the tokens of a process in the order in which they are found, and sorts what has no order.
+// rename numbers the tokens of a process in the order in which they are found, and sorts what has
+// no order.
 func (g *game) rename(w *scene, i int) {
 	var names [16]uint8
 	next := uint8(0)

@@ -3,19 +3,22 @@ package line
 import "time"
 
 const (
-	// patience is how long a line polls before it queues if its process gets no messages: a lock that is handed to it stays
-	// unused until the next poll, and its channel may open soon.
+	// patience is how long a line polls before it queues if its process gets no messages: a lock
+	// that is handed to it stays unused until the next poll, and its channel may open soon.
 	patience = time.Second
 
-	// turnLasts and turnShare bound the age at which a turn may still pass the lock on: a time, and a part of the TTL.
+	// turnLasts and turnShare bound the age at which a turn may still pass the lock on: a time, and
+	// a part of the TTL.
 	turnLasts = 5 * time.Millisecond
 	turnShare = 100
 
-	// hurry is how many times longer than the delay of a command somebody must be able to wait, for the line to queue.
+	// hurry is how many times longer than the delay of a command somebody must be able to wait, for
+	// the line to queue.
 	hurry = 10
 )
 
-// A line in the queue looks at these intervals, which double: the first of the queue more often than the others.
+// A line in the queue looks at these intervals, which double: the first of the queue more often
+// than the others.
 const (
 	shortestLook = 250 * time.Millisecond
 	longestLook  = time.Second // of the first; the others look half as often, from longestLook on
@@ -23,8 +26,9 @@ const (
 	headStart = 100 * time.Millisecond // of the first, when a lease can have ended
 )
 
-// pause returns the time until the next look of a line in the queue, after a number of looks. left is what is left of the
-// holder's lease, or 0 if that is unknown. The first of the queue looks when that can have ended, the others soon after it:
+// pause returns the time until the next look of a line in the queue, after a number of looks. left
+// is what is left of the holder's lease, or 0 if that is unknown. The first of the queue looks when
+// that can have ended, the others soon after it:
 //
 //	first:  min(250 ms · 2^looks, 1 s) + jitter, at most left + 1 ms
 //	others: min(1 s · 2^looks, 2 s) + jitter, at most left + 100 ms, but 250 ms at least
@@ -54,29 +58,32 @@ func poll(attempts int, shortest, longest, left time.Duration, random float64) t
 	return d
 }
 
-// eager returns the longest pause of a line without a queue. It polls sooner if it has seen the key change hands more often, so
-// that every process is served in the end. While a key stays with one holder, the pauses grow:
+// eager returns the longest pause of a line without a queue. It polls sooner if it has seen the key
+// change hands more often, so that every process is served in the end. While a key stays with one
+// holder, the pauses grow:
 //
 //	longest / (1 + moves/4) · 2^(stays / 16), at least shortest
 func eager(moves, stays int, shortest, longest time.Duration) time.Duration {
 	return min(max(4*(longest/(4+time.Duration(moves))), shortest)<<min(stays/16, 4), longest)
 }
 
-// A line that polls rests after a turn. The rest is doubled when the line found the key taken, and halved when it found it free.
+// A line that polls rests after a turn. The rest is doubled when the line found the key taken, and
+// halved when it found it free.
 func doubled(rest, shortest, longest time.Duration) time.Duration {
 	return min(max(2*rest, shortest), longest)
 }
 
 func eased(rest, shortest time.Duration) time.Duration { return max(rest/2, shortest/2) }
 
-// hurried reports whether the callers of a line are likely to leave before the queue serves them, so that the lock would be
-// handed to nobody:
+// hurried reports whether the callers of a line are likely to leave before the queue serves them,
+// so that the lock would be handed to nobody:
 //
 //	delay = took − idle
 //	hurried if the line is not empty for less than 10 · delay, and all callers leave within 10 · delay
 //
-// took is how long an acquire takes at present, idle how long it takes when Redis is idle. The difference grows with the load,
-// but not with the distance. A line that has not been empty for longer is likely to have new callers by then.
+// took is how long an acquire takes at present, idle how long it takes when Redis is idle. The
+// difference grows with the load, but not with the distance. A line that has not been empty for
+// longer is likely to have new callers by then.
 func hurried(filled, patience, took, idle time.Duration) bool {
 	delay := hurry * (took - idle)
 	return filled < delay && patience < delay

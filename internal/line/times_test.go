@@ -66,8 +66,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestPulse: an attempt without an answer would have taken longer, so it does not lower the average. The least duration is that of
-// the last 10 to 20 s.
+// TestPulse: an attempt without an answer would have taken longer, so it does not lower the
+// average. The least duration is that of the last 10 to 20 s.
 func TestPulse(t *testing.T) {
 	var p Pulse
 	for _, s := range []struct {

@@ -72,7 +72,8 @@ func (m *Machine[T, A]) wasRefused(f Facts, o Outcome, out []Effect[T, A]) []Eff
 	return m.tell(out)
 }
 
-// missed has the channel opened anew if the entry was in the queue, and was not there any more: it was skipped, or has lost a claim.
+// missed has the channel opened anew if the entry was in the queue, and was not there any more: it
+// was skipped, or has lost a claim.
 func (m *Machine[T, A]) missed(f Facts, fresh bool, out []Effect[T, A]) []Effect[T, A] {
 	if fresh && m.token.seen > 0 && f.Listens {
 		out = append(out, Effect[T, A]{Kind: Missed, At: m.token.seen})
@@ -90,7 +91,8 @@ func (m *Machine[T, A]) follow(out []Effect[T, A]) []Effect[T, A] {
 	return out
 }
 
-// failed ends the waits of those who joined before the attempt and have seen no other owner. A permanent error ends all.
+// failed ends the waits of those who joined before the attempt and have seen no other owner. A
+// permanent error ends all.
 func (m *Machine[T, A]) failed(o Outcome, out []Effect[T, A]) []Effect[T, A] {
 	for c := m.callers.head; c != nil; {
 		after := c.next

@@ -12,8 +12,8 @@ import (
 
 var walkSeed = flag.Uint64("line.walk", 0, "the seed of the first random history; 0 chooses one at random")
 
-// A random history has far more callers and faults than the explorer can walk. From time to time, the faults end. Then everybody
-// is served, and nothing is left.
+// A random history has far more callers and faults than the explorer can walk. From time to time,
+// the faults end. Then everybody is served, and nothing is left.
 func TestNothingGoesWrongInLongRandomHistories(t *testing.T) {
 	seed := *walkSeed
 	if seed == 0 {
@@ -63,7 +63,8 @@ func (g *game) wander(t *testing.T, random *rand.Rand, seed uint64) {
 	t.Logf("%d times to the end", rounds)
 }
 
-// refresh allows faults again, once their effects have passed, and starts processes that have crashed.
+// refresh allows faults again, once their effects have passed, and starts processes that have
+// crashed.
 func (g *game) refresh(w *scene, random *rand.Rand, calm bool) {
 	lost := false
 	for i := range g.procs {

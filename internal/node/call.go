@@ -9,37 +9,43 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data as KEYS and ARGV only.
+// A Script is sent by its SHA-1, or with its source to a server that does not have it. It gets data
+// as KEYS and ARGV only.
 type Script struct{ source, sha any } // strings, as words
 
-// NewScript returns a script. sha is the SHA-1 of the source in hexadecimal digits. It is not computed here: under
-// GODEBUG=fips140=only that would be a panic.
+// NewScript returns a script. sha is the SHA-1 of the source in hexadecimal digits. It is not
+// computed here: under GODEBUG=fips140=only that would be a panic.
 func NewScript(source, sha string) *Script { return &Script{source, sha} }
 
-// A Call is one command. The exported fields are set before it is posted and not changed afterwards.
+// A Call is one command. The exported fields are set before it is posted and not changed
+// afterwards.
 type Call struct {
 	// Timeout bounds the call, including all its sends.
 	Timeout time.Duration
 
-	// Insists makes the node go on to send the call for a minute if it was not carried out within the timeout. Nobody gets the
-	// reply to that.
+	// Insists makes the node go on to send the call for a minute if it was not carried out within
+	// the timeout. Nobody gets the reply to that.
 	Insists bool
 
 	// Urgent sends the call before others.
 	Urgent bool
 
-	// Unwanted says that nobody waits for the outcome any more. A call that has failed is not sent again then.
+	// Unwanted says that nobody waits for the outcome any more. A call that has failed is not sent
+	// again then.
 	Unwanted *atomic.Bool
 
-	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. 0: now.
+	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. 0:
+	// now.
 	Began clock.Mono
 
-	// Then is a second command, which is sent right behind the first on the same connection. If one of them must be resent, both
-	// are. Such a call travels alone. On a Redis Cluster both go to the master of Key.
+	// Then is a second command, which is sent right behind the first on the same connection. If one
+	// of them must be resent, both are. Such a call travels alone. On a Redis Cluster both go to
+	// the master of Key.
 	Then []any
 	Key  string
 
-	// Done receives the reply, once. It runs in a goroutine of the node and must not block. It may post calls.
+	// Done receives the reply, once. It runs in a goroutine of the node and must not block. It may
+	// post calls.
 	Done func(Reply)
 
 	command
@@ -76,8 +82,9 @@ type earlier struct {
 	clock   clockOffset   // of the server that has refused one which came too late, if there are several servers
 }
 
-// A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it was not. An answer of the
-// server, see [Answered], says so itself. After any other error the outcome is unknown.
+// A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it
+// was not. An answer of the server, see [Answered], says so itself. After any other error the
+// outcome is unknown.
 type Reply struct {
 	Value  any // nil for a nil reply
 	Err    error
@@ -85,13 +92,14 @@ type Reply struct {
 	Resent bool   // an earlier send may also have been carried out, or may be until the timeout has passed
 }
 
-// calls are calls for reuse: without them a call costs a third more memory. The words and the context of a command are new for
-// each, since hooks of the client may keep them.
+// calls are calls for reuse: without them a call costs a third more memory. The words and the
+// context of a command are new for each, since hooks of the client may keep them.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-// Eval returns a call of a script. words are the keys, whose number is keys, and then the arguments: strings and integers, as the
-// hooks of a client expect, or pointers to strings that are secret. A hook that prints words, as tracers do, prints the address of
-// a pointer. The call must not be used after it was posted.
+// Eval returns a call of a script. words are the keys, whose number is keys, and then the
+// arguments: strings and integers, as the hooks of a client expect, or pointers to strings that are
+// secret. A hook that prints words, as tracers do, prints the address of a pointer. The call must
+// not be used after it was posted.
 func Eval(s *Script, keys int, words ...any) *Call {
 	c := calls.Get().(*Call)
 	c.script = s

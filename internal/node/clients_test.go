@@ -25,8 +25,8 @@ func dial(t *testing.T, o *redis.Options) *redis.Client {
 	return client
 }
 
-// carries checks that each of many calls gets its own answer, in batches where the client allows them. They succeed, are refused,
-// or are scripts that the server does not have yet.
+// carries checks that each of many calls gets its own answer, in batches where the client allows
+// them. They succeed, are refused, or are scripts that the server does not have yet.
 func carries(t *testing.T, client redis.UniversalClient) {
 	n := New(client)
 	prefix := fmt.Sprint("{", t.Name(), "}")
@@ -90,9 +90,10 @@ func TestEveryClientCarriesCalls(t *testing.T) {
 	}
 }
 
-// TestSilentServerPilesUpNothing: a server goes silent, and its clients wait for it as long as they like. Each of many calls ends in
-// time. Their errors do not match those of a ctx: a caller would mistake them for the end of its own. If only old connections are
-// silent, as behind a firewall that forgot them, each costs at most one call. In the end nothing is left.
+// TestSilentServerPilesUpNothing: a server goes silent, and its clients wait for it as long as they
+// like. Each of many calls ends in time. Their errors do not match those of a ctx: a caller would
+// mistake them for the end of its own. If only old connections are silent, as behind a firewall
+// that forgot them, each costs at most one call. In the end nothing is left.
 func TestSilentServerPilesUpNothing(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
@@ -137,8 +138,8 @@ func TestSilentServerPilesUpNothing(t *testing.T) {
 	}
 }
 
-// TestDeferredCommandHoldsUpNoTimeout: the courier waits for a command of a deferred pipeline before it takes the node's mutex,
-// which timeouts need.
+// TestDeferredCommandHoldsUpNoTimeout: the courier waits for a command of a deferred pipeline
+// before it takes the node's mutex, which timeouts need.
 func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
 	t.Parallel()
 	g := newGate(t)
@@ -153,7 +154,8 @@ func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
 	g.open()
 }
 
-// TestHookThatFailsIsNoAnswer: in a batch each command has its reply, whatever a hook of the client says.
+// TestHookThatFailsIsNoAnswer: in a batch each command has its reply, whatever a hook of the client
+// says.
 func TestHookThatFailsIsNoAnswer(t *testing.T) {
 	for _, c := range []struct {
 		err          error // of the hook
@@ -177,8 +179,9 @@ func TestHookThatFailsIsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestSlowCallsDoNotHoldUpOthers: many calls on a slow node of a client wait for replicas that do not exist. Calls on the other
-// node of that client succeed meanwhile. Then the server ends the waits.
+// TestSlowCallsDoNotHoldUpOthers: many calls on a slow node of a client wait for replicas that do
+// not exist. Calls on the other node of that client succeed meanwhile. Then the server ends the
+// waits.
 func TestSlowCallsDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -226,8 +229,9 @@ func unblock(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// TestPairGoesToTheMasterOfItsKey: in a cluster both commands of a call go there in one pipeline. If the slot has moved, or the
-// slots are not known, the call is sent again until it reaches the master.
+// TestPairGoesToTheMasterOfItsKey: in a cluster both commands of a call go there in one pipeline.
+// If the slot has moved, or the slots are not known, the call is sent again until it reaches the
+// master.
 func TestPairGoesToTheMasterOfItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const first, second = "192.0.2.1:1", "192.0.2.2:1" // go-redis changes loopback addresses

@@ -2,15 +2,17 @@ package node
 
 import "github.com/redis/go-redis/v9"
 
-// A connection may take longer to open than a call may last: OnConnect, credentials and a Cluster's slots need network calls. Their
-// ctx is that of the trip, which ends with its calls, so go-redis would give each such connection up, and no call would ever
-// succeed. So when a call has been under way for half of its timeout, the node sends a script that does nothing, on the same way,
-// with a ctx that does not end. go-redis then opens a connection, unless one is free, and keeps it for later calls. Nothing else is
-// sent on it. There is at most one such trip at a time, which counts as one whose courier was written off.
+// A connection may take longer to open than a call may last: OnConnect, credentials and a Cluster's
+// slots need network calls. Their ctx is that of the trip, which ends with its calls, so go-redis
+// would give each such connection up, and no call would ever succeed. So when a call has been under
+// way for half of its timeout, the node sends a script that does nothing, on the same way, with a
+// ctx that does not end. go-redis then opens a connection, unless one is free, and keeps it for
+// later calls. Nothing else is sent on it. There is at most one such trip at a time, which counts
+// as one whose courier was written off.
 
-// A call that has ended is not sent on it: go-redis gives up what its ctx no longer wants. It sends one all the same if OnConnect
-// ignores its ctx. That is as if the network were slow: what creates something is refused then, and what releases or extends
-// compares the token.
+// A call that has ended is not sent on it: go-redis gives up what its ctx no longer wants. It sends
+// one all the same if OnConnect ignores its ctx. That is as if the network were slow: what creates
+// something is refused then, and what releases or extends compares the token.
 
 // connectLocked sends a script that does nothing, if c is under way and nothing of that kind is.
 func (n *Node) connectLocked(c *Call) {

@@ -12,8 +12,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestConnectionIsFinishedForLaterCalls: calls end while their connection is being opened. They are never sent. Another connection
-// is opened in the background, one at a time, which the next calls use, alone or in a batch.
+// TestConnectionIsFinishedForLaterCalls: calls end while their connection is being opened. They are
+// never sent. Another connection is opened in the background, one at a time, which the next calls
+// use, alone or in a batch.
 func TestConnectionIsFinishedForLaterCalls(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond

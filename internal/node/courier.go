@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// A trip is one batch that a courier carries. It is also the context of its commands. It ends when all its calls have ended, so
-// that go-redis stops waiting for a connection.
+// A trip is one batch that a courier carries. It is also the context of its commands. It ends when
+// all its calls have ended, so that go-redis stops waiting for a connection.
 type trip struct {
 	context.Context // that of the first call that has one, for its values
 	passengers      []passenger
@@ -28,8 +28,8 @@ type trip struct {
 	writtenOff bool
 }
 
-// A passenger is a call on one trip. Only its courier uses the commands. The courier uses no other field of the call without
-// Node.mu, since the call may have left the trip.
+// A passenger is a call on one trip. Only its courier uses the commands. The courier uses no other
+// field of the call without Node.mu, since the call may have left the trip.
 type passenger struct {
 	call      *Call
 	cmd, then *redis.Cmd
@@ -47,12 +47,14 @@ func (t *trip) Err() error {
 	}
 }
 
-// once is a command that go-redis must not resend, since the node must know whether an earlier send may have been carried out.
+// once is a command that go-redis must not resend, since the node must know whether an earlier send
+// may have been carried out.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// courier carries calls. It ends when the mailbox is empty, or when a trip that was written off has returned.
+// courier carries calls. It ends when the mailbox is empty, or when a trip that was written off has
+// returned.
 func (n *Node) courier() {
 	n.mu.Lock()
 	for t := n.loadLocked(); t != nil; t = n.loadLocked() {
@@ -71,7 +73,8 @@ func (n *Node) courier() {
 	n.unlock()
 }
 
-// landLocked handles the outcome of t. It reports whether its courier goes on: one that was written off ends.
+// landLocked handles the outcome of t. It reports whether its courier goes on: one that was written
+// off ends.
 func (n *Node) landLocked(t *trip) (goesOn bool) {
 	if !t.writtenOff {
 		close(t.done)
@@ -224,7 +227,8 @@ func (n *Node) arrivedLocked(p *passenger, now clock.Mono) {
 	}
 }
 
-// heardLocked notes what the outcome of a send says of the server. It reports whether the command came too late to create anything.
+// heardLocked notes what the outcome of a send says of the server. It reports whether the command
+// came too late to create anything.
 func (n *Node) heardLocked(p *passenger, err error, now clock.Mono) (late bool) {
 	c := p.call
 	if err == nil || Answered(err) {
@@ -250,7 +254,8 @@ func (n *Node) heardLocked(p *passenger, err error, now clock.Mono) (late bool) 
 
 var errTooLate = errors.New("the command came too late")
 
-// outcome returns the error of a send; nil if it was answered. failed is the error of the second command.
+// outcome returns the error of a send; nil if it was answered. failed is the error of the second
+// command.
 func (p *passenger) outcome() (err, failed error) {
 	err = p.cmd.Err()
 	if errors.Is(err, redis.Nil) {

@@ -18,8 +18,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestNothingWaitsForABatchToFill: a call is sent at once and alone while a courier is free. Calls that come
-// while all couriers are busy are sent together, in order. A call with a second command is sent alone.
+// TestNothingWaitsForABatchToFill: a call is sent at once and alone while a courier is free. Calls
+// that come while all couriers are busy are sent together, in order. A call with a second command
+// is sent alone.
 func TestNothingWaitsForABatchToFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -81,8 +82,8 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestFirstCtxOfABatchIsItsCtx: the ctx of a batch has the values of the first ctx of [Node.Post], as traces need them. Renewals
-// have none. It ends with its commands, not with that ctx.
+// TestFirstCtxOfABatchIsItsCtx: the ctx of a batch has the values of the first ctx of [Node.Post],
+// as traces need them. Renewals have none. It ends with its commands, not with that ctx.
 func TestFirstCtxOfABatchIsItsCtx(t *testing.T) {
 	for size := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -115,9 +116,9 @@ func TestFirstCtxOfABatchIsItsCtx(t *testing.T) {
 	}
 }
 
-// TestCourierWhoseCallsEndedIsReplaced: go-redis may wait forever. Calls in the mailbox are sent once a hung courier is replaced.
-// The number of hung couriers is limited. Calls that would need more of them end in time and are never sent. Afterwards
-// nothing is left.
+// TestCourierWhoseCallsEndedIsReplaced: go-redis may wait forever. Calls in the mailbox are sent
+// once a hung courier is replaced. The number of hung couriers is limited. Calls that would need
+// more of them end in time and are never sent. Afterwards nothing is left.
 func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -147,8 +148,8 @@ func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 	})
 }
 
-// TestSilentIsANodeThatAnsweredNothingDuringACall: a refusal is an answer. A silent node sends each call alone, since
-// old connections may be dead while new ones work.
+// TestSilentIsANodeThatAnsweredNothingDuringACall: a refusal is an answer. A silent node sends each
+// call alone, since old connections may be dead while new ones work.
 func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
@@ -181,8 +182,9 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	})
 }
 
-// TestCommandTakesOneTrip: with one caller more than couriers, each call takes little more than a round trip, where one in four
-// took two. The receivers of a batch run before its courier takes the next one, so that their next calls leave together.
+// TestCommandTakesOneTrip: with one caller more than couriers, each call takes little more than a
+// round trip, where one in four took two. The receivers of a batch run before its courier takes the
+// next one, so that their next calls leave together.
 func TestCommandTakesOneTrip(t *testing.T) {
 	for _, callers := range []int{1, 4, 5} {
 		synctest.Test(t, func(t *testing.T) {

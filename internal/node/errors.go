@@ -20,8 +20,8 @@ type NotDone struct{ Err error }
 func (e *NotDone) Error() string { return e.Err.Error() }
 func (e *NotDone) Unwrap() error { return e.Err }
 
-// NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or another one on its node, was last
-// resent, or nil. It is a [net.Error].
+// NoReply says that the timeout of a call passed before it succeeded. Last is why the call, or
+// another one on its node, was last resent, or nil. It is a [net.Error].
 type NoReply struct {
 	Within time.Duration
 	Last   error
@@ -45,14 +45,14 @@ func (e *NoReply) Timeout() bool { return true }
 // Temporary returns true.
 func (e *NoReply) Temporary() bool { return true }
 
-// Answered reports whether err is an answer of the server. That of a call that ended with its timeout is none, though it may say
-// what the server has answered before.
+// Answered reports whether err is an answer of the server. That of a call that ended with its
+// timeout is none, though it may say what the server has answered before.
 func Answered(err error) bool {
 	return errors.As(err, new(redis.Error)) && !errors.As(err, new(*NoReply))
 }
 
-// notSent reports whether a command that failed with err was not carried out. The words of a proxy do not say so: the server behind
-// it may have carried the command out.
+// notSent reports whether a command that failed with err was not carried out. The words of a proxy
+// do not say so: the server behind it may have carried the command out.
 func notSent(err error) bool {
 	return Mistake(err) || says(err, refusals...) || Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
@@ -70,8 +70,8 @@ func Unreachable(err error) bool {
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// Unavailable reports whether Redis is the reason for err, as [Explain] returns it: it did not answer, could not be reached, or
-// did not carry the command out for a reason that may pass.
+// Unavailable reports whether Redis is the reason for err, as [Explain] returns it: it did not
+// answer, could not be reached, or did not carry the command out for a reason that may pass.
 func Unavailable(err error) bool {
 	if Answered(err) {
 		return !Mistake(err)
@@ -79,9 +79,10 @@ func Unavailable(err error) bool {
 	return errors.As(err, new(*NoReply)) || errors.As(err, new(*broken))
 }
 
-// Mistake reports whether err is an answer that a repetition of the command would get again: the command, its rights or the data
-// are wrong. Every other error is an outage, since proxies, clouds and clients have words of their own for those. Passwords are
-// rotated, so a wrong one is an outage too.
+// Mistake reports whether err is an answer that a repetition of the command would get again: the
+// command, its rights or the data are wrong. Every other error is an outage, since proxies, clouds
+// and clients have words of their own for those. Passwords are rotated, so a wrong one is an outage
+// too.
 func Mistake(err error) bool { return says(err, rights...) || says(err, mistakes...) }
 
 // rights begin the answers to a user who lacks a right.
@@ -103,8 +104,8 @@ var refusals = []string{
 	"MOVED ", "ASK ", "NOSCRIPT", "ERR max number of clients",
 }
 
-// broken is an error without an answer: of the network, of the client, or of a hook of it. It is printed on one line, and matches
-// no error of a context, since that of the caller has not ended.
+// broken is an error without an answer: of the network, of the client, or of a hook of it. It is
+// printed on one line, and matches no error of a context, since that of the caller has not ended.
 type broken struct{ err error }
 
 func (e *broken) Error() string { return lineBreaks.ReplaceAllString(e.err.Error(), " ") }
@@ -117,7 +118,8 @@ func (e *broken) As(target any) bool { return errors.As(e.err, target) }
 
 var lineBreaks = regexp.MustCompile(`\s*[\r\n]+\s*`)
 
-// Cause returns the kind of err in a word: the first word of an answer of Redis, "panic", "timeout" or "connection".
+// Cause returns the kind of err in a word: the first word of an answer of Redis, "panic", "timeout"
+// or "connection".
 func Cause(err error) string {
 	if errors.As(err, new(panicError)) {
 		return "panic"
@@ -129,7 +131,8 @@ func Cause(err error) string {
 	return cmp.Or(word, "connection")
 }
 
-// retryable reports whether the same command may soon succeed. The contexts of calls that go on have not ended.
+// retryable reports whether the same command may soon succeed. The contexts of calls that go on
+// have not ended.
 func retryable(err error) bool { return !Mistake(err) && !errors.Is(err, redis.ErrClosed) }
 
 // says reports whether err is an answer of Redis that begins with one of words, in any case.

@@ -50,8 +50,8 @@ var (
 	ErrBadScript = errors.New("scripts are refused")      // a proxy checks them, or the server has no EVAL
 )
 
-// unknownCommand matches the answer to a command that the server does not have, up to its name. The arguments follow, and a token
-// is one of them.
+// unknownCommand matches the answer to a command that the server does not have, up to its name. The
+// arguments follow, and a token is one of them.
 var unknownCommand = regexp.MustCompile("(?i)^.*?unknown command:? ['\"`][^'\"`]*['\"`]")
 
 // lacksEval reports whether the server has no EVAL or no EVALSHA, such as one where it is renamed.

@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestMessagesSayWhatToDo: the error for a common mistake says what to do, also that of a command in a script. The texts
-// are those of the servers.
+// TestMessagesSayWhatToDo: the error for a common mistake says what to do, also that of a command
+// in a script. The texts are those of the servers.
 func TestMessagesSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)
@@ -54,8 +54,9 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 	refused(s.Options(), `.*NOAUTH .* \(give the client the password of its user\)`, Command("get", "k"))
 }
 
-// TestAnswersAreReadAlikeFromEveryServer: servers put the error of a script before or behind its place in the script. A hint
-// follows the error. To an unknown command servers answer with its arguments, of which one is a token: no error has them.
+// TestAnswersAreReadAlikeFromEveryServer: servers put the error of a script before or behind its
+// place in the script. A hint follows the error. To an unknown command servers answer with its
+// arguments, of which one is a token: no error has them.
 func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 	const right = " (SECURITY.md has the rights that a lock needs)"
 	const other = " (the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix)"
@@ -108,8 +109,9 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 	}
 }
 
-// TestErrorsSayWhoHasToAct: what is no answer, and no known mistake, is due to Redis. Such a call is sent again. Cause names the
-// cause in a word. No error of the client matches that of a context, since the caller's goes on, and each is printed on one line.
+// TestErrorsSayWhoHasToAct: what is no answer, and no known mistake, is due to Redis. Such a call
+// is sent again. Cause names the cause in a word. No error of the client matches that of a context,
+// since the caller's goes on, and each is printed on one line.
 func TestErrorsSayWhoHasToAct(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	sentinels := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w",

@@ -16,9 +16,10 @@ const (
 	lastPause   = time.Second            // up to that while nobody does
 )
 
-// An illness says when the next command may be sent to a server that fails. The calls that have failed are parked. They share a
-// pause, after which one of them is sent as a probe, and the pause doubles. All follow when the server has carried one out. With
-// one server, new calls are parked too, but an urgent one is sent with the next probe. With several servers, those that fail need
+// An illness says when the next command may be sent to a server that fails. The calls that have
+// failed are parked. They share a pause, after which one of them is sent as a probe, and the pause
+// doubles. All follow when the server has carried one out. With one server, new calls are parked
+// too, but an urgent one is sent with the next probe. With several servers, those that fail need
 // not be all, so new calls are sent, and each call pauses by itself too.
 type illness struct {
 	parked []*Call
@@ -47,7 +48,8 @@ func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
 	n.parkLocked(c, now)
 }
 
-// parkLocked has c wait for the next probe, or until it is ready. If somebody waits for it, that probe is sent soon.
+// parkLocked has c wait for the next probe, or until it is ready. If somebody waits for it, that
+// probe is sent soon.
 func (n *Node) parkLocked(c *Call, now clock.Mono) {
 	n.parked = append(n.parked, c)
 	at := c.ready
@@ -70,8 +72,8 @@ func (n *Node) recoverLocked(now clock.Mono) {
 
 var errUnwanted = errors.New("nobody waits for it any more")
 
-// resendLocked sends the parked calls whose time has come. Those that nobody waits for end: an acquire among them would take the
-// key, for a moment, from those who wait.
+// resendLocked sends the parked calls whose time has come. Those that nobody waits for end: an
+// acquire among them would take the key, for a moment, from those who wait.
 func (n *Node) resendLocked(now clock.Mono) {
 	n.parked = slices.DeleteFunc(n.parked, func(c *Call) bool {
 		if c.at != over && c.Unwanted != nil && c.Unwanted.Load() {

@@ -16,9 +16,10 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// TestSickServerIsNotStormed: while a server refuses everything, 300 renewals and 300 calls that somebody waits for, each of which
-// is made anew when it has failed, make few batches, and few commands. Each renewal is sent nevertheless. When the server is well
-// again, all calls under way succeed within a moment.
+// TestSickServerIsNotStormed: while a server refuses everything, 300 renewals and 300 calls that
+// somebody waits for, each of which is made anew when it has failed, make few batches, and few
+// commands. Each renewal is sent nevertheless. When the server is well again, all calls under way
+// succeed within a moment.
 func TestSickServerIsNotStormed(t *testing.T) {
 	for name, fails := range map[string]error{"answers": errLoading, "breaks": io.EOF, "cannot be reached": errDial} {
 		t.Run(name, func(t *testing.T) {
@@ -88,8 +89,8 @@ func TestSickServerIsNotStormed(t *testing.T) {
 	}
 }
 
-// TestBackgroundProbesSeldom: while nobody waits for a reply, the pause grows to a second. A call that somebody waits for is sent
-// soon.
+// TestBackgroundProbesSeldom: while nobody waits for a reply, the pause grows to a second. A call
+// that somebody waits for is sent soon.
 func TestBackgroundProbesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64
@@ -111,8 +112,8 @@ func TestBackgroundProbesSeldom(t *testing.T) {
 	})
 }
 
-// TestOtherServersOfAClientAreNotHeldUp: a client that may have several servers sends new calls while calls to one of them fail, and
-// an answer to any of them has the others sent again.
+// TestOtherServersOfAClientAreNotHeldUp: a client that may have several servers sends new calls
+// while calls to one of them fail, and an answer to any of them has the others sent again.
 func TestOtherServersOfAClientAreNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var well atomic.Bool
@@ -170,8 +171,9 @@ func TestUrgentCallsGoFirst(t *testing.T) {
 	})
 }
 
-// TestRepeatSaysTheTimeOfTheFirstSend: what creates or keeps something says until when, in each send of the minute in which the call
-// insists. If the clock of Redis was not known, the refusal says it, also after that time.
+// TestRepeatSaysTheTimeOfTheFirstSend: what creates or keeps something says until when, in each
+// send of the minute in which the call insists. If the clock of Redis was not known, the refusal
+// says it, also after that time.
 func TestRepeatSaysTheTimeOfTheFirstSend(t *testing.T) {
 	for name, c := range map[string]struct {
 		knows bool  // the time of Redis, before
@@ -233,8 +235,8 @@ func TestRepeatSaysTheTimeOfTheFirstSend(t *testing.T) {
 	}
 }
 
-// TestSlowAnswerDoesNotShortenTheNextTry: the first answer was under way for long, so that its time says little. A second call, and
-// a third send of the first, use what a faster one has said.
+// TestSlowAnswerDoesNotShortenTheNextTry: the first answer was under way for long, so that its time
+// says little. A second call, and a third send of the first, use what a faster one has said.
 func TestSlowAnswerDoesNotShortenTheNextTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := []time.Duration{1600 * time.Millisecond, 0, 0}

@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// limit is how long a test waits for an event that will come. It is also the timeout of a call that has none of its own.
+// limit is how long a test waits for an event that will come. It is also the timeout of a call that
+// has none of its own.
 const limit = time.Minute
 
 // eventually waits for an event.
@@ -76,12 +77,13 @@ type replies []any
 
 func (r replies) Error() string { return fmt.Sprint([]any(r)...) }
 
-// A fake is a server without a connection. It gets each batch and decides its outcome. nil replies "OK" to each command,
-// an [answer] refuses each, [replies] has one reply for each, and any other error breaks the connection.
+// A fake is a server without a connection. It gets each batch and decides its outcome. nil replies
+// "OK" to each command, an [answer] refuses each, [replies] has one reply for each, and any other
+// error breaks the connection.
 type fake func(sent batch) error
 
-// hook has the fake answer in place of a server. At the end of the test it checks that the words of the commands
-// have not changed, since the hooks of a client may keep them.
+// hook has the fake answer in place of a server. At the end of the test it checks that the words of
+// the commands have not changed, since the hooks of a client may keep them.
 func (f fake) hook(t *testing.T) hook {
 	var mu sync.Mutex // guards the variables below
 	var kept []redis.Cmder
@@ -236,7 +238,8 @@ func idle(n *Node) bool {
 	return n.busy == 0 && n.lost == 0 && len(n.mail) == 0 && len(n.timed) == 0 && n.ended == nil
 }
 
-// requireOK checks that a call succeeded. resent says whether an earlier send may have been carried out.
+// requireOK checks that a call succeeded. resent says whether an earlier send may have been carried
+// out.
 func requireOK(t *testing.T, resent bool, r Reply) {
 	t.Helper()
 	require.NoError(t, r.Err)

@@ -1,20 +1,23 @@
-// Package node sends commands to one Redis, and calls back once for each within its timeout, whatever the settings of the client
-// are.
+// Package node sends commands to one Redis, and calls back once for each within its timeout,
+// whatever the settings of the client are.
 //
-// A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is a goroutine. It takes all
-// calls in the mailbox, sends them as one pipeline, and delivers the replies. It starts when a call finds less than the maximum
-// of couriers busy, and ends when the mailbox is empty. So a call is sent at once unless all couriers are busy; batches form
-// while they are. A call ends with its reply or with its timeout. What was not sent by then never is.
+// A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is
+// a goroutine. It takes all calls in the mailbox, sends them as one pipeline, and delivers the
+// replies. It starts when a call finds less than the maximum of couriers busy, and ends when the
+// mailbox is empty. So a call is sent at once unless all couriers are busy; batches form while they
+// are. A call ends with its reply or with its timeout. What was not sent by then never is.
 //
-// A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried it out. What creates something
-// says until when it may, see [Call.AppendLatest]. So a command that is posted when a call has ended with its timeout runs behind
-// it, on whatever connection.
+// A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried
+// it out. What creates something says until when it may, see [Call.AppendLatest]. So a command that
+// is posted when a call has ended with its timeout runs behind it, on whatever connection.
 //
-// go-redis does not interrupt a read when a context ends, so a courier can be blocked for the client's ReadTimeout, or for ever.
-// A courier whose calls have all ended is written off and replaced, up to a number of them. It ends when go-redis returns. A
-// connection that takes longer to open than a call may last is opened in the background, see connect.go.
+// go-redis does not interrupt a read when a context ends, so a courier can be blocked for the
+// client's ReadTimeout, or for ever. A courier whose calls have all ended is written off and
+// replaced, up to a number of them. It ends when go-redis returns. A connection that takes longer
+// to open than a call may last is opened in the background, see connect.go.
 //
-// Node.mu is the only mutex. No command, callback or blocking channel operation runs under it, except Trouble.
+// Node.mu is the only mutex. No command, callback or blocking channel operation runs under it,
+// except Trouble.
 package node
 
 import (
@@ -40,10 +43,12 @@ const (
 	tick = time.Millisecond // the least time between two runs of the timer
 )
 
-// A Node is one Redis: a server, or whatever a client presents as one. Its methods may be called from many goroutines.
+// A Node is one Redis: a server, or whatever a client presents as one. Its methods may be called
+// from many goroutines.
 type Node struct {
-	// Trouble is called for a send that failed and is retried, and for a call that timed out. It may be set before the first
-	// call. It runs under the mutex, and must not block or use the node.
+	// Trouble is called for a send that failed and is retried, and for a call that timed out. It
+	// may be set before the first call. It runs under the mutex, and must not block or use the
+	// node.
 	Trouble func(error)
 
 	client redis.UniversalClient
@@ -83,8 +88,8 @@ type health struct {
 	trouble  error      // why a call was last resent; nil after an answer
 }
 
-// New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may have several servers, so each
-// call travels alone.
+// New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may
+// have several servers, so each call travels alone.
 func New(client redis.UniversalClient) *Node {
 	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers, true}, slots: SlotsOf(client)}
 	n.Trouble, n.run = func(error) {}, n.courier
@@ -98,18 +103,21 @@ func New(client redis.UniversalClient) *Node {
 	return n
 }
 
-// pipelinePool is how many connections for pipelines a client has by default: 10 since go-redis v9.23, and none before.
+// pipelinePool is how many connections for pipelines a client has by default: 10 since go-redis
+// v9.23, and none before.
 const pipelinePool = 10
 
-// NewSlow returns a node for calls that may take long, such as WAIT. More of them are under way at once. Half of the connections
-// that the client has for all commands are left for others. A client with one connection has none left before go-redis v9.23.
+// NewSlow returns a node for calls that may take long, such as WAIT. More of them are under way at
+// once. Half of the connections that the client has for all commands are left for others. A client
+// with one connection has none left before go-redis v9.23.
 func NewSlow(client redis.UniversalClient) *Node {
 	n := New(client)
 	n.most = max(1, connections(client)/2)
 	return n
 }
 
-// connections returns how many connections client has to one server, without those for pipelines alone.
+// connections returns how many connections client has to one server, without those for pipelines
+// alone.
 func connections(client redis.UniversalClient) int {
 	switch client := client.(type) {
 	case *redis.Client:
@@ -120,8 +128,8 @@ func connections(client redis.UniversalClient) int {
 	return 2 * singleCouriers
 }
 
-// Health reports whether a call timed out and the server has sent nothing since that call was made, and why a call was last
-// resent; nil after an answer.
+// Health reports whether a call timed out and the server has sent nothing since that call was made,
+// and why a call was last resent; nil after an answer.
 func (n *Node) Health() (silent bool, trouble error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,8 +143,8 @@ func (n *Node) Served(since clock.Mono) bool {
 	return n.served > since
 }
 
-// Post puts c into the mailbox and returns at once. A call is posted only once. A batch has the values of the first ctx
-// in it that is not [context.Background]. Post uses nothing else of ctx.
+// Post puts c into the mailbox and returns at once. A call is posted only once. A batch has the
+// values of the first ctx in it that is not [context.Background]. Post uses nothing else of ctx.
 func (n *Node) Post(ctx context.Context, c *Call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -161,7 +169,8 @@ func (n *Node) postLocked(c *Call, now clock.Mono) {
 	n.sendLocked(c)
 }
 
-// sendLocked puts calls into the mailbox. It starts a courier if there are any and one more is allowed.
+// sendLocked puts calls into the mailbox. It starts a courier if there are any and one more is
+// allowed.
 func (n *Node) sendLocked(calls ...*Call) {
 	for _, c := range calls {
 		if c.Urgent {
@@ -224,7 +233,8 @@ func (n *Node) fireByLocked(at, now clock.Mono) {
 	n.timer.Reset(at.Sub(now))
 }
 
-// fire runs when the timer fires. It ends the calls whose time has passed, and sees to those whose time has half passed.
+// fire runs when the timer fires. It ends the calls whose time has passed, and sees to those whose
+// time has half passed.
 func (n *Node) fire() {
 	n.mu.Lock()
 	defer n.unlock()
@@ -261,8 +271,8 @@ func (n *Node) timeOutLocked(c *Call, now clock.Mono) {
 	n.endLocked(c, Reply{Err: err})
 }
 
-// repeatLocked posts a call once more that ends now, after a pause, if it insists. The node gives up after a minute. What the
-// repeat creates or keeps counts from the first call.
+// repeatLocked posts a call once more that ends now, after a pause, if it insists. The node gives
+// up after a minute. What the repeat creates or keeps counts from the first call.
 func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
 	gives := cmp.Or(c.gives, now.Add(insistFor))
 	if !c.Insists || now >= gives {

@@ -22,7 +22,8 @@ var (
 	errTimeout  = &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 )
 
-// TestEveryCallEndsOnceWithinItsTimeout: whatever the server does, alone or in a batch. Done may post the next call.
+// TestEveryCallEndsOnceWithinItsTimeout: whatever the server does, alone or in a batch. Done may
+// post the next call.
 func TestEveryCallEndsOnceWithinItsTimeout(t *testing.T) {
 	for name, serve := range map[string]func(i int64) error{
 		"answers":           func(int64) error { return nil },
@@ -68,7 +69,8 @@ func TestEveryCallEndsOnceWithinItsTimeout(t *testing.T) {
 	}
 }
 
-// TestCallThatWasNotSentInTimeNeverIs: it is marked as not done, whether it waited in the mailbox or for a resend.
+// TestCallThatWasNotSentInTimeNeverIs: it is marked as not done, whether it waited in the mailbox
+// or for a resend.
 func TestCallThatWasNotSentInTimeNeverIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := gated(t)
@@ -97,8 +99,9 @@ func TestCallThatWasNotSentInTimeNeverIs(t *testing.T) {
 	})
 }
 
-// TestCallKnowsWhatMayHaveBeenCarriedOut: Resent and NotDone distinguish a send that surely did not reach the
-// server, one that the server refused, and one whose outcome is unknown. A lasting refusal ends the call.
+// TestCallKnowsWhatMayHaveBeenCarriedOut: Resent and NotDone distinguish a send that surely did not
+// reach the server, one that the server refused, and one whose outcome is unknown. A lasting
+// refusal ends the call.
 func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		errs   []error
@@ -143,8 +146,9 @@ func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 	}
 }
 
-// TestInsistentCallIsSentForAMinuteMore: in the background, whatever the server says. Its outcome is unknown. A mistake ends the
-// call at once, and if a right is missing, the background goes on: it may be given back.
+// TestInsistentCallIsSentForAMinuteMore: in the background, whatever the server says. Its outcome
+// is unknown. A mistake ends the call at once, and if a right is missing, the background goes on:
+// it may be given back.
 func TestInsistentCallIsSentForAMinuteMore(t *testing.T) {
 	forbidden, wrong := answer("NOPERM no"), answer("WRONGTYPE no")
 	for name, c := range map[string]struct {
@@ -188,8 +192,9 @@ func TestInsistentCallIsSentForAMinuteMore(t *testing.T) {
 	}
 }
 
-// TestTroubleIsEachSendThatIsRetriedAndEachTimeout: nothing else is reported. The error of a call that timed out says why it was
-// last resent. If it was not, the error names the trouble of another call, unless the server has answered since then.
+// TestTroubleIsEachSendThatIsRetriedAndEachTimeout: nothing else is reported. The error of a call
+// that timed out says why it was last resent. If it was not, the error names the trouble of another
+// call, unless the server has answered since then.
 func TestTroubleIsEachSendThatIsRetriedAndEachTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, cut := newGate(t), false
@@ -225,8 +230,8 @@ func TestTroubleIsEachSendThatIsRetriedAndEachTimeout(t *testing.T) {
 	})
 }
 
-// TestSecondCommandIsPartOfItsCall: if the first command was carried out and the second was refused for a
-// passing reason, the call is sent again, and does not count as not done.
+// TestSecondCommandIsPartOfItsCall: if the first command was carried out and the second was refused
+// for a passing reason, the call is sent again, and does not count as not done.
 func TestSecondCommandIsPartOfItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

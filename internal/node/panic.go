@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// A panicError is the outcome of the commands that were under way when a hook, Limiter or OnConnect of the client's user
-// panicked. They may have been carried out. It has one line, and does not wrap the value of the panic, which may be any error.
+// A panicError is the outcome of the commands that were under way when a hook, Limiter or OnConnect
+// of the client's user panicked. They may have been carried out. It has one line, and does not wrap
+// the value of the panic, which may be any error.
 type panicError string
 
 func (e panicError) Error() string { return string(e) }
 
-// survive makes a panic of the client, or its runtime.Goexit, the outcome of t. The process lives, as it does when an HTTP handler
-// panics, and the calls are sent again as after any unknown error. After a Goexit the goroutine ends, so that another courier
-// takes its place.
+// survive makes a panic of the client, or its runtime.Goexit, the outcome of t. The process lives,
+// as it does when an HTTP handler panics, and the calls are sent again as after any unknown error.
+// After a Goexit the goroutine ends, so that another courier takes its place.
 func (n *Node) survive(t *trip, value any) {
 	err := panicOf(value, t.hideWords)
 	for _, p := range t.passengers {
@@ -50,8 +51,8 @@ func Panicked(err error) bool { return errors.As(err, new(panicError)) }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// panicOf returns the error of a panic with a value, which is shown on one line, or of a runtime.Goexit, which has none. A
-// panic(nil) has a value, too.
+// panicOf returns the error of a panic with a value, which is shown on one line, or of a
+// runtime.Goexit, which has none. A panic(nil) has a value, too.
 func panicOf(value any, line func(string) string) error {
 	what := "the client ended its goroutine by runtime.Goexit"
 	if value != nil {
@@ -63,7 +64,8 @@ func panicOf(value any, line func(string) string) error {
 // shownWord is the length of the longest word of a command that an error shows. Tokens are longer.
 const shownWord = 35
 
-// hideWords puts the text of a panic on one line, and removes the long words of the commands from it, since they may be tokens.
+// hideWords puts the text of a panic on one line, and removes the long words of the commands from
+// it, since they may be tokens.
 func (t *trip) hideWords(text string) string {
 	for _, p := range t.passengers {
 		for _, word := range p.cmd.Args() {
@@ -88,7 +90,8 @@ func textOf(word any) string {
 	return ""
 }
 
-// origin returns where a panic began: the innermost functions, with their lines. It runs while the stack of the panic is there.
+// origin returns where a panic began: the innermost functions, with their lines. It runs while the
+// stack of the panic is there.
 func origin() string {
 	const shown, depth = 4, 64
 	pcs := make([]uintptr, depth)

@@ -20,8 +20,8 @@ import (
 
 const secret = "owner/6f1c2f9e-9b0c-4a53-8f0e-1d2c3b4a5968"
 
-// endings are ways in which a hook ends without a return, by what the error says. They are functions of this package, so the
-// place is the line of the test.
+// endings are ways in which a hook ends without a return, by what the error says. They are
+// functions of this package, so the place is the line of the test.
 var endings = map[string]func(word any){
 	"the client panicked: boom twice (at node.":              func(any) { panic("boom\n twice") },
 	"the client panicked: EOF (at node.":                     func(any) { panic(io.EOF) },
@@ -31,8 +31,9 @@ var endings = map[string]func(word any){
 	"the client ended its goroutine by runtime.Goexit (at":   func(any) { runtime.Goexit() },
 }
 
-// TestPanicOfTheClientIsTheOutcomeOfItsCalls: the call is sent again, as after any unknown error, and knows that it may have been
-// carried out. The courier goes on, or another one takes its place, so the next call needs nothing else.
+// TestPanicOfTheClientIsTheOutcomeOfItsCalls: the call is sent again, as after any unknown error,
+// and knows that it may have been carried out. The courier goes on, or another one takes its place,
+// so the next call needs nothing else.
 func TestPanicOfTheClientIsTheOutcomeOfItsCalls(t *testing.T) {
 	for text, end := range endings {
 		for name, c := range map[string]struct {

@@ -12,28 +12,31 @@ import (
 //	ahead  = T − the instant at which an answer with a time T of Redis arrived
 //	latest = deadline − timeout / 10 + ahead, with the deadline of the first send
 //
-// The answer was under way after T, so ahead is not too large, and what runs by latest runs before the deadline. If it is too
-// small, the command is refused, and the refusal has the time. Of one server, the fastest answer counts, so that a slow one does
-// not shorten the time of the next send. ahead is too large if the clock of Redis was set back since, or has lost time, so it is
-// known for an hour only.
+// The answer was under way after T, so ahead is not too large, and what runs by latest runs before
+// the deadline. If it is too small, the command is refused, and the refusal has the time. Of one
+// server, the fastest answer counts, so that a slow one does not shorten the time of the next send.
+// ahead is too large if the clock of Redis was set back since, or has lost time, so it is known for
+// an hour only.
 type clockOffset struct {
 	by    time.Duration
 	until clock.Mono // it is known; 0: it never was
 }
 
-// aheadLasts is how long an ahead is known. The second trip of a call in each hour costs nothing that can be noticed.
+// aheadLasts is how long an ahead is known. The second trip of a call in each hour costs nothing
+// that can be noticed.
 const aheadLasts = time.Hour
 
-// told notes that an answer with the time redis, since 1970, arrived at now. several says that the server may be another one than
-// that of the answers before.
+// told notes that an answer with the time redis, since 1970, arrived at now. several says that the
+// server may be another one than that of the answers before.
 func (a *clockOffset) told(redis clock.Redis, now clock.Mono, several bool) {
 	if by := time.Duration(redis) - time.Duration(now); several || now >= a.until || by > a.by {
 		a.by, a.until = by, now.Add(aheadLasts)
 	}
 }
 
-// latest returns the time of Redis, in µs since 1970, until which a call that is sent at now may still create something. limit is
-// that time by the clock of the node. If ahead is not known, it is 0: Redis then refuses, and says the time.
+// latest returns the time of Redis, in µs since 1970, until which a call that is sent at now may
+// still create something. limit is that time by the clock of the node. If ahead is not known, it is
+// 0: Redis then refuses, and says the time.
 func (a clockOffset) latest(now, limit clock.Mono) int64 {
 	if now >= a.until {
 		return 0
@@ -41,9 +44,10 @@ func (a clockOffset) latest(now, limit clock.Mono) int64 {
 	return time.Duration(limit.Add(a.by)).Microseconds()
 }
 
-// AppendLatest adds the word that says until when the script may create something, in µs of the clock of Redis: nine tenths of the
-// timeout, counted from Began. A script that comes later changes nothing and answers {"late", seconds, µs of TIME}, or what it
-// keeps ends as if it had come in time. The node sends a call that came too late once more, while there is time.
+// AppendLatest adds the word that says until when the script may create something, in µs of the
+// clock of Redis: nine tenths of the timeout, counted from Began. A script that comes later changes
+// nothing and answers {"late", seconds, µs of TIME}, or what it keeps ends as if it had come in
+// time. The node sends a call that came too late once more, while there is time.
 func (c *command) AppendLatest() {
 	c.latest = len(c.words)
 	c.words = append(c.words, 0)
@@ -57,8 +61,9 @@ func (n *Node) latestLocked(c *Call, now clock.Mono) int64 {
 	return n.clock.latest(now, c.limit)
 }
 
-// stampLocked writes the latest time into a call that is about to be sent. If it is not known, Redis refuses: the call then has
-// the source of the script, which a server that was never asked may not have.
+// stampLocked writes the latest time into a call that is about to be sent. If it is not known,
+// Redis refuses: the call then has the source of the script, which a server that was never asked
+// may not have.
 func (n *Node) stampLocked(c *Call, now clock.Mono) {
 	if c.latest == 0 {
 		return
@@ -72,13 +77,14 @@ func (n *Node) stampLocked(c *Call, now clock.Mono) {
 	}
 }
 
-// inTimeLocked reports whether a call that came too late may come in time now: the refusal has shown that its latest time was too
-// early.
+// inTimeLocked reports whether a call that came too late may come in time now: the refusal has
+// shown that its latest time was too early.
 func (n *Node) inTimeLocked(c *Call, now clock.Mono) bool {
 	return (now < c.limit || c.Insists) && n.latestLocked(c, now) > c.words[c.latest].(int64)
 }
 
-// tooLate reads the answer of a script that came too late to create anything: {"late", seconds, µs of TIME}.
+// tooLate reads the answer of a script that came too late to create anything: {"late", seconds, µs
+// of TIME}.
 func tooLate(value any) (redis clock.Redis, late bool) {
 	fields, _ := value.([]any)
 	if len(fields) != 3 || fields[0] != "late" {

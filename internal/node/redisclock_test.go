@@ -13,8 +13,9 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline: however long the answer with the time was under way, and whatever the
-// clocks say. The time that is lost is that of its way back, and a tenth of the timeout.
+// TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline: however long the answer with the time was under
+// way, and whatever the clocks say. The time that is lost is that of its way back, and a tenth of
+// the timeout.
 func TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline(t *testing.T) {
 	require.NoError(t, quick.Check(func(epoch, said, back, left uint32, timeout uint16) bool {
 		skew := 365*24*time.Hour + time.Duration(epoch) // of the clock of Redis, which says now + skew
@@ -29,7 +30,8 @@ func TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline(t *testing.T) {
 	}, &quick.Config{MaxCount: 20_000}))
 }
 
-// creates returns a call of a script that has to run by the latest time. Its words: eval, the script, 1, key, latest, "x".
+// creates returns a call of a script that has to run by the latest time. Its words: eval, the
+// script, 1, key, latest, "x".
 func creates(key string) *Call {
 	c := within(Eval(increase, 1, key), time.Second)
 	c.AppendLatest()
@@ -51,8 +53,9 @@ func byClock(sent batch, skew time.Duration) error {
 	return nil
 }
 
-// TestCallSaysUntilWhenItMayCreate: nine tenths of its timeout, by the clock of Redis, however often it is sent. While the clock is
-// unknown, the call says 0 and has the source of the script, which the server may not have. The refusal says the time.
+// TestCallSaysUntilWhenItMayCreate: nine tenths of its timeout, by the clock of Redis, however
+// often it is sent. While the clock is unknown, the call says 0 and has the source of the script,
+// which the server may not have. The refusal says the time.
 func TestCallSaysUntilWhenItMayCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const skew = -time.Hour
@@ -93,8 +96,8 @@ func TestCallSaysUntilWhenItMayCreate(t *testing.T) {
 	})
 }
 
-// TestSecondLateAnswerEndsTheCall: so does one for which there is no time. The call was not done unless an earlier send may
-// have been carried out.
+// TestSecondLateAnswerEndsTheCall: so does one for which there is no time. The call was not done
+// unless an earlier send may have been carried out.
 func TestSecondLateAnswerEndsTheCall(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes []time.Duration // each send
@@ -126,7 +129,8 @@ func TestSecondLateAnswerEndsTheCall(t *testing.T) {
 	}
 }
 
-// TestServersOfAClusterHaveClocksOfTheirOwn: each call succeeds, since its second send has the time of its server.
+// TestServersOfAClusterHaveClocksOfTheirOwn: each call succeeds, since its second send has the time
+// of its server.
 func TestServersOfAClusterHaveClocksOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		skew := map[string]time.Duration{"one": time.Hour, "two": -time.Hour}

@@ -7,9 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Slots has the client of a Redis Cluster ask again which server has which slot. go-redis does so once a minute, and when a server
-// answers that it has not. A dead server answers nothing, so its slots would be missed for a minute, though a replica has them
-// after some seconds. Any other client finds its server by itself: that of Sentinels asks them each time it connects, and a Ring
+// Slots has the client of a Redis Cluster ask again which server has which slot. go-redis does so
+// once a minute, and when a server answers that it has not. A dead server answers nothing, so its
+// slots would be missed for a minute, though a replica has them after some seconds. Any other
+// client finds its server by itself: that of Sentinels asks them each time it connects, and a Ring
 // has its own probes.
 type Slots struct {
 	client reloader // nil: any other client
@@ -28,7 +29,8 @@ func SlotsOf(client redis.UniversalClient) Slots {
 	return Slots{client: cluster}
 }
 
-// Reload is called after a failure without an answer. It returns at once. It must not be called from several goroutines at a time.
+// Reload is called after a failure without an answer. It returns at once. It must not be called
+// from several goroutines at a time.
 func (s *Slots) Reload() {
 	if now := time.Now(); s.client != nil && now.Sub(s.last) >= reloadEvery {
 		s.last = now

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reloading is a client that counts how often its slots are read, as one of a cluster that is embedded.
+// A reloading is a client that counts how often its slots are read, as one of a cluster that is
+// embedded.
 type reloading struct {
 	*redis.Client
 	reloads atomic.Int64
@@ -21,8 +22,8 @@ type reloading struct {
 
 func (r *reloading) ReloadState(context.Context) { r.reloads.Add(1) }
 
-// TestSlotsAreReadAgainAfterNoAnswer: once a second at most, while calls get no answer, or time out. Any answer proves that the server
-// lives. No receiver waits for it.
+// TestSlotsAreReadAgainAfterNoAnswer: once a second at most, while calls get no answer, or time
+// out. Any answer proves that the server lives. No receiver waits for it.
 func TestSlotsAreReadAgainAfterNoAnswer(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: io.ErrUnexpectedEOF}
 	for name, c := range map[string]struct {

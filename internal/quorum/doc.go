@@ -1,7 +1,9 @@
-// Package quorum decides how one operation on N independent nodes ends, which fence a quorum agrees on, and which command must be
-// sent next. It does no IO, reads no clock, starts no goroutine and has no mutex. Answers go in, effects come out.
+// Package quorum decides how one operation on N independent nodes ends, which fence a quorum agrees
+// on, and which command must be sent next. It does no IO, reads no clock, starts no goroutine and
+// has no mutex. Answers go in, effects come out.
 //
-// The algorithm is that of "Distributed Locks with Redis". A quorum is N/2+1 of the configured nodes:
+// The algorithm is that of "Distributed Locks with Redis". A quorum is N/2+1 of the configured
+// nodes:
 //
 //  1. Ask all nodes for the key at once. Each node that grants it raises its counter and votes for the new value.
 //  2. A quorum of grants is a lock. If no quorum can grant it any more, release the key wherever it was or may be granted.
@@ -12,9 +14,10 @@
 //     the key is free restores it. It counts again when an extension was done without it, after it has answered. One that was
 //     done before the answer came does not show that nobody else held the key: the others may have lost it in the meantime.
 //
-// The page has no fences: steps 3 and 4 are ours. A node attests f if its counter is exactly f while the token holds its key, by a
-// vote or by its answer to a raise. The page also leaves open whom to wait for. Here it is for a quorum of grants, or until none
-// is possible. If other owners have votes, it is not for nodes that were silent at the last call either: two attempts that wait
+// The page has no fences: steps 3 and 4 are ours. A node attests f if its counter is exactly f
+// while the token holds its key, by a vote or by its answer to a raise. The page also leaves open
+// whom to wait for. Here it is for a quorum of grants, or until none is possible. If other owners
+// have votes, it is not for nodes that were silent at the last call either: two attempts that wait
 // for them keep each other out.
 //
 // # Invariants
@@ -26,11 +29,12 @@
 //	end:        each command is answered once, so each operation finishes once
 //	clean:      on each node, the last release of a token follows all commands that can create its key
 //
-// A [Token] keeps the last one, over all its operations. Acquire and Restore create a key, one at a time. A release waits on
-// each node for that under way there. After the first release, no other operation begins.
+// A [Token] keeps the last one, over all its operations. Acquire and Restore create a key, one at a
+// time. A release waits on each node for that under way there. After the first release, no other
+// operation begins.
 //
-// Counters are below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON represent exactly. A node with
-// a higher counter counts as failed.
+// Counters are below [Limit] = 2^47, so that counter × 64 + pass is below 2^53, which Lua and JSON
+// represent exactly. A node with a higher counter counts as failed.
 //
 // # What the caller must do
 //
@@ -48,6 +52,7 @@
 //
 // # How it is shown
 //
-// A test explores all histories of small worlds: nodes that run models of the scripts, clients, commands and answers in any
-// order, and a few faults. With -wide, the worlds are larger, and with -short smaller.
+// A test explores all histories of small worlds: nodes that run models of the scripts, clients,
+// commands and answers in any order, and a few faults. With -wide, the worlds are larger, and with
+// -short smaller.
 package quorum

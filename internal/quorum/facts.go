@@ -10,7 +10,8 @@ import (
 // Outcome returns what a node answered last.
 func (o *Op) Outcome(node int) Outcome { return o.nodes[node].Outcome }
 
-// Holder returns the owner that most nodes named, and how many did. If they named all others together as often, it is "".
+// Holder returns the owner that most nodes named, and how many did. If they named all others
+// together as often, it is "".
 func (o *Op) Holder() (holder string, nodes int) {
 	all := 0
 	for i := range o.nodes {

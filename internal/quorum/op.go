@@ -63,7 +63,8 @@ type member struct {
 	owed   bool   // it has granted an acquire that failed, and the operation ends with its release
 }
 
-// take takes an answer to a command of o. It ignores answers that come after the decision or after a newer raise.
+// take takes an answer to a command of o. It ignores answers that come after the decision or after
+// a newer raise.
 func (o *Op) take(e Effect, a Answer, out []Effect) []Effect {
 	m := &o.nodes[e.Node]
 	if a.Vote >= Limit || a.Outcome == Done && a.Vote < e.Fence {
@@ -119,8 +120,9 @@ func (o *Op) decide(out []Effect) []Effect {
 	return out
 }
 
-// agree finishes with the number that a quorum attests. If there is none, it raises the counters of the nodes that attest less
-// than the largest number. If no quorum is left meanwhile, decide ends the operation.
+// agree finishes with the number that a quorum attests. If there is none, it raises the counters of
+// the nodes that attest less than the largest number. If no quorum is left meanwhile, decide ends
+// the operation.
 func (o *Op) agree(out []Effect) []Effect {
 	for i := range o.nodes {
 		m := &o.nodes[i]
@@ -143,8 +145,9 @@ func (o *Op) agree(out []Effect) []Effect {
 	return out
 }
 
-// finish ends the operation, once no node owes it the answer to a release. Nothing but a release is done on a token that is being
-// released: by its owner, or because an extension has found the lock lost.
+// finish ends the operation, once no node owes it the answer to a release. Nothing but a release is
+// done on a token that is being released: by its owner, or because an extension has found the lock
+// lost.
 func (o *Op) finish(r Result, out []Effect) []Effect {
 	if by := o.token.release; r == OK && by != nil && o.step != Release {
 		r = NoQuorum
@@ -164,9 +167,10 @@ func (o *Op) finish(r Result, out []Effect) []Effect {
 	return append(out, Effect{Op: o, Step: Finish})
 }
 
-// fail ends an operation without success. An acquire releases the key on all nodes that have set it or may yet do so. So does an
-// extension that finds the lock lost, if nobody else may know the token. An acquire finishes when the nodes that granted it have
-// answered the release, so its caller's next attempt does not meet its own keys.
+// fail ends an operation without success. An acquire releases the key on all nodes that have set it
+// or may yet do so. So does an extension that finds the lock lost, if nobody else may know the
+// token. An acquire finishes when the nodes that granted it have answered the release, so its
+// caller's next attempt does not meet its own keys.
 func (o *Op) fail(r Result, out []Effect) []Effect {
 	if t := o.token; t.release == nil && (o.step == Acquire || o.step == Restore && r == Lost) {
 		t.release = o

@@ -11,7 +11,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
-// A line of a scenario is an event. The indented lines behind it are its effects, and the facts on a result.
+// A line of a scenario is an event. The indented lines behind it are its effects, and the facts on
+// a result.
 //
 //	nodes 3               a fresh token
 //	acquire [silent 3]    an operation

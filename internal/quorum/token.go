@@ -50,9 +50,10 @@ type place struct {
 // New returns the Token of a fresh token on n nodes.
 func New(n int) Token { return Token{nodes: make([]place, n), need: n/2 + 1} }
 
-// Begin begins o, an operation. silent has a bit for each node that did not answer its last command in time. While a command is
-// under way that creates, Restore is Extend, so that no extension counts what another one has restored. After a release was asked
-// for, any other operation finishes at once.
+// Begin begins o, an operation. silent has a bit for each node that did not answer its last command
+// in time. While a command is under way that creates, Restore is Extend, so that no extension
+// counts what another one has restored. After a release was asked for, any other operation finishes
+// at once.
 func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
 	if step == Restore && slices.ContainsFunc(t.nodes, func(p place) bool { return p.creating }) {
 		step = Extend
@@ -88,13 +89,15 @@ func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
 	return e.Op.take(e, a, out)
 }
 
-// Settled says that earlier sends to a node, of a command that was answered, can no longer be carried out.
+// Settled says that earlier sends to a node, of a command that was answered, can no longer be
+// carried out.
 func (t *Token) Settled(node int, out []Effect) []Effect {
 	t.nodes[node].resent = true
 	return t.releaseLate(node, out)
 }
 
-// releaseLate sends the release that had to wait for a command, or that makes up for one that was carried out after it.
+// releaseLate sends the release that had to wait for a command, or that makes up for one that was
+// carried out after it.
 func (t *Token) releaseLate(node int, out []Effect) []Effect {
 	if r := t.release; r != nil && (r.step == Release || t.nodes[node].resent) {
 		return r.send(Release, node, out)

@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// This file has the explored world: nodes that run models of the scripts, and tries, each of which is one client with one
-// token. What a script answers, and what a client does with a result, is a step of its own.
+// This file has the explored world: nodes that run models of the scripts, and tries, each of which
+// is one client with one token. What a script answers, and what a client does with a result, is a
+// step of its own.
 
 const (
 	mostNodes = 5
@@ -396,7 +397,8 @@ func (t *try) releases(n int) bool {
 // owes reports whether an operation that is decided waits for the answer.
 func (t *try) owes(m msg) bool { return t.ops[m.op].nodes[m.node].owed }
 
-// key appends the same bytes for states which differ only in the order of the nodes. order is that of the clients.
+// key appends the same bytes for states which differ only in the order of the nodes. order is that
+// of the clients.
 func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 	var parts [mostNodes][]byte
 	flag := func(b []byte, all ...bool) []byte {

@@ -1,4 +1,5 @@
-// Package redisurl makes clients from the URLs that the command redlatch takes, and tests that run on a server of yours.
+// Package redisurl makes clients from the URLs that the command redlatch takes, and tests that run
+// on a server of yours.
 package redisurl
 
 import (
@@ -14,8 +15,9 @@ import (
 const Forms = "redis://HOST:PORT/DB, unix:///PATH?db=DB, redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB or " +
 	"redis+cluster://HOST:PORT,HOST:PORT. For TLS, write rediss in place of redis"
 
-// neverAgain is the MaxRetries of a client that sends a command once. It also tries only once to connect: redlatch tries again
-// itself, and so learns the reason before the op timeout, such as an unknown certificate or Sentinels that are unreachable.
+// neverAgain is the MaxRetries of a client that sends a command once. It also tries only once to
+// connect: redlatch tries again itself, and so learns the reason before the op timeout, such as an
+// unknown certificate or Sentinels that are unreachable.
 const neverAgain = -1
 
 // NewClient returns a client of the server, or of the servers, that a URL names. It sends nothing.
@@ -67,7 +69,8 @@ func nodesOfCluster(scheme, text string) (*redis.ClusterOptions, error) {
 	return redis.ParseClusterURL(scheme + "://" + authority[:at] + addrs[0] + "?" + settings.Encode())
 }
 
-// sentinels parses user:password@host:port,host:port/NAME/db. The user and the password are those of the Redis servers.
+// sentinels parses user:password@host:port,host:port/NAME/db. The user and the password are those
+// of the Redis servers.
 func sentinels(text string) (*redis.FailoverOptions, error) {
 	text, query, _ := strings.Cut(text, "?")
 	authority, path, _ := strings.Cut(text, "/")

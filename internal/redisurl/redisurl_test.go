@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestURLOfSentinelsHasAllOfTheServers: the user, the password and the database are those of the Redis servers.
+// TestURLOfSentinelsHasAllOfTheServers: the user, the password and the database are those of the
+// Redis servers.
 func TestURLOfSentinelsHasAllOfTheServers(t *testing.T) {
 	o, err := sentinels("user:p%40ss@a:1,b:2/main/3?read_timeout=7s")
 	require.NoError(t, err)

@@ -94,7 +94,8 @@ func expressions(t *testing.T) []string {
 	return all
 }
 
-// TestNamedMetricsExist: a program records each metric and each label that the rules, the dashboard and the README name.
+// TestNamedMetricsExist: a program records each metric and each label that the rules, the dashboard
+// and the README name.
 func TestNamedMetricsExist(t *testing.T) {
 	p := newProgram(t)
 	lock, err := p.locker.Lock(t.Context(), "k")
@@ -142,8 +143,8 @@ func requireInstalled(t *testing.T, program string) {
 	}
 }
 
-// TestAlertsFire: Prometheus scrapes a program in which one lock is lost and one call waits. The two alerts fire, and no other. The
-// rules are those of alerts.yml with shorter times.
+// TestAlertsFire: Prometheus scrapes a program in which one lock is lost and one call waits. The
+// two alerts fire, and no other. The rules are those of alerts.yml with shorter times.
 func TestAlertsFire(t *testing.T) {
 	requireInstalled(t, "prometheus")
 	p := newProgram(t)

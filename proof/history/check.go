@@ -16,8 +16,9 @@ import (
 // patience is how long it may take to judge the history of one key. Usually it takes milliseconds.
 const patience = 20 * time.Second
 
-// Check judges a history by the rules, each key by itself. It returns an error that names the first bad key, and stops there, since
-// such a history takes long. If draw is set, the error also names a file with porcupine's picture.
+// Check judges a history by the rules, each key by itself. It returns an error that names the first
+// bad key, and stops there, since such a history takes long. If draw is set, the error also names a
+// file with porcupine's picture.
 func Check(ops []Op, rules Rules, draw bool) error {
 	model, keys := rules.model(), make(map[string][]Op)
 	for _, op := range ops {
@@ -48,9 +49,10 @@ func Check(ops []Op, rules Rules, draw bool) error {
 	return nil
 }
 
-// withEnds returns the history of one key with the ends of its leases. A lease that was not surely released may have ended at its
-// until, or as soon as an unknown or late release was requested, but not before its last use. The end takes effect as early as
-// it may: if a later end is allowed, so is this one.
+// withEnds returns the history of one key with the ends of its leases. A lease that was not surely
+// released may have ended at its until, or as soon as an unknown or late release was requested, but
+// not before its last use. The end takes effect as early as it may: if a later end is allowed, so
+// is this one.
 func withEnds(ops []Op) (all []Op) {
 	type lease struct {
 		until, used, given int64
@@ -61,7 +63,8 @@ func withEnds(ops []Op) (all []Op) {
 		worker = max(worker, op.Worker+1) // a line of its own in the picture
 		if op.Kind == Grant {
 			leases[op.Token] = &lease{given: math.MaxInt64}
-			// The grant took effect before its lease was over, even if its owner, which may have been stopped, noted that later.
+			// The grant took effect before its lease was over, even if its owner, which may have
+			// been stopped, noted that later.
 			op.Return = max(op.Call, min(op.Return, op.Until))
 		}
 		l := leases[op.Token]
@@ -89,8 +92,8 @@ func withEnds(ops []Op) (all []Op) {
 	return all
 }
 
-// ordered returns the history of one key in the order of its calls. Each rule allows only one order of the grants, which saves
-// porcupine from trying others:
+// ordered returns the history of one key in the order of its calls. Each rule allows only one order
+// of the grants, which saves porcupine from trying others:
 //
 //   - Fences grow: the grants come in the order of their fences, but for those of readers between two writers, in any order.
 //   - There are no fences, and one owner: they come in the order of their returns. A lease ends after its grant has returned.

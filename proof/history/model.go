@@ -10,16 +10,17 @@ import (
 
 // Rules are the rules that a history must obey.
 type Rules struct {
-	// Exclusion: there are up to Holders owners at a time. Each trusts its lock before its end and not after, and
-	// loses it for no other reason.
+	// Exclusion: there are up to Holders owners at a time. Each trusts its lock before its end and
+	// not after, and loses it for no other reason.
 	Exclusion bool
 	// Holders is the limit of a semaphore, or 1. More than one need Fences.
 	Holders int
-	// Writers: a grant is that of a writer, which is alone, or that of a reader. Any number of readers have the key. It needs Fences:
-	// that of a writer is higher than all before, and that of a reader than those of the writers before.
+	// Writers: a grant is that of a writer, which is alone, or that of a reader. Any number of
+	// readers have the key. It needs Fences: that of a writer is higher than all before, and that
+	// of a reader than those of the writers before.
 	Writers bool
-	// Fences: each grant has a higher fence than the grants before it. Semaphores obey this rule too,
-	// since the script that grants a permit mints its fence.
+	// Fences: each grant has a higher fence than the grants before it. Semaphores obey this rule
+	// too, since the script that grants a permit mints its fence.
 	Fences bool
 }
 

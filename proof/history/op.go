@@ -1,8 +1,8 @@
 // Package history records what happened to locks and judges it.
 //
-// A history is a list of operations, each with the interval in which it took effect. It is judged by
-// porcupine: is there an order of the operations, each at an instant of its interval, that the rules of
-// a lock allow?
+// A history is a list of operations, each with the interval in which it took effect. It is judged
+// by porcupine: is there an order of the operations, each at an instant of its interval, that the
+// rules of a lock allow?
 package history
 
 import "fmt"
@@ -11,20 +11,23 @@ import "fmt"
 type Kind string
 
 const (
-	// Grant makes Token the owner of Key, with Fence. A grant of unknown outcome is left out, if nobody uses it: had it
-	// happened, it would only have kept others out.
+	// Grant makes Token the owner of Key, with Fence. A grant of unknown outcome is left out, if
+	// nobody uses it: had it happened, it would only have kept others out.
 	Grant Kind = "grant"
 	// Use says that the owner believed in its lock.
 	Use Kind = "use"
-	// Release ends the ownership. An unknown Release may have done so, or may do so at any later time.
+	// Release ends the ownership. An unknown Release may have done so, or may do so at any later
+	// time.
 	Release Kind = "release"
 	// Loss says that the handle reported to the owner that it lost the lock.
 	Loss Kind = "loss"
-	// end is the end of a lease that nobody surely released. [Check] adds it: no client sees it happen.
+	// end is the end of a lease that nobody surely released. [Check] adds it: no client sees it
+	// happen.
 	end Kind = "end"
 )
 
-// An Op is one operation. Its times are nanoseconds on one clock. The operations of a token are recorded in their order.
+// An Op is one operation. Its times are nanoseconds on one clock. The operations of a token are
+// recorded in their order.
 type Op struct {
 	Kind         Kind
 	Worker       int // who did it; only the picture shows it

@@ -87,8 +87,8 @@ func applies(metric string, row report.Row) bool {
 	return true
 }
 
-// granted reports whether a peer was granted its locks more than once or twice. rueidislock gives up
-// on a Redis that takes longer than 20 ms, and hands on slowly. All peers fail on a machine that
+// granted reports whether a peer was granted its locks more than once or twice. rueidislock gives
+// up on a Redis that takes longer than 20 ms, and hands on slowly. All peers fail on a machine that
 // stalls for a second.
 func granted(row report.Row) bool {
 	rate, measured := row.Figures["rate"]

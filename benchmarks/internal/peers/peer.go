@@ -27,8 +27,8 @@ type Peer struct {
 	// that.
 	OpenQuorum func(addrs []string) (Locker, error)
 
-	// OpenRenewing is like Open, for locks of that TTL that are renewed until they are released. They
-	// are all Renewed. It is nil if nothing renews.
+	// OpenRenewing is like Open, for locks of that TTL that are renewed until they are released.
+	// They are all Renewed. It is nil if nothing renews.
 	OpenRenewing func(target Target, ttl time.Duration) (Locker, error)
 }
 
@@ -42,7 +42,8 @@ type Target struct {
 	Addr      string
 	Pipelined bool // through AutoPipeline, if the peer uses go-redis
 
-	// Username and Password are for peers that use go-redis. Without them the user is the default one.
+	// Username and Password are for peers that use go-redis. Without them the user is the default
+	// one.
 	Username, Password string
 }
 

@@ -149,7 +149,8 @@ func (r *Report) Write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown(drawn)), 0o644)
 }
 
-// Print writes a line for each row: the section, the name of the row, and the medians by key, in the base unit.
+// Print writes a line for each row: the section, the name of the row, and the medians by key, in
+// the base unit.
 func (r *Report) Print(to io.Writer) {
 	for _, t := range r.Tables {
 		for _, row := range t.Rows {

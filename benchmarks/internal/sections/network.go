@@ -12,7 +12,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 )
 
-// network measures what a network shows and loopback hides: that callers wait for replies one after the other.
+// network measures what a network shows and loopback hides: that callers wait for replies one after
+// the other.
 func network() Section {
 	return Section{
 		Name:  "network",
@@ -58,7 +59,8 @@ func distant(n node, plan Plan, far peers.Target, group string) []scenario {
 	return cases
 }
 
-// measureFree returns those figures of a crowd that goroutines have which each lock a key of their own.
+// measureFree returns those figures of a crowd that goroutines have which each lock a key of their
+// own.
 func measureFree(ctx context.Context, n node, p peers.Peer, target peers.Target, goroutines int, d time.Duration) (report.Sample, error) {
 	if err := n.forget(ctx); err != nil {
 		return nil, err

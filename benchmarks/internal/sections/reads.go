@@ -45,7 +45,8 @@ func reads() Section {
 	}
 }
 
-// withoutOwners leaves out how many owners there are at once, and the order of their fences: readers share both.
+// withoutOwners leaves out how many owners there are at once, and the order of their fences:
+// readers share both.
 func withoutOwners(entries []entry) []entry {
 	for i, e := range entries {
 		entries[i].measure = func(ctx context.Context) (report.Sample, error) {

@@ -25,7 +25,8 @@ type Plan struct {
 	Duration time.Duration // of one measurement; sections that need more take multiples of it
 	Held     int           // locks that are renewed
 
-	// Only, if not nil, leaves out what it does not match: group, case and peer, as [report.Row.Name] has them.
+	// Only, if not nil, leaves out what it does not match: group, case and peer, as
+	// [report.Row.Name] has them.
 	Only *regexp.Regexp
 }
 
@@ -130,8 +131,8 @@ func (n node) meter(p peers.Peer) *measure.Meter { return measure.NewMeter(n.adm
 // forget deletes all keys, so that nobody pays for what others left.
 func (n node) forget(ctx context.Context) error { return n.admin.FlushAll(ctx).Err() }
 
-// left returns how many keys are left when nobody holds or wants a lock. The register of the fences does not count,
-// and clients that release in the background have some time for that.
+// left returns how many keys are left when nobody holds or wants a lock. The register of the fences
+// does not count, and clients that release in the background have some time for that.
 func (n node) left(ctx context.Context) (int, error) {
 	for end := time.Now().Add(peers.TTL / 4); ; time.Sleep(5 * time.Millisecond) {
 		keys, err := n.admin.Keys(ctx, "*").Result()

@@ -59,7 +59,8 @@ type fencedLock struct {
 
 func (k fencedLock) Fence() uint64 { return k.fence }
 
-// fight has c fight for that long, and returns the figures. lockers are those of its clients, in order.
+// fight has c fight for that long, and returns the figures. lockers are those of its clients, in
+// order.
 func fight(t *testing.T, c crowd, d time.Duration, lockers ...peers.Locker) report.Sample {
 	f := &fray{crowd: c}
 	require.NoError(t, f.open(func(peers.Target) (peers.Locker, error) { return lockers[len(f.lockers)], nil }))

@@ -18,7 +18,8 @@ func semaphore() Section {
 		About: "64 clients, each with a connection pool of its own, acquire a permit of one key and release it again, over and over. " +
 			"With a limit of 1 a lock stands beside the semaphore. On the free key one client is alone, so that nobody waits: " +
 			"hand-offs are pairs there. A measurement lasts four times -d.",
-		// With several owners, a grant need not be due to the last unlock before it, and fences can be read in any order.
+		// With several owners, a grant need not be due to the last unlock before it, and fences can
+		// be read in any order.
 		Metrics: slices.DeleteFunc(slices.Clone(crowdMetrics), func(m report.Metric) bool {
 			return slices.Contains([]string{"gap50", "disorder", "sides"}, m.Key)
 		}),

@@ -28,8 +28,8 @@ func everyScript(client *redis.Client, see func(ctx context.Context, cmd redis.C
 	}))
 }
 
-// TestHookOfTheClientThatPanicsIsAnOutage: the process lives, and the error and Hooks.Trouble say what panicked and where. A lock
-// that is held meanwhile is renewed when the hook works again.
+// TestHookOfTheClientThatPanicsIsAnOutage: the process lives, and the error and Hooks.Trouble say
+// what panicked and where. A lock that is held meanwhile is renewed when the hook works again.
 func TestHookOfTheClientThatPanicsIsAnOutage(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		var broken atomic.Bool
@@ -56,8 +56,9 @@ func TestHookOfTheClientThatPanicsIsAnOutage(t *testing.T) {
 	})
 }
 
-// TestHooksOfTheClientSeeStringsAndNumbersAndNoToken: the words of a command are strings and integers, and the fourth is the key.
-// What has a token is a pointer, so that a hook that prints words, as tracers do, prints no token.
+// TestHooksOfTheClientSeeStringsAndNumbersAndNoToken: the words of a command are strings and
+// integers, and the fourth is the key. What has a token is a pointer, so that a hook that prints
+// words, as tracers do, prints no token.
 func TestHooksOfTheClientSeeStringsAndNumbersAndNoToken(t *testing.T) {
 	token := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {

@@ -33,8 +33,9 @@ func memory(f func()) (allocs, bytes float64) {
 	return float64(after.Mallocs-before.Mallocs) / runs, float64(after.TotalAlloc-before.TotalAlloc) / runs
 }
 
-// TestPairAllocatesLittle: a lock and its unlock, with renewal and fence, cost little more memory than the two commands that a
-// program would write by hand. Hooks that are not set cost none. The bounds are 5 % above what was measured.
+// TestPairAllocatesLittle: a lock and its unlock, with renewal and fence, cost little more memory
+// than the two commands that a program would write by hand. Hooks that are not set cost none. The
+// bounds are 5 % above what was measured.
 func TestPairAllocatesLittle(t *testing.T) {
 	if race.Detector() {
 		t.Skip("the race detector allocates too")
@@ -68,8 +69,8 @@ func TestPairAllocatesLittle(t *testing.T) {
 	}
 }
 
-// TestGrantCostsTwoCommands: a lock and its release cost a command each, also with LegacySetNX for a key that has expired, and a
-// refusal one. On a quorum that holds for each node.
+// TestGrantCostsTwoCommands: a lock and its release cost a command each, also with LegacySetNX for
+// a key that has expired, and a refusal one. On a quorum that holds for each node.
 func TestGrantCostsTwoCommands(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		var sent atomic.Int64
@@ -101,7 +102,8 @@ func TestGrantCostsTwoCommands(t *testing.T) {
 	})
 }
 
-// TestWaitingIsCheap: a line costs a command each second or two, however many wait in it, and renewals of the holder wake nobody.
+// TestWaitingIsCheap: a line costs a command each second or two, however many wait in it, and
+// renewals of the holder wake nobody.
 func TestWaitingIsCheap(t *testing.T) {
 	onEvery(t, queues, func(t *testing.T, w *world) {
 		const processes, waiters = 10, 10

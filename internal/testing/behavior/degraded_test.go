@@ -53,7 +53,8 @@ func (s *sick) client(t *testing.T) *redis.Client {
 	}))
 }
 
-// answer has the server answer a command with an error, and hang up; "" is every command. Without an answer it only hangs up.
+// answer has the server answer a command with an error, and hang up; "" is every command. Without
+// an answer it only hangs up.
 func (s *sick) answer(command, answer string) {
 	s.Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
 		if command != "" && command != cmd {
@@ -68,8 +69,9 @@ func (s *sick) answer(command, answer string) {
 	})
 }
 
-// TestDegradedMeansThatSubscribeIsRefused: an outage of some seconds is not reported as that, whatever a server or a proxy says in it.
-// A proxy that does not know SUBSCRIBE is reported, and one that forbids it.
+// TestDegradedMeansThatSubscribeIsRefused: an outage of some seconds is not reported as that,
+// whatever a server or a proxy says in it. A proxy that does not know SUBSCRIBE is reported, and
+// one that forbids it.
 func TestDegradedMeansThatSubscribeIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -32,8 +32,8 @@ var doingAll = map[string]func(context.Context, redlatch.Locker, []string, withA
 	"DoAll": redlatch.DoAll, "TryDoAll": redlatch.TryDoAll,
 }
 
-// doers are all calls that run a function under a lock. If a call takes several keys, it locks two others too, and fn gets the lock of
-// the first.
+// doers are all calls that run a function under a lock. If a call takes several keys, it locks two
+// others too, and fn gets the lock of the first.
 func doers() map[string]func(ctx context.Context, l redlatch.Locker, key string, fn withOne, opts ...redlatch.Option) error {
 	calls := map[string]func(context.Context, redlatch.Locker, string, withOne, ...redlatch.Option) error{"Do": redlatch.Do, "TryDo": redlatch.TryDo}
 	for name, do := range doingAll {
@@ -76,8 +76,9 @@ func orderOf(events []redlatch.Event) (keys []string) {
 	return slices.Compact(keys)
 }
 
-// TestDoAllAcquiresEachKeyOnceInOneOrder: the keys are sorted, each is acquired once, and they are released in reverse. So callers
-// never deadlock. fn gets the locks in that order, and the caller's slice stays as it is.
+// TestDoAllAcquiresEachKeyOnceInOneOrder: the keys are sorted, each is acquired once, and they are
+// released in reverse. So callers never deadlock. fn gets the locks in that order, and the caller's
+// slice stays as it is.
 func TestDoAllAcquiresEachKeyOnceInOneOrder(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		for name, do := range doingAll {
@@ -104,8 +105,8 @@ func TestDoAllAcquiresEachKeyOnceInOneOrder(t *testing.T) {
 	})
 }
 
-// TestDoAllIsAllOrNothing: a key in the middle is not granted, or the first lock ends before the last is granted. So the others are
-// released, and fn is not called. A try does not wait.
+// TestDoAllIsAllOrNothing: a key in the middle is not granted, or the first lock ends before the
+// last is granted. So the others are released, and fn is not called. A try does not wait.
 func TestDoAllIsAllOrNothing(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		for _, c := range []struct {
@@ -153,8 +154,9 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestFinishedWorkIsNoFailure: fn returns while its lock is trusted, and Redis cannot be reached any more. Hooks.Released reports
-// that the release got no reply. The call returns fn's error only, but Unlock returns its own.
+// TestFinishedWorkIsNoFailure: fn returns while its lock is trusted, and Redis cannot be reached
+// any more. Hooks.Released reports that the release got no reply. The call returns fn's error only,
+// but Unlock returns its own.
 func TestFinishedWorkIsNoFailure(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		var released heard
@@ -180,8 +182,9 @@ func TestFinishedWorkIsNoFailure(t *testing.T) {
 	})
 }
 
-// TestLockThatEndedBeforeFnIsReported: the error matches ErrLost, and ErrMaxHold if that ended the lock, and fn's error. With
-// several keys it names each lock that was lost. It is no failure if fn has unlocked a lock itself.
+// TestLockThatEndedBeforeFnIsReported: the error matches ErrLost, and ErrMaxHold if that ended the
+// lock, and fn's error. With several keys it names each lock that was lost. It is no failure if fn
+// has unlocked a lock itself.
 func TestLockThatEndedBeforeFnIsReported(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		l, failure := w.locker(t), errors.New("no paper")
@@ -219,7 +222,8 @@ func TestLockThatEndedBeforeFnIsReported(t *testing.T) {
 	})
 }
 
-// TestPanicReleasesAll: a panic in fn releases all locks, and goes on to the caller. So does runtime.Goexit, which t.FailNow calls.
+// TestPanicReleasesAll: a panic in fn releases all locks, and goes on to the caller. So does
+// runtime.Goexit, which t.FailNow calls.
 func TestPanicReleasesAll(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		calls := doers()
@@ -240,8 +244,8 @@ func TestPanicReleasesAll(t *testing.T) {
 	})
 }
 
-// TestHookThatPanicsLeavesNoLock: a hook of a call panics when the lock is granted, or when the call starts to wait. The panic goes
-// on in the goroutine of its caller only.
+// TestHookThatPanicsLeavesNoLock: a hook of a call panics when the lock is granted, or when the
+// call starts to wait. The panic goes on in the goroutine of its caller only.
 func TestHookThatPanicsLeavesNoLock(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		l, other := w.locker(t, longTTL), w.locker(t)
@@ -258,8 +262,9 @@ func TestHookThatPanicsLeavesNoLock(t *testing.T) {
 	})
 }
 
-// TestWaitingForOneselfIsRefused: fn of Do wants the key that it holds, by Lock, by DoAll, and as a leader. The error says so, and
-// nothing waits. Another key is locked, and the same one once its lock has ended.
+// TestWaitingForOneselfIsRefused: fn of Do wants the key that it holds, by Lock, by DoAll, and as a
+// leader. The error says so, and nothing waits. Another key is locked, and the same one once its
+// lock has ended.
 func TestWaitingForOneselfIsRefused(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		l, ran := w.locker(t), false
@@ -321,8 +326,9 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 	})
 }
 
-// TestLostLeaderIsFollowed: the leader's lock is deleted again and again, and each time somebody leads again. So it is after an
-// outage of Redis that is longer than the lock lasts, which Hooks.Trouble reports.
+// TestLostLeaderIsFollowed: the leader's lock is deleted again and again, and each time somebody
+// leads again. So it is after an outage of Redis that is longer than the lock lasts, which
+// Hooks.Trouble reports.
 func TestLostLeaderIsFollowed(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		var troubles heard
@@ -383,7 +389,8 @@ func (m *moody) Lock(ctx context.Context, key string, opts ...redlatch.Option) (
 	return m.Locker.Lock(ctx, key, opts...)
 }
 
-// TestLeadPauses: after a term the pause is 0.5 to 1 s, whatever fn returns. While Lock fails, it doubles up to 8 to 16 s.
+// TestLeadPauses: after a term the pause is 0.5 to 1 s, whatever fn returns. While Lock fails, it
+// doubles up to 8 to 16 s.
 func TestLeadPauses(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		away := slices.Repeat([]error{fmt.Errorf("proxy: %w", redlatch.ErrUnavailable)}, 8)
@@ -411,7 +418,8 @@ func TestLeadPauses(t *testing.T) {
 	})
 }
 
-// TestLeadEndsWithWhatRetryingCannotFix: a key of another type, a proxy that refuses scripts, and what a Locker refuses.
+// TestLeadEndsWithWhatRetryingCannotFix: a key of another type, a proxy that refuses scripts, and
+// what a Locker refuses.
 func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		require.NoError(t, w.Direct.RPush(t.Context(), "k", "data").Err())
@@ -432,7 +440,8 @@ func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 	})
 }
 
-// TestStoppedLeadSaysWhy: if Lock has failed because of Redis, and ctx ends during the pause, the error has both.
+// TestStoppedLeadSaysWhy: if Lock has failed because of Redis, and ctx ends during the pause, the
+// error has both.
 func TestStoppedLeadSaysWhy(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		l, link := w.linked(t)
@@ -445,9 +454,10 @@ func TestStoppedLeadSaysWhy(t *testing.T) {
 	})
 }
 
-// TestLeaderThatRunsOnIsReportedOnce: the lock of a leader is lost, and fn ignores its ctx. Hooks.Trouble reports that once, a
-// second after the loss, and SlogHooks says what runs on. An fn that stops in time is not reported, and neither is one that
-// outlives only the ctx of Lead, under its lock, or has unlocked that lock itself.
+// TestLeaderThatRunsOnIsReportedOnce: the lock of a leader is lost, and fn ignores its ctx.
+// Hooks.Trouble reports that once, a second after the loss, and SlogHooks says what runs on. An fn
+// that stops in time is not reported, and neither is one that outlives only the ctx of Lead, under
+// its lock, or has unlocked that lock itself.
 func TestLeaderThatRunsOnIsReportedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		opt      redlatch.Option
@@ -502,7 +512,8 @@ func TestLeaderThatRunsOnIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestErrorNamesTheCallThatWasMade: and neither Lock nor Unlock, which that call has made. The name of the package stands once in it.
+// TestErrorNamesTheCallThatWasMade: and neither Lock nor Unlock, which that call has made. The name
+// of the package stands once in it.
 func TestErrorNamesTheCallThatWasMade(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		l, link := w.linked(t, redlatch.WithoutRenewal())

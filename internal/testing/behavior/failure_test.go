@@ -18,9 +18,10 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// TestHolderIsNamed: after a refusal, and after a wait that ctx ended, HeldError has the owner and the remaining TTL of the last
-// look, wherever the waiter is in the queue. The text names the owner once. Inspect reports it too. The key of LegacySetNX has no
-// room for an owner, so its HeldError has none.
+// TestHolderIsNamed: after a refusal, and after a wait that ctx ended, HeldError has the owner and
+// the remaining TTL of the last look, wherever the waiter is in the queue. The text names the owner
+// once. Inspect reports it too. The key of LegacySetNX has no room for an owner, so its HeldError
+// has none.
 func TestHolderIsNamed(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		requireHeld := func(err error, owner string, ttl time.Duration) {
@@ -89,9 +90,9 @@ func TestHolderIsNamed(t *testing.T) {
 	})
 }
 
-// TestUnavailableIsNoHolder: while Redis hangs, refuses connections or loads its data, the error of each call matches
-// ErrUnavailable and no refusal, and says why. It comes when ctx ends, and with the op timeout. No error matches the end of a ctx
-// that has not ended.
+// TestUnavailableIsNoHolder: while Redis hangs, refuses connections or loads its data, the error of
+// each call matches ErrUnavailable and no refusal, and says why. It comes when ctx ends, and with
+// the op timeout. No error matches the end of a ctx that has not ended.
 func TestUnavailableIsNoHolder(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	for name, f := range map[string]struct {
@@ -160,8 +161,9 @@ func TestUnavailableIsNoHolder(t *testing.T) {
 	}
 }
 
-// TestWaitThroughAnOutageIsReported: Redis falls silent while callers wait. Hooks.Trouble reports that at most once a second, and
-// the waiters do not spin. A ctx that ends then has the trouble in its error, and is no conflict. The others go on, and are served.
+// TestWaitThroughAnOutageIsReported: Redis falls silent while callers wait. Hooks.Trouble reports
+// that at most once a second, and the waiters do not spin. A ctx that ends then has the trouble in
+// its error, and is no conflict. The others go on, and are served.
 func TestWaitThroughAnOutageIsReported(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), "k")
@@ -253,10 +255,11 @@ func TestClosedClientEndsWaits(t *testing.T) {
 	})
 }
 
-// TestHooksAndLogs: each transition has its line in the log. A release that Redis did not confirm is logged at Warn. The line of a
-// call that starts to wait has the name of the holder, if it is known. The hooks of a call are added to those of its Locker. No
-// event and no line has a token. A refusal, a lost lock, an invalid option and a ctx that ends before Redis had time to answer are no
-// failures of Redis, so Hooks.Trouble does not report them.
+// TestHooksAndLogs: each transition has its line in the log. A release that Redis did not confirm
+// is logged at Warn. The line of a call that starts to wait has the name of the holder, if it is
+// known. The hooks of a call are added to those of its Locker. No event and no line has a token. A
+// refusal, a lost lock, an invalid option and a ctx that ends before Redis had time to answer are
+// no failures of Redis, so Hooks.Trouble does not report them.
 func TestHooksAndLogs(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		var log bytes.Buffer

@@ -17,7 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// proxied returns a Locker behind a proxy, with a client that retries so often. Its scripts are loaded.
+// proxied returns a Locker behind a proxy, with a client that retries so often. Its scripts are
+// loaded.
 func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (redlatch.Locker, *faultproxy.Proxy) {
 	t.Helper()
 	p := faultproxy.New(t, w.Options.Network, w.Options.Addr)
@@ -33,9 +34,10 @@ func (w *world) proxied(t *testing.T, retries int, opts ...redlatch.Option) (red
 	return l, p
 }
 
-// TestResentAcquireIsReleasedTwice: the reply to an acquire was lost, so it was sent again. The first send may be carried out until
-// the timeout has passed, so the token is released once more then. The second release does not overtake the first, even if that is
-// slow: the first would find the key gone, and Unlock would report a loss.
+// TestResentAcquireIsReleasedTwice: the reply to an acquire was lost, so it was sent again. The
+// first send may be carried out until the timeout has passed, so the token is released once more
+// then. The second release does not overtake the first, even if that is slow: the first would find
+// the key gone, and Unlock would report a loss.
 func TestResentAcquireIsReleasedTwice(t *testing.T) {
 	onEvery(t, map[string]maker{"SetNXPX": redlatch.NewSetNXPX}, func(t *testing.T, w *world) {
 		for _, slow := range []bool{false, true} {
@@ -66,8 +68,8 @@ func TestResentAcquireIsReleasedTwice(t *testing.T) {
 	})
 }
 
-// TestLostReplyIsNotLostOwnership: a command whose reply is lost, or that is lost itself, succeeds as if the reply had arrived,
-// whether or not go-redis itself retries commands.
+// TestLostReplyIsNotLostOwnership: a command whose reply is lost, or that is lost itself, succeeds
+// as if the reply had arrived, whether or not go-redis itself retries commands.
 func TestLostReplyIsNotLostOwnership(t *testing.T) {
 	onRedis(t, everyStrategy, func(t *testing.T, w *world) {
 		for _, retries := range []int{0, -1} { // the default of go-redis, and no retries
@@ -97,8 +99,9 @@ func TestLostReplyIsNotLostOwnership(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcomeLeavesNoKey: every reply to an attempt is lost, or its command or its reply comes only after the attempt has ended,
-// or never. The attempt fails, and the key that it may have acquired is released. The same holds for a release without a reply.
+// TestUnknownOutcomeLeavesNoKey: every reply to an attempt is lost, or its command or its reply
+// comes only after the attempt has ended, or never. The attempt fails, and the key that it may have
+// acquired is released. The same holds for a release without a reply.
 func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		l, link := w.linked(t, longTTL, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(400*time.Millisecond))
@@ -135,8 +138,9 @@ func TestUnknownOutcomeLeavesNoKey(t *testing.T) {
 	})
 }
 
-// TestReleaseOfALostLockIsNoSuccess: if the retry of a release finds nothing, Unlock succeeds only if the first send may have been
-// carried out. Here the first send cannot connect, or Redis refuses it.
+// TestReleaseOfALostLockIsNoSuccess: if the retry of a release finds nothing, Unlock succeeds only
+// if the first send may have been carried out. Here the first send cannot connect, or Redis refuses
+// it.
 func TestReleaseOfALostLockIsNoSuccess(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		for _, failure := range []error{&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, refusal("LOADING Redis is loading the dataset in memory")} {

@@ -19,8 +19,8 @@ const registerKey = "redlatch:fence"
 // fencesOfTick is how many fences a tick of the register has.
 const fencesOfTick = 64
 
-// register returns the first fence of the last tick that SetNXPX took on a server, 0 for none. It shows that an attempt was
-// carried out, since each raises the register.
+// register returns the first fence of the last tick that SetNXPX took on a server, 0 for none. It
+// shows that an attempt was carried out, since each raises the register.
 func register(t *testing.T, direct *redis.Client) uint64 {
 	t.Helper()
 	tick, err := direct.Get(t.Context(), registerKey).Uint64()
@@ -28,13 +28,14 @@ func register(t *testing.T, direct *redis.Client) uint64 {
 	return tick * fencesOfTick
 }
 
-// isFence reports whether key is a register of SetNXPX or a counter of Redlock, which outlive the locks.
+// isFence reports whether key is a register of SetNXPX or a counter of Redlock, which outlive the
+// locks.
 func isFence(key string) bool {
 	return strings.HasSuffix(key, registerKey) || strings.Contains(key, "}:fence:")
 }
 
-// requireSoundFences fails unless every key has a TTL, and every register and counter is a plain number:
-// 1.7e+15 would lose digits.
+// requireSoundFences fails unless every key has a TTL, and every register and counter is a plain
+// number: 1.7e+15 would lose digits.
 func requireSoundFences(t *testing.T, direct *redis.Client) {
 	t.Helper()
 	for _, key := range direct.Keys(t.Context(), "*").Val() {
@@ -47,8 +48,9 @@ func requireSoundFences(t *testing.T, direct *redis.Client) {
 	}
 }
 
-// TestFencesOfOneNodeGrow: if the register is deleted or loses what a failover would lose, the clock of the server keeps the fences
-// growing. This holds for each operation that issues a fence: a grant, Adopt and a hand-over.
+// TestFencesOfOneNodeGrow: if the register is deleted or loses what a failover would lose, the
+// clock of the server keeps the fences growing. This holds for each operation that issues a fence:
+// a grant, Adopt and a hand-over.
 func TestFencesOfOneNodeGrow(t *testing.T) {
 	onRedis(t, queues, func(t *testing.T, w *world) {
 		l := w.locker(t, longTTL, redlatch.WithoutRenewal())
@@ -84,8 +86,9 @@ func TestFencesOfOneNodeGrow(t *testing.T) {
 	})
 }
 
-// TestHandOverWithoutAFenceLocksNothing: a release that cannot mint a fence for the next waiter deletes the key. The waiter reports
-// why it is not served, and is served once the register is deleted.
+// TestHandOverWithoutAFenceLocksNothing: a release that cannot mint a fence for the next waiter
+// deletes the key. The waiter reports why it is not served, and is served once the register is
+// deleted.
 func TestHandOverWithoutAFenceLocksNothing(t *testing.T) {
 	onRedis(t, queues, func(t *testing.T, w *world) {
 		var troubles heard

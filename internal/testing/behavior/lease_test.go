@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// TestLeaseIsCountedFromBeforeTheRequest: until = start + TTL − drift, however late the reply comes. If nothing is left of the
-// lease by then, the call fails.
+// TestLeaseIsCountedFromBeforeTheRequest: until = start + TTL − drift, however late the reply
+// comes. If nothing is left of the lease by then, the call fails.
 func TestLeaseIsCountedFromBeforeTheRequest(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -62,8 +62,9 @@ func TestLeaseIsCountedFromBeforeTheRequest(t *testing.T) {
 	})
 }
 
-// TestRenewalsGoOnUntilTheLeaseEnds: a lock is renewed every TTL/3. A renewal that fails is tried again. If none succeeds, the
-// lease ends on time, without a reply, and a late reply revives nothing.
+// TestRenewalsGoOnUntilTheLeaseEnds: a lock is renewed every TTL/3. A renewal that fails is tried
+// again. If none succeeds, the lease ends on time, without a reply, and a late reply revives
+// nothing.
 func TestRenewalsGoOnUntilTheLeaseEnds(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -103,8 +104,8 @@ func TestRenewalsGoOnUntilTheLeaseEnds(t *testing.T) {
 	})
 }
 
-// TestUnlockWaitsForARenewalInFlight: the release is sent at once. Unlock returns after the release and the renewal, and nothing is
-// renewed any more.
+// TestUnlockWaitsForARenewalInFlight: the release is sent at once. Unlock returns after the release
+// and the renewal, and nothing is renewed any more.
 func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -135,7 +136,8 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 	})
 }
 
-// TestDroppedLockIsNotRenewed: a lock whose handle nobody has any more ends with its TTL, also if a context of it is left.
+// TestDroppedLockIsNotRenewed: a lock whose handle nobody has any more ends with its TTL, also if a
+// context of it is left.
 func TestDroppedLockIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(ctx context.Context, lock *redlatch.Lock) any{
@@ -167,8 +169,9 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 	}
 }
 
-// TestHooksReportEachTransitionOnce: of a lock that is extended and unlocked, of one that expires, of one that Unlock finds lost, and
-// of two callers of a line, of which one passes the lock on. Each caller that waits is reported once.
+// TestHooksReportEachTransitionOnce: of a lock that is extended and unlocked, of one that expires,
+// of one that Unlock finds lost, and of two callers of a line, of which one passes the lock on.
+// Each caller that waits is reported once.
 func TestHooksReportEachTransitionOnce(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -212,7 +215,8 @@ func TestHooksReportEachTransitionOnce(t *testing.T) {
 	})
 }
 
-// TestLostHookMayUseTheLock: Hooks.Lost unlocks the lock and then waits for the key. Whoever stood in line before is served at once.
+// TestLostHookMayUseTheLock: Hooks.Lost unlocks the lock and then waits for the key. Whoever stood
+// in line before is served at once.
 func TestLostHookMayUseTheLock(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -234,8 +238,8 @@ func TestLostHookMayUseTheLock(t *testing.T) {
 	})
 }
 
-// TestCauseOfACtxIsOfAnotherLock: the ctx of a call may end with an error of this package, as that of an errgroup or of a lock does.
-// It says nothing of the key of the call.
+// TestCauseOfACtxIsOfAnotherLock: the ctx of a call may end with an error of this package, as that
+// of an errgroup or of a lock does. It says nothing of the key of the call.
 func TestCauseOfACtxIsOfAnotherLock(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -268,7 +272,8 @@ func TestCauseOfACtxIsOfAnotherLock(t *testing.T) {
 	})
 }
 
-// TestUnlockAfterKeepsNoCtx: what the ctx of a call has, such as an HTTP request, is not needed for as long as the key is kept.
+// TestUnlockAfterKeepsNoCtx: what the ctx of a call has, such as an HTTP request, is not needed for
+// as long as the key is kept.
 func TestUnlockAfterKeepsNoCtx(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -284,7 +289,8 @@ func TestUnlockAfterKeepsNoCtx(t *testing.T) {
 	})
 }
 
-// TestUnlockAfterOfALostLockIsNoSuccess: its first send is lost, and the second does not find what the first would have left.
+// TestUnlockAfterOfALostLockIsNoSuccess: its first send is lost, and the second does not find what
+// the first would have left.
 func TestUnlockAfterOfALostLockIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for name, open := range locktest.Strategies {

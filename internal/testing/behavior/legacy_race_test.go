@@ -78,8 +78,9 @@ func (f *foreign) waitFor(t *testing.T) {
 	})
 }
 
-// TestLegacyAndForeignClientsTakeTurns: redlatch and foreign clients exclude each other, and each takes over as soon as the time of
-// the other has passed, however long the pauses of a waiter are. An Unlock after that changes nothing.
+// TestLegacyAndForeignClientsTakeTurns: redlatch and foreign clients exclude each other, and each
+// takes over as soon as the time of the other has passed, however long the pauses of a waiter are.
+// An Unlock after that changes nothing.
 func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t), redlatch.WithTTL(time.Second), redlatch.WithPollInterval(time.Hour, time.Hour))
@@ -114,8 +115,9 @@ func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestLegacyForeignLoserIsNoticed: a foreign client that lost the race to us overwrites our time. If the time passes sooner than
-// ours, we notice that before the next client acquires the lock. Otherwise the next renewal notices it. It leaves the key as it is.
+// TestLegacyForeignLoserIsNoticed: a foreign client that lost the race to us overwrites our time.
+// If the time passes sooner than ours, we notice that before the next client acquires the lock.
+// Otherwise the next renewal notices it. It leaves the key as it is.
 func TestLegacyForeignLoserIsNoticed(t *testing.T) {
 	for timeout, after := range map[int64]time.Duration{2: 0, 100: 500 * time.Millisecond} { // the second after we have checked the lock again
 		t.Run(fmt.Sprint("in ", timeout, " s"), func(t *testing.T) {

@@ -36,8 +36,8 @@ func stampIn(t *testing.T, s *locktest.Site, key string) int64 {
 	return n
 }
 
-// TestLegacyWireIsThePages: the key has the format of the SETNX page, so foreign clients can read it. It says whole seconds, so a
-// TTL is rounded up to them.
+// TestLegacyWireIsThePages: the key has the format of the SETNX page, so foreign clients can read
+// it. It says whole seconds, so a TTL is rounded up to them.
 func TestLegacyWireIsThePages(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
@@ -60,7 +60,8 @@ func TestLegacyWireIsThePages(t *testing.T) {
 	})
 }
 
-// TestLegacyNeedsNoClockHere: only the clock of Redis decides, whether the clock of this machine is years behind or a minute ahead.
+// TestLegacyNeedsNoClockHere: only the clock of Redis decides, whether the clock of this machine is
+// years behind or a minute ahead.
 func TestLegacyNeedsNoClockHere(t *testing.T) {
 	t.Parallel()
 	for _, there := range []time.Time{time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), time.Now().Add(-time.Minute).Truncate(time.Second)} {

@@ -38,7 +38,8 @@ var (
 	patience = locktest.Patience
 	longTTL  = locktest.LongTTL
 
-	// alone has a call stand in a line of its own, as each call does whose options differ from those of the Locker.
+	// alone has a call stand in a line of its own, as each call does whose options differ from
+	// those of the Locker.
 	alone = redlatch.WithTTL(11 * time.Second)
 )
 
@@ -61,7 +62,8 @@ func granted(lock *redlatch.Lock, err error) *redlatch.Lock {
 	return lock
 }
 
-// everyStrategy has all strategies, queues those whose waiters queue, and keeping those that can keep a key after Unlock.
+// everyStrategy has all strategies, queues those whose waiters queue, and keeping those that can
+// keep a key after Unlock.
 var (
 	everyStrategy = locktest.Strategies
 	queues        = only("SetNXPX", "Semaphore", "Write")
@@ -99,8 +101,8 @@ type world struct {
 	make maker
 }
 
-// onEvery runs a test on each kind of Locker, with miniredis in a synctest bubble: its waits take no real time, and all
-// goroutines must end.
+// onEvery runs a test on each kind of Locker, with miniredis in a synctest bubble: its waits take
+// no real time, and all goroutines must end.
 func onEvery(t *testing.T, kinds map[string]maker, test func(t *testing.T, w *world)) {
 	t.Parallel()
 	for name, kind := range kinds {
@@ -151,7 +153,8 @@ func gone(t *testing.T, direct *redis.Client, keys ...string) {
 	})
 }
 
-// onlyFences waits until the servers hold nothing but registers and counters: a release may still be in flight.
+// onlyFences waits until the servers hold nothing but registers and counters: a release may still
+// be in flight.
 func onlyFences(t *testing.T, servers ...*redis.Client) {
 	t.Helper()
 	eventually(t, "only fences are left", func() bool {
@@ -230,7 +233,8 @@ func linkOf(t *testing.T, client interface{ AddHook(redis.Hook) }) *link {
 	l.set(nil)
 	client.AddHook(linkHook{redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 		return func(ctx context.Context, cmd redis.Cmder) error {
-			// go-redis opens connections under a mutex. A mutex keeps the time of a bubble from going on.
+			// go-redis opens connections under a mutex. A mutex keeps the time of a bubble from
+			// going on.
 			if f := l.fault.Load(); *f != nil && cmd.Name() != "hello" && cmd.Name() != "client" {
 				return (*f)(ctx, cmd, next)
 			}
@@ -292,7 +296,8 @@ func (l *link) answer(text refusal) {
 	l.set(func(context.Context, redis.Cmder, redis.ProcessHook) error { return text })
 }
 
-// delay holds each command back for half of d, and its reply too, even if the client has given the command up.
+// delay holds each command back for half of d, and its reply too, even if the client has given the
+// command up.
 func (l *link) delay(d time.Duration) {
 	l.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		time.Sleep(d / 2)
@@ -323,7 +328,8 @@ func (r refusal) Error() string { return string(r) }
 
 func (refusal) RedisError() {}
 
-// requireOnly requires that err matches the first of the errors that a caller tells apart, and none of the others.
+// requireOnly requires that err matches the first of the errors that a caller tells apart, and none
+// of the others.
 func requireOnly(t *testing.T, err, want error, msg ...any) {
 	t.Helper()
 	require.ErrorIs(t, err, want, msg...)

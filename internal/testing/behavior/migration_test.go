@@ -24,7 +24,8 @@ func newMigration(t *testing.T, from, to redlatch.Locker) redlatch.Locker {
 	return m
 }
 
-// A pair is two Lockers that a migration may join, each on servers of its own or under a prefix of its own.
+// A pair is two Lockers that a migration may join, each on servers of its own or under a prefix of
+// its own.
 type pair = func(t *testing.T, c []*redis.Client, v2 redlatch.Option) (from, to redlatch.Locker)
 
 var pairs = map[string]pair{
@@ -53,8 +54,9 @@ func threeServers(t *testing.T, s *locktest.Site) (clients []*redis.Client) {
 	return clients
 }
 
-// TestMigrationHoldsUnderBoth: while a migration holds a key, neither of its Lockers grants it. After Unlock both do. If one side is
-// held, the other side stays free, and no waiter stays in a queue. Its fences and those of to are one sequence.
+// TestMigrationHoldsUnderBoth: while a migration holds a key, neither of its Lockers grants it.
+// After Unlock both do. If one side is held, the other side stays free, and no waiter stays in a
+// queue. Its fences and those of to are one sequence.
 func TestMigrationHoldsUnderBoth(t *testing.T) {
 	t.Parallel()
 	for name, pair := range pairs {
@@ -97,7 +99,8 @@ func TestMigrationHoldsUnderBoth(t *testing.T) {
 	}
 }
 
-// TestMigrationOfOneKeyIsRefused: if both sides keep a key in the same place, the lock on from would refuse the lock on to forever.
+// TestMigrationOfOneKeyIsRefused: if both sides keep a key in the same place, the lock on from
+// would refuse the lock on to forever.
 func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	var c []*redis.Client
@@ -127,8 +130,8 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 	newMigration(t, locktest.Redlock(t, c[:1]), locktest.Redlock(t, c[1:]))
 }
 
-// TestMigrationTokenAndFenceAreThoseOfTo: if both sides hold the key, Inspect reports to, and else the side that does. The hooks of
-// a side report the events of that side, in their order.
+// TestMigrationTokenAndFenceAreThoseOfTo: if both sides hold the key, Inspect reports to, and else
+// the side that does. The hooks of a side report the events of that side, in their order.
 func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -170,7 +173,8 @@ func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 	})
 }
 
-// TestMigrationRefusesWhatOneSideCannotServe: the call is refused before anything is sent to either side.
+// TestMigrationRefusesWhatOneSideCannotServe: the call is refused before anything is sent to either
+// side.
 func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 	t.Parallel()
 	var sent atomic.Int64
@@ -239,8 +243,9 @@ func (p *pairOf) held(t *testing.T) int64 {
 	return p.s.Direct.Exists(t.Context(), "k", "v2:k").Val()
 }
 
-// TestMigrationEndsWithEither: the lock is lost when one of its sides is lost, by an answer, by silence, by WithMaxHold or when it is
-// unlocked. The other side is not renewed any more, and Unlock releases both.
+// TestMigrationEndsWithEither: the lock is lost when one of its sides is lost, by an answer, by
+// silence, by WithMaxHold or when it is unlocked. The other side is not renewed any more, and
+// Unlock releases both.
 func TestMigrationEndsWithEither(t *testing.T) {
 	for _, side := range []string{"from", "to"} {
 		for how, within := range map[string]time.Duration{"deleted": 10 * time.Second / 3, "silent": 10 * time.Second} {
@@ -282,7 +287,8 @@ func TestMigrationEndsWithEither(t *testing.T) {
 	}
 }
 
-// TestMigrationLastsAsLongAsBoth: Until is the earlier end of the two sides. Extend extends both, and WithMaxHold of one ends both.
+// TestMigrationLastsAsLongAsBoth: Until is the earlier end of the two sides. Extend extends both,
+// and WithMaxHold of one ends both.
 func TestMigrationLastsAsLongAsBoth(t *testing.T) {
 	for _, of := range [][]redlatch.Option{
 		{redlatch.WithTTL(5 * time.Second), redlatch.WithMaxHold(time.Minute)}, {redlatch.WithTTL(20 * time.Second), redlatch.WithMaxHold(time.Minute)},
@@ -302,7 +308,8 @@ func TestMigrationLastsAsLongAsBoth(t *testing.T) {
 	}
 }
 
-// TestMigrationStartsOverWhenFromIsLost: if from is lost while Lock waits for to, Lock acquires from again before it acquires to.
+// TestMigrationStartsOverWhenFromIsLost: if from is lost while Lock waits for to, Lock acquires
+// from again before it acquires to.
 func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	onPair(t, func(t *testing.T, p *pairOf) {
 		to := made(redlatch.NewSetNXPX(p.s.Client(t), redlatch.WithKeyPrefix("v2:")))
@@ -323,7 +330,8 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 	})
 }
 
-// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends when to is granted. TryLock returns ErrLost, and Lock starts over.
+// TestMigrationNeverGrantsWhatHalfIsLostOf: from ends when to is granted. TryLock returns ErrLost,
+// and Lock starts over.
 func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	onPair(t, func(t *testing.T, p *pairOf) {
 		granted := 0
@@ -345,7 +353,8 @@ func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	}, redlatch.WithoutRenewal(), redlatch.WithTTL(400*time.Millisecond))
 }
 
-// TestMigrationOfAMigration holds each key on all sides, and ends with each of them. One is a Locker of another package.
+// TestMigrationOfAMigration holds each key on all sides, and ends with each of them. One is a
+// Locker of another package.
 func TestMigrationOfAMigration(t *testing.T) {
 	for _, lost := range []string{"v0:k", "k", "v2:k"} {
 		onPair(t, func(t *testing.T, p *pairOf) {
@@ -360,8 +369,8 @@ func TestMigrationOfAMigration(t *testing.T) {
 	}
 }
 
-// TestMigrationThatFailsHalfWayLeavesNeither: if to is not granted, from is released and not renewed any more. If from is refused, to
-// is not tried.
+// TestMigrationThatFailsHalfWayLeavesNeither: if to is not granted, from is released and not
+// renewed any more. If from is refused, to is not tried.
 func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	for name, of := range map[string]struct {
 		taken string
@@ -393,7 +402,8 @@ func TestMigrationThatFailsHalfWayLeavesNeither(t *testing.T) {
 	}
 }
 
-// TestMigrationWaitSaysHowItEnded: if ctx ends a wait, the error says so, even if from was lost just before.
+// TestMigrationWaitSaysHowItEnded: if ctx ends a wait, the error says so, even if from was lost
+// just before.
 func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	onPair(t, func(t *testing.T, p *pairOf) {
 		require.NoError(t, p.s.Direct.Set(t.Context(), "v2:k", "a stranger", time.Hour).Err())
@@ -415,7 +425,8 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 	}, redlatch.WithoutRenewal(), redlatch.WithTTL(2*time.Second), redlatch.WithOpTimeout(time.Second))
 }
 
-// TestMigrationThatFailsKeepsNobodyOut: from is acquired, and to is not. The minimum hold is that of a lock that a caller got.
+// TestMigrationThatFailsKeepsNobodyOut: from is acquired, and to is not. The minimum hold is that
+// of a lock that a caller got.
 func TestMigrationThatFailsKeepsNobodyOut(t *testing.T) {
 	onPair(t, func(t *testing.T, p *pairOf) {
 		require.NoError(t, p.s.Direct.Set(t.Context(), "v2:k", "a stranger", time.Hour).Err())

@@ -11,9 +11,9 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// TestMinHoldKeepsOthersOut: nobody else gets the lock before the minimum hold has passed since the grant, or the time of
-// UnlockAfter since the call. A waiter is handed the lock then. A release after that time deletes the key at once. The crash of a
-// holder does not shorten the hold.
+// TestMinHoldKeepsOthersOut: nobody else gets the lock before the minimum hold has passed since the
+// grant, or the time of UnlockAfter since the call. A waiter is handed the lock then. A release
+// after that time deletes the key at once. The crash of a holder does not shorten the hold.
 func TestMinHoldKeepsOthersOut(t *testing.T) {
 	onEvery(t, keeping, func(t *testing.T, w *world) {
 		const hold = 30 * time.Second
@@ -54,8 +54,9 @@ func TestMinHoldKeepsOthersOut(t *testing.T) {
 	})
 }
 
-// TestKeptKeyIsNobodysLock: after Unlock, nobody can acquire, adopt or extend what the minimum hold keeps, by the token or by the
-// value of the key. If somebody else has overwritten it, the end of the hold leaves that alone.
+// TestKeptKeyIsNobodysLock: after Unlock, nobody can acquire, adopt or extend what the minimum hold
+// keeps, by the token or by the value of the key. If somebody else has overwritten it, the end of
+// the hold leaves that alone.
 func TestKeptKeyIsNobodysLock(t *testing.T) {
 	onEvery(t, keeping, func(t *testing.T, w *world) {
 		l := w.locker(t)
@@ -90,8 +91,8 @@ func TestKeptKeyIsNobodysLock(t *testing.T) {
 	})
 }
 
-// TestMinHoldOutlastsAnOutage: replies are lost, or Redis hangs while the lock is released. The key is kept all the same, and no
-// longer than for the minimum hold once Redis has the release.
+// TestMinHoldOutlastsAnOutage: replies are lost, or Redis hangs while the lock is released. The key
+// is kept all the same, and no longer than for the minimum hold once Redis has the release.
 func TestMinHoldOutlastsAnOutage(t *testing.T) {
 	onEvery(t, keeping, func(t *testing.T, w *world) {
 		const hold = 20 * time.Second
@@ -133,7 +134,8 @@ func TestMinHoldFitsItsLock(t *testing.T) {
 	})
 }
 
-// TestWhatNeverBeganKeepsNobodyOut: a lock was granted, and no caller got it, or fn was not called. So it has no minimum hold.
+// TestWhatNeverBeganKeepsNobodyOut: a lock was granted, and no caller got it, or fn was not called.
+// So it has no minimum hold.
 func TestWhatNeverBeganKeepsNobodyOut(t *testing.T) {
 	panics := func(redlatch.Event) { panic("hook") }
 	kinds := maps.Clone(keeping)

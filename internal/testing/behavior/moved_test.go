@@ -11,7 +11,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// TestFollowersAreToldWhoLeads: Waiting names the first holder that a call waits for, and Moved each one that it finds later, once.
+// TestFollowersAreToldWhoLeads: Waiting names the first holder that a call waits for, and Moved
+// each one that it finds later, once.
 func TestFollowersAreToldWhoLeads(t *testing.T) {
 	for name, opts := range map[string][]redlatch.Option{"queue": nil, "polls": {redlatch.WithoutQueue()}} {
 		t.Run(name, func(t *testing.T) {

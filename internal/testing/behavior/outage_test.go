@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// TestCtxEndsAtAnyInstant: calls whose ctx ends at random instants under load return at once. They leave no key, no place in a queue
-// and no goroutine.
+// TestCtxEndsAtAnyInstant: calls whose ctx ends at random instants under load return at once. They
+// leave no key, no place in a queue and no goroutine.
 func TestCtxEndsAtAnyInstant(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		var granted atomic.Int64
@@ -60,8 +60,8 @@ func TestCtxEndsAtAnyInstant(t *testing.T) {
 	})
 }
 
-// TestHeldKeyBehindASlowLinkIsNoOutage: callers of a process wait for little longer than a round trip. Their errors say that the
-// key is held.
+// TestHeldKeyBehindASlowLinkIsNoOutage: callers of a process wait for little longer than a round
+// trip. Their errors say that the key is held.
 func TestHeldKeyBehindASlowLinkIsNoOutage(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), "k")

@@ -18,8 +18,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestFirstComeFirstServed: lines are served in the order of their arrival, whatever their processes are. Each grant has a higher
-// fence than the one before. A release sets the key to the token of the next waiter, so nobody can overtake it.
+// TestFirstComeFirstServed: lines are served in the order of their arrival, whatever their
+// processes are. Each grant has a higher fence than the one before. A release sets the key to the
+// token of the next waiter, so nobody can overtake it.
 func TestFirstComeFirstServed(t *testing.T) {
 	onRedis(t, queues, func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), "k")
@@ -49,8 +50,9 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// TestPlaceInTheQueueIsThatOfTheCall: a process without messages polls for a second before it queues. It gets the place of its
-// arrival then, before a process that came later and queued at once.
+// TestPlaceInTheQueueIsThatOfTheCall: a process without messages polls for a second before it
+// queues. It gets the place of its arrival then, before a process that came later and queued at
+// once.
 func TestPlaceInTheQueueIsThatOfTheCall(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.Options.Addr}, Dialer: s.Options.Dialer})
@@ -118,7 +120,8 @@ func (c *deafConn) Read(b []byte) (int, error) {
 	}
 }
 
-// TestLostMessageCostsASecond: the message of a hand-over is lost, or the reply to the release that sent it, or the queue. All in
+// TestLostMessageCostsASecond: the message of a hand-over is lost, or the reply to the release that
+// sent it, or the queue. All in
 // line are served even so, and the next line too, once messages arrive again.
 func TestLostMessageCostsASecond(t *testing.T) {
 	onEvery(t, queues, func(t *testing.T, w *world) {
@@ -166,8 +169,8 @@ func TestLostMessageCostsASecond(t *testing.T) {
 	})
 }
 
-// TestNextTurnComesWithoutTheRelease: Redis cannot be reached when a lock is released for the next caller of the same Locker. That
-// one is served once Redis is back.
+// TestNextTurnComesWithoutTheRelease: Redis cannot be reached when a lock is released for the next
+// caller of the same Locker. That one is served once Redis is back.
 func TestNextTurnComesWithoutTheRelease(t *testing.T) {
 	onEvery(t, queues, func(t *testing.T, w *world) {
 		l, link := w.linked(t, redlatch.WithOpTimeout(time.Second))
@@ -185,8 +188,9 @@ func TestNextTurnComesWithoutTheRelease(t *testing.T) {
 	})
 }
 
-// TestForbiddenChannelsDegradeToPolling: a process that may not SUBSCRIBE or PUBLISH is served by polling, also while others hand
-// the lock to each other all the time, and does not starve them. Hooks.Degraded reports that once for each Locker.
+// TestForbiddenChannelsDegradeToPolling: a process that may not SUBSCRIBE or PUBLISH is served by
+// polling, also while others hand the lock to each other all the time, and does not starve them.
+// Hooks.Degraded reports that once for each Locker.
 func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	t.Parallel()
 	for _, forbidden := range []string{"subscribe", "publish"} {
@@ -207,8 +211,8 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 	}
 }
 
-// TestWithoutQueueLeavesNoEntry: such a waiter polls at the intervals of WithPollInterval, and leaves no entry. Its Unlock hands the
-// lock on.
+// TestWithoutQueueLeavesNoEntry: such a waiter polls at the intervals of WithPollInterval, and
+// leaves no entry. Its Unlock hands the lock on.
 func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	onEvery(t, map[string]maker{"SetNXPX": redlatch.NewSetNXPX}, func(t *testing.T, w *world) {
 		holder := mustLock(t, w.locker(t), "k")
@@ -232,8 +236,8 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	})
 }
 
-// TestHandedLockOutlastsAnOutage: a handed lock is kept if Redis stops for half of the TTL once its claim was extended, or if the
-// link delays every reply by 300 ms.
+// TestHandedLockOutlastsAnOutage: a handed lock is kept if Redis stops for half of the TTL once its
+// claim was extended, or if the link delays every reply by 300 ms.
 func TestHandedLockOutlastsAnOutage(t *testing.T) {
 	onEvery(t, queues, func(t *testing.T, w *world) {
 		for _, slow := range []bool{false, true} {
@@ -259,8 +263,9 @@ func TestHandedLockOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// TestFullRedisLosesNoLock: on a Redis that is full, or accepts no writes for a moment, locks are renewed, extended, released and
-// handed on. Nothing new is granted. A waiter whose message is lost finds its lock by asking.
+// TestFullRedisLosesNoLock: on a Redis that is full, or accepts no writes for a moment, locks are
+// renewed, extended, released and handed on. Nothing new is granted. A waiter whose message is lost
+// finds its lock by asking.
 func TestFullRedisLosesNoLock(t *testing.T) {
 	onRedis(t, queues, func(t *testing.T, w *world) {
 		renewed := make(chan redlatch.Event, 100)

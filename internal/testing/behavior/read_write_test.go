@@ -24,7 +24,8 @@ var readers = map[string]maker{"Read": func(c redis.UniversalClient, opts ...red
 // sides returns both Lockers of one process.
 type sides func(opts ...redlatch.Option) (read, write redlatch.Locker)
 
-// onReadWrite runs a test on miniredis in a bubble, with pairs of Lockers that have a client of their own.
+// onReadWrite runs a test on miniredis in a bubble, with pairs of Lockers that have a client of
+// their own.
 func onReadWrite(t *testing.T, test func(t *testing.T, s *locktest.Site, pair sides)) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -42,7 +43,8 @@ func unlock(t *testing.T, locks ...*redlatch.Lock) {
 	}
 }
 
-// TestManyReadOrOneWrites: of any process. Fences of writers are above all before, and those of readers above all of writers.
+// TestManyReadOrOneWrites: of any process. Fences of writers are above all before, and those of
+// readers above all of writers.
 func TestManyReadOrOneWrites(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
 		read, write := pair()
@@ -75,7 +77,8 @@ func TestManyReadOrOneWrites(t *testing.T) {
 	})
 }
 
-// TestReadersAndWritersWaitInOrder: a reader who comes after a writer waits for it, and the readers behind a writer come together.
+// TestReadersAndWritersWaitInOrder: a reader who comes after a writer waits for it, and the readers
+// behind a writer come together.
 func TestReadersAndWritersWaitInOrder(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
 		queue := func(writes bool) <-chan *redlatch.Lock {
@@ -107,8 +110,8 @@ func TestReadersAndWritersWaitInOrder(t *testing.T) {
 	})
 }
 
-// TestReadersOfAProcessShareAPermit: those in line are granted it together, and others join for 5 ms without a command. The last one
-// releases it.
+// TestReadersOfAProcessShareAPermit: those in line are granted it together, and others join for 5
+// ms without a command. The last one releases it.
 func TestReadersOfAProcessShareAPermit(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
 		var commands atomic.Int64
@@ -162,8 +165,8 @@ func TestReadersOfAProcessShareAPermit(t *testing.T) {
 	})
 }
 
-// TestEachReaderHasALeaseOfItsOwn: one that renews nothing ends, and those who share its permit do not. One who keeps writers out
-// keeps them out when the others have left.
+// TestEachReaderHasALeaseOfItsOwn: one that renews nothing ends, and those who share its permit do
+// not. One who keeps writers out keeps them out when the others have left.
 func TestEachReaderHasALeaseOfItsOwn(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
 		read, _ := pair(redlatch.WithTTL(3 * time.Second))
@@ -210,8 +213,8 @@ func TestReaderWhoseLockHasEndedHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestMigrationToReadWriteLocks: each side of a fleet that migrates takes the old lock too, so readers exclude each other until all
-// processes use the new Lockers.
+// TestMigrationToReadWriteLocks: each side of a fleet that migrates takes the old lock too, so
+// readers exclude each other until all processes use the new Lockers.
 func TestMigrationToReadWriteLocks(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
 		old := newLocker(t, s.Client(t))
@@ -265,8 +268,8 @@ func TestAdoptedReaderHasAPermitOfItsOwn(t *testing.T) {
 	})
 }
 
-// TestSecondLockInOneCallIsRefused: a reader cannot become a writer, and a second reader would wait for itself if a writer came in
-// between.
+// TestSecondLockInOneCallIsRefused: a reader cannot become a writer, and a second reader would wait
+// for itself if a writer came in between.
 func TestSecondLockInOneCallIsRefused(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
 		read, write := pair()
@@ -288,7 +291,8 @@ func TestSecondLockInOneCallIsRefused(t *testing.T) {
 	})
 }
 
-// TestLeaverLetsReadersBy: a writer that leaves the queue has kept them back, and so has one whose process is silent.
+// TestLeaverLetsReadersBy: a writer that leaves the queue has kept them back, and so has one whose
+// process is silent.
 func TestLeaverLetsReadersBy(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
 		read, write := pair()

@@ -11,8 +11,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// TestSickMinorityCostsNoTime: nodes of a minority are slow, hang, refuse connections or are full. No call waits for them, and no
-// lock is left when they return. Hooks.Trouble names each node that fails, and what it answered.
+// TestSickMinorityCostsNoTime: nodes of a minority are slow, hang, refuse connections or are full.
+// No call waits for them, and no lock is left when they return. Hooks.Trouble names each node that
+// fails, and what it answered.
 func TestSickMinorityCostsNoTime(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		for name, c := range map[string]struct {
@@ -62,8 +63,8 @@ func TestSickMinorityCostsNoTime(t *testing.T) {
 	})
 }
 
-// TestHungMajorityIsNoQuorum: calls fail in time, and silence keeps the lease. No lock is left when the nodes return. The error
-// names all nodes that failed.
+// TestHungMajorityIsNoQuorum: calls fail in time, and silence keeps the lease. No lock is left when
+// the nodes return. The error names all nodes that failed.
 func TestHungMajorityIsNoQuorum(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		const timeout = 500 * time.Millisecond
@@ -96,7 +97,8 @@ func TestHungMajorityIsNoQuorum(t *testing.T) {
 	})
 }
 
-// TestQuorumLivesWithAMinorityThatRetryingCannotFix: waits go on while the other nodes are a quorum, and end when they are none.
+// TestQuorumLivesWithAMinorityThatRetryingCannotFix: waits go on while the other nodes are a
+// quorum, and end when they are none.
 func TestQuorumLivesWithAMinorityThatRetryingCannotFix(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		l, links := n.locker(t)

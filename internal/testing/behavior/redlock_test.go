@@ -73,7 +73,8 @@ func (n *cluster) empty(t *testing.T, nodes ...int) {
 	}
 }
 
-// requireOn waits until so many nodes have key, and what is under way was answered: commands may be in flight to a minority.
+// requireOn waits until so many nodes have key, and what is under way was answered: commands may be
+// in flight to a minority.
 func (n *cluster) requireOn(t *testing.T, key string, want int) {
 	t.Helper()
 	synctest.Wait()
@@ -88,8 +89,9 @@ func (n *cluster) requireOn(t *testing.T, key string, want int) {
 	})
 }
 
-// TestQuorumOfFreeNodesIsGranted is step 3 of the algorithm, for all 32 patterns of nodes that are held by another. The fences grow,
-// whichever nodes grant. Of four nodes the quorum is three. A refusal names the owner of most nodes.
+// TestQuorumOfFreeNodesIsGranted is step 3 of the algorithm, for all 32 patterns of nodes that are
+// held by another. The fences grow, whichever nodes grant. Of four nodes the quorum is three. A
+// refusal names the owner of most nodes.
 func TestQuorumOfFreeNodesIsGranted(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		l, _ := n.locker(t)
@@ -136,8 +138,9 @@ func TestQuorumOfFreeNodesIsGranted(t *testing.T) {
 	})
 }
 
-// TestExtendRestoresTheLockOnEmptiedNodes: Extend restores the lock on nodes where the key is absent, for as long as the lease
-// lasts. These nodes do not count for the quorum, and data of others stay.
+// TestExtendRestoresTheLockOnEmptiedNodes: Extend restores the lock on nodes where the key is
+// absent, for as long as the lease lasts. These nodes do not count for the quorum, and data of
+// others stay.
 func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		l, _ := n.locker(t, redlatch.WithoutRenewal())
@@ -165,7 +168,8 @@ func TestExtendRestoresTheLockOnEmptiedNodes(t *testing.T) {
 	})
 }
 
-// TestSharedLockIsNotRestored: another process may have released it, so neither of the handles restores the lock.
+// TestSharedLockIsNotRestored: another process may have released it, so neither of the handles
+// restores the lock.
 func TestSharedLockIsNotRestored(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		l, _ := n.locker(t, redlatch.WithoutRenewal())
@@ -185,8 +189,9 @@ func TestSharedLockIsNotRestored(t *testing.T) {
 	})
 }
 
-// TestRestoredNodesAreNoProof: the lock was released by force, and another owner had it in between. An extension restores it on two
-// nodes and gets no answer from the others. So do later ones, which find it on these two, and say in the end that it is lost.
+// TestRestoredNodesAreNoProof: the lock was released by force, and another owner had it in between.
+// An extension restores it on two nodes and gets no answer from the others. So do later ones, which
+// find it on these two, and say in the end that it is lost.
 func TestRestoredNodesAreNoProof(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		l, links := n.locker(t, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(time.Second))
@@ -206,8 +211,8 @@ func TestRestoredNodesAreNoProof(t *testing.T) {
 	})
 }
 
-// TestRestoreThatComesTooLateDoesNothing: an extension comes to an emptied node when its timeout has passed, and the release of the
-// lock with it.
+// TestRestoreThatComesTooLateDoesNothing: an extension comes to an emptied node when its timeout
+// has passed, and the release of the lock with it.
 func TestRestoreThatComesTooLateDoesNothing(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		l, links := n.locker(t, redlatch.WithoutRenewal(), redlatch.WithOpTimeout(time.Second))
@@ -227,8 +232,9 @@ func TestRestoreThatComesTooLateDoesNothing(t *testing.T) {
 	})
 }
 
-// TestTwoClientsOfOneServerAreRefused: two votes of one server never make a lock. Clients with one address are clients of one
-// server, whatever database they use. The options of failover clients have no address, so nothing says that they are the same.
+// TestTwoClientsOfOneServerAreRefused: two votes of one server never make a lock. Clients with one
+// address are clients of one server, whatever database they use. The options of failover clients
+// have no address, so nothing says that they are the same.
 func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	t.Parallel()
 	client := func(addr string, db int) *redis.Client {
@@ -263,8 +269,8 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestOneOfManyWhoTryAtOnceIsGranted: six processes run a job at the same ticks. Their attempts split the votes, and are retried
-// until each tick has exactly one run.
+// TestOneOfManyWhoTryAtOnceIsGranted: six processes run a job at the same ticks. Their attempts
+// split the votes, and are retried until each tick has exactly one run.
 func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		var lockers []redlatch.Locker
@@ -305,8 +311,9 @@ func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
 	})
 }
 
-// TestFenceThatIsAgreedOnTooLateGrantsNothing: the nodes vote for different fences, so the counter of the first is raised. Its
-// answer, which asks for more on the other node, comes when the lease has ended.
+// TestFenceThatIsAgreedOnTooLateGrantsNothing: the nodes vote for different fences, so the counter
+// of the first is raised. Its answer, which asks for more on the other node, comes when the lease
+// has ended.
 func TestFenceThatIsAgreedOnTooLateGrantsNothing(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -364,8 +371,8 @@ func TestSilentQuorumSaysWhatItNeeds(t *testing.T) {
 	})
 }
 
-// TestNodeReleasesAResentAcquireTwice: the reply to an acquire was lost, so it was sent again. The first send may be carried out
-// until the timeout has passed, also after the release.
+// TestNodeReleasesAResentAcquireTwice: the reply to an acquire was lost, so it was sent again. The
+// first send may be carried out until the timeout has passed, also after the release.
 func TestNodeReleasesAResentAcquireTwice(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -389,8 +396,9 @@ func TestNodeReleasesAResentAcquireTwice(t *testing.T) {
 	})
 }
 
-// TestSilentNodeIsNotWaitedForTwice: two attempts that wait for it would keep each other out. Here a stranger has a vote, and the
-// node did not answer the last call, so attempts are refused at once, and repeated within the op timeout.
+// TestSilentNodeIsNotWaitedForTwice: two attempts that wait for it would keep each other out. Here
+// a stranger has a vote, and the node did not answer the last call, so attempts are refused at
+// once, and repeated within the op timeout.
 func TestSilentNodeIsNotWaitedForTwice(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -415,8 +423,8 @@ func TestSilentNodeIsNotWaitedForTwice(t *testing.T) {
 	})
 }
 
-// TestRestIsNoOutage: a process leaves a key alone that others want. A caller for whom one round trip is left asks for it all the
-// same.
+// TestRestIsNoOutage: a process leaves a key alone that others want. A caller for whom one round
+// trip is left asks for it all the same.
 func TestRestIsNoOutage(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		opts := []redlatch.Option{redlatch.WithPollInterval(8*time.Millisecond, time.Second), redlatch.WithOpTimeout(time.Second)}

@@ -32,9 +32,10 @@ func (l *link) fail(err error) {
 	l.set(func(context.Context, redis.Cmder, redis.ProcessHook) error { return err })
 }
 
-// TestReleaseInAnOutageHandsNothingToThoseWhoHaveLeft: Redis is of no use when a lock is released for which another caller of the
-// process waits. That caller gives up before Redis is back. The release, which is repeated until then, must not hand the key to the
-// token of that caller: it would be held by nobody for its TTL.
+// TestReleaseInAnOutageHandsNothingToThoseWhoHaveLeft: Redis is of no use when a lock is released
+// for which another caller of the process waits. That caller gives up before Redis is back. The
+// release, which is repeated until then, must not hand the key to the token of that caller: it
+// would be held by nobody for its TTL.
 func TestReleaseInAnOutageHandsNothingToThoseWhoHaveLeft(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		for name, begin := range outages {
@@ -63,8 +64,9 @@ func TestReleaseInAnOutageHandsNothingToThoseWhoHaveLeft(t *testing.T) {
 	})
 }
 
-// TestReleaseThatIsRepeatedKeepsNoLonger: Redis is of no use for most of the time for which UnlockAfter keeps others out. The key is
-// free when that time has passed, counted from the call, and not from the end of the outage.
+// TestReleaseThatIsRepeatedKeepsNoLonger: Redis is of no use for most of the time for which
+// UnlockAfter keeps others out. The key is free when that time has passed, counted from the call,
+// and not from the end of the outage.
 func TestReleaseThatIsRepeatedKeepsNoLonger(t *testing.T) {
 	onEvery(t, keeping, func(t *testing.T, w *world) {
 		for name, begin := range outages {
@@ -93,7 +95,8 @@ func TestReleaseThatIsRepeatedKeepsNoLonger(t *testing.T) {
 	})
 }
 
-// TestUnlockAfterKeepsOthersOutBehindAnIdleClient: the client has not learned the time of Redis for an hour. The release learns it.
+// TestUnlockAfterKeepsOthersOutBehindAnIdleClient: the client has not learned the time of Redis for
+// an hour. The release learns it.
 func TestUnlockAfterKeepsOthersOutBehindAnIdleClient(t *testing.T) {
 	onEvery(t, keeping, func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t, longTTL), "k")
@@ -105,8 +108,9 @@ func TestUnlockAfterKeepsOthersOutBehindAnIdleClient(t *testing.T) {
 	})
 }
 
-// TestOutageLeavesNoWaiters: callers of eight processes give up while Redis is of no use, or while a proxy answers for it. Their
-// tokens and places in the queue are removed soon after it is back, so that the next callers are not held up by them.
+// TestOutageLeavesNoWaiters: callers of eight processes give up while Redis is of no use, or while
+// a proxy answers for it. Their tokens and places in the queue are removed soon after it is back,
+// so that the next callers are not held up by them.
 func TestOutageLeavesNoWaiters(t *testing.T) {
 	onEvery(t, queues, func(t *testing.T, w *world) {
 		for name, begin := range outages {
@@ -151,8 +155,8 @@ func TestOutageLeavesNoWaiters(t *testing.T) {
 	})
 }
 
-// TestWordsOfAProxyAreAnOutage: calls are retried for the op timeout, waits for longer, and the errors match ErrUnavailable. They
-// match that of a context only if the caller's has ended.
+// TestWordsOfAProxyAreAnOutage: calls are retried for the op timeout, waits for longer, and the
+// errors match ErrUnavailable. They match that of a context only if the caller's has ended.
 func TestWordsOfAProxyAreAnOutage(t *testing.T) {
 	inner := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w",
 		errors.Join(context.DeadlineExceeded, errors.New("dial tcp: refused")))
@@ -204,7 +208,8 @@ func TestWordsOfAProxyAreAnOutage(t *testing.T) {
 	})
 }
 
-// TestKeptKeyKeepsNoMemory: what a call refers to is free when UnlockAfter has returned, and not when the key is.
+// TestKeptKeyKeepsNoMemory: what a call refers to is free when UnlockAfter has returned, and not
+// when the key is.
 func TestKeptKeyKeepsNoMemory(t *testing.T) {
 	type key struct{}
 	onEvery(t, keeping, func(t *testing.T, w *world) {
@@ -225,8 +230,9 @@ func TestKeptKeyKeepsNoMemory(t *testing.T) {
 	})
 }
 
-// TestThoseWhoHaveLeftTakeNoKeyAfterAnOutage: callers with little time give up during an outage, alone or in line. Their attempts,
-// which are under way for the op timeout, do not keep the first caller out who comes when it is over.
+// TestThoseWhoHaveLeftTakeNoKeyAfterAnOutage: callers with little time give up during an outage,
+// alone or in line. Their attempts, which are under way for the op timeout, do not keep the first
+// caller out who comes when it is over.
 func TestThoseWhoHaveLeftTakeNoKeyAfterAnOutage(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		for name, begin := range outages {

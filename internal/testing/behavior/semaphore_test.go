@@ -42,7 +42,8 @@ func requireHolders(t *testing.T, l redlatch.Locker, want int) {
 	require.Equal(t, want > 0, st.Held)
 }
 
-// TestNeverMoreThanLimitHold: a crowd of three processes never holds more permits than the limit, and soon holds as many.
+// TestNeverMoreThanLimitHold: a crowd of three processes never holds more permits than the limit,
+// and soon holds as many.
 func TestNeverMoreThanLimitHold(t *testing.T) {
 	onRedis(t, ofThree, func(t *testing.T, w *world) {
 		const limit = 3
@@ -71,8 +72,9 @@ func TestNeverMoreThanLimitHold(t *testing.T) {
 	})
 }
 
-// TestPermitsAreGrantedInTheOrderOfArrival: as many waiters are served as permits come free, and those who have waited longest come
-// first. A permit that nobody releases comes free when it expires, whatever the TTLs of the others are, and nobody can overtake then.
+// TestPermitsAreGrantedInTheOrderOfArrival: as many waiters are served as permits come free, and
+// those who have waited longest come first. A permit that nobody releases comes free when it
+// expires, whatever the TTLs of the others are, and nobody can overtake then.
 func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
 	onEvery(t, ofThree, func(t *testing.T, w *world) {
 		l := w.locker(t, redlatch.WithoutRenewal())
@@ -115,8 +117,8 @@ func TestPermitsAreGrantedInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// TestEachCallerBringsItsLimit: a caller is granted a permit while fewer than its own limit are held. So the limit can change in a
-// rolling deploy, and the largest one in use counts.
+// TestEachCallerBringsItsLimit: a caller is granted a permit while fewer than its own limit are
+// held. So the limit can change in a rolling deploy, and the largest one in use counts.
 func TestEachCallerBringsItsLimit(t *testing.T) {
 	onEvery(t, ofThree, func(t *testing.T, w *world) {
 		two, three := newSemaphore(t, w.Client(t), 2), w.locker(t)
@@ -133,7 +135,8 @@ func TestEachCallerBringsItsLimit(t *testing.T) {
 	})
 }
 
-// TestReleaseGoesByTheLimitOfTheWaiter: and nobody overtakes a waiter whose limit is reached, until it leaves.
+// TestReleaseGoesByTheLimitOfTheWaiter: and nobody overtakes a waiter whose limit is reached, until
+// it leaves.
 func TestReleaseGoesByTheLimitOfTheWaiter(t *testing.T) {
 	onEvery(t, ofThree, func(t *testing.T, w *world) {
 		three := w.locker(t)
@@ -173,7 +176,8 @@ func TestReleaseGoesByTheLimitOfTheWaiter(t *testing.T) {
 	})
 }
 
-// TestSilentWaiterKeepsOthersBackForSeconds: its limit is reached, and its process is frozen, or gone from a Cluster.
+// TestSilentWaiterKeepsOthersBackForSeconds: its limit is reached, and its process is frozen, or
+// gone from a Cluster.
 func TestSilentWaiterKeepsOthersBackForSeconds(t *testing.T) {
 	onEvery(t, ofThree, func(t *testing.T, w *world) {
 		l := w.locker(t)
@@ -192,8 +196,9 @@ func TestSilentWaiterKeepsOthersBackForSeconds(t *testing.T) {
 	})
 }
 
-// TestSomebodysSortedSetIsLeftAlone: a sorted set that is no semaphore, or the key of another strategy, stays as it is. It is an
-// error that retrying cannot fix, also for Lead. To the holder of a permit it is a lost lock.
+// TestSomebodysSortedSetIsLeftAlone: a sorted set that is no semaphore, or the key of another
+// strategy, stays as it is. It is an error that retrying cannot fix, also for Lead. To the holder
+// of a permit it is a lost lock.
 func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
 	onEvery(t, ofThree, func(t *testing.T, w *world) {
 		l, lock := w.locker(t, redlatch.WithoutRenewal()), newLocker(t, w.Client(t))
@@ -221,8 +226,9 @@ func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
 	})
 }
 
-// distant has each command, and each pipeline, take so long. It sends the commands of a pipeline one by one: one that is longer than
-// the buffer of miniredis would wait for itself on a connection without a buffer.
+// distant has each command, and each pipeline, take so long. It sends the commands of a pipeline
+// one by one: one that is longer than the buffer of miniredis would wait for itself on a connection
+// without a buffer.
 type distant time.Duration
 
 func (distant) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -241,8 +247,8 @@ func (d distant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// TestOneCallerMoreThanPermitsCostsNoRate: the callers of a process are granted permits side by side, also while they wait for them.
-// Each is served as often as the others.
+// TestOneCallerMoreThanPermitsCostsNoRate: the callers of a process are granted permits side by
+// side, also while they wait for them. Each is served as often as the others.
 func TestOneCallerMoreThanPermitsCostsNoRate(t *testing.T) {
 	for _, roundTrip := range []time.Duration{time.Millisecond, 5 * time.Millisecond} {
 		t.Run(roundTrip.String(), func(t *testing.T) {
@@ -258,8 +264,8 @@ func TestOneCallerMoreThanPermitsCostsNoRate(t *testing.T) {
 	}
 }
 
-// grantsOfCrowd returns how often callers of one process are granted one of limit permits in half a second, in all and each. They hold
-// it for 5 ms.
+// grantsOfCrowd returns how often callers of one process are granted one of limit permits in half a
+// second, in all and each. They hold it for 5 ms.
 func grantsOfCrowd(t *testing.T, roundTrip time.Duration, limit, callers int) (all int64, each []int64) {
 	each = make([]int64, callers)
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {

@@ -15,15 +15,17 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// patiently is for grants that must succeed on a busy machine, and inVain for those whose replica is paused.
+// patiently is for grants that must succeed on a busy machine, and inVain for those whose replica
+// is paused.
 var (
 	patiently = redlatch.WithReplicas(1, 4*time.Second)
 	inVain    = redlatch.WithReplicas(1, 100*time.Millisecond)
 )
 
-// TestGrantIsOnReplicas: WithReplicas grants a lock only once so many replicas have it. Otherwise the grant is undone, and the error
-// says how many confirmed it. The same holds for Adopt, even if the token already has a longer lease, and for a lock that a release
-// hands on: the waiter goes on waiting. Extend and Unlock do not ask replicas.
+// TestGrantIsOnReplicas: WithReplicas grants a lock only once so many replicas have it. Otherwise
+// the grant is undone, and the error says how many confirmed it. The same holds for Adopt, even if
+// the token already has a longer lease, and for a lock that a release hands on: the waiter goes on
+// waiting. Extend and Unlock do not ask replicas.
 func TestGrantIsOnReplicas(t *testing.T) {
 	t.Parallel()
 	primary := redistest.StartTCP(t)
@@ -70,8 +72,8 @@ func TestGrantIsOnReplicas(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestForbiddenWaitIsSaidPlainly: if the user may not send WAIT, nothing is granted. Retrying cannot fix that, so the error also ends
-// a wait.
+// TestForbiddenWaitIsSaidPlainly: if the user may not send WAIT, nothing is granted. Retrying
+// cannot fix that, so the error also ends a wait.
 func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// inTurn begins a turn of l: n callers stood in its line while other held k. The first of them has the lock. The channel gets
-// those of the rest.
+// inTurn begins a turn of l: n callers stood in its line while other held k. The first of them has
+// the lock. The channel gets those of the rest.
 func inTurn(t *testing.T, l, other redlatch.Locker, n int, opts ...redlatch.Option) (first *redlatch.Lock, rest <-chan *redlatch.Lock) {
 	t.Helper()
 	holder := granted(other.Lock(t.Context(), "k"))
@@ -46,8 +46,9 @@ func onQueues(t *testing.T, run func(t *testing.T, s *locktest.Site, newLocker f
 	}
 }
 
-// TestLongWaitEnds: a call without a deadline waits for ten minutes, and is served soon after the release. A crashed holder costs what
-// is left of its TTL. Then the subscription ends, and no goroutine is left in the bubble.
+// TestLongWaitEnds: a call without a deadline waits for ten minutes, and is served soon after the
+// release. A crashed holder costs what is left of its TTL. Then the subscription ends, and no
+// goroutine is left in the bubble.
 func TestLongWaitEnds(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		l, other := newLocker(s.Client(t)), newLocker(s.Client(t))
@@ -93,9 +94,9 @@ func (e redisError) Error() string { return string(e) }
 
 func (redisError) RedisError() {}
 
-// TestNewestAnswerDecidesTheError: a line asks once a minute. If the last attempt failed, or got no reply for more than three
-// quarters of the op timeout, the error matches ErrUnavailable. If it had less time, the attempt before it decides. If there is none,
-// the error matches ErrUnavailable.
+// TestNewestAnswerDecidesTheError: a line asks once a minute. If the last attempt failed, or got no
+// reply for more than three quarters of the op timeout, the error matches ErrUnavailable. If it had
+// less time, the attempt before it decides. If there is none, the error matches ErrUnavailable.
 func TestNewestAnswerDecidesTheError(t *testing.T) {
 	type attempt = func(goesOn <-chan struct{}, send func() error) error
 	held := func(_ <-chan struct{}, send func() error) error { return send() }
@@ -146,8 +147,8 @@ func TestNewestAnswerDecidesTheError(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotPassedOn: while a turn is young, Unlock passes the lock on to the next in line, without a command, unless others may
-// know the token or an option needs Redis.
+// TestWhatIsNotPassedOn: while a turn is young, Unlock passes the lock on to the next in line,
+// without a command, unless others may know the token or an option needs Redis.
 func TestWhatIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -199,8 +200,8 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// TestCallsWithOptionsAreLinesOfTheirOwn: the callers of one Locker are one line. A call with options other than hooks is one by
-// itself. It is passed nothing.
+// TestCallsWithOptionsAreLinesOfTheirOwn: the callers of one Locker are one line. A call with
+// options other than hooks is one by itself. It is passed nothing.
 func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		l := newLocker(s.Client(t))
@@ -223,8 +224,8 @@ func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
 	})
 }
 
-// TestContendedGrantCostsOneCommand: the release that ends a turn queues the line, and hands the lock on. Neither the releaser nor
-// the next owner sends anything else.
+// TestContendedGrantCostsOneCommand: the release that ends a turn queues the line, and hands the
+// lock on. Neither the releaser nor the next owner sends anything else.
 func TestContendedGrantCostsOneCommand(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		var taps [2]*locktest.Tap
@@ -258,8 +259,9 @@ func TestContendedGrantCostsOneCommand(t *testing.T) {
 	})
 }
 
-// TestPollersAreServedInTheEnd: 5 processes poll for a quorum. Each holds the lock for 200 ms and wants it again at once, but leaves
-// it to others that want it. Nobody waits for longer than four times a fair turn.
+// TestPollersAreServedInTheEnd: 5 processes poll for a quorum. Each holds the lock for 200 ms and
+// wants it again at once, but leaves it to others that want it. Nobody waits for longer than four
+// times a fair turn.
 func TestPollersAreServedInTheEnd(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -291,8 +293,8 @@ func TestPollersAreServedInTheEnd(t *testing.T) {
 	})
 }
 
-// TestCallerWhoComesWhileTheLineRestsWaits: a line that polls has given the lock back, and asks again after a pause. A caller with
-// a hook comes in between.
+// TestCallerWhoComesWhileTheLineRestsWaits: a line that polls has given the lock back, and asks
+// again after a pause. A caller with a hook comes in between.
 func TestCallerWhoComesWhileTheLineRestsWaits(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
@@ -311,7 +313,8 @@ func TestCallerWhoComesWhileTheLineRestsWaits(t *testing.T) {
 	})
 }
 
-// TestHookThatPanicsWhenItsCallIsServedLeavesNoLock: Hooks.Waiting panics when the lock was granted meanwhile.
+// TestHookThatPanicsWhenItsCallIsServedLeavesNoLock: Hooks.Waiting panics when the lock was granted
+// meanwhile.
 func TestHookThatPanicsWhenItsCallIsServedLeavesNoLock(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		l, holder := newLocker(s.Client(t)), mustLock(t, newLocker(s.Client(t)), "k")
@@ -326,8 +329,9 @@ func TestHookThatPanicsWhenItsCallIsServedLeavesNoLock(t *testing.T) {
 	})
 }
 
-// TestLateFirstSendLeavesNoEntry: the connection breaks when a waiter asks, and the second send is granted the lock. The first one
-// arrives when another owner has the key, and queues. The second release, which follows it, takes the entry out.
+// TestLateFirstSendLeavesNoEntry: the connection breaks when a waiter asks, and the second send is
+// granted the lock. The first one arrives when another owner has the key, and queues. The second
+// release, which follows it, takes the entry out.
 func TestLateFirstSendLeavesNoEntry(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		client, tap := locktest.Tapped(t, s)
@@ -361,7 +365,8 @@ func TestLateFirstSendLeavesNoEntry(t *testing.T) {
 	})
 }
 
-// TestReleasedLockHandsOutNoPermit: somebody deletes the permits of a semaphore for which a call waits, and locks the key.
+// TestReleasedLockHandsOutNoPermit: somebody deletes the permits of a semaphore for which a call
+// waits, and locks the key.
 func TestReleasedLockHandsOutNoPermit(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {

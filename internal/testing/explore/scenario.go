@@ -38,7 +38,8 @@ func Chosen() Size {
 	return Usual
 }
 
-// Parallel lets a test run beside others, unless its world is so large that it wants the memory for itself.
+// Parallel lets a test run beside others, unless its world is so large that it wants the memory for
+// itself.
 func Parallel(t *testing.T) {
 	t.Helper()
 	if Chosen() != Wide {
@@ -72,8 +73,8 @@ func Duration(word string) time.Duration {
 	return d
 }
 
-// Scenarios plays the files of testdata. A line is an event, and the indented lines behind it are what play has returned for its
-// words. A comment begins with #.
+// Scenarios plays the files of testdata. A line is an event, and the indented lines behind it are
+// what play has returned for its words. A comment begins with #.
 func Scenarios(t *testing.T, play func(words []string) (output []string)) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")

@@ -1,4 +1,5 @@
-// Package explore walks all states of small worlds, and plays scenarios. The tests of the pure cores do both with it.
+// Package explore walks all states of small worlds, and plays scenarios. The tests of the pure
+// cores do both with it.
 package explore
 
 import (
@@ -9,7 +10,8 @@ import (
 	"testing"
 )
 
-// A Walk reaches all states of a world, breadth first. A state S is a value, and a step changes a copy of it.
+// A Walk reaches all states of a world, breadth first. A state S is a value, and a step changes a
+// copy of it.
 type Walk[S comparable] struct {
 	Steps func(from *S)                                 // calls Step for all that can happen next
 	Wrong func(s *S) string                             // returns what is wrong with a state that was just reached, or ""
@@ -124,8 +126,8 @@ func (w *Walk[S]) hash(s *S) (sum uint64) {
 	return sum
 }
 
-// Test walks from the roots until all was seen. It fails with the shortest way to something that is wrong. commands is the most
-// on any way, if Ends is set.
+// Test walks from the roots until all was seen. It fails with the shortest way to something that is
+// wrong. commands is the most on any way, if Ends is set.
 func (w *Walk[S]) Test(t *testing.T, roots ...S) (commands int) {
 	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(400))

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// LoseReplies makes the proxy drop the replies to the next n request chunks that contain text, in upper or lower
-// case; "" is in every chunk. The requests are carried out. When such a reply arrives, the proxy ends its side
-// towards Redis. Once Redis has read everything and closed too, the client sees the end of the connection. The next
-// data that Redis sends on the connection counts as the reply.
+// LoseReplies makes the proxy drop the replies to the next n request chunks that contain text, in
+// upper or lower case; "" is in every chunk. The requests are carried out. When such a reply
+// arrives, the proxy ends its side towards Redis. Once Redis has read everything and closed too,
+// the client sees the end of the connection. The next data that Redis sends on the connection
+// counts as the reply.
 //
-// A chunk counts once, however many commands are in it, and so does a connection, whatever else is sent on it
-// before the reply. A later call replaces an earlier one, n = 0 ends the fault, and Heal does not. [Proxy.Lost]
-// counts what was lost.
+// A chunk counts once, however many commands are in it, and so does a connection, whatever else is
+// sent on it before the reply. A later call replaces an earlier one, n = 0 ends the fault, and Heal
+// does not. [Proxy.Lost] counts what was lost.
 func (p *Proxy) LoseReplies(n int, containing string) {
 	p.change(func() { p.loseReplies = loss{n, []byte(strings.ToLower(containing))} })
 }
 
-// LoseRequests makes the proxy close the connection instead of forwarding a request chunk, for the next n chunks
-// that contain text. The request is not carried out. It counts as [Proxy.LoseReplies] does, and takes precedence if
-// both match.
+// LoseRequests makes the proxy close the connection instead of forwarding a request chunk, for the
+// next n chunks that contain text. The request is not carried out. It counts as [Proxy.LoseReplies]
+// does, and takes precedence if both match.
 func (p *Proxy) LoseRequests(n int, containing string) {
 	p.change(func() { p.loseRequests = loss{n, []byte(strings.ToLower(containing))} })
 }
 
-// Silence holds back everything in both directions, including the ends of connections. Open connections stay open.
-// New ones are accepted and held silent.
+// Silence holds back everything in both directions, including the ends of connections. Open
+// connections stay open. New ones are accepted and held silent.
 func (p *Proxy) Silence() { p.change(func() { p.silent = true }) }
 
 // SilenceOpen is [Proxy.Silence] for the connections that are open now. New ones work.
@@ -38,12 +39,13 @@ func (p *Proxy) SilenceOpen() {
 	})
 }
 
-// Delay delays every reply chunk by d; d = 0 ends that. Requests and the ends of connections are not delayed, and
-// the order within a connection holds. A change also applies to replies in flight.
+// Delay delays every reply chunk by d; d = 0 ends that. Requests and the ends of connections are
+// not delayed, and the order within a connection holds. A change also applies to replies in flight.
 func (p *Proxy) Delay(d time.Duration) { p.DelayFunc(func() time.Duration { return d }) }
 
-// DelayFunc is like [Proxy.Delay] with a delay that f returns for each reply chunk, and again for chunks in flight
-// when a fault changes. Only one call of f runs at a time. It must neither wait nor use the Proxy.
+// DelayFunc is like [Proxy.Delay] with a delay that f returns for each reply chunk, and again for
+// chunks in flight when a fault changes. Only one call of f runs at a time. It must neither wait
+// nor use the Proxy.
 func (p *Proxy) DelayFunc(f func() time.Duration) { p.change(func() { p.delay = f }) }
 
 // Refuse cuts all connections and refuses new ones until Heal.
@@ -59,12 +61,12 @@ func (p *Proxy) PointAt(network, target string) {
 	p.network, p.target = network, target
 }
 
-// Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a request reaches Redis
-// even if its client has given up.
+// Heal ends Silence, SilenceOpen, Delay and Refuse. What was held back is delivered now, so a
+// request reaches Redis even if its client has given up.
 func (p *Proxy) Heal() { p.change(p.healLocked) }
 
-// HealDropping is like [Proxy.Heal], but what was held back is never delivered: its connections are cut.
-// Connections that held nothing back stay.
+// HealDropping is like [Proxy.Heal], but what was held back is never delivered: its connections are
+// cut. Connections that held nothing back stay.
 func (p *Proxy) HealDropping() {
 	p.change(func() {
 		for l := range p.links {

@@ -17,8 +17,8 @@ const (
 
 // link is a client's connection and its connection to the target.
 //
-// One goroutine forwards the requests. The replies have a reader, which queues them, and a writer, since the delay of
-// a reply begins when it arrives, whatever is still held back before it.
+// One goroutine forwards the requests. The replies have a reader, which queues them, and a writer,
+// since the delay of a reply begins when it arrives, whatever is still held back before it.
 type link struct {
 	proxy  *Proxy
 	client *net.TCPConn
@@ -99,8 +99,8 @@ func (l *link) readReplies(server net.Conn, replies chan<- chunk) {
 		switch {
 		case n == 0:
 		case l.dropReply():
-			// The reply may be that of an earlier request. Redis carries out all requests that it has read
-			// before it closes too, so its end says that the request was carried out.
+			// The reply may be that of an earlier request. Redis carries out all requests that it
+			// has read before it closes too, so its end says that the request was carried out.
 			closeWrite(server)
 			_, _ = io.Copy(io.Discard, server)
 			err = io.EOF
@@ -207,7 +207,8 @@ func (l *link) keep() {
 	l.held++
 }
 
-// pass waits until c, which was kept, is neither silenced nor delayed. It reports false when the link is over.
+// pass waits until c, which was kept, is neither silenced nor delayed. It reports false when the
+// link is over.
 func (l *link) pass(c chunk) bool {
 	var (
 		due     time.Time

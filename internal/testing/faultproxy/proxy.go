@@ -1,9 +1,10 @@
 // Package faultproxy is a TCP proxy in front of one Redis. A test switches its faults on and off.
 //
-// It does not parse the protocol. The data of one Read from a client is one request chunk, and that of one Read
-// from Redis is one reply chunk. A go-redis client that waits for each reply sends each command, or each pipeline
-// of up to 32 KB, as one chunk. Pipelines have their own connections, and a connection begins with a handshake. So
-// a test that counts chunks, or loses chunks with any text, should use the client once before.
+// It does not parse the protocol. The data of one Read from a client is one request chunk, and that
+// of one Read from Redis is one reply chunk. A go-redis client that waits for each reply sends each
+// command, or each pipeline of up to 32 KB, as one chunk. Pipelines have their own connections, and
+// a connection begins with a handshake. So a test that counts chunks, or loses chunks with any
+// text, should use the client once before.
 package faultproxy
 
 import (
@@ -42,10 +43,11 @@ type Proxy struct {
 	changed      chan struct{}        // closed and replaced when silent or delay changes
 }
 
-// New returns a proxy on a loopback address in front of the Redis at target. At the end of tb it cuts its
-// connections and waits for its goroutines.
+// New returns a proxy on a loopback address in front of the Redis at target. At the end of tb it
+// cuts its connections and waits for its goroutines.
 //
-// A connection is accepted even if the target cannot be reached, and is closed once the dial has failed.
+// A connection is accepted even if the target cannot be reached, and is closed once the dial has
+// failed.
 func New(tb testing.TB, network, target string) *Proxy {
 	tb.Helper()
 	listener, err := listen()
@@ -68,8 +70,9 @@ func New(tb testing.TB, network, target string) *Proxy {
 	return p
 }
 
-// listen chooses an address that nobody else takes between Refuse and Heal: the port is below those of outgoing
-// connections, and if all of 127.0.0.0/8 is this machine, as on Linux, the IP address is its own.
+// listen chooses an address that nobody else takes between Refuse and Heal: the port is below those
+// of outgoing connections, and if all of 127.0.0.0/8 is this machine, as on Linux, the IP address
+// is its own.
 func listen() (listener net.Listener, err error) {
 	for range 10 {
 		port := 10_000 + rand.IntN(10_000)
@@ -83,8 +86,8 @@ func listen() (listener net.Listener, err error) {
 	return nil, err
 }
 
-// listenAgain listens at an address that this process listened at before. A child process has a copy of the closed
-// listener between fork and exec.
+// listenAgain listens at an address that this process listened at before. A child process has a
+// copy of the closed listener between fork and exec.
 func listenAgain(addr string) (listener net.Listener, err error) {
 	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
 		listener, err = net.Listen("tcp", addr)
@@ -97,8 +100,8 @@ func listenAgain(addr string) (listener net.Listener, err error) {
 // Addr is the Addr of redis.Options. It stays the same for the life of the Proxy.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Options returns new options that reach the proxy. They are the defaults of go-redis except for the handshake,
-// which is HELLO only: CLIENT SETINFO contains "set", which a test may want to lose.
+// Options returns new options that reach the proxy. They are the defaults of go-redis except for
+// the handshake, which is HELLO only: CLIENT SETINFO contains "set", which a test may want to lose.
 func (p *Proxy) Options() *redis.Options {
 	return &redis.Options{
 		Network:                  "tcp",
@@ -117,8 +120,8 @@ func (p *Proxy) Client(tb testing.TB) *redis.Client {
 	return client
 }
 
-// Connections is the number of open connections. One that its client has closed counts until its data were
-// forwarded and Redis has closed its side too.
+// Connections is the number of open connections. One that its client has closed counts until its
+// data were forwarded and Redis has closed its side too.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,6 +163,7 @@ func (p *Proxy) admit(listener net.Listener, client *net.TCPConn) {
 		return
 	}
 	p.links[l] = true
-	// The Proxy owns this goroutine, which ends with the link. The end of the test ends the link and waits.
+	// The Proxy owns this goroutine, which ends with the link. The end of the test ends the link
+	// and waits.
 	p.wg.Go(l.run)
 }

@@ -84,7 +84,8 @@ func requireHeld(t *testing.T, p *Proxy, n int) {
 	}, limit, time.Millisecond)
 }
 
-// TestLosses: of a lost request nothing is carried out, and of a lost reply all. A pipeline is lost at once.
+// TestLosses: of a lost request nothing is carried out, and of a lost reply all. A pipeline is lost
+// at once.
 func TestLosses(t *testing.T) {
 	m, p := front(t)
 	options := p.Options()
@@ -120,7 +121,8 @@ func TestLosses(t *testing.T) {
 	require.NoError(t, client.Ping(ctx).Err(), "taken back")
 }
 
-// TestSilence: requests, replies and new connections are held until Heal. A request reaches Redis even if its client has gone.
+// TestSilence: requests, replies and new connections are held until Heal. A request reaches Redis
+// even if its client has gone.
 func TestSilence(t *testing.T) {
 	m, p := front(t)
 	p.Delay(time.Hour)
@@ -142,7 +144,8 @@ func TestSilence(t *testing.T) {
 	require.Eventually(t, func() bool { return m.Exists("k") && p.Connections() == 1 }, limit, time.Millisecond)
 }
 
-// TestSilenceOpen holds no new connections. HealDropping cuts only connections that hold something, and it is never delivered.
+// TestSilenceOpen holds no new connections. HealDropping cuts only connections that hold something,
+// and it is never delivered.
 func TestSilenceOpen(t *testing.T) {
 	m, p := front(t)
 	old, idle := working(t, p), working(t, p)
@@ -173,7 +176,8 @@ func TestDelay(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
 }
 
-// TestCutAndRefuse: both reset connections. New ones work after Cut, and after Heal. The end of the test ends everything.
+// TestCutAndRefuse: both reset connections. New ones work after Cut, and after Heal. The end of the
+// test ends everything.
 func TestCutAndRefuse(t *testing.T) {
 	var p *Proxy
 	t.Run("the test", func(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package locktest has the common parts of the external tests of the root, of internal/testing/behavior and of internal/testing/system:
-// Lockers for a busy machine, waits with a deadline, and servers.
+// Package locktest has the common parts of the external tests of the root, of
+// internal/testing/behavior and of internal/testing/system: Lockers for a busy machine, waits with
+// a deadline, and servers.
 package locktest
 
 import (
@@ -16,9 +17,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// Patience is the op timeout for replies that will come, however busy the machine. Briefly is the op
-// timeout for replies that will not come. Both are below go-redis' own timeout of 5 s. From 5 s on,
-// the client itself would bound its commands, and redlatch would send them in another way.
+// Patience is the op timeout for replies that will come, however busy the machine. Briefly is the
+// op timeout for replies that will not come. Both are below go-redis' own timeout of 5 s. From 5 s
+// on, the client itself would bound its commands, and redlatch would send them in another way.
 var (
 	Patience = redlatch.WithOpTimeout(4 * time.Second)
 	Briefly  = redlatch.WithOpTimeout(time.Second)
@@ -27,8 +28,8 @@ var (
 // LongTTL is for tests of clean-up: a key with it does not expire while a test waits.
 var LongTTL = redlatch.WithTTL(time.Hour)
 
-// BriefTTL is the TTL of locks whose renewal a test waits for. A busy machine delays a renewal by less than two thirds of
-// it.
+// BriefTTL is the TTL of locks whose renewal a test waits for. A busy machine delays a renewal by
+// less than two thirds of it.
 const BriefTTL = 6 * time.Second
 
 // Strategies make a Locker of each strategy on one server. A semaphore has one permit.
@@ -121,8 +122,8 @@ func LockSoon(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Opti
 	return lock
 }
 
-// WaitInVain waits for key, which another owner has, until ctx ends, and returns the error. On a busy machine Redis
-// may not have answered by then, so it retries with longer waits until it has.
+// WaitInVain waits for key, which another owner has, until ctx ends, and returns the error. On a
+// busy machine Redis may not have answered by then, so it retries with longer waits until it has.
 func WaitInVain(t *testing.T, l redlatch.Locker, key string) error {
 	t.Helper()
 	for patience := 50 * time.Millisecond; ; patience *= 3 {

@@ -30,8 +30,9 @@ func Locking(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Optio
 	return got
 }
 
-// WaitInLine starts a Lock call and returns once its line is in the queue of Redis. Callers of one Locker stand in one
-// line, so each call needs a Locker of its own. A Locker that holds the key queues only after some time.
+// WaitInLine starts a Lock call and returns once its line is in the queue of Redis. Callers of one
+// Locker stand in one line, so each call needs a Locker of its own. A Locker that holds the key
+// queues only after some time.
 func WaitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Option) <-chan *redlatch.Lock {
 	t.Helper()
 	before, err := l.Inspect(t.Context(), key)
@@ -44,8 +45,8 @@ func WaitInLine(t *testing.T, l redlatch.Locker, key string, opts ...redlatch.Op
 	return got
 }
 
-// ServedUnderLoad has 12 goroutines lock one key again and again, spread over the lockers, and fails unless l is
-// served three times meanwhile, each time before thousands of others are.
+// ServedUnderLoad has 12 goroutines lock one key again and again, spread over the lockers, and
+// fails unless l is served three times meanwhile, each time before thousands of others are.
 func ServedUnderLoad(t *testing.T, l redlatch.Locker, lockers []redlatch.Locker) {
 	t.Helper()
 	var stop atomic.Bool

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// OnProcess is a hook that wraps each command of a client, alone or in a pipeline. It sends the commands of a
-// pipeline one by one. It does not support transactions such as TxPipeline, which cannot be split. It also wraps
-// the commands that open a connection.
+// OnProcess is a hook that wraps each command of a client, alone or in a pipeline. It sends the
+// commands of a pipeline one by one. It does not support transactions such as TxPipeline, which
+// cannot be split. It also wraps the commands that open a connection.
 type OnProcess func(next redis.ProcessHook) redis.ProcessHook
 
 // DialHook returns next.
@@ -19,9 +19,9 @@ func (f OnProcess) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook wraps next by f.
 func (f OnProcess) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return f(next) }
 
-// ProcessPipelineHook sends the commands of a pipeline through f, each on its own and in their order. A
-// command's error is its own: the commands behind it are sent all the same, as Redis would run them. The
-// first error is returned.
+// ProcessPipelineHook sends the commands of a pipeline through f, each on its own and in their
+// order. A command's error is its own: the commands behind it are sent all the same, as Redis would
+// run them. The first error is returned.
 //
 // It calls f once more than ProcessHook does, so state that both ways share must be outside of f.
 func (f OnProcess) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {

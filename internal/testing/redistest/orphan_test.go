@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestServerDoesNotOutliveItsBinary runs itself once more, with a server that is paused, and kills that process.
+// TestServerDoesNotOutliveItsBinary runs itself once more, with a server that is paused, and kills
+// that process.
 func TestServerDoesNotOutliveItsBinary(t *testing.T) {
 	const toBeKilled = "REDISTEST_TO_BE_KILLED"
 	s := Start(t)

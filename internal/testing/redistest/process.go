@@ -75,8 +75,8 @@ func launch(dir string, args []string) (*process, error) {
 		return nil, err
 	}
 	p := &process{dir: dir, shell: shell, order: order, gone: make(chan struct{})}
-	// The process owns this goroutine. It ends when redis-server, which alone holds the other end, has exited. kill
-	// waits for it.
+	// The process owns this goroutine. It ends when redis-server, which alone holds the other end,
+	// has exited. kill waits for it.
 	go func() {
 		defer close(p.gone)
 		_, _ = io.Copy(&p.log, output)
@@ -137,7 +137,8 @@ func (p *process) signal(name string) error {
 	return Signal(strings.TrimSpace(string(pid)), name)
 }
 
-// Signal sends the named signal. The shell knows its number on every platform; package syscall does not.
+// Signal sends the named signal. The shell knows its number on every platform; package syscall does
+// not.
 func Signal(pid, name string) error {
 	return exec.Command("sh", "-c", `kill -s "$1" "$2"`, "redistest", name, pid).Run()
 }

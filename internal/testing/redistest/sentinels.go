@@ -25,8 +25,8 @@ func StartReplica(tb testing.TB, primary *Server) *Server {
 }
 
 const (
-	// downAfter is how long a server may be silent before sentinels consider it down: longer than a busy machine
-	// takes to answer.
+	// downAfter is how long a server may be silent before sentinels consider it down: longer than a
+	// busy machine takes to answer.
 	downAfter = 500 * time.Millisecond
 
 	// failoverTimeout is how long sentinels try to promote a replica.
@@ -36,8 +36,9 @@ const (
 	sentinelVotes = 2
 )
 
-// StartSentinels returns three sentinels that watch primary under the given name. They know each other and the
-// replicas of primary, of which there must be one. If primary is silent for half a second, they promote a replica.
+// StartSentinels returns three sentinels that watch primary under the given name. They know each
+// other and the replicas of primary, of which there must be one. If primary is silent for half a
+// second, they promote a replica.
 func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
 	tb.Helper()
 	host, port := hostPort(tb, primary)

@@ -1,10 +1,10 @@
 // Package redistest starts real redis-server processes for tests.
 //
-// A server has its own new directory and writes nothing to disk unless its args say so. It ends with the test that
-// started it and never outlives the test binary, even one that panics or is killed. If redis-server is not
-// installed, the test is skipped, or fails if REDLATCH_REQUIRE_REDIS is set. REDLATCH_REDIS_SERVER names another
-// program, such as another version or valkey-server, by a name in PATH or an absolute path. A test fails if that is
-// missing.
+// A server has its own new directory and writes nothing to disk unless its args say so. It ends
+// with the test that started it and never outlives the test binary, even one that panics or is
+// killed. If redis-server is not installed, the test is skipped, or fails if REDLATCH_REQUIRE_REDIS
+// is set. REDLATCH_REDIS_SERVER names another program, such as another version or valkey-server, by
+// a name in PATH or an absolute path. A test fails if that is missing.
 package redistest
 
 import (
@@ -65,7 +65,8 @@ func mustBeInstalled(tb testing.TB) {
 	}
 }
 
-// MustHave skips a test that needs a program if it is not installed. If REDLATCH_REQUIRE_REDIS is set, the test fails.
+// MustHave skips a test that needs a program if it is not installed. If REDLATCH_REQUIRE_REDIS is
+// set, the test fails.
 func MustHave(tb testing.TB, program string) {
 	tb.Helper()
 	if _, err := exec.LookPath(program); err == nil {
@@ -78,9 +79,9 @@ func MustHave(tb testing.TB, program string) {
 	tb.Skip(missing)
 }
 
-// mustOpen returns a server, which the caller must close. It tries several ports. They are below those that outgoing connections
-// are given, so that none of them takes the port while a server restarts, and leave room for the bus port of a cluster, which is
-// 10,000 higher.
+// mustOpen returns a server, which the caller must close. It tries several ports. They are below
+// those that outgoing connections are given, so that none of them takes the port while a server
+// restarts, and leave room for the bus port of a cluster, which is 10,000 higher.
 func mustOpen(tb testing.TB, tcp bool, args []string) *Server {
 	tb.Helper()
 	mustBeInstalled(tb)
@@ -154,8 +155,8 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return client
 }
 
-// User returns [Server.Options] of the user locks, who has the given rights, in the words of ACL SETUSER. Redis 5
-// has no ACL: there the test is skipped.
+// User returns [Server.Options] of the user locks, who has the given rights, in the words of ACL
+// SETUSER. Redis 5 has no ACL: there the test is skipped.
 func (s *Server) User(tb testing.TB, rights ...string) *redis.Options {
 	tb.Helper()
 	o := s.Options()
@@ -174,8 +175,8 @@ func (s *Server) User(tb testing.TB, rights ...string) *redis.Options {
 	return o
 }
 
-// Kill ends the process like kill -9 and returns once it has exited. Connections are refused until Restart. If the
-// server does not run, Kill does nothing.
+// Kill ends the process like kill -9 and returns once it has exited. Connections are refused until
+// Restart. If the server does not run, Kill does nothing.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +226,9 @@ func (s *Server) restart(tb testing.TB, between func() error) {
 	s.process = next
 }
 
-// Pause stops the process without ending it. Connections stay open and new ones are accepted, but commands get no
-// reply before Resume. It panics if no process runs, since a test without its fault proves nothing.
+// Pause stops the process without ending it. Connections stay open and new ones are accepted, but
+// commands get no reply before Resume. It panics if no process runs, since a test without its fault
+// proves nothing.
 func (s *Server) Pause() { s.signal("STOP") }
 
 // Resume ends a Pause. Commands sent meanwhile are carried out then.

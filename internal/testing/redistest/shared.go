@@ -43,15 +43,17 @@ func StopShared() {
 	}
 }
 
-// silence drops what go-redis logs of each connection that a test breaks: a FAIL would be hard to find in it.
+// silence drops what go-redis logs of each connection that a test breaks: a FAIL would be hard to
+// find in it.
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// Main is a TestMain that stops the server of [Shared], and keeps go-redis from logging. Unless -parallel is given, it
-// runs eight tests at once, even with fewer processors: many tests of locks wait for time to pass. The race detector
-// slows them down, so it runs four. More of them would keep each other from answering in time on a busy machine.
-// Garbage is collected seldom, which saves a fifth of the processor time: a miniredis makes an interpreter for each script.
+// Main is a TestMain that stops the server of [Shared], and keeps go-redis from logging. Unless
+// -parallel is given, it runs eight tests at once, even with fewer processors: many tests of locks
+// wait for time to pass. The race detector slows them down, so it runs four. More of them would
+// keep each other from answering in time on a busy machine. Garbage is collected seldom, which
+// saves a fifth of the processor time: a miniredis makes an interpreter for each script.
 func Main(m *testing.M) {
 	redis.SetLogger(silence{})
 	flag.Parse()

@@ -26,9 +26,11 @@ func (f family) choose(seed uint64) choices {
 	return c
 }
 
-// A step in words: a command, or a script with its keys, a colon, and its arguments. {a|b} is a or b, and {a|2*b} more often b. A name in capitals stands for
-// what is defined here, TOKEN for any token, ME for one token in the whole step, and USUAL for the usual limit. A plus is a space in a word, and ” an
-// empty word. The words with "holder", "last" and "micros:", and others like it, depend on the model: see step.at.
+// A step in words: a command, or a script with its keys, a colon, and its arguments. {a|b} is a or
+// b, and {a|2*b} more often b. A name in capitals stands for what is defined here, TOKEN for any
+// token, ME for one token in the whole step, and USUAL for the usual limit. A plus is a space in a
+// word, and ” an empty word. The words with "holder", "last" and "micros:", and others like it,
+// depend on the model: see step.at.
 var definitions = map[string]string{
 	"OWNER":  "{2*holder|TOKEN}",
 	"TTL":    "{20|500|3000|70000}",

@@ -109,7 +109,8 @@ func (m *model) release(k, a words) any {
 	return m.handedOn(next, answer, 0)
 }
 
-// keeps is keep.lua. It returns how long to keep the key, or the answer of a command that does not know the time.
+// keeps is keep.lua. It returns how long to keep the key, or the answer of a command that does not
+// know the time.
 func (m *model) keeps(keep, latest int64) (left int64, late any) {
 	switch {
 	case keep == 0 || m.now <= latest:
@@ -183,7 +184,8 @@ func (m *model) written(key string, answer int64) any {
 	return answer
 }
 
-// withdraw removes an entry, if there is one, from what may be another type of key. It reports whether it was not there.
+// withdraw removes an entry, if there is one, from what may be another type of key. It reports
+// whether it was not there.
 func (m *model) withdraw(queue, entry string) (gone bool) {
 	if entry != "" {
 		_ = attempt(func() { gone = !m.zrem(queue, entry) })
@@ -218,7 +220,8 @@ func (m *model) enqueue(try func(func()), queue, entry string, waited int64, aga
 	return added
 }
 
-// enqueueNext queues the entry that came with a release, unless it came too late. It returns the entry then.
+// enqueueNext queues the entry that came with a release, unless it came too late. It returns the
+// entry then.
 func (m *model) enqueueNext(queue, next string, waited, latest int64) string {
 	if next == "" || m.now > latest {
 		return ""
@@ -261,7 +264,8 @@ type entry struct {
 
 var entryForm = regexp.MustCompile(`^(\d+) (-?)(\S+) (.*)$`)
 
-// listener is listens.lua. It returns the entry, or nil if it is none, or its process does not listen.
+// listener is listens.lua. It returns the entry, or nil if it is none, or its process does not
+// listen.
 func (m *model) listener(text string) *entry {
 	parts := words(entryForm.FindStringSubmatch(text))
 	if parts == nil {
@@ -274,7 +278,8 @@ func (m *model) listener(text string) *entry {
 	return nil
 }
 
-// announce is announce.lua. It returns 1, or -1 if PUBLISH is refused, and -2 if nobody would look soon then.
+// announce is announce.lua. It returns 1, or -1 if PUBLISH is refused, and -2 if nobody would look
+// soon then.
 func (m *model) announce(e *entry, tick int64, lock string) int64 {
 	refused := attempt(func() {
 		m.publish(e.channel, fmt.Sprintf("%d %d %d %d %s%s", m.seconds(), m.micros(), tick, len(e.text), e.text, lock))

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newLua returns a miniredis whose scripts a Lua of its own runs: Redis, Valkey and miniredis have 5.1, others have 5.4.
+// newLua returns a miniredis whose scripts a Lua of its own runs: Redis, Valkey and miniredis have
+// 5.1, others have 5.4.
 func newLua(t *testing.T, program string) *backend {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -138,8 +139,8 @@ func read(r *bufio.Reader) (any, error) {
 	return all, nil
 }
 
-// differs matches what versions of Lua do not do alike. Where numbers are integers or doubles, a quotient is a double, and to compare
-// a number with a string is an error, also in math.max.
+// differs matches what versions of Lua do not do alike. Where numbers are integers or doubles, a
+// quotient is a double, and to compare a number with a string is an error, also in math.max.
 var (
 	differs = regexp.MustCompile(strings.Join([]string{
 		`\b(unpack|loadstring|[sg]etfenv|newproxy|module|goto|utf8)\b`, `//|[&|]|<<|>>|~([^=]|$)`,
@@ -153,8 +154,8 @@ var (
 // unlike returns what versions of Lua do not do alike in a line, or "".
 func unlike(line string) string { return differs.FindString(alike.ReplaceAllString(line, "")) }
 
-// TestScriptsUseWhatAllVersionsOfLuaHave is what TestScriptsDoWhatTheModelDoes shows where Lua 5.4 is installed, as far as a line
-// shows it.
+// TestScriptsUseWhatAllVersionsOfLuaHave is what TestScriptsDoWhatTheModelDoes shows where Lua 5.4
+// is installed, as far as a line shows it.
 func TestScriptsUseWhatAllVersionsOfLuaHave(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{

@@ -38,9 +38,10 @@ const (
 	tryAgain     failure = "TRYAGAIN"
 )
 
-// A fault is what is wrong with a server: nothing, it is a replica, it is full, the user lacks the right to a command, or cannot
-// read the fence counter, or it is the master of a slot of a Cluster that moves away: a script whose keys are not all there is not
-// begun, and none gets at a key that is gone.
+// A fault is what is wrong with a server: nothing, it is a replica, it is full, the user lacks the
+// right to a command, or cannot read the fence counter, or it is the master of a slot of a Cluster
+// that moves away: a script whose keys are not all there is not begun, and none gets at a key that
+// is gone.
 type fault string
 
 const (
@@ -82,7 +83,8 @@ func (f *faults) refuses(command string) failure {
 	return ""
 }
 
-// attempt returns the failure of f, as pcall does. Elsewhere a failure is a panic, and ends the script.
+// attempt returns the failure of f, as pcall does. Elsewhere a failure is a panic, and ends the
+// script.
 func attempt(f func()) (failed failure) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -25,8 +25,9 @@ const (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// TestScriptsDoWhatTheModelDoes: in random sequences of scripts, faults and commands of other clients, each step gives the same
-// reply, keys and messages on the model and on a server. The sequences reach every branch of every script.
+// TestScriptsDoWhatTheModelDoes: in random sequences of scripts, faults and commands of other
+// clients, each step gives the same reply, keys and messages on the model and on a server. The
+// sequences reach every branch of every script.
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	first := *seed
 	if first == 0 {

@@ -219,7 +219,8 @@ func (m *model) hold(permits, token string, ttl int64) {
 // zero is the score of a mark whose time is 0.
 const zero = 9e15
 
-// head returns the first entry, and until when it keeps others back, or 0. A key of another type counts as an empty queue.
+// head returns the first entry, and until when it keeps others back, or 0. A key of another type
+// counts as an empty queue.
 func (m *model) head(queue string) (entry string, ends int64) {
 	var all []string
 	_ = attempt(func() { all = append(m.members(queue), "", "") })
@@ -240,8 +241,8 @@ func (m *model) keepBack(queue, entry string) {
 	m.zadd(queue, m.now+3_000_000-zero, "!"+entry)
 }
 
-// dismiss removes an entry, if there is one, and its mark. It returns how many members it has removed, or more than 0 for a key of
-// another type.
+// dismiss removes an entry, if there is one, and its mark. It returns how many members it has
+// removed, or more than 0 for a key of another type.
 func (m *model) dismiss(queue, entry string) (removed int64) {
 	if entry == "" {
 		return 0
@@ -254,8 +255,8 @@ func (m *model) dismiss(queue, entry string) (removed int64) {
 
 var limitForm = regexp.MustCompile(`:(\d+)$`)
 
-// handOn returns how many hold permits then, and whether the first entry must wait. It also returns the tick that told was granted,
-// or 0.
+// handOn returns how many hold permits then, and whether the first entry must wait. It also returns
+// the tick that told was granted, or 0.
 func (m *model) handOn(k words, held int64, mine, told string) (_ int64, blocked bool, answer, own int64) {
 	permits, queue := k[0], k[2]
 	answer = 1

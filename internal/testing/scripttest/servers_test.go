@@ -30,7 +30,8 @@ type backend struct {
 	suffer   func(f fault)
 }
 
-// newBackend returns a server whose scripts begin with a preamble. It takes the last three arguments, which are TIME and the fault.
+// newBackend returns a server whose scripts begin with a preamble. It takes the last three
+// arguments, which are TIME and the fault.
 func newBackend(t *testing.T, client, direct *redis.Client, preamble string, scale int64, b *branches) *backend {
 	t.Helper()
 	s := &backend{client: client, direct: direct, scale: scale}
@@ -122,8 +123,8 @@ local function reached(n) return redis.call('REACHED', n) == 1 end
 	return s
 }
 
-// newRedis returns a redis-server. Its scripts read TIME from their arguments. One ms is 100 s there, so that no TTL ends by itself
-// or is a fraction of a ms shorter when it is read.
+// newRedis returns a redis-server. Its scripts read TIME from their arguments. One ms is 100 s
+// there, so that no TTL ends by itself or is a fraction of a ms shorter when it is read.
 func newRedis(t *testing.T) *backend {
 	srv := redistest.Start(t)
 	user := srv.User(t, "~*", "&*", "+@all")

@@ -24,7 +24,8 @@ func paths(t *testing.T) map[string]string {
 	return all
 }
 
-// source returns a script with what it includes, as the library does. If b is not nil, its branches are counted.
+// source returns a script with what it includes, as the library does. If b is not nil, its branches
+// are counted.
 func source(t *testing.T, file string, b *branches) string {
 	t.Helper()
 	text, err := os.ReadFile(paths(t)[file])
@@ -42,10 +43,11 @@ func source(t *testing.T, file string, b *branches) string {
 	return all.String()
 }
 
-// branches counts how often the scripts reach each statement, each block and each second operand of "and" and "or".
+// branches counts how often the scripts reach each statement, each block and each second operand of
+// "and" and "or".
 //
-// A script with counters calls reached(n), which returns true, there. A block or an operand has two branches: it must be reached,
-// and less often than what comes right before the decision.
+// A script with counters calls reached(n), which returns true, there. A block or an operand has two
+// branches: it must be reached, and less often than what comes right before the decision.
 type branches struct {
 	mu    sync.Mutex // guards the fields below
 	all   []branch

@@ -23,7 +23,8 @@ func (s step) String() string {
 	return fmt.Sprintf("after %d ms %+d µs, %q, %d keys %s", s.after, s.jump, []string(s.words), s.keys, s.fault)
 }
 
-// Words that begin with one of these are numbers that depend on TIME: µs, seconds, ticks and votes, plus what follows.
+// Words that begin with one of these are numbers that depend on TIME: µs, seconds, ticks and votes,
+// plus what follows.
 const (
 	atMicros  = "micros:"
 	atSeconds = "seconds:"
@@ -31,8 +32,8 @@ const (
 	atVote    = "vote:"
 )
 
-// These in a word stand for a token that holds the lock, or the last of several, or any if nobody does; and for the first entry of
-// the queue, or any word.
+// These in a word stand for a token that holds the lock, or the last of several, or any if nobody
+// does; and for the first entry of the queue, or any word.
 const (
 	theHolder = "holder"
 	theLast   = "last"
@@ -74,8 +75,8 @@ func (s step) at(m *model) words {
 	return all
 }
 
-// suffers returns the fault of a step at the time of m. The slot of a queue with a bare tilde does not move: scripts remove that
-// member, which nobody adds, as a write that changes nothing.
+// suffers returns the fault of a step at the time of m. The slot of a queue with a bare tilde does
+// not move: scripts remove that member, which nobody adds, as a write that changes nothing.
 func (s step) suffers(m *model) fault {
 	if queue := m.keys["queue"]; s.fault == moving && queue != nil && slices.Contains(queue.members(), "~") {
 		return healthy

@@ -15,8 +15,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestClusterUserNeedsTheRightsOfItsLine: with the rights of its strategy and those that SECURITY.md adds for a Cluster client,
-// everything works, also while a slot moves. Nothing is refused, so the client logs nothing. Each of the added rights is needed.
+// TestClusterUserNeedsTheRightsOfItsLine: with the rights of its strategy and those that
+// SECURITY.md adds for a Cluster client, everything works, also while a slot moves. Nothing is
+// refused, so the client logs nothing. Each of the added rights is needed.
 func TestClusterUserNeedsTheRightsOfItsLine(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../SECURITY.md")

@@ -22,8 +22,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// A grantee is a Redis user with certain rights, on servers of its own. The test itself uses only commands that no right
-// of a lock names, so that [grantee.used] tells them apart.
+// A grantee is a Redis user with certain rights, on servers of its own. The test itself uses only
+// commands that no right of a lock names, so that [grantee.used] tells them apart.
 type grantee struct {
 	redlatch.Locker // it sends every command as that user
 
@@ -162,7 +162,8 @@ func (g *grantee) useLocks(t *testing.T, strategy string) {
 	}
 }
 
-// wait starts a Lock call and returns once it waits, in the queue if there is one. The lock is nil if the call failed.
+// wait starts a Lock call and returns once it waits, in the queue if there is one. The lock is nil
+// if the call failed.
 func (g *grantee) wait(ctx context.Context, t *testing.T, queues bool) <-chan *redlatch.Lock {
 	t.Helper()
 	returned := make(chan *redlatch.Lock, 1)
@@ -178,9 +179,10 @@ func (g *grantee) wait(ctx context.Context, t *testing.T, queues bool) <-chan *r
 	return returned
 }
 
-// TestACLLinesAreEnoughAndHaveNothingToSpare: with exactly the rights of SECURITY.md everything works, including the hand-over by
-// message, and locks send commands that need each of the rights. Nothing is refused until the idle subscription is closed. Other
-// keys and channels stay out of reach.
+// TestACLLinesAreEnoughAndHaveNothingToSpare: with exactly the rights of SECURITY.md everything
+// works, including the hand-over by message, and locks send commands that need each of the rights.
+// Nothing is refused until the idle subscription is closed. Other keys and channels stay out of
+// reach.
 func TestACLLinesAreEnoughAndHaveNothingToSpare(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../SECURITY.md")

@@ -28,8 +28,8 @@ type child struct {
 	said <-chan string // the lines of say; closed when the process ends
 }
 
-// startChild runs the test function of t in a new process, in which the variable childsPart is part. The process is
-// killed at the end of t.
+// startChild runs the test function of t in a new process, in which the variable childsPart is
+// part. The process is killed at the end of t.
 func startChild(t *testing.T, part string) child {
 	t.Helper()
 	test := strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^")

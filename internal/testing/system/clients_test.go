@@ -17,8 +17,8 @@ import (
 // A connector returns a client of its own, as another process would have.
 type connector func(t *testing.T) redis.UniversalClient
 
-// TestEveryKindOfClientServesEveryStrategy, on keys that lie on all servers of the client. A cluster refuses scripts whose keys are in
-// different slots, so all keys of a lock are in one.
+// TestEveryKindOfClientServesEveryStrategy, on keys that lie on all servers of the client. A
+// cluster refuses scripts whose keys are in different slots, so all keys of a lock are in one.
 func TestEveryKindOfClientServesEveryStrategy(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) map[string]connector{
@@ -98,8 +98,8 @@ func serves(t *testing.T, locker func(opts ...redlatch.Option) redlatch.Locker, 
 	}
 }
 
-// TestServerWithoutEvalshaServes: EVALSHA is renamed away, so each call sends its script. Without EVAL too, a wait ends at once, and the
-// error says what is missing.
+// TestServerWithoutEvalshaServes: EVALSHA is renamed away, so each call sends its script. Without
+// EVAL too, a wait ends at once, and the error says what is missing.
 func TestServerWithoutEvalshaServes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--rename-command", "EVALSHA", "")

@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// startFailingOver returns three masters, then a replica of each. The cluster promotes a replica some seconds after its master has
-// died.
+// startFailingOver returns three masters, then a replica of each. The cluster promotes a replica
+// some seconds after its master has died.
 func startFailingOver(t *testing.T) (servers []*redistest.Server) {
 	t.Helper()
 	args := []string{"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
@@ -35,9 +35,10 @@ func startFailingOver(t *testing.T) (servers []*redistest.Server) {
 	return servers
 }
 
-// TestDeadMasterOfAClusterCostsWhatItsPromotionTakes: the master that has the slot is killed. Once another client, which reads the
-// slots all the time, is served again, so are calls of a client with the defaults of go-redis: the next attempt succeeds, and the
-// holder can extend its lock. The waiter is handed it.
+// TestDeadMasterOfAClusterCostsWhatItsPromotionTakes: the master that has the slot is killed. Once
+// another client, which reads the slots all the time, is served again, so are calls of a client
+// with the defaults of go-redis: the next attempt succeeds, and the holder can extend its lock. The
+// waiter is handed it.
 func TestDeadMasterOfAClusterCostsWhatItsPromotionTakes(t *testing.T) {
 	t.Parallel()
 	servers := startFailingOver(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// A move is that of a slot to another master. It is open from announce until finish. A key can be on either master meanwhile.
+// A move is that of a slot to another master. It is open from announce until finish. A key can be
+// on either master meanwhile.
 type move struct {
 	source, target     *redis.Client
 	sourceID, targetID any
@@ -64,8 +65,8 @@ func (m *move) finish(t *testing.T) {
 	require.NoError(t, m.source.Do(t.Context(), "cluster", "setslot", m.slot, "node", m.targetID).Err())
 }
 
-// TestClusterKeepsALockWhoseSlotMoves to another master, with its queue and its fence. The holder can extend it at every step, and
-// the waiter is handed the lock on the new master.
+// TestClusterKeepsALockWhoseSlotMoves to another master, with its queue and its fence. The holder
+// can extend it at every step, and the waiter is handed the lock on the new master.
 func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
 	t.Parallel()
 	masters, addrs := startCluster(t)
@@ -100,8 +101,9 @@ func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
 // queueing are the strategies that hand a key to a waiter.
 var queueing = []string{"SetNXPX", "Semaphore", "Write"}
 
-// TestLockIsHandedOnWhileItsSlotMoves: before any key has moved, and then with all of them on the other master. The release does not
-// fail half done, and the waiter gets its message. Its own release finds no queue, so it takes effect when the slot has moved.
+// TestLockIsHandedOnWhileItsSlotMoves: before any key has moved, and then with all of them on the
+// other master. The release does not fail half done, and the waiter gets its message. Its own
+// release finds no queue, so it takes effect when the slot has moved.
 func TestLockIsHandedOnWhileItsSlotMoves(t *testing.T) {
 	t.Parallel()
 	masters, addrs := startCluster(t)
@@ -145,8 +147,9 @@ func requireMoving(t *testing.T, err error) {
 	require.ErrorContains(t, err, "the Cluster moves the slot of this key to another server")
 }
 
-// TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves: its companion keys may be on either master, or nowhere, and nobody can tell. Every
-// call says so. The holder keeps its lock by renewals, and a call that waits is served when the slot has moved.
+// TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves: its companion keys may be on either master,
+// or nowhere, and nobody can tell. Every call says so. The holder keeps its lock by renewals, and a
+// call that waits is served when the slot has moved.
 func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 	t.Parallel()
 	masters, addrs := startCluster(t)

@@ -55,9 +55,10 @@ func toCluster(addrs []string) connector {
 	}
 }
 
-// TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in one key, in
-// another slot than the locks. So would an AutoPipeliner, which has no methods of a cluster client. The error says what
-// to do, and nothing is left in Redis. With a prefix that has a hash tag, the client works.
+// TestPlainClientOfAClusterLearnsOfHashTags: a plain client would keep the fences of all locks in
+// one key, in another slot than the locks. So would an AutoPipeliner, which has no methods of a
+// cluster client. The error says what to do, and nothing is left in Redis. With a prefix that has a
+// hash tag, the client works.
 func TestPlainClientOfAClusterLearnsOfHashTags(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t, "--cluster-enabled", "yes")

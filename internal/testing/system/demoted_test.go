@@ -15,8 +15,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// moved is a primary and its replica. Commands reach one of them, and subscriptions stay where they are: so it is when the
-// replica is promoted and old connections stay open.
+// moved is a primary and its replica. Commands reach one of them, and subscriptions stay where they
+// are: so it is when the replica is promoted and old connections stay open.
 type moved struct {
 	old, promoted *redistest.Server
 	at            atomic.Pointer[redistest.Server]
@@ -48,7 +48,8 @@ func (m *moved) promote(t *testing.T) {
 	require.NoError(t, m.promoted.Client(t).ReplicaOf(t.Context(), "no", "one").Err())
 }
 
-// demote makes the old primary a replica of the server at addr. From now on, commands reach the promoted one.
+// demote makes the old primary a replica of the server at addr. From now on, commands reach the
+// promoted one.
 func (m *moved) demote(t *testing.T, addr string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
@@ -60,9 +61,10 @@ func (m *moved) demote(t *testing.T, addr string) {
 // unreachable is an address that nobody answers, so a replica of it keeps its old data.
 const unreachable = "127.0.0.1:1"
 
-// TestDemotedServerIsNotBelieved: replication is asynchronous, so the promoted primary may not have the last renewal. Then there are
-// two owners until the first one notices, by its next renewal. The second has the higher fence. Commands that reach the old primary
-// once it is demoted neither renew the lock that it has, nor lose the one that it has not.
+// TestDemotedServerIsNotBelieved: replication is asynchronous, so the promoted primary may not have
+// the last renewal. Then there are two owners until the first one notices, by its next renewal. The
+// second has the higher fence. Commands that reach the old primary once it is demoted neither renew
+// the lock that it has, nor lose the one that it has not.
 func TestDemotedServerIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	for name, open := range locktest.Strategies {
@@ -113,9 +115,10 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestFailOverMakesNoSecondOwner: after a failover, the subscription of a waiter stays on the demoted primary, which
-// gets all messages from the new one. PUBLISH on the new primary does not count that waiter. So the lock goes to
-// somebody else, and only to them. The waiter is served after that.
+// TestFailOverMakesNoSecondOwner: after a failover, the subscription of a waiter stays on the
+// demoted primary, which gets all messages from the new one. PUBLISH on the new primary does not
+// count that waiter. So the lock goes to somebody else, and only to them. The waiter is served
+// after that.
 func TestFailOverMakesNoSecondOwner(t *testing.T) {
 	t.Parallel()
 	m := startMoved(t)

@@ -38,7 +38,8 @@ func (r *replicated) connect(t *testing.T) redis.UniversalClient {
 	return c
 }
 
-// connectRouted returns a client that treats primary and replica as a cluster, and reads from either.
+// connectRouted returns a client that treats primary and replica as a cluster, and reads from
+// either.
 func (r *replicated) connectRouted(t *testing.T) redis.UniversalClient {
 	o := r.options
 	o.RouteRandomly = true
@@ -56,8 +57,8 @@ func (r *replicated) catchesUp(t *testing.T) {
 }
 
 // TestFailOverKeepsWhatWasReplicated: the primary dies while a lock is held and waited for, and the
-// replica has its keys. The holder keeps its lock, and the new primary serves the waiter after that.
-// The holder loses its lock only if the failover took longer than its lease.
+// replica has its keys. The holder keeps its lock, and the new primary serves the waiter after
+// that. The holder loses its lock only if the failover took longer than its lease.
 func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second

@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestLocksUnderStrictFIPS: a program in which SHA-1 is a panic locks, waits, renews and unlocks. The server does not have the
-// scripts yet.
+// TestLocksUnderStrictFIPS: a program in which SHA-1 is a panic locks, waits, renews and unlocks.
+// The server does not have the scripts yet.
 func TestLocksUnderStrictFIPS(t *testing.T) {
 	t.Parallel()
 	if addr := os.Getenv(childsPart); addr != "" {
@@ -41,7 +41,8 @@ func TestLocksUnderStrictFIPS(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// lockRenewAndWait holds a key by one Locker until the lock was renewed and the other Locker waits, which then gets it.
+// lockRenewAndWait holds a key by one Locker until the lock was renewed and the other Locker waits,
+// which then gets it.
 func lockRenewAndWait(t *testing.T, one, other redlatch.Locker, key string) {
 	t.Helper()
 	var renewed, waits atomic.Bool

@@ -10,9 +10,11 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
-// TestPlainClientsShareAKey: clients that others wrote exclude and are excluded, if they lock by SET NX EX, or by SETNX and EXPIRE in a
-// script. No message announces their DEL or their crash: a waiter notices a DEL within about a second, and a crash when the TTL has
-// passed. A lock with a waiter is handed on and never free, so clients that poll get it only when none of our waiters queues.
+// TestPlainClientsShareAKey: clients that others wrote exclude and are excluded, if they lock by
+// SET NX EX, or by SETNX and EXPIRE in a script. No message announces their DEL or their crash: a
+// waiter notices a DEL within about a second, and a crash when the TTL has passed. A lock with a
+// waiter is handed on and never free, so clients that poll get it only when none of our waiters
+// queues.
 func TestPlainClientsShareAKey(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := locktest.SetNXPX(t, s.Client(t))
@@ -47,8 +49,8 @@ func TestPlainClientsShareAKey(t *testing.T) {
 }
 
 // TestPlainKeyWithoutATTLIsHeldForEver: a client that sends SETNX and EXPIRE one by one leaves such
-// a key if it crashes in between. Inspect shows it. Only a DEL by hand frees it, or Adopt with its value, which is a
-// token like any other and gets a fence.
+// a key if it crashes in between. Inspect shows it. Only a DEL by hand frees it, or Adopt with its
+// value, which is a token like any other and gets a fence.
 func TestPlainKeyWithoutATTLIsHeldForEver(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := locktest.SetNXPX(t, s.Client(t))

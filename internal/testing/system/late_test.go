@@ -39,9 +39,10 @@ var stops = map[string]func(t *testing.T, s *redistest.Server, d time.Duration){
 	},
 }
 
-// TestStoppedServerKeepsNoLock: a server is stopped while 100 calls of TryLock of each strategy are under way, whose callers wait
-// for 200 ms. What it comes to when it goes on is too late, or is released. No key stays for its TTL. Of five nodes two are
-// stopped. With REDLATCH_SOAK set, they are stopped for longer, too.
+// TestStoppedServerKeepsNoLock: a server is stopped while 100 calls of TryLock of each strategy are
+// under way, whose callers wait for 200 ms. What it comes to when it goes on is too late, or is
+// released. No key stays for its TTL. Of five nodes two are stopped. With REDLATCH_SOAK set, they
+// are stopped for longer, too.
 func TestStoppedServerKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	lengths := []time.Duration{3 * time.Second}
@@ -93,7 +94,8 @@ func TestStoppedServerKeepsNoLock(t *testing.T) {
 	}
 }
 
-// tryMany has 100 callers of each Locker try to lock a key each, for 200 ms. It unlocks what they get.
+// tryMany has 100 callers of each Locker try to lock a key each, for 200 ms. It unlocks what they
+// get.
 func tryMany(t *testing.T, lockers []redlatch.Locker) {
 	t.Helper()
 	var callers sync.WaitGroup
@@ -123,7 +125,8 @@ func setClocks(t *testing.T) {
 	t.Setenv("REDLATCH_REDIS_SERVER", wrapper)
 }
 
-// setClock sets the clock of a server on a socket, which lies in its directory, forward or back by d.
+// setClock sets the clock of a server on a socket, which lies in its directory, forward or back by
+// d.
 func setClock(t *testing.T, s *redistest.Server, d time.Duration) {
 	t.Helper()
 	offset := filepath.Join(filepath.Dir(s.Addr()), "offset")
@@ -131,8 +134,9 @@ func setClock(t *testing.T, s *redistest.Server, d time.Duration) {
 	require.NoError(t, os.Rename(offset+".next", offset))
 }
 
-// TestClockOfRedisRefusesNoLock: the first command of a Locker, a clock of Redis that is set forward or back, and a failover to a
-// server with another clock cost one more trip at most. So does a round trip of three tenths of the op timeout.
+// TestClockOfRedisRefusesNoLock: the first command of a Locker, a clock of Redis that is set
+// forward or back, and a failover to a server with another clock cost one more trip at most. So
+// does a round trip of three tenths of the op timeout.
 func TestClockOfRedisRefusesNoLock(t *testing.T) {
 	setClocks(t)
 	for name, open := range locktest.Strategies {
@@ -149,7 +153,8 @@ func TestClockOfRedisRefusesNoLock(t *testing.T) {
 				l, err := open(client, locktest.Patience)
 				require.NoError(t, err)
 				require.NoError(t, client.Ping(t.Context()).Err())
-				// requireGrants locks two keys. The first may take one more trip, and the second may not.
+				// requireGrants locks two keys. The first may take one more trip, and the second
+				// may not.
 				requireGrants := func(what string) {
 					for i, most := range []int64{2, 1} {
 						before := sent.Load()

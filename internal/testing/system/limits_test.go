@@ -13,11 +13,11 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// No client can prevent the failures in these tests: two owners both trust their locks. The fence tells
-// a resource which of them is the newer one. Failovers are in failover_test.go.
+// No client can prevent the failures in these tests: two owners both trust their locks. The fence
+// tells a resource which of them is the newer one. Failovers are in failover_test.go.
 
-// TestLostKeyMakesTwoOwners: one server that keeps nothing on disk is restarted, or somebody deletes the key, or the clock of the
-// server is stepped forward by an hour.
+// TestLostKeyMakesTwoOwners: one server that keeps nothing on disk is restarted, or somebody
+// deletes the key, or the clock of the server is stepped forward by an hour.
 func TestLostKeyMakesTwoOwners(t *testing.T) {
 	t.Parallel()
 	s, m := redistest.Start(t), miniredis.RunT(t)
@@ -46,9 +46,9 @@ func clientOf(t *testing.T, m *miniredis.Miniredis) *redis.Client {
 	return locktest.Closing(t, redis.NewClient(&redis.Options{Addr: m.Addr()}))
 }
 
-// TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another Locker. So a fleet cannot migrate by
-// adding nodes, one process after the other. Their fences have no order either: those of one node follow the clock, and those of a
-// quorum the last whole second.
+// TestLockersOfDifferentNodesDoNotExclude: a quorum can be formed without the one node of another
+// Locker. So a fleet cannot migrate by adding nodes, one process after the other. Their fences have
+// no order either: those of one node follow the clock, and those of a quorum the last whole second.
 func TestLockersOfDifferentNodesDoNotExclude(t *testing.T) {
 	t.Parallel()
 	var nodes []*redis.Client

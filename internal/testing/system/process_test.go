@@ -62,11 +62,12 @@ func beCrew(t *testing.T, part string) {
 	served.Wait()
 }
 
-// TestHurtProcessCostsOthersLittle: a process with waiters is killed or frozen. Killed waiters cost nothing, since Redis
-// knows that nobody listens. In a cluster it does not know, and each line costs a second. Redis counts a frozen process
-// as listening: it costs a claim, and its lease if it holds the lock, whatever the number of its waiters. All of them
-// are served when it continues. The time is that of Redis and of locks: what the work itself takes is measured before, without the hurt
-// process.
+// TestHurtProcessCostsOthersLittle: a process with waiters is killed or frozen. Killed waiters cost
+// nothing, since Redis knows that nobody listens. In a cluster it does not know, and each line
+// costs a second. Redis counts a frozen process as listening: it costs a claim, and its lease if it
+// holds the lock, whatever the number of its waiters. All of them are served when it continues. The
+// time is that of Redis and of locks: what the work itself takes is measured before, without the
+// hurt process.
 func TestHurtProcessCostsOthersLittle(t *testing.T) {
 	t.Parallel()
 	if part := os.Getenv(childsPart); part != "" {

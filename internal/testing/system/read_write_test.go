@@ -15,8 +15,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestReadersAndWritersOfEveryClient: readers share a key, a writer waits for them and excludes them, and a reader that waits for the
-// writer comes next. A Ring has no messages, so its lines poll.
+// TestReadersAndWritersOfEveryClient: readers share a key, a writer waits for them and excludes
+// them, and a reader that waits for the writer comes next. A Ring has no messages, so its lines
+// poll.
 func TestReadersAndWritersOfEveryClient(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) (connector, []redlatch.Option){
@@ -82,8 +83,8 @@ func TestReadersAndWritersOfEveryClient(t *testing.T) {
 	}
 }
 
-// TestFrozenWriterDoesNotKeepReadersBack for as long as an earlier reader holds the key: after some seconds it counts as gone. When it
-// continues, it waits again, and is served.
+// TestFrozenWriterDoesNotKeepReadersBack for as long as an earlier reader holds the key: after some
+// seconds it counts as gone. When it continues, it waits again, and is served.
 func TestFrozenWriterDoesNotKeepReadersBack(t *testing.T) {
 	t.Parallel()
 	pair := func(addr string) (read, write redlatch.Locker) {

@@ -45,9 +45,10 @@ func on(t *testing.T, s *redistest.Server, ring redis.UniversalClient) string {
 	return ""
 }
 
-// TestRingMovesKeysOfAShardItCannotReach: each client moves the keys by itself, and the shard forgets
-// nothing. So a client that was cut off from a shard for three heartbeats acquires, on another shard,
-// a lock that is still held on the first. There are two owners until one of the locks ends.
+// TestRingMovesKeysOfAShardItCannotReach: each client moves the keys by itself, and the shard
+// forgets nothing. So a client that was cut off from a shard for three heartbeats acquires, on
+// another shard, a lock that is still held on the first. There are two owners until one of the
+// locks ends.
 func TestRingMovesKeysOfAShardItCannotReach(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.StartTCP(t), redistest.StartTCP(t)

@@ -16,8 +16,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestForgedMessagesGrantNothing: an attacker listens on a channel and publishes an old message there again, also with another
-// token, and text that is no message. None grants anything to a waiter.
+// TestForgedMessagesGrantNothing: an attacker listens on a channel and publishes an old message
+// there again, also with another token, and text that is no message. None grants anything to a
+// waiter.
 func TestForgedMessagesGrantNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -59,7 +60,8 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// TestListenerCostsADeadWaitersTTL: an attacker listens on the channel of a process that died, so its
+// TestListenerCostsADeadWaitersTTL: an attacker listens on the channel of a process that died, so
+// its
 // line seems to be alive. That costs others the TTL in its entry, once.
 func TestListenerCostsADeadWaitersTTL(t *testing.T) {
 	t.Parallel()
@@ -83,8 +85,8 @@ func TestListenerCostsADeadWaitersTTL(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// TestPrefixKeepsKeysApartFromCompanions: without a prefix, who chooses the name of a key can lock the fence counter of another
-// lock of Redlock. A prefix keeps companions apart.
+// TestPrefixKeepsKeysApartFromCompanions: without a prefix, who chooses the name of a key can lock
+// the fence counter of another lock of Redlock. A prefix keeps companions apart.
 func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 	t.Parallel()
 	for prefix, companion := range map[string]string{"": "{k}:fence:k", "lock:": "{lock:k}:fence:lock:k"} {
@@ -99,8 +101,9 @@ func TestPrefixKeepsKeysApartFromCompanions(t *testing.T) {
 	}
 }
 
-// TestRegisterIsNoLock: nobody can lock the key of a fence register, with or without a prefix, since such a lock would
-// keep others from their fences. A cluster has no slot for the companions of some keys.
+// TestRegisterIsNoLock: nobody can lock the key of a fence register, with or without a prefix,
+// since such a lock would keep others from their fences. A cluster has no slot for the companions
+// of some keys.
 func TestRegisterIsNoLock(t *testing.T) {
 	t.Parallel()
 	client := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // nothing is sent

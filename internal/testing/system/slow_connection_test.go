@@ -14,7 +14,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// A slowness makes each connection take longer to open than a command may last, unless its ctx ends before.
+// A slowness makes each connection take longer to open than a command may last, unless its ctx ends
+// before.
 type slowness struct {
 	opTimeout time.Duration
 	opened    atomic.Int64 // connections that were begun
@@ -36,8 +37,9 @@ func (s *slowness) credentials(ctx context.Context) (user, password string, err 
 	return "", "", s.wait(ctx)
 }
 
-// TestSlowConnectionIsFoundByALaterCall: it is finished in the background, whatever the client, so a few calls fail and those after
-// them succeed. The number of connections that this takes is small.
+// TestSlowConnectionIsFoundByALaterCall: it is finished in the background, whatever the client, so
+// a few calls fail and those after them succeed. The number of connections that this takes is
+// small.
 func TestSlowConnectionIsFoundByALaterCall(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTCP(t)

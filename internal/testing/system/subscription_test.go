@@ -18,7 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// hanging is a dialer whose connections work, and which later dials no more until the end of the test.
+// hanging is a dialer whose connections work, and which later dials no more until the end of the
+// test.
 type hanging struct {
 	s     *redistest.Server
 	hangs atomic.Bool
@@ -32,7 +33,8 @@ func (h *hanging) dial(context.Context, string, string) (net.Conn, error) {
 	return net.Dial(h.s.Network(), h.s.Addr())
 }
 
-// client returns a client that needs no other connections for its commands than those that are open now.
+// client returns a client that needs no other connections for its commands than those that are open
+// now.
 func (h *hanging) client(t *testing.T) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Dialer: h.dial, PoolSize: 20, MinIdleConns: 20, PipelinePoolSize: -1})
@@ -44,8 +46,9 @@ func (h *hanging) client(t *testing.T) *redis.Client {
 	return client
 }
 
-// TestSubscriptionThatDialsHoldsUpNoCommand: the subscription of a process breaks, and new connections hang. Its locks are renewed,
-// and it gets its share of four keys that another process wants too.
+// TestSubscriptionThatDialsHoldsUpNoCommand: the subscription of a process breaks, and new
+// connections hang. Its locks are renewed, and it gets its share of four keys that another process
+// wants too.
 func TestSubscriptionThatDialsHoldsUpNoCommand(t *testing.T) {
 	t.Parallel()
 	h := &hanging{s: redistest.StartTCP(t), ends: make(chan struct{})}
@@ -99,9 +102,9 @@ func TestSubscriptionThatDialsHoldsUpNoCommand(t *testing.T) {
 	})
 }
 
-// TestSubscriptionFollowsTheAddressOfThePrimary: an address moves while the old primary lives, so subscriptions stay there. A
-// release on the new primary does not find the waiter. Its look finds the key free, and the process subscribes anew, though no look
-// was refused.
+// TestSubscriptionFollowsTheAddressOfThePrimary: an address moves while the old primary lives, so
+// subscriptions stay there. A release on the new primary does not find the waiter. Its look finds
+// the key free, and the process subscribes anew, though no look was refused.
 func TestSubscriptionFollowsTheAddressOfThePrimary(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(t *testing.T, c redis.UniversalClient) redlatch.Locker{

@@ -15,8 +15,9 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-// TestSentinelsThatAreDownAreAnOutage: go-redis then fails with a text of several lines, which matches that of a ctx. The error of
-// redlatch is one of Redis, on one line, and calls wait for the op timeout.
+// TestSentinelsThatAreDownAreAnOutage: go-redis then fails with a text of several lines, which
+// matches that of a ctx. The error of redlatch is one of Redis, on one line, and calls wait for the
+// op timeout.
 func TestSentinelsThatAreDownAreAnOutage(t *testing.T) {
 	t.Parallel()
 	l, err := redlatch.NewSetNXPX(locktest.Closing(t, redis.NewFailoverClient(&redis.FailoverOptions{
@@ -36,7 +37,8 @@ func TestSentinelsThatAreDownAreAnOutage(t *testing.T) {
 	})
 }
 
-// TestWaitThatADemotionInterruptsIsAnOutage: Redis answers UNBLOCKED to the WAIT of a grant. That is not a server without WAIT.
+// TestWaitThatADemotionInterruptsIsAnOutage: Redis answers UNBLOCKED to the WAIT of a grant. That
+// is not a server without WAIT.
 func TestWaitThatADemotionInterruptsIsAnOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)
