@@ -64,11 +64,9 @@ func Example_httpHandler() {
 	server, client, end := embedded()
 	defer end()
 	ctx := context.Background()
-	site := func(client *redis.Client) http.Handler {
-		locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
-		must(err)
+	site := func(locker redlatch.Locker) http.Handler {
 		mux := http.NewServeMux()
-		mux.Handle("POST /carts/{id}/payment", &till{locker, 300 * time.Millisecond})
+		mux.Handle("POST /carts/{id}/payment", &till{locker, 2 * time.Second})
 		return mux
 	}
 	post := func(site http.Handler, cart int) {
@@ -77,7 +75,7 @@ func Example_httpHandler() {
 		fmt.Printf("%d, Retry-After %q: %s", answer.Code, answer.Header().Get("Retry-After"), answer.Body)
 	}
 
-	shop := site(client)
+	shop := site(made(redlatch.NewSetNXPX(client)))
 	post(shop, 7)
 	another := redis.NewClient(&redis.Options{Addr: server.Addr()}) // on another host
 	defer another.Close()
@@ -90,9 +88,11 @@ func Example_httpHandler() {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
 	must(err)
 	defer silent.Close()
-	hung := redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
-	defer hung.Close()
-	post(site(hung), 9)
+	client = redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
+	defer client.Close()
+	locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
+	must(err)
+	post(site(locker), 9)
 	// Output:
 	// 200, Retry-After "": paid
 	// 409, Retry-After "10": this cart is being paid for

@@ -140,7 +140,7 @@ func ExampleNewLegacySetNX() {
 func ExampleLock_Context() {
 	server, client, end := embedded()
 	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(1500*time.Millisecond)))
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(6*time.Second)))
 
 	lock := granted(locker.Lock(ctx, "report"))
 	server.Del("report")

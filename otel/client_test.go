@@ -41,7 +41,7 @@ func (b *lab) request(t *testing.T) context.Context {
 // waits has a call of Lock wait for key, and look for it again.
 func (b *lab) waits(t *testing.T, l redlatch.Locker, key string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b.request(t), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(b.request(t), 4*time.Second) // a look comes after one
 	defer cancel()
 	_, err := l.Lock(ctx, key)
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
@@ -116,7 +116,7 @@ func TestRenewalsAndLooksCanBeLeftOut(t *testing.T) {
 		renewed := make(chan struct{}, 100)
 		l := b.locker(t, nil, nil, redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed <- struct{}{} }}))
 		ctx := b.request(t)
-		lock, err := l.Lock(ctx, "k", redlatch.WithTTL(3*time.Second))
+		lock, err := l.Lock(ctx, "k", redlatch.WithTTL(6*time.Second))
 		require.NoError(t, err)
 		<-renewed
 		b.waits(t, l, "k")

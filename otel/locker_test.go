@@ -132,7 +132,7 @@ func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
 	for end, ending := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"canceled": context.WithCancel,
 		"deadline exceeded": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 500*time.Millisecond)
+			return context.WithTimeout(ctx, 3*time.Second)
 		},
 	} {
 		t.Run(end, func(t *testing.T) {

@@ -43,7 +43,7 @@ func TestWaitThatADemotionInterruptsIsAnOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartTCP(t)
 	admin := s.Client(t)
-	l, err := redlatch.NewSetNXPX(s.Client(t), redlatch.WithOpTimeout(time.Second))
+	l, err := redlatch.NewSetNXPX(s.Client(t), locktest.Patience)
 	require.NoError(t, err)
 	_, err = l.TryLock(t.Context(), "warm", redlatch.WithReplicas(1, time.Millisecond)) // it learns the time of Redis
 	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
