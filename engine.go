@@ -25,10 +25,11 @@ import (
 //	Unlock          lease.release - lease.mu: core.Unlock -> keyLine.unlock - Machine.Unlock -> Serve the next caller,
 //	                or Give: attempt.giveBack sends the release, which may carry the next acquire
 //	TryLock, Adopt  engine.call -> attempt.make, or adopt, without a line
+//	a reader        joinReaders - cohorts.mu -> cohort.serve, without a command, if one was granted just now
 //
 // Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The
-// mutexes are lines.mu, lease.mu, tokenOps.mu of a quorum, Node.mu and Inbox.mu. None is locked
-// under another.
+// mutexes are lines.mu, lease.mu, cohorts.mu of readers, tokenOps.mu of a quorum, Node.mu and
+// Inbox.mu. None is locked under another.
 
 // errSlow is the error of a grant that came when nothing was left of its lease.
 var errSlow = fmt.Errorf("%w: the grant took longer than the lease lasts", ErrLost)

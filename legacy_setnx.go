@@ -11,20 +11,21 @@ import (
 // The algorithm, as the documentation of SETNX describes it ("Design pattern: Locking with SETNX"):
 //
 //  1. SETNX lock <current Unix time + lock timeout + 1>. If it answers 1, the lock is acquired.
-//  2. If it answers 0, GET lock. If the time in it has not passed, the lock is held: wait, then start again.
-//  3. If it has passed, GETSET lock <current Unix time + lock timeout + 1>. If that returns the time that had
-//     passed, the lock is acquired. If not, another client was faster: start again.
+//  2. If it answers 0, GET lock. If the time in it has not passed, the lock is held: wait, then
+//     start again.
+//  3. If it has passed, GETSET lock <current Unix time + lock timeout + 1>. If that returns the
+//     time that had passed, the lock is acquired. If not, another client was faster: start again.
 //  4. DEL lock, but only if the own time has not passed: the key may be another owner's by then.
 //
 // The page has three errors, which this strategy works around:
 //
-//  - The loser of step 3 has overwritten the winner's time. With a shorter timeout it makes the winner's lock end
-//    early. Here the steps are one script, in which a loser writes nothing. Clients in other languages still write,
-//    so a lock that was taken over is checked again.
-//  - Two clients with the same timeout write the same value within a second, so the value proves nothing. Here two
-//    companion keys say who wrote it last (owner), and what (stamp).
-//  - Step 4 is a check and then a delete, and another client can acquire in between. Here it is one script, which
-//    also checks the companions.
+//  - The loser of step 3 has overwritten the winner's time. With a shorter timeout it makes the
+//    winner's lock end early. Here the steps are one script, in which a loser writes nothing.
+//    Clients in other languages still write, so a lock that was taken over is checked again.
+//  - Two clients with the same timeout write the same value within a second, so the value proves
+//    nothing. Here two companion keys say who wrote it last (owner), and what (stamp).
+//  - Step 4 is a check and then a delete, and another client can acquire in between. Here it is one
+//    script, which also checks the companions.
 
 var legacyScripts = scriptsOf("legacy_")
 

@@ -96,9 +96,10 @@ type Locker interface {
 
 	// TryLock makes one attempt. The error matches
 	//
-	//  - ErrNotAcquired if another owner has key, with a [HeldError] if the owner is known. With [NewRedlock],
-	//    concurrent attempts can split the nodes so that none is granted. TryLock repeats such an attempt after a random
-	//    pause, until [WithOpTimeout] has passed since the call.
+	//  - ErrNotAcquired if another owner has key, with a [HeldError] if the owner is known. With
+	//    [NewRedlock], concurrent attempts can split the nodes so that none is granted. TryLock
+	//    repeats such an attempt after a random pause, until [WithOpTimeout] has passed since the
+	//    call.
 	//  - ErrLost if the grant took longer than the lease lasts.
 	//  - ErrNoQuorum, with [NewRedlock].
 	//  - ErrNotReplicated, with [WithReplicas].

@@ -33,14 +33,17 @@
 //
 // # What the shell must do
 //
-//  1. Guard the Lease with one mutex. Read the time, call a method, carry out the decision after unlocking.
+//  1. Guard the Lease with one mutex. Read the time, call a method, carry out the decision after
+//     unlocking.
 //  2. Have one timer. Set it to Next after Begin, Tick and Extended, and call Tick when it fires.
-//  3. Send what Tick returns. Call Send just before the command leaves, and Extended when its outcome is known. If a caller
-//     extends the lock, call Settle and Judge first, and then do the same.
-//  4. After any call, ask Ended. At the first reason, stop the timer and end what the handle has given out. Unless the reason is
-//     Unlocked, report the loss.
+//  3. Send what Tick returns. Call Send just before the command leaves, and Extended when its
+//     outcome is known. If a caller extends the lock, call Settle and Judge first, and then do the
+//     same.
+//  4. After any call, ask Ended. At the first reason, stop the timer and end what the handle has
+//     given out. Unless the reason is Unlocked, report the loss.
 //  5. After Pass, end what the handle has given out, and call Serve or NotPassed soon.
-//  6. Keep the handle of a young lease alive. Later, report whether it is kept: a lease whose handle was dropped is not renewed.
+//  6. Keep the handle of a young lease alive. Later, report whether it is kept: a lease whose
+//     handle was dropped is not renewed.
 //
 // # How it is shown
 //

@@ -31,32 +31,43 @@
 // # Invariants
 //
 //   - At most one acquire of a line is under way, and only in Asking.
-//   - A token belongs to one line and to one turn or permit. After its Give it neither asks nor serves.
-//   - A Give is never sent while an acquire with its token is under way. So no acquire can run behind its release.
-//   - Callers are served in the order in which they joined. A turn serves those who were in line when it began, each once.
-//   - A permit serves a caller who was in line when the newest acquire was sent, so its fence is not older than the call. Readers
-//     need only a fence above those of earlier writers, which any grant has.
+//   - A token belongs to one line and to one turn or permit. After its Give it neither asks nor
+//     serves.
+//   - A Give is never sent while an acquire with its token is under way. So no acquire can run
+//     behind its release.
+//   - Callers are served in the order in which they joined. A turn serves those who were in line
+//     when it began, each once.
+//   - A permit serves a caller who was in line when the newest acquire was sent, so its fence is
+//     not older than the call. Readers need only a fence above those of earlier writers, which any
+//     grant has.
 //   - An entry in the queue of Redis is not behind the arrival of the first caller of its line.
-//   - From every state, without further faults, all are served and nothing is left in Redis. No message is needed for that.
-//   - Without faults, no look is needed for that, and each caller costs two commands at most, if the channel is open.
+//   - From every state, without further faults, all are served and nothing is left in Redis. No
+//     message is needed for that.
+//   - Without faults, no look is needed for that, and each caller costs two commands at most, if
+//     the channel is open.
 //
 // # What the shell must do
 //
-//  1. Have one mutex for a line. Read the [Facts]. Lock the mutex, hand one event to the Machine, and unlock it. Then carry out the
-//     effects, in their order. Effects of different events may be carried out in any order.
-//  2. On Ask, send an acquire with its own timeout. When it has its reply or has timed out, call Granted or NotGranted, once.
-//     Nothing else ends it. Redis must refuse an acquire that comes after its timeout.
+//  1. Have one mutex for a line. Read the [Facts]. Lock the mutex, hand one event to the Machine,
+//     and unlock it. Then carry out the effects, in their order. Effects of different events may be
+//     carried out in any order.
+//  2. On Ask, send an acquire with its own timeout. When it has its reply or has timed out, call
+//     Granted or NotGranted, once. Nothing else ends it. Redis must refuse an acquire that comes
+//     after its timeout.
 //  3. On Fresh, make an attempt with a token, and call Made. Later effects name that attempt.
-//  4. Send an Ask and a Give that follows it in this order. The shell may carry a Give with Next and its Ask as one script. If the
-//     reply says that the token of the Ask was handed the key, call Message, and then NotGranted. A script that runs after
-//     NotGranted must not queue the entry of the Ask, however often it is repeated.
-//  5. Remember the newest message for the token that asks or waits, with the beginning of its claim. Serve with Handed uses that
-//     lease. Before NotGranted, set Ended if nothing of the claim is left. Before Granted, check that enough of the lease is left,
-//     or call NotGranted with Late.
+//  4. Send an Ask and a Give that follows it in this order. The shell may carry a Give with Next
+//     and its Ask as one script. If the reply says that the token of the Ask was handed the key,
+//     call Message, and then NotGranted. A script that runs after NotGranted must not queue the
+//     entry of the Ask, however often it is repeated.
+//  5. Remember the newest message for the token that asks or waits, with the beginning of its
+//     claim. Serve with Handed uses that lease. Before NotGranted, set Ended if nothing of the
+//     claim is left. Before Granted, check that enough of the lease is left, or call NotGranted
+//     with Late.
 //  6. Have one timer for a line. Each Look sets it anew, and it calls Due.
-//  7. Call Lost when the lease ends by itself, and Unlock when its holder gives it back: one of them, once. Who held a lease that
-//     was lost releases the key when it notices. If callers share a token, the last of them gives it back.
-//  8. Wait in the caller's goroutine for Serve, for Fail and for the end of ctx. If ctx ends first, call Leave. If Leave reports
-//     false, take what was served. The error is made of [News].
+//  7. Call Lost when the lease ends by itself, and Unlock when its holder gives it back: one of
+//     them, once. Who held a lease that was lost releases the key when it notices. If callers share
+//     a token, the last of them gives it back.
+//  8. Wait in the caller's goroutine for Serve, for Fail and for the end of ctx. If ctx ends first,
+//     call Leave. If Leave reports false, take what was served. The error is made of [News].
 //  9. Run hooks, and whatever may block, without the mutex.
 package line

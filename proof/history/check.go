@@ -95,9 +95,11 @@ func withEnds(ops []Op) (all []Op) {
 // ordered returns the history of one key in the order of its calls. Each rule allows only one order
 // of the grants, which saves porcupine from trying others:
 //
-//   - Fences grow: the grants come in the order of their fences, but for those of readers between two writers, in any order.
-//   - There are no fences, and one owner: they come in the order of their returns. A lease ends after its grant has returned.
-//     If a grant took effect before one that returned earlier, both leases would have lasted at that return.
+//   - Fences grow: the grants come in the order of their fences, but for those of readers between
+//     two writers, in any order.
+//   - There are no fences, and one owner: they come in the order of their returns. A lease ends
+//     after its grant has returned. If a grant took effect before one that returned earlier, both
+//     leases would have lasted at that return.
 //
 // Without exclusion, only the grants matter.
 func (r Rules) ordered(all []Op) []Op {
