@@ -12,7 +12,12 @@ func StartCluster(tb testing.TB, args ...string) []*Server {
 	var masters []*Server
 	for i := range count {
 		s := StartTCP(tb, append(args, "--cluster-enabled", "yes")...)
-		words := [][]any{{"cluster", "addslotsrange", i * slots / count, (i+1)*slots/count - 1}}
+		// As redis-cli does: masters with the same epoch settle on others when they meet, and one
+		// that does so while a test moves its slot takes the slot back.
+		words := [][]any{
+			{"cluster", "set-config-epoch", i + 1},
+			{"cluster", "addslotsrange", i * slots / count, (i+1)*slots/count - 1},
+		}
 		for _, other := range masters {
 			host, port := hostPort(tb, other)
 			words = append(words, []any{"cluster", "meet", host, port})
