@@ -55,7 +55,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 		return nil, wrap("new "+h.name, "", err)
 	}
 	e := &engine{traits: h, strategy: s, cfg: cfg}
-	e.lines.byKey, e.lines.waiting, e.lines.tokens = make(map[string]*keyLine), make(map[*keyLine]struct{}), make(map[string]*attempt)
+	e.lines = newLines()
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
 	}

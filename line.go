@@ -26,6 +26,14 @@ type lines struct {
 	waiting map[*keyLine]struct{} // those that use the subscription
 	tokens  map[string]*attempt   // that a release may hand the key to
 	pulse   line.Pulse
+	spare   map[string]*keyLine // idle ones, for the next calls with their keys
+}
+
+func newLines() lines {
+	return lines{
+		byKey: make(map[string]*keyLine), waiting: make(map[*keyLine]struct{}), tokens: make(map[string]*attempt),
+		spare: make(map[string]*keyLine),
+	}
 }
 
 // A keyLine has callers of one Locker that wait for one key. Its Machine decides, see
@@ -131,7 +139,7 @@ func (w *keyLine) finish(m *moment, out []effect) {
 		w.newest.unwanted.Store(w.Head() == nil)
 	}
 	if w.State() == line.Idle {
-		w.forgetLocked()
+		w.restLocked()
 	}
 	w.engine.lines.mu.Unlock()
 	for i := range out {
@@ -184,16 +192,43 @@ func (w *keyLine) newLocked(a *attempt) {
 	w.newest = a
 }
 
-// forgetLocked forgets a line that is idle.
-func (w *keyLine) forgetLocked() {
+// restLocked forgets a line that is idle, or spares it for the next call with its key. It keeps
+// nothing of its callers.
+func (w *keyLine) restLocked() {
 	l := &w.engine.lines
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 	w.newLocked(nil)
+	w.holder, w.r.ctx = "", nil
 	if w.next != nil {
 		l.removeLocked(w)
+		l.spareLocked(w)
 	}
+}
+
+// spareLines is how many idle lines a Locker keeps.
+const spareLines = 64
+
+// spareLocked keeps w for the next call with its key, in place of any other if they are too many.
+func (l *lines) spareLocked(w *keyLine) {
+	for key := range l.spare {
+		if len(l.spare) < spareLines {
+			break
+		}
+		delete(l.spare, key)
+	}
+	l.spare[w.r.redisKeys.key] = w
+}
+
+// takeLocked returns the spare line of the key of r, or a new one.
+func (l *lines) takeLocked(e *engine, r *request) *keyLine {
+	w := l.spare[r.redisKeys.key]
+	if w == nil {
+		return newLine(e, r)
+	}
+	delete(l.spare, r.redisKeys.key)
+	return w
 }
 
 // removeLocked takes a line out of the ring of its key.
@@ -213,7 +248,7 @@ func (l *lines) removeLocked(w *keyLine) {
 	w.next = nil
 }
 
-// joinLocked adds a line to the ring of its key, behind those of before.
+// addLocked adds a line to the ring of its key, behind those of before.
 func (l *lines) addLocked(w *keyLine) {
 	first := l.byKey[w.r.redisKeys.key]
 	if first == nil {

@@ -105,7 +105,7 @@ func (e *engine) lineLocked(r *request) *keyLine {
 		n++
 	}
 	if n < max(e.lanes, 1) {
-		w := newLine(e, r)
+		w := e.lines.takeLocked(e, r)
 		e.lines.addLocked(w)
 		return w
 	}
