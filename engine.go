@@ -47,6 +47,7 @@ type engine struct {
 	troubles sync.Map  // when Hooks.Trouble was last called for a cause
 	cohorts  cohorts   // of readers
 	waits    sync.Pool // of *wait
+	alarms   sync.Pool // of *alarm
 }
 
 func newEngine(s strategy, h traits, opts []Option) (Locker, error) {

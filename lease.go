@@ -23,8 +23,37 @@ type lease struct {
 	mu   sync.Mutex // guards the fields below
 	core core.Lease
 	newest
-	timer *time.Timer // runs tick; stopped when the lease ends
-	err   error       // why the lease ended, nil before
+	alarm *alarm // runs tick; stopped when the lease ends
+	err   error  // why the lease ended, nil before
+}
+
+// An alarm is a timer that runs the tick of a lease.
+type alarm struct {
+	*time.Timer
+	lease *lease
+}
+
+// alarm returns the alarm of l, to fire after d. One that was stopped before it fired is used
+// again, which saves three allocations.
+func (e *engine) alarm(l *lease, d time.Duration) *alarm {
+	a, spare := e.alarms.Get().(*alarm)
+	if !spare {
+		a = new(alarm)
+		a.Timer = time.AfterFunc(time.Hour, func() { a.lease.tick() }) // Unlock waits for what it sends
+	}
+	a.lease = l
+	a.Reset(d)
+	return a
+}
+
+// stopLocked stops the alarm. While the lease is young, nothing but tick sets it again: if Stop has
+// stopped it then, no tick is under way.
+func (l *lease) stopLocked() {
+	if a := l.alarm; a.Stop() && l.core.Young() {
+		a.lease = nil
+		l.alarms.Put(a)
+	}
+	l.alarm = nil
 }
 
 // serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
@@ -35,7 +64,7 @@ func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
 	since := l.grant.start
 	if pass == 0 {
 		l.core.Begin(l.grant.start, now, l.grant.length, l.grant.recheck)
-		l.timer = time.AfterFunc(l.core.Next(now, true), l.tick) // Unlock waits for what it sends
+		l.alarm = l.engine.alarm(l, l.core.Next(now, true))
 	} else {
 		k.number, k.fence, since = l.core.Serve(), l.fence+min(l.fence, 1), now // a fence of 0 is none
 	}
@@ -58,7 +87,7 @@ func (l *lease) settle() error {
 	}
 	err := endError(why, start, trouble)
 	l.err, l.young = err, nil
-	l.timer.Stop()
+	l.stopLocked()
 	l.endHandleLocked(err)
 	h := l.newest
 	l.mu.Unlock()
@@ -182,7 +211,7 @@ func (l *lease) tick() {
 		l.running.Add(1)
 	}
 	if l.core.Judge(now) {
-		l.timer.Reset(l.core.Next(now, l.keptLocked()))
+		l.alarm.Reset(l.core.Next(now, l.keptLocked()))
 	}
 	_ = l.settle()
 	if renew {
@@ -232,7 +261,7 @@ func (l *lease) extensionDone(x *extension, err error) error {
 	l.mu.Lock()
 	now := clock.Now()
 	if l.core.Extended(&x.Extension, now, err, errors.Is(err, ErrLost), rand.Float64()) {
-		l.timer.Reset(l.core.Next(now, l.keptLocked()))
+		l.alarm.Reset(l.core.Next(now, l.keptLocked()))
 	}
 	since := l.since
 	l.running.Done() // before the hooks, which may call Unlock

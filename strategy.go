@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -183,15 +184,37 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 		c.Timeout += p.replicaTimeout
 		c.Key, c.Then = p.key, []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
 	}
-	c.Done = func(r node.Reply) {
-		got := read(r)
-		got.resent = r.Resent
-		if confirms && got.err == nil {
-			got.err = p.checkWait(r.Then)
-		}
-		done(got)
+	r, used := receivers.Get().(*receiver)
+	if !used {
+		r = new(receiver)
+		r.receive = r.got
 	}
+	r.params, r.read, r.done, r.confirms = p, read, done, confirms
+	c.Done = r.receive
 	n.Post(ctx, c)
+}
+
+// A receiver gets the reply to one command.
+type receiver struct {
+	*params
+	read     reader
+	done     func(reply)
+	confirms bool
+	receive  func(node.Reply) // the method got
+}
+
+// receivers are used again, which saves two allocations for a command.
+var receivers sync.Pool
+
+func (r *receiver) got(in node.Reply) {
+	got, done := r.read(in), r.done
+	got.resent = in.Resent
+	if r.confirms && got.err == nil {
+		got.err = r.checkWait(in.Then)
+	}
+	*r = receiver{receive: r.receive}
+	receivers.Put(r)
+	done(got)
 }
 
 // checkWait returns an error if too few replicas have confirmed a grant.
