@@ -24,22 +24,27 @@ type attempt struct {
 	line    *keyLine // nil: of a call
 	acquire params
 
-	unwanted    atomic.Bool // nobody waits for the grant any more
+	nobodyWaits atomic.Bool // for the grant, any more
 	discounted  bool        // from the readers of the cohort, whose mutex guards it
 	resentUntil clock.Mono  // until when an earlier send of the acquire may be carried out; 0: none
 
 	// Of a line.
-	number  uint64          // of the token
-	asked   clock.Instant   // when the newest acquire was sent
-	ctx     context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
-	claim   time.Duration   // of the entry
-	watch   core.Watch      // of the entry
-	message inbox.Grant     // the newest that has handed the key to the token
-	grant   grant           // with which Serve begins a turn
+	number uint64          // of the token
+	asked  clock.Instant   // when the newest acquire was sent
+	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
+	place  *place          // nil: it has none
 
 	back   release
 	lease  lease   // once it is granted
 	cohort *cohort // that has the token; nil: this attempt alone has it
+}
+
+// A place is that of an attempt in the queue of Redis.
+type place struct {
+	queueing
+	claim   time.Duration // of the entry
+	watch   core.Watch    // of the entry
+	message inbox.Grant   // the newest that has handed the key to the token
 }
 
 // A release gives a token back. It begins as that of a Give which nobody waits for.
@@ -68,14 +73,10 @@ func (g *grant) over(now clock.Instant) bool { return now.Since(g.start) >= g.le
 func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 	a := &attempt{engine: e, identity: e.identity(r, token), r: r, line: w}
 	a.acquire = params{
-		identity: &a.identity, timeout: r.cfg.timeout(), ttl: r.cfg.asked, ttlMS: r.cfg.askedMS, unwanted: &a.unwanted,
-		replicas: r.cfg.replicas, replicaTimeout: r.cfg.replicaTimeout,
+		identity: &a.identity, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, ttlMS: r.cfg.askedMS, confirm: &r.cfg.replication,
 	}
-	a.lease.attempt = a
-	a.lease.core.Config = core.Config{
-		TTL: r.cfg.ttl, Asked: a.acquire.ttl, MaxHold: r.cfg.maxHold, MinHold: r.cfg.minHold, Timeout: a.acquire.timeout,
-		Drift: r.cfg.drift, Renews: r.cfg.renew, Passes: w != nil && w.Passes > 0,
-	}
+	a.unwanted, a.lease.attempt = &a.nobodyWaits, a
+	a.lease.core.Config, a.lease.core.Passes = &r.cfg.lease, w != nil && w.Passes > 0
 	return a
 }
 
@@ -91,7 +92,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 		}
 	})
 	if abandoned {
-		a.unwanted.Store(true)
+		a.nobodyWaits.Store(true)
 		return nil, false, got.err
 	}
 	a.answered(got)
@@ -109,11 +110,12 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 // caller. It fails with errSlow if nothing of the lease is left.
 func (a *attempt) begin(start clock.Instant, got reply) (*Lock, error) {
 	now := clock.Now()
-	if a.grant = a.grantOf(start, got); a.grant.over(now) {
+	g := a.grantOf(start, got)
+	if g.over(now) {
 		return nil, errSlow
 	}
-	a.admit(now)
-	return a.lease.serve(a.r, now, 0), nil
+	a.admit(g, now)
+	return a.lease.serve(a.r, g, now, 0), nil
 }
 
 // grantOf returns the grant of a reply to a command that was sent at start.
@@ -123,14 +125,15 @@ func (a *attempt) grantOf(start clock.Instant, got reply) grant {
 
 // grantOfClaim returns the grant of the newest message.
 func (a *attempt) grantOfClaim() grant {
-	m, drift := &a.message, a.r.cfg.drift
-	return grant{start: a.watch.Started(m.At, m.Arrived, drift), length: clock.Validity(a.claim, drift), tick: m.Tick}
+	p, drift := a.place, a.r.cfg.drift
+	m := &p.message
+	return grant{start: p.watch.Started(m.At, m.Arrived, drift), length: clock.Validity(p.claim, drift), tick: m.Tick}
 }
 
 // claimEnded reports whether nothing is left at now of the claim that the newest message has
 // granted.
 func (a *attempt) claimEnded(now clock.Instant) bool {
-	if a.message.Token == "" {
+	if a.place == nil || a.place.message.Token == "" {
 		return true
 	}
 	g := a.grantOfClaim()
@@ -145,25 +148,29 @@ func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(
 // until its timeout has passed.
 func (a *attempt) answered(got reply) {
 	if got.resent {
-		a.resentUntil = clock.MonoNow().Add(a.acquire.timeout + a.acquire.replicaTimeout)
+		a.resentUntil = clock.MonoNow().Add(a.acquire.timeout + a.acquire.confirm.replicaTimeout)
 	}
 }
 
 // prepareLocked makes the acquire ready that a line asks for.
 func (a *attempt) prepareLocked(m *moment, x *effect) {
-	p := &a.acquire
-	if x.Entry != line.NoEntry && p.entry == "" {
+	a.ctx, a.asked = x.Caller.Of.ctx, m.now
+	if x.Entry == line.NoEntry {
+		return
+	}
+	p := a.place
+	if p == nil {
+		p = &place{claim: a.acquire.ttl}
 		dash := x.Entry == line.Dashed
-		a.claim = p.ttl
 		if a.r.cfg.renew { // else the new owner does not extend the claim. A minimum hold outlasts a crash
-			a.claim = min(p.ttl, max(inbox.Claim(dash), a.r.cfg.minHold))
+			p.claim = min(p.claim, max(inbox.Claim(dash), a.r.cfg.minHold))
 		}
-		p.entry = inbox.Entry(a.claim, dash, a.inbox.Channel, a.token)
-		a.watch.Sent(m.now)
+		p.entry = inbox.Entry(p.claim, dash, a.inbox.Channel, a.token)
+		p.watch.Sent(m.now)
 		a.lines.tokens[a.token] = a
+		a.place, a.acquire.queueing = p, &p.queueing
 	}
 	p.queued, p.waited = x.Again, x.Age // an earlier send does not refer to them
-	a.ctx, a.asked = x.Caller.Of.ctx, m.now
 }
 
 // heard handles the outcome of the acquire of a line.
@@ -172,7 +179,7 @@ func (a *attempt) heard(got reply) {
 	m := a.enter()
 	a.observeLocked(&m, m.now.Since(a.asked), got.err)
 	a.answered(got)
-	if a.grant = a.grantOf(a.asked, got); got.err == nil && a.grant.over(m.now) {
+	if m.grant = a.grantOf(a.asked, got); got.err == nil && m.grant.over(m.now) {
 		got.err = errSlow
 	}
 	var room effects
@@ -203,8 +210,8 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 		o.Foreign = got.holder != "" && !handsOn(got.holder)
 		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
 		w.holder = cmp.Or(got.holder, w.holder)
-		if got.at != 0 {
-			a.watch.Told(a.asked, got.at)
+		if got.at != 0 && a.place != nil {
+			a.place.watch.Told(a.asked, got.at)
 		}
 	case errors.Is(err, errSlow):
 		o.Answer = line.Late
@@ -213,7 +220,7 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	case permanent(err):
 		o.Answer = line.Permanent
 	}
-	o.Clean = !mayBeThere(got, err) && (a.acquire.entry == "" || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
+	o.Clean = !mayBeThere(got, err) && (a.place == nil || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
 	o.Ended = a.claimEnded(now)
 	return o
 }
@@ -233,9 +240,9 @@ func (a *attempt) carried(got reply) {
 		}
 		out = w.Changed(m.Facts, out)
 	default:
-		a.watch.Told(a.asked, got.at)
+		a.place.watch.Told(a.asked, got.at)
 		if got.tick > 0 {
-			a.message = inbox.Grant{Token: a.token, Tick: got.tick, At: got.at, Arrived: m.now}
+			a.place.message = inbox.Grant{Token: a.token, Tick: got.tick, At: got.at, Arrived: m.now}
 			out = w.Message(m.Facts, a.number, false, out)
 		}
 	}
@@ -248,7 +255,7 @@ func (a *attempt) carried(got reply) {
 // be reached, the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, err error) {
 	undone := make(chan struct{})
-	a.back = release{params: a.acquire.releasing("", 0), ctx: ctx, done: func(reply) { close(undone) }}
+	a.back = release{params: a.acquire.releasing(0), ctx: ctx, done: func(reply) { close(undone) }}
 	a.giveBack()
 	if node.Unreachable(err) {
 		return
@@ -265,12 +272,13 @@ func (a *attempt) undo(ctx context.Context, err error) {
 func (a *attempt) giveBack() {
 	back := &a.back
 	if back.done == nil {
-		back.params, back.ctx, back.done = a.acquire.releasing(a.acquire.entry, 0), a.ctx, ignored
+		back.params, back.ctx, back.done = a.acquire.releasing(0), a.ctx, ignored
+		back.queueing = a.leaving()
 	}
 	ctx, done := back.ctx, back.done
 	back.ctx = nil // who keeps the Lock does not keep it
 	if next := back.pair; next != nil {
-		back.next, back.waited = next.acquire.entry, next.acquire.waited
+		back.queueing = &queueing{entry: back.queue().entry, next: next.place.entry, waited: next.place.waited}
 		done = func(got reply) {
 			next.carried(got)
 			back.done(got)
@@ -285,11 +293,19 @@ func (a *attempt) giveBack() {
 // sendAgain returns done, after which another release is sent at resentUntil.
 func (a *attempt) sendAgain(ctx context.Context, done func(reply)) func(reply) {
 	again := a.back.params
-	again.entry, again.next = a.acquire.entry, "" // the earlier send may have queued the entry
+	again.queueing = a.leaving() // the earlier send may have queued the entry
 	return func(got reply) {
 		done(got)
 		time.AfterFunc(a.resentUntil.Sub(clock.MonoNow()), func() { a.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends
 	}
+}
+
+// leaving takes the entry of a, if it has one, out of the queue.
+func (a *attempt) leaving() *queueing {
+	if a.place == nil {
+		return nil
+	}
+	return &queueing{entry: a.place.entry}
 }
 
 func ignored(reply) {}

@@ -46,7 +46,7 @@ func (*fake) trouble(op, *params, time.Duration) error { return errors.New("sile
 func (f *fake) do(_ context.Context, op op, p *params, done func(reply)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	sent, next := *p, inbox.TokenOf(p.next)
+	sent, next := *p, inbox.TokenOf(p.queue().next)
 	switch op {
 	case toAcquire:
 		f.asking(p.token)
@@ -115,11 +115,11 @@ func (f *fake) carryOutLocked(op op, p *params) reply {
 	}
 	if op == toRelease {
 		delete(f.holders, p.token)
-		f.leaveLocked(inbox.TokenOf(p.entry))
-		if p.next != "" && !slices.Contains(f.queue, inbox.TokenOf(p.next)) {
-			f.queue = append(f.queue, inbox.TokenOf(p.next))
+		f.leaveLocked(inbox.TokenOf(p.queue().entry))
+		if p.queue().next != "" && !slices.Contains(f.queue, inbox.TokenOf(p.queue().next)) {
+			f.queue = append(f.queue, inbox.TokenOf(p.queue().next))
 		}
-		got.tick = f.handOnLocked(inbox.TokenOf(p.next))
+		got.tick = f.handOnLocked(inbox.TokenOf(p.queue().next))
 	}
 	if fault == 1 && op != toRelease {
 		return reply{err: errFake}
@@ -131,7 +131,7 @@ func (f *fake) now() clock.Redis { return clock.Redis(time.Since(f.begin)) }
 
 func (f *fake) acquireLocked(p *params, holds bool) reply {
 	got := reply{at: f.now()}
-	if token := inbox.TokenOf(p.entry); holds || len(f.holders) < f.limit && len(f.queue) == 0 {
+	if token := inbox.TokenOf(p.queue().entry); holds || len(f.holders) < f.limit && len(f.queue) == 0 {
 		f.tick++
 		f.holders[p.token], got.tick = time.Now().Add(p.ttl), f.tick
 		f.leaveLocked(token)
@@ -236,4 +236,34 @@ func (f *fake) useOnce(t *testing.T, l Locker, random *rand.Rand) {
 	f.mu.Unlock()
 	time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
 	_ = k.UnlockAfter(t.Context(), 0)
+}
+
+// TestFewLinesAreSpared: a Locker that has used many keys keeps few of their lines, and nothing of
+// the calls: neither their ctx nor their hooks.
+func TestFewLinesAreSpared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{
+			limit: 1000, begin: time.Now(), random: rand.New(rand.NewPCG(1, 0)), holders: make(map[string]time.Time),
+			asks: make(map[string]bool), given: make(map[string]bool),
+		}
+		l, err := newEngine(f, traits{}, nil)
+		require.NoError(t, err)
+		for i := range 2 * spareLines {
+			var opts []Option
+			if i%10 == 0 {
+				opts = append(opts, WithHooks(Hooks{Lost: func(Event) {}}))
+			}
+			k, err := l.Lock(t.Context(), fmt.Sprint(i), opts...)
+			if err == nil {
+				require.NoError(t, k.Unlock(t.Context()))
+			}
+		}
+		lines := &l.(*engine).lines
+		require.Len(t, lines.spare, spareLines)
+		for key, w := range lines.spare {
+			require.Equal(t, key, w.r.key)
+			require.Nil(t, w.r.ctx)
+			require.Nil(t, w.r.cfg.hooks.Lost)
+		}
+	})
 }

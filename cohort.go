@@ -18,7 +18,8 @@ import (
 // gives the permit back. All have the fence of the grant: it is higher than that of any earlier
 // writer, since the permit is held until then.
 type cohort struct {
-	granted *attempt      // the permit. Its lease is that of the first reader
+	granted *attempt // the permit. Its lease is that of the first reader
+	grant   grant
 	opened  clock.Instant // when the grant was known
 
 	// cohorts.mu guards these.
@@ -47,26 +48,26 @@ func (a *attempt) admitLocked(pass int) {
 }
 
 // serveReader serves a reader of a line who was counted.
-func (a *attempt) serveReader(r *request, now clock.Instant, pass int) *Lock {
+func (a *attempt) serveReader(r *request, g grant, now clock.Instant, pass int) *Lock {
 	if pass > 0 {
 		return a.cohort.serve(r, now)
 	}
-	a.cohort.open(now)
-	return a.lease.serve(r, now, 0)
+	a.cohort.open(g, now)
+	return a.lease.serve(r, g, now, 0)
 }
 
 // admit opens a cohort for the reader of a call, if it is one.
-func (a *attempt) admit(now clock.Instant) {
+func (a *attempt) admit(g grant, now clock.Instant) {
 	if a.reads {
 		a.cohort = &cohort{granted: a, readers: 1}
-		a.cohort.open(now)
+		a.cohort.open(g, now)
 	}
 }
 
 // open admits others from now on, unless the reader has options of its own.
-func (c *cohort) open(now clock.Instant) {
+func (c *cohort) open(g grant, now clock.Instant) {
 	a := c.granted
-	if c.opened = now; a.r.cfg.settings == a.cfg.settings {
+	if c.grant, c.opened = g, now; a.r.cfg.settings == a.cfg.settings {
 		a.cohorts.mu.Lock()
 		a.cohorts.newest[a.key] = c
 		a.cohorts.mu.Unlock()
@@ -76,8 +77,8 @@ func (c *cohort) open(now clock.Instant) {
 // serve begins the lease of another reader, who was counted.
 func (c *cohort) serve(r *request, now clock.Instant) *Lock {
 	a := c.granted.newAttempt(r, c.granted.line, c.granted.token)
-	a.grant, a.cohort = c.granted.grant, c
-	return a.lease.serve(r, now, 0)
+	a.cohort = c
+	return a.lease.serve(r, c.grant, now, 0)
 }
 
 // joinReaders returns a lock that a reader of this process shares with r, without a command, or
@@ -89,7 +90,7 @@ func (e *engine) joinReaders(r *request) *Lock {
 	now := clock.Now()
 	e.cohorts.mu.Lock()
 	c := e.cohorts.newest[r.redisKeys.key]
-	admitted := c != nil && now.Since(c.opened) < min(cohortLasts, r.cfg.asked/cohortShare) && !c.granted.grant.over(now)
+	admitted := c != nil && now.Since(c.opened) < min(cohortLasts, r.cfg.asked/cohortShare) && !c.grant.over(now)
 	if admitted {
 		c.readers++
 	}
@@ -145,7 +146,7 @@ func (c *cohort) leave(a *attempt, now clock.Instant, keep time.Duration) (*atte
 // adoptReader acquires a permit for r if token holds one: so no reader ends the lock of another.
 func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lock, error) {
 	a := e.newAttempt(r, nil, tokenOf(r.cfg.owner))
-	a.acquire.beside = token
+	a.acquire.queueing = &queueing{beside: token}
 	lock, _, err := a.make(ctx)
 	return lock, err
 }

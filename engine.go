@@ -256,7 +256,7 @@ func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Cont
 	}
 	kept := e.identity(r, got.status.Token)
 	held := params{identity: &kept, timeout: r.cfg.timeout()}
-	back := held.releasing("", 0)
+	back := held.releasing(0)
 	return func(ctx context.Context) error {
 		got, _ := e.run(ctx, toRelease, &back, ignored)
 		return wrap("unlock", key, got.err)

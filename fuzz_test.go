@@ -126,7 +126,7 @@ func FuzzKeys(f *testing.F) {
 			_, err := s.keyOf("", key)
 			names := s.wordsOf("", key)
 			require.Equal(t, key == names.fences, err != nil)
-			for _, name := range []any{names.fences, names.queue, companion("fence", key), companion("owner", key), companion("stamp", key)} {
+			for _, name := range []any{names.fences, names.others, companion("fence", key), companion("owner", key), companion("stamp", key)} {
 				require.Equal(t, hashed(key), hashed(name.(string)))
 			}
 		}

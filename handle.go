@@ -81,7 +81,7 @@ func (l *lease) share(handle int) string {
 func (l *lease) dropMinHold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.core.MinHold = 0
+	l.core.DropMinHold()
 }
 
 // refusal returns what this process knows of the lock that it holds.

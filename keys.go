@@ -15,8 +15,7 @@ type redisKeys struct {
 type keyWords struct {
 	key    any
 	fences any // the register or counter of its fences
-	queue  any
-	wanted any // the mark that others want the lock
+	others any // their queue, or with a quorum the mark that others want the lock
 }
 
 // registerName is the name of the register of all fences of one Redis, behind the prefix of the

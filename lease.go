@@ -56,14 +56,14 @@ func (l *lease) stopLocked() {
 	l.alarm = nil
 }
 
-// serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
-// returns the handle for r.
-func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
+// serve begins the lease with a grant, which is known at now, or passes it on. It returns the handle
+// for r.
+func (l *lease) serve(r *request, g grant, now clock.Instant, pass int) *Lock {
 	l.mu.Lock()
-	k := &Lock{lease: l, fence: l.grant.tick * fencesOfTick}
-	since := l.grant.start
+	k := &Lock{lease: l, fence: g.tick * fencesOfTick}
+	since := g.start
 	if pass == 0 {
-		l.core.Begin(l.grant.start, now, l.grant.length, l.grant.recheck)
+		l.core.Begin(g.start, now, g.length, g.recheck)
 		l.alarm = l.engine.alarm(l, l.core.Next(now, true))
 	} else {
 		k.number, k.fence, since = l.core.Serve(), l.fence+min(l.fence, 1), now // a fence of 0 is none
@@ -181,7 +181,7 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 // that was lost has ended, so the line is not asked.
 func (l *lease) passOn(ctx context.Context, what core.Release, keep time.Duration) (passed bool, err error) {
 	w := l.wait()
-	back := release{params: l.acquire.releasing("", keep), ctx: ctx, done: w.done}
+	back := release{params: l.acquire.releasing(keep), ctx: ctx, done: w.done}
 	switch {
 	case l.line == nil, what == core.GiveIfThere:
 		l.back = back
@@ -238,6 +238,7 @@ func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error
 type extension struct {
 	core.Extension
 	params
+	restoring
 }
 
 // sendExtension sends an extension. Its caller has added it to l.running while the lease was held.
@@ -246,9 +247,9 @@ func (l *lease) sendExtension(ctx context.Context, ttl time.Duration) error {
 	x := &extension{params: params{identity: &l.identity}}
 	l.mu.Lock()
 	x.Extension = l.core.Send(ttl, clock.Now())
-	x.fence = l.fence
+	x.fence, x.ms, x.restore = l.fence, x.Restore.Milliseconds(), &x.restoring
 	l.mu.Unlock()
-	x.ttl, x.ttlMS, x.timeout, x.restoreMS = x.TTL, x.TTL.Milliseconds(), x.Timeout, x.Restore.Milliseconds()
+	x.ttl, x.ttlMS, x.timeout = x.TTL, x.TTL.Milliseconds(), x.Timeout
 	got, abandoned := l.run(ctx, toExtend, &x.params, func(got reply) { _ = l.extensionDone(x, got.err) })
 	if abandoned {
 		return got.err

@@ -59,7 +59,8 @@ type (
 // A moment is what is known when something happens to a line.
 type moment struct {
 	line.Facts
-	now clock.Instant
+	now   clock.Instant
+	grant grant // with which Serve begins a turn
 }
 
 // String describes the lines of a Locker, for the report of a bug: it is what fmt prints of the
@@ -136,7 +137,7 @@ func (w *keyLine) finish(m *moment, out []effect) {
 		}
 	}
 	if w.newest != nil {
-		w.newest.unwanted.Store(w.Head() == nil)
+		w.newest.nobodyWaits.Store(w.Head() == nil)
 	}
 	if w.State() == line.Idle {
 		w.restLocked()
@@ -163,7 +164,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	case line.Serve:
 		delete(l.tokens, x.Of.token)
 		if x.Handed && x.Pass == 0 {
-			x.Of.grant = x.Of.grantOfClaim()
+			m.grant = x.Of.grantOfClaim()
 		}
 		if w.Together {
 			x.Of.admitLocked(x.Pass)
@@ -192,8 +193,8 @@ func (w *keyLine) newLocked(a *attempt) {
 	w.newest = a
 }
 
-// restLocked forgets a line that is idle, or spares it for the next call with its key. It keeps
-// nothing of its callers.
+// restLocked forgets a line that is idle, or spares it for the next call with its key. That keeps
+// nothing of its callers but the request of the first.
 func (w *keyLine) restLocked() {
 	l := &w.engine.lines
 	if w.timer != nil {
@@ -201,8 +202,11 @@ func (w *keyLine) restLocked() {
 	}
 	w.newLocked(nil)
 	w.holder, w.r.ctx = "", nil
-	if w.next != nil {
-		l.removeLocked(w)
+	if w.next == nil {
+		return
+	}
+	l.removeLocked(w)
+	if w.r.cfg == w.engine.cfg { // else it would keep the hooks of a call
 		l.spareLocked(w)
 	}
 }
@@ -271,10 +275,10 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	case line.Serve:
 		r := x.Caller.Of
 		if w.Together {
-			r.serve(a.serveReader(r, m.now, x.Pass), nil, x.Attempts)
+			r.serve(a.serveReader(r, m.grant, m.now, x.Pass), nil, x.Attempts)
 			break
 		}
-		r.serve(a.lease.serve(r, m.now, x.Pass), nil, x.Attempts)
+		r.serve(a.lease.serve(r, m.grant, m.now, x.Pass), nil, x.Attempts)
 	case line.Fail:
 		x.Caller.Of.serve(nil, x.Err, x.Attempts)
 	case line.Tell:
@@ -325,7 +329,7 @@ func (e *engine) deliver(g inbox.Grant) {
 		return
 	}
 	g.Arrived = m.now
-	a.message = g
+	a.place.message = g
 	var room effects
 	a.line.finish(&m, a.line.Message(m.Facts, a.number, a.claimEnded(m.now), room[:0]))
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	core "github.com/redlatch/redlatch/internal/lease"
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
@@ -21,6 +22,7 @@ type config struct {
 	// From the settings.
 	asked   time.Duration // the TTL of an acquire
 	askedMS any           // the same in ms, as a word: see redisKeys
+	lease   core.Config
 }
 
 // settings are the part of a config that can be compared. Calls with equal settings may share a
@@ -38,6 +40,11 @@ type settings struct {
 	owner     string // see WithOwner
 	drift     float64
 
+	replication
+}
+
+// replication is that of WithReplicas.
+type replication struct {
 	replicas       int // 0: do not WAIT for any
 	replicaTimeout time.Duration
 }
@@ -72,6 +79,10 @@ func (cfg *config) settle() {
 		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.drift))
 	}
 	cfg.askedMS = cfg.asked.Milliseconds()
+	cfg.lease = core.Config{
+		TTL: cfg.ttl, Asked: cfg.asked, MaxHold: cfg.maxHold, MinHold: cfg.minHold, Timeout: cfg.timeout(),
+		Drift: cfg.drift, Renews: cfg.renew,
+	}
 }
 
 // refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.

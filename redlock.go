@@ -84,7 +84,7 @@ func (r *redlock) keyOf(prefix, key string) (string, error) {
 }
 
 func (r *redlock) wordsOf(_, name string) keyWords {
-	return keyWords{key: name, fences: companion("fence", name), wanted: companion("wanted", name)}
+	return keyWords{key: name, fences: companion("fence", name), others: companion("wanted", name)}
 }
 
 func (r *redlock) trouble(op op, p *params, since time.Duration) error {
@@ -107,7 +107,7 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
 	p := o.params
 	switch e.Step {
 	case quorum.Acquire:
-		c = node.Eval(quorumScripts.acquire, 3, p.at.key, p.at.fences, p.at.wanted, &p.token, p.ttlMS)
+		c = node.Eval(quorumScripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlMS)
 		c.AppendLatest()
 		return c, readAcquire
 	case quorum.Mint:
@@ -115,16 +115,16 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
 	case quorum.Raise:
 		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, e.Fence), readExtend
 	case quorum.Extend, quorum.Restore:
-		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, p.fence/fencesOfTick)
+		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, p.restore.fence/fencesOfTick)
 		if e.Step == quorum.Restore {
-			c.Append(p.restoreMS)
+			c.Append(p.restore.ms)
 			c.AppendLatest()
 		}
 		return c, readExtend
 	case quorum.Inspect:
 		return node.Eval(quorumScripts.inspect, 1, p.at.key), readHolder
 	}
-	c = node.Eval(quorumScripts.release, 2, p.at.key, p.at.wanted, &p.token)
+	c = node.Eval(quorumScripts.release, 2, p.at.key, p.at.others, &p.token)
 	c.Insists = true
 	if p.keep > 0 {
 		c.AppendLatest()
@@ -193,7 +193,7 @@ func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
 		}
 	}
 	step := steps[op]
-	if op == toExtend && p.restoreMS > 0 {
+	if op == toExtend && p.restore.ms > 0 {
 		step = quorum.Restore
 	}
 	p.tokenOps.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Begin(&o.Op, step, silent, nil) })

@@ -95,25 +95,26 @@ func (s *setNXPX) wordsOf(prefix, name string) keyWords {
 	if before := s.registerOf(prefix, name); before != "" {
 		fences = before + registerName
 	}
-	return keyWords{key: name, fences: fences, queue: companion(s.queue, name)}
+	return keyWords{key: name, fences: fences, others: companion(s.queue, name)}
 }
 
 func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	switch op {
 	case toAcquire:
-		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.queue, &p.token, p.ttlMS)
+		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlMS)
 		if s.limit > 0 {
 			c.Append(s.limitWord)
 		}
 		c.AppendLatest()
-		if p.entry != "" {
-			c.Append(&p.entry, p.waited.Microseconds())
+		q := p.queue()
+		if q.entry != "" {
+			c.Append(&q.entry, q.waited.Microseconds())
 		}
-		if p.beside != "" {
-			c.Append("", &p.beside)
+		if q.beside != "" {
+			c.Append("", &q.beside)
 			return c, readBeside
 		}
-		if p.queued {
+		if q.queued {
 			c.Append("again")
 		}
 		return c, readAcquire
@@ -124,7 +125,7 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 	case toRelease:
 		return s.releaseCall(p)
 	}
-	return node.Eval(s.scripts.inspect, 2, p.at.key, p.at.queue), s.readInspect
+	return node.Eval(s.scripts.inspect, 2, p.at.key, p.at.others), s.readInspect
 }
 
 func (s *setNXPX) readInspect(r node.Reply) reply {
@@ -135,12 +136,13 @@ func (s *setNXPX) readInspect(r node.Reply) reply {
 
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
 func (s *setNXPX) releaseCall(p *params) (*node.Call, reader) {
-	c := node.Eval(s.scripts.release, 3, p.at.key, p.at.fences, p.at.queue, &p.token)
-	if p.entry != "" || p.next != "" || p.keep > 0 {
-		c.Append(&p.entry)
+	c := node.Eval(s.scripts.release, 3, p.at.key, p.at.fences, p.at.others, &p.token)
+	q := p.queue()
+	if q.entry != "" || q.next != "" || p.keep > 0 {
+		c.Append(&q.entry)
 	}
-	if p.next != "" || p.keep > 0 {
-		c.Append(&p.next, p.waited.Microseconds())
+	if q.next != "" || p.keep > 0 {
+		c.Append(&q.next, q.waited.Microseconds())
 		c.AppendLatest()
 	}
 	return keeping(c, p, s.handOn)

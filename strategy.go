@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,8 +71,9 @@ type traits struct {
 // An identity says which lock an operation is about, by which token.
 type identity struct {
 	*redisKeys
-	token    string    // what proves ownership; empty to inspect
-	tokenOps *tokenOps // the order of the commands of the token, with Redlock
+	token    string       // what proves ownership; empty to inspect
+	tokenOps *tokenOps    // the order of the commands of the token, with Redlock
+	unwanted *atomic.Bool // to acquire: nobody waits for the lock any more
 }
 
 // params say what to do with a lock. A strategy may keep them, so they do not change.
@@ -79,37 +81,43 @@ type params struct {
 	*identity
 	timeout time.Duration // of one command on one node
 
-	unwanted *atomic.Bool // to acquire: nobody waits for the lock any more
-
 	// To acquire, extend or adopt.
 	ttl   time.Duration
 	ttlMS any // the same in ms, as a word: see redisKeys
 
-	// To acquire or release.
-	beside string        // to acquire, for a reader: a token that must hold a permit; empty: none
-	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
-	queued bool          // to acquire: the entry should be in the queue already
-	waited time.Duration // how long the line of entry, or of next, has waited
-
-	// To acquire or adopt.
-	replicas       int // see WithReplicas; 0: none
-	replicaTimeout time.Duration
-
-	// To extend. A node of a quorum that has lost the lock restores it for restoreMS, with its
-	// fence.
-	fence     uint64
-	restoreMS int64 // 0: it does not
+	*queueing              // to acquire or release; nil: it leaves the queue alone
+	confirm   *replication // to acquire or adopt
+	restore   *restoring   // to extend
 
 	// To release.
-	next  string        // the entry of the line of the releaser, to put into the queue; empty: none
 	keep  time.Duration // keep others out for this time, see keeperPrefix; 0: hand the lock on
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 
-// releasing returns the params of a release of the token, which begins now. It takes entry out of
-// the queue.
-func (p *params) releasing(entry string, keep time.Duration) params {
-	return params{identity: p.identity, timeout: p.timeout, entry: entry, keep: keep, began: clock.MonoNow()}
+// queueing is what an operation does with the queue.
+type queueing struct {
+	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
+	next   string        // to release: the entry of the line of the releaser, to put into the queue; empty: none
+	beside string        // to acquire, for a reader: a token that must hold a permit; empty: none
+	queued bool          // to acquire: the entry should be in the queue already
+	waited time.Duration // how long the line of entry, or of next, has waited
+}
+
+// queue returns what an operation does with the queue, to be read only.
+func (p *params) queue() *queueing { return cmp.Or(p.queueing, &noQueueing) }
+
+var noQueueing queueing
+
+// restoring is for a node of a quorum that has lost the lock. It restores the lock for ms, with its
+// fence.
+type restoring struct {
+	fence uint64
+	ms    int64 // 0: it does not
+}
+
+// releasing returns the params of a release of the token, which begins now.
+func (p *params) releasing(keep time.Duration) params {
+	return params{identity: p.identity, timeout: p.timeout, keep: keep, began: clock.MonoNow()}
 }
 
 // A reply is what an operation calls back with.
@@ -171,7 +179,7 @@ func silence(n *node.Node, since time.Duration) error {
 
 func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 	c, read := s.command(op, p)
-	n, confirms := s.node, p.replicas > 0 && (op == toAcquire || op == toAdopt)
+	n, confirms := s.node, p.confirm != nil && p.confirm.replicas > 0
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	if op == toAcquire {
@@ -181,8 +189,8 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 		// WAIT waits for the writes of its own connection. On another one it answers at once, about
 		// other writes. So it is pipelined with the script whose write it must confirm.
 		n = s.confirming
-		c.Timeout += p.replicaTimeout
-		c.Key, c.Then = p.key, []any{"wait", p.replicas, p.replicaTimeout.Milliseconds()}
+		c.Timeout += p.confirm.replicaTimeout
+		c.Key, c.Then = p.key, []any{"wait", p.confirm.replicas, p.confirm.replicaTimeout.Milliseconds()}
 	}
 	r, used := receivers.Get().(*receiver)
 	if !used {
@@ -210,23 +218,23 @@ func (r *receiver) got(in node.Reply) {
 	got, done := r.read(in), r.done
 	got.resent = in.Resent
 	if r.confirms && got.err == nil {
-		got.err = r.checkWait(in.Then)
+		got.err = r.confirm.check(in.Then)
 	}
 	*r = receiver{receive: r.receive}
 	receivers.Put(r)
 	done(got)
 }
 
-// checkWait returns an error if too few replicas have confirmed a grant.
-func (p *params) checkWait(wait *node.Reply) error {
+// check returns an error if too few replicas have confirmed a grant.
+func (c *replication) check(wait *node.Reply) error {
 	got, _ := wait.Value.(int64)
 	switch err := wait.Err; {
 	case node.Mistake(err): // the command is unknown or forbidden
 		return fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, err)
 	case err != nil:
 		return fmt.Errorf("WAIT: %w", err)
-	case got < int64(p.replicas):
-		return fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, got, p.replicas, p.replicaTimeout)
+	case got < int64(c.replicas):
+		return fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, got, c.replicas, c.replicaTimeout)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Config is what does not change while a lease lasts.
+// Config is what does not change while a lease lasts. Leases may share one.
 type Config struct {
 	TTL     time.Duration // to which renewals extend the key
 	Asked   time.Duration // the TTL of the acquire
@@ -15,7 +15,6 @@ type Config struct {
 	Timeout time.Duration // of an extension, at most
 	Drift   float64       // see clock.Validity
 	Renews  bool
-	Passes  bool // a line may pass the lock on
 }
 
 const (

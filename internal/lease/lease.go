@@ -9,14 +9,16 @@ import (
 // Lease decides for one grant. It has a Config at first. Begin is called before all other methods
 // but Share.
 type Lease struct {
-	Config
+	*Config
+	Passes bool // a line may pass the lock on
 
 	phase   phase
 	stage   stage
 	why     Why
 	flight  bool          // a renewal is in flight
-	handle  int           // the number of the handle, or of the next one
 	claim   bool          // the lock was handed over, and is to be extended from its claim
+	open    bool          // Unlock keeps nobody out: MinHold does not count
+	handle  int           // the number of the handle, or of the next one
 	granted clock.Instant // when the acquire was sent
 	replied clock.Instant // when this process learned of the grant
 	start   clock.Instant // when the request was sent that set the end
@@ -110,6 +112,9 @@ func (l *Lease) Settle() { l.stage = max(l.stage, settled) }
 
 // Share says that others may know the token.
 func (l *Lease) Share() { l.stage = shared }
+
+// DropMinHold lets Unlock keep nobody out.
+func (l *Lease) DropMinHold() { l.open = true }
 
 // Left returns what is left of the lease, or 0 if it has ended.
 func (l *Lease) Left(now clock.Instant) time.Duration {
@@ -228,7 +233,9 @@ func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Re
 		return Pass, 0
 	}
 	l.phase, l.why = released, Unlocked
-	after = max(after, l.MinHold-now.AtLeast(l.replied))
+	if !l.open {
+		after = max(after, l.MinHold-now.AtLeast(l.replied))
+	}
 	return Give, (after + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 

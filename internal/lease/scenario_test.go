@@ -60,9 +60,9 @@ func (s *scenario) play(words []string) []string {
 func (s *scenario) new(words []string) {
 	a := explore.Words(words)
 	drift, _ := strconv.ParseFloat(a.After("drift"), 64)
-	*s = scenario{zero: clock.Now(), Lease: Lease{Config: Config{
+	*s = scenario{zero: clock.Now(), Lease: Lease{Passes: a.Has("passes"), Config: &Config{
 		TTL: 9 * time.Second, Asked: a.Duration("asked"), MaxHold: a.Duration("maxhold"), MinHold: a.Duration("minhold"),
-		Timeout: time.Second, Drift: drift, Renews: a.Has("renews"), Passes: a.Has("passes"),
+		Timeout: time.Second, Drift: drift, Renews: a.Has("renews"),
 	}}}
 	if !a.Has("asked") {
 		s.Asked = s.TTL
