@@ -1,51 +1,37 @@
 package redlatch
 
 import (
-	"embed"
+	_ "embed" // for release.lua
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
+	"github.com/redlatch/redlatch/internal/lua"
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-//go:embed release.lua lua
-var files embed.FS
+//go:embed release.lua
+var releaseText string
 
 // scripts has the operations of a strategy.
 type scripts struct{ acquire, extend, release, inspect *node.Script }
 
 // scriptsOf returns the scripts whose files begin with kind.
 func scriptsOf(kind string) scripts {
-	return scripts{script(kind + "acquire.lua"), script(kind + "extend.lua"), script(kind + "release.lua"), script(kind + "inspect.lua")}
+	return scripts{
+		script(kind + "acquire.lua"), script(kind + "extend.lua"), script(kind + "release.lua"),
+		script(kind + "inspect.lua"),
+	}
 }
 
-func script(file string) *node.Script { return node.NewScript(source(file), digests[file]) }
-
-// source returns the text of a script. A line "-- include <file>" is replaced by the text of that
-// file. What several scripts do is written once in this way, without a function, which would make a
-// lock and unlock 2 to 6 % slower.
-func source(file string) string {
-	path := "lua/" + file
+func script(file string) *node.Script {
 	if file == "release.lua" {
-		path = file
+		return lua.ScriptOf(file, releaseText)
 	}
-	text, err := files.ReadFile(path)
-	if err != nil {
-		panic(err) // no script has this name
-	}
-	var b strings.Builder
-	for line := range strings.Lines(string(text)) {
-		if included, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
-			line = source(included)
-		}
-		b.WriteString(line)
-	}
-	return b.String()
+	return lua.Script(file)
 }
 
 // readAcquire reads the replies of the scripts that acquire.
@@ -94,7 +80,6 @@ func readRefusal(value any) reply {
 	return got
 }
 
-// instant returns a reply to TIME, since 1970.
 // readExtend reads the replies of extend.lua, semaphore_extend.lua and quorum_extend.lua.
 func readExtend(r node.Reply) reply {
 	answer, err := compared(r)

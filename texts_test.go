@@ -20,7 +20,7 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-var update = flag.Bool("update", false, "write testdata/texts.golden and digests.go anew")
+var update = flag.Bool("update", false, "write testdata/texts.golden anew")
 
 // TestTexts: every text that a user can see is in testdata/texts.golden, one line each.
 func TestTexts(t *testing.T) {

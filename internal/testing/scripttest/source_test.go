@@ -15,7 +15,7 @@ import (
 // paths returns the path of each script and each text that scripts include, by its name.
 func paths(t *testing.T) map[string]string {
 	t.Helper()
-	found, err := filepath.Glob("../../../lua/*.lua")
+	found, err := filepath.Glob("../../lua/*.lua")
 	require.NoError(t, err)
 	all := make(map[string]string)
 	for _, path := range append(found, "../../../release.lua") {

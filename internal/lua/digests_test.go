@@ -1,7 +1,8 @@
-package redlatch
+package lua
 
 import (
 	"crypto/sha1"
+	"flag"
 	"fmt"
 	"go/format"
 	"maps"
@@ -14,25 +15,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scriptFiles returns the files of lua/, and release.lua, that no other one includes.
-func scriptFiles(t *testing.T) []string {
+var update = flag.Bool("update", false, "write digests.go anew")
+
+// scriptTexts returns the text of each script, by its file. What others include is no script.
+func scriptTexts(t *testing.T) map[string]string {
 	t.Helper()
-	found, err := filepath.Glob("lua/*.lua")
+	found, err := filepath.Glob("*.lua")
 	require.NoError(t, err)
-	texts := map[string]bool{}
-	for _, path := range append(found, "release.lua") {
-		texts[filepath.Base(path)] = true
-	}
-	for _, path := range append(found, "release.lua") {
+	texts, included := map[string]string{}, map[string]bool{}
+	for _, path := range append(found, "../../release.lua") {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
+		texts[filepath.Base(path)] = string(text)
 		for line := range strings.Lines(string(text)) {
-			if included, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
-				delete(texts, included)
+			if file, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
+				included[file] = true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(texts))
+	maps.DeleteFunc(texts, func(file, _ string) bool { return included[file] })
+	return texts
 }
 
 // TestDigestsAreThoseOfTheScripts: digests.go has the SHA-1 of each script. A wrong one would cost
@@ -43,9 +45,9 @@ func TestDigestsAreThoseOfTheScripts(t *testing.T) {
 	require.NoError(t, err)
 	head, _, found := strings.Cut(string(text), begins)
 	require.True(t, found)
-	out := head + begins
-	for _, name := range scriptFiles(t) {
-		out += fmt.Sprintf("\t%q: \"%x\",\n", name, sha1.Sum([]byte(source(name))))
+	out, texts := head+begins, scriptTexts(t)
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		out += fmt.Sprintf("\t%q: \"%x\",\n", name, sha1.Sum([]byte(expand(texts[name]))))
 	}
 	want, err := format.Source([]byte(out + "}\n"))
 	require.NoError(t, err)

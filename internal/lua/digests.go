@@ -1,8 +1,8 @@
-package redlatch
+package lua
 
 // digests has the SHA-1 of each script, by which Redis calls it. The library computes none, since
-// GODEBUG=fips140=only makes that a panic. After a change of a script, "go test -run Digests
-// -update ." writes them anew.
+// GODEBUG=fips140=only makes that a panic. After a change of a script, "go test
+// ./internal/lua -update" writes them anew.
 var digests = map[string]string{
 	"acquire.lua":           "696cf8dbc4eeb9cba4fba4584c1ccd98df9b3946",
 	"extend.lua":            "a8e56bcc27a0174b50efd454300efe2b5cce7e51",
