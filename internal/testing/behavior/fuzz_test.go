@@ -1,10 +1,11 @@
-package redlatch
+package behavior_test
 
 import (
 	"context"
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
@@ -32,15 +34,15 @@ func clientOf(tb testing.TB, s *miniredis.Miniredis) *redis.Client {
 }
 
 // lockersOf returns a Locker of each strategy: SetNXPX, LegacySetNX and Redlock.
-func lockersOf(tb testing.TB, client *redis.Client, opts ...Option) []Locker {
+func lockersOf(tb testing.TB, client redis.UniversalClient, opts ...redlatch.Option) []redlatch.Locker {
 	tb.Helper()
-	one, err := NewSetNXPX(client, opts...)
+	one, err := redlatch.NewSetNXPX(client, opts...)
 	require.NoError(tb, err)
-	old, err := NewLegacySetNX(client, opts...)
+	old, err := redlatch.NewLegacySetNX(client, opts...)
 	require.NoError(tb, err)
-	many, err := NewRedlock([]redis.UniversalClient{client}, opts...)
+	many, err := redlatch.NewRedlock([]redis.UniversalClient{client}, opts...)
 	require.NoError(tb, err)
-	return []Locker{one, old, many}
+	return []redlatch.Locker{one, old, many}
 }
 
 // requireTTLs fails unless every key other than except has a TTL.
@@ -70,10 +72,12 @@ func FuzzOptions(f *testing.F) {
 	s := newFuzzed(f)
 	f.Fuzz(func(t *testing.T, ttl, maxHold, opTimeout int64, drift float64, prefix, owner string, bits byte) {
 		s.FlushAll()
-		opts := []Option{WithTTL(time.Duration(ttl)), WithDrift(drift), WithKeyPrefix(prefix)}
-		for i, opt := range []Option{
-			WithoutRenewal(), WithMaxHold(time.Duration(maxHold)), WithOpTimeout(time.Duration(opTimeout)),
-			WithOwner(owner), nil,
+		opts := []redlatch.Option{
+			redlatch.WithTTL(time.Duration(ttl)), redlatch.WithDrift(drift), redlatch.WithKeyPrefix(prefix),
+		}
+		for i, opt := range []redlatch.Option{
+			redlatch.WithoutRenewal(), redlatch.WithMaxHold(time.Duration(maxHold)),
+			redlatch.WithOpTimeout(time.Duration(opTimeout)), redlatch.WithOwner(owner), nil,
 		} {
 			if bits>>i&1 == 1 {
 				opts = append(opts, opt)
@@ -86,7 +90,7 @@ func FuzzOptions(f *testing.F) {
 			lock, err := l.TryLock(t.Context(), "k", opts...)
 			requireOneLine(t, err)
 			switch {
-			case errors.Is(err, ErrInvalidOption):
+			case errors.Is(err, redlatch.ErrInvalidOption):
 				require.Zero(t, sent.Load(), "refused, but something was sent")
 				continue
 			case err != nil:
@@ -102,45 +106,47 @@ func FuzzOptions(f *testing.F) {
 			}
 			require.LessOrEqual(t, lock.Until().Sub(start), trusted+time.Since(start))
 			if bits>>3&1 == 1 {
-				require.Equal(t, owner, ownerOf(lock.Token()))
+				require.Equal(t, owner, ownerIn(lock.Token()))
 			}
 			requireTTLs(t, s, prefix+"k")
-			require.NotErrorIs(t, lock.Unlock(t.Context()), ErrReleased)
+			require.NotErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrReleased)
 			s.FlushAll()
 		}
 	})
 }
 
-// FuzzKeys: a key of any bytes is one lock, which no other key affects. The companions of the key
-// are in its slot.
+// unusualKeys are those that fuzzing begins with.
+var unusualKeys = []string{
+	"k", "{k}", "a}b", "{}x", "{a}{b}", "{{a}}", "\x00\xff\r\n", " ", "{k}:fence:k", fences, "{k}:" + fences,
+	strings.Repeat("{", 100),
+}
+
+// ownerIn returns what stands before the UUID of a token and its slash.
+func ownerIn(token string) string { return token[:max(strings.LastIndex(token, "/"), 0)] }
+
+// fences is the name of the register of all fences, which is no key of a lock.
+const fences = "redlatch:fence"
+
+// FuzzKeys: a key of any bytes is one lock, which no other key affects.
 func FuzzKeys(f *testing.F) {
-	for _, key := range []string{"k", "{k}", "a}b", "{}x", "{a}{b}", "{{a}}", "\x00\xff\r\n", " ", "{k}:fence:k", "redlatch:fence", "{k}:redlatch:fence", strings.Repeat("{", 100)} {
+	for _, key := range unusualKeys {
 		f.Add(key, key+"}")
 		f.Add(key, "{"+key+"}")
 	}
 	s := newFuzzed(f)
 	lockers := lockersOf(f, clientOf(f, s))
 	f.Fuzz(func(t *testing.T, key, other string) {
-		if key != "" && cluster.check(key) == nil {
-			s := &setNXPX{single: single{kind: cluster}}
-			_, err := s.keyOf("", key)
-			names := s.wordsOf("", key)
-			require.Equal(t, key == names.fences, err != nil)
-			for _, name := range []any{names.fences, names.others, companion("fence", key), companion("owner", key), companion("stamp", key)} {
-				require.Equal(t, hashed(key), hashed(name.(string)))
-			}
-		}
 		for i, l := range lockers {
 			s.FlushAll()
 			lock, err := l.TryLock(t.Context(), key)
-			if key == "" || i == 0 && key == registerName {
-				require.ErrorIs(t, err, ErrInvalidOption)
+			if key == "" || i == 0 && key == fences {
+				require.ErrorIs(t, err, redlatch.ErrInvalidOption)
 				continue
 			}
 			require.NoError(t, err)
 			require.Equal(t, key, lock.Key())
 			_, err = l.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, ErrNotAcquired)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 			requireOneLine(t, err)
 			except := ""
 			if i == 1 {
@@ -149,7 +155,7 @@ func FuzzKeys(f *testing.F) {
 			requireTTLs(t, s, except)
 
 			related := strings.HasSuffix(other, ":"+key) || strings.HasSuffix(key, ":"+other)
-			if other != "" && other != key && other != registerName && !related {
+			if other != "" && other != key && other != fences && !related {
 				second, err := l.TryLock(t.Context(), other)
 				require.NoError(t, err, "%q and %q are two locks", key, other)
 				require.NoError(t, second.Unlock(t.Context()))
@@ -172,6 +178,77 @@ func hashed(key string) string {
 		return found[1]
 	}
 	return key
+}
+
+// scriptKeys has the keys of each script that a client sends.
+type scriptKeys struct {
+	mu  sync.Mutex // guards all
+	all [][]string
+}
+
+// take returns what came since the last time.
+func (s *scriptKeys) take() [][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.all
+	s.all = nil
+	return all
+}
+
+// keysOf returns what a client sends from now on.
+func keysOf(client redis.UniversalClient) *scriptKeys {
+	var sent scriptKeys
+	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if words := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") {
+				var keys []string
+				for _, key := range words[3 : 3+words[2].(int)] {
+					keys = append(keys, key.(string))
+				}
+				sent.mu.Lock()
+				sent.all = append(sent.all, keys)
+				sent.mu.Unlock()
+			}
+			return next(ctx, cmd)
+		}
+	}))
+	return &sent
+}
+
+// FuzzKeysOfCluster: the companions of a key are other keys in its slot. A key for which that
+// cannot be is refused.
+func FuzzKeysOfCluster(f *testing.F) {
+	for _, key := range unusualKeys {
+		f.Add(key)
+	}
+	s := newFuzzed(f)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	f.Cleanup(func() { _ = client.Close() })
+	lockers, sent := lockersOf(f, client), keysOf(client)
+	f.Fuzz(func(t *testing.T, key string) {
+		for i, l := range lockers {
+			s.FlushAll()
+			sent.take()
+			lock, err := l.TryLock(t.Context(), key)
+			register := i == 0 && key == "{"+hashed(key)+"}:"+fences
+			if key == "" || strings.Contains(hashed(key), "}") || register {
+				require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+				require.Empty(t, sent.take())
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(t.Context()))
+			scripts := sent.take()
+			require.GreaterOrEqual(t, len(scripts), 2, "acquire and release")
+			for _, keys := range scripts {
+				require.Equal(t, key, keys[0])
+				require.NotContains(t, keys[1:], key)
+				for _, name := range keys {
+					require.Equal(t, hashed(key), hashed(name), name)
+				}
+			}
+		}
+	})
 }
 
 // reading turns bytes into replies: the first byte is the kind of a reply, and those behind it are
@@ -210,7 +287,7 @@ func (r *reading) reply(depth int) (any, error) {
 	case 6:
 		return r.next()%2 == 0, nil
 	case 7:
-		return nil, redisAnswer(r.take(int(r.next()) % 40))
+		return nil, refusal(r.take(int(r.next()) % 40))
 	case 8:
 		return map[any]any{"a": int64(r.next())}, nil
 	default:
@@ -228,13 +305,6 @@ func (r *reading) reply(depth int) (any, error) {
 		return list, nil
 	}
 }
-
-// redisAnswer is an error reply of Redis.
-type redisAnswer string
-
-func (r redisAnswer) Error() string { return string(r) }
-
-func (redisAnswer) RedisError() {}
 
 // FuzzReplies: if a server answers nonsense, each call either fails or trusts the answer. No call
 // panics, and no error has a line break.
@@ -266,16 +336,16 @@ func FuzzReplies(f *testing.F) {
 		if len(replies) > 200 {
 			t.Skip("more replies than calls")
 		}
-		for _, l := range lockersOf(t, client, WithOpTimeout(10*time.Millisecond), WithoutRenewal()) {
+		for _, l := range lockersOf(t, client, redlatch.WithOpTimeout(10*time.Millisecond), redlatch.WithoutRenewal()) {
 			<-answer
 			answer <- &reading{replies}
 			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
 			_, err := l.Inspect(ctx, "k")
 			requireOneLine(t, err)
-			for _, ask := range []func() (*Lock, error){
-				func() (*Lock, error) { return l.TryLock(ctx, "k") },
-				func() (*Lock, error) { return l.Adopt(ctx, "k", "token") },
-				func() (*Lock, error) { return l.Lock(ctx, "k") },
+			for _, ask := range []func() (*redlatch.Lock, error){
+				func() (*redlatch.Lock, error) { return l.TryLock(ctx, "k") },
+				func() (*redlatch.Lock, error) { return l.Adopt(ctx, "k", "token") },
+				func() (*redlatch.Lock, error) { return l.Lock(ctx, "k") },
 			} {
 				lock, err := ask()
 				require.Equal(t, err == nil, lock != nil)
@@ -283,7 +353,7 @@ func FuzzReplies(f *testing.F) {
 				if lock != nil {
 					requireOneLine(t, lock.Extend(ctx, time.Second))
 					requireOneLine(t, lock.Unlock(ctx))
-					require.ErrorIs(t, lock.Unlock(ctx), ErrReleased)
+					require.ErrorIs(t, lock.Unlock(ctx), redlatch.ErrReleased)
 				}
 			}
 			cancel()
