@@ -23,7 +23,7 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// The examples of docs/recipes.md are here, except those that example_test.go and example_http_test.go have.
+// The examples of docs/recipes.md are here, except those that example_test.go has.
 
 // scheduler stands in for one of a library, which puts tasks into a queue by a schedule.
 type scheduler struct{}

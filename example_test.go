@@ -6,7 +6,12 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 	"time"
@@ -573,4 +578,175 @@ func ExampleLock_Fence() {
 	// next: <nil>
 	// paused: a newer lock has written here
 	// delivered
+}
+
+// next returns what a caller can do about err, which a call with ctx returned. The case of ErrMaxHold comes
+// before that of ErrLost, since ErrMaxHold matches both. next also checks ctx.Err, since the timeout of a dial
+// matches context.DeadlineExceeded.
+func next(ctx context.Context, err error) string {
+	switch {
+	case err == nil:
+		return "go on"
+	case errors.Is(err, redlatch.ErrInvalidOption):
+		return "fix the program"
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return "time is up"
+	case errors.Is(err, redlatch.ErrNotAcquired):
+		return "somebody else is at it"
+	case errors.Is(err, redlatch.ErrMaxHold):
+		return "too slow: check the work"
+	case errors.Is(err, redlatch.ErrLost):
+		return "not alone: check the work"
+	case errors.Is(err, redlatch.ErrReleased):
+		return "unlocked before"
+	case errors.Is(err, redlatch.ErrNoQuorum):
+		return "too few nodes: try later"
+	case errors.Is(err, redlatch.ErrNotReplicated):
+		return "too few replicas: try later"
+	case errors.Is(err, redlatch.ErrUnavailable):
+		return "Redis is in trouble: try later"
+	default:
+		return "fix what the error names"
+	}
+}
+
+// This example shows common errors, and what a caller can do about each of them.
+func Example_errors() {
+	server, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	show := func(ctx context.Context, err error) { fmt.Printf("%v\n=> %s\n", err, next(ctx, err)) }
+
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithOwner("api-7")))
+	lock := granted(locker.Lock(ctx, "k"))
+	_, err := locker.TryLock(ctx, "k")
+	show(ctx, err)
+	impatient, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = locker.Lock(impatient, "k")
+	show(impatient, err)
+
+	server.Del("k") // the result is the same if the key expires or gets another owner
+	show(ctx, lock.Unlock(ctx))
+	show(ctx, lock.Unlock(ctx))
+	short := granted(locker.Lock(ctx, "k", redlatch.WithMaxHold(100*time.Millisecond)))
+	<-short.Done()
+	show(ctx, short.Unlock(ctx))
+
+	_, err = locker.Lock(ctx, "k", redlatch.WithTTL(0))
+	show(ctx, err)
+
+	_, err = locker.TryLock(ctx, "k", redlatch.WithReplicas(1, 10*time.Millisecond)) // this server has no replicas
+	show(ctx, err)
+
+	dead, unreachable, endDead := embedded()
+	defer endDead()
+	dead.Close()
+	quorum := made(redlatch.NewRedlock([]redis.UniversalClient{client, unreachable}, redlatch.WithOpTimeout(100*time.Millisecond)))
+	_, err = quorum.TryLock(ctx, "k")
+	var q *redlatch.QuorumError
+	if errors.As(err, &q) {
+		fmt.Printf("%s needs %d of %d nodes, and one is dead\n=> %s\n", q.Op, q.Need, len(q.Nodes), next(ctx, err))
+	}
+	// Output:
+	// redlatch: try lock "k": held by "api-7"
+	// => somebody else is at it
+	// redlatch: lock "k": context canceled
+	// => time is up
+	// redlatch: unlock "k": lock lost: the key is gone (expired, deleted or evicted), or another owner has it
+	// => not alone: check the work
+	// redlatch: unlock "k": lock already released
+	// => unlocked before
+	// redlatch: unlock "k": lock lost: held for as long as WithMaxHold allows
+	// => too slow: check the work
+	// redlatch: lock "k": invalid option: WithTTL(0s): below 1ms
+	// => fix the program
+	// redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 10ms
+	// => too few replicas: try later
+	// acquire needs 2 of 2 nodes, and one is dead
+	// => too few nodes: try later
+}
+
+// till is a handler that works on one cart at a time.
+type till struct {
+	locker   redlatch.Locker
+	patience time.Duration // how long a request may wait for its turn
+}
+
+func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	turn, cancel := context.WithTimeout(r.Context(), h.patience)
+	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"))
+	cancel() // turn limits the wait, not the work
+	var holder *redlatch.HeldError
+	switch {
+	case errors.Is(err, redlatch.ErrNotAcquired):
+		seconds := 1.0
+		if errors.As(err, &holder) {
+			seconds = min(max(math.Ceil(holder.TTL.Seconds()), 1), 30) // the holder may release it much sooner
+		}
+		w.Header().Set("Retry-After", fmt.Sprint(seconds))
+		http.Error(w, "this cart is being paid for", http.StatusConflict)
+		return
+	case errors.Is(err, redlatch.ErrUnavailable):
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "try again later", http.StatusServiceUnavailable)
+		return
+	case err != nil:
+		http.Error(w, "not paid", http.StatusInternalServerError)
+		return
+	}
+	defer func() {
+		if err := lock.Unlock(r.Context()); err != nil { // releases even if the client has left
+			log.Print(err)
+		}
+	}()
+	if err := pay(lock.Context(r.Context()), r.PathValue("id"), lock.Fence()); err != nil {
+		http.Error(w, "not paid", http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprintln(w, "paid")
+}
+
+// pay stands in for the work. It stops when ctx ends. ctx ends with the request or with the lock.
+func pay(ctx context.Context, _ string, _ uint64) error { return ctx.Err() }
+
+// A handler works under a lock, and limits how long a request waits for the lock.
+func Example_httpHandler() {
+	server, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	site := func(locker redlatch.Locker) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST /carts/{id}/payment", &till{locker, 2 * time.Second})
+		return mux
+	}
+	post := func(site http.Handler, cart int) {
+		answer := httptest.NewRecorder()
+		site.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, fmt.Sprintf("/carts/%d/payment", cart), nil))
+		fmt.Printf("%d, Retry-After %q: %s", answer.Code, answer.Header().Get("Retry-After"), answer.Body)
+	}
+
+	shop := site(made(redlatch.NewSetNXPX(client)))
+	post(shop, 7)
+	another := redis.NewClient(&redis.Options{Addr: server.Addr()}) // on another host
+	defer another.Close()
+	lock := granted(made(redlatch.NewSetNXPX(another, redlatch.WithoutRenewal())).Lock(ctx, "cart:7"))
+	post(shop, 7)
+	must(lock.Unlock(ctx))
+	server.SetError("OOM command not allowed when used memory > 'maxmemory'")
+	post(shop, 8)
+	server.SetError("")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
+	must(err)
+	defer silent.Close()
+	client = redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
+	defer client.Close()
+	locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
+	must(err)
+	post(site(locker), 9)
+	// Output:
+	// 200, Retry-After "": paid
+	// 409, Retry-After "10": this cart is being paid for
+	// 503, Retry-After "5": try again later
+	// 503, Retry-After "5": try again later
 }
