@@ -57,7 +57,9 @@ func same(a, b any) bool { return reflect.ValueOf(a).Comparable() && a == b }
 // sameServer reports whether two clients are known to reach the same server: they are the same
 // client, or have an address in common.
 func sameServer(a, b redis.UniversalClient) bool {
-	return same(a, b) || slices.ContainsFunc(addresses(a), func(addr string) bool { return slices.Contains(addresses(b), addr) })
+	return same(a, b) || slices.ContainsFunc(addresses(a), func(addr string) bool {
+		return slices.Contains(addresses(b), addr)
+	})
 }
 
 // addresses returns the addresses that the options of a client name: one of a server, or several of

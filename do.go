@@ -22,7 +22,10 @@ import (
 // also matches ErrLost, and another owner may have held the lock while fn ran. An error of the
 // release is reported by Hooks.Released only: the work was done under the lock, and the key ends
 // with its TTL.
-func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
+func Do(
+	ctx context.Context, l Locker, key string,
+	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
+) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("do", key, err)
 	}
@@ -35,7 +38,10 @@ func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context, 
 
 // TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn
 // is not called and the error matches what TryLock's does: ErrNotAcquired if another owner has key.
-func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
+func TryDo(
+	ctx context.Context, l Locker, key string,
+	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
+) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("try do", key, err)
 	}
@@ -58,14 +64,20 @@ func TryDo(ctx context.Context, l Locker, key string, fn func(ctx context.Contex
 // acquired, the error matches what Lock's does. If a lock ends before all are acquired, the error
 // matches ErrLost. In these cases fn was not called, and the locks that were acquired are released
 // at once, without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
-func DoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
+func DoAll(
+	ctx context.Context, l Locker, keys []string,
+	fn func(ctx context.Context, locks []*Lock) error, opts ...Option,
+) error {
 	return doAll(ctx, "do all", Locker.Lock, l, keys, fn, opts)
 }
 
 // TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does.
 // If one fails, the locks that were acquired are released, fn is not called, and the error matches
 // what TryLock's does: ErrNotAcquired if another owner has that key.
-func TryDoAll(ctx context.Context, l Locker, keys []string, fn func(ctx context.Context, locks []*Lock) error, opts ...Option) error {
+func TryDoAll(
+	ctx context.Context, l Locker, keys []string,
+	fn func(ctx context.Context, locks []*Lock) error, opts ...Option,
+) error {
 	return doAll(ctx, "try do all", Locker.TryLock, l, keys, fn, opts)
 }
 
@@ -124,7 +136,10 @@ func doAll(
 // When ctx ends, the error matches ctx's error and its cause, unless this package returned that,
 // and what the error of [Locker.Lock] matches if Lead waited for the lock. Lead also returns at
 // once with an error that retrying cannot fix, as [Locker.Lock] does.
-func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context, lock *Lock) error, opts ...Option) error {
+func Lead(
+	ctx context.Context, l Locker, key string,
+	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
+) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)
 	}
@@ -178,7 +193,9 @@ func (k *Lock) reportOverrun(ctx context.Context) (returned func()) {
 		select {
 		case <-done:
 		case <-time.After(overrunAfter):
-			l.fire(hook, Event{Fence: fence, Elapsed: clock.Now().Since(since), Cause: causeOverrun, Err: overran(lost)})
+			l.fire(hook, Event{
+				Fence: fence, Elapsed: clock.Now().Since(since), Cause: causeOverrun, Err: overran(lost),
+			})
 		}
 	})
 	return func() { close(done) }

@@ -157,11 +157,11 @@ func (e *gaveUp) Unwrap() []error {
 // this package returned, which is about another lock.
 func ctxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	own := func(target error) bool { return errors.Is(cause, target) }
+	own := []error{ErrNotAcquired, ErrUnavailable, ErrLost, ErrReleased, ErrNotReplicated, ErrInvalidOption}
 	switch {
 	case errors.Is(cause, err):
 		return err
-	case slices.ContainsFunc([]error{ErrNotAcquired, ErrUnavailable, ErrLost, ErrReleased, ErrNotReplicated, ErrInvalidOption}, own):
+	case slices.ContainsFunc(own, func(target error) bool { return errors.Is(cause, target) }):
 		return fmt.Errorf("%w: %s", err, oneLine(cause))
 	}
 	return fmt.Errorf("%w: %w", err, cause)

@@ -57,12 +57,23 @@ type Event struct {
 	Key      string // as the caller named it
 	Owner    string // see WithOwner
 	Fence    uint64
-	Attempts int           // acquisition attempts since the call, by its line, in Acquired, Waiting, Moved and Trouble; 0 for Adopt
-	Elapsed  time.Duration // since the call, until the call has the lock: until Acquired. Then since the grant
-	Took     time.Duration // the round trip: in Renewed, RenewFailed, Released, and in Lost if Unlock noticed it; 0: none
-	Renewal  bool          // in Renewed and RenewFailed: it was a renewal, not a call of Extend
-	Err      error         // in Waiting, Moved, Lost, RenewFailed, Degraded and Trouble, and in Released if Redis did not confirm
-	Node     string        // in Trouble: the address of a node, or its number; empty if the error is not about one node
+	// Attempts counts the acquisition attempts since the call, by its line, in Acquired, Waiting,
+	// Moved and Trouble. It is 0 for Adopt.
+	Attempts int
+	// Elapsed is the time since the call, until the call has the lock: until Acquired. Then it is
+	// the time since the grant.
+	Elapsed time.Duration
+	// Took is the round trip in Renewed, RenewFailed and Released, and in Lost if Unlock noticed
+	// it; 0: none.
+	Took time.Duration
+	// Renewal is set in Renewed and RenewFailed: it was a renewal, not a call of Extend.
+	Renewal bool
+	// Err is set in Waiting, Moved, Lost, RenewFailed, Degraded and Trouble, and in Released if
+	// Redis did not confirm.
+	Err error
+	// Node is set in Trouble: the address of a node, or its number. It is empty if the error is
+	// not about one node.
+	Node string
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered,
 	// "replicas" if too few confirmed, "slow" if the grant took longer than the lease lasts,
 	// "overrun" if fn of Lead runs on without its lock, "panic" if a hook, Limiter or OnConnect of
@@ -72,7 +83,10 @@ type Event struct {
 
 // all returns pointers to the hooks.
 func (h *Hooks) all() []*func(Event) {
-	return []*func(Event){&h.Acquired, &h.Waiting, &h.Moved, &h.Renewed, &h.RenewFailed, &h.Lost, &h.Released, &h.Degraded, &h.Trouble}
+	return []*func(Event){
+		&h.Acquired, &h.Waiting, &h.Moved, &h.Renewed, &h.RenewFailed, &h.Lost, &h.Released, &h.Degraded,
+		&h.Trouble,
+	}
 }
 
 // JoinHooks returns Hooks that call those of every argument, in order.
@@ -139,9 +153,10 @@ func (e *Event) attrs() []slog.Attr {
 		text = e.Err.Error()
 	}
 	return slices.DeleteFunc([]slog.Attr{
-		slog.String("strategy", e.Strategy), slog.String("key", e.Key), slog.String("owner", e.Owner), slog.Uint64("fence", e.Fence),
-		slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed), slog.String("holder", holder),
-		slog.String("node", e.Node), slog.String("cause", e.Cause), slog.String("error", text),
+		slog.String("strategy", e.Strategy), slog.String("key", e.Key), slog.String("owner", e.Owner),
+		slog.Uint64("fence", e.Fence), slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed),
+		slog.String("holder", holder), slog.String("node", e.Node), slog.String("cause", e.Cause),
+		slog.String("error", text),
 	}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })
 }
 

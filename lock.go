@@ -263,7 +263,8 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, k.number, min(ttl, clock.Longest).Truncate(time.Millisecond)))
+	ttl = min(ttl, clock.Longest).Truncate(time.Millisecond)
+	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, k.number, ttl))
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]

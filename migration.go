@@ -39,7 +39,8 @@ func NewMigration(from, to Locker) (Locker, error) {
 	}
 	for _, old := range enginesOf(from) {
 		if slices.ContainsFunc(enginesOf(to), old.sharesKeys) {
-			return nil, wrap("new migration", "", invalid("from and to keep a key in the same place: give one of them a WithKeyPrefix"))
+			return nil, wrap("new migration", "",
+				invalid("from and to keep a key in the same place: give one of them a WithKeyPrefix"))
 		}
 	}
 	return &migration{from: from, to: to}, nil

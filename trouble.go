@@ -42,7 +42,8 @@ func (e *engine) leftEarly(r *request, err error) bool {
 		return false
 	}
 	kind := kindOfTrouble(err)
-	return wait.last == nil || (kind == "timeout" || kind == "quorum") && clock.Now().Since(r.started) < r.cfg.timeout()/4
+	soon := clock.Now().Since(r.started) < r.cfg.timeout()/4
+	return wait.last == nil || soon && (kind == "timeout" || kind == "quorum")
 }
 
 // troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil

@@ -98,11 +98,13 @@ func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	defer l.mu.Unlock()
 	r.lock, r.until, r.ended = lock, time.Now().Add(l.minHold), err != nil
 	l.runs = slices.DeleteFunc(l.runs, func(o *run) bool { return o.ended && (o == r || !asked.Before(o.until)) })
+	started := slices.ContainsFunc(l.runs, func(o *run) bool { return o.name == name })
 	switch {
 	case err == nil:
 		return r, nil
-	case errors.Is(err, redlatch.ErrNotAcquired) && slices.ContainsFunc(l.runs, func(o *run) bool { return o.name == name }):
-		err = fmt.Errorf("this process has already started a job named %q (if these are two jobs, name each): %w", name, err)
+	case errors.Is(err, redlatch.ErrNotAcquired) && started:
+		err = fmt.Errorf("this process has already started a job named %q (if these are two jobs, name each): %w",
+			name, err)
 	}
 	return nil, err
 }

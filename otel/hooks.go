@@ -80,19 +80,24 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	r.wait = histogram("redlatch.lock.wait.duration", "Time from the call to the grant of a lock.", waits)
 	r.hold = histogram("redlatch.lock.hold.duration", "Time from the grant of a lock to its end.", holds)
 	r.grants = counter("redlatch.lock.grants", "{grant}", "Locks that were granted or adopted.")
-	r.refusals = counter("redlatch.lock.refusals", "{refusal}", "Calls of Lock that had to wait because another owner had the key.")
+	r.refusals = counter("redlatch.lock.refusals", "{refusal}",
+		"Calls of Lock that had to wait because another owner had the key.")
 	r.renewals = counter("redlatch.lock.renewals", "{renewal}", "Renewals of locks, including calls of Extend.")
 	r.losses = counter("redlatch.lock.losses", "{loss}", "Locks that ended before they were released.")
-	r.degrading = counter("redlatch.lock.degraded", "{event}", "Times that waiters began to poll because Redis refused SUBSCRIBE or PUBLISH.")
-	r.troubles = counter("redlatch.trouble", "{event}", "Failures of Redis, retried or returned, at most one a second for one cause on one node.")
-	held, e := meter.Int64UpDownCounter("redlatch.lock.held", metric.WithUnit("{lock}"), metric.WithDescription("Locks that are held."))
+	r.degrading = counter("redlatch.lock.degraded", "{event}",
+		"Times that waiters began to poll because Redis refused SUBSCRIBE or PUBLISH.")
+	r.troubles = counter("redlatch.trouble", "{event}",
+		"Failures of Redis, retried or returned, at most one a second for one cause on one node.")
+	held, e := meter.Int64UpDownCounter("redlatch.lock.held", metric.WithUnit("{lock}"),
+		metric.WithDescription("Locks that are held."))
 	if err = errors.Join(err, e); err != nil {
 		return redlatch.Hooks{}, err
 	}
 	r.held = held
 	oldest := ages{held: make(map[attribute.Distinct]*group)}
 	_, err = meter.Float64ObservableGauge("redlatch.lock.hold.oldest", metric.WithUnit("s"),
-		metric.WithDescription("Time since the grant of the oldest lock that is held."), metric.WithFloat64Callback(oldest.observe))
+		metric.WithDescription("Time since the grant of the oldest lock that is held."),
+		metric.WithFloat64Callback(oldest.observe))
 	if err != nil {
 		return redlatch.Hooks{}, err
 	}
@@ -140,7 +145,8 @@ func (r *recorder) begin(e redlatch.Event) {
 	}
 	ctx := context.Background()
 	for _, err := range []error{redlatch.ErrLost, redlatch.ErrMaxHold} {
-		r.losses.Add(ctx, 0, r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy), outcomeAttribute.String(outcome(err, ""))))
+		lost := redlatch.Event{Strategy: e.Strategy, Key: e.Key, Err: err}
+		r.losses.Add(ctx, 0, r.ended(lost, ""))
 	}
 	r.refusals.Add(ctx, 0, metric.WithAttributeSet(set))
 	r.renewals.Add(ctx, 0, r.ended(e, "renewed"))
@@ -159,5 +165,6 @@ func (r *recorder) set(e redlatch.Event) attribute.Set {
 
 // ended returns the attributes of e and its outcome. The outcome is done if e has no error.
 func (r *recorder) ended(e redlatch.Event, done string) metric.MeasurementOption {
-	return r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy), outcomeAttribute.String(outcome(e.Err, done)))
+	return r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy),
+		outcomeAttribute.String(outcome(e.Err, done)))
 }

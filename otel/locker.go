@@ -110,7 +110,9 @@ func (l *locker) Adopt(ctx context.Context, key, token string, opts ...redlatch.
 }
 
 // traced makes a call in a span. If ctx is nil, there is no span, and the call refuses it.
-func (l *locker) traced(ctx context.Context, op, key string, call func(context.Context) (*redlatch.Lock, error)) (*redlatch.Lock, error) {
+func (l *locker) traced(
+	ctx context.Context, op, key string, call func(context.Context) (*redlatch.Lock, error),
+) (*redlatch.Lock, error) {
 	if ctx == nil {
 		return call(ctx)
 	}
@@ -120,7 +122,8 @@ func (l *locker) traced(ctx context.Context, op, key string, call func(context.C
 	started := time.Now()
 	lock, err := call(inside)
 	ended := callOutcome(ctx, err)
-	l.duration.Record(inside, time.Since(started).Seconds(), l.metricAttributes(key, operation, outcomeAttribute.String(ended)))
+	l.duration.Record(inside, time.Since(started).Seconds(),
+		l.metricAttributes(key, operation, outcomeAttribute.String(ended)))
 	span.SetAttributes(outcomeAttribute.String(ended))
 	switch {
 	case err == nil:
@@ -188,7 +191,8 @@ func (l *locker) watch(caller trace.Span, lock *redlatch.Lock) {
 	// Runs once, when the lock ends.
 	context.AfterFunc(held, func() {
 		if err := context.Cause(held); errors.Is(err, redlatch.ErrLost) {
-			caller.AddEvent("lock lost", trace.WithAttributes(append(attrs, outcomeAttribute.String(outcome(err, "")))...))
+			attrs = append(attrs, outcomeAttribute.String(outcome(err, "")))
+			caller.AddEvent("lock lost", trace.WithAttributes(attrs...))
 		}
 	})
 }

@@ -17,7 +17,9 @@ import (
 
 // acquire waits until the lock is granted, the timeout has passed or a signal arrives. It returns
 // the signal.
-func (f *runFlags) acquire(c *connection, signals <-chan os.Signal, r *reporter) (*redlatch.Lock, syscall.Signal, error) {
+func (f *runFlags) acquire(
+	c *connection, signals <-chan os.Signal, r *reporter,
+) (*redlatch.Lock, syscall.Signal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if f.timeout > 0 {

@@ -55,7 +55,9 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 
 // side returns the Locker for readers or writers. The commands that only look at a key, or release
 // what they see, treat it as a semaphore: so they find both, and adopt a reader's permit itself.
-func (f *redisFlags) side(command string, client redis.UniversalClient, opts []redlatch.Option) (redlatch.Locker, error) {
+func (f *redisFlags) side(
+	command string, client redis.UniversalClient, opts []redlatch.Option,
+) (redlatch.Locker, error) {
 	if command != "run" {
 		return redlatch.NewSemaphore(client, math.MaxInt32, opts...)
 	}
@@ -86,7 +88,8 @@ func (f *redisFlags) clients(command string) (clients []redis.UniversalClient, e
 	for i, text := range urls {
 		client, err := redisurl.NewClient(text)
 		if err != nil { // its text may contain the password
-			return nil, refusal(command, fmt.Sprintf("URL %d of %s is not valid: it must have the form %s", i+1, source, redisurl.Forms))
+			return nil, refusal(command,
+				fmt.Sprintf("URL %d of %s is not valid: it must have the form %s", i+1, source, redisurl.Forms))
 		}
 		clients = append(clients, client)
 	}

@@ -88,7 +88,8 @@ var (
 
 	advice = strings.NewReplacer(
 		"as WithMaxHold allows", "as -max-hold allows",
-		"use another key or WithKeyPrefix", "a semaphore needs -limit, a read-write lock -read or -write, and a lock none of them; or use another KEY or -prefix",
+		"use another key or WithKeyPrefix", "a semaphore needs -limit, a read-write lock -read or -write, "+
+			"and a lock none of them; or use another KEY or -prefix",
 		"use a cluster client, or a WithKeyPrefix with", "use a redis+cluster URL, or a -prefix with",
 		"give the client the password of its user", "put the password into the URL",
 		"the client's Username or Password is wrong", "the user or the password in the URL is wrong",

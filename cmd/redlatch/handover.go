@@ -80,7 +80,8 @@ func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 			if broken {
 				fmt.Fprintln(os.Stderr, "connected again: hand-overs in between were not seen")
 			} else if !connected {
-				fmt.Fprintln(os.Stderr, "watching hand-overs: grants of free keys, and turns within a process, are not seen")
+				fmt.Fprintln(os.Stderr,
+					"watching hand-overs: grants of free keys, and turns within a process, are not seen")
 			}
 			connected, broken = true, false
 		case *redis.Message:
@@ -149,8 +150,9 @@ func (w *watcher) print(message string) {
 	old := w.owners[h.key]
 	w.owners[h.key] = owner
 	const fencesOfTick = 64
-	fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n", h.at.Format("15:04:05.000"), printable(key), named(old), named(owner),
-		h.tick*fencesOfTick, rounded(max(h.at.Sub(begun), 0)))
+	fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n",
+		h.at.Format("15:04:05.000"), printable(key), named(old), named(owner), h.tick*fencesOfTick,
+		rounded(max(h.at.Sub(begun), 0)))
 }
 
 // ownerAndTime returns what a token says: its owner, and when it was made, by the clock of that

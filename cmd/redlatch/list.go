@@ -154,7 +154,9 @@ const (
 )
 
 // inspect asks who holds the keys that a scan of client has found.
-func (f *listFlags) inspect(ctx context.Context, client redis.UniversalClient, found map[string]*kind) (all []listed, err error) {
+func (f *listFlags) inspect(
+	ctx context.Context, client redis.UniversalClient, found map[string]*kind,
+) (all []listed, err error) {
 	lockers := make(map[*kind]redlatch.Locker)
 	for _, k := range []*kind{plainKind, legacyKind, semaphoreKind} {
 		if lockers[k], err = k.locker(client, redlatch.WithOpTimeout(patience)); err != nil {
@@ -192,7 +194,9 @@ func isOurs(st redlatch.Status) bool {
 // merge adds what another server of a quorum has.
 func merge(all, more []listed) []listed {
 	for _, m := range more {
-		i := slices.IndexFunc(all, func(l listed) bool { return l.key == m.key && l.kind == m.kind && l.Token == m.Token })
+		i := slices.IndexFunc(all, func(l listed) bool {
+			return l.key == m.key && l.kind == m.kind && l.Token == m.Token
+		})
 		if i < 0 {
 			all = append(all, m)
 			continue
@@ -228,7 +232,8 @@ func (f *listFlags) print(out io.Writer, all []listed, servers int) {
 		if len(l.Queue) > 0 {
 			longest = rounded(l.Queue[0].Waited)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s", printable(l.key), l.kindName(), l.owners(), age(l.Since), rounded(l.TTL), l.Waiters, longest)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s",
+			printable(l.key), l.kindName(), l.owners(), age(l.Since), rounded(l.TTL), l.Waiters, longest)
 		if servers > 1 {
 			fmt.Fprintf(w, "\t%d of %d", l.votes, servers)
 		}
@@ -267,7 +272,8 @@ func summary(all []listed, read int, took time.Duration) string {
 	for _, l := range all {
 		waiters += l.Waiters
 	}
-	return fmt.Sprintf("%s, %s; %s read in %s", count(len(all), "lock"), count(waiters, "waiter"), count(read, "key"), rounded(took))
+	return fmt.Sprintf("%s, %s; %s read in %s",
+		count(len(all), "lock"), count(waiters, "waiter"), count(read, "key"), rounded(took))
 }
 
 func count(n int, what string) string {

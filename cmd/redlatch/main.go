@@ -35,7 +35,8 @@ const usage = `usage: redlatch run [flags] KEY -- COMMAND [ARG...]
        redlatch version
 
 run holds a lock in Redis while COMMAND runs. list shows all locks, and status
-some of them by name. watch prints hand-overs as they happen. unlock releases a lock. "redlatch run -h" shows the flags of run, and so on.
+some of them by name. watch prints hand-overs as they happen. unlock releases a
+lock. "redlatch run -h" shows the flags of run, and so on.
 `
 
 func main() {

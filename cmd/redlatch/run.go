@@ -103,7 +103,8 @@ func parseRun(args []string) (*runFlags, error) {
 	case f.maxHold > 0 && f.minHold > f.maxHold:
 		return nil, misuse("run", fmt.Sprintf("-min-hold %v is longer than -max-hold %v", f.minHold, f.maxHold))
 	case f.grace < 0 || f.grace > f.lease()/3:
-		return nil, misuse("run", fmt.Sprintf("-grace %v must be between 0 and a third of -ttl and of -max-hold", f.grace))
+		return nil, misuse("run",
+			fmt.Sprintf("-grace %v must be between 0 and a third of -ttl and of -max-hold", f.grace))
 	}
 	f.key, f.argv = rest[0], rest[2:]
 	return f, nil
@@ -162,14 +163,19 @@ func run(args []string) (int, error) {
 }
 
 // hold runs cmd under lock and releases the lock, whatever happens.
-func (f *runFlags) hold(c *connection, lock *redlatch.Lock, cmd *command, signals chan os.Signal, r *reporter) (int, error) {
+func (f *runFlags) hold(
+	c *connection, lock *redlatch.Lock, cmd *command, signals chan os.Signal, r *reporter,
+) (int, error) {
 	began := time.Now()
 	err := cmd.start(lock)
 	if err != nil {
 		_ = c.release(lock, 0)
 		return exitOfStart(err), err
 	}
-	w := &watch{lock: lock, command: cmd, signals: signals, reporter: r, grace: f.grace, reserve: f.lease() / 20, maxHold: f.maxHold}
+	w := &watch{
+		lock: lock, command: cmd, signals: signals, reporter: r,
+		grace: f.grace, reserve: f.lease() / 20, maxHold: f.maxHold,
+	}
 	code := w.wait()
 	lost := lock.Err()
 	after := max(f.minHold-time.Since(began), 0)

@@ -27,10 +27,12 @@ type kind struct {
 var (
 	plainKind     = &kind{"lock", redlatch.NewSetNXPX}
 	legacyKind    = &kind{"legacy", redlatch.NewLegacySetNX}
-	semaphoreKind = &kind{"semaphore", func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-		return redlatch.NewSemaphore(client, 1, opts...)
-	}}
+	semaphoreKind = &kind{"semaphore", newSemaphore}
 )
+
+func newSemaphore(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
+	return redlatch.NewSemaphore(client, 1, opts...)
+}
 
 // A scanner finds keys that have the form of locks of this library. What it reads of other keys is
 // bounded, whatever they hold.
@@ -167,8 +169,11 @@ for i = 2, #ARGV do
     value, score = first[1] or '', first[2] or ''
   end
   if type(value) == 'table' then
-    if not find(value.err, 'WRONGTYPE') then table.insert(likely, {i - 1, string.sub(value.err, 1, longest), '', ''}) end
-  elseif #value > 9 and #value <= longest and (find(value, '%-7%x%x%x%-%x%x%x%x%-%x+$') or find(value, '^%d+%.?%d*$')) then
+    if not find(value.err, 'WRONGTYPE') then
+      table.insert(likely, {i - 1, string.sub(value.err, 1, longest), '', ''})
+    end
+  elseif #value > 9 and #value <= longest
+    and (find(value, '%-7%x%x%x%-%x%x%x%x%-%x+$') or find(value, '^%d+%.?%d*$')) then
     table.insert(likely, {i - 1, value, score})
   end
 end

@@ -139,8 +139,8 @@ type record struct {
 
 func recordOf(key string, st redlatch.Status) record {
 	r := record{
-		Key: key, Held: st.Held, Kept: isKept(st), Writer: st.Writer, Owner: st.Owner, Since: st.Since, TTL: st.TTL, Waiters: st.Waiters,
-		Queue: make([]waiting, len(st.Queue)), Holders: st.Holders,
+		Key: key, Held: st.Held, Kept: isKept(st), Writer: st.Writer, Owner: st.Owner, Since: st.Since, TTL: st.TTL,
+		Waiters: st.Waiters, Queue: make([]waiting, len(st.Queue)), Holders: st.Holders,
 	}
 	for i, w := range st.Queue {
 		r.Queue[i] = waiting(w)

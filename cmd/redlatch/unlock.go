@@ -45,7 +45,8 @@ func unlock(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	c, err := f.connect("unlock", redlatch.WithTTL(borrowed), redlatch.WithOpTimeout(time.Second), redlatch.WithoutRenewal())
+	c, err := f.connect("unlock",
+		redlatch.WithTTL(borrowed), redlatch.WithOpTimeout(time.Second), redlatch.WithoutRenewal())
 	if err != nil {
 		return exitUsage, err
 	}
@@ -93,7 +94,9 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 // ending returns a function that releases the lock that was seen on key, or ends the min hold that
 // keeps others out, and nothing newer. Its error is ErrLost if that has ended. It sets what is left
 // of a min hold.
-func ending(ctx context.Context, l redlatch.Locker, key string, seen *redlatch.Status) (end func(context.Context) error, err error) {
+func ending(
+	ctx context.Context, l redlatch.Locker, key string, seen *redlatch.Status,
+) (end func(context.Context) error, err error) {
 	if isKept(*seen) {
 		end, seen.TTL, err = l.(minHolder).MinHold(ctx, key)
 		if end == nil && err == nil { // it has ended since
@@ -118,10 +121,12 @@ type minHolder interface {
 // confirmed shows who holds key, or that it is kept, and asks whether to release it.
 func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bool {
 	if isKept(seen) {
-		fmt.Fprintf(out, "%q is held by nobody; its min hold keeps others out for another %s; %d waiting\n", key, timeLeft(seen), seen.Waiters)
+		fmt.Fprintf(out, "%q is held by nobody; its min hold keeps others out for another %s; %d waiting\n",
+			key, timeLeft(seen), seen.Waiters)
 		fmt.Fprint(out, "end its min hold? [y/N] ")
 	} else {
-		fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n", key, holder(seen), timeLeft(seen), seen.Waiters)
+		fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n",
+			key, holder(seen), timeLeft(seen), seen.Waiters)
 		fmt.Fprint(out, "release it? [y/N] ")
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')

@@ -105,7 +105,8 @@ func (w *watch) end() <-chan time.Time {
 	if grace > 0 {
 		w.command.signal(syscall.SIGTERM)
 	}
-	complain(fmt.Errorf("run %q: %w: ending COMMAND, with SIGKILL after %v", w.lock.Key(), why, grace.Round(time.Millisecond)))
+	complain(fmt.Errorf("run %q: %w: ending COMMAND, with SIGKILL after %v",
+		w.lock.Key(), why, grace.Round(time.Millisecond)))
 	return time.After(grace)
 }
 

@@ -63,13 +63,15 @@ func report(w io.Writer, results []result) error {
 	var errs []error
 	for _, r := range results {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%v\n",
-			r.strategy.name, r.seats, r.sold(), max(r.sold()-r.seats, 0), r.lockColumns(), r.elapsed.Round(time.Millisecond))
+			r.strategy.name, r.seats, r.sold(), max(r.sold()-r.seats, 0), r.lockColumns(),
+			r.elapsed.Round(time.Millisecond))
 		errs = append(errs, r.failure())
 	}
 	errs = append(errs, table.Flush())
 	for _, r := range results {
 		if r.strategy.locker == nil && r.sold() <= r.seats {
-			_, err := fmt.Fprintf(w, "%s: nothing was oversold this time: try more -buyers or a longer -work\n", r.strategy.name)
+			_, err := fmt.Fprintf(w, "%s: nothing was oversold this time: try more -buyers or a longer -work\n",
+				r.strategy.name)
 			errs = append(errs, err)
 		}
 	}

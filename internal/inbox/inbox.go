@@ -61,7 +61,7 @@ type Inbox struct {
 	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls
 	// Degraded, which must not block.
 	Deliver  func(Grant)                 // a lock was handed to this process
-	Changed  func()                      // SUBSCRIBE was confirmed, or the connection broke; earlier messages may be lost
+	Changed  func()                      // SUBSCRIBE was confirmed, or the connection broke: messages may be lost
 	Degraded func(error)                 // Redis refuses SUBSCRIBE or PUBLISH
 	Served   func(since clock.Mono) bool // Redis has carried out a command of this client since then
 
@@ -197,7 +197,8 @@ func reconnectPause(failed int) time.Duration {
 
 // passing reports whether a connection that failed with err says nothing about SUBSCRIBE.
 func passing(err error) bool {
-	return node.Silence(err) || node.Unreachable(err) || errors.Is(err, redis.ErrClosed) || node.Answered(err) && node.Unavailable(err)
+	return node.Silence(err) || node.Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
+		node.Answered(err) && node.Unavailable(err)
 }
 
 var errReplaced = errors.New("the subscription is replaced")
@@ -208,7 +209,9 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 	ctx, noDials := context.WithCancel(context.Background())
 	defer noDials()
 	var ps *redis.PubSub
-	inClient := false // or a panic or runtime.Goexit has ended its call: ps may be locked for ever then, and has no connection
+	// inClient stays set if a panic or runtime.Goexit has ended a call of the client. ps may be
+	// locked for ever then, and has no connection.
+	inClient := false
 	call := func(client func() error) error {
 		inClient = true
 		err := node.Shield(client)
@@ -226,7 +229,8 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 	b.mu.Lock()
 	b.current = ps
 	b.mu.Unlock()
-	late := time.AfterFunc(lateAfter, func() { b.setSubscribed(false) }) // it ends with receive, which need not wait for it
+	// late ends with receive, which need not wait for it.
+	late := time.AfterFunc(lateAfter, func() { b.setSubscribed(false) })
 	defer late.Stop()
 	for silent := 0; ; { // wakes in a row
 		var message any
@@ -244,7 +248,9 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 		case b.stop():
 			return confirmed, nil
 		default:
-			if silent++; silent == 2*pingAfter || silent == pingAfter && call(func() error { return ps.Ping(ctx) }) != nil {
+			silent++
+			ping := func() error { return ps.Ping(ctx) }
+			if silent == 2*pingAfter || silent == pingAfter && call(ping) != nil {
 				return confirmed, err
 			}
 		}
