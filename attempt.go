@@ -12,6 +12,7 @@ import (
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // An attempt asks for a lock with one token, and gives it back. A call makes one, or a line does:
@@ -207,7 +208,7 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	switch {
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused
-		o.Foreign = got.holder != "" && !handsOn(got.holder)
+		o.Foreign = got.holder != "" && !tokens.HandsOn(got.holder)
 		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
 		w.holder = cmp.Or(got.holder, w.holder)
 		if got.at != 0 && a.place != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // A cohort has the readers of a process that share a permit: those who were in line when Redis
@@ -145,7 +146,7 @@ func (c *cohort) leave(a *attempt, now clock.Instant, keep time.Duration) (*atte
 
 // adoptReader acquires a permit for r if token holds one: so no reader ends the lock of another.
 func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lock, error) {
-	a := e.newAttempt(r, nil, tokenOf(r.cfg.owner))
+	a := e.newAttempt(r, nil, tokens.New(r.cfg.owner))
 	a.acquire.queueing = &queueing{beside: token}
 	lock, _, err := a.make(ctx)
 	return lock, err

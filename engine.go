@@ -10,6 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // The way of a call. A mutex is held only where "- name ->" stands: lines.mu, unless another one is
@@ -190,7 +191,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 		return lock, nil
 	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
-		lock, split, err := e.newAttempt(r, nil, e.mark+tokenOf(r.cfg.owner)).make(ctx)
+		lock, split, err := e.newAttempt(r, nil, e.mark+tokens.New(r.cfg.owner)).make(ctx)
 		within := r.cfg.timeout() - clock.Now().Since(r.started)
 		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
 			return lock, err
@@ -202,9 +203,9 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	switch {
 	case token == "":
 		return nil, invalid("token is empty")
-	case isKeeper(token):
+	case tokens.IsKeeper(token):
 		return nil, errNotOurs // nobody holds the key
-	case e.reads && isWriter(token), e.mark != "" && !isWriter(token):
+	case e.reads && tokens.IsWriter(token), e.mark != "" && !tokens.IsWriter(token):
 		return nil, errNotOurs // it is that of the other side
 	case e.reads:
 		return e.adoptReader(ctx, r, token)
@@ -226,8 +227,8 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	}
 	got := e.inspect(ctx, r)
 	st := got.status
-	st.Owner, st.Since = ownerOf(st.Token), madeAt(st.Token)
-	if isKeeper(st.Token) {
+	st.Owner, st.Since = tokens.Owner(st.Token), tokens.MadeAt(st.Token)
+	if tokens.IsKeeper(st.Token) {
 		st.Token = ""
 	}
 	if st.Held {
@@ -251,7 +252,7 @@ func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Cont
 		return nil, 0, wrap("inspect", key, err)
 	}
 	got := e.inspect(ctx, r)
-	if got.err != nil || !isKeeper(got.status.Token) {
+	if got.err != nil || !tokens.IsKeeper(got.status.Token) {
 		return nil, 0, wrap("inspect", key, got.err)
 	}
 	kept := e.identity(r, got.status.Token)

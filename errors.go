@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]:
@@ -205,7 +206,7 @@ func heldBy(got reply) error {
 	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errSplit) || got.holder == "" && got.left == 0 {
 		return got.err
 	}
-	return &HeldError{Owner: ownerOf(got.holder), TTL: got.left, kept: isKeeper(got.holder), err: got.err}
+	return &HeldError{Owner: tokens.Owner(got.holder), TTL: got.left, kept: tokens.IsKeeper(got.holder), err: got.err}
 }
 
 // permanent reports whether retrying cannot fix err. A client that was closed stays closed, for

@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // newest is what a lease knows of its newest handle. Once the lease is no longer young, it has only
@@ -89,7 +90,7 @@ func (l *lease) refusal() error {
 	l.mu.Lock()
 	left := l.core.Left(clock.Now())
 	l.mu.Unlock()
-	return &HeldError{Owner: ownerOf(l.token), TTL: left, ours: true, err: ErrNotAcquired}
+	return &HeldError{Owner: tokens.Owner(l.token), TTL: left, ours: true, err: ErrNotAcquired}
 }
 
 // closed is the Done channel of handles that have ended.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // A lease is a lock that an attempt was granted. It belongs to the process. A [Lock] is a handle on
@@ -129,7 +130,7 @@ func endError(why core.Why, start clock.Mono, trouble error) error {
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
 		e.Strategy, e.Key = l.name, l.r.key
-		e.Owner, e.Err = ownerOf(l.token), marked(e.Err)
+		e.Owner, e.Err = tokens.Owner(l.token), marked(e.Err)
 		hook(e)
 	}
 }

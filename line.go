@@ -13,6 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/line"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from
@@ -154,7 +155,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	switch x.Kind {
 	case line.Ask:
 		if x.Fresh {
-			w.newLocked(w.engine.newAttempt(w.r, w, w.engine.mark+tokenOf(w.r.cfg.owner)))
+			w.newLocked(w.engine.newAttempt(w.r, w, w.engine.mark+tokens.New(w.r.cfg.owner)))
 			x.Of, w.newest.number = w.newest, x.Token
 			w.Made(x.Of)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
@@ -52,7 +53,7 @@ type replication struct {
 func defaults() config {
 	return config{settings: settings{
 		ttl: 10 * time.Second, renew: true, drift: 0.01, shortest: 8 * time.Millisecond, longest: 128 * time.Millisecond,
-		owner: processName(),
+		owner: tokens.ProcessName(),
 	}}
 }
 
@@ -213,7 +214,10 @@ func WithKeyPrefix(prefix string) Option {
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name
-		return checkOwner(name)
+		if err := tokens.CheckOwner(name); err != nil {
+			return invalid("WithOwner(%q): %w", name, err)
+		}
+		return nil
 	}
 }
 

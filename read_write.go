@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // NewReadWrite returns two Lockers over the same keys, on one Redis: a key has any number of
@@ -65,7 +67,7 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 		return nil, nil, err
 	}
 	readers.cohorts.newest = make(map[string]*cohort)
-	writers, err := side(traits{name: "write", mark: writerMark, pair: readers})
+	writers, err := side(traits{name: "write", mark: tokens.WriterMark, pair: readers})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 var lockScripts = scriptsOf("")
@@ -130,7 +131,7 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 
 func (s *setNXPX) readInspect(r node.Reply) reply {
 	got := readInspect(r)
-	got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, writerMark)
+	got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, tokens.WriterMark)
 	return got
 }
 

@@ -90,7 +90,7 @@ type params struct {
 	restore   *restoring   // to extend
 
 	// To release.
-	keep  time.Duration // keep others out for this time, see keeperPrefix; 0: hand the lock on
+	keep  time.Duration // keep others out for this time, see tokens.IsKeeper; 0: hand the lock on
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 

@@ -13,8 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 const watchUsage = `usage: redlatch watch [flags]
@@ -143,7 +144,7 @@ func (w *watcher) print(message string) {
 	if !ok || !ours || !w.match.MatchString(key) {
 		return
 	}
-	owner, begun := ownerAndTime(h.token)
+	owner, begun := tokens.Owner(h.token), tokens.MadeAt(h.token)
 	if len(w.owners) > mostNames {
 		clear(w.owners)
 	}
@@ -153,14 +154,6 @@ func (w *watcher) print(message string) {
 	fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n",
 		h.at.Format("15:04:05.000"), printable(key), named(old), named(owner), h.tick*fencesOfTick,
 		rounded(max(h.at.Sub(begun), 0)))
-}
-
-// ownerAndTime returns what a token says: its owner, and when it was made, by the clock of that
-// process.
-func ownerAndTime(token string) (owner string, made time.Time) {
-	at := len(token) - idLength
-	id := uuid.MustParse(token[at:]) // as isToken says
-	return strings.TrimPrefix(strings.TrimSuffix(token[:at], "/"), "!"), time.Unix(id.Time().UnixTime())
 }
 
 // globbed returns an expression for a pattern of Redis.

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // A kind is one of locks that list finds.
@@ -151,9 +151,8 @@ var (
 )
 
 const (
-	idLength     = 36                     // of a UUID as text
-	longestValue = 2 + 200 + 1 + idLength // a tilde, the mark of a writer, the owner, a slash and a UUID
-	leastScore   = 9e14                   // of a permit: the end of its lease, in µs
+	longestValue = 1 + tokens.Longest // a tilde and a token
+	leastScore   = 9e14               // of a permit: the end of its lease, in µs
 )
 
 // likelyKeys looks at the keys in ARGV, from the second on. It returns those that may be locks: the
@@ -187,13 +186,7 @@ func isPermit(token string, score any) bool {
 
 // isToken reports whether value is a token, or keeps others out after one.
 func isToken(value string) bool {
-	token := strings.TrimPrefix(strings.TrimPrefix(value, "~"), "!")
-	at := len(token) - idLength
-	if at < 0 || at > 0 && token[at-1] != '/' || len(value) > longestValue {
-		return false
-	}
-	id, err := uuid.Parse(token[at:])
-	return err == nil && id.Version() == 7 && id.Variant() == uuid.RFC4122
+	return len(value) <= longestValue && !tokens.MadeAt(strings.TrimPrefix(value, "~")).IsZero()
 }
 
 // companion returns the name of a key beside a lock, as docs/protocols.md describes it.

@@ -1,4 +1,4 @@
-package redlatch
+package tokens
 
 import (
 	"strings"
@@ -17,18 +17,18 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 	for _, owner := range []string{"", "api-7", "a/b"} {
 		for range 1000 {
 			begin := time.Now().Truncate(time.Millisecond)
-			token := tokenOf(owner)
-			require.WithinRange(t, madeAt(token), begin, time.Now())
+			token := New(owner)
+			require.WithinRange(t, MadeAt(token), begin, time.Now())
 			require.True(t, minted(token))
-			require.Equal(t, owner, ownerOf(token))
+			require.Equal(t, owner, Owner(token))
 			id := uuid.MustParse(token[len(token)-idLength:])
 			require.Equal(t, []any{uuid.Version(7), uuid.RFC4122}, []any{id.Version(), id.Variant()})
 			seen[id.String()[14:]] = true
 		}
 	}
 	require.Len(t, seen, 3000, "what follows the time is random")
-	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + tokenOf(""), "x" + tokenOf("")} {
-		require.Zero(t, madeAt(token), token)
+	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + New(""), "x" + New("")} {
+		require.Zero(t, MadeAt(token), token)
 	}
 }
 
@@ -42,9 +42,9 @@ func TestDefaultOwnerIsValid(t *testing.T) {
 		strings.Repeat("ü", 300): strings.Repeat("ü", 97) + ":4711",
 	} {
 		owner := hostAndPid(host, 4711)
-		require.NoError(t, checkOwner(owner))
+		require.NoError(t, CheckOwner(owner))
 		require.Equal(t, want, owner)
-		require.Equal(t, owner, ownerOf(tokenOf(owner)))
+		require.Equal(t, owner, Owner(New(owner)))
 	}
-	require.NoError(t, checkOwner(processName()))
+	require.NoError(t, CheckOwner(ProcessName()))
 }
