@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/delay"
 )
 
 // TTL is how long the locks of all peers last, if a measurement does not ask for another.
@@ -23,9 +25,8 @@ type Peer struct {
 	// Open connects a client of its own to one Redis.
 	Open func(target Target) (Locker, error)
 
-	// OpenQuorum connects to independent nodes, at those addresses. It is nil if the peer cannot do
-	// that.
-	OpenQuorum func(addrs []string) (Locker, error)
+	// OpenQuorum connects to independent nodes. It is nil if the peer cannot do that.
+	OpenQuorum func(nodes []Target) (Locker, error)
 
 	// OpenRenewing is like Open, for locks of that TTL that are renewed until they are released.
 	// They are all Renewed. It is nil if nothing renews.
@@ -41,6 +42,9 @@ func All() []Peer {
 type Target struct {
 	Addr      string
 	Pipelined bool // through AutoPipeline, if the peer uses go-redis
+
+	// RoundTrip is added to that of the machine.
+	RoundTrip time.Duration
 
 	// Username and Password are for peers that use go-redis. Without them the user is the default
 	// one.
@@ -92,11 +96,20 @@ func pipelines() *redis.AutoPipelineOptions {
 	return &redis.AutoPipelineOptions{NumShards: 2, MaxConcurrentBatches: 2, Unordered: true, MaxBatchSize: 50}
 }
 
+// options returns the options of go-redis that reach the target. The others have their defaults.
+func (t Target) options() *redis.Options {
+	options := &redis.Options{Addr: t.Addr, Username: t.Username, Password: t.Password}
+	if t.RoundTrip > 0 {
+		options.Dialer = delay.Dial(t.RoundTrip)
+	}
+	return options
+}
+
 // connect returns a client of target.
 func connect(target Target) (client, error) {
-	plain := redis.NewClient(&redis.Options{
-		Addr: target.Addr, Username: target.Username, Password: target.Password, AutoPipelineOptions: pipelines(),
-	})
+	options := target.options()
+	options.AutoPipelineOptions = pipelines()
+	plain := redis.NewClient(options)
 	if !target.Pipelined {
 		return client{plain, plain}, nil
 	}

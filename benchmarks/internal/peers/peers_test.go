@@ -75,6 +75,30 @@ func TestUserOfATargetIsTheOneThatLocks(t *testing.T) {
 	require.ErrorContains(t, err, "NOPERM")
 }
 
+func TestRoundTripOfATargetIsThatOfEveryCommand(t *testing.T) {
+	target := Target{Addr: redistest.StartTCP(t).Addr(), RoundTrip: 15 * time.Millisecond}
+	quorum := func(p Peer) Peer {
+		return Peer{Name: p.Name + ", quorum", Open: func(target Target) (Locker, error) { return p.OpenQuorum([]Target{target}) }}
+	}
+	all := slices.Concat(All()[:len(All())-1], []Peer{patientRueidislock(10 * time.Second), quorum(Redlatch()), quorum(Redsync())})
+	for _, p := range all {
+		t.Run(p.Name, func(t *testing.T) {
+			l, err := p.Open(target)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, l.Close()) }()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			begun := time.Now()
+			lock, err := l.Lock(ctx, "key")
+			require.NoError(t, err)
+			locked := time.Now()
+			require.GreaterOrEqual(t, locked.Sub(begun), target.RoundTrip)
+			require.NoError(t, lock.Unlock(ctx))
+			require.GreaterOrEqual(t, time.Since(locked), target.RoundTrip)
+		})
+	}
+}
+
 func TestSemaphoreAdmitsItsLimit(t *testing.T) {
 	l, err := Semaphore(2).Open(Target{Addr: redistest.StartTCP(t).Addr()})
 	require.NoError(t, err)

@@ -23,8 +23,8 @@ func Redlatch() Peer {
 		Direct:       scripts,
 		Open:         func(target Target) (Locker, error) { return open(target, TTL) },
 		OpenRenewing: open,
-		OpenQuorum: func(addrs []string) (Locker, error) {
-			clients := connectAll(addrs)
+		OpenQuorum: func(nodes []Target) (Locker, error) {
+			clients := connectAll(nodes)
 			l, err := redlatch.NewRedlock(universal(clients), redlatch.WithTTL(TTL))
 			return &redlatchLocker{l, clients}, err
 		},
@@ -123,12 +123,12 @@ type redlatchLock struct{ *redlatch.Lock }
 
 func (k redlatchLock) Held() bool { return k.Err() == nil }
 
-// connectAll connects to each address with go-redis' default options, whose timeouts show where a
+// connectAll connects to each node with go-redis' default options, whose timeouts show where a
 // node hangs.
-func connectAll(addrs []string) []client {
+func connectAll(nodes []Target) []client {
 	var clients []client
-	for _, addr := range addrs {
-		plain := redis.NewClient(&redis.Options{Addr: addr})
+	for _, node := range nodes {
+		plain := redis.NewClient(node.options())
 		clients = append(clients, client{plain, plain})
 	}
 	return clients

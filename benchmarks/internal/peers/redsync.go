@@ -21,8 +21,8 @@ func Redsync() Peer {
 			c, err := connect(target)
 			return newRedsync([]client{c}), err
 		},
-		OpenQuorum: func(addrs []string) (Locker, error) {
-			return newRedsync(connectAll(addrs)), nil
+		OpenQuorum: func(nodes []Target) (Locker, error) {
+			return newRedsync(connectAll(nodes)), nil
 		},
 	}
 }

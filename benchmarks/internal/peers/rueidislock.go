@@ -2,10 +2,14 @@ package peers
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/delay"
 )
 
 // Rueidislock is the lock of rueidis. With a majority of one it is one key of one Redis, like the
@@ -20,7 +24,7 @@ func Rueidislock() Peer { return patientRueidislock(0) }
 func patientRueidislock(patience time.Duration) Peer {
 	open := func(target Target, ttl, patience time.Duration) (rueidislock.Locker, error) {
 		return rueidislock.NewLocker(rueidislock.LockerOption{
-			ClientOption:   rueidis.ClientOption{InitAddress: []string{target.Addr}},
+			ClientOption:   rueidisOption(target),
 			KeyMajority:    1,
 			KeyValidity:    ttl,
 			NoLoopTracking: true,
@@ -39,6 +43,18 @@ func patientRueidislock(patience time.Duration) Peer {
 			return rueidisLocker{l, true}, err
 		},
 	}
+}
+
+// rueidisOption returns the options of rueidis that reach the target.
+func rueidisOption(target Target) rueidis.ClientOption {
+	option := rueidis.ClientOption{InitAddress: []string{target.Addr}}
+	if target.RoundTrip > 0 {
+		dial := delay.Dial(target.RoundTrip)
+		option.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return dial(ctx, "tcp", addr)
+		}
+	}
+	return option
 }
 
 type rueidisLocker struct {

@@ -89,18 +89,18 @@ func startFive(tb testing.TB) five {
 }
 
 func (f five) measure(ctx context.Context, p peers.Peer, what trouble, d time.Duration) (report.Sample, error) {
-	var addrs []string
+	var targets []peers.Target
 	for i, n := range f.nodes {
 		if err := n.forget(ctx); err != nil {
 			return nil, err
 		}
-		addr := n.server.Addr()
+		target := n.target()
 		if what.behind(i) {
-			addr = f.proxies[i].Addr()
+			target.Addr = f.proxies[i].Addr()
 		}
-		addrs = append(addrs, addr)
+		targets = append(targets, target)
 	}
-	locker, err := p.OpenQuorum(addrs)
+	locker, err := p.OpenQuorum(targets)
 	if err != nil {
 		return nil, err
 	}
