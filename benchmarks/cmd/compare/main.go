@@ -42,7 +42,7 @@ func main() {
 	flag.StringVar(&s.only, "only", "", "measure only what matches this `regexp`, such as \"^No hold, 4x64, redlatch$\", and print it instead of a report")
 	flag.StringVar(&s.from, "from", "", "measure nothing, and take what this results.json `file` says")
 	flag.StringVar(&s.out, "out", "results", "write results.md, results.json and the charts into this `directory`")
-	flag.StringVar(&s.readme, "readme", "", "put a short table between the marks of this `file` too")
+	flag.StringVar(&s.readme, "readme", "", "put a short table and charts between the marks of this `file` too")
 	flag.IntVar(&s.plan.Rounds, "rounds", 5, "measure everything so often, and take the median")
 	flag.DurationVar(&s.plan.Duration, "d", 500*time.Millisecond, "measure for so long at a time, and longer where a section needs it")
 	flag.IntVar(&s.plan.Held, "held", 10_000, "hold so many locks to see what renewal costs")

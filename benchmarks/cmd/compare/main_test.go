@@ -103,9 +103,9 @@ func TestResultsAreWrittenAnewFromWhatWasMeasured(t *testing.T) {
 	marks := "# Title\n\n<!-- benchmarks:begin -->\n<!-- benchmarks:end -->\n"
 	require.NoError(t, os.WriteFile(readme, []byte(marks), 0o644))
 
-	require.NoError(t, run(t.Context(), settings{run: "^renewal$", out: first, plan: quick}, io.Discard))
+	require.NoError(t, run(t.Context(), settings{run: "^pairs$", out: first, plan: quick}, io.Discard))
 	require.NoError(t, run(t.Context(), settings{from: filepath.Join(first, "results.json"), out: second, readme: readme}, io.Discard))
-	for _, file := range []string{"results.md", "results.json", "renewal-heap.svg"} {
+	for _, file := range []string{"results.md", "results.json", "pairs-cpu.svg"} {
 		before, err := os.ReadFile(filepath.Join(first, file))
 		require.NoError(t, err)
 		after, err := os.ReadFile(filepath.Join(second, file))
@@ -115,7 +115,7 @@ func TestResultsAreWrittenAnewFromWhatWasMeasured(t *testing.T) {
 	text, err := os.ReadFile(readme)
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(text), "# Title\n\n<!-- benchmarks:begin -->\n|"), "%s", text)
-	require.Contains(t, string(text), "10,000 locks renewed")
+	require.Contains(t, string(text), "Lock and unlock a free key")
 
 	// The results describe the machine, but have neither its name nor a path.
 	results, err := os.ReadFile(filepath.Join(first, "results.json"))

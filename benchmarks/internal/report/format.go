@@ -16,6 +16,7 @@ const (
 	Count   Unit = "1"     // how many
 	Bytes   Unit = "B"     // memory
 	Index   Unit = "index" // between 0 and 1
+	Ratio   Unit = "ratio" // of two figures
 	Cores   Unit = "cores" // CPU seconds a second
 )
 
@@ -27,9 +28,9 @@ func (u Unit) format(value float64) string {
 		case value == 0:
 			return "0"
 		case value < 0.9995e-3:
-			return digits(value*1e6) + " µs"
+			return digits(sixDigits(value*1e6)) + " µs"
 		case value < 0.9995:
-			return digits(value*1e3) + " ms"
+			return digits(sixDigits(value*1e3)) + " ms"
 		}
 		return digits(value) + " s"
 	case Bytes:
@@ -37,12 +38,21 @@ func (u Unit) format(value float64) string {
 			return digits(value/1024) + " KiB"
 		}
 		return digits(value) + " B"
-	case Index:
+	case Index, Ratio:
 		return strconv.FormatFloat(value, 'f', 2, 64)
 	case Cores:
 		return strconv.FormatFloat(value, 'f', 3, 64)
 	}
 	return digits(value)
+}
+
+// round returns value as format does, without zeros at the end of its fraction.
+func (u Unit) round(value float64) string {
+	number, unit, _ := strings.Cut(u.format(value), " ")
+	if strings.Contains(number, ".") {
+		number = strings.TrimRight(strings.TrimRight(number, "0"), ".")
+	}
+	return strings.TrimSpace(number + " " + unit)
 }
 
 // digits returns value with three significant digits, and with separators of thousands.

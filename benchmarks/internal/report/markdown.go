@@ -2,25 +2,28 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// markdown returns the whole report. drawn has the charts by section.
-func (r *Report) markdown(drawn map[string][]chart) string {
+// markdown returns the whole report.
+func (r *Report) markdown() string {
 	var b strings.Builder
 	b.WriteString("# Results\n\nWritten by `go -C benchmarks run ./cmd/compare`; " +
 		"[what the figures mean](../README.md).\n\n")
 	fmt.Fprintf(&b, "%s.\n", r.circumstances())
 	for _, t := range r.Tables {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", t.Title, t.About)
-		for _, group := range t.distinct(Row.group, every) {
+		for _, group := range t.groups() {
 			if group != "" {
 				fmt.Fprintf(&b, "\n### %s\n", group)
 			}
 			b.WriteString("\n" + t.markdown(group))
 		}
-		for _, c := range drawn[t.Section] {
-			fmt.Fprintf(&b, "\n![%s](%s)\n", c.title, c.file)
+		for _, c := range r.drawn() {
+			if c.section == t.Section {
+				fmt.Fprintf(&b, "\n![%s](%s)\n", c.title, c.file)
+			}
 		}
 	}
 	return b.String()
@@ -44,10 +47,12 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// markdown returns the table of a group. A case is named in its first row only.
+// markdown returns the table of a group. A case is named in its first row only, and a figure that no
+// row has is left out.
 func (t *Table) markdown(group string) string {
 	head := []string{"", ""}
-	for _, m := range t.Metrics {
+	metrics := t.measured(group)
+	for _, m := range metrics {
 		head = append(head, m.Title)
 	}
 	var rows [][]string
@@ -61,12 +66,22 @@ func (t *Table) markdown(group string) string {
 			cells[0] = ""
 		}
 		last = row.Case
-		for _, m := range t.Metrics {
+		for _, m := range metrics {
 			cells = append(cells, row.cell(m))
 		}
 		rows = append(rows, cells)
 	}
 	return tabulate(head, rows, 2)
+}
+
+// measured returns the metrics that a row of the group has.
+func (t *Table) measured(group string) []Metric {
+	return slices.DeleteFunc(slices.Clone(t.Metrics), func(m Metric) bool {
+		return !slices.ContainsFunc(t.Rows, func(row Row) bool {
+			_, ok := row.Figures[m.Key]
+			return ok && row.Group == group
+		})
+	})
 }
 
 // cell returns a figure of the row, or a dash.
@@ -101,9 +116,3 @@ func tabulate(head []string, rows [][]string, text int) string {
 	}
 	return b.String()
 }
-
-func (r Row) group() string { return r.Group }
-func (r Row) name() string  { return r.Case }
-func (r Row) peer() string  { return r.Peer }
-
-func every(Row) bool { return true }

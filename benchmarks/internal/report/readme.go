@@ -23,10 +23,14 @@ var columns = []string{"redlatch", "redsync", "bsm/redislock", "rueidislock"}
 var highlights = []highlight{
 	{"Lock and unlock a free key, 1 goroutine: pairs a second", "pairs", "Plain client", "1 goroutine", "rate"},
 	{"16 goroutines: pairs a second", "pairs", "Plain client", "16 goroutines", "rate"},
+	{"client CPU a pair", "pairs", "Plain client", "16 goroutines", "client"},
 	{"256 goroutines: pairs a second", "pairs", "Plain client", "256 goroutines", "rate"},
+	{"Round trip of 1 ms, 16 callers: a pair, median", "distance", "Free keys, round trip of 1 ms", "16 callers", "pair50"},
+	{"as multiple of two raw commands", "distance", "Free keys, round trip of 1 ms", "16 callers", "ratio"},
 	{"One key, 64 clients: hand-offs a second", "hotkey", "No hold", "64×1", "rate"},
 	{"fairness (1: all are served alike)", "hotkey", "No hold", "64×1", "jain"},
-	{"longest wait", "hotkey", "No hold", "64×1", "longest"},
+	{"longest wait, of at most the 2 s of a run", "hotkey", "No hold", "64×1", "longest"},
+	{"never served", "hotkey", "No hold", "64×1", "never"},
 	{"1,024 waiters, held for 5 ms: never served", "hotkey", "Held for 5 ms", "256×4", "never"},
 	{"Redlock, 5 nodes: lock, median", "redlock", "", "healthy", "lock50"},
 	{"one of them hung: lock, median", "redlock", "", "one hung", "lock50"},
@@ -66,7 +70,18 @@ func (r *Report) Summary() (string, error) {
 	return tabulate(append([]string{""}, columns...), rows, 1) + "\n" + r.circumstances() + ".\n", nil
 }
 
-// Embed puts the summary between the marks in file, and touches nothing else in it.
+// pictures returns the charts of the README, which are in results.
+func (r *Report) pictures() string {
+	var b strings.Builder
+	for _, c := range r.drawn() {
+		if c.readme {
+			fmt.Fprintf(&b, "\n![%s](results/%s)\n", c.title, c.file)
+		}
+	}
+	return b.String()
+}
+
+// Embed puts the summary and charts between the marks in file, and touches nothing else in it.
 func (r *Report) Embed(file string) error {
 	summary, err := r.Summary()
 	if err != nil {
@@ -76,7 +91,7 @@ func (r *Report) Embed(file string) error {
 	if err != nil {
 		return err
 	}
-	changed, err := replace(string(text), summary)
+	changed, err := replace(string(text), summary+r.pictures())
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}

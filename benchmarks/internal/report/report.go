@@ -119,12 +119,12 @@ func (t *Table) figure(group, name, peer, key string) (Figure, bool) {
 	return Figure{}, false
 }
 
-// distinct returns the results of pick for the rows, each once and in their order.
-func (t *Table) distinct(pick func(Row) string, rows func(Row) bool) []string {
+// groups returns the groups of the rows, each once and in their order.
+func (t *Table) groups() []string {
 	var all []string
 	for _, row := range t.Rows {
-		if rows(row) && !slices.Contains(all, pick(row)) {
-			all = append(all, pick(row))
+		if !slices.Contains(all, row.Group) {
+			all = append(all, row.Group)
 		}
 	}
 	return all
@@ -142,11 +142,10 @@ func (r *Report) Write(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "results.json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	drawn, err := r.draw(dir)
-	if err != nil {
+	if err := r.draw(dir); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown(drawn)), 0o644)
+	return os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown()), 0o644)
 }
 
 // Print writes a line for each row: the section, the name of the row, and the medians by key, in
