@@ -10,7 +10,6 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/internal/measure"
 	"github.com/redlatch/redlatch/benchmarks/internal/peers"
 	"github.com/redlatch/redlatch/benchmarks/internal/report"
-	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 )
 
 // hotKey measures many goroutines that all want one lock.
@@ -21,16 +20,13 @@ func hotKey() Section {
 		About: "So many clients, each with a connection pool of its own, times so many goroutines each, " +
 			"lock one key and unlock it again, over and over. Who still waits at the end counts with the wait so far. " +
 			"A measurement lasts four times -d, and, with -d at its default or more, long enough for a queue to serve everybody. " +
-			"A round trip is that of a proxy that holds each reply back. Callers that give up call again at once, " +
+			"Callers that give up call again at once, " +
 			"and their wait goes on; there bsm/redislock asks every 2 ms, and rueidislock is missing: its lock ends with the ctx of the call. " +
 			"A client without a channel may not PUBLISH and SUBSCRIBE.",
 		Metrics: crowdMetrics,
 		prepare: func(tb testing.TB, plan Plan) []scenario {
 			n := start(tb)
-			proxy := faultproxy.New(tb, n.server.Network(), n.server.Addr())
-			proxy.Delay(time.Millisecond)
-			near, far := n.target(), peers.Target{Addr: proxy.Addr()}
-			deaf := n.target()
+			near, deaf := n.target(), n.target()
 			user := n.server.User(tb, "~*", "&*", "+@all", "-publish", "-subscribe")
 			deaf.Username, deaf.Password = user.Username, user.Password
 
@@ -43,9 +39,6 @@ func hotKey() Section {
 			for _, hold := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 				for _, s := range shapes {
 					add(held(hold), s.String(), crowd{sides: []side{s}, hold: hold}, all...)
-				}
-				for _, s := range []side{{far, 1, 64}, {far, 4, 64}, {far, 64, 1}} {
-					add(held(hold)+", round trip of 1 ms", s.String(), crowd{sides: []side{s}, hold: hold}, all...)
 				}
 			}
 			crowded := side{near, 200, 1}
@@ -91,6 +84,9 @@ func held(hold time.Duration) string {
 var crowdMetrics = []report.Metric{
 	{Key: "rate", Title: "hand-offs/s", Unit: report.Rate},
 	{Key: "gap50", Title: "unlock to next grant, median", Unit: report.Seconds},
+	{Key: "lock50", Title: "wait, median", Unit: report.Seconds},
+	{Key: "lock99", Title: "99 %", Unit: report.Seconds},
+	{Key: "granted", Title: "longest that ended", Unit: report.Seconds},
 	{Key: "longest", Title: "longest wait", Unit: report.Seconds},
 	{Key: "jain", Title: "Jain", Unit: report.Index},
 	{Key: "sides", Title: "grants a goroutine, first side to second", Unit: report.Count},
@@ -177,6 +173,10 @@ func (f *fray) sample(waiting time.Duration, used measure.Usage) report.Sample {
 			never++
 		}
 	}
+	granted := math.NaN() // if nobody was served
+	if total > 0 {
+		granted = waits.Longest().Seconds()
+	}
 	disorder := math.NaN() // if locks have no fences
 	if f.fence.Load() != 0 {
 		disorder = float64(f.disorder.Load())
@@ -185,6 +185,8 @@ func (f *fray) sample(waiting time.Duration, used measure.Usage) report.Sample {
 		"rate":     total / f.elapsed.Seconds(),
 		"gap50":    gaps.Quantile(0.5),
 		"lock50":   waits.Quantile(0.5),
+		"lock99":   waits.Quantile(0.99),
+		"granted":  granted,
 		"longest":  max(waits.Longest(), waiting).Seconds(),
 		"jain":     measure.Jain(served),
 		"sides":    measure.Mean(sides[0]) / max(measure.Mean(sides[1]), 1/float64(len(sides[1]))), // one grant at least

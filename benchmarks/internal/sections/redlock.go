@@ -79,10 +79,8 @@ type five struct {
 
 func startFive(tb testing.TB) five {
 	tb.Helper()
-	var all five
-	for range last + 1 {
-		n := start(tb)
-		all.nodes = append(all.nodes, n)
+	all := five{nodes: startNodes(tb, last+1)}
+	for _, n := range all.nodes {
 		all.proxies = append(all.proxies, faultproxy.New(tb, n.server.Network(), n.server.Addr()))
 	}
 	return all
@@ -120,4 +118,15 @@ func (f five) measure(ctx context.Context, p peers.Peer, what trouble, d time.Du
 	sample := t.latencies()
 	sample["samples"] = float64(t.pair.Count())
 	return sample, nil
+}
+
+// latencies returns what a lock and an unlock took.
+func (t *timings) latencies() report.Sample {
+	return report.Sample{
+		"lock50":   t.lock.Quantile(0.5),
+		"lock99":   t.lock.Quantile(0.99),
+		"unlock50": t.unlock.Quantile(0.5),
+		"unlock99": t.unlock.Quantile(0.99),
+		"failed":   float64(t.failed),
+	}
 }

@@ -39,6 +39,9 @@ type Section struct {
 
 	// prepare starts what the section needs, which ends with tb, and returns its cases.
 	prepare func(tb testing.TB, plan Plan) []scenario
+
+	// finish, if not nil, adds figures that come from several rows.
+	finish func(t *report.Table)
 }
 
 // scenario is a case, and the peers that it is measured for.
@@ -71,7 +74,7 @@ func (p Plan) choose(cases []scenario) []scenario {
 
 // All returns every section in the order in which they are run.
 func All() []Section {
-	return []Section{pairs(), hotKey(), semaphore(), quorum(), renewal(), roundTrip(), network(), reads()}
+	return []Section{pairs(), hotKey(), semaphore(), quorum(), renewal(), reads(), distance()}
 }
 
 // Progress is called before each measurement. done of total are complete, and what names the next.
@@ -106,6 +109,9 @@ func (s Section) Run(ctx context.Context, tb testing.TB, plan Plan, progress Pro
 			}
 		}
 	}
+	if s.finish != nil {
+		s.finish(&table)
+	}
 	return table, nil
 }
 
@@ -120,6 +126,16 @@ func start(tb testing.TB) node {
 	tb.Helper()
 	server := redistest.StartTCP(tb, "--maxclients", "10000")
 	return node{server, server.Client(tb)}
+}
+
+// startNodes starts so many that are independent.
+func startNodes(tb testing.TB, count int) []node {
+	tb.Helper()
+	var nodes []node
+	for range count {
+		nodes = append(nodes, start(tb))
+	}
+	return nodes
 }
 
 // target returns how to reach it.

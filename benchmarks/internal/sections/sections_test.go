@@ -102,6 +102,7 @@ func TestWaitThatGoesOnAtTheEndCounts(t *testing.T) {
 		one := fake{limit: 1, given: new(atomic.Int64)}
 		got := fight(t, crowd{sides: []side{{clients: 2, goroutines: 2}}, hold: 10 * time.Millisecond}, 3*time.Second, one, one)
 		require.Equal(t, 3.0, got["longest"])
+		require.Equal(t, 0.0, got["granted"], "the only wait that ended")
 		require.Equal(t, 3.0, got["never"])
 		require.Equal(t, 0.25, got["jain"])
 		require.Equal(t, 1.0, got["owners"])
@@ -109,6 +110,16 @@ func TestWaitThatGoesOnAtTheEndCounts(t *testing.T) {
 		require.InDelta(t, 1.0/3, got["rate"], 1e-9)
 		require.Equal(t, 4.0, got["direct"])
 		require.Equal(t, 6.0, got["commands"])
+	})
+}
+
+func TestWaitsOfNobodyHaveNoLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		none := fake{given: new(atomic.Int64)}
+		got := fight(t, crowd{sides: []side{{clients: 1, goroutines: 2}}}, time.Second, none)
+		require.True(t, math.IsNaN(got["granted"]))
+		require.Equal(t, 1.0, got["longest"])
+		require.Equal(t, 2.0, got["never"])
 	})
 }
 
@@ -189,6 +200,43 @@ func TestCrowdIsWatchedUntilAQueueHasServedEverybody(t *testing.T) {
 	big := crowd{sides: []side{{clients: 256, goroutines: 3}, {clients: 1, goroutines: 256}}, hold: 5 * time.Millisecond}
 	require.Greater(t, big.turns(d), 1024*big.hold)
 	require.Equal(t, 160*time.Millisecond, big.turns(10*time.Millisecond))
+}
+
+func TestPairsOfADistanceAreCountedInRoundTrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake{pause: 10 * time.Millisecond, limit: 1 << 30, given: new(atomic.Int64)}
+		got, err := distantLoop(t.Context(), f, 2, Plan{Duration: 420 * time.Millisecond}, 5*time.Millisecond)
+		require.NoError(t, err)
+		require.InDelta(t, 0.01, got["pair50"], 0.0001)
+		require.InDelta(t, 2, got["trips"], 0.02)
+		require.InDelta(t, 200, got["rate"], 0.01)
+		require.Zero(t, got["failed"])
+		require.Equal(t, int64(2+22), f.given.Load(), "a quarter of -d, after the warm-up")
+	})
+}
+
+func TestMedianIsComparedWithThatOfTheRawCommandsOfItsCase(t *testing.T) {
+	table := new(report.Table)
+	for _, row := range []struct {
+		group, name, peer string
+		median            float64
+	}{
+		{"1 ms", "1", "redlatch", 6},
+		{"1 ms", "1", "two raw commands", 2},
+		{"1 ms", "16", "two raw commands", 3},
+		{"1 ms", "16", "redlatch", 3},
+		{"1 ms", "16", "rueidislock", math.NaN()},
+		{"quorum", "16", "redlatch", 3},
+	} {
+		table.Rows = append(table.Rows, report.Row{Group: row.group, Case: row.name, Peer: row.peer})
+		table.Rows[len(table.Rows)-1].Add(report.Sample{"pair50": row.median})
+	}
+	compareWithRaw(table)
+	var ratios []float64
+	for _, row := range table.Rows {
+		ratios = append(ratios, row.Figures["ratio"].Median)
+	}
+	require.Equal(t, []float64{3, 1, 1, 1, 0, 0}, ratios)
 }
 
 func TestThousandsAreSetApart(t *testing.T) {
