@@ -74,7 +74,8 @@ func (g *grant) over(now clock.Instant) bool { return now.Since(g.start) >= g.le
 func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 	a := &attempt{engine: e, identity: e.identity(r, token), r: r, line: w}
 	a.acquire = params{
-		identity: &a.identity, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, ttlMS: r.cfg.askedMS, confirm: &r.cfg.replication,
+		identity: &a.identity, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, ttlMS: r.cfg.askedMS,
+		confirm: &r.cfg.replication,
 	}
 	a.unwanted, a.lease.attempt = &a.nobodyWaits, a
 	a.lease.core.Config, a.lease.core.Passes = &r.cfg.lease, w != nil && w.Passes > 0
@@ -221,7 +222,8 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	case permanent(err):
 		o.Answer = line.Permanent
 	}
-	o.Clean = !mayBeThere(got, err) && (a.place == nil || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
+	o.Clean = !mayBeThere(got, err) &&
+		(a.place == nil || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
 	o.Ended = a.claimEnded(now)
 	return o
 }
@@ -297,7 +299,9 @@ func (a *attempt) sendAgain(ctx context.Context, done func(reply)) func(reply) {
 	again.queueing = a.leaving() // the earlier send may have queued the entry
 	return func(got reply) {
 		done(got)
-		time.AfterFunc(a.resentUntil.Sub(clock.MonoNow()), func() { a.strategy.do(ctx, toRelease, &again, ignored) }) // posts, and ends
+		time.AfterFunc(a.resentUntil.Sub(clock.MonoNow()), func() { // posts, and ends
+			a.strategy.do(ctx, toRelease, &again, ignored)
+		})
 	}
 }
 

@@ -132,7 +132,9 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 
 // Adopt proves the token by extending the lock.
 func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error) {
-	return e.call(ctx, "adopt", key, opts, func(ctx context.Context, r *request) (*Lock, error) { return e.adopt(ctx, r, token) })
+	return e.call(ctx, "adopt", key, opts, func(ctx context.Context, r *request) (*Lock, error) {
+		return e.adopt(ctx, r, token)
+	})
 }
 
 // call makes a call, and calls Hooks.Acquired or Hooks.Trouble. A hook that panics leaves no lock.
@@ -246,7 +248,9 @@ func (e *engine) inspect(ctx context.Context, r *request) reply {
 // MinHold returns a function that ends the minimum hold of a key, but no later one, and what is
 // left of it. The function is nil if there is none. It is for "redlatch unlock": Locker does not
 // have it, since a program should not need it.
-func (e *engine) MinHold(ctx context.Context, key string) (end func(context.Context) error, left time.Duration, err error) {
+func (e *engine) MinHold(
+	ctx context.Context, key string,
+) (end func(context.Context) error, left time.Duration, err error) {
 	r, err := e.request(ctx, key, nil)
 	if err != nil {
 		return nil, 0, wrap("inspect", key, err)
@@ -274,6 +278,7 @@ func (r *request) refused(e *engine, hook func(Event), n news) {
 // event describes a call that has no lock yet, after a number of attempts.
 func (r *request) event(e *engine, attempts int, err error) Event {
 	return Event{
-		Strategy: e.name, Key: r.key, Owner: r.cfg.owner, Attempts: attempts, Elapsed: clock.Now().Since(r.started), Err: err,
+		Strategy: e.name, Key: r.key, Owner: r.cfg.owner, Err: err,
+		Attempts: attempts, Elapsed: clock.Now().Since(r.started),
 	}
 }

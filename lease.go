@@ -274,6 +274,8 @@ func (l *lease) extensionDone(x *extension, err error) error {
 	if err != nil {
 		hook = l.hooks.RenewFailed
 	}
-	l.fire(hook, Event{Elapsed: now.Since(since), Took: now.Since(x.Start), Renewal: x.Renewal, Fence: x.fence, Err: err})
+	l.fire(hook, Event{
+		Elapsed: now.Since(since), Took: now.Since(x.Start), Renewal: x.Renewal, Fence: x.fence, Err: err,
+	})
 	return err
 }

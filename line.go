@@ -23,7 +23,7 @@ const fencesOfTick = 64
 // lines has the lines of one Locker.
 type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
-	byKey   map[string]*keyLine   // the next to join. The lines of a key, of calls without options of their own, are a ring
+	byKey   map[string]*keyLine   // the next to join. The lines of a key are a ring
 	waiting map[*keyLine]struct{} // those that use the subscription
 	tokens  map[string]*attempt   // that a release may hand the key to
 	pulse   line.Pulse

@@ -100,7 +100,9 @@ func (r *redlock) failure(op op, p *params, nodes []error, err error) error {
 	return &QuorumError{Op: string(op), Key: p.key, Need: r.quorum, Nodes: nodes, names: r.names, err: err}
 }
 
-var quorumScripts = scripts{script("quorum_acquire.lua"), script("quorum_extend.lua"), script("quorum_release.lua"), lockScripts.inspect}
+var quorumScripts = scripts{
+	script("quorum_acquire.lua"), script("quorum_extend.lua"), script("quorum_release.lua"), lockScripts.inspect,
+}
 
 // command returns the command of an effect, and what reads its reply.
 func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
@@ -177,7 +179,8 @@ type quorumOp struct {
 }
 
 var steps = map[op]quorum.Step{
-	toAcquire: quorum.Acquire, toExtend: quorum.Extend, toAdopt: quorum.Mint, toRelease: quorum.Release, toInspect: quorum.Inspect,
+	toAcquire: quorum.Acquire, toExtend: quorum.Extend, toAdopt: quorum.Mint,
+	toRelease: quorum.Release, toInspect: quorum.Inspect,
 }
 
 func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {

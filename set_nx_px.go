@@ -46,7 +46,9 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 		return nil, wrap("new setnxpx", "", err)
 	}
 	s := newSetNXPX(client, lockScripts, "queue")
-	return newEngine(s, traits{name: "setnxpx", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true}, opts)
+	return newEngine(s, traits{
+		name: "setnxpx", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true,
+	}, opts)
 }
 
 func newSetNXPX(client redis.UniversalClient, scripts scripts, queue string) *setNXPX {

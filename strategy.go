@@ -45,7 +45,7 @@ type strategy interface {
 type op string
 
 const (
-	toAcquire op = "acquire" // take the key, or keep it, for the token. The reply to a refusal, ErrNotAcquired, describes the holder
+	toAcquire op = "acquire" // take the key, or keep it, for the token. A refusal, ErrNotAcquired, describes the holder
 	toExtend  op = "extend"  // make the lock last for the TTL from now on, and never shorten it
 	toAdopt   op = "adopt"   // extend the lock for a new handle, and issue a fence for it
 	toRelease op = "release" // give the key back, or keep others out with it for some time
@@ -94,11 +94,11 @@ type params struct {
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 
-// queueing is what an operation does with the queue.
+// queueing is what an operation does with the queue. What is empty does not count.
 type queueing struct {
-	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out; empty: nothing
-	next   string        // to release: the entry of the line of the releaser, to put into the queue; empty: none
-	beside string        // to acquire, for a reader: a token that must hold a permit; empty: none
+	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out
+	next   string        // to release: the entry of the line of the releaser, to put into the queue
+	beside string        // to acquire, for a reader: a token that must hold a permit
 	queued bool          // to acquire: the entry should be in the queue already
 	waited time.Duration // how long the line of entry, or of next, has waited
 }
@@ -234,7 +234,8 @@ func (c *replication) check(wait *node.Reply) error {
 	case err != nil:
 		return fmt.Errorf("WAIT: %w", err)
 	case got < int64(c.replicas):
-		return fmt.Errorf("%w: %d of %d replicas confirmed it within %v", ErrNotReplicated, got, c.replicas, c.replicaTimeout)
+		const text = "%w: %d of %d replicas confirmed it within %v"
+		return fmt.Errorf(text, ErrNotReplicated, got, c.replicas, c.replicaTimeout)
 	}
 	return nil
 }

@@ -23,11 +23,12 @@
 //
 // # Invariants
 //
-//	trusted:  now < start + length ≤ granted + MaxHold, on both clocks. The request that was sent at start has extended
-//	          the key, and length = TTL − drift. An extension never shortens the lease
+//	trusted:  now < start + length ≤ granted + MaxHold, on both clocks. The request that was sent at
+//	          start has extended the key, and length = TTL − drift. An extension never shortens the lease
 //	end:      a lease that has ended stays so, and the reason never changes
 //	unlock:   of all calls of Unlock with one handle, one decides. The others are refused
-//	pass:     only a young lease is passed on. So no extension is in flight, and nobody else relies on the token or the end
+//	pass:     only a young lease is passed on. So no extension is in flight, and nobody else relies
+//	          on the token or the end
 //	renewal:  at most one renewal is in flight, beside what callers extend
 //	loss:     while a lease is held, Next comes at start + length or before. So a loss is noticed without a reply
 //

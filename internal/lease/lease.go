@@ -176,7 +176,8 @@ func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	if l.MaxHold > 0 {
 		x.TTL = min(x.TTL, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Drift))
 	}
-	if left >= x.Timeout && l.stage != shared { // else it may come after the end, or another handle has given the lock up
+	// Else it may come after the end, or another handle has given the lock up.
+	if left >= x.Timeout && l.stage != shared {
 		x.Restore = max(x.TTL, clock.TTLFor(left, l.Drift))
 	}
 	return x

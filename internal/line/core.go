@@ -138,7 +138,8 @@ func (m *Machine[T, A]) NotGranted(f Facts, o Outcome, out []Effect[T, A]) []Eff
 	} else {
 		out = m.failed(o, out)
 	}
-	m.token.mayBeInRedis = m.token.mayBeInRedis || !o.Clean || o.Answer >= Late || o.Answer == Refused && m.token.entry != NoEntry
+	m.token.mayBeInRedis = m.token.mayBeInRedis || !o.Clean || o.Answer >= Late ||
+		o.Answer == Refused && m.token.entry != NoEntry
 	switch {
 	case m.callers.length == 0:
 		return m.idle(out)

@@ -19,7 +19,8 @@
 //	 └─────────────────┴───────────── the last caller leaves ───┘
 //
 //	Idle     Nobody waits. Redis has nothing of the line but what a Give under way removes.
-//	Asking   Exactly one acquire is under way. Its outcome is the only event that ends the state, even if nobody waits any more.
+//	Asking   Exactly one acquire is under way. Its outcome is the only event that ends the state,
+//	         even if nobody waits any more.
 //	Waiting  Somebody waits. Redis may hand the key to the token at any moment, and a look is planned.
 //	Holding  This process holds the key by the token, for the caller that was served last.
 //

@@ -32,7 +32,7 @@ type Config struct {
 	Dash     bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
 	Shares   bool          // a key may have several holders, as a semaphore has
 	Together bool          // of a line that shares: one token serves all of its callers
-	Quorum   bool          // each attempt needs a token of its own. The outcome of a Give sets Facts.Yield if others want the key
+	Quorum   bool          // each attempt needs its own token. A Give sets Facts.Yield if others want the key
 	Confirms bool          // only a reply grants the lock, so a message makes the line ask: see WithReplicas
 	Passes   int           // how often a turn may pass the lock on
 	TTL      time.Duration // of the lock
@@ -102,7 +102,7 @@ const (
 	Give                    // Release Token, and take its entry out of the queue.
 	Serve                   // Caller has the lock, as number Pass of the turn with Token.
 	Fail                    // The wait of Caller ends with Err.
-	Tell                    // Call Hooks.Waiting of Caller with the refusal Err; nil: this process holds the key. If Moved, call Hooks.Moved.
+	Tell                    // Call Hooks.Waiting, or Moved, of Caller with Err; nil: this process holds the key.
 	Look                    // Call Due at At, and not at the time of an earlier Look.
 	Subscribe               // Open the channel, and report its changes to this line.
 	Unsubscribe             // End this use of the channel.

@@ -15,7 +15,8 @@ func (m *Machine[T, A]) granted(f Facts, handed bool, out []Effect[T, A]) []Effe
 		}
 		m.token = token[A]{} // the permit has it
 		return m.idle(out)
-	case m.Shares && m.callers.head.number > m.askedFor: // its fence may be older than the call, and others have newer ones
+	// Its fence may be older than the call, and others have newer ones.
+	case m.Shares && m.callers.head.number > m.askedFor:
 		return m.replace(f, out)
 	case m.Shares:
 		out = m.serve(handed, out)
@@ -43,7 +44,8 @@ func (m *Machine[T, A]) serve(handed bool, out []Effect[T, A]) []Effect[T, A] {
 	c := m.callers.head
 	m.callers.leave(c)
 	out = append(out, Effect[T, A]{
-		Kind: Serve, Token: m.token.number, Of: m.token.of, Caller: c, Attempts: m.since(c), Pass: m.turn.pass, Handed: handed,
+		Kind: Serve, Token: m.token.number, Of: m.token.of, Caller: c, Attempts: m.since(c),
+		Pass: m.turn.pass, Handed: handed,
 	})
 	if m.callers.length == 0 {
 		out = m.unsubscribe(out)
@@ -85,7 +87,7 @@ func (m *Machine[T, A]) missed(f Facts, fresh bool, out []Effect[T, A]) []Effect
 func (m *Machine[T, A]) follow(out []Effect[T, A]) []Effect[T, A] {
 	for c := m.callers.head; c != nil && c.number <= m.callers.told; c = c.next {
 		if c.Follows {
-			out = append(out, Effect[T, A]{Kind: Tell, Token: m.token.number, Of: m.token.of, Moved: true, Caller: c, Attempts: m.since(c), Err: m.news.Err})
+			out = m.tellOne(c, true, out)
 		}
 	}
 	return out
@@ -117,9 +119,17 @@ func (m *Machine[T, A]) tell(out []Effect[T, A]) []Effect[T, A] {
 	}
 	for ; c != nil; c = c.next {
 		if c.Tell {
-			out = append(out, Effect[T, A]{Kind: Tell, Token: m.token.number, Of: m.token.of, Caller: c, Attempts: m.since(c), Err: m.news.Err})
+			out = m.tellOne(c, false, out)
 		}
 	}
 	l.told = l.arrivals
 	return out
+}
+
+// tellOne reports the newest refusal to a caller.
+func (m *Machine[T, A]) tellOne(c *Caller[T], moved bool, out []Effect[T, A]) []Effect[T, A] {
+	return append(out, Effect[T, A]{
+		Kind: Tell, Token: m.token.number, Of: m.token.of, Caller: c, Attempts: m.since(c),
+		Err: m.news.Err, Moved: moved,
+	})
 }

@@ -188,7 +188,8 @@ func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
 	carryTogether(t, master)
 	if err := p.cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
 		cluster.ReloadState(t)
-		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err)) //nolint:errorlint // a wrapped answer of Redis would not be retried
+		//nolint:errorlint // a wrapped answer of Redis would not be retried
+		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err))
 	}
 }
 

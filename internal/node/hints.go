@@ -25,7 +25,7 @@ var hints = []struct {
 	{"ERR bad lua script", "this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it", ErrBadScript},
 	{"TRYAGAIN", slotMoves, nil},
 	{"ASK ", slotMoves, nil},
-	{"ERR Script attempted to access a non local key", slotMoves, nil},     // since Redis 7.0; to a script, of a key that has moved already
+	{"ERR Script attempted to access a non local key", slotMoves, nil},     // Redis 7.0, of a key that has moved
 	{"ERR Lua script attempted to access a non local key", slotMoves, nil}, // until Redis 6.2
 	{"ERR Attempted to access a non local key", slotMoves, nil},            // Valkey 9.1
 	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:", nil},
@@ -66,8 +66,9 @@ type cut string
 func (e cut) Error() string { return string(e) }
 func (cut) RedisError()     {}
 
-// Explain returns what callers get of an error of the client. It adds a hint to an answer of Redis, if there is one for it, and
-// cuts an answer before the arguments of its command. Errors without an answer are marked as outages, but for redis.ErrClosed.
+// Explain returns what callers get of an error of the client. It adds a hint to an answer of Redis,
+// if there is one for it, and cuts an answer before the arguments of its command. Errors without an
+// answer are marked as outages, but for redis.ErrClosed.
 func Explain(err error) error {
 	if err == nil || errors.Is(err, redis.ErrClosed) || errors.As(err, new(*broken)) || errors.As(err, new(*NoReply)) {
 		return err
@@ -90,8 +91,9 @@ func Explain(err error) error {
 	return err
 }
 
-// answerText returns the text of an answer of Redis, or "". It removes the place in a script, which Redis 6 and miniredis put
-// before the text and later versions behind it. It adds the ERR that Redis 6 omits after a space and the line.
+// answerText returns the text of an answer of Redis, or "". It removes the place in a script, which
+// Redis 6 and miniredis put before the text and later versions behind it. It adds the ERR that
+// Redis 6 omits after a space and the line.
 func answerText(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {

@@ -98,7 +98,8 @@ func New(client redis.UniversalClient) *Node {
 	if client, plain := client.(*redis.Client); plain {
 		n.batch, n.most, n.several = longestBatch, couriers, false
 		o := client.Options()
-		n.mostLost = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0)) // with so many, no connection is left
+		// With so many, no connection is left.
+		n.mostLost = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
 	}
 	return n
 }

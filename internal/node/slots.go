@@ -34,6 +34,7 @@ func SlotsOf(client redis.UniversalClient) Slots {
 func (s *Slots) Reload() {
 	if now := time.Now(); s.client != nil && now.Sub(s.last) >= reloadEvery {
 		s.last = now
-		go s.client.ReloadState(context.Background()) // ends when the client returns, which go-redis does at once; nobody waits
+		// It ends when the client returns, which go-redis does at once. Nobody waits.
+		go s.client.ReloadState(context.Background())
 	}
 }

@@ -40,7 +40,7 @@ const (
 	OK               // done by a quorum
 	Refused          // an acquire: no quorum can grant it, and at least one node showed another owner
 	Lost             // so many nodes do not hold the key for the token that no quorum can
-	NoQuorum         // so many nodes failed that the outcome is unknown, or its owner released it before the operation was done
+	NoQuorum         // so many nodes failed that the outcome is unknown, or it was released before
 )
 
 // An Op is one operation on all nodes. [Token.Begin] sets all but Of.
