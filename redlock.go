@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/quorum"
+	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
@@ -38,7 +39,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	if err := checkNodes(clients); err != nil {
 		return nil, wrap("new redlock", "", err)
 	}
-	r := &redlock{quorum: len(clients)/2 + 1}
+	r := &redlock{quorum: len(clients)/2 + 1, id: tokens.New("")}
 	for i, client := range clients {
 		r.nodes = append(r.nodes, node.New(client))
 		r.names = append(r.names, nodeName(client, i))
@@ -75,6 +76,7 @@ type redlock struct {
 	names  []string // of the nodes
 	quorum int
 	kind   clientKind // cluster if at least one node is
+	id     any        // of this Locker, as a word: the mark that it leaves where it is refused
 }
 
 func (r *redlock) check(cfg *config) error { return refuseReplicas("redlock", cfg) }
@@ -111,6 +113,7 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
 	case quorum.Acquire:
 		c = node.Eval(quorumScripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlMS)
 		c.AppendLatest()
+		c.Append(o.r.id)
 		return c, readAcquire
 	case quorum.Mint:
 		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, "mint"), readExtend
@@ -126,7 +129,7 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
 	case quorum.Inspect:
 		return node.Eval(quorumScripts.inspect, 1, p.at.key), readHolder
 	}
-	c = node.Eval(quorumScripts.release, 2, p.at.key, p.at.others, &p.token)
+	c = node.Eval(quorumScripts.release, 2, p.at.key, p.at.others, &p.token, o.r.id)
 	c.Insists = true
 	if p.keep > 0 {
 		c.AppendLatest()

@@ -3,10 +3,11 @@
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter on this node
--- KEYS[3] the mark that others want the lock
+-- KEYS[3] the mark of the Locker that was refused last
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
 -- ARGV[3] until when it may create the lock, in µs of TIME
+-- ARGV[4] the Locker that asks
 --
 -- Too late: {"late", seconds and µs of TIME}.
 -- Granted: the vote of this node for the fence.
@@ -18,7 +19,7 @@ if late and holder ~= ARGV[1] then return late end
 if holder and holder ~= ARGV[1] then
   -- include writable.lua
   if readonly then return readonly end
-  redis.pcall('SET', KEYS[3], '', 'NX', 'PX', 500) -- for 500 ms: waiters poll more often
+  redis.pcall('SET', KEYS[3], ARGV[4], 'PX', 500) -- for 500 ms: waiters poll more often
   return {redis.call('PTTL', KEYS[1]), holder}
 end
 -- include counter.lua

@@ -1,21 +1,22 @@
 -- Releases a lock on one node of a quorum if the token still holds it.
 --
 -- KEYS[1] the lock
--- KEYS[2] the mark that others want the lock
+-- KEYS[2] the mark of the Locker that was refused last
 -- ARGV[1] token
--- ARGV[2] when the time of ARGV[3] begins at the latest, in µs of TIME
--- ARGV[3] how long the key keeps others out, in ms, as in release.lua; absent: release it
+-- ARGV[2] the Locker that has held the lock. An acquire of its own may have overtaken its release before
+-- ARGV[3] when the time of ARGV[4] begins at the latest, in µs of TIME
+-- ARGV[4] how long the key keeps others out, in ms, as in release.lua; absent: release it
 --
 -- Returns 0 if the token does not hold the lock, 1 if it was released or is kept, and 2 if it was released and others want it. If
--- ARGV[2] is 0, it returns {"late", seconds, µs of TIME}.
+-- ARGV[3] is 0, it returns {"late", seconds, µs of TIME}.
 
-local holder, keep = redis.call('GET', KEYS[1]), ARGV[3]
+local holder, keep = redis.call('GET', KEYS[1]), ARGV[4]
 if holder ~= ARGV[1] then
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
 end
 if keep then
-  local time, latest = redis.call('TIME'), ARGV[2]
+  local time, latest = redis.call('TIME'), ARGV[3]
   -- include keep.lua
 end
 if keep then
@@ -23,4 +24,6 @@ if keep then
   redis.call('SET', KEYS[1], '~' .. ARGV[1], 'PX', keep)
   return 1
 end
-return redis.call('DEL', KEYS[1], KEYS[2])
+local refused = redis.pcall('GET', KEYS[2])
+redis.call('DEL', KEYS[1], KEYS[2])
+return refused and refused ~= ARGV[2] and 2 or 1

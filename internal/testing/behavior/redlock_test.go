@@ -446,3 +446,29 @@ func TestRestIsNoOutage(t *testing.T) {
 		require.NoError(t, granted(l.Lock(ctx, "k")).Unlock(t.Context()))
 	})
 }
+
+// TestProcessDoesNotLeaveAKeyToItself: on a network where an acquire may overtake the release of the
+// lock before, some nodes refuse it. Nobody else wants the key, so the only caller does not pause.
+func TestProcessDoesNotLeaveAKeyToItself(t *testing.T) {
+	onCluster(t, func(t *testing.T, n *cluster) {
+		const jitter = 4 * time.Millisecond
+		l, links := n.locker(t, redlatch.WithPollInterval(time.Second, time.Second))
+		locktest.Warm(t, l)
+		random := rand.New(rand.NewPCG(1, 1))
+		var mu sync.Mutex
+		for _, link := range links {
+			link.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				mu.Lock()
+				d := time.Duration(random.Int64N(int64(jitter)))
+				mu.Unlock()
+				time.Sleep(d)
+				return next(ctx, cmd)
+			})
+		}
+		for range 200 {
+			start := time.Now()
+			require.NoError(t, granted(l.Lock(t.Context(), "k")).Unlock(t.Context()))
+			require.LessOrEqual(t, time.Since(start), 4*jitter)
+		}
+	})
+}

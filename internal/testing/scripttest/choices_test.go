@@ -107,8 +107,8 @@ var (
 		"quorum": {
 			owners,
 			[]string{"k", counterKey, "wanted"},
-			"quorum_acquire.lua k counter wanted : TOKEN TTL LATEST",
-			`{quorum_release.lua k wanted : OWNER {|KEEPS}|2*quorum_extend.lua k counter : OWNER TTL {mint|2*FENCE|FENCE TTL LATEST}|INSPECT}`,
+			"quorum_acquire.lua k counter wanted : TOKEN TTL LATEST {x|y}",
+			`{quorum_release.lua k wanted : OWNER {x|y} {|KEEPS}|2*quorum_extend.lua k counter : OWNER TTL {mint|2*FENCE|FENCE TTL LATEST}|INSPECT}`,
 			"{2*COUNTERDATA|LOCKDATA}",
 			[]fault{replica, full, unreadable, moving},
 		},

@@ -22,7 +22,7 @@ func (m *model) quorumAcquire(k, a words) any {
 		if failed, ok := m.written(lock, 0).(failure); ok {
 			return failed
 		}
-		_ = attempt(func() { m.setNX(k[2], "", 500) })
+		_ = attempt(func() { m.set(k[2], a[3], 500) })
 		return []any{m.pttl(lock), holder}
 	}
 	counter, failed := m.counter(k[1])
@@ -58,7 +58,7 @@ func (m *model) mint(key string, counter int64) int64 {
 }
 
 func (m *model) quorumRelease(k, a words) any {
-	lock, token, latest, keep := k[0], a[0], a.number(1), a.number(2)
+	lock, token, latest, keep := k[0], a[0], a.number(2), a.number(3)
 	holder := m.get(lock)
 	if holder != token {
 		return m.written(lock, one(keep > 0 && holder == "~"+token))
@@ -72,7 +72,9 @@ func (m *model) quorumRelease(k, a words) any {
 		m.set(lock, "~"+token, keep)
 		return int64(1)
 	}
-	return m.del(lock, k[1])
+	refused := m.get(k[1])
+	m.del(lock, k[1])
+	return 1 + one(refused != "" && refused != a[1])
 }
 
 func (m *model) quorumExtend(k, a words) any {
