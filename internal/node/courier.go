@@ -24,6 +24,7 @@ type trip struct {
 	done            chan struct{} // closed when the trip is over, or written off; nil: it does not end
 
 	// Guarded by Node.mu.
+	left       clock.Mono
 	live       int // calls that have neither ended nor left it
 	writtenOff bool
 }
@@ -86,6 +87,9 @@ func (n *Node) landLocked(t *trip) (goesOn bool) {
 	if t == n.connects {
 		n.connects = nil
 	}
+	if n.answered == now {
+		n.width.observe(now, now.Sub(t.left), len(t.passengers))
+	}
 	if t.writtenOff {
 		n.lost--
 		n.sendLocked()
@@ -117,7 +121,7 @@ func (n *Node) loadLocked() *trip {
 		t.passengers = append(t.passengers, p)
 		end = max(end, c.deadline)
 	}
-	t.deadline, t.live = end.Time(), len(t.passengers)
+	t.deadline, t.live, t.left = end.Time(), len(t.passengers), now
 	n.mail, n.first = slices.Delete(n.mail, 0, t.live), max(n.first-t.live, 0)
 	named := func(p passenger) bool { return p.call.ctx != context.Background() } // renewals have that
 	if i := slices.IndexFunc(t.passengers, named); i >= 0 {

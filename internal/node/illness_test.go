@@ -123,7 +123,7 @@ func TestOtherServersOfAClientAreNotHeldUp(t *testing.T) {
 			}
 			return nil
 		})
-		n.limits = limits{1, singleCouriers, singleCouriers, true}
+		n.limits = limits{batch: 1, most: singleCouriers, mostLost: singleCouriers, several: true}
 		var dead []<-chan Reply
 		for range 100 {
 			dead = append(dead, post(n, within(Command("dead"), time.Minute)))

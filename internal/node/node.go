@@ -3,9 +3,10 @@
 //
 // A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is
 // a goroutine. It takes all calls in the mailbox, sends them as one pipeline, and delivers the
-// replies. It starts when a call finds less than the maximum of couriers busy, and ends when the
-// mailbox is empty. So a call is sent at once unless all couriers are busy; batches form while they
-// are. A call ends with its reply or with its timeout. What was not sent by then never is.
+// replies. It starts when a call finds less than the maximum of couriers busy, which is higher on a
+// long way, and ends when the mailbox is empty. So a call is sent at once unless all couriers are
+// busy; batches form while they are. A call ends with its reply or with its timeout. What was not
+// sent by then never is.
 //
 // A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried
 // it out. What creates something says until when it may, see [Call.AppendLatest]. So a command that
@@ -59,6 +60,7 @@ type Node struct {
 	mail     []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
 	first    int        // how many of them are urgent
 	busy     int        // couriers at work
+	width    width      // how many couriers are of use
 	lost     int        // couriers written off
 	source   bool       // EVALSHA is renamed away, so each call has the source of its script
 	connects *trip      // the one that opens a connection for later calls, or nil
@@ -74,10 +76,11 @@ type Node struct {
 
 // limits are those of a kind of client.
 type limits struct {
-	batch    int  // calls that one courier takes at once
-	most     int  // couriers at once
-	mostLost int  // couriers written off at once
-	several  bool // the client may have several servers
+	batch     int  // calls that one courier takes at once
+	most      int  // couriers at once
+	mostOfUse int  // couriers at once on a long way: others need connections too
+	mostLost  int  // couriers written off at once
+	several   bool // the client may have several servers
 }
 
 // health is what is known of the server.
@@ -91,12 +94,14 @@ type health struct {
 // New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may
 // have several servers, so each call travels alone.
 func New(client redis.UniversalClient) *Node {
-	n := &Node{client: client, limits: limits{1, singleCouriers, singleCouriers, true}, slots: SlotsOf(client)}
+	n := &Node{client: client, slots: SlotsOf(client)}
+	n.limits = limits{batch: 1, most: singleCouriers, mostLost: singleCouriers, several: true}
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
 	if client, plain := client.(*redis.Client); plain {
 		n.batch, n.most, n.several = longestBatch, couriers, false
+		n.mostOfUse = connections(client) / 2
 		o := client.Options()
 		// With so many, no connection is left.
 		n.mostLost = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
@@ -181,10 +186,18 @@ func (n *Node) sendLocked(calls ...*Call) {
 			n.mail = append(n.mail, c)
 		}
 	}
-	if len(n.mail) > 0 && n.busy < n.most && n.lost < n.mostLost {
+	if len(n.mail) > 0 && n.lost < n.mostLost && n.busy < n.mostLocked() {
 		n.busy++
 		go n.run()
 	}
+}
+
+// mostLocked returns how many couriers may be busy now.
+func (n *Node) mostLocked() int {
+	if n.silent || n.ill() {
+		return n.most
+	}
+	return max(n.most, min(n.width.couriers(), n.mostOfUse))
 }
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
