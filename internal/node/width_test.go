@@ -1,6 +1,7 @@
 package node
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,8 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 				const way = 20 * time.Millisecond
 				var hangs atomic.Bool
 				release := make(chan struct{})
+				open := sync.OnceFunc(func() { close(release) })
+				defer open()
 				n := answered(t, func(batch) error {
 					time.Sleep(way)
 					if hangs.Load() {
@@ -88,9 +91,10 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 				post(50*time.Millisecond, 80)
 				require.True(t, silent(n))
 				n.mu.Lock()
-				require.LessOrEqual(t, n.busy, couriers)
+				busy := n.busy
 				n.mu.Unlock()
-				close(release)
+				require.LessOrEqual(t, busy, couriers)
+				open()
 				time.Sleep(time.Second)
 				require.True(t, idle(n))
 			})
