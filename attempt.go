@@ -258,7 +258,7 @@ func (a *attempt) carried(got reply) {
 // be reached, the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, err error) {
 	undone := make(chan struct{})
-	a.back = release{params: a.acquire.releasing(0), ctx: ctx, done: func(reply) { close(undone) }}
+	a.back = release{params: a.acquire.releasing(clock.MonoNow(), 0), ctx: ctx, done: func(reply) { close(undone) }}
 	a.giveBack()
 	if node.Unreachable(err) {
 		return
@@ -275,7 +275,7 @@ func (a *attempt) undo(ctx context.Context, err error) {
 func (a *attempt) giveBack() {
 	back := &a.back
 	if back.done == nil {
-		back.params, back.ctx, back.done = a.acquire.releasing(0), a.ctx, ignored
+		back.params, back.ctx, back.done = a.acquire.releasing(clock.MonoNow(), 0), a.ctx, ignored
 		back.queueing = a.leaving()
 	}
 	ctx, done := back.ctx, back.done
@@ -287,7 +287,7 @@ func (a *attempt) giveBack() {
 			back.done(got)
 		}
 	}
-	if a.resentUntil > clock.MonoNow() {
+	if a.resentUntil != 0 && a.resentUntil > clock.MonoNow() {
 		done = a.sendAgain(ctx, done)
 	}
 	a.strategy.do(ctx, toRelease, &back.params, done)

@@ -261,7 +261,7 @@ func (e *engine) MinHold(
 	}
 	kept := e.identity(r, got.status.Token)
 	held := params{identity: &kept, timeout: r.cfg.timeout()}
-	back := held.releasing(0)
+	back := held.releasing(clock.MonoNow(), 0)
 	return func(ctx context.Context) error {
 		got, _ := e.run(ctx, toRelease, &back, ignored)
 		return wrap("unlock", key, got.err)

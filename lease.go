@@ -159,7 +159,7 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 	case holder == nil: // other readers have the permit
 		passed = true
 	case what != core.GiveNothing:
-		passed, err = holder.lease.passOn(ctx, what, keep)
+		passed, err = holder.lease.passOn(ctx, now, what, keep)
 	}
 	replied := now
 	if !passed {
@@ -180,9 +180,11 @@ func (l *lease) release(ctx context.Context, handle int, after time.Duration) er
 // passOn has the line pass the lock on, or sends the release and waits for its outcome. If that
 // keeps the key, the first in the queue asks for it when that time has passed. The turn of a lock
 // that was lost has ended, so the line is not asked.
-func (l *lease) passOn(ctx context.Context, what core.Release, keep time.Duration) (passed bool, err error) {
+func (l *lease) passOn(
+	ctx context.Context, now clock.Instant, what core.Release, keep time.Duration,
+) (passed bool, err error) {
 	w := l.wait()
-	back := release{params: l.acquire.releasing(keep), ctx: ctx, done: w.done}
+	back := release{params: l.acquire.releasing(now.Mono, keep), ctx: ctx, done: w.done}
 	switch {
 	case l.line == nil, what == core.GiveIfThere:
 		l.back = back

@@ -116,8 +116,8 @@ type restoring struct {
 }
 
 // releasing returns the params of a release of the token, which begins now.
-func (p *params) releasing(keep time.Duration) params {
-	return params{identity: p.identity, timeout: p.timeout, keep: keep, began: clock.MonoNow()}
+func (p *params) releasing(now clock.Mono, keep time.Duration) params {
+	return params{identity: p.identity, timeout: p.timeout, keep: keep, began: now}
 }
 
 // A reply is what an operation calls back with.
