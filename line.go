@@ -102,7 +102,7 @@ func newLine(e *engine, r *request) *keyLine {
 // enter reads the facts, and locks the mutex until finish.
 func (e *engine) enter() moment {
 	now := clock.Now()
-	m := moment{now: now, Facts: line.Facts{Now: time.Duration(now.Mono), Random: rand.Float64()}}
+	m := moment{now: now, Facts: line.Facts{Now: now.Mono, Random: rand.Float64()}}
 	if e.inbox != nil {
 		m.Listens = e.inbox.Listens()
 	}
@@ -120,12 +120,12 @@ func (e *engine) observeLocked(m *moment, took time.Duration, err error) {
 
 // yieldsUntil returns until when the process leaves a key to others, as an instant of Facts; 0: it
 // does not.
-func (e *engine) yieldsUntil(key string) time.Duration {
+func (e *engine) yieldsUntil(key string) clock.Mono {
 	until, rests := e.yielding.Load(key)
 	if !rests {
 		return 0
 	}
-	return time.Duration(until.(clock.Mono))
+	return until.(clock.Mono)
 }
 
 // finish unlocks the mutex, and does what the Machine wants done.
@@ -173,7 +173,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	case line.Tell:
 		x.Attempts += x.Caller.Of.attempts
 	case line.Look:
-		if d := x.At - m.Now; w.timer == nil {
+		if d := x.At.Sub(m.Now); w.timer == nil {
 			w.timer = time.AfterFunc(d, w.look) // asks, and ends
 		} else {
 			w.timer.Reset(d)
@@ -297,7 +297,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	case line.Unsubscribe:
 		e.inbox.Leave()
 	case line.Missed:
-		e.inbox.Missed(clock.Mono(x.At))
+		e.inbox.Missed(x.At)
 	}
 }
 

@@ -117,7 +117,7 @@ func (e *engine) lineLocked(r *request) *keyLine {
 func (e *engine) join(ctx context.Context, r *request) *keyLine {
 	r.ctx, r.served = ctx, e.wait()
 	c := &r.caller
-	c.Of, c.Since, c.Refused = r, time.Duration(r.started.Mono), r.refusal != nil
+	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
 	if r.cfg.hooks.Waiting != nil && !c.Refused {
 		r.news, c.Tell = make(refusals, 1), true
 	}
@@ -125,7 +125,7 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 		r.moved, c.Follows = make(refusals, 1), true
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		c.Deadline = time.Duration(clock.MonoOf(deadline))
+		c.Deadline = clock.MonoOf(deadline)
 	}
 	m := e.enter()
 	m.Yield = e.yieldsUntil(r.redisKeys.key)
@@ -156,9 +156,9 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, erro
 		last = r.refusal
 	}
 	if n.Asking > 0 {
-		silence = max(m.Now-n.Asking, 1)
+		silence = max(m.Now.Sub(n.Asking), 1)
 	}
-	old := m.Now-n.At > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
+	old := m.Now.Sub(n.At) > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	if silence > 0 && (last == nil || old) {
 		last = e.strategy.trouble(toAcquire, &params{identity: &identity{redisKeys: &r.redisKeys}}, silence)
 	}

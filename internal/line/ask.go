@@ -1,13 +1,17 @@
 package line
 
-import "time"
+import (
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
 
 // yielded returns when a line may ask for a key that its process leaves to others: when it may ask
 // again, or before, so that three quarters of the wait remain. It is now if an answer would come
 // too late then.
-func (m *Machine[T, A]) yielded(f Facts) time.Duration {
-	at := min(f.Yield, f.Now+(m.callers.patient-f.Now)/4)
-	if m.callers.patient < at+max(f.Took, f.Idle) {
+func (m *Machine[T, A]) yielded(f Facts) clock.Mono {
+	at := min(f.Yield, f.Now.Add(m.callers.patient.Sub(f.Now)/4))
+	if m.callers.patient < at.Add(max(f.Took, f.Idle)) {
 		return f.Now
 	}
 	return at
@@ -27,7 +31,7 @@ func (m *Machine[T, A]) send(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	if fresh {
 		m.token.number = m.attempts
 	}
-	if m.token.entry == NoEntry && (f.Listens || f.Now-m.callers.head.Since >= patience) {
+	if m.token.entry == NoEntry && (f.Listens || f.Now.Sub(m.callers.head.Since) >= patience) {
 		if m.token.entry = m.entry(f); m.token.entry != NoEntry {
 			m.looks = 0
 		}
@@ -35,7 +39,7 @@ func (m *Machine[T, A]) send(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	m.state, m.asked, m.askedFor = Asking, f.Now, m.callers.arrivals
 	return append(out, Effect[T, A]{
 		Kind: Ask, Token: m.token.number, Of: m.token.of, Fresh: fresh, Entry: m.token.entry, Again: m.token.seen > 0,
-		Caller: m.callers.head, Age: f.Now - m.callers.head.Since,
+		Caller: m.callers.head, Age: f.Now.Sub(m.callers.head.Since),
 	})
 }
 
@@ -58,7 +62,7 @@ func (m *Machine[T, A]) kind(f Facts) Entry {
 
 // hurried reports whether the line must poll, since nobody can wait for the queue.
 func (m *Machine[T, A]) hurried(f Facts) bool {
-	return hurried(f.Now-m.callers.filled, m.callers.patient-f.Now, f.Took, f.Idle)
+	return hurried(f.Now.Sub(m.callers.filled), m.callers.patient.Sub(f.Now), f.Took, f.Idle)
 }
 
 // replace gives the token up and goes on with a fresh one. If the line can queue, the acquire comes
@@ -76,9 +80,9 @@ func (m *Machine[T, A]) replace(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	}
 	out = give(old, 0, out)
 	if m.Quorum {
-		return m.wait(f, f.Now+min(f.Took, m.Longest), out)
+		return m.wait(f, f.Now.Add(min(f.Took, m.Longest)), out)
 	}
-	return m.wait(f, f.Now+halfRandom(max(m.polling.pause, m.Shortest/2), f.Random), out)
+	return m.wait(f, f.Now.Add(halfRandom(max(m.polling.pause, m.Shortest/2), f.Random)), out)
 }
 
 // useless gives a grant back that cannot be used, and goes on with a fresh token after a pause, so
@@ -87,7 +91,7 @@ func (m *Machine[T, A]) useless(f Facts, left time.Duration, out []Effect[T, A])
 	out = give(m.token, 0, out)
 	m.token = token[A]{}
 	m.looks++
-	return m.wait(f, f.Now+poll(m.looks, m.Shortest, m.Longest, left, f.Random), out)
+	return m.wait(f, f.Now.Add(poll(m.looks, m.Shortest, m.Longest, left, f.Random)), out)
 }
 
 // give gives a token back, if Redis may have something of it. No acquire with it is under way.
@@ -107,9 +111,9 @@ func (m *Machine[T, A]) idle(out []Effect[T, A]) []Effect[T, A] {
 
 // wait waits for a message, or for a time at which to look. It plans no look whose answer would
 // find everybody gone.
-func (m *Machine[T, A]) wait(f Facts, at time.Duration, out []Effect[T, A]) []Effect[T, A] {
+func (m *Machine[T, A]) wait(f Facts, at clock.Mono, out []Effect[T, A]) []Effect[T, A] {
 	m.state, m.due = Waiting, at
-	if m.callers.patient < at+min(f.Took, m.Longest/4) {
+	if m.callers.patient < at.Add(min(f.Took, m.Longest/4)) {
 		m.due = 0
 		return out
 	}
@@ -117,7 +121,7 @@ func (m *Machine[T, A]) wait(f Facts, at time.Duration, out []Effect[T, A]) []Ef
 }
 
 // next returns when to ask after an attempt that failed with o.
-func (m *Machine[T, A]) next(f Facts, o Outcome) time.Duration {
+func (m *Machine[T, A]) next(f Facts, o Outcome) clock.Mono {
 	queued := m.token.entry != NoEntry
 	switch {
 	case !m.Queues, o.Answer != Refused, !f.Listens, o.First && o.Foreign, !queued && m.hurried(f):
@@ -126,13 +130,13 @@ func (m *Machine[T, A]) next(f Facts, o Outcome) time.Duration {
 		if !m.Queues {
 			d = min(d, halfRandom(eager(m.polling.moves, m.polling.stays, m.Shortest, m.Longest), f.Random))
 		}
-		return f.Now + d
+		return f.Now.Add(d)
 	case !queued:
 		m.looks = 0
 		return f.Now
 	}
 	m.looks++
-	return f.Now + pause(o.First, o.Left, m.looks-1, f.Random)
+	return f.Now.Add(pause(o.First, o.Left, m.looks-1, f.Random))
 }
 
 // subscribe begins to use the channel, so that it is open when the line queues.

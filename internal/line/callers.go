@@ -3,18 +3,19 @@ package line
 import (
 	"cmp"
 	"math"
-	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // A Caller waits in a line. The shell sets the exported fields before Join. Only the Machine reads
 // them until the caller was served, has failed or has left.
 type Caller[T any] struct {
 	Of       T
-	Since    time.Duration // when its call began
-	Deadline time.Duration // when its ctx ends; 0: never
-	Refused  bool          // an attempt of its own has shown it another owner
-	Tell     bool          // it has a hook for the first refusal
-	Follows  bool          // it has a hook for a holder that has changed since
+	Since    clock.Mono // when its call began
+	Deadline clock.Mono // when its ctx ends; 0: never
+	Refused  bool       // an attempt of its own has shown it another owner
+	Tell     bool       // it has a hook for the first refusal
+	Follows  bool       // it has a hook for a holder that has changed since
 
 	in         bool
 	number     uint64 // grows in the order of arrival
@@ -27,13 +28,13 @@ type list[T any] struct {
 	head, tail *Caller[T]
 	length     int
 	arrivals   uint64
-	told       uint64        // the newest arrival that knows of a refusal
-	filled     time.Duration // since when the list is not empty
-	patient    time.Duration // the latest deadline of those who came since then
+	told       uint64     // the newest arrival that knows of a refusal
+	filled     clock.Mono // since when the list is not empty
+	patient    clock.Mono // the latest deadline of those who came since then
 }
 
 // join adds a caller at the end.
-func (l *list[T]) join(c *Caller[T], now time.Duration) {
+func (l *list[T]) join(c *Caller[T], now clock.Mono) {
 	if l.length == 0 {
 		l.filled, l.patient = now, 0
 	}

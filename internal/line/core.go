@@ -3,6 +3,8 @@ package line
 import (
 	"fmt"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // Machine decides for one line. Its zero value, with Config set, is an idle line. T is what the
@@ -13,15 +15,15 @@ type Machine[T, A any] struct {
 	callers    list[T]
 	state      State
 	token      token[A]
-	early      bool          // a message has handed the key to the token while an acquire was under way
-	hasten     bool          // look again when the acquire under way has ended
-	subscribed bool          // the line uses the channel
-	looks      int           // that found nothing, in a row
-	attempts   uint64        // acquires that were sent
-	asked      time.Duration // when the newest acquire was sent
-	askedFor   uint64        // the newest arrival then
-	shown      uint64        // the newest arrival that has seen another owner
-	due        time.Duration // of the next look; 0: none is planned
+	early      bool       // a message has handed the key to the token while an acquire was under way
+	hasten     bool       // look again when the acquire under way has ended
+	subscribed bool       // the line uses the channel
+	looks      int        // that found nothing, in a row
+	attempts   uint64     // acquires that were sent
+	asked      clock.Mono // when the newest acquire was sent
+	askedFor   uint64     // the newest arrival then
+	shown      uint64     // the newest arrival that has seen another owner
+	due        clock.Mono // of the next look; 0: none is planned
 	polling    polling
 	news       News
 	turn       turn
@@ -29,16 +31,16 @@ type Machine[T, A any] struct {
 
 // A token asks, waits or holds. The zero value is none: the next attempt makes one.
 type token[A any] struct {
-	number       uint64        // counts the acquires of the line; 0: none
-	of           A             // the attempt of the shell
-	entry        Entry         // with which it asked
-	seen         time.Duration // when the acquire was sent that last found the entry in the queue; 0: none yet
-	mayBeInRedis bool          // the token, or its entry
+	number       uint64     // counts the acquires of the line; 0: none
+	of           A          // the attempt of the shell
+	entry        Entry      // with which it asked
+	seen         clock.Mono // when the acquire was sent that last found the entry in the queue; 0: none yet
+	mayBeInRedis bool       // the token, or its entry
 }
 
 // A turn serves callers one after the other, without a command between them.
 type turn struct {
-	began time.Duration
+	began clock.Mono
 	last  uint64 // the newest arrival that it may serve
 	pass  int
 }
@@ -92,7 +94,7 @@ func (m *Machine[T, A]) Join(f Facts, c *Caller[T], out []Effect[T, A]) []Effect
 	case m.state == Holding:
 		m.shown = c.number
 	case m.state == Waiting && m.due == 0:
-		out = m.wait(f, f.Now+halfRandom(m.Shortest, f.Random), out)
+		out = m.wait(f, f.Now.Add(halfRandom(m.Shortest, f.Random)), out)
 	}
 	if m.state == Holding || m.news.Answer == Refused {
 		out = m.tell(out)
@@ -183,7 +185,7 @@ func (m *Machine[T, A]) Due(f Facts, out []Effect[T, A]) []Effect[T, A] {
 		return out
 	case f.Now < m.due:
 		return append(out, Effect[T, A]{Kind: Look, At: m.due})
-	case f.Now < f.Yield && f.Yield+max(f.Took, f.Idle) < m.callers.patient:
+	case f.Now < f.Yield && f.Yield.Add(max(f.Took, f.Idle)) < m.callers.patient:
 		return m.wait(f, f.Yield, out)
 	}
 	return m.ask(f, out)

@@ -1,9 +1,6 @@
 package line
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
 // A turn of 64 callers: they join, the first is served, the lock is passed on 63 times, and the
 // turn ends.
@@ -11,7 +8,7 @@ func turnOf64(m *Machine[int, uint64], callers []Caller[int], buffer []Effect[in
 	if m.State() != Idle {
 		return // the turn before has gone wrong
 	}
-	f := Facts{Now: time.Second, Listens: true}
+	f := Facts{Now: start, Listens: true}
 	for i := range callers {
 		m.Join(f, &callers[i], buffer[:0])
 	}

@@ -1,6 +1,10 @@
 package line
 
-import "time"
+import (
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
 
 // State is what a line does. The package comment has the diagram.
 type State uint8
@@ -15,14 +19,13 @@ const (
 
 func (s State) String() string { return [...]string{"Idle", "Asking", "Waiting", "Holding"}[s] }
 
-// Facts are what the shell knows when an event happens. Instants are durations since one start that
-// the shell chooses, before the first event. Zero stands for no instant.
+// Facts are what the shell knows when an event happens.
 type Facts struct {
-	Now     time.Duration
+	Now     clock.Mono
 	Listens bool          // SUBSCRIBE is confirmed, so messages of Redis come to this process
 	Took    time.Duration // of an acquire at present, on average
 	Idle    time.Duration // of an acquire when Redis is idle: the least of late
-	Yield   time.Duration // until then this process leaves the key to others, who would never find it free otherwise
+	Yield   clock.Mono    // until then this process leaves the key to others, who would never find it free otherwise
 	Random  float64       // in [0, 1), another one for each event
 }
 
@@ -75,10 +78,10 @@ type Outcome struct {
 
 // News is what a line can report to a caller whose ctx has ended.
 type News struct {
-	Outcome                // the newest one
-	At       time.Duration // when it came
-	Asking   time.Duration // since when an acquire is under way; 0: none is
-	Attempts int           // since the caller joined
+	Outcome             // the newest one
+	At       clock.Mono // when it came
+	Asking   clock.Mono // since when an acquire is under way; 0: none is
+	Attempts int        // since the caller joined
 }
 
 // Entry is what an acquire puts into the queue of Redis if the key is held.
@@ -125,7 +128,7 @@ type Effect[T, A any] struct {
 	Token    uint64
 	Of       A             // of the Token; unset if Fresh is
 	Next     uint64        // of Give: the token of the Ask directly before, which is its pair; 0: none
-	At       time.Duration // of Look and Missed
+	At       clock.Mono    // of Look and Missed
 	Age      time.Duration // of Ask: how long the first caller has waited
 	Caller   *Caller[T]    // of Ask: the first in line
 	Attempts int           // of Serve, Fail and Tell: how often the line has asked since Caller joined

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
@@ -93,7 +94,7 @@ func (g *game) join(w *scene, i, c int) {
 	w.newest++
 	w.procs[i].callers[c] = caller{state: waits, since: w.newest}
 	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
-		g.places[c].Since = time.Duration(w.newest)
+		g.places[c].Since = clock.Mono(w.newest)
 		return m.Join(f, &g.places[c], out)
 	})
 }

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
 // start is the instant 0 of a scenario.
-const start = 1000 * time.Second
+const start = clock.Mono(1000 * time.Second)
 
 // A scenario is a line whose events are read from a file. An indented line of the file is output:
 // the effects of the event before it, and behind "=" what the line does then.
@@ -28,7 +29,7 @@ type scenario struct {
 	m       Machine[string, uint64]
 	f       Facts
 	callers map[string]*Caller[string]
-	look    time.Duration
+	look    clock.Mono
 }
 
 func number(s string) uint64 {
@@ -56,7 +57,7 @@ func (s *scenario) play(words []string) []string {
 		}
 		return nil
 	case "at":
-		s.f.Now = start + explore.Duration(a[0])
+		s.f.Now = start.Add(explore.Duration(a[0]))
 		return nil
 	case "channel":
 		s.f.Listens = a[0] == "open"
@@ -65,7 +66,7 @@ func (s *scenario) play(words []string) []string {
 		s.f.Took, s.f.Idle = explore.Duration(a[0]), explore.Duration(a[1])
 		return nil
 	case "rest":
-		s.f.Yield = s.f.Now + explore.Duration(a[0])
+		s.f.Yield = s.f.Now.Add(explore.Duration(a[0]))
 		return nil
 	case "random":
 		s.f.Random, _ = strconv.ParseFloat(a[0], 64)
@@ -73,9 +74,9 @@ func (s *scenario) play(words []string) []string {
 	case "news":
 		return []string{s.news(a)}
 	case "join":
-		c := &Caller[string]{Of: a[0], Since: s.f.Now - a.Duration("waited"), Tell: a.Has("hook"), Refused: a.Has("refused"), Follows: a.Has("follows")}
+		c := &Caller[string]{Of: a[0], Since: s.f.Now.Add(-a.Duration("waited")), Tell: a.Has("hook"), Refused: a.Has("refused"), Follows: a.Has("follows")}
 		if a.Has("for") {
-			c.Deadline = s.f.Now + a.Duration("for")
+			c.Deadline = s.f.Now.Add(a.Duration("for"))
 		}
 		s.callers[a[0]] = c
 		out = s.m.Join(s.f, c, out)
@@ -157,10 +158,10 @@ func (s *scenario) news(a explore.Words) string {
 	n := s.m.News(s.callers[a[0]])
 	text := fmt.Sprint(n.Answer)
 	if n.Err != nil {
-		text += fmt.Sprintf(" at %v", n.At-start)
+		text += fmt.Sprintf(" at %v", n.At.Sub(start))
 	}
 	if n.Asking > 0 {
-		text += fmt.Sprintf(", asking since %v", n.Asking-start)
+		text += fmt.Sprintf(", asking since %v", n.Asking.Sub(start))
 	}
 	return fmt.Sprintf("%s, attempts: %d", text, n.Attempts)
 }
@@ -199,9 +200,9 @@ func (e Effect[T, A]) String() string {
 		}
 		return fmt.Sprintf("Tell %v: %v", e.Caller.Of, e.Err) + e.attempts()
 	case Look:
-		return fmt.Sprintf("Look at %v", e.At-start)
+		return fmt.Sprintf("Look at %v", e.At.Sub(start))
 	case Missed:
-		return fmt.Sprintf("Missed a message since %v", e.At-start)
+		return fmt.Sprintf("Missed a message since %v", e.At.Sub(start))
 	}
 	return e.Kind.String()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
@@ -161,19 +162,19 @@ func (g *game) violated(format string, args ...any) {
 
 // thaw makes a line out of a snapshot.
 func (g *game) thaw(p *proc, i int) {
-	deadline := time.Duration(0)
+	deadline := clock.Mono(0)
 	if g.hurried[i] {
-		deadline = now + time.Second
+		deadline = now.Add(time.Second)
 	}
 	s := &p.line
 	g.m = Machine[int, uint64]{
 		Config: g.configOf(i), state: State(s.state), early: s.early == 1, hasten: s.hasten == 1, subscribed: s.subscribed == 1,
 		attempts: 100, asked: now, due: now,
-		token: token[uint64]{number: uint64(s.token), of: uint64(s.token), entry: Entry(s.entry), seen: time.Duration(s.seen) * now, mayBeInRedis: s.left == 1},
+		token: token[uint64]{number: uint64(s.token), of: uint64(s.token), entry: Entry(s.entry), seen: clock.Mono(s.seen) * now, mayBeInRedis: s.left == 1},
 		turn:  turn{began: now, last: uint64(s.mayServe), pass: int(s.pass)},
 	}
 	for i := range g.places {
-		g.places[i] = Caller[int]{Of: i, Since: time.Duration(p.callers[i].since), Deadline: deadline}
+		g.places[i] = Caller[int]{Of: i, Since: clock.Mono(p.callers[i].since), Deadline: deadline}
 	}
 	for i, n := range s.order {
 		if n == 0 {
@@ -308,7 +309,7 @@ func (g *game) carryOut(w *scene, p *proc, e *Effect[int, uint64]) {
 
 // score returns when somebody came whose age is known.
 func (w *scene) score(age time.Duration) uint8 {
-	if at := now - age; at <= time.Duration(w.newest) {
+	if at := now.Add(-age); at <= clock.Mono(w.newest) {
 		return uint8(at)
 	}
 	w.newest++

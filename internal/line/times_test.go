@@ -3,6 +3,8 @@ package line
 import (
 	"testing"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 const ms = time.Millisecond
@@ -84,7 +86,7 @@ func TestPulse(t *testing.T) {
 		{2*pulseSpan + 1, 10 * ms, true, 10 * ms, 3 * ms},
 		{2*pulseSpan + 2, 10 * ms, true, 10 * ms, 10 * ms},
 	} {
-		p.Observe(1+s.after, s.took, s.answered)
+		p.Observe(clock.Mono(1).Add(s.after), s.took, s.answered)
 		if took, least := p.Times(); took != s.average || least != s.least {
 			t.Errorf("after %v: %v and %v, not %v and %v", s.after, took, least, s.average, s.least)
 		}
