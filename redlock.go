@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/quorum"
-	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
@@ -39,7 +39,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 	if err := checkNodes(clients); err != nil {
 		return nil, wrap("new redlock", "", err)
 	}
-	r := &redlock{quorum: len(clients)/2 + 1, id: tokens.New("")}
+	r := &redlock{quorum: len(clients)/2 + 1, id: rand.Int64()}
 	for i, client := range clients {
 		r.nodes = append(r.nodes, node.New(client))
 		r.names = append(r.names, nodeName(client, i))
@@ -76,7 +76,7 @@ type redlock struct {
 	names  []string // of the nodes
 	quorum int
 	kind   clientKind // cluster if at least one node is
-	id     any        // of this Locker, as a word: the mark that it leaves where it is refused
+	id     any        // a number of this Locker: the mark that it leaves where it is refused
 }
 
 func (r *redlock) check(cfg *config) error { return refuseReplicas("redlock", cfg) }
