@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fence counter on this node
--- KEYS[3] the mark of the Locker that was refused last
+-- KEYS[3] the mark of the Locker that was refused; empty: several were
 -- ARGV[1] token
 -- ARGV[2] TTL in ms
 -- ARGV[3] until when it may create the lock, in µs of TIME
@@ -19,7 +19,9 @@ if late and holder ~= ARGV[1] then return late end
 if holder and holder ~= ARGV[1] then
   -- include writable.lua
   if readonly then return readonly end
-  redis.pcall('SET', KEYS[3], ARGV[4], 'PX', 500) -- for 500 ms: waiters poll more often
+  local mark = redis.pcall('GET', KEYS[3])
+  mark = (not mark or mark == ARGV[4]) and ARGV[4] or ''
+  redis.pcall('SET', KEYS[3], mark, 'PX', 500) -- for 500 ms: waiters poll more often
   return {redis.call('PTTL', KEYS[1]), holder}
 end
 -- include counter.lua

@@ -1,7 +1,7 @@
 -- Releases a lock on one node of a quorum if the token still holds it.
 --
 -- KEYS[1] the lock
--- KEYS[2] the mark of the Locker that was refused last
+-- KEYS[2] the mark of the Locker that was refused; empty: several were
 -- ARGV[1] token
 -- ARGV[2] the Locker that has held the lock. An acquire of its own may have overtaken its release before
 -- ARGV[3] when the time of ARGV[4] begins at the latest, in µs of TIME

@@ -22,7 +22,11 @@ func (m *model) quorumAcquire(k, a words) any {
 		if failed, ok := m.written(lock, 0).(failure); ok {
 			return failed
 		}
-		_ = attempt(func() { m.set(k[2], a[3], 500) })
+		mark := a[3]
+		if v := m.keys[k[2]]; v != nil && v.text != mark {
+			mark = ""
+		}
+		_ = attempt(func() { m.set(k[2], mark, 500) })
 		return []any{m.pttl(lock), holder}
 	}
 	counter, failed := m.counter(k[1])
@@ -72,9 +76,9 @@ func (m *model) quorumRelease(k, a words) any {
 		m.set(lock, "~"+token, keep)
 		return int64(1)
 	}
-	refused := m.get(k[1])
+	mark := m.keys[k[1]]
 	m.del(lock, k[1])
-	return 1 + one(refused != "" && refused != a[1])
+	return 1 + one(mark != nil && mark.text != a[1])
 }
 
 func (m *model) quorumExtend(k, a words) any {
