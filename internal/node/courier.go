@@ -54,8 +54,8 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// courier carries calls. It ends when the mailbox is empty, or when a trip that was written off has
-// returned.
+// courier carries calls. It ends when the mailbox is empty, when there are more couriers than are of
+// use, or when a trip that was written off has returned.
 func (n *Node) courier() {
 	n.mu.Lock()
 	for t := n.loadLocked(); t != nil; t = n.loadLocked() {
@@ -69,6 +69,9 @@ func (n *Node) courier() {
 		}
 		runtime.Gosched() // so that the next calls of the receivers leave together
 		n.mu.Lock()
+		if n.busy > n.mostLocked() { // the others carry what has come
+			break
+		}
 	}
 	n.busy--
 	n.unlock()

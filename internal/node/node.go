@@ -78,7 +78,7 @@ type Node struct {
 type limits struct {
 	batch     int  // calls that one courier takes at once
 	most      int  // couriers at once
-	mostOfUse int  // couriers at once on a long way: others need connections too
+	mostOfUse int  // couriers at once on a long way: others, and other Lockers, need connections too
 	mostLost  int  // couriers written off at once
 	several   bool // the client may have several servers
 }
@@ -101,7 +101,7 @@ func New(client redis.UniversalClient) *Node {
 	n.timer.Stop()
 	if client, plain := client.(*redis.Client); plain {
 		n.batch, n.most, n.several = longestBatch, couriers, false
-		n.mostOfUse = connections(client) / 2
+		n.mostOfUse = connections(client) / 3
 		o := client.Options()
 		// With so many, no connection is left.
 		n.mostLost = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
@@ -125,13 +125,17 @@ func NewSlow(client redis.UniversalClient) *Node {
 // connections returns how many connections client has to one server, without those for pipelines
 // alone.
 func connections(client redis.UniversalClient) int {
+	size, most := 2*singleCouriers, 0
 	switch client := client.(type) {
 	case *redis.Client:
-		return client.Options().PoolSize
+		size, most = client.Options().PoolSize, client.Options().MaxActiveConns
 	case *redis.ClusterClient: // all calls may go to one master
-		return client.Options().PoolSize
+		size, most = client.Options().PoolSize, client.Options().MaxActiveConns
 	}
-	return 2 * singleCouriers
+	if most > 0 {
+		return min(size, most)
+	}
+	return size
 }
 
 // Health reports whether a call timed out and the server has sent nothing since that call was made,

@@ -8,8 +8,9 @@ import (
 )
 
 // A width says how many couriers are of use. While a trip takes hardly longer than the work that it
-// makes, a few suffice, and calls that wait for one make a batch. The longer the way, the more
-// couriers may be on it at once: else a call waits for most of a trip until one is back.
+// makes, a few suffice, and calls that wait for one make a batch. The longer the way, or the line
+// before Redis, the more couriers may be on it at once: else a call waits for most of a trip until
+// one is back.
 //
 //	couriers = the least, over trips of the last one to two seconds, of
 //	           duration / (100 µs + 10 µs a call)

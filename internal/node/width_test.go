@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -50,8 +51,8 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 		connections int
 		all         bool
 	}{
-		"many":     {connected, true},
-		"half":     {2 * couriers, false},
+		"many":     {75, true},
+		"few":      {3 * couriers, false},
 		"very few": {1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +69,7 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 					}
 					return nil
 				})
-				n.mostOfUse = test.connections / 2
+				n.mostOfUse = test.connections / 3
 				var late atomic.Int64
 				post := func(timeout time.Duration, count int) {
 					for range count {
@@ -99,5 +100,53 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 				require.True(t, idle(n))
 			})
 		})
+	}
+}
+
+// TestCouriersGoHome: when the way is short again, no more couriers carry calls than before.
+func TestCouriersGoHome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var way atomic.Int64
+		n := answered(t, func(batch) error { time.Sleep(time.Duration(way.Load())); return nil })
+		busy := func() int {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return n.busy
+		}
+		var over atomic.Bool
+		var again func(Reply)
+		again = func(Reply) { // each courier finds the next calls of its receivers
+			if !over.Load() {
+				c := within(Command("get"), time.Second)
+				c.Done = again
+				n.Post(t.Context(), c)
+			}
+		}
+		way.Store(int64(20 * time.Millisecond))
+		for range fewTrips {
+			do(n, Command("get"))
+		}
+		for range 4 * couriers {
+			again(Reply{})
+			time.Sleep(1006 * time.Microsecond) // no two come back at the same instant
+		}
+		time.Sleep(time.Second)
+		require.Greater(t, busy(), couriers)
+		way.Store(int64(100 * time.Microsecond))
+		time.Sleep(time.Second)
+		require.LessOrEqual(t, busy(), couriers)
+		over.Store(true)
+		time.Sleep(time.Second)
+		require.True(t, idle(n))
+	})
+}
+
+// TestConnectionsOfAClient are those of its pool, or fewer if the client may not open so many.
+func TestConnectionsOfAClient(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[int]*redis.Options{30: {PoolSize: 30}, 20: {PoolSize: 30, MaxActiveConns: 20}, 10: {PoolSize: 10, MaxActiveConns: 20}} {
+		client := redis.NewClient(o)
+		require.Equal(t, want, connections(client))
+		require.NoError(t, client.Close())
 	}
 }
