@@ -105,7 +105,7 @@ func give[T, A any](t token[A], next uint64, out []Effect[T, A]) []Effect[T, A] 
 // idle ends the line.
 func (m *Machine[T, A]) idle(out []Effect[T, A]) []Effect[T, A] {
 	out = give(m.token, 0, out)
-	m.state, m.token, m.news, m.looks, m.polling = Idle, token[A]{}, News{}, 0, polling{pause: m.polling.pause}
+	m.state, m.token, m.news, m.looks, m.polling = Idle, token[A]{}, News{}, 0, polling{}
 	return m.unsubscribe(out)
 }
 
