@@ -39,8 +39,9 @@ type alarm struct {
 func (e *engine) alarm(l *lease, d time.Duration) *alarm {
 	a, spare := e.alarms.Get().(*alarm)
 	if !spare {
-		a = new(alarm)
-		a.Timer = time.AfterFunc(time.Hour, func() { a.lease.tick() }) // Unlock waits for what it sends
+		a = &alarm{lease: l}
+		a.Timer = time.AfterFunc(d, func() { a.lease.tick() }) // Unlock waits for what it sends
+		return a
 	}
 	a.lease = l
 	a.Reset(d)
