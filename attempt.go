@@ -27,7 +27,6 @@ type attempt struct {
 
 	nobodyWaits atomic.Bool // for the grant, any more
 	discounted  bool        // from the readers of the cohort, whose mutex guards it
-	resentUntil clock.Mono  // until when an earlier send of the acquire may be carried out; 0: none
 
 	// Of a line.
 	number uint64          // of the token
@@ -269,13 +268,13 @@ func (a *attempt) undo(ctx context.Context, err error) {
 	}
 }
 
-// giveBack sends the release. If an earlier send of the acquire may still be carried out, it sends
-// another when that is over, and the first has returned: a release that was overtaken would find
-// the key gone.
+// giveBack sends the release.
 func (a *attempt) giveBack() {
 	back := &a.back
 	if back.done == nil {
 		back.params, back.ctx, back.done = a.acquire.releasing(clock.MonoNow(), 0), a.ctx, ignored
+		back.queueing = a.leaving()
+	} else if a.resentUntil != 0 { // an earlier send of the acquire may have queued the entry
 		back.queueing = a.leaving()
 	}
 	ctx, done := back.ctx, back.done
@@ -287,22 +286,7 @@ func (a *attempt) giveBack() {
 			back.done(got)
 		}
 	}
-	if a.resentUntil != 0 && a.resentUntil > clock.MonoNow() {
-		done = a.sendAgain(ctx, done)
-	}
 	a.strategy.do(ctx, toRelease, &back.params, done)
-}
-
-// sendAgain returns done, after which another release is sent at resentUntil.
-func (a *attempt) sendAgain(ctx context.Context, done func(reply)) func(reply) {
-	again := a.back.params
-	again.queueing = a.leaving() // the earlier send may have queued the entry
-	return func(got reply) {
-		done(got)
-		time.AfterFunc(a.resentUntil.Sub(clock.MonoNow()), func() { // posts, and ends
-			a.strategy.do(ctx, toRelease, &again, ignored)
-		})
-	}
 }
 
 // leaving takes the entry of a, if it has one, out of the queue.

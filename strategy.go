@@ -74,6 +74,11 @@ type identity struct {
 	token    string       // what proves ownership; empty to inspect
 	tokenOps *tokenOps    // the order of the commands of the token, with Redlock
 	unwanted *atomic.Bool // to acquire: nobody waits for the lock any more
+
+	// Until then an earlier send of an acquire with the token may be carried out; 0: none is. A
+	// release that it overtakes finds the key gone, so that is sent once more. A quorum knows that
+	// of each node.
+	resentUntil clock.Mono
 }
 
 // params say what to do with a lock. A strategy may keep them, so they do not change.
@@ -182,8 +187,13 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 	n, confirms := s.node, p.confirm != nil && p.confirm.replicas > 0
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
-	if op == toAcquire {
+	switch op {
+	case toAcquire:
 		c.Unwanted = p.unwanted
+	case toRelease:
+		if p.resentUntil > p.began {
+			c.Again = p.resentUntil
+		}
 	}
 	if confirms {
 		// WAIT waits for the writes of its own connection. On another one it answers at once, about

@@ -27,6 +27,10 @@ type Call struct {
 	// the timeout. Nobody gets the reply to that.
 	Insists bool
 
+	// Again is when a call that insists is sent once more, although it has ended before: what it must
+	// follow may be carried out until then. 0: it is not. Nobody gets the reply to that.
+	Again clock.Mono
+
 	// Urgent sends the call before others.
 	Urgent bool
 

@@ -223,6 +223,10 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	n.timed[c.at], n.timed[end].at = n.timed[end], c.at
 	n.timed[end], n.timed = nil, n.timed[:end]
 	c.at, c.trip, c.reply, c.next, n.ended = over, nil, r, n.ended, c
+	if c.Again != 0 {
+		now := clock.MonoNow()
+		n.repeatLocked(c, max(c.Again, c.limit).Sub(now), now) // so late it creates nothing more
+	}
 }
 
 // unlock unlocks mu, and calls the receivers of the calls that have ended.
@@ -297,10 +301,13 @@ func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
 		return
 	}
 	repeat := &Call{
-		Timeout: max(c.Timeout, insistEvery), Insists: true, command: c.command, ctx: c.ctx,
+		Timeout: max(c.Timeout, insistEvery), Insists: true, Again: c.Again, command: c.command, ctx: c.ctx,
 		limit: c.limit, ready: now.Add(pause), gives: gives,
 		earlier: earlier{sent: true, resent: c.resent || c.trip != nil},
 	}
+	if repeat.ready >= c.Again {
+		repeat.Again = 0
+	}
 	n.postLocked(repeat, now)
-	c.resent = true // the repeat may be carried out
+	c.resent, c.Again = true, 0 // the repeat may be carried out
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/clock"
 )
 
 var (
@@ -190,6 +192,67 @@ func TestInsistentCallIsSentForAMinuteMore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCallIsSentOnceMore at the time that it names, however it ended before: a release that was
+// overtaken by an acquire finds the lock then. Only the first outcome is reported. What the release
+// creates is not created again: it comes too late for that.
+func TestCallIsSentOnceMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails error
+		lasts time.Duration
+		again time.Duration
+		sends []time.Duration
+	}{
+		"done":             {nil, 0, 3 * time.Second, []time.Duration{0, 3 * time.Second}},
+		"behind its limit": {nil, 0, time.Millisecond, []time.Duration{0, 900 * time.Millisecond}},
+		"refused":          {answer("WRONGTYPE no"), time.Hour, 3 * time.Second, []time.Duration{0, 3 * time.Second}},
+		"once":             {nil, 0, 0, []time.Duration{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				var sends []time.Duration
+				n := answered(t, func(batch) error {
+					now := time.Since(begin)
+					sends = append(sends, now)
+					if now < c.lasts {
+						return c.fails
+					}
+					return nil
+				})
+				call := within(Command("del"), time.Second)
+				call.Insists = true
+				if c.again > 0 {
+					call.Again = clock.MonoNow().Add(c.again)
+				}
+				r := do(n, call)
+				require.Equal(t, c.fails != nil, r.Err != nil)
+				require.False(t, r.Resent)
+				time.Sleep(2 * insistFor)
+				synctest.Wait()
+				require.Equal(t, c.sends, sends)
+				requireIdle(t, n)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // it fails for some time, which ends after the time that it names
+		begin, last := time.Now(), time.Duration(0)
+		n := answered(t, func(batch) error {
+			if last = time.Since(begin); last < 5*time.Second {
+				return io.EOF
+			}
+			return nil
+		})
+		call := within(Command("del"), time.Second)
+		call.Insists, call.Again = true, clock.MonoNow().Add(2*time.Second)
+		require.Error(t, do(n, call).Err)
+		time.Sleep(2 * insistFor)
+		synctest.Wait()
+		require.GreaterOrEqual(t, last, 5*time.Second)
+		require.LessOrEqual(t, last, 5*time.Second+3*lastPause)
+		requireIdle(t, n)
+	})
 }
 
 // TestTroubleIsEachSendThatIsRetriedAndEachTimeout: nothing else is reported. The error of a call
