@@ -49,7 +49,7 @@ func TestReleaseInAnOutageHandsNothingToThoseWhoHaveLeft(t *testing.T) {
 					require.ErrorIs(t, err, context.Canceled)
 				})
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(time.Second) // a look has shown both that the key is held
 			begin(link)
 			require.Error(t, lock.Unlock(t.Context()), name)
 			time.Sleep(3 * time.Second)
