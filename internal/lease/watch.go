@@ -7,8 +7,7 @@ import (
 )
 
 // A Watch compares the clock of Redis with that of this machine, for a lock that may be handed
-// over. The zero value is that of a
-// line that has not asked yet.
+// over. The zero value is that of a line that has not asked yet.
 type Watch struct {
 	asked clock.Instant // when the newest command that returned the time of Redis was sent
 	redis clock.Redis   // the time that it returned; 0: none yet
@@ -39,8 +38,7 @@ func (w *Watch) Told(asked clock.Instant, redis clock.Redis) {
 //
 // If granted − redis is negative, since the command was carried out after the release, it counts ×
 // (1 + drift). Only the rates of the two clocks matter, not their settings. If no command has
-// returned the time, the lease begins at asked, which is before the
-// line queued.
+// returned the time, the lease begins at asked, which is before the line queued.
 func (w *Watch) Started(granted clock.Redis, arrived clock.Instant, drift float64) clock.Instant {
 	age := arrived.Since(w.asked)
 	if w.redis != 0 {
