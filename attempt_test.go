@@ -52,6 +52,7 @@ func (f *fake) do(_ context.Context, op op, p *params, done func(reply)) {
 		f.asking(p.token)
 	case toRelease:
 		f.noteLocked(!f.asks[p.token], "a release overtakes the acquire of its token")
+		f.noteLocked(!f.given[p.token], "a token is given back twice")
 		f.given[p.token] = true
 		if next != "" {
 			f.asking(next)

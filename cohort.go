@@ -25,6 +25,7 @@ type cohort struct {
 
 	// cohorts.mu guards these.
 	readers   int        // whose locks have not ended
+	given     bool       // somebody gives the permit back, or has
 	keepUntil clock.Mono // nobody may write until then, see Lock.UnlockAfter
 }
 
@@ -128,8 +129,8 @@ func (c *cohort) closeLocked() {
 }
 
 // leave ends the use of the permit by a, which asks to keep writers out for a time after now. It
-// returns the attempt to give back and that time, or nil if other readers use the permit. Without a
-// cohort it is a.
+// returns the attempt to give back and that time, or nil if other readers use the permit or one of
+// them gives it back. Without a cohort it is a.
 func (c *cohort) leave(a *attempt, now clock.Instant, keep time.Duration) (*attempt, time.Duration) {
 	if c == nil {
 		return a, keep
@@ -137,9 +138,10 @@ func (c *cohort) leave(a *attempt, now clock.Instant, keep time.Duration) (*atte
 	a.cohorts.mu.Lock()
 	defer a.cohorts.mu.Unlock()
 	c.keepUntil = max(c.keepUntil, now.Mono.Add(keep))
-	if c.discountLocked(a); c.readers > 0 {
+	if c.discountLocked(a); c.readers > 0 || c.given {
 		return nil, 0
 	}
+	c.given = true
 	c.closeLocked()
 	return c.granted, max(c.keepUntil.Sub(now.Mono).Truncate(time.Millisecond), keep)
 }
