@@ -17,16 +17,15 @@ import (
 
 // An attempt asks for a lock with one token, and gives it back. A call makes one, or a line does:
 // the effects of its Machine name the attempt then, and lines.mu guards it until it is granted or
-// given up. Nothing changes it afterwards but its release.
+// given up. Nothing changes it afterwards.
 type attempt struct {
-	*engine
-	identity
-	r       *request // of the call, or of the first caller of the line
+	engine  *engine
+	id      identity
+	request *request // of the call, or of the first caller of the line
 	line    *keyLine // nil: of a call
 	acquire params
 
 	nobodyWaits atomic.Bool // for the grant, any more
-	discounted  bool        // from the readers of the cohort, whose mutex guards it
 
 	// Of a line.
 	number uint64          // of the token
@@ -34,9 +33,8 @@ type attempt struct {
 	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
 	place  *place          // nil: it has none
 
-	back   release
-	lease  lease   // once it is granted
-	cohort *cohort // that has the token; nil: this attempt alone has it
+	grant grant
+	lease lease // once it is granted
 }
 
 // A place is that of an attempt in the queue of Redis.
@@ -47,16 +45,21 @@ type place struct {
 	message inbox.Grant   // the newest that has handed the key to the token
 }
 
-// A release gives a token back. It begins as that of a Give which nobody waits for.
+// A release gives a token back.
 type release struct {
 	params
 	ctx  context.Context //nolint:containedctx // for its values
-	done func(reply)     // gets the outcome; nil: nobody waits for it
-	pair *attempt        // whose acquire it carries; nil: none
+	next *attempt        // of the line, whose acquire the release carries; nil: none
+	answer
 }
 
-// hands reports whether the holder gives the key back for others.
-func (b *release) hands() bool { return b.done != nil && b.keep == 0 }
+// hear takes the reply to the release, and to the acquire that it carries.
+func (b *release) hear(got reply) {
+	if b.next != nil {
+		b.next.carried(got)
+	}
+	b.answer.hear(got)
+}
 
 // A grant says when a lease began, and for how long it is trusted at first.
 type grant struct {
@@ -71,22 +74,22 @@ func (g *grant) over(now clock.Instant) bool { return now.Since(g.start) >= g.le
 
 // newAttempt returns an attempt of a call, or of a line.
 func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
-	a := &attempt{engine: e, identity: e.identity(r, token), r: r, line: w}
+	a := &attempt{engine: e, id: e.identity(r, token), request: r, line: w}
 	a.acquire = params{
-		identity: &a.identity, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, ttlMS: r.cfg.askedMS,
+		identity: &a.id, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, ttlMS: r.cfg.askedMS,
 		confirm: &r.cfg.replication,
 	}
-	a.unwanted, a.lease.attempt = &a.nobodyWaits, a
-	a.lease.core.Config, a.lease.core.Passes = &r.cfg.lease, w != nil && w.Passes > 0
+	a.id.abandoned, a.lease.attempt = &a.nobodyWaits, a
+	a.lease.core.Config, a.lease.core.Passes = &r.cfg.lease, w != nil && w.machine.Passes > 0
 	return a
 }
 
 // make makes a single attempt for a call. If the outcome is unknown, or ctx ends first, the token
 // is released.
 func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) {
-	a.r.attempts++
+	a.request.attempts++
 	start := clock.Now()
-	got, abandoned := a.run(ctx, toAcquire, &a.acquire, func(got reply) {
+	got, abandoned := a.engine.run(ctx, toAcquire, &a.acquire, func(got reply) {
 		a.answered(got)
 		if mayBeThere(got, got.err) {
 			a.undo(ctx, got.err)
@@ -111,22 +114,21 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 // caller. It fails with errSlow if nothing of the lease is left.
 func (a *attempt) begin(start clock.Instant, got reply) (*Lock, error) {
 	now := clock.Now()
-	g := a.grantOf(start, got)
-	if g.over(now) {
+	a.granted(start, got)
+	if a.grant.over(now) {
 		return nil, errSlow
 	}
-	a.admit(g, now)
-	return a.lease.serve(a.r, g, now, 0), nil
+	return a.lease.serve(a.request, now, 0), nil
 }
 
-// grantOf returns the grant of a reply to a command that was sent at start.
-func (a *attempt) grantOf(start clock.Instant, got reply) grant {
-	return grant{start, clock.Validity(a.acquire.ttl, a.r.cfg.drift), got.tick, got.recheckAfter}
+// granted notes the grant of a reply to a command that was sent at start.
+func (a *attempt) granted(start clock.Instant, got reply) {
+	a.grant = grant{start, clock.Validity(a.acquire.ttl, a.request.cfg.drift), got.tick, got.recheckAfter}
 }
 
 // grantOfClaim returns the grant of the newest message.
 func (a *attempt) grantOfClaim() grant {
-	p, drift := a.place, a.r.cfg.drift
+	p, drift := a.place, a.request.cfg.drift
 	m := &p.message
 	return grant{start: p.watch.Started(m.At, m.Arrived, drift), length: clock.Validity(p.claim, drift), tick: m.Tick}
 }
@@ -149,7 +151,7 @@ func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(
 // until its timeout has passed.
 func (a *attempt) answered(got reply) {
 	if got.resent {
-		a.resentUntil = clock.MonoNow().Add(a.acquire.timeout + a.acquire.confirm.replicaTimeout)
+		a.id.resentUntil = clock.MonoNow().Add(a.acquire.timeout + a.acquire.confirm.replicaTimeout)
 	}
 }
 
@@ -163,37 +165,41 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 	if p == nil {
 		p = &place{claim: a.acquire.ttl}
 		dash := x.Entry == line.Dashed
-		if a.r.cfg.renew { // else the new owner does not extend the claim. A minimum hold outlasts a crash
-			p.claim = min(p.claim, max(inbox.Claim(dash), a.r.cfg.minHold))
+		cfg := a.request.cfg
+		if cfg.renew { // else the new owner does not extend the claim. A minimum hold outlasts a crash
+			p.claim = min(p.claim, max(inbox.Claim(dash), cfg.minHold))
 		}
-		p.entry = inbox.Entry(p.claim, dash, a.inbox.Channel, a.token)
+		p.entry = inbox.Entry(p.claim, dash, a.engine.inbox.Channel, a.id.token)
 		p.watch.Sent(m.now)
-		a.lines.tokens[a.token] = a
+		a.engine.lines.tokens[a.id.token] = a
 		a.place, a.acquire.queueing = p, &p.queueing
 	}
 	p.queued, p.waited = x.Again, x.Age // an earlier send does not refer to them
 }
 
-// heard handles the outcome of the acquire of a line.
-func (a *attempt) heard(got reply) {
+// hear handles the outcome of the acquire of a line.
+func (a *attempt) hear(got reply) {
 	w := a.line
-	m := a.enter()
-	a.observeLocked(&m, m.now.Since(a.asked), got.err)
+	m := a.engine.enter()
+	a.engine.observeLocked(&m, m.now.Since(a.asked), got.err)
 	a.answered(got)
-	if m.grant = a.grantOf(a.asked, got); got.err == nil && m.grant.over(m.now) {
-		got.err = errSlow
+	if got.err == nil {
+		if a.granted(a.asked, got); a.grant.over(m.now) {
+			got.err = errSlow
+		}
 	}
 	var room effects
 	if got.err == nil {
-		w.finish(&m, w.Granted(m.Facts, got.fresh, room[:0]))
+		w.finish(&m, w.machine.Granted(m.Facts, got.newEntry, room[:0]))
 		return
 	}
-	out := w.NotGranted(m.Facts, a.outcomeLocked(m.now, got), room[:0])
+	out := w.machine.NotGranted(m.Facts, a.outcomeLocked(m.now, got), room[:0])
 	var hook func(Event)
 	var trouble Event
 	// Those whose wait ends with the error report it themselves. Of the others, the first does.
-	if head := w.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
-		hook, trouble = a.troubleOf(head.Of, head.Of.attempts+w.News(head).Attempts, got.err)
+	if head := w.machine.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
+		attempts := head.Of.attempts + w.machine.News(head).Attempts
+		hook, trouble = a.engine.troubleOf(head.Of, attempts, got.err)
 	}
 	w.finish(&m, out)
 	if hook != nil {
@@ -204,7 +210,7 @@ func (a *attempt) heard(got reply) {
 // outcomeLocked says of an acquire that was not granted what the Machine must know.
 func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	w, err := a.line, got.err
-	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, Fresh: got.fresh}
+	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, Fresh: got.newEntry}
 	switch {
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused
@@ -231,7 +237,7 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 // entry, the line asks.
 func (a *attempt) carried(got reply) {
 	w, err := a.line, got.err
-	m := a.enter()
+	m := a.engine.enter()
 	o := line.Outcome{Answer: line.Refused, Err: ErrNotAcquired}
 	var room effects
 	out := room[:0]
@@ -240,61 +246,59 @@ func (a *attempt) carried(got reply) {
 		if err != nil && !errors.Is(err, ErrLost) {
 			o.Answer, o.Err = line.Failed, err
 		}
-		out = w.Changed(m.Facts, out)
+		out = w.machine.Changed(m.Facts, out)
 	default:
 		a.place.watch.Told(a.asked, got.at)
 		if got.tick > 0 {
-			a.place.message = inbox.Grant{Token: a.token, Tick: got.tick, At: got.at, Arrived: m.now}
-			out = w.Message(m.Facts, a.number, false, out)
+			a.place.message = inbox.Grant{Token: a.id.token, Tick: got.tick, At: got.at, Arrived: m.now}
+			out = w.machine.Message(m.Facts, a.number, false, out)
 		}
 	}
 	o.Ended = a.claimEnded(m.now)
-	w.finish(&m, w.NotGranted(m.Facts, o, out))
+	w.finish(&m, w.machine.NotGranted(m.Facts, o, out))
 }
 
 // undo releases the token of an attempt that failed with err, or whose caller has left, and waits
 // for that until ctx ends. It does not wait if most likely no release can be sent: if Redis cannot
 // be reached, the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, err error) {
-	undone := make(chan struct{})
-	a.back = release{params: a.acquire.releasing(clock.MonoNow(), 0), ctx: ctx, done: func(reply) { close(undone) }}
-	a.giveBack()
+	b := a.releasing(ctx, clock.MonoNow(), 0)
+	a.giveBack(b)
 	if node.Unreachable(err) {
 		return
 	}
 	select {
-	case <-undone:
+	case <-b.came:
 	case <-ctx.Done():
 	}
 }
 
-// giveBack sends the release.
-func (a *attempt) giveBack() {
-	back := &a.back
-	if back.done == nil {
-		back.params, back.ctx, back.done = a.acquire.releasing(clock.MonoNow(), 0), a.ctx, ignored
-		back.queueing = a.leaving()
-	} else if a.resentUntil != 0 { // an earlier send of the acquire may have queued the entry
-		back.queueing = a.leaving()
-	}
-	ctx, done := back.ctx, back.done
-	back.ctx = nil // who keeps the Lock does not keep it
-	if next := back.pair; next != nil {
-		back.queueing = &queueing{entry: back.queue().entry, next: next.place.entry, waited: next.place.waited}
-		done = func(got reply) {
-			next.carried(got)
-			back.done(got)
-		}
-	}
-	a.strategy.do(ctx, toRelease, &back.params, done)
+// releasing returns a release of the token, which begins now.
+func (a *attempt) releasing(ctx context.Context, now clock.Mono, keep time.Duration) *release {
+	p := params{identity: &a.id, timeout: a.acquire.timeout, keep: keep, began: now}
+	return &release{params: p, ctx: ctx, answer: answer{came: make(chan struct{})}}
 }
 
-// leaving takes the entry of a, if it has one, out of the queue.
-func (a *attempt) leaving() *queueing {
-	if a.place == nil {
-		return nil
+// withdraw gives back a token that nobody waits for, and its entry.
+func (a *attempt) withdraw() {
+	b := a.releasing(a.ctx, clock.MonoNow(), 0)
+	if a.place != nil {
+		b.queueing = &queueing{entry: a.place.entry}
 	}
-	return &queueing{entry: a.place.entry}
+	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
 }
 
-func ignored(reply) {}
+// giveBack gives back a token that was granted, or may have been to a call.
+func (a *attempt) giveBack(b *release) {
+	var q queueing
+	if a.id.resentUntil != 0 && a.place != nil { // an earlier send of the acquire may have queued the entry
+		q.entry = a.place.entry
+	}
+	if b.next != nil {
+		q.next, q.waited = b.next.place.entry, b.next.place.waited
+	}
+	if q != noQueueing {
+		b.queueing = &q
+	}
+	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
+}

@@ -39,11 +39,11 @@ func (*fake) check(*config) error { return nil }
 
 func (*fake) keyOf(prefix, key string) (string, error) { return prefix + key, nil }
 
-func (*fake) wordsOf(_, name string) keyWords { return keyWords{key: name} }
+func (*fake) wordsOf(_, name string) words { return words{key: name} }
 
 func (*fake) trouble(op, *params, time.Duration) error { return errors.New("silence") }
 
-func (f *fake) do(_ context.Context, op op, p *params, done func(reply)) {
+func (f *fake) do(_ context.Context, op op, p *params, to hearer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sent, next := *p, inbox.TokenOf(p.queue().next)
@@ -66,7 +66,7 @@ func (f *fake) do(_ context.Context, op op, p *params, done func(reply)) {
 		got := f.carryOutLocked(op, &sent)
 		f.mu.Unlock()
 		time.Sleep(f.chance(false))
-		done(got)
+		to.hear(got)
 	}()
 }
 
@@ -141,7 +141,7 @@ func (f *fake) acquireLocked(p *params, holds bool) reply {
 		for got.holder = range f.holders {
 			got.left = time.Until(f.holders[got.holder])
 		}
-		if got.fresh = token != "" && !slices.Contains(f.queue, token); got.fresh {
+		if got.newEntry = token != "" && !slices.Contains(f.queue, token); got.newEntry {
 			f.queue = append(f.queue, token)
 		}
 		f.handOnLocked("")
@@ -181,6 +181,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 		"semaphore": {inbox: inbox.New(nil), shares: true, lanes: 2},
 		"poll":      {},
 		"quorum":    {quorum: true},
+		"readers":   {inbox: inbox.New(nil), keeps: true, reads: true},
 	} {
 		for seed := range uint64(40) {
 			t.Run(fmt.Sprint(name, "/", seed), func(t *testing.T) {
@@ -194,7 +195,8 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 					}
 					l, err := newEngine(f, h, []Option{WithTTL(10 * time.Second)})
 					require.NoError(t, err)
-					f.deliver = l.(*engine).deliver
+					e := l.(*engine)
+					f.deliver, e.open.byKey = e.deliver, make(map[string]*lease)
 					callers := sync.WaitGroup{}
 					for i := range 5 {
 						random := rand.New(rand.NewPCG(seed, uint64(i+1)))
@@ -213,7 +215,8 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 					for token, end := range f.holders { // what was handed to those who had left ends
 						require.True(t, end.Before(time.Now()), token)
 					}
-					lines := &l.(*engine).lines
+					require.Empty(t, e.open.byKey)
+					lines := &e.lines
 					require.Empty(t, lines.byKey)
 					require.Empty(t, lines.tokens)
 					require.Empty(t, lines.waiting)
@@ -232,39 +235,9 @@ func (f *fake) useOnce(t *testing.T, l Locker, random *rand.Rand) {
 		return
 	}
 	f.mu.Lock()
-	end := f.holders[k.lease.token]
+	end := f.holders[k.handle.lease.attempt.id.token]
 	f.noteLocked(time.Now().Before(end) && len(f.holders) <= f.limit, "a caller is served with a token that does not hold the key")
 	f.mu.Unlock()
 	time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
 	_ = k.UnlockAfter(t.Context(), 0)
-}
-
-// TestFewLinesAreSpared: a Locker that has used many keys keeps few of their lines, and nothing of
-// the calls: neither their ctx nor their hooks.
-func TestFewLinesAreSpared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{
-			limit: 1000, begin: time.Now(), random: rand.New(rand.NewPCG(1, 0)), holders: make(map[string]time.Time),
-			asks: make(map[string]bool), given: make(map[string]bool),
-		}
-		l, err := newEngine(f, traits{}, nil)
-		require.NoError(t, err)
-		for i := range 2 * spareLines {
-			var opts []Option
-			if i%10 == 0 {
-				opts = append(opts, WithHooks(Hooks{Lost: func(Event) {}}))
-			}
-			k, err := l.Lock(t.Context(), fmt.Sprint(i), opts...)
-			if err == nil {
-				require.NoError(t, k.Unlock(t.Context()))
-			}
-		}
-		lines := &l.(*engine).lines
-		require.Len(t, lines.spare, spareLines)
-		for key, w := range lines.spare {
-			require.Equal(t, key, w.r.key)
-			require.Nil(t, w.r.ctx)
-			require.Nil(t, w.r.cfg.hooks.Lost)
-		}
-	})
 }

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/redlatch/redlatch/internal/clock"
 )
 
 // Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and
@@ -123,8 +121,7 @@ func doAll(
 // Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends,
 // Lead waits for the lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts
 // again. fn's ctx ends as in [Do]. fn must return when its ctx ends, since another leader may start
-// then. If fn still runs a second after its lock was lost, Hooks.Trouble reports that, once for the
-// term. [WithMaxHold] bounds a term.
+// then. [WithMaxHold] bounds a term.
 //
 // Those that wait learn who leads by Hooks.Waiting and Hooks.Moved.
 //
@@ -147,10 +144,7 @@ func Lead(
 		lock, err := obtain(ctx, "lead", Locker.Lock, l, key, opts)
 		switch {
 		case err == nil:
-			_ = hold(ctx, "lead", lock, func(ctx context.Context, lock *Lock) error {
-				defer lock.reportOverrun(ctx)()
-				return fn(ctx, lock)
-			}) // fn's error ends its term, and hooks report Unlock's
+			_ = hold(ctx, "lead", lock, fn) // fn's error ends its term, and hooks report Unlock's
 			pause = shortestRecess
 		case permanent(err):
 			return err
@@ -173,38 +167,7 @@ func Lead(
 const (
 	shortestRecess = time.Second      // the pause of Lead after a term. Half of it is random
 	longestRecess  = 16 * time.Second // the longest pause while Lock fails
-	overrunAfter   = time.Second      // how long fn of Lead may take to return when its lock was lost
-	causeOverrun   = "overrun"        // the Cause of the event that says so
 )
-
-// reportOverrun calls Hooks.Trouble if fn of Lead still runs overrunAfter after its lock was lost.
-// The caller calls returned when fn has returned.
-func (k *Lock) reportOverrun(ctx context.Context) (returned func()) {
-	held, done := k.Context(context.WithoutCancel(ctx)), make(chan struct{})
-	l, fence := k.lease, k.fence
-	l.mu.Lock()
-	hook, since := l.hooks.Trouble, l.since
-	l.mu.Unlock()
-	context.AfterFunc(held, func() { // ends with fn, or overrunAfter after the lock
-		lost := context.Cause(held)
-		if !errors.Is(lost, ErrLost) {
-			return
-		}
-		select {
-		case <-done:
-		case <-time.After(overrunAfter):
-			l.fire(hook, Event{
-				Fence: fence, Elapsed: clock.Now().Since(since), Cause: causeOverrun, Err: overran(lost),
-			})
-		}
-	})
-	return func() { close(done) }
-}
-
-// overran returns the error of an fn of Lead that runs on after its lock was lost.
-func overran(lost error) error {
-	return fmt.Errorf("%w, and fn of Lead still runs %v later", lost, overrunAfter)
-}
 
 // checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {

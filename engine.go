@@ -1,10 +1,12 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -22,14 +24,14 @@ import (
 //	                attempt.heard - Machine.Granted or NotGranted -> Serve, or Look, Tell, Fail and the like
 //	a hand-over     Inbox.run receives the message -> engine.deliver - Machine.Message -> Serve
 //	the grant       keyLine.carry -> lease.serve - lease.mu -> the caller has its Lock
-//	a renewal       lease.tick - lease.mu: core.Tick -> sendExtension -> extensionDone
-//	Unlock          lease.release - lease.mu: core.Unlock -> keyLine.unlock - Machine.Unlock -> Serve the next caller,
+//	a renewal       lease.renew - lease.mu: core.Tick -> sendExtension -> extensionDone
+//	Unlock          handle.release - lease.mu: core.Unlock -> keyLine.unlock - Machine.Unlock -> Serve the next caller,
 //	                or Give: attempt.giveBack sends the release, which may carry the next acquire
 //	TryLock, Adopt  engine.call -> attempt.make, or adopt, without a line
-//	a reader        joinReaders - cohorts.mu -> cohort.serve, without a command, if one was granted just now
+//	a reader        joinReaders - lease.mu: core.Join, without a command, if a reader was granted the key just now
 //
 // Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The
-// mutexes are lines.mu, lease.mu, cohorts.mu of readers, tokenOps.mu of a quorum, Node.mu and
+// mutexes are lines.mu, lease.mu, openLeases.mu of readers, tokenOps.mu of a quorum, Node.mu and
 // Inbox.mu. None is locked under another.
 
 // errSlow is the error of a grant that came when nothing was left of its lease.
@@ -44,11 +46,9 @@ type engine struct {
 	strategy strategy
 	cfg      *config
 	lines    lines
-	yielding sync.Map  // until when this process does not ask for a key that others want, by the key
-	troubles sync.Map  // when Hooks.Trouble was last called for a cause
-	cohorts  cohorts   // of readers
-	waits    sync.Pool // of *wait
-	alarms   sync.Pool // of *alarm
+	yielding sync.Map   // until when this process does not ask for a key that others want, by the key
+	troubles sync.Map   // when Hooks.Trouble was last called for a cause
+	open     openLeases // of readers
 }
 
 func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
@@ -73,14 +73,14 @@ func configured(s strategy, cfg config, opts []Option) (*config, error) {
 	if err == nil {
 		err = s.check(&cfg)
 	}
-	cfg.settle()
+	cfg.derive()
 	return &cfg, err
 }
 
 // request is a call of a Locker.
 type request struct {
-	key string // as the caller named it
-	redisKeys
+	key      string // as the caller named it
+	names    names
 	cfg      *config
 	started  clock.Instant
 	attempts int // by this process, while the call lasts. Those of its line are added when it leaves the line
@@ -89,9 +89,11 @@ type request struct {
 	caller  line.Caller[*request]
 	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
 	refusal error           // of an attempt that the call made before it joined; nil: there was none
-	news    refusals        // has the first refusal of the line; nil: there is no hook, or the call has seen one
-	moved   refusals        // has the newest one that has shown another holder since; nil: there is no hook
-	served  *wait           // gets the lock or the error
+	news    refusals        // has the newest refusal to report; nil: there is no hook
+	told    bool            // it knows of a refusal. Only the call uses this
+	over    chan struct{}   // closed when it has a lock, or err
+	lock    *Lock
+	err     error
 }
 
 // request checks the arguments of a call before anything is sent.
@@ -106,7 +108,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 		r.cfg, err = configured(e.strategy, *e.cfg, opts)
 	}
 	if err == nil {
-		r.redisKeys.key, err = e.strategy.keyOf(r.cfg.prefix, key)
+		r.names.lock, err = e.strategy.keyOf(r.cfg.prefix, key)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = &node.NotDone{Err: ctxError(ctx)}
@@ -114,12 +116,20 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	return r, err
 }
 
+// newToken returns a fresh token. That of a writer has a mark.
+func (e *engine) newToken(owner string) string {
+	if e.writes {
+		return tokens.WriterMark + tokens.New(owner)
+	}
+	return tokens.New(owner)
+}
+
 // identity returns that of an operation on the key of r.
 func (e *engine) identity(r *request, token string) identity {
-	if r.at.key == nil {
-		r.at = e.strategy.wordsOf(r.cfg.prefix, r.redisKeys.key)
+	if r.names.at.key == nil {
+		r.names.at = e.strategy.wordsOf(r.cfg.prefix, r.names.lock)
 	}
-	return identity{redisKeys: &r.redisKeys, token: token}
+	return identity{names: &r.names, token: token}
 }
 
 func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
@@ -148,41 +158,37 @@ func (e *engine) call(
 	lock, err := do(ctx, r)
 	e.reportFailure(r, err)
 	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
-		event := Event{Fence: lock.fence, Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)}
-		guarded(func() { lock.lease.fire(hook, event) }, func() { lock.discard(ctx) })
+		event := Event{Fence: lock.Fence(), Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)}
+		guarded(func() { lock.handle.lease.fire(hook, event) }, func() { lock.discard(ctx) })
 	}
 	return lock, wrap(op, key, err)
 }
 
-// A wait is for the reply to one operation.
-type wait struct {
-	reply chan reply
-	done  func(reply)
+// An answer is that to one operation, and is not used again.
+type answer struct {
+	reply reply         // once there is one
+	came  chan struct{} // closed then
+	taken atomic.Bool   // by a reply. Later ones do not count
 }
 
-// wait returns a wait. One that was put back is used again, which saves two allocations. Each
-// Locker has its own: a channel of a bubble of synctest stays in it.
-func (e *engine) wait() *wait {
-	if w, ok := e.waits.Get().(*wait); ok {
-		return w
+func (a *answer) hear(got reply) {
+	if a.taken.CompareAndSwap(false, true) {
+		a.reply = got
+		close(a.came)
 	}
-	c := make(chan reply, 1)
-	return &wait{c, func(got reply) { c <- got }}
 }
 
 // run runs an operation, and waits for its reply or for the end of ctx. The operation goes on
 // without its caller: abandoned is true then, and late gets the reply, in a goroutine of its own.
 func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (got reply, abandoned bool) {
-	start := clock.Now()
-	w := e.wait()
-	e.strategy.do(ctx, op, p, w.done)
+	start, a := clock.Now(), &answer{came: make(chan struct{})}
+	e.strategy.do(ctx, op, p, a)
 	select {
-	case got = <-w.reply:
-		e.waits.Put(w)
-		return got, false
+	case <-a.came:
+		return a.reply, false
 	case <-ctx.Done():
 	}
-	go func() { late(<-w.reply) }() // ends with the operation
+	go func() { <-a.came; late(a.reply) }() // ends with the operation
 	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, true
 }
 
@@ -193,7 +199,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 		return lock, nil
 	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
-		lock, split, err := e.newAttempt(r, nil, e.mark+tokens.New(r.cfg.owner)).make(ctx)
+		lock, split, err := e.newAttempt(r, nil, e.newToken(r.cfg.owner)).make(ctx)
 		within := r.cfg.timeout() - clock.Now().Since(r.started)
 		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
 			return lock, err
@@ -207,7 +213,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return nil, invalid("token is empty")
 	case tokens.IsKeeper(token):
 		return nil, errNotOurs // nobody holds the key
-	case e.reads && tokens.IsWriter(token), e.mark != "" && !tokens.IsWriter(token):
+	case e.reads && tokens.IsWriter(token), e.writes && !tokens.IsWriter(token):
 		return nil, errNotOurs // it is that of the other side
 	case e.reads:
 		return e.adoptReader(ctx, r, token)
@@ -228,7 +234,10 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 		return Status{}, wrap("inspect", key, err)
 	}
 	got := e.inspect(ctx, r)
-	st := got.status
+	if got.err != nil {
+		return Status{}, wrap("inspect", key, got.err)
+	}
+	st := cmp.Or(got.status, &Status{})
 	st.Owner, st.Since = tokens.Owner(st.Token), tokens.MadeAt(st.Token)
 	if tokens.IsKeeper(st.Token) {
 		st.Token = ""
@@ -236,7 +245,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if st.Held {
 		st.Holders = max(st.Holders, 1)
 	}
-	return st, wrap("inspect", key, got.err)
+	return *st, nil
 }
 
 func (e *engine) inspect(ctx context.Context, r *request) reply {
@@ -256,12 +265,11 @@ func (e *engine) MinHold(
 		return nil, 0, wrap("inspect", key, err)
 	}
 	got := e.inspect(ctx, r)
-	if got.err != nil || !tokens.IsKeeper(got.status.Token) {
+	if got.err != nil || got.status == nil || !tokens.IsKeeper(got.status.Token) {
 		return nil, 0, wrap("inspect", key, got.err)
 	}
 	kept := e.identity(r, got.status.Token)
-	held := params{identity: &kept, timeout: r.cfg.timeout()}
-	back := held.releasing(clock.MonoNow(), 0)
+	back := params{identity: &kept, timeout: r.cfg.timeout(), began: clock.MonoNow()}
 	return func(ctx context.Context) error {
 		got, _ := e.run(ctx, toRelease, &back, ignored)
 		return wrap("unlock", key, got.err)
@@ -282,3 +290,5 @@ func (r *request) event(e *engine, attempts int, err error) Event {
 		Attempts: attempts, Elapsed: clock.Now().Since(r.started),
 	}
 }
+
+func ignored(reply) {}

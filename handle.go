@@ -7,125 +7,154 @@ import (
 	"weak"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/tokens"
 )
 
-// newest is what a lease knows of its newest handle. Once the lease is no longer young, it has only
-// a weak pointer, so that a dropped handle ends.
-type newest struct {
-	since    clock.Instant // when it was granted the lock
-	fence    uint64
+// A handle is what a caller has of a lease: a seat, and its number among the handles that have had
+// that seat, one after the other.
+type handle struct {
+	lease  *lease
+	seat   *seat
+	number int
+}
+
+// A seat is the place of a handle among those that share a lease. Once the lease is no longer
+// young, it has only a weak pointer to the Lock, so that a dropped one ends.
+type seat struct {
+	core     core.Seat
+	since    clock.Instant      // when its handle was granted the lock
 	hooks    *Hooks             // of the call that was granted it
-	young    *Lock              // the handle of a young lease, which saves short locks the weak pointer
+	young    *Lock              // of a young lease, which saves short locks the weak pointer
 	weak     weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
 	done     chan struct{}      // nil until the first call of Done
 	contexts map[context.Context]context.CancelCauseFunc
 }
 
-// lockFor locks mu, unless a handle was passed on.
-func (l *lease) lockFor(handle int) bool {
-	l.mu.Lock()
-	if l.core.Holds(handle) {
+// take gives the seat to the handle of k.
+func (s *seat) take(k *Lock, r *request, since clock.Instant) {
+	s.since, s.hooks, s.young = since, &r.cfg.hooks, k
+}
+
+// end ends what the handle of the seat has given out.
+func (s *seat) end(err error) {
+	if s.done != nil {
+		close(s.done)
+	}
+	for _, cancel := range s.contexts {
+		cancel(err)
+	}
+	s.done, s.contexts, s.young = nil, nil, nil
+}
+
+// inUse reports whether the caller has the handle.
+func (s *seat) inUse() bool { return s.young != nil || s.weak.Value() != nil }
+
+// weaken keeps only a weak pointer to the Lock.
+func (s *seat) weaken() {
+	if s.young != nil {
+		s.young, s.weak = nil, weak.Make(s.young)
+	}
+}
+
+// begin locks mu, unless the handle has left the lease to others.
+func (h handle) begin() bool {
+	h.lease.mu.Lock()
+	if h.seat.core.Holds(h.number) {
 		return true
 	}
-	l.mu.Unlock()
+	h.lease.mu.Unlock()
 	return false
 }
 
-// endLocked returns why a handle has ended. It does not judge the lease.
-func (l *lease) endLocked(handle int) error {
-	if !l.core.Holds(handle) {
+// errLocked returns why the handle has ended. It does not judge the lease.
+func (h handle) errLocked() error {
+	if !h.seat.core.Holds(h.number) {
 		return ErrReleased
 	}
-	return l.err
+	return h.lease.err
 }
 
-// endHandleLocked ends what the handle has given out.
-func (l *lease) endHandleLocked(err error) {
-	if l.done != nil {
-		close(l.done)
-	}
-	for _, cancel := range l.contexts {
-		cancel(err)
-	}
-	l.done, l.contexts = nil, nil
-}
-
-// status judges the lease and returns why a handle ended.
-func (l *lease) status(handle int) error {
-	if !l.lockFor(handle) {
+// status judges the lease and returns why the handle ended.
+func (h handle) status() error {
+	if !h.begin() {
 		return ErrReleased
 	}
-	l.core.Judge(clock.Now())
-	return l.settle()
+	h.lease.core.Judge(clock.Now())
+	return h.lease.conclude(h.seat)
 }
 
 // end ends the lease with the err of the other side of a migration, unless it or the handle has
 // ended.
-func (l *lease) end(handle int, err error) {
-	l.mu.Lock()
-	l.core.End(handle, err)
-	_ = l.settle()
+func (h handle) end(err error) {
+	h.lease.mu.Lock()
+	h.lease.core.End(&h.seat.core, h.number, err)
+	_ = h.lease.conclude(nil)
 }
 
-// share returns the token for others, or "" if the handle was passed on.
-func (l *lease) share(handle int) string {
-	if !l.lockFor(handle) {
+// reveal returns the token for others, or "" if the handle has left the lease to others.
+func (h handle) reveal() string {
+	if !h.begin() {
 		return ""
 	}
+	l := h.lease
 	l.core.Share()
-	_ = l.settle()
-	return l.token
+	l.weakenLocked()
+	_ = l.conclude(h.seat)
+	return l.attempt.id.token
 }
 
 // dropMinHold lets Unlock keep nobody out.
-func (l *lease) dropMinHold() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.core.DropMinHold()
+func (h handle) dropMinHold() {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	h.seat.core.DropsMinHold = true
 }
 
-// refusal returns what this process knows of the lock that it holds.
-func (l *lease) refusal() error {
-	l.mu.Lock()
-	left := l.core.Left(clock.Now())
-	l.mu.Unlock()
-	return &HeldError{Owner: tokens.Owner(l.token), TTL: left, ours: true, err: ErrNotAcquired}
+// fence returns the fence of the handle.
+func (h handle) fence() uint64 { return fenceOf(h.lease.tick, h.number) }
+
+// fenceOf returns the fence of a number of a turn. A tick of 0 has none.
+func fenceOf(tick uint64, number int) uint64 {
+	if tick == 0 {
+		return 0
+	}
+	return tick*fencesOfTick + uint64(number)
 }
 
 // closed is the Done channel of handles that have ended.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func (l *lease) doneChan(handle int) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.endLocked(handle) != nil {
+func (h handle) doneChan() <-chan struct{} {
+	h.lease.mu.Lock()
+	defer h.lease.mu.Unlock()
+	if h.errLocked() != nil {
 		return closed
 	}
-	if l.done == nil {
-		l.done = make(chan struct{})
+	if h.seat.done == nil {
+		h.seat.done = make(chan struct{})
 	}
-	return l.done
+	return h.seat.done
 }
 
-// A ctxLockKey is the key of the ctx value of the locks of one Locker, which is the newest ctxLock.
-// Those of readers and writers are one for this.
-type ctxLockKey struct{ *engine }
+// ctxLockKey is the context key under which Lock.Context stores its handle. The two Lockers of
+// NewReadWrite use the same key.
+type ctxLockKey struct{ engine *engine }
 
 func (e *engine) ctxLockKey() ctxLockKey { return ctxLockKey{cmp.Or(e.pair, e)} }
 
 // A ctxLock is a handle. It does not keep the Lock alive.
 type ctxLock struct {
-	lease  *lease
-	handle int
-	outer  *ctxLock // of the ctx around it; nil: none
+	handle
+	outer *ctxLock // of the ctx around it; nil: none
 }
 
-// with returns a ctx that holds a handle.
-func (l *lease) with(ctx context.Context, handle int) context.Context {
-	h := &ctxLock{lease: l, handle: handle}
-	h.outer, _ = ctx.Value(l.ctxLockKey()).(*ctxLock)
-	return context.WithValue(ctx, l.ctxLockKey(), h)
+// with returns a ctx that holds the handle.
+func (h handle) with(ctx context.Context) context.Context {
+	key := h.lease.attempt.engine.ctxLockKey()
+	c := &ctxLock{handle: h}
+	c.outer, _ = ctx.Value(key).(*ctxLock)
+	return context.WithValue(ctx, key, c)
 }
 
 // refuseOwnWait returns an error if ctx is that of a lock of this Locker, or of its pair, on the
@@ -133,31 +162,32 @@ func (l *lease) with(ctx context.Context, handle int) context.Context {
 // writer comes in between.
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	for h, _ := ctx.Value(e.ctxLockKey()).(*ctxLock); h != nil && !e.shares; h = h.outer {
-		if h.lease.key == r.redisKeys.key && h.lease.status(h.handle) == nil {
+		if h.lease.attempt.id.lock == r.names.lock && h.status() == nil {
 			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
 		}
 	}
 	return nil
 }
 
-// context returns a child of parent that ends with a handle.
-func (l *lease) context(parent context.Context, handle int) context.Context {
+// context returns a child of parent that ends with the handle.
+func (h handle) context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
+	l, s := h.lease, h.seat
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.endLocked(handle); err != nil {
+	if err := h.errLocked(); err != nil {
 		cancel(err)
 		return ctx
 	}
-	if l.contexts == nil {
-		l.contexts = make(map[context.Context]context.CancelCauseFunc)
+	if s.contexts == nil {
+		s.contexts = make(map[context.Context]context.CancelCauseFunc)
 	}
-	l.contexts[ctx] = cancel
+	s.contexts[ctx] = cancel
 	// It runs when ctx ends, at the latest with the handle.
 	context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.contexts, ctx)
+		delete(s.contexts, ctx)
 		cancel(nil)
 	})
 	return ctx
@@ -169,5 +199,10 @@ func (l *lease) until() time.Time {
 	return l.core.Until().Time()
 }
 
-// keptLocked reports whether the caller has the handle.
-func (l *lease) keptLocked() bool { return l.young != nil || l.weak.Value() != nil }
+// refusal returns what this process knows of the lock that it holds.
+func (l *lease) refusal() error {
+	l.mu.Lock()
+	left := l.core.Left(clock.Now())
+	l.mu.Unlock()
+	return &HeldError{Owner: tokens.Owner(l.attempt.id.token), TTL: left, ours: true, err: ErrNotAcquired}
+}

@@ -22,10 +22,11 @@ type Hooks struct {
 	Waiting func(Event)
 	// Moved reports that a Lock call still waits, and that the key has another holder than when
 	// Waiting or Moved was last called. So the followers of [Lead] learn who leads. Err is the
-	// newest refusal. A holder that holds the key only between two looks is not reported. With a
-	// semaphore of several permits, for readers, and with [NewLegacySetNX], it is never called.
+	// newest refusal. A holder that holds the key only between two looks is not reported. It is
+	// never called where a key can have several holders, and with [NewLegacySetNX].
 	Moved func(Event)
-	// Renewed reports that a renewal or Extend succeeded.
+	// Renewed reports that a renewal or Extend succeeded. Of readers that share a permit, one hears
+	// of its renewals.
 	Renewed func(Event)
 	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A
 	// renewal is retried.
@@ -44,9 +45,7 @@ type Hooks struct {
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis,
 	// whether it is retried or Err is returned, and a failed node of [NewRedlock], even if the
 	// operation succeeds: then Key is empty, and only the Locker's own hooks run. It is called at
-	// most once a second for each Cause and Node of a Locker. Once for each term, it reports that
-	// fn of [Lead] still runs a second after its lock was lost: Cause is then "overrun", and Err
-	// matches ErrLost.
+	// most once a second for each Cause and Node of a Locker.
 	Trouble func(Event)
 }
 
@@ -76,8 +75,8 @@ type Event struct {
 	Node string
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered,
 	// "replicas" if too few confirmed, "slow" if the grant took longer than the lease lasts,
-	// "overrun" if fn of Lead runs on without its lock, "panic" if a hook, Limiter or OnConnect of
-	// the client panicked, or the first word of the error that Redis answered.
+	// "panic" if a hook, Limiter or OnConnect of the client panicked, or the first word of the
+	// error that Redis answered.
 	Cause string
 }
 
@@ -109,10 +108,10 @@ func JoinHooks(hooks ...Hooks) (joined Hooks) {
 
 var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0)}
 
-// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost, and a
-// leader that runs on without its lock, are logged at Error; RenewFailed, Degraded, other Trouble
-// and a release that Redis did not confirm at Warn; all others at Debug. Attributes without a value
-// are left out. Logs contain the owner and no token, since tokens are secret.
+// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost is logged at
+// Error; RenewFailed, Degraded, Trouble and a release that Redis did not confirm at Warn; all others
+// at Debug. Attributes without a value are left out. Logs contain the owner and no token, since
+// tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
 	at := func(level slog.Level, message string) func(Event) {
@@ -137,8 +136,7 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		Released: either(func(e Event) bool { return e.Err != nil },
 			at(slog.LevelWarn, "lock release not confirmed"), at(slog.LevelDebug, "lock released")),
 		Degraded: at(slog.LevelWarn, "lock waiting degraded"),
-		Trouble: either(func(e Event) bool { return e.Cause == causeOverrun },
-			at(slog.LevelError, "leader runs on without its lock"), at(slog.LevelWarn, "lock service in trouble")),
+		Trouble:  at(slog.LevelWarn, "lock service in trouble"),
 	}
 }
 

@@ -4,15 +4,15 @@ import (
 	"strings"
 )
 
-// redisKeys are the names in Redis of a lock and of its companion keys.
-type redisKeys struct {
-	key string // with the prefix
-	at  keyWords
+// names are those in Redis of a lock and of its companion keys.
+type names struct {
+	lock string // with the prefix
+	at   words
 }
 
-// keyWords are the names as words of commands, which are strings. Those that the strategy has none
+// words are the names as words of commands, which are strings. Those that the strategy has none
 // of are nil. They are made when something is to be sent: most callers of a hot key send nothing.
-type keyWords struct {
+type words struct {
 	key    any
 	fences any // the register or counter of its fences
 	others any // their queue, or with a quorum the mark that others want the lock

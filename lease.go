@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-	"weak"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
@@ -15,93 +14,115 @@ import (
 )
 
 // A lease is a lock that an attempt was granted. It belongs to the process. A [Lock] is a handle on
-// it. Unlock may pass the lock on within the process: that ends one handle and begins another. The
-// core decides, see internal/lease.
+// it. Unlock may pass the lock on within the process: that ends one handle and begins another.
+// Readers share a lease: each has a seat. The core decides, see internal/lease.
 type lease struct {
-	*attempt
+	attempt *attempt
+	tick    uint64         // of the fences; 0: there are none
 	running sync.WaitGroup // extensions in flight; none starts once the lease has ended
 
-	mu   sync.Mutex // guards the fields below
-	core core.Lease
-	newest
-	alarm *alarm // runs tick; stopped when the lease ends
-	err   error  // why the lease ended, nil before
+	mu     sync.Mutex // guards the fields below
+	core   core.Lease
+	first  seat        // of the handle, or of the first reader
+	joined []*seat     // of other readers
+	timer  *time.Timer // runs tick; stopped when the lease ends
+	err    error       // why the lease ended, nil before
 }
 
-// An alarm is a timer that runs the tick of a lease.
-type alarm struct {
-	*time.Timer
-	lease *lease
-}
-
-// alarm returns the alarm of l, to fire after d. One that was stopped before it fired is used
-// again, which saves three allocations.
-func (e *engine) alarm(l *lease, d time.Duration) *alarm {
-	a, spare := e.alarms.Get().(*alarm)
-	if !spare {
-		a = &alarm{lease: l}
-		a.Timer = time.AfterFunc(d, func() { a.lease.tick() }) // Unlock waits for what it sends
-		return a
-	}
-	a.lease = l
-	a.Reset(d)
-	return a
-}
-
-// stopLocked stops the alarm. While the lease is young, nothing but tick sets it again: if Stop has
-// stopped it then, no tick is under way.
-func (l *lease) stopLocked() {
-	if a := l.alarm; a.Stop() && l.core.Young() {
-		a.lease = nil
-		l.alarms.Put(a)
-	}
-	l.alarm = nil
-}
-
-// serve begins the lease with a grant, which is known at now, or passes it on. It returns the handle
-// for r.
-func (l *lease) serve(r *request, g grant, now clock.Instant, pass int) *Lock {
+// serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
+// returns the handle for r.
+func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
+	a, s := l.attempt, &l.first
 	l.mu.Lock()
-	k := &Lock{lease: l, fence: g.tick * fencesOfTick}
-	since := g.start
+	k := &Lock{handle: handle{lease: l, seat: s}}
 	if pass == 0 {
+		g := &a.grant
+		l.tick = g.tick
 		l.core.Begin(g.start, now, g.length, g.recheck)
-		l.alarm = l.engine.alarm(l, l.core.Next(now, true))
+		l.timer = time.AfterFunc(l.core.Next(now, true), l.renew) // Unlock waits for what it sends
+		s.take(k, r, g.start)
 	} else {
-		k.number, k.fence, since = l.core.Serve(), l.fence+min(l.fence, 1), now // a fence of 0 is none
+		k.handle.number = l.core.Serve(&s.core)
+		s.take(k, r, now)
 	}
-	l.newest = newest{since: since, fence: k.fence, hooks: &r.cfg.hooks, young: k}
-	_ = l.settle()
+	_ = l.conclude(s)
+	if a.engine.reads {
+		l.open()
+	}
 	return k
 }
 
-// settle unlocks mu, and returns why the lease has ended. An end since mu was locked is carried
-// out: that of what the handle has given out, and after a loss, that of the turn, with a call of
-// Hooks.Lost.
-func (l *lease) settle() error {
-	if l.young != nil && !l.core.Young() {
-		l.young, l.weak = nil, weak.Make(l.young)
+// weakenLocked keeps only weak pointers to the handles: the lease is not young any more.
+func (l *lease) weakenLocked() {
+	for s := range l.seatsLocked {
+		s.weaken()
 	}
+}
+
+// inUseLocked reports whether a caller has a handle.
+func (l *lease) inUseLocked() bool {
+	for s := range l.seatsLocked {
+		if s.inUse() {
+			return true
+		}
+	}
+	return false
+}
+
+// seatsLocked yields the seats of the handles that have not left.
+func (l *lease) seatsLocked(yield func(*seat) bool) {
+	if !l.first.core.Left() && !yield(&l.first) {
+		return
+	}
+	for _, s := range l.joined {
+		if !s.core.Left() && !yield(s) {
+			return
+		}
+	}
+}
+
+// conclude unlocks mu, and returns why the lease has ended. An end since mu was locked is carried
+// out: that of what the handles have given out, and after a loss, that of the turn, with a call of
+// Hooks.Lost for each handle. That of the seat by, of the caller, runs in this goroutine.
+func (l *lease) conclude(by *seat) error {
 	why, start, trouble := l.core.Ended()
 	if err := l.err; err != nil || why == core.None {
 		l.mu.Unlock()
 		return err
 	}
 	err := endError(why, start, trouble)
-	l.err, l.young = err, nil
-	l.stopLocked()
-	l.endHandleLocked(err)
-	h := l.newest
+	l.err = err
+	l.timer.Stop()
+	var lost []seat
+	var mine seat
+	for s := range l.seatsLocked {
+		s.end(err)
+		switch {
+		case why == core.Unlocked:
+		case s == by:
+			mine = *s
+		default:
+			lost = append(lost, *s)
+		}
+	}
 	l.mu.Unlock()
+	if l.attempt.engine.reads {
+		l.closeTo()
+	}
 	if why == core.Unlocked {
 		return err
 	}
-	e := Event{Elapsed: clock.Now().Since(h.since), Fence: h.fence, Err: err}
-	if l.line != nil {
-		l.line.lost(l.attempt)
+	if w := l.attempt.line; w != nil {
+		w.lost(l.attempt)
 	}
-	l.cohort.lost(l.attempt)
-	l.fire(h.hooks.Lost, e)
+	for _, s := range lost {
+		if by == nil && len(lost) == 1 {
+			l.reportLost(s, err)
+		} else {
+			go l.reportLost(s, err) // ends with the hook
+		}
+	}
+	l.reportLost(mine, err)
 	return err
 }
 
@@ -130,112 +151,134 @@ func endError(why core.Why, start clock.Mono, trouble error) error {
 // fire adds the lock to an event, which has the fence, and calls a hook with it.
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
-		e.Strategy, e.Key = l.name, l.r.key
-		e.Owner, e.Err = tokens.Owner(l.token), marked(e.Err)
+		a := l.attempt
+		e.Strategy, e.Key = a.engine.name, a.request.key
+		e.Owner, e.Err = tokens.Owner(a.id.token), marked(e.Err)
 		hook(e)
 	}
 }
 
-// release ends a handle. It passes the lock on within the process, or ends the lease and gives the
-// key back, whatever has become of the lease and of ctx. If after is set, nobody else gets the key
-// within that time. It waits for the release and for an extension in flight, which fails if it
-// reaches Redis after the release. If the lease was lost and others may know the token, the key is
-// left alone: another handle may hold it.
-func (l *lease) release(ctx context.Context, handle int, after time.Duration) error {
+// reportLost calls Hooks.Lost of a seat whose lock was lost; that of an empty one has none.
+func (l *lease) reportLost(s seat, err error) {
+	if s.hooks != nil {
+		e := Event{Elapsed: clock.Now().Since(s.since), Fence: fenceOf(l.tick, s.core.Number()), Err: err}
+		l.fire(s.hooks.Lost, e)
+	}
+}
+
+// release ends the handle. It leaves the lock to others who share it, passes it on within the
+// process, or ends the lease and gives the key back, whatever has become of the lease and of ctx.
+// If after is set, nobody else gets the key within that time. It waits for the release and for an
+// extension in flight, which fails if it reaches Redis after the release. If the lease was lost and
+// others may know the token, the key is left alone: another handle may hold it.
+func (h handle) release(ctx context.Context, after time.Duration) error {
+	l := h.lease
 	l.mu.Lock()
 	now := clock.Now()
-	what, keep := l.core.Unlock(handle, now, after)
-	h := l.newest
-	if what == core.Pass {
-		l.endHandleLocked(ErrReleased)
+	what, keep := l.core.Unlock(&h.seat.core, h.number, now, after)
+	s := *h.seat
+	if what == core.Stay || what == core.Keep || what == core.Pass {
+		h.seat.end(ErrReleased)
 	}
-	ended := l.settle()
-	if what == core.Refuse {
-		return ErrReleased
-	}
+	ended := l.conclude(h.seat)
 	var passed bool
 	var err error
-	holder, keep := l.cohort.leave(l.attempt, now, keep)
-	switch {
-	case holder == nil: // other readers have the permit
+	switch what {
+	case core.Refuse:
+		return ErrReleased
+	case core.Stay:
 		passed = true
-	case what != core.GiveNothing:
-		passed, err = holder.lease.passOn(ctx, now, what, keep)
+	case core.Pass, core.Give, core.GiveIfThere, core.Keep:
+		passed, err = l.giveBack(ctx, now, what, keep)
 	}
 	replied := now
 	if !passed {
 		replied = clock.Now()
+	}
+	if !passed && what != core.Keep {
 		l.running.Wait()
 	}
 	if what == core.GiveIfThere || what == core.GiveNothing {
 		return ended
 	}
-	hook := h.hooks.Released
+	hook := s.hooks.Released
 	if errors.Is(err, ErrLost) {
-		hook = h.hooks.Lost
+		hook = s.hooks.Lost
 	}
-	l.fire(hook, Event{Elapsed: replied.Since(h.since), Took: replied.Since(now), Fence: h.fence, Err: err})
+	l.fire(hook, Event{
+		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: fenceOf(l.tick, h.number), Err: err,
+	})
 	return err
 }
 
-// passOn has the line pass the lock on, or sends the release and waits for its outcome. If that
-// keeps the key, the first in the queue asks for it when that time has passed. The turn of a lock
-// that was lost has ended, so the line is not asked.
-func (l *lease) passOn(
+// giveBack has the line pass the lock on, or sends a release and waits for its outcome. The turn of
+// a lock that was lost has ended, and readers have none, so the line is not asked.
+func (l *lease) giveBack(
 	ctx context.Context, now clock.Instant, what core.Release, keep time.Duration,
 ) (passed bool, err error) {
-	w := l.wait()
-	back := release{params: l.acquire.releasing(now.Mono, keep), ctx: ctx, done: w.done}
+	a := l.attempt
+	var b *release
+	if a.line != nil && (what == core.Pass || what == core.Give) {
+		b = a.line.unlock(ctx, a, now.Mono, what == core.Pass, keep)
+	} else {
+		b = a.releasing(ctx, now.Mono, keep)
+		b.stays = what == core.Keep
+		a.giveBack(b)
+	}
 	switch {
-	case l.line == nil, what == core.GiveIfThere:
-		l.back = back
-		l.giveBack()
-	case l.line.unlock(l.attempt, what == core.Pass, &back):
-		l.waits.Put(w)
+	case b == nil:
 		return true, nil
 	case what == core.Pass:
 		l.mu.Lock()
 		l.core.NotPassed()
-		_ = l.settle()
+		_ = l.conclude(nil)
 	}
-	got := <-w.reply
-	l.waits.Put(w)
-	if got.wanted {
-		l.yield(l.key, l.r.cfg.longest)
+	<-b.came
+	got := b.reply
+	if got.contended {
+		a.engine.yield(a.id.lock, a.request.cfg.longest)
+	}
+	if what == core.Keep && got.err == nil {
+		l.mu.Lock()
+		l.core.Kept(now.Mono.Add(keep))
+		l.mu.Unlock()
 	}
 	return false, got.err
 }
 
-// tick runs when the timer fires.
-func (l *lease) tick() {
+// renew runs when the timer fires.
+func (l *lease) renew() {
 	now := clock.Now()
 	l.mu.Lock()
-	renew := l.core.Tick(now, l.keptLocked())
+	renew := l.core.Tick(now, l.inUseLocked())
+	l.weakenLocked()
 	if renew {
 		l.running.Add(1)
 	}
 	if l.core.Judge(now) {
-		l.alarm.Reset(l.core.Next(now, l.keptLocked()))
+		l.timer.Reset(l.core.Next(now, l.inUseLocked()))
 	}
-	_ = l.settle()
+	_ = l.conclude(nil)
 	if renew {
-		_ = l.sendExtension(context.Background(), 0) // hooks report a failure, and tick tries again
+		_ = l.sendExtension(context.Background(), nil, 0) // hooks report a failure, and the timer fires again
 	}
 }
 
 // extend makes the lease last for ttl from now, for Lock.Extend.
-func (l *lease) extend(ctx context.Context, handle int, ttl time.Duration) error {
-	if !l.lockFor(handle) {
+func (h handle) extend(ctx context.Context, ttl time.Duration) error {
+	if !h.begin() {
 		return ErrReleased
 	}
+	l := h.lease
 	l.core.Settle()
+	l.weakenLocked()
 	if l.core.Judge(clock.Now()) {
 		l.running.Add(1)
 	}
-	if err := l.settle(); err != nil {
+	if err := l.conclude(h.seat); err != nil {
 		return err
 	}
-	return l.sendExtension(ctx, ttl)
+	return l.sendExtension(ctx, h.seat, ttl)
 }
 
 // An extension is one command that extends a lease.
@@ -243,42 +286,53 @@ type extension struct {
 	core.Extension
 	params
 	restoring
+	by *seat // of the caller; nil: it is a renewal
 }
 
 // sendExtension sends an extension. Its caller has added it to l.running while the lease was held.
 // If ctx ends first, the extension goes on.
-func (l *lease) sendExtension(ctx context.Context, ttl time.Duration) error {
-	x := &extension{params: params{identity: &l.identity}}
+func (l *lease) sendExtension(ctx context.Context, by *seat, ttl time.Duration) error {
+	x := &extension{params: params{identity: &l.attempt.id}, by: by}
 	l.mu.Lock()
 	x.Extension = l.core.Send(ttl, clock.Now())
-	x.fence, x.ms, x.restore = l.fence, x.Restore.Milliseconds(), &x.restoring
+	x.fence, x.ms, x.restore = fenceOf(l.tick, l.first.core.Number()), x.Restore.Milliseconds(), &x.restoring
 	l.mu.Unlock()
 	x.ttl, x.ttlMS, x.timeout = x.TTL, x.TTL.Milliseconds(), x.Timeout
-	got, abandoned := l.run(ctx, toExtend, &x.params, func(got reply) { _ = l.extensionDone(x, got.err) })
+	got, abandoned := l.attempt.engine.run(ctx, toExtend, &x.params, func(got reply) { _ = l.extensionDone(x, got.err) })
 	if abandoned {
 		return got.err
 	}
 	return l.extensionDone(x, got.err)
 }
 
-// extensionDone handles the outcome of an extension, and calls the hooks.
+// extensionDone handles the outcome of an extension, and calls the hooks: those of the handle that
+// has asked for it, or of one that shares the lease.
 func (l *lease) extensionDone(x *extension, err error) error {
 	l.mu.Lock()
 	now := clock.Now()
 	if l.core.Extended(&x.Extension, now, err, errors.Is(err, ErrLost), rand.Float64()) {
-		l.alarm.Reset(l.core.Next(now, l.keptLocked()))
+		l.timer.Reset(l.core.Next(now, l.inUseLocked()))
 	}
-	since := l.since
+	var s seat
+	for taken := range l.seatsLocked {
+		if x.by == nil || x.by == taken {
+			s = *taken
+			break
+		}
+	}
 	l.running.Done() // before the hooks, which may call Unlock
-	if ended := l.settle(); ended != nil {
+	if ended := l.conclude(x.by); ended != nil {
 		return ended
 	}
-	hook := l.hooks.Renewed
+	if s.hooks == nil { // the handle has left meanwhile
+		return ErrReleased
+	}
+	hook := s.hooks.Renewed
 	if err != nil {
-		hook = l.hooks.RenewFailed
+		hook = s.hooks.RenewFailed
 	}
 	l.fire(hook, Event{
-		Elapsed: now.Since(since), Took: now.Since(x.Start), Renewal: x.Renewal, Fence: x.fence, Err: err,
+		Elapsed: now.Since(s.since), Took: now.Since(x.Start), Renewal: x.Renewal, Fence: x.fence, Err: err,
 	})
 	return err
 }

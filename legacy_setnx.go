@@ -79,12 +79,12 @@ func (s *legacySetNX) keyOf(prefix, key string) (string, error) {
 	return prefix + key, s.kind.check(prefix + key)
 }
 
-func (*legacySetNX) wordsOf(_, name string) keyWords { return keyWords{key: name} }
+func (*legacySetNX) wordsOf(_, name string) words { return words{key: name} }
 
 // legacyCommand calls a script with the lock and its two companions as keys.
-func legacyCommand(op op, p *params) (*node.Call, reader) {
+func legacyCommand(op op, p *params) (*node.Call, parse) {
 	call := func(s *node.Script) *node.Call {
-		return node.Eval(s, 3, p.at.key, companion("owner", p.key), companion("stamp", p.key))
+		return node.Eval(s, 3, p.at.key, companion("owner", p.lock), companion("stamp", p.lock))
 	}
 	var c *node.Call
 	switch op {

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -10,7 +11,6 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/line"
-	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from
@@ -21,9 +21,9 @@ const fencesOfTick = 64
 // internal/line. An event is handed to it under the mutex, and what it wants done is done after the
 // mutex was unlocked.
 type keyLine struct {
-	line.Machine[*request, *attempt]
-	engine *engine
-	r      *request // of the first caller. All have its key, its place in Redis and its options
+	machine line.Machine[*request, *attempt]
+	engine  *engine
+	request *request // of the first caller. All have its key, its place in Redis and its options
 
 	next   *keyLine    // of the ring; nil: it is in none
 	newest *attempt    // that it has made; nil: none
@@ -40,21 +40,21 @@ type (
 // A moment is what is known when something happens to a line.
 type moment struct {
 	line.Facts
-	now   clock.Instant
-	grant grant // with which Serve begins a turn
+	now  clock.Instant
+	back *release // of an Unlock: what Give sends
 }
 
 // newLine returns a line of the callers of e with the options of r.
 func newLine(e *engine, r *request) *keyLine {
-	w := &keyLine{engine: e, r: r}
+	w := &keyLine{engine: e, request: r}
 	cfg := r.cfg
-	w.Config = line.Config{
+	w.machine.Config = line.Config{
 		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares || e.reads, Together: e.reads, Quorum: e.quorum,
 		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
 	}
-	w.Dash = w.Queues && e.inbox.Spread
-	if !w.Shares && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
-		w.Passes = fencesOfTick - 1
+	w.machine.Dash = w.machine.Queues && e.inbox.Spread
+	if !w.machine.Shares && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
+		w.machine.Passes = fencesOfTick - 1
 	}
 	return w
 }
@@ -92,15 +92,11 @@ func (e *engine) yieldsUntil(key string) clock.Mono {
 func (w *keyLine) finish(m *moment, out []effect) {
 	for i := range out {
 		w.noteLocked(m, &out[i])
-		if x := &out[i]; x.Kind == line.Give && x.Next != 0 && x.Of.back.hands() {
-			ask := &out[i-1]
-			x.Of.back.pair, ask.Of = ask.Of, nil
-		}
 	}
 	if w.newest != nil {
-		w.newest.nobodyWaits.Store(w.Head() == nil)
+		w.newest.nobodyWaits.Store(w.machine.Head() == nil)
 	}
-	if w.State() == line.Idle {
+	if w.machine.State() == line.Idle {
 		w.restLocked()
 	}
 	w.engine.lines.mu.Unlock()
@@ -114,21 +110,19 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	l := &w.engine.lines
 	switch x.Kind {
 	case line.Ask:
-		if x.Fresh {
-			w.newLocked(w.engine.newAttempt(w.r, w, w.engine.mark+tokens.New(w.r.cfg.owner)))
-			x.Of, w.newest.number = w.newest, x.Token
-			w.Made(x.Of)
-		}
-		x.Of.prepareLocked(m, x)
+		w.asksLocked(m, x, x.Token)
 	case line.Give:
-		delete(l.tokens, x.Of.token)
-	case line.Serve:
-		delete(l.tokens, x.Of.token)
-		if x.Handed && x.Pass == 0 {
-			m.grant = x.Of.grantOfClaim()
+		delete(l.tokens, x.Of.id.token)
+		if x.Next != 0 {
+			w.asksLocked(m, x, x.Next)
 		}
-		if w.Together {
-			x.Of.admitLocked(x.Pass)
+	case line.Serve:
+		delete(l.tokens, x.Of.id.token)
+		switch {
+		case w.machine.Together && x.Pass > 0: // before the first can unlock. Nobody else knows the lease yet
+			x.Of.lease.core.Expect()
+		case x.Handed && x.Pass == 0:
+			x.Of.grant = x.Of.grantOfClaim()
 		}
 	case line.Tell:
 		x.Attempts += x.Caller.Of.attempts
@@ -145,30 +139,33 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	}
 }
 
+// asksLocked notes which attempt asks, by a number of its token.
+func (w *keyLine) asksLocked(m *moment, x *effect, number uint64) {
+	if x.Asks = x.Of; x.Fresh {
+		w.newLocked(w.engine.newAttempt(w.request, w, w.engine.newToken(w.request.cfg.owner)))
+		x.Asks, w.newest.number = w.newest, number
+		w.machine.Made(w.newest)
+	}
+	x.Asks.prepareLocked(m, x)
+}
+
 // newLocked notes the newest attempt of the line, or that there is none. No message can be for the
 // one before any more.
 func (w *keyLine) newLocked(a *attempt) {
 	if w.newest != nil {
-		delete(w.engine.lines.tokens, w.newest.token)
+		delete(w.engine.lines.tokens, w.newest.id.token)
 	}
 	w.newest = a
 }
 
-// restLocked forgets a line that is idle, or spares it for the next call with its key. That keeps
-// nothing of its callers but the request of the first.
+// restLocked forgets a line that is idle.
 func (w *keyLine) restLocked() {
-	l := &w.engine.lines
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 	w.newLocked(nil)
-	w.holder, w.r.ctx = "", nil
-	if w.next == nil {
-		return
-	}
-	l.removeLocked(w)
-	if w.r.cfg == w.engine.cfg { // else it would keep the hooks of a call
-		l.spareLocked(w)
+	if w.next != nil {
+		w.engine.lines.removeLocked(w)
 	}
 }
 
@@ -177,18 +174,21 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	e, a := w.engine, x.Of
 	switch x.Kind {
 	case line.Ask:
-		if a != nil { // else the Give behind it carries it
-			e.strategy.do(a.ctx, toAcquire, &a.acquire, a.heard)
-		}
+		e.strategy.do(x.Asks.ctx, toAcquire, &x.Asks.acquire, x.Asks)
 	case line.Give:
-		a.giveBack()
+		if m.back == nil {
+			a.withdraw()
+		} else {
+			m.back.next = x.Asks
+			a.giveBack(m.back)
+		}
 	case line.Serve:
 		r := x.Caller.Of
-		if w.Together {
-			r.serve(a.serveReader(r, m.grant, m.now, x.Pass), nil, x.Attempts)
-			break
+		if w.machine.Together && x.Pass > 0 {
+			r.serve(a.lease.seat(r, m.now), nil, x.Attempts)
+		} else {
+			r.serve(a.lease.serve(r, m.now, x.Pass), nil, x.Attempts)
 		}
-		r.serve(a.lease.serve(r, m.grant, m.now, x.Pass), nil, x.Attempts)
 	case line.Fail:
 		x.Caller.Of.serve(nil, x.Err, x.Attempts)
 	case line.Tell:
@@ -196,11 +196,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 		if err == nil {
 			err = a.lease.refusal()
 		}
-		if x.Moved {
-			r.moved.replace(news{err, x.Attempts})
-		} else {
-			r.news <- news{err, x.Attempts}
-		}
+		r.news.replace(news{err, x.Attempts})
 	case line.Subscribe:
 		e.inbox.Join()
 	case line.Unsubscribe:
@@ -213,9 +209,9 @@ func (w *keyLine) carry(m *moment, x *effect) {
 // look tells the line that the time of a look has come.
 func (w *keyLine) look() {
 	m := w.engine.enter()
-	m.Yield = w.engine.yieldsUntil(w.r.redisKeys.key)
+	m.Yield = w.engine.yieldsUntil(w.request.names.lock)
 	var room effects
-	w.finish(&m, w.Due(m.Facts, room[:0]))
+	w.finish(&m, w.machine.Due(m.Facts, room[:0]))
 }
 
 // changed tells all lines that messages may have been lost, or come again.
@@ -226,7 +222,7 @@ func (e *engine) changed() {
 	for _, w := range all {
 		m := w.engine.enter()
 		var room effects
-		w.finish(&m, w.Changed(m.Facts, room[:0]))
+		w.finish(&m, w.machine.Changed(m.Facts, room[:0]))
 	}
 }
 
@@ -241,26 +237,27 @@ func (e *engine) deliver(g inbox.Grant) {
 	g.Arrived = m.now
 	a.place.message = g
 	var room effects
-	a.line.finish(&m, a.line.Message(m.Facts, a.number, a.claimEnded(m.now), room[:0]))
+	a.line.finish(&m, a.line.machine.Message(m.Facts, a.number, a.claimEnded(m.now), room[:0]))
 }
 
-// unlock ends a turn, or a permit, that its holder gives back. It reports whether the turn was
-// passed on. Otherwise the release is sent.
-func (w *keyLine) unlock(a *attempt, passable bool, back *release) (passed bool) {
+// unlock ends a turn, or a permit, that its holder gives back with a release that begins now. It
+// returns nil if the turn was passed on, and no release was sent.
+func (w *keyLine) unlock(
+	ctx context.Context, a *attempt, now clock.Mono, passable bool, keep time.Duration,
+) (sent *release) {
 	m := w.engine.enter()
-	a.back = *back
 	var room effects
-	out := w.Unlock(m.Facts, a.number, a, passable, room[:0])
-	if passed = !slices.ContainsFunc(out, func(x effect) bool { return x.Kind == line.Give }); passed {
-		a.back = release{}
+	out, passed := w.machine.Unlock(m.Facts, a.number, a, passable, keep == 0, room[:0])
+	if !passed {
+		m.back = a.releasing(ctx, now, keep)
 	}
 	w.finish(&m, out)
-	return passed
+	return m.back
 }
 
 // lost ends the turn of a lease that was lost.
 func (w *keyLine) lost(a *attempt) {
 	m := w.engine.enter()
 	var room effects
-	w.finish(&m, w.Lost(m.Facts, a.number, room[:0]))
+	w.finish(&m, w.machine.Lost(m.Facts, a.number, room[:0]))
 }

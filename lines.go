@@ -17,19 +17,17 @@ type lines struct {
 	waiting map[*keyLine]struct{} // those that use the subscription
 	tokens  map[string]*attempt   // that a release may hand the key to
 	pulse   line.Pulse
-	spare   map[string]*keyLine // idle ones, for the next calls with their keys
 }
 
 func newLines() lines {
 	return lines{
 		byKey: make(map[string]*keyLine), waiting: make(map[*keyLine]struct{}), tokens: make(map[string]*attempt),
-		spare: make(map[string]*keyLine),
 	}
 }
 
 // removeLocked takes a line out of the ring of its key.
 func (l *lines) removeLocked(w *keyLine) {
-	key, before := w.r.redisKeys.key, w
+	key, before := w.request.names.lock, w
 	for before.next != w {
 		before = before.next
 	}
@@ -46,36 +44,12 @@ func (l *lines) removeLocked(w *keyLine) {
 
 // addLocked adds a line to the ring of its key, behind those of before.
 func (l *lines) addLocked(w *keyLine) {
-	first := l.byKey[w.r.redisKeys.key]
+	first := l.byKey[w.request.names.lock]
 	if first == nil {
-		l.byKey[w.r.redisKeys.key], w.next = w, w
+		l.byKey[w.request.names.lock], w.next = w, w
 		return
 	}
 	first.next, w.next = w, first.next
-}
-
-// spareLines is how many idle lines a Locker keeps.
-const spareLines = 64
-
-// spareLocked keeps w for the next call with its key, in place of any other if they are too many.
-func (l *lines) spareLocked(w *keyLine) {
-	for key := range l.spare {
-		if len(l.spare) < spareLines {
-			break
-		}
-		delete(l.spare, key)
-	}
-	l.spare[w.r.redisKeys.key] = w
-}
-
-// takeLocked returns the spare line of the key of r, or a new one.
-func (l *lines) takeLocked(e *engine, r *request) *keyLine {
-	w := l.spare[r.redisKeys.key]
-	if w == nil {
-		return newLine(e, r)
-	}
-	delete(l.spare, r.redisKeys.key)
-	return w
 }
 
 // String describes the lines of a Locker, for the report of a bug: it is what fmt prints of the
@@ -92,7 +66,7 @@ func (e *engine) String() string {
 	}
 	var text []string
 	for w := range all {
-		text = append(text, fmt.Sprintf("\n\t%q: %v", w.r.redisKeys.key, &w.Machine))
+		text = append(text, fmt.Sprintf("\n\t%q: %v", w.request.names.lock, &w.machine))
 	}
 	slices.Sort(text)
 	return e.name + strings.Join(text, "")

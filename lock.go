@@ -173,14 +173,12 @@ type Waiter struct {
 // stops once the garbage collector has noticed, and the lock ends with its TTL. Neither a copy of
 // the struct, nor its Context, nor its Done channel keeps it alive.
 type Lock struct {
-	lease  *lease
-	number int // among the handles on the lease
-	fence  uint64
+	handle handle
 	from   *Lock // the lock on the other side of a migration; nil without one
 }
 
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
-func (k *Lock) Key() string { return k.lease.r.key }
+func (k *Lock) Key() string { return k.handle.lease.attempt.request.key }
 
 // Token returns the proof of ownership that Redis keeps: a UUID of version 7, which has the time
 // when it was made, after the name of [WithOwner] if there is one. That of a writer of
@@ -190,20 +188,20 @@ func (k *Lock) Key() string { return k.lease.r.key }
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If
 // it has passed the lock on, Token returns "".
-func (k *Lock) Token() string { return k.lease.share(k.number) }
+func (k *Lock) Token() string { return k.handle.reveal() }
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected
 // resource refuse numbers below the highest it has seen. Compare the fences of one key only. The
 // Fence of a handle never changes; [Locker.Adopt] returns a handle with a higher one. It is 0 if
 // the strategy issues none.
-func (k *Lock) Fence() uint64 { return k.fence }
+func (k *Lock) Fence() uint64 { return k.handle.fence() }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after.
 // Renewals and Extend move it. A lease that the previous owner handed over begins then, and lasts
 // for 2 s at most until it is extended to the TTL, after 20 ms. One that was passed on within this
 // process continues, so it may be shorter by up to a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
-	until := k.lease.until()
+	until := k.handle.lease.until()
 	if k.from != nil {
 		if old := k.from.Until(); old.Before(until) {
 			return old
@@ -215,7 +213,7 @@ func (k *Lock) Until() time.Time {
 // Done returns a channel that is closed when the lock has ended, for whatever reason.
 func (k *Lock) Done() <-chan struct{} {
 	_ = k.Err() // a timer may be late on a busy machine
-	return k.lease.doneChan(k.number)
+	return k.handle.doneChan()
 }
 
 // Err returns nil while the lock is trusted. Afterwards it always returns the same error, which
@@ -224,10 +222,10 @@ func (k *Lock) Done() <-chan struct{} {
 func (k *Lock) Err() error {
 	if k.from != nil {
 		if err := k.from.Err(); err != nil {
-			k.lease.end(k.number, err)
+			k.handle.end(err)
 		}
 	}
-	return k.lease.status(k.number)
+	return k.handle.status()
 }
 
 // Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err.
@@ -236,9 +234,9 @@ func (k *Lock) Err() error {
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
 	for side := k; side != nil; side = side.from {
-		parent = side.lease.with(parent, side.number) //nolint:fatcontext // few
+		parent = side.handle.with(parent) //nolint:fatcontext // few
 	}
-	return k.lease.context(parent, k.number)
+	return k.handle.context(parent)
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold].
@@ -252,11 +250,11 @@ func (k *Lock) Context(parent context.Context) context.Context {
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:
-		return wrap("extend", k.lease.r.key, invalid("ctx is nil"))
+		return wrap("extend", k.Key(), invalid("ctx is nil"))
 	case ttl < time.Millisecond:
-		return wrap("extend", k.lease.r.key, invalid("Extend(%v): below 1ms", ttl))
+		return wrap("extend", k.Key(), invalid("Extend(%v): below 1ms", ttl))
 	case ctx.Err() != nil:
-		return wrap("extend", k.lease.r.key, ctxError(ctx))
+		return wrap("extend", k.Key(), ctxError(ctx))
 	}
 	if k.from != nil {
 		if err := k.from.Extend(ctx, ttl); err != nil {
@@ -264,7 +262,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	ttl = min(ttl, clock.Longest).Truncate(time.Millisecond)
-	return wrap("extend", k.lease.r.key, k.lease.extend(ctx, k.number, ttl))
+	return wrap("extend", k.Key(), k.handle.extend(ctx, ttl))
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
@@ -290,12 +288,12 @@ func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 // not ended.
 func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if d < 0 {
-		return wrap("unlock", k.lease.r.key, invalid("UnlockAfter(%v): negative", d))
+		return wrap("unlock", k.Key(), invalid("UnlockAfter(%v): negative", d))
 	}
 	for side := k; side != nil && d > 0; side = side.from {
-		if l := side.lease; !l.keeps {
-			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, l.name, errors.ErrUnsupported)
-			return wrap("unlock", l.r.key, err)
+		if e := side.handle.lease.attempt.engine; !e.keeps {
+			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, e.name, errors.ErrUnsupported)
+			return wrap("unlock", k.Key(), err)
 		}
 	}
 	return k.unlock(ctx, min(d, clock.Longest))
@@ -311,7 +309,7 @@ func (k *Lock) discard(ctx context.Context) {
 // dropMinHold drops the minimum hold, since nothing was begun under the lock.
 func (k *Lock) dropMinHold() {
 	for side := k; side != nil; side = side.from {
-		side.lease.dropMinHold()
+		side.handle.dropMinHold()
 	}
 }
 
@@ -322,12 +320,12 @@ func (k *Lock) unlock(ctx context.Context, after time.Duration) error {
 		ctx = context.Background()
 	}
 	if k.from == nil {
-		return wrap("unlock", k.lease.r.key, k.lease.release(ctx, k.number, after))
+		return wrap("unlock", k.Key(), k.handle.release(ctx, after))
 	}
 	_ = k.Err() // the other side may have ended
 	var err error
-	guarded(func() { err = k.lease.release(ctx, k.number, after) }, func() { _ = k.from.unlock(ctx, after) })
-	err = wrap("unlock", k.lease.r.key, err)
+	guarded(func() { err = k.handle.release(ctx, after) }, func() { _ = k.from.unlock(ctx, after) })
+	err = wrap("unlock", k.Key(), err)
 	if !errors.Is(err, ErrReleased) { // else another call releases both sides
 		if old := k.from.unlock(ctx, after); err == nil {
 			err = old

@@ -184,11 +184,11 @@ func (k *Lock) joinTo(old *Lock) error {
 
 // link ends k when other is lost.
 func link(other, k *Lock) {
-	ended := other.lease.context(context.Background(), other.number)
-	l, number := k.lease, k.number    // without k, so that a dropped one ends
+	ended := other.handle.context(context.Background())
+	h := k.handle                     // without k, so that a dropped one ends
 	context.AfterFunc(ended, func() { // it runs once, when other ends
 		if err := context.Cause(ended); !errors.Is(err, ErrReleased) {
-			l.end(number, err)
+			h.end(err)
 		}
 	})
 }

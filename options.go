@@ -22,7 +22,7 @@ type config struct {
 
 	// From the settings.
 	asked   time.Duration // the TTL of an acquire
-	askedMS any           // the same in ms, as a word: see redisKeys
+	askedMS any           // the same in ms, as a word: see words
 	lease   core.Config
 }
 
@@ -73,8 +73,8 @@ func (cfg config) with(opts []Option) (config, error) {
 	return cfg, nil
 }
 
-// settle computes what follows from the settings.
-func (cfg *config) settle() {
+// derive computes what follows from the settings.
+func (cfg *config) derive() {
 	cfg.asked = max(cfg.ttl, (cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
 	if cfg.maxHold > 0 {
 		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.drift))

@@ -4,8 +4,6 @@ import (
 	"math"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/redlatch/redlatch/internal/tokens"
 )
 
 // NewReadWrite returns two Lockers over the same keys, on one Redis: a key has any number of
@@ -21,10 +19,13 @@ import (
 //
 // The readers of a process share a permit: those who wait for a key are granted it together, and
 // for 5 ms, or a hundredth of the TTL if that is less, others join them without a command. A writer
-// that waits is overtaken for that long at most. The permit is released with the last of them.
-// Calls with options of their own do not join. A lock of a reader that joined ends as if it had
-// been granted with the others, so up to a hundredth of the TTL sooner. An Unlock that is not the
-// last sends nothing.
+// that waits is overtaken for that long at most. Calls with options of their own do not join.
+//
+// Readers that share a permit share its lease. It is renewed once for all, and a loss ends all of
+// their locks. A reader that joins later shares the lease of the first, so its lock can end up to a
+// hundredth of the TTL sooner. [Lock.Extend] of one reader extends the lease for all: if the process
+// dies, writers wait until that time has passed, even if that reader has unlocked. The last Unlock
+// gives the permit back. An earlier one sends nothing, unless it keeps writers out.
 //
 // A writer's fence is higher than every earlier fence of the key, those of readers too. A reader's
 // fence is higher than that of every earlier writer. Readers that share a permit have the same
@@ -35,7 +36,7 @@ import (
 // wait for itself and fails with ErrInvalidOption: also a reader in a reader, since a writer may
 // wait in between. [Lock.UnlockAfter] and [WithMinHold] of a reader keep only writers out. Adopt of
 // read acquires a permit of its own if the token still holds one, without waiting, and each of the
-// two locks is unlocked by itself. To adopt a token of the other Locker fails with ErrLost.
+// two locks is unlocked by itself. Adopting a token of the other Locker fails with ErrLost.
 //
 // [Status] names the holder whose lease ends first, and [Status.Writer] tells a writer from a
 // reader. [HeldError] names that holder to readers, and to writers the one whose lease ends last. A
@@ -66,8 +67,8 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 	if err != nil {
 		return nil, nil, err
 	}
-	readers.cohorts.newest = make(map[string]*cohort)
-	writers, err := side(traits{name: "write", mark: tokens.WriterMark, pair: readers})
+	readers.open.byKey = make(map[string]*lease)
+	writers, err := side(traits{name: "write", writes: true, pair: readers})
 	if err != nil {
 		return nil, nil, err
 	}

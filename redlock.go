@@ -85,8 +85,8 @@ func (r *redlock) keyOf(prefix, key string) (string, error) {
 	return prefix + key, r.kind.check(prefix + key)
 }
 
-func (r *redlock) wordsOf(_, name string) keyWords {
-	return keyWords{key: name, fences: companion("fence", name), others: companion("wanted", name)}
+func (r *redlock) wordsOf(_, name string) words {
+	return words{key: name, fences: companion("fence", name), others: companion("wanted", name)}
 }
 
 func (r *redlock) trouble(op op, p *params, since time.Duration) error {
@@ -99,7 +99,7 @@ func (r *redlock) trouble(op op, p *params, since time.Duration) error {
 
 // failure returns a QuorumError that matches err and has the answers of the nodes.
 func (r *redlock) failure(op op, p *params, nodes []error, err error) error {
-	return &QuorumError{Op: string(op), Key: p.key, Need: r.quorum, Nodes: nodes, names: r.names, err: err}
+	return &QuorumError{Op: string(op), Key: p.lock, Need: r.quorum, Nodes: nodes, names: r.names, err: err}
 }
 
 var quorumScripts = scripts{
@@ -107,7 +107,7 @@ var quorumScripts = scripts{
 }
 
 // command returns the command of an effect, and what reads its reply.
-func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
+func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read parse) {
 	p := o.params
 	switch e.Step {
 	case quorum.Acquire:
@@ -139,12 +139,14 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read reader) {
 
 func readVoteOfRelease(r node.Reply) reply {
 	answer, err := readRelease(r)
-	return reply{wanted: answer == 2, err: err}
+	return reply{contended: answer == 2, err: err}
 }
 
 func readHolder(r node.Reply) reply {
 	got := readInspect(r)
-	got.holder, got.left = got.status.Token, got.status.TTL
+	if got.err == nil {
+		got.holder, got.left = got.status.Token, got.status.TTL
+	}
 	return got
 }
 
@@ -163,7 +165,7 @@ func (b *tokenOps) event(ctx context.Context, event func(*quorum.Token) []quorum
 	b.mu.Unlock()
 	for _, e := range effects {
 		if o := e.Op.Of.(*quorumOp); e.Step == quorum.Finish {
-			o.done(o.reply())
+			o.to.hear(o.reply())
 		} else {
 			o.send(ctx, e)
 		}
@@ -173,12 +175,12 @@ func (b *tokenOps) event(ctx context.Context, event func(*quorum.Token) []quorum
 // An quorumOp is an operation on a quorum.
 type quorumOp struct {
 	quorum.Op
-	r      *redlock
-	op     op
-	params *params
-	done   func(reply)
-	errs   []error // by node: of the answer that counts
-	wanted bool    // a node has said that others want the key
+	r         *redlock
+	op        op
+	params    *params
+	to        hearer
+	errs      []error // by node: of the answer that counts
+	contended bool    // a node has said that others want the key
 }
 
 var steps = map[op]quorum.Step{
@@ -186,8 +188,8 @@ var steps = map[op]quorum.Step{
 	toRelease: quorum.Release, toInspect: quorum.Inspect,
 }
 
-func (r *redlock) do(ctx context.Context, op op, p *params, done func(reply)) {
-	o := &quorumOp{r: r, op: op, params: p, done: done, errs: make([]error, len(r.nodes))}
+func (r *redlock) do(ctx context.Context, op op, p *params, to hearer) {
+	o := &quorumOp{r: r, op: op, params: p, to: to, errs: make([]error, len(r.nodes))}
 	o.Of = o
 	if p.tokenOps == nil { // of a token that nothing was sent for yet
 		p.tokenOps = &tokenOps{token: quorum.New(len(r.nodes))}
@@ -210,7 +212,7 @@ func (o *quorumOp) send(ctx context.Context, e quorum.Effect) {
 	c, read := o.command(e)
 	c.Timeout, c.Began, c.Urgent = o.params.timeout, o.params.began, o.op == toExtend
 	if e.Step == quorum.Acquire {
-		c.Unwanted = o.params.unwanted
+		c.Unwanted = o.params.abandoned
 	}
 	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
 	o.r.nodes[e.Node].Post(ctx, c)
@@ -228,7 +230,7 @@ func (o *quorumOp) answered(ctx context.Context, e quorum.Effect, resent bool, g
 	b.event(ctx, func(t *quorum.Token) []quorum.Effect {
 		if o.Result == quorum.Undecided {
 			o.errs[e.Node] = err
-			o.wanted = o.wanted || got.wanted
+			o.contended = o.contended || got.contended
 		}
 		return t.Answer(e, a, nil)
 	})
@@ -254,11 +256,11 @@ func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 
 // reply returns the outcome of an operation that is decided.
 func (o *quorumOp) reply() reply {
-	got := reply{err: o.outcome(), wanted: o.wanted, tick: o.Fence}
+	got := reply{err: o.outcome(), contended: o.contended, tick: o.Fence}
 	holder, nodes := o.Holder()
 	switch agreed := nodes >= o.r.quorum; {
 	case o.op == toInspect && got.err == nil && agreed:
-		got.status = Status{Held: true, Token: holder, TTL: o.Left()}
+		got.status = &Status{Held: true, Token: holder, TTL: o.Left()}
 	case o.op == toAcquire && got.err != nil:
 		got.holder, got.left, got.split = holder, o.Left(), o.Result == quorum.Refused && !agreed
 	}

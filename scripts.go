@@ -41,7 +41,7 @@ func readAcquire(r node.Reply) reply {
 		return reply{err: r.Err}
 	}
 	if tick, granted := r.Value.(int64); granted {
-		return reply{tick: uint64(max(tick, -tick)), fresh: tick < 0}
+		return reply{tick: uint64(max(tick, -tick)), newEntry: tick < 0}
 	}
 	return readRefusal(r.Value)
 }
@@ -72,7 +72,7 @@ func readRefusal(value any) reply {
 	}
 	if ok && len(fields) > 2 {
 		n, count := integers(value, 2)
-		got.fresh, got.first, ok = n[0] == 1, n[1] == 1, count == 4
+		got.newEntry, got.first, ok = n[0] == 1, n[1] == 1, count == 4
 		got.at = clock.RedisAt(n[2], n[3])
 	}
 	if !ok {
@@ -95,7 +95,7 @@ func readExtend(r node.Reply) reply {
 
 // keeping adds the time for which a release keeps others out. A second send finds what the first
 // has left then.
-func keeping(c *node.Call, p *params, read reader) (*node.Call, reader) {
+func keeping(c *node.Call, p *params, read parse) (*node.Call, parse) {
 	if p.keep == 0 {
 		return c, read
 	}
@@ -156,7 +156,7 @@ func readInspect(r node.Reply) reply {
 			st.TTL = -1
 		}
 	}
-	return reply{status: st}
+	return reply{status: &st}
 }
 
 // readQueue reads entries, each followed by how long it has waited, in µs.

@@ -73,8 +73,8 @@ type setNXPX struct {
 	queue   string // the companion key that is the queue
 	limit   int    // of a semaphore; 0: it is none
 
-	limitWord any    // the same
-	handOn    reader // of a release
+	limitWord any   // the same
+	handOn    parse // of a release
 }
 
 func (s *setNXPX) keyOf(prefix, key string) (string, error) {
@@ -93,15 +93,15 @@ func (s *setNXPX) registerOf(prefix, name string) string {
 	return prefix
 }
 
-func (s *setNXPX) wordsOf(prefix, name string) keyWords {
+func (s *setNXPX) wordsOf(prefix, name string) words {
 	fences := register
 	if before := s.registerOf(prefix, name); before != "" {
 		fences = before + registerName
 	}
-	return keyWords{key: name, fences: fences, others: companion(s.queue, name)}
+	return words{key: name, fences: fences, others: companion(s.queue, name)}
 }
 
-func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
+func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 	switch op {
 	case toAcquire:
 		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlMS)
@@ -133,12 +133,14 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, reader) {
 
 func (s *setNXPX) readInspect(r node.Reply) reply {
 	got := readInspect(r)
-	got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, tokens.WriterMark)
+	if got.err == nil {
+		got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, tokens.WriterMark)
+	}
 	return got
 }
 
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
-func (s *setNXPX) releaseCall(p *params) (*node.Call, reader) {
+func (s *setNXPX) releaseCall(p *params) (*node.Call, parse) {
 	c := node.Eval(s.scripts.release, 3, p.at.key, p.at.fences, p.at.others, &p.token)
 	q := p.queue()
 	if q.entry != "" || q.next != "" || p.keep > 0 {
@@ -148,7 +150,11 @@ func (s *setNXPX) releaseCall(p *params) (*node.Call, reader) {
 		c.Append(&q.next, q.waited.Microseconds())
 		c.AppendLatest()
 	}
-	return keeping(c, p, s.handOn)
+	c, parse := keeping(c, p, s.handOn)
+	if p.stays {
+		c.Append("stays")
+	}
+	return c, parse
 }
 
 // readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, the
@@ -163,7 +169,7 @@ func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 	default:
 		got.at, got.tick = clock.RedisAt(n[1], n[2]), uint64(n[3])
 	}
-	if got.wanted = n[0] == -2; n[0] < 0 {
+	if got.contended = n[0] == -2; n[0] < 0 {
 		s.inbox.RefusePublish(errNoPublish)
 	}
 	return got

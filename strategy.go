@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,14 +26,14 @@ type strategy interface {
 	keyOf(prefix, key string) (string, error)
 
 	// wordsOf returns the words for a name that keyOf has returned.
-	wordsOf(prefix, name string) keyWords
+	wordsOf(prefix, name string) words
 
-	// do calls back once, within a small multiple of the timeout, whatever the settings of the
-	// client are. The callback must not block. Of ctx only the values are used. An operation has
+	// do has to hear the reply once, within a small multiple of the timeout, whatever the settings
+	// of the client are. Of ctx only the values are used. An operation has
 	// one of three outcomes: done (reply.err is nil), known not done (see knownNotDone), or unknown
 	// (any other error). After an acquire of unknown outcome the engine releases the token. By then
 	// nothing of the acquire runs any more, unless the reply says that it was resent.
-	do(ctx context.Context, op op, p *params, done func(reply))
+	do(ctx context.Context, op op, p *params, to hearer)
 
 	// trouble says why an operation has no outcome since a time.
 	trouble(op op, p *params, since time.Duration) error
@@ -58,22 +57,25 @@ type traits struct {
 	clients []redis.UniversalClient
 	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
 	names   []string     // of these
-	shares  bool         // a key may have several holders
-	reads   bool         // the holders of a key are readers. Those of this process share permits, see cohort
-	mark    string       // begins each token
+	shares  bool         // a key has several permits, each with a token of its own
+	reads   bool         // the holders of a key are readers. Those of this process share permits, see readers.go
+	writes  bool         // the holders of a key are writers beside the readers of pair
 	pair    *engine      // of a Locker for writers: that for the readers of the same keys
 	lanes   int          // how many lines a key may have, which ask side by side; 0: one
-	quorum  bool         // an attempt may be undone late, so each needs a token of its own; and reply.wanted is known
+	quorum  bool         // an attempt may be undone late, so each needs a token of its own. A release knows of contention
 	keeps   bool         // a release can keep others out for some time
 	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }
 
+// several reports whether a key can have several holders.
+func (t *traits) several() bool { return t.shares || t.reads || t.writes }
+
 // An identity says which lock an operation is about, by which token.
 type identity struct {
-	*redisKeys
-	token    string       // what proves ownership; empty to inspect
-	tokenOps *tokenOps    // the order of the commands of the token, with Redlock
-	unwanted *atomic.Bool // to acquire: nobody waits for the lock any more
+	*names
+	token     string       // what proves ownership; empty to inspect
+	tokenOps  *tokenOps    // the order of the commands of the token, with Redlock
+	abandoned *atomic.Bool // to acquire: nobody waits for the lock any more
 
 	// Until then an earlier send of an acquire with the token may be carried out; 0: none is. A
 	// release that it overtakes finds the key gone, so that is sent once more. A quorum knows that
@@ -88,7 +90,7 @@ type params struct {
 
 	// To acquire, extend or adopt.
 	ttl   time.Duration
-	ttlMS any // the same in ms, as a word: see redisKeys
+	ttlMS any // the same in ms, as a word: see words
 
 	*queueing              // to acquire or release; nil: it leaves the queue alone
 	confirm   *replication // to acquire or adopt
@@ -96,6 +98,7 @@ type params struct {
 
 	// To release.
 	keep  time.Duration // keep others out for this time, see tokens.IsKeeper; 0: hand the lock on
+	stays bool          // keep others out beside the permit of the token, which is not given back
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 
@@ -120,12 +123,10 @@ type restoring struct {
 	ms    int64 // 0: it does not
 }
 
-// releasing returns the params of a release of the token, which begins now.
-func (p *params) releasing(now clock.Mono, keep time.Duration) params {
-	return params{identity: p.identity, timeout: p.timeout, keep: keep, began: now}
-}
+// A hearer hears the reply to an operation. It must not block.
+type hearer interface{ hear(got reply) }
 
-// A reply is what an operation calls back with.
+// A reply is the outcome of an operation.
 type reply struct {
 	err  error
 	tick uint64 // of the fences: of acquire and adopt, or of the lock that a release handed to next; 0: none
@@ -134,7 +135,7 @@ type reply struct {
 	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 	split        bool          // refused though no answer shows an owner: several have attempted at once
-	fresh        bool          // the entry was not in the queue. If it should have been, it was skipped, or has lost a claim
+	newEntry     bool          // the entry was not in the queue. If it should have been, it was skipped, or has lost a claim
 
 	// Of a refusal.
 	left   time.Duration // what is left of the holder's lease; 0: unknown
@@ -144,10 +145,9 @@ type reply struct {
 	at clock.Redis // when it was carried out, of acquire with an entry and of release with next; 0: unknown
 
 	// Of release.
-	wanted bool // others asked for the lock meanwhile and were not handed it
+	contended bool // others asked for the lock meanwhile and were not handed it
 
-	status Status // of inspect
-	lock   *Lock  // to a call that has waited in line
+	status *Status // of inspect
 }
 
 // knownNotDone reports whether err is the second of the three outcomes: the operation was not done
@@ -157,8 +157,8 @@ func knownNotDone(err error) bool {
 		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
 }
 
-// A reader reads the reply to a command.
-type reader func(node.Reply) reply
+// A parse reads the reply to a command.
+type parse func(node.Reply) reply
 
 // A single is a strategy on one Redis. SetNXPX, Semaphore and LegacySetNX are singles with commands
 // of their own.
@@ -167,7 +167,7 @@ type single struct {
 	confirming *node.Node // for commands that wait for replicas
 	kind       clientKind
 
-	command func(op, *params) (*node.Call, reader)
+	command func(op, *params) (*node.Call, parse)
 }
 
 func newSingle(client redis.UniversalClient) single {
@@ -182,14 +182,14 @@ func silence(n *node.Node, since time.Duration) error {
 	return &node.NoReply{Within: since.Round(time.Millisecond), Last: trouble}
 }
 
-func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
-	c, read := s.command(op, p)
+func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
+	c, parse := s.command(op, p)
 	n, confirms := s.node, p.confirm != nil && p.confirm.replicas > 0
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	switch op {
 	case toAcquire:
-		c.Unwanted = p.unwanted
+		c.Unwanted = p.abandoned
 	case toRelease:
 		if p.resentUntil > p.began {
 			c.Again = p.resentUntil
@@ -200,39 +200,17 @@ func (s *single) do(ctx context.Context, op op, p *params, done func(reply)) {
 		// other writes. So it is pipelined with the script whose write it must confirm.
 		n = s.confirming
 		c.Timeout += p.confirm.replicaTimeout
-		c.Key, c.Then = p.key, []any{"wait", p.confirm.replicas, p.confirm.replicaTimeout.Milliseconds()}
+		c.Key, c.Then = p.lock, []any{"wait", p.confirm.replicas, p.confirm.replicaTimeout.Milliseconds()}
 	}
-	r, used := receivers.Get().(*receiver)
-	if !used {
-		r = new(receiver)
-		r.receive = r.got
+	c.Done = func(in node.Reply) {
+		got := parse(in)
+		got.resent = in.Resent
+		if confirms && got.err == nil {
+			got.err = p.confirm.check(in.Then)
+		}
+		to.hear(got)
 	}
-	r.params, r.read, r.done, r.confirms = p, read, done, confirms
-	c.Done = r.receive
 	n.Post(ctx, c)
-}
-
-// A receiver gets the reply to one command.
-type receiver struct {
-	*params
-	read     reader
-	done     func(reply)
-	confirms bool
-	receive  func(node.Reply) // the method got
-}
-
-// receivers are used again, which saves two allocations for a command.
-var receivers sync.Pool
-
-func (r *receiver) got(in node.Reply) {
-	got, done := r.read(in), r.done
-	got.resent = in.Resent
-	if r.confirms && got.err == nil {
-		got.err = r.confirm.check(in.Then)
-	}
-	*r = receiver{receive: r.receive}
-	receivers.Put(r)
-	done(got)
 }
 
 // check returns an error if too few replicas have confirmed a grant.

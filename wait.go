@@ -50,31 +50,32 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		if !errors.Is(err, ErrNotAcquired) {
 			return lock, err
 		}
-		r.refusal = err
+		r.refusal, r.told = err, true
 		r.refused(e, r.cfg.hooks.Waiting, news{err, r.attempts})
 	}
 	w := e.join(ctx, r)
 	for {
 		select {
-		case first := <-r.news:
-			e.report(ctx, w, r, r.cfg.hooks.Waiting, first)
-		case other := <-r.moved:
-			e.report(ctx, w, r, r.cfg.hooks.Moved, other)
-		case got := <-r.served.reply:
+		case n := <-r.news:
+			e.report(ctx, w, r, n)
+		case <-r.over:
 			if len(r.news) > 0 { // the refusal came before
-				r.served.done(got)
-				continue
+				e.report(ctx, w, r, <-r.news)
 			}
-			e.waits.Put(r.served)
-			return got.lock, got.err
+			return r.take()
 		case <-ctx.Done():
 			return e.leave(ctx, w, r)
 		}
 	}
 }
 
-// report calls a hook of a call that waits. If the hook panics, the call leaves its line.
-func (e *engine) report(ctx context.Context, w *keyLine, r *request, hook func(Event), n news) {
+// report calls a hook of a call that waits: Waiting for the first refusal, Moved for later ones. If
+// the hook panics, the call leaves its line.
+func (e *engine) report(ctx context.Context, w *keyLine, r *request, n news) {
+	hook := r.cfg.hooks.Moved
+	if !r.told {
+		r.told, hook = true, r.cfg.hooks.Waiting
+	}
 	guarded(func() { r.refused(e, hook, n) }, func() {
 		if lock, _ := e.leave(ctx, w, r); lock != nil {
 			lock.discard(ctx)
@@ -90,8 +91,8 @@ func (e *engine) triesAlone(r *request) bool {
 	}
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	_, rests := e.yielding.Load(r.redisKeys.key)
-	return (r.cfg.settings != e.cfg.settings || e.lines.byKey[r.redisKeys.key] == nil) && !rests
+	_, rests := e.yielding.Load(r.names.lock)
+	return (r.cfg.settings != e.cfg.settings || e.lines.byKey[r.names.lock] == nil) && !rests
 }
 
 // lineLocked returns the line that r joins. A call with options of its own is a line by itself.
@@ -100,52 +101,51 @@ func (e *engine) lineLocked(r *request) *keyLine {
 	if r.cfg.settings != e.cfg.settings {
 		return newLine(e, r)
 	}
-	first, n := e.lines.byKey[r.redisKeys.key], 0
+	first, n := e.lines.byKey[r.names.lock], 0
 	for w := first; w != nil && (n == 0 || w != first); w = w.next {
 		n++
 	}
 	if n < max(e.lanes, 1) {
-		w := e.lines.takeLocked(e, r)
+		w := newLine(e, r)
 		e.lines.addLocked(w)
 		return w
 	}
-	e.lines.byKey[r.redisKeys.key] = first.next
+	e.lines.byKey[r.names.lock] = first.next
 	return first
 }
 
 // join adds r to the line of its key.
 func (e *engine) join(ctx context.Context, r *request) *keyLine {
-	r.ctx, r.served = ctx, e.wait()
+	r.ctx, r.over = ctx, make(chan struct{})
 	c := &r.caller
 	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
-	if r.cfg.hooks.Waiting != nil && !c.Refused {
-		r.news, c.Tell = make(refusals, 1), true
-	}
-	if r.cfg.hooks.Moved != nil {
-		r.moved, c.Follows = make(refusals, 1), true
+	hooks := &r.cfg.hooks
+	c.Follows = hooks.Moved != nil && !e.several()
+	c.Tell = !c.Refused && (hooks.Waiting != nil || c.Follows)
+	if c.Tell || c.Follows {
+		r.news = make(refusals, 1)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		c.Deadline = clock.MonoOf(deadline)
 	}
 	m := e.enter()
-	m.Yield = e.yieldsUntil(r.redisKeys.key)
+	m.Yield = e.yieldsUntil(r.names.lock)
 	w := e.lineLocked(r)
 	var room effects
-	w.finish(&m, w.Join(m.Facts, c, room[:0]))
+	w.finish(&m, w.machine.Join(m.Facts, c, room[:0]))
 	return w
 }
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
 func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, error) {
 	m := e.enter()
-	n := w.News(&r.caller)
+	n := w.machine.News(&r.caller)
 	var room effects
-	out, waited := w.Leave(&r.caller, room[:0])
+	out, waited := w.machine.Leave(&r.caller, room[:0])
 	w.finish(&m, out)
 	if !waited {
-		got := <-r.served.reply
-		e.waits.Put(r.served)
-		return got.lock, got.err
+		<-r.over
+		return r.take()
 	}
 	r.attempts += n.Attempts
 	last, silence := n.Err, time.Duration(0)
@@ -160,7 +160,7 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, erro
 	}
 	old := m.Now.Sub(n.At) > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	if silence > 0 && (last == nil || old) {
-		last = e.strategy.trouble(toAcquire, &params{identity: &identity{redisKeys: &r.redisKeys}}, silence)
+		last = e.strategy.trouble(toAcquire, &params{identity: &identity{names: &r.names}}, silence)
 	}
 	return nil, &gaveUp{ctxError(ctx), last}
 }
@@ -168,7 +168,15 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, erro
 // serve ends the wait of r, which has left the line.
 func (r *request) serve(lock *Lock, err error, attempts int) {
 	r.attempts += attempts
-	r.served.done(reply{lock: lock, err: err})
+	r.lock, r.err = lock, err
+	close(r.over)
+}
+
+// take returns how the wait of r has ended. The lease of the lock knows r, and must not keep its
+// handle alive.
+func (r *request) take() (lock *Lock, err error) {
+	lock, r.lock = r.lock, nil
+	return lock, r.err
 }
 
 // yield has this process leave a key alone for a while, up to longest: others want it, and would

@@ -21,6 +21,9 @@ const (
 	claimLasts = 20 * time.Millisecond // a claim is extended then. Shorter holds save the command
 	patience   = 50 * time.Millisecond // the shortest timeout of an extension
 	passLasts  = time.Millisecond      // a Tick between two handles comes again then
+
+	joinLasts = 5 * time.Millisecond // other handles may join a lease for this time
+	joinShare = 100                  // and for this part of the TTL
 )
 
 // A phase is what the package comment shows.
@@ -32,6 +35,33 @@ const (
 	lost
 	released
 )
+
+// A Seat is the place of a handle in a lease. Its zero value is that of the first handle. A handle
+// that passes the lock on leaves its seat to the next one, which has the next number.
+type Seat struct {
+	DropsMinHold bool // Unlock does not wait for MinHold
+
+	state  seatState
+	handle int
+}
+
+type seatState uint8
+
+const (
+	taken    seatState = iota
+	left               // Unlock was called while others shared the lease
+	unlocked           // Unlock was called, and the lease has ended
+)
+
+// Holds reports whether a handle has not left the lease to others. It may have ended with the
+// lease.
+func (s *Seat) Holds(handle int) bool { return s.handle == handle && s.state != left }
+
+// Left reports whether the newest handle of the seat has left the lease to others.
+func (s *Seat) Left() bool { return s.state == left }
+
+// Number returns the number of the newest handle of the seat.
+func (s *Seat) Number() int { return s.handle }
 
 // A stage says who relies on a lease. It only grows.
 type stage uint8
@@ -75,5 +105,7 @@ const (
 	Pass                       // Let the line pass the lock on, or give it back.
 	Give                       // Release the key.
 	GiveIfThere                // Release the key if it is still there. The lease was lost.
-	GiveNothing                // Send nothing. The lease was lost, and another handle may hold the key by the token.
+	GiveNothing                // Send nothing. The lease was lost, and a handle has given the key back or holds it by the token.
+	Stay                       // Send nothing. Other handles share the lease.
+	Keep                       // Keep others out for some time, beside the lease, which other handles share. Then call Kept.
 )

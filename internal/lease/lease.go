@@ -17,10 +17,12 @@ type Lease struct {
 	why     Why
 	flight  bool          // a renewal is in flight
 	claim   bool          // the lock was handed over, and is to be extended from its claim
-	open    bool          // Unlock keeps nobody out: MinHold does not count
-	handle  int           // the number of the handle, or of the next one
+	seats   int           // those whose handles have not unlocked, beside the first
+	keep    clock.Mono    // until then others are kept out, since handles that have left asked for it
+	kept    clock.Mono    // until then Redis keeps them out, beside the lease
 	granted clock.Instant // when the acquire was sent
-	replied clock.Instant // when this process learned of the grant
+	opened  clock.Instant // when this process learned of the grant
+	served  clock.Instant // when the newest handle got the lock
 	start   clock.Instant // when the request was sent that set the end
 	length  time.Duration // trusted from start until start + length
 	renewed clock.Instant // when the newest renewal was sent, or when a claim began or a renewal failed
@@ -32,7 +34,7 @@ type Lease struct {
 // is shorter than that of Asked is a claim. The lease is renewed, or checked, after the time check
 // at the latest, unless that is 0.
 func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
-	l.granted, l.start, l.replied = start, start, now
+	l.granted, l.start, l.opened, l.served = start, start, now, now
 	l.prolong(start, length)
 	l.renew(start)
 	switch {
@@ -92,17 +94,20 @@ func (l *Lease) expired() Why {
 
 // End ends the lease with err, which the shell knows from elsewhere, unless it or the handle has
 // ended.
-func (l *Lease) End(handle int, err error) {
-	if l.phase == held && handle == l.handle {
+func (l *Lease) End(s *Seat, handle int, err error) {
+	if s.Holds(handle) {
+		l.end(err)
+	}
+}
+
+func (l *Lease) end(err error) {
+	if l.phase == held {
 		l.phase, l.why, l.trouble = lost, Gone, err
 	}
 }
 
 // Ended returns why the lease ended, when it was extended last, and the error of Gone and Failing.
 func (l *Lease) Ended() (why Why, start clock.Mono, err error) { return l.why, l.start.Mono, l.trouble }
-
-// Holds reports whether a handle is the newest one. It may have ended.
-func (l *Lease) Holds(handle int) bool { return handle == l.handle }
 
 // Young reports whether the lease may be passed on.
 func (l *Lease) Young() bool { return l.stage == young }
@@ -112,9 +117,6 @@ func (l *Lease) Settle() { l.stage = max(l.stage, settled) }
 
 // Share says that others may know the token.
 func (l *Lease) Share() { l.stage = shared }
-
-// DropMinHold lets Unlock keep nobody out.
-func (l *Lease) DropMinHold() { l.open = true }
 
 // Left returns what is left of the lease, or 0 if it has ended.
 func (l *Lease) Left(now clock.Instant) time.Duration {
@@ -203,7 +205,7 @@ func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, 
 			l.renew(x.Start)
 		}
 	case gone:
-		l.End(l.handle, err)
+		l.end(err)
 	case x.Renewal:
 		most := min(x.Timeout, l.Timeout)
 		l.renewed, l.renewAt = now, most/4+time.Duration(random*float64(most/2))
@@ -211,40 +213,87 @@ func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, 
 	return l.why == None
 }
 
-// Unlock ends a handle, and says how to go on. Everybody else is kept out for the time after, and
-// for the rest of MinHold. That is counted from the reply, which came after the grant, on the
-// slower clock. keep is that time in whole milliseconds.
-func (l *Lease) Unlock(handle int, now clock.Instant, after time.Duration) (r Release, keep time.Duration) {
-	if handle != l.handle {
-		return Refuse, 0
+// Expect says, before Begin, that one more handle will share the lease.
+func (l *Lease) Expect() { l.seats++ }
+
+// Join lets another handle share the lease, which must not be passed on. It reports false if the
+// lease has ended, or has lasted for
+//
+//	min(5 ms, Asked / 100)
+func (l *Lease) Join(now clock.Instant) bool {
+	if now.Since(l.opened) >= min(joinLasts, l.Asked/joinShare) || !l.Judge(now) {
+		return false
 	}
-	l.Judge(now)
-	switch {
-	case l.phase == lost && l.stage == shared:
-		l.phase = released
-		return GiveNothing, 0
-	case l.phase == lost:
-		l.phase = released
-		return GiveIfThere, 0
-	case l.phase != held:
-		return Refuse, 0
-	case l.Passes && l.stage == young && after == 0:
-		l.phase = passing
-		l.handle++
-		return Pass, 0
-	}
-	l.phase, l.why = released, Unlocked
-	if !l.open {
-		after = max(after, l.MinHold-now.AtLeast(l.replied))
-	}
-	return Give, (after + time.Millisecond - 1).Truncate(time.Millisecond)
+	l.served = now
+	l.seats++
+	return true
 }
 
-// Serve says that the line has passed the lock on. It returns the number of the next handle, which
-// judges the lease itself.
-func (l *Lease) Serve() int {
+// Unlock ends the handle of a seat, and says how to go on. Everybody else is kept out for the time
+// after, and for the rest of MinHold. That is counted from the newest grant that this process has
+// learned of, on the slower clock. keep is that time in whole milliseconds.
+//
+// The key is given back once: by the last handle to leave a lease that is held, or by the first
+// after a loss.
+func (l *Lease) Unlock(s *Seat, handle int, now clock.Instant, after time.Duration) (r Release, keep time.Duration) {
+	if !s.Holds(handle) || s.state == unlocked {
+		return Refuse, 0
+	}
+	switch {
+	case !l.Judge(now):
+		first := l.phase == lost
+		s.state, l.phase = unlocked, released
+		if !first || l.stage == shared {
+			return GiveNothing, 0
+		}
+		return GiveIfThere, 0
+	case l.seats > 0:
+		return l.leave(s, now, after)
+	case l.Passes && l.stage == young && after == 0:
+		l.phase = passing
+		s.handle++
+		return Pass, 0
+	}
+	s.state, l.phase, l.why = unlocked, released, Unlocked
+	return Give, wholeMilliseconds(max(l.keepFor(s, now, after), l.keep.Sub(now.Mono)))
+}
+
+// leave ends the handle of a seat, while others share the lease.
+func (l *Lease) leave(s *Seat, now clock.Instant, after time.Duration) (Release, time.Duration) {
+	s.state = left
+	l.seats--
+	keep := wholeMilliseconds(l.keepFor(s, now, after))
+	if keep == 0 {
+		return Stay, 0
+	}
+	until := now.Mono.Add(keep)
+	l.keep = max(l.keep, until)
+	if until <= l.kept {
+		return Stay, 0
+	}
+	return Keep, keep
+}
+
+// Kept says that Redis keeps others out until then, as Keep has asked.
+func (l *Lease) Kept(until clock.Mono) { l.kept = max(l.kept, until) }
+
+// keepFor returns for how long a handle that ends keeps others out.
+func (l *Lease) keepFor(s *Seat, now clock.Instant, after time.Duration) time.Duration {
+	if s.DropsMinHold {
+		return after
+	}
+	return max(after, l.MinHold-now.AtLeast(l.served))
+}
+
+func wholeMilliseconds(d time.Duration) time.Duration {
+	return max(d+time.Millisecond-1, 0).Truncate(time.Millisecond)
+}
+
+// Serve says that the line has passed the lock on. It returns the number of the next handle of a
+// seat, which judges the lease itself.
+func (l *Lease) Serve(s *Seat) int {
 	l.phase = held
-	return l.handle
+	return s.handle
 }
 
 // NotPassed says that the line gives the lock back instead of passing it on.

@@ -16,7 +16,7 @@ var errFailed, errGone = errors.New("failed"), errors.New("gone")
 
 var (
 	whyNames     = []string{"none", "unlocked", "maxhold", "fixed", "failing", "silent", "late", "gone"}
-	releaseNames = []string{"refuse", "pass", "give", "clear", "leave"}
+	releaseNames = []string{"refuse", "pass", "give", "give if there", "give nothing", "stay", "keep"}
 )
 
 // A scenario is a lease whose events, at instants, are read from a file. The output is what is
@@ -28,14 +28,27 @@ var (
 //	send KIND [TTL]                      TTL, timeout and what a node restores, that is not 0
 //	done, gone, fail                     of the oldest extension under way: the end of the lease, and the time until Next
 //	swap                                 the two oldest extensions under way
+//	expect HANDLE, join HANDLE           of a seat of its own, which shares the lease. Its name is a letter
 //	unlock HANDLE [AFTER]                how it goes on, and the time to keep others out
-//	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, young, shared
+//	kept D                               a keep is confirmed, until then
+//	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, open HANDLE, young
 //	wall D, mono D                       moves a clock
 type scenario struct {
 	Lease
 	zero       clock.Instant
 	mono, wall time.Duration // of the clocks, beside the time of the row
 	sent       []Extension
+	seats      map[string]*Seat
+}
+
+// seat returns the seat of a handle, and its number there.
+func (s *scenario) seat(handle string) (*Seat, int) {
+	name := strings.TrimLeft(handle, "0123456789")
+	if s.seats[name] == nil {
+		s.seats[name] = new(Seat)
+	}
+	number, _ := strconv.Atoi(handle)
+	return s.seats[name], number
 }
 
 func (s *scenario) at(d time.Duration) clock.Instant {
@@ -60,7 +73,7 @@ func (s *scenario) play(words []string) []string {
 func (s *scenario) new(words []string) {
 	a := explore.Words(words)
 	drift, _ := strconv.ParseFloat(a.After("drift"), 64)
-	*s = scenario{zero: clock.Now(), Lease: Lease{Passes: a.Has("passes"), Config: &Config{
+	*s = scenario{zero: clock.Now(), seats: make(map[string]*Seat), Lease: Lease{Passes: a.Has("passes"), Config: &Config{
 		TTL: 9 * time.Second, Asked: a.Duration("asked"), MaxHold: a.Duration("maxhold"), MinHold: a.Duration("minhold"),
 		Timeout: time.Second, Drift: drift, Renews: a.Has("renews"),
 	}}}
@@ -83,7 +96,7 @@ func (s *scenario) event(at time.Duration, words []string) string {
 	if len(words) > 1 {
 		first = words[1]
 	}
-	handle, _ := strconv.Atoi(first)
+	seat, handle := s.seat(first)
 	next := func() string {
 		if s.why != None {
 			return ""
@@ -116,17 +129,25 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		}
 		return s.Until().Sub(s.zero.Mono).String() + ", " + next()
 	case "unlock":
-		r, keep := s.Unlock(handle, now, durations[min(2, len(words)-1)])
-		if r == Give {
-			return fmt.Sprintf("give %v", keep)
+		r, keep := s.Unlock(seat, handle, now, durations[min(2, len(words)-1)])
+		if r == Give || r == Keep {
+			return fmt.Sprintf("%s %v", releaseNames[r], keep)
 		}
 		return releaseNames[r]
+	case "expect":
+		s.Expect()
+	case "join":
+		return strconv.FormatBool(s.Join(now))
+	case "kept":
+		s.Kept(s.zero.Mono.Add(durations[1]))
+	case "open":
+		seat.DropsMinHold = true
 	case "serve":
-		return strconv.Itoa(s.Serve())
+		return strconv.Itoa(s.Serve(seat))
 	case "notpassed":
 		s.NotPassed()
 	case "end":
-		s.End(handle, errGone)
+		s.End(seat, handle, errGone)
 	case "settle":
 		s.Settle()
 	case "share":
@@ -141,7 +162,7 @@ func (s *scenario) event(at time.Duration, words []string) string {
 	case "left":
 		return s.Left(now).String()
 	case "holds":
-		return strconv.FormatBool(s.Holds(handle))
+		return strconv.FormatBool(seat.Holds(handle))
 	case "young":
 		return strconv.FormatBool(s.Young())
 	case "wall":

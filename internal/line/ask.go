@@ -20,7 +20,7 @@ func (m *Machine[T, A]) yielded(f Facts) clock.Mono {
 // ask sends an acquire, with a token whose entry is of the right kind.
 func (m *Machine[T, A]) ask(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	if m.token.entry == Plain && m.kind(f) == Dashed {
-		return m.replace(f, out)
+		return m.replace(f, false, out)
 	}
 	return m.send(f, out)
 }
@@ -66,9 +66,9 @@ func (m *Machine[T, A]) hurried(f Facts) bool {
 }
 
 // replace gives the token up and goes on with a fresh one. If the line can queue, the acquire comes
-// first, so that the release finds its entry. Otherwise the acquire follows after a pause, so that
-// others that poll can find the key free.
-func (m *Machine[T, A]) replace(f Facts, out []Effect[T, A]) []Effect[T, A] {
+// first, so that the release finds its entry, or the release carries it. Otherwise the acquire
+// follows after a pause, so that others that poll can find the key free.
+func (m *Machine[T, A]) replace(f Facts, carries bool, out []Effect[T, A]) []Effect[T, A] {
 	if m.callers.length == 0 {
 		return m.idle(out)
 	}
@@ -76,9 +76,13 @@ func (m *Machine[T, A]) replace(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	m.token = token[A]{entry: m.entry(f)}
 	if m.token.entry != NoEntry {
 		out = m.send(f, out)
-		return give(old, m.token.number, out)
+		if ask := &out[len(out)-1]; carries && old.mayBeInRedis {
+			ask.Kind, ask.Token, ask.Of, ask.Next = Give, old.number, old.of, ask.Token
+			return out
+		}
+		return give(old, out)
 	}
-	out = give(old, 0, out)
+	out = give(old, out)
 	if m.Quorum {
 		return m.wait(f, f.Now.Add(min(f.Took, m.Longest)), out)
 	}
@@ -88,23 +92,23 @@ func (m *Machine[T, A]) replace(f Facts, out []Effect[T, A]) []Effect[T, A] {
 // useless gives a grant back that cannot be used, and goes on with a fresh token after a pause, so
 // that it is no loop.
 func (m *Machine[T, A]) useless(f Facts, left time.Duration, out []Effect[T, A]) []Effect[T, A] {
-	out = give(m.token, 0, out)
+	out = give(m.token, out)
 	m.token = token[A]{}
 	m.looks++
 	return m.wait(f, f.Now.Add(poll(m.looks, m.Shortest, m.Longest, left, f.Random)), out)
 }
 
 // give gives a token back, if Redis may have something of it. No acquire with it is under way.
-func give[T, A any](t token[A], next uint64, out []Effect[T, A]) []Effect[T, A] {
+func give[T, A any](t token[A], out []Effect[T, A]) []Effect[T, A] {
 	if !t.mayBeInRedis {
 		return out
 	}
-	return append(out, Effect[T, A]{Kind: Give, Token: t.number, Of: t.of, Next: next})
+	return append(out, Effect[T, A]{Kind: Give, Token: t.number, Of: t.of})
 }
 
 // idle ends the line.
 func (m *Machine[T, A]) idle(out []Effect[T, A]) []Effect[T, A] {
-	out = give(m.token, 0, out)
+	out = give(m.token, out)
 	m.state, m.token, m.news, m.looks, m.polling = Idle, token[A]{}, News{}, 0, polling{}
 	return m.unsubscribe(out)
 }

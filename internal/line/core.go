@@ -148,7 +148,7 @@ func (m *Machine[T, A]) NotGranted(f Facts, o Outcome, out []Effect[T, A]) []Eff
 	case early, o.Answer >= Late:
 		return m.useless(f, o.Left, out)
 	case m.Quorum:
-		out = give(m.token, 0, out)
+		out = give(m.token, out)
 		m.token = token[A]{}
 	}
 	at := m.next(f, o)
@@ -203,18 +203,19 @@ func (m *Machine[T, A]) Changed(f Facts, out []Effect[T, A]) []Effect[T, A] {
 }
 
 // Unlock ends the lock of a caller that was served with a token. passable says that no one else
-// relies on that token, so that the turn may pass the lock on.
-func (m *Machine[T, A]) Unlock(f Facts, number uint64, of A, passable bool, out []Effect[T, A]) []Effect[T, A] {
+// relies on that token, so that the turn may pass the lock on. Unlock reports whether it does.
+// Otherwise there is one Give. carries says that the release can carry an acquire.
+func (m *Machine[T, A]) Unlock(
+	f Facts, number uint64, of A, passable, carries bool, out []Effect[T, A],
+) (effects []Effect[T, A], passed bool) {
 	switch {
-	case m.Shares:
-		return append(out, Effect[T, A]{Kind: Give, Token: number, Of: of})
-	case m.state != Holding || number != m.token.number:
-		return out
+	case m.Shares, m.state != Holding, number != m.token.number:
+		return append(out, Effect[T, A]{Kind: Give, Token: number, Of: of}), false
 	case passable && m.passes(f.Now):
 		m.turn.pass++
-		return m.serve(false, out)
+		return m.serve(false, out), true
 	}
-	return m.replace(f, out)
+	return m.replace(f, carries, out), false
 }
 
 // Lost says that the lease with a token has ended. There is no Give: the key ends by itself now,
@@ -224,5 +225,5 @@ func (m *Machine[T, A]) Lost(f Facts, number uint64, out []Effect[T, A]) []Effec
 		return out
 	}
 	m.token.mayBeInRedis = false
-	return m.replace(f, out)
+	return m.replace(f, false, out)
 }

@@ -16,7 +16,7 @@ func turnOf64(m *Machine[int, uint64], callers []Caller[int], buffer []Effect[in
 	for range callers {
 		for _, e := range out {
 			if e.Kind == Serve {
-				out = m.Unlock(f, e.Token, e.Of, true, buffer[:0])
+				out, _ = m.Unlock(f, e.Token, e.Of, true, true, buffer[:0])
 				break
 			}
 		}

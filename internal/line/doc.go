@@ -56,10 +56,10 @@
 //     Granted or NotGranted, once. Nothing else ends it. Redis must refuse an acquire that comes
 //     after its timeout.
 //  3. On Fresh, make an attempt with a token, and call Made. Later effects name that attempt.
-//  4. Send an Ask and a Give that follows it in this order. The shell may carry a Give with Next
-//     and its Ask as one script. If the reply says that the token of the Ask was handed the key,
-//     call Message, and then NotGranted. A script that runs after NotGranted must not queue the
-//     entry of the Ask, however often it is repeated.
+//  4. Send an Ask and a Give that follows it in this order. A Give with Next is also an Ask for that
+//     token: send both as one script. If the reply says that the token of the Ask was handed the
+//     key, call Message, and then NotGranted. A script that runs after NotGranted must not queue
+//     the entry of the Ask, however often it is repeated.
 //  5. Remember the newest message for the token that asks or waits, with the beginning of its
 //     claim. Serve with Handed uses that lease. Before NotGranted, set Ended if nothing of the
 //     claim is left. Before Granted, check that enough of the lease is left, or call NotGranted
@@ -67,7 +67,7 @@
 //  6. Have one timer for a line. Each Look sets it anew, and it calls Due.
 //  7. Call Lost when the lease ends by itself, and Unlock when its holder gives it back: one of
 //     them, once. Who held a lease that was lost releases the key when it notices. If callers share
-//     a token, the last of them gives it back.
+//     a token, one of them gives it back: internal/lease says which.
 //  8. Wait in the caller's goroutine for Serve, for Fail and for the end of ctx. If ctx ends first,
 //     call Leave. If Leave reports false, take what was served. The error is made of [News].
 //  9. Run hooks, and whatever may block, without the mutex.

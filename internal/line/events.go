@@ -102,7 +102,7 @@ type Kind uint8
 // What to do.
 const (
 	Ask         Kind = iota // Send an acquire for Token. If Fresh is set, make it first, and call Made.
-	Give                    // Release Token, and take its entry out of the queue.
+	Give                    // Release Token, and take its entry out of the queue. With Next, the release carries an Ask for that.
 	Serve                   // Caller has the lock, as number Pass of the turn with Token.
 	Fail                    // The wait of Caller ends with Err.
 	Tell                    // Call Hooks.Waiting, or Moved, of Caller with Err; nil: this process holds the key.
@@ -119,18 +119,19 @@ func (k Kind) String() string {
 // An Effect is something that the shell must do.
 type Effect[T, A any] struct {
 	Kind     Kind
-	Entry    Entry // of Ask
-	Fresh    bool  // of Ask: Token is a new one
-	Again    bool  // of Ask: the entry should be in the queue already
+	Entry    Entry // of an acquire
+	Fresh    bool  // of an acquire: its token is a new one
+	Again    bool  // of an acquire: the entry should be in the queue already
 	Handed   bool  // of Serve: the lease is that of the message, not that of a reply
 	Moved    bool  // of Tell: Caller knows of a refusal, and the key has another holder since
 	Pass     int   // of Serve: 0 begins a turn
 	Token    uint64
-	Of       A             // of the Token; unset if Fresh is
-	Next     uint64        // of Give: the token of the Ask directly before, which is its pair; 0: none
+	Next     uint64        // of Give: the fresh token of the acquire that it carries; 0: it carries none
+	Of       A             // of Token; unset for an Ask that is Fresh
+	Asks     A             // unset. The shell may note here what it has made for a fresh token
 	At       clock.Mono    // of Look and Missed
-	Age      time.Duration // of Ask: how long the first caller has waited
-	Caller   *Caller[T]    // of Ask: the first in line
+	Age      time.Duration // of an acquire: how long the first caller has waited
+	Caller   *Caller[T]    // of an acquire: the first in line
 	Attempts int           // of Serve, Fail and Tell: how often the line has asked since Caller joined
 	Err      error         // of Fail and Tell
 }

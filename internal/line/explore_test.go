@@ -82,9 +82,9 @@ func (g *game) caller(i, c int) {
 			})
 		})
 	case holds:
-		g.calm("unlock", i, func(w *scene) { g.unlock(w, i, c, true) })
+		g.calm("unlock", i, func(w *scene) { g.unlock(w, i, c, true, true) })
 		if !g.shares(i) && p.line.order[0] != 0 {
-			g.calm("unlock, not passable", i, func(w *scene) { g.unlock(w, i, c, false) })
+			g.calm("unlock, apart", i, func(w *scene) { g.unlock(w, i, c, false, false) })
 		}
 		g.spend(loss, "lost", i, func(w *scene) { g.lost(w, i, c) })
 	}
@@ -99,17 +99,19 @@ func (g *game) join(w *scene, i, c int) {
 	})
 }
 
-func (g *game) unlock(w *scene, i, c int, passable bool) {
+func (g *game) unlock(w *scene, i, c int, passable, carries bool) {
 	t := w.procs[i].callers[c].token
 	w.procs[i].callers[c].end()
 	if w.procs[i].uses(t) {
 		return
 	}
-	g.pairs = true
 	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {
-		return m.Unlock(f, uint64(t), uint64(t), passable, out)
+		out, passed := m.Unlock(f, uint64(t), uint64(t), passable, carries, out)
+		if given := slices.ContainsFunc(out, func(e Effect[int, uint64]) bool { return e.Kind == Give }); passed == given {
+			g.violated("Unlock reports what is not so")
+		}
+		return out
 	})
-	g.pairs = false
 }
 
 // lost ends a lease. Its holder notices, and releases the key.
@@ -343,8 +345,8 @@ func lock(change func(g *game)) game {
 //
 // The games have no clock: looks come at any time, a lease that nobody trusts may end at any time,
 // and a reply or a message may be too late at any time. A turn may pass the lock on, or not.
-// Commands of one process run in any order, but for a pair, and but for a release that undoes an
-// acquire. The release of an Unlock carries the acquire of its pair, and may run at any later time,
+// Commands of one process run in any order, except that a release is behind the acquire that was
+// sent just before. The release of an Unlock may carry an acquire, and may run at any later time,
 // since it is repeated. A message may come at any later time. Limits of a turn, pauses and the
 // deadlines of callers are subjects of the scenarios.
 var games = []struct {

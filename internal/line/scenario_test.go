@@ -3,6 +3,7 @@ package line
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ const start = clock.Mono(1000 * time.Second)
 //	granted [fresh], refused, failed, permanent, late                  the outcome of an acquire, with
 //	    [left D] [first] [fresh] [foreign] [moved] [clean] [ended]
 //	refusals N                                                         due and refused, N times; the output is that of the last
-//	message TOKEN [late], unlock TOKEN [fixed], lost TOKEN             fixed: the turn may not pass the lock on
+//	message TOKEN [late], lost TOKEN
+//	unlock TOKEN [fixed] [apart]                                       the turn may not pass the lock on; the release carries nothing
 //	leave NAME, news NAME, due [early], changed                        due: at the time of the look, unless early
 type scenario struct {
 	m       Machine[string, uint64]
@@ -104,7 +106,11 @@ func (s *scenario) play(words []string) []string {
 	case "changed":
 		out = s.m.Changed(s.f, out)
 	case "unlock":
-		out = s.m.Unlock(s.f, number(a[0]), number(a[0]), !a.Has("fixed"), out)
+		var passed bool
+		out, passed = s.m.Unlock(s.f, number(a[0]), number(a[0]), !a.Has("fixed"), !a.Has("apart"), out)
+		if given := slices.ContainsFunc(out, func(e Effect[string, uint64]) bool { return e.Kind == Give }); passed == given {
+			return []string{"wrong: Unlock reports what is not so"}
+		}
 	case "lost":
 		out = s.m.Lost(s.f, number(a[0]), out)
 	default:
@@ -130,8 +136,10 @@ func (s *scenario) output(out []Effect[string, uint64]) (lines []string) {
 		switch {
 		case e.Kind == Look:
 			s.look = e.At
-		case e.Fresh:
+		case e.Kind == Ask && e.Fresh:
 			s.m.Made(e.Token)
+		case e.Next != 0:
+			s.m.Made(e.Next)
 		case e.Of != e.Token:
 			lines = append(lines, fmt.Sprintf("wrong: attempt %d", e.Of))
 		}
@@ -180,7 +188,7 @@ func (e Effect[T, A]) String() string {
 		return text
 	case Give:
 		if e.Next > 0 {
-			return fmt.Sprintf("Give token %d, behind the acquire with %d", e.Token, e.Next)
+			return fmt.Sprintf("Give token %d, which carries the acquire with %d and %v entry, age %v", e.Token, e.Next, e.Entry, e.Age)
 		}
 		return fmt.Sprintf("Give token %d", e.Token)
 	case Serve:

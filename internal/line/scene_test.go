@@ -73,9 +73,9 @@ const (
 	carried // by a release, as its next
 )
 
-// A release is behind the acquire of its pair, or may run. It may carry that acquire: then it
-// queues the entry of next, unless the
-// line has given the acquire up. It is repeated, so it may run at any later time. One that is lost never runs.
+// A release is behind the acquire that was sent just before, or may run. It may carry an acquire:
+// then it queues the entry of next, unless the line has given the acquire up. It is repeated, so it
+// may run at any later time. One that is lost never runs.
 type release struct{ token, behind, lost, next uint8 }
 
 func (r release) size() int { return int(r.next)<<6 | int(r.token)<<2 | int(r.behind)<<1 | int(r.lost) }
@@ -127,7 +127,6 @@ type game struct {
 	again          bool    // callers that are done may come again
 	hurried        [3]bool // the callers of a process cannot wait for the queue
 	blind          bool    // no look comes
-	pairs          bool    // the event is an Unlock, whose release carries the acquire
 	m              Machine[int, uint64]
 	places         [2]Caller[int]
 	out            []Effect[int, uint64]
@@ -231,31 +230,27 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int, uint64], f Facts,
 	}
 	out := event(m, facts, g.out[:0])
 	g.out = out[:0]
-	asks, fresh := 0, uint64(0)
+	asks := 0
 	for j := range out {
 		e := &out[j]
-		if e.Kind == Ask && e.Fresh {
-			fresh, e.Token = e.Token, uint64(w.unused(i))
-		}
-		for _, t := range []*uint64{&e.Token, &e.Next} {
-			if fresh != 0 && *t == fresh {
-				*t = uint64(p.token)
+		if e.Kind == Ask || e.Next != 0 {
+			if asks++; asks > 1 {
+				g.violated("two acquires for one event")
 			}
-		}
-		if e.Kind == Ask {
-			asks++
+			if e.Fresh {
+				e.Asks = uint64(w.unused(i))
+			} else {
+				e.Asks = e.Token
+			}
 		}
 		if g.Log != nil {
 			fmt.Fprintf(g.Log, "      %v\n", e)
 		}
-		g.carryOut(w, p, e)
+		g.carryOut(w, p, e, asks > 0)
 	}
 	if m.token.number > 99 {
 		m.token.number = uint64(p.token)
 		m.Made(uint64(p.token))
-	}
-	if asks > 1 {
-		g.violated("two acquires for one event")
 	}
 	g.freeze(p)
 	if State(p.line.state) != Waiting {
@@ -263,23 +258,14 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int, uint64], f Facts,
 	}
 }
 
-// carryOut carries out one effect.
-func (g *game) carryOut(w *scene, p *proc, e *Effect[int, uint64]) {
-	if !e.Fresh && e.Of != e.Token {
+// carryOut carries out one effect. asked says that an acquire was sent for the same event.
+func (g *game) carryOut(w *scene, p *proc, e *Effect[int, uint64], asked bool) {
+	if (e.Kind != Ask || !e.Fresh) && e.Of != e.Token {
 		g.violated("an effect of token %d is about the attempt of token %d", e.Token, e.Of)
 	}
 	switch t := uint8(e.Token); e.Kind {
 	case Ask:
-		if p.ask.state != none {
-			g.violated("two acquires under way")
-		}
-		if e.Fresh {
-			p.token = t
-		} else if p.token != t {
-			g.violated("a token asks again that was given up")
-		}
-		p.ask = acquire{state: sent, token: t, entry: uint8(e.Entry), score: w.score(e.Age), again: bit(e.Again)}
-		p.got = 0
+		g.ask(w, p, e, sent)
 	case Give:
 		if p.ask.state != none && p.ask.token == t {
 			g.violated("a token is given up while an acquire with it is under way")
@@ -287,11 +273,10 @@ func (g *game) carryOut(w *scene, p *proc, e *Effect[int, uint64]) {
 		if p.token == t {
 			p.token = 0
 		}
-		r := release{token: t}
-		if p.ask.state == sent && e.Next == uint64(p.ask.token) {
-			if r.behind = 1; g.pairs {
-				r.behind, r.next, p.ask.state = 0, p.ask.token, carried
-			}
+		r := release{token: t, behind: bit(asked && e.Next == 0 && p.ask.state == sent)}
+		if e.Next != 0 {
+			g.ask(w, p, e, carried)
+			r.next = p.ask.token
 		}
 		g.give(p, r)
 	case Serve:
@@ -305,6 +290,21 @@ func (g *game) carryOut(w *scene, p *proc, e *Effect[int, uint64]) {
 			p.channel = opens
 		}
 	}
+}
+
+// ask puts an acquire on its way.
+func (g *game) ask(w *scene, p *proc, e *Effect[int, uint64], state uint8) {
+	t := uint8(e.Asks)
+	if p.ask.state != none {
+		g.violated("two acquires under way")
+	}
+	if e.Fresh {
+		p.token = t
+	} else if p.token != t {
+		g.violated("a token asks again that was given up")
+	}
+	p.ask = acquire{state: state, token: t, entry: uint8(e.Entry), score: w.score(e.Age), again: bit(e.Again)}
+	p.got = 0
 }
 
 // score returns when somebody came whose age is known.

@@ -17,7 +17,7 @@ func (m *Machine[T, A]) granted(f Facts, handed bool, out []Effect[T, A]) []Effe
 		return m.idle(out)
 	// Its fence may be older than the call, and others have newer ones.
 	case m.Shares && m.callers.head.number > m.askedFor:
-		return m.replace(f, out)
+		return m.replace(f, false, out)
 	case m.Shares:
 		out = m.serve(handed, out)
 		m.token = token[A]{} // the permit has it
@@ -68,7 +68,7 @@ func (m *Machine[T, A]) wasRefused(f Facts, o Outcome, out []Effect[T, A]) []Eff
 	if m.callers.length > 0 {
 		out = m.subscribe(out)
 	}
-	if o.Moved && !m.Shares { // with several holders, the one that is named changes often
+	if o.Moved {
 		out = m.follow(out)
 	}
 	return m.tell(out)

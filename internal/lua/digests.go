@@ -18,5 +18,5 @@ var digests = map[string]string{
 	"semaphore_acquire.lua": "7f482266875fa41b9743cf1b3c6a13de3962fe13",
 	"semaphore_extend.lua":  "52c671218aeabc3a46cef3e9b098e332a8314f6c",
 	"semaphore_inspect.lua": "f3253a64317c82c28595ba1ece8962f8a1d14847",
-	"semaphore_release.lua": "83b306c298f11688c1bae14d9fa7af20c761b549",
+	"semaphore_release.lua": "ec189916e7b90a628ca48e4d6002b1351bdd90fa",
 }

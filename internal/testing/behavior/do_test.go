@@ -1,21 +1,17 @@
 package behavior_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -452,64 +448,6 @@ func TestStoppedLeadSaysWhy(t *testing.T) {
 		requireOnly(t, err, redlatch.ErrUnavailable)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
-}
-
-// TestLeaderThatRunsOnIsReportedOnce: the lock of a leader is lost, and fn ignores its ctx.
-// Hooks.Trouble reports that once, a second after the loss, and SlogHooks says what runs on. An fn
-// that stops in time is not reported, and neither is one that outlives only the ctx of Lead, under
-// its lock, or has unlocked that lock itself.
-func TestLeaderThatRunsOnIsReportedOnce(t *testing.T) {
-	for name, c := range map[string]struct {
-		opt      redlatch.Option
-		deleted  bool // the key, when fn begins
-		fn       func(ctx context.Context, lock *redlatch.Lock, stop func())
-		reported bool
-	}{
-		"an fn that ignores the loss":     {redlatch.WithTTL(10 * time.Second), true, func(context.Context, *redlatch.Lock, func()) { time.Sleep(time.Minute) }, true},
-		"an fn that outlives WithMaxHold": {redlatch.WithMaxHold(5 * time.Second), false, func(context.Context, *redlatch.Lock, func()) { time.Sleep(time.Minute) }, true},
-		"an fn that takes half a second to stop": {redlatch.WithTTL(10 * time.Second), true, func(ctx context.Context, _ *redlatch.Lock, _ func()) {
-			<-ctx.Done()
-			time.Sleep(500 * time.Millisecond)
-		}, false},
-		"an fn that outlives the ctx of Lead": {longTTL, false, func(_ context.Context, _ *redlatch.Lock, stop func()) { stop(); time.Sleep(time.Minute) }, false},
-		"an fn that unlocks": {longTTL, false, func(ctx context.Context, lock *redlatch.Lock, _ func()) {
-			assert.NoError(t, lock.Unlock(ctx))
-			time.Sleep(time.Minute)
-		}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-				var troubles heard
-				var logged bytes.Buffer
-				hooks := redlatch.JoinHooks(redlatch.Hooks{Trouble: troubles.add}, redlatch.SlogHooks(slog.New(slog.NewTextHandler(&logged, nil))))
-				l := newLocker(t, s.Client(t), redlatch.WithHooks(hooks))
-				ctx, cancel := context.WithCancel(t.Context())
-				err := redlatch.Lead(ctx, l, "k", func(ctx context.Context, lock *redlatch.Lock) error {
-					if c.deleted {
-						assert.NoError(t, s.Direct.Del(ctx, "k").Err())
-					}
-					c.fn(ctx, lock, cancel)
-					cancel()
-					return nil
-				}, c.opt)
-				require.ErrorIs(t, err, context.Canceled)
-				time.Sleep(time.Minute)
-				synctest.Wait() // the hooks have returned
-				all := troubles.all()
-				if !c.reported {
-					require.Empty(t, all)
-					require.NotContains(t, logged.String(), "runs on")
-					return
-				}
-				require.Len(t, all, 1)
-				require.Equal(t, "overrun", all[0].Cause)
-				require.Equal(t, "k", all[0].Key)
-				require.NotZero(t, all[0].Fence)
-				requireOnly(t, all[0].Err, redlatch.ErrLost)
-				require.Equal(t, 1, strings.Count(logged.String(), "leader runs on"), logged.String())
-			})
-		})
-	}
 }
 
 // TestErrorNamesTheCallThatWasMade: and neither Lock nor Unlock, which that call has made. The name

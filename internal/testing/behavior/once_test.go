@@ -29,7 +29,7 @@ func TestReadersThatEndInOneInstant(t *testing.T) {
 	}{
 		"max hold": {[]redlatch.Option{redlatch.WithMaxHold(time.Second)}, false, 1},
 		"lease":    {[]redlatch.Option{redlatch.WithTTL(time.Second), redlatch.WithoutRenewal()}, false, 1},
-		"deletion": {[]redlatch.Option{redlatch.WithTTL(3 * time.Second)}, true, 2 * readers},
+		"deletion": {[]redlatch.Option{redlatch.WithTTL(3 * time.Second)}, true, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {

@@ -165,9 +165,9 @@ func TestReadersOfAProcessShareAPermit(t *testing.T) {
 	})
 }
 
-// TestEachReaderHasALeaseOfItsOwn: one that renews nothing ends, and those who share its permit do
-// not. One who keeps writers out keeps them out when the others have left.
-func TestEachReaderHasALeaseOfItsOwn(t *testing.T) {
+// TestReadersShareALease: what one of them extends lasts for all. One who keeps writers out keeps
+// them out when the others have left.
+func TestReadersShareALease(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
 		read, _ := pair(redlatch.WithTTL(3 * time.Second))
 		_, write := pair()
@@ -176,6 +176,7 @@ func TestEachReaderHasALeaseOfItsOwn(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.NoError(t, b.Err())
 		require.NoError(t, b.Extend(t.Context(), time.Minute))
+		require.Equal(t, b.Until(), c.Until())
 		require.NoError(t, a.UnlockAfter(t.Context(), 10*time.Second))
 		require.NoError(t, b.Err())
 		unlock(t, b, c)
@@ -202,14 +203,114 @@ func TestEachReaderHasALeaseOfItsOwn(t *testing.T) {
 // TestReaderWhoseLockHasEndedHoldsNobodyUp: it may never call Unlock.
 func TestReaderWhoseLockHasEndedHoldsNobodyUp(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
-		read, _ := pair(redlatch.WithTTL(3*time.Second), redlatch.WithoutRenewal())
+		read, _ := pair(redlatch.WithTTL(3*time.Second), redlatch.WithMaxHold(2*time.Second))
 		a, b := mustLock(t, read, "k"), mustLock(t, read, "k")
-		require.NoError(t, a.Extend(t.Context(), time.Minute))
-		<-b.Done()
-		require.ErrorIs(t, b.Err(), redlatch.ErrLost)
-		unlock(t, a)
+		<-a.Done()
+		require.ErrorIs(t, b.Err(), redlatch.ErrMaxHold)
+		require.ErrorIs(t, a.Unlock(t.Context()), redlatch.ErrMaxHold)
 		require.Zero(t, s.Direct.Exists(t.Context(), "k").Val())
-		require.ErrorIs(t, b.Unlock(t.Context()), redlatch.ErrLost)
+		require.ErrorIs(t, b.Unlock(t.Context()), redlatch.ErrMaxHold)
+	})
+}
+
+// TestReadersRenewTheirPermitOnce: however many share it.
+func TestReadersRenewTheirPermitOnce(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		client, tap := locktest.Tapped(t, s)
+		var renewed atomic.Int64
+		read, _ := locktest.ReadWrite(t, client, redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
+			Renewed: func(redlatch.Event) { renewed.Add(1) },
+		}))
+		_, write := pair()
+		locktest.Warm(t, read)
+		first := mustLock(t, write, "k")
+		var locks []*redlatch.Lock
+		var waits []<-chan *redlatch.Lock
+		for range 64 {
+			waits = append(waits, locktest.Standing(t, read))
+		}
+		unlock(t, first)
+		for _, wait := range waits {
+			locks = append(locks, <-wait)
+		}
+		renewed.Store(0)
+		before := tap.Sent.Load()
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, tap.Sent.Load()-before, int64(61))
+		require.Equal(t, tap.Sent.Load()-before, renewed.Load())
+		unlock(t, locks[1:]...)
+		time.Sleep(time.Minute)
+		require.NoError(t, locks[0].Err())
+		unlock(t, locks[0])
+	})
+}
+
+// TestReaderKeepsWritersOutWhileOthersRead: what Unlock has confirmed is in Redis, whatever becomes
+// of those who share the permit.
+func TestReaderKeepsWritersOutWhileOthersRead(t *testing.T) {
+	for name, others := range map[string]func(t *testing.T, lock *redlatch.Lock){
+		"until they leave":         func(t *testing.T, lock *redlatch.Lock) { unlock(t, lock) },
+		"until their lock is lost": func(_ *testing.T, lock *redlatch.Lock) { <-lock.Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
+				read, _ := pair(redlatch.WithTTL(3*time.Second), redlatch.WithoutRenewal())
+				_, write := pair()
+				a, b := mustLock(t, read, "k"), mustLock(t, read, "k")
+				begin := time.Now()
+				require.NoError(t, a.UnlockAfter(t.Context(), 20*time.Second))
+				others(t, b)
+				for time.Since(begin) < 19*time.Second {
+					_, err := write.TryLock(t.Context(), "k")
+					requireOnly(t, err, redlatch.ErrNotAcquired)
+					unlock(t, mustLock(t, read, "k"))
+					time.Sleep(time.Second)
+				}
+				w, err := write.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				require.InDelta(t, 20, time.Since(begin).Seconds(), 0.1)
+				unlock(t, w)
+			})
+		})
+	}
+}
+
+// TestLastReaderKeepsNobodyOut: if nobody has asked for that, the release hands the key to the next
+// writer.
+func TestLastReaderKeepsNobodyOut(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
+		read, _ := pair()
+		_, write := pair()
+		for range 50 {
+			var locks []*redlatch.Lock
+			for range 8 {
+				locks = append(locks, mustLock(t, read, "k"))
+			}
+			next := waitInLine(t, write, "k")
+			begin := time.Now()
+			together(len(locks), func(i int) { assert.NoError(t, locks[i].Unlock(t.Context())) })
+			unlock(t, <-next)
+			require.Zero(t, time.Since(begin))
+		}
+	})
+}
+
+// TestNoReaderOrWriterIsToldOfEachHolder: the one that is named changes often where a key has
+// several.
+func TestNoReaderOrWriterIsToldOfEachHolder(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
+		var moved atomic.Int64
+		hooks := redlatch.WithHooks(redlatch.Hooks{Moved: func(redlatch.Event) { moved.Add(1) }})
+		short := redlatch.WithTTL(3 * time.Second)
+		read1, _ := pair(short)
+		read2, _ := pair(short)
+		_, write := pair(hooks)
+		a, b := mustLock(t, read1, "k"), mustLock(t, read2, "k")
+		next := locktest.Standing(t, write)
+		time.Sleep(time.Minute)
+		require.Zero(t, moved.Load())
+		unlock(t, a, b)
+		unlock(t, <-next)
 	})
 }
 
