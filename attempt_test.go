@@ -208,6 +208,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 					}
 					callers.Wait()
 					time.Sleep(time.Minute)
+					synctest.Wait()
 					f.mu.Lock()
 					defer f.mu.Unlock()
 					require.Empty(t, f.wrong)
