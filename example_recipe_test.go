@@ -1,6 +1,7 @@
 package redlatch_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -66,6 +67,24 @@ func ExampleLead() {
 	// released: true
 }
 
+const nobodyKnown = "nobody, as far as known"
+
+// leaderHooks returns hooks for Lead that keep the name of the leader in leader, as far as this process knows it.
+func leaderHooks(leader *atomic.Value) redlatch.Hooks {
+	leader.Store(nobodyKnown)
+	follow := func(e redlatch.Event) {
+		var held *redlatch.HeldError
+		if errors.As(e.Err, &held) {
+			leader.Store(cmp.Or(held.Owner, nobodyKnown))
+		}
+	}
+	ended := func(redlatch.Event) { leader.Store(nobodyKnown) }
+	return redlatch.Hooks{
+		Waiting: follow, Moved: follow,
+		Acquired: func(e redlatch.Event) { leader.Store(e.Owner) }, Lost: ended, Released: ended,
+	}
+}
+
 // A health check of each instance says who leads.
 func ExampleLead_healthCheck() {
 	_, client, end := embedded()
@@ -73,22 +92,10 @@ func ExampleLead_healthCheck() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	var leader atomic.Value // the name of the process that leads, as far as this one knows
-	follow := func(e redlatch.Event) {
-		var held *redlatch.HeldError
-		if errors.As(e.Err, &held) {
-			leader.Store(held.Owner)
-		}
-	}
-	hooks := redlatch.Hooks{Waiting: follow, Moved: follow, Acquired: func(e redlatch.Event) { leader.Store(e.Owner) }}
+	var leader atomic.Value
+	hooks := leaderHooks(&leader)
 	check := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, leader.Load()) }
 
-	first := granted(made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-7"))).Lock(ctx, "scheduler"))
-	locker := made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-8"), redlatch.WithHooks(hooks)))
-	go redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error { //nolint:errcheck // it ends with ctx
-		<-ctx.Done()
-		return nil
-	})
 	show := func(name string) {
 		for leader.Load() != name {
 			time.Sleep(time.Millisecond)
@@ -97,10 +104,18 @@ func ExampleLead_healthCheck() {
 		check(w, nil)
 		fmt.Print(w.Body)
 	}
+	show(nobodyKnown)
+	first := granted(made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-7"))).Lock(ctx, "scheduler"))
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-8")))
+	go redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error { //nolint:errcheck // it ends with ctx
+		<-ctx.Done()
+		return nil
+	}, redlatch.WithHooks(hooks))
 	show("host-7")
 	must(first.Unlock(ctx))
 	show("host-8")
 	// Output:
+	// nobody, as far as known
 	// host-7
 	// host-8
 }
