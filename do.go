@@ -123,7 +123,8 @@ func doAll(
 // again. fn's ctx ends as in [Do]. fn must return when its ctx ends, since another leader may start
 // then. [WithMaxHold] bounds a term.
 //
-// Those that wait learn who leads by Hooks.Waiting and Hooks.Moved.
+// Those that wait learn who leads by Hooks.Waiting and Hooks.Moved. Event.Lead tells the events of
+// Lead from those of other calls.
 //
 // An error of fn only ends its term: fn must handle its own errors. To stop, cancel ctx. If fn
 // panics, the lock is released, and the panic continues. Lead continues after a lost lock and after
@@ -140,6 +141,7 @@ func Lead(
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)
 	}
+	opts = append(slices.Clip(opts), asLead)
 	for pause := shortestRecess; ; {
 		lock, err := obtain(ctx, "lead", Locker.Lock, l, key, opts)
 		switch {
@@ -168,6 +170,9 @@ const (
 	shortestRecess = time.Second      // the pause of Lead after a term. Half of it is random
 	longestRecess  = 16 * time.Second // the longest pause while Lock fails
 )
+
+// asLead is the option of the calls that Lead makes.
+func asLead(cfg *config) error { cfg.lead = true; return nil }
 
 // checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {

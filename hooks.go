@@ -56,6 +56,9 @@ type Event struct {
 	Key      string // as the caller named it
 	Owner    string // see WithOwner
 	Fence    uint64
+	// Lead is set in events of a call of [Lead], which may wait, and then hold, for as long as its
+	// process runs.
+	Lead bool
 	// Attempts counts the acquisition attempts since the call, by its line, in Acquired, Waiting,
 	// Moved and Trouble. It is 0 for Adopt.
 	Attempts int
@@ -88,6 +91,15 @@ func (h *Hooks) all() []*func(Event) {
 	}
 }
 
+// markLead has all hooks report events of a call of Lead.
+func (h *Hooks) markLead() {
+	for _, hook := range h.all() {
+		if report := *hook; report != nil {
+			*hook = func(e Event) { e.Lead = true; report(e) }
+		}
+	}
+}
+
 // JoinHooks returns Hooks that call those of every argument, in order.
 func JoinHooks(hooks ...Hooks) (joined Hooks) {
 	all := joined.all()
@@ -106,7 +118,7 @@ func JoinHooks(hooks ...Hooks) (joined Hooks) {
 	return joined
 }
 
-var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0)}
+var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0), slog.BoolValue(false)}
 
 // SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost is logged at
 // Error; RenewFailed, Degraded, Trouble and a release that Redis did not confirm at Warn; all others
@@ -152,7 +164,7 @@ func (e *Event) attrs() []slog.Attr {
 	}
 	return slices.DeleteFunc([]slog.Attr{
 		slog.String("strategy", e.Strategy), slog.String("key", e.Key), slog.String("owner", e.Owner),
-		slog.Uint64("fence", e.Fence), slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed),
+		slog.Bool("lead", e.Lead), slog.Uint64("fence", e.Fence), slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed),
 		slog.String("holder", holder), slog.String("node", e.Node), slog.String("cause", e.Cause),
 		slog.String("error", text),
 	}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })

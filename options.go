@@ -19,6 +19,7 @@ type Option func(*config) error
 type config struct {
 	settings
 	hooks Hooks
+	lead  bool // the call is one of Lead
 
 	// From the settings.
 	asked   time.Duration // the TTL of an acquire
@@ -69,6 +70,9 @@ func (cfg config) with(opts []Option) (config, error) {
 	}
 	if cfg.maxHold > 0 && cfg.minHold > cfg.maxHold {
 		return cfg, invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
+	}
+	if cfg.lead {
+		cfg.hooks.markLead()
 	}
 	return cfg, nil
 }

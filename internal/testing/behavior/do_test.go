@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -448,6 +450,94 @@ func TestStoppedLeadSaysWhy(t *testing.T) {
 		requireOnly(t, err, redlatch.ErrUnavailable)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
+}
+
+// TestEventsOfLeadSaySo: all hooks of the Locker and of the call learn that a call is one of Lead,
+// which may wait or hold for hours, and so do those that a wrapper adds. Other calls on the key are
+// not marked, and share the line.
+func TestEventsOfLeadSaySo(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		var ofLocker, ofCall, ofWrapper marks
+		client := s.Client(t)
+		link := linkOf(t, client)
+		inside := newLocker(t, client, redlatch.WithHooks(ofLocker.hooks()))
+		l := &wrapper{inside, redlatch.WithHooks(ofWrapper.hooks())}
+		holder := mustLock(t, newLocker(t, s.Client(t)), "k")
+		others := make(chan *redlatch.Lock, 1)
+		locking(t, others, inside, "k")
+		time.Sleep(time.Second) // it is the first in the line
+		ctx, cancel := context.WithCancel(t.Context())
+		terms, over := make(chan *redlatch.Lock), make(chan error)
+		go func() { // ends with ctx
+			over <- redlatch.Lead(ctx, l, "k", func(ctx context.Context, lock *redlatch.Lock) error {
+				terms <- lock
+				<-ctx.Done()
+				return nil
+			}, redlatch.WithHooks(ofCall.hooks()))
+		}()
+		time.Sleep(time.Second)
+		st, err := inside.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, 1, st.Waiters, "one line")
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.NoError(t, await(t, others, "its turn").Unlock(t.Context()))
+		await(t, terms, "a term")
+		time.Sleep(10 * time.Second) // renewed
+		link.refuse()
+		time.Sleep(20 * time.Second)
+		link.heal()
+		await(t, terms, "the next term")
+		cancel()
+		require.ErrorIs(t, await(t, over, "Lead ends"), context.Canceled)
+		synctest.Wait()
+
+		of := []string{"Acquired", "Lost", "Released", "RenewFailed", "Renewed", "Trouble", "Waiting"}
+		require.Equal(t, of, ofCall.names(true))
+		require.Equal(t, of, ofLocker.names(true))
+		require.Equal(t, of, ofWrapper.names(true))
+		require.Empty(t, ofCall.names(false))
+		require.Equal(t, []string{"Acquired", "Released", "Waiting"}, ofLocker.names(false))
+	})
+}
+
+// wrapper adds an option to each call of Lock.
+type wrapper struct {
+	redlatch.Locker
+	opt redlatch.Option
+}
+
+func (w *wrapper) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
+	return w.Locker.Lock(ctx, key, append(slices.Clip(opts), w.opt)...)
+}
+
+// marks has the names of the hooks that were called, by whether the event was one of Lead.
+type marks struct {
+	mu sync.Mutex // guards by
+	by map[bool]map[string]bool
+}
+
+func (m *marks) hooks() redlatch.Hooks {
+	as := func(name string) func(redlatch.Event) {
+		return func(e redlatch.Event) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.by == nil {
+				m.by = map[bool]map[string]bool{true: {}, false: {}}
+			}
+			m.by[e.Lead][name] = true
+		}
+	}
+	return redlatch.Hooks{
+		Acquired: as("Acquired"), Waiting: as("Waiting"), Renewed: as("Renewed"), RenewFailed: as("RenewFailed"),
+		Lost: as("Lost"), Released: as("Released"), Trouble: as("Trouble"),
+	}
+}
+
+// names returns those of the events of Lead, or of others, sorted.
+func (m *marks) names(lead bool) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.by[lead]))
 }
 
 // TestErrorNamesTheCallThatWasMade: and neither Lock nor Unlock, which that call has made. The name
