@@ -224,6 +224,23 @@ func TestCampaignOutlastsWhatRetryingCannotFix(t *testing.T) {
 	})
 }
 
+// TestEventsOfAnElectorAreThoseOfLead: so metrics tell its waits and holds from those that are too
+// long.
+func TestEventsOfAnElectorAreThoseOfLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		l.Hold("leader")
+		heard := make(chan redlatch.Event, 2)
+		hear := func(e redlatch.Event) { heard <- e }
+		e, err := redlatchgocron.NewElector(l, "leader", redlatch.WithHooks(redlatch.Hooks{Waiting: hear, Acquired: hear}))
+		require.NoError(t, err)
+		require.True(t, (<-heard).Lead, "it waits")
+		l.Free("leader")
+		require.True(t, (<-heard).Lead, "it holds")
+		require.NoError(t, e.Close())
+	})
+}
+
 // TestCloseReportsWhatRedisDidNotConfirm: in an outage Close returns within the op timeouts. Its
 // error says that the release was not confirmed.
 func TestCloseReportsWhatRedisDidNotConfirm(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	ownerAttribute     = attribute.Key("redlatch.owner")
 	causeAttribute     = attribute.Key("redlatch.cause")
 	nodeAttribute      = attribute.Key("redlatch.node")
+	leadAttribute      = attribute.Key("redlatch.lead")
 	errorAttribute     = attribute.Key("error.type")
 )
 
@@ -51,7 +52,8 @@ type recorder struct {
 // locks and the time that they were held, the number of locks that are held now, and the age of the
 // oldest of these. Counters count grants, refusals, renewals, losses, degraded waiting, and
 // failures of Redis, retried or returned. All but the last begin at 0 with the first grant. The
-// README of this package lists them. Pass the result to a constructor of redlatch with
+// README of this package lists them. What [redlatch.Lead] waits for and holds has the attribute
+// redlatch.lead. Pass the result to a constructor of redlatch with
 // [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
 //
 // Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the
@@ -145,7 +147,7 @@ func (r *recorder) begin(e redlatch.Event) {
 	}
 	ctx := context.Background()
 	for _, err := range []error{redlatch.ErrLost, redlatch.ErrMaxHold} {
-		lost := redlatch.Event{Strategy: e.Strategy, Key: e.Key, Err: err}
+		lost := redlatch.Event{Strategy: e.Strategy, Key: e.Key, Lead: e.Lead, Err: err}
 		r.losses.Add(ctx, 0, r.ended(lost, ""))
 	}
 	r.refusals.Add(ctx, 0, metric.WithAttributeSet(set))
@@ -160,11 +162,24 @@ func (r *recorder) event(e redlatch.Event) metric.MeasurementOption {
 
 // set returns the attributes of e as a set.
 func (r *recorder) set(e redlatch.Event) attribute.Set {
-	return attribute.NewSet(r.withKey([]attribute.KeyValue{strategyAttribute.String(e.Strategy)}, e.Key)...)
+	return attribute.NewSet(r.withKey(attributesOf(e), e.Key)...)
 }
 
 // ended returns the attributes of e and its outcome. The outcome is done if e has no error.
 func (r *recorder) ended(e redlatch.Event, done string) metric.MeasurementOption {
-	return r.metricAttributes(e.Key, strategyAttribute.String(e.Strategy),
-		outcomeAttribute.String(outcome(e.Err, done)))
+	return r.metricAttributes(e.Key, append(attributesOf(e), outcomeAttribute.String(outcome(e.Err, done)))...)
+}
+
+// attributesOf returns those of e that do not depend on its key. What Lead waits for and holds has
+// one of its own, since it may last for as long as the process.
+func attributesOf(e redlatch.Event) []attribute.KeyValue {
+	return withLead([]attribute.KeyValue{strategyAttribute.String(e.Strategy)}, e.Lead)
+}
+
+// withLead adds the attribute of calls of Lead.
+func withLead(attrs []attribute.KeyValue, lead bool) []attribute.KeyValue {
+	if lead {
+		attrs = append(attrs, leadAttribute.Bool(true))
+	}
+	return attrs
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // Locker returns a Locker that calls l and records spans, a histogram, how many calls of Lock wait
-// now, and how long the oldest of these has waited.
+// now, and how long the oldest of these has waited. Waits of [redlatch.Lead] have the attribute
+// redlatch.lead.
 //
 // Each Lock ("lock acquire"), TryLock ("lock try") and Adopt ("lock adopt") has a span. The
 // histogram has the duration and the outcome of these calls. It includes refused calls of TryLock
@@ -75,27 +76,41 @@ type locker struct {
 
 // Lock calls Lock of the embedded Locker in a span.
 func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
-	opts = l.withSpans(ctx, opts)
-	defer l.waits(key)()
+	waiting, returned := l.waits(key)
+	defer returned()
+	opts = l.withHooks(ctx, opts, waiting)
 	return l.traced(ctx, "acquire", key, func(ctx context.Context) (*redlatch.Lock, error) {
 		return l.Locker.Lock(ctx, key, opts...)
 	})
 }
 
-// waits notes that a call of Lock waits. Call returned at its end.
-func (l *locker) waits(key string) (returned func()) {
-	set, call := attribute.NewSet(l.withKey(nil, key)...), redlatch.Event{Fence: l.oldest.number.Add(1)}
-	l.waiters.Add(context.Background(), 1, metric.WithAttributeSet(set))
-	l.oldest.begin(set, call)
-	return func() {
-		l.waiters.Add(context.Background(), -1, metric.WithAttributeSet(set))
+// waits notes that a call of Lock waits. Call returned at its end. The hook waiting notes that it is
+// a call of Lead.
+func (l *locker) waits(key string) (waiting func(redlatch.Event), returned func()) {
+	call := redlatch.Event{Fence: l.oldest.number.Add(1)}
+	var set attribute.Set
+	count := func(n int64) { l.waiters.Add(context.Background(), n, metric.WithAttributeSet(set)) }
+	begin := func(lead bool) {
+		set, call.Lead = attribute.NewSet(l.withKey(withLead(nil, lead), key)...), lead
+		count(1)
+		l.oldest.begin(set, call)
+	}
+	end := func() {
+		count(-1)
 		l.oldest.end(set, call)
 	}
+	begin(false)
+	return func(e redlatch.Event) { // in the goroutine of the call
+		if e.Lead && !call.Lead {
+			end()
+			begin(true)
+		}
+	}, end
 }
 
 // TryLock calls TryLock of the embedded Locker in a span.
 func (l *locker) TryLock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
-	opts = l.withSpans(ctx, opts)
+	opts = l.withHooks(ctx, opts, nil)
 	return l.traced(ctx, "try", key, func(ctx context.Context) (*redlatch.Lock, error) {
 		return l.Locker.TryLock(ctx, key, opts...)
 	})
@@ -103,7 +118,7 @@ func (l *locker) TryLock(ctx context.Context, key string, opts ...redlatch.Optio
 
 // Adopt calls Adopt of the embedded Locker in a span.
 func (l *locker) Adopt(ctx context.Context, key, token string, opts ...redlatch.Option) (*redlatch.Lock, error) {
-	opts = l.withSpans(ctx, opts)
+	opts = l.withHooks(ctx, opts, nil)
 	return l.traced(ctx, "adopt", key, func(ctx context.Context) (*redlatch.Lock, error) {
 		return l.Locker.Adopt(ctx, key, token, opts...)
 	})
@@ -136,11 +151,13 @@ func (l *locker) traced(
 	return lock, err
 }
 
-// withSpans adds hooks to opts that record a span for each Extend and Unlock of the lock. The
-// parent is the span in ctx, which is that of the caller. The span is recorded after the call, when
-// the event has the time that Redis took. Renewals have no span, and neither have losses that no
-// Unlock found.
-func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlatch.Option {
+// withHooks adds hooks to opts: waiting, and some that record a span for each Extend and Unlock of
+// the lock. The parent is the span in ctx, which is that of the caller. The span is recorded after
+// the call, when the event has the time that Redis took. Renewals have no span, and neither have
+// losses that no Unlock found.
+func (l *locker) withHooks(
+	ctx context.Context, opts []redlatch.Option, waiting func(redlatch.Event),
+) []redlatch.Option {
 	if ctx == nil {
 		return opts
 	}
@@ -167,7 +184,7 @@ func (l *locker) withSpans(ctx context.Context, opts []redlatch.Option) []redlat
 		}
 	}
 	return append(slices.Clip(opts), redlatch.WithHooks(redlatch.Hooks{
-		Renewed: made("extend", "extended"), RenewFailed: made("extend", "extended"),
+		Waiting: waiting, Renewed: made("extend", "extended"), RenewFailed: made("extend", "extended"),
 		Released: made("unlock", "released"), Lost: made("unlock", "released"),
 	}))
 }

@@ -1,6 +1,7 @@
 package redlatchotel_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -181,4 +182,63 @@ func TestCountersBeginAtZero(t *testing.T) {
 	b.server.Del("k")
 	require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 	require.Equal(t, map[string]int64{"lost": 1, "max_hold": 0}, points())
+}
+
+// TestWaitsAndHoldsOfLeadAreMarked: they last for hours by design, so alerts must be able to leave
+// them out. What was counted up with the attribute is counted down with it.
+func TestWaitsAndHoldsOfLeadAreMarked(t *testing.T) {
+	b := newLab(t)
+	lead := attribute.Bool("redlatch.lead", true)
+	l := b.locker(t, nil, nil)
+	holder, err := l.TryLock(t.Context(), "k")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { // ends with ctx
+		over <- redlatch.Lead(ctx, l, "k", func(ctx context.Context, _ *redlatch.Lock) error {
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	is := func(n int64, name string, attrs ...attribute.KeyValue) {
+		t.Helper()
+		require.Eventually(t, func() bool { return b.count(t, name, attrs...) == n }, time.Minute, time.Millisecond, name)
+	}
+	is(1, "redlatch.lock.waiting", lead)
+	is(0, "redlatch.lock.waiting")
+	is(1, "redlatch.lock.refusals", setNXPX, lead)
+	require.Zero(t, b.age(t, "redlatch.lock.wait.oldest"))
+	require.Positive(t, b.age(t, "redlatch.lock.wait.oldest", lead))
+	require.NoError(t, holder.Unlock(t.Context()))
+	is(1, "redlatch.lock.held", setNXPX, lead)
+	is(0, "redlatch.lock.held", setNXPX)
+	is(0, "redlatch.lock.waiting", lead)
+	require.Positive(t, b.age(t, "redlatch.lock.hold.oldest", setNXPX, lead))
+	require.Zero(t, b.age(t, "redlatch.lock.hold.oldest", setNXPX))
+	cancel()
+	require.ErrorIs(t, <-over, context.Canceled)
+	is(0, "redlatch.lock.held", setNXPX, lead)
+	is(1, "redlatch.lock.hold.duration", setNXPX, lead, outcome.String("released"))
+	var begun []string
+	for _, p := range b.metrics(t)["redlatch.lock.losses"].Data.(metricdata.Sum[int64]).DataPoints {
+		begun = append(begun, p.Attributes.Encoded(attribute.DefaultEncoder()))
+	}
+	require.ElementsMatch(t, begun, []string{
+		"redlatch.lead=true,redlatch.outcome=lost,redlatch.strategy=setnxpx",
+		"redlatch.lead=true,redlatch.outcome=max_hold,redlatch.strategy=setnxpx",
+		"redlatch.outcome=lost,redlatch.strategy=setnxpx",
+		"redlatch.outcome=max_hold,redlatch.strategy=setnxpx",
+	})
+}
+
+// age returns the value of a gauge with these attributes, or 0.
+func (b *lab) age(t *testing.T, name string, attrs ...attribute.KeyValue) float64 {
+	t.Helper()
+	want := attribute.NewSet(attrs...)
+	for _, p := range b.metrics(t)[name].Data.(metricdata.Gauge[float64]).DataPoints {
+		if p.Attributes.Equals(&want) {
+			return p.Value
+		}
+	}
+	return 0
 }
