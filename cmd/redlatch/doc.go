@@ -128,13 +128,16 @@
 //	report  lock       (kept)               -      19m3s  0        -
 //	3 locks, 2 waiters; 2,104,331 keys read in 9s
 //
-// SINCE is how long ago the owner asked: KEY is held for at most that long, as far as the clocks
-// agree. LONGEST is the longest wait. The last line is on stderr. Its flags are:
+// SINCE is the time since the owner began to ask. The lock has been held for at most that long, if
+// the clocks agree. LONGEST is the longest wait. Keys with the longest waits come first. The last
+// line is on stderr. The flags of list are:
 //
 //	-match PATTERN  only keys that match: * stands for any text, ? for any character, [ab] for one of these
+//	-waiting        only keys for which somebody waits
 //	-long           a line for each waiter too, up to 100 a key
 //	-json           print a JSON object for each key, as status does, with its kind, votes and servers
-//	-watch          show it again each second, on a terminal in place. Ctrl-C ends it
+//	-watch          show it again each second. Ctrl-C ends it. On a terminal it stays in place: it shows as many rows
+//	                as fit, and cuts long keys in the middle
 //
 // List reads every key of the server by SCAN, on a Cluster on every master, in pages of up to 1,000
 // keys. Of each it reads at most 240 bytes, so it can run beside other work. -match and -prefix
@@ -144,6 +147,9 @@
 // told by its form: a token of redlatch, with a TTL. Locks of other libraries are not shown, and
 // neither are those of LegacySetNX that another library holds. With several servers, VOTES says how
 // many of them have the same holder. A lock of a quorum needs more than half.
+//
+// If a server, or a master of a Cluster, cannot be read, list shows what the others have, names
+// each that is missing on stderr, and exits with 69.
 //
 // # Watch
 //
@@ -208,7 +214,7 @@
 //	0       success. For unlock: also if KEY was free. For run: COMMAND returned 0
 //	1       for unlock: the answer was no
 //	64      the arguments or REDIS_URL are invalid
-//	69      Redis is unavailable or answers with an error, or KEY is not a lock
+//	69      Redis is unavailable or answers with an error, or KEY is not a lock. For list: some servers could not be read
 //	70      for run: the lock was lost while COMMAND ran, or -max-hold ended COMMAND
 //	75      another owner holds KEY, or its min hold keeps others out
 //	126     COMMAND cannot be run

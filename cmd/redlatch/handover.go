@@ -92,12 +92,12 @@ func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 		case err == nil:
 			asked = false
 		case !connected:
-			return fmt.Errorf("watch: %w", err)
+			return fmt.Errorf("watch: %w", explained(err))
 		case errors.As(err, &slow) && slow.Timeout() && !asked:
 			asked = sub.Ping(ctx) == nil
 		default:
 			if !broken {
-				complain(fmt.Errorf("watch: continuing despite an error: %w", err))
+				complain(fmt.Errorf("watch: continuing despite an error: %w", explained(err)))
 			}
 			broken, asked = true, false
 			time.Sleep(time.Second)

@@ -2,24 +2,20 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 const listUsage = `usage: redlatch list [flags]
@@ -28,6 +24,7 @@ Shows all locks and semaphores of a Redis: who holds each since when, how much
 time is left, and who waits. It reads every key once, by SCAN.
 
   -match PATTERN  only keys that match, such as 'import:*'
+  -waiting        only keys for which somebody waits
   -long           a line for each waiter too
   -json           print a JSON object for each key
   -watch          show it again each second
@@ -41,8 +38,8 @@ separated by spaces. Use it for URLs with passwords.
 // listFlags are the flags of list.
 type listFlags struct {
 	redisFlags
-	match                string
-	long, asJSON, always bool
+	match                         string
+	waiting, long, asJSON, always bool
 }
 
 // list shows all locks.
@@ -51,6 +48,7 @@ func list(args []string) (int, error) {
 	set := flag.NewFlagSet("list", flag.ContinueOnError)
 	f.addServersTo(set)
 	set.StringVar(&f.match, "match", "*", "")
+	set.BoolVar(&f.waiting, "waiting", false, "")
 	set.BoolVar(&f.long, "long", false, "")
 	set.BoolVar(&f.asJSON, "json", false, "")
 	set.BoolVar(&f.always, "watch", false, "")
@@ -67,70 +65,86 @@ func list(args []string) (int, error) {
 	}
 	for {
 		begin := time.Now()
-		err := f.show(context.Background(), clients)
+		failed := f.show(context.Background(), clients)
 		switch {
-		case f.always && err == nil:
 		case f.always:
-			complain(err)
-		case err != nil:
-			return exitUnavailable, err
+			time.Sleep(time.Until(begin.Add(time.Second)))
+		case len(failed) > 0:
+			return exitUnavailable, nil
 		default:
 			return 0, nil
 		}
-		time.Sleep(time.Until(begin.Add(time.Second)))
 	}
 }
 
-// A listed key is held.
-type listed struct {
-	key   string // without the prefix
-	kind  *kind
-	votes int // of servers that have the same holder
-	redlatch.Status
-}
-
-// show prints what is held now. It fails if no server can be read.
-func (f *listFlags) show(ctx context.Context, clients []redis.UniversalClient) error {
+// show prints what is held now, and returns what could not be read, which it also prints.
+func (f *listFlags) show(ctx context.Context, clients []redis.UniversalClient) (failed []error) {
 	begin := time.Now()
 	s := f.scanner(begin)
-	var all []listed
-	var failed error
-	dead := 0
-	for _, client := range clients {
-		s.found = make(map[string]*kind)
-		err := s.all(ctx, client)
-		if err == nil {
-			var here []listed
-			here, err = f.inspect(ctx, client, s.found)
-			all = merge(all, here)
-		}
-		if err != nil {
-			dead, failed = dead+1, cmp.Or(failed, fmt.Errorf("list: server %d: %w", dead+1, err))
-		}
+	all, failed := f.read(ctx, s, clients)
+	if f.waiting {
+		all = slices.DeleteFunc(all, func(l listed) bool { return l.Waiters == 0 })
 	}
-	if dead == len(clients) {
-		return failed
+	slices.SortFunc(all, byWait)
+	var notes bytes.Buffer // on stderr
+	if s.servers > 0 {
+		fmt.Fprintln(&notes, summary(all, s.read, time.Since(begin)))
 	}
-	slices.SortFunc(all, func(a, b listed) int {
-		return cmp.Or(strings.Compare(a.key, b.key), strings.Compare(a.kind.name, b.kind.name))
-	})
+	if s.hidden > 0 {
+		note(&notes, fmt.Errorf("list: %s keys could not be read: %w", thousands(s.hidden), node.Explain(s.why)))
+	}
+	for _, err := range failed {
+		note(&notes, fmt.Errorf("list: %w", err))
+	}
 	var out bytes.Buffer
+	columns, rows := 0, 0
 	if f.always && isTerminal(os.Stdout) {
 		out.WriteString("\x1b[H\x1b[2J") // to the top of an empty screen
+		if columns, rows = sizeOf(os.Stdout); rows > 0 {
+			rows = max(rows-screenRows(notes.String(), columns)-1, leastRows)
+		}
 	}
-	f.print(&out, all, len(clients))
+	if f.asJSON {
+		printJSON(&out, all, len(clients))
+	} else {
+		f.table(all, len(clients)).writeTo(&out, columns, rows)
+	}
 	if isTerminal(os.Stderr) {
 		fmt.Fprint(os.Stderr, "\r\x1b[K") // in place of the progress
 	}
 	_, _ = os.Stdout.Write(out.Bytes())
-	fmt.Fprintln(os.Stderr, summary(all, s.read, time.Since(begin)))
-	if s.hidden > 0 {
-		complain(fmt.Errorf("list: %s keys could not be read: %w", thousands(s.hidden), s.why))
+	_, _ = os.Stderr.Write(notes.Bytes())
+	return failed
+}
+
+// read returns what is held on each server, or on the masters of a Cluster, and why some of these
+// could not be read.
+func (f *listFlags) read(
+	ctx context.Context, s *scanner, clients []redis.UniversalClient,
+) (all []listed, failed []error) {
+	here, errs := make([][]listed, len(clients)), make([][]error, len(clients))
+	var reads sync.WaitGroup
+	for i, client := range clients {
+		reads.Go(func() {
+			found, failed := s.all(ctx, client)
+			held, err := f.inspect(ctx, client, found)
+			if err != nil {
+				failed = append(failed, err)
+			}
+			here[i], errs[i] = held, failed
+		})
 	}
-	if failed != nil {
-		complain(failed)
+	reads.Wait()
+	for i := range clients {
+		all = merge(all, here[i])
+		for _, err := range errs[i] {
+			if len(clients) > 1 {
+				err = fmt.Errorf("server %d: %w", i+1, err)
+			}
+			failed = append(failed, err)
+		}
 	}
-	return nil
+	return all, failed
 }
 
 // scanner returns one that reports its progress on a terminal, when it has taken for a second.
@@ -163,7 +177,8 @@ func (f *listFlags) inspect(
 			return nil, err
 		}
 	}
-	var mu sync.Mutex // guards all and err
+	lost := 0
+	var mu sync.Mutex // guards all, lost and err
 	var asked sync.WaitGroup
 	free := make(chan struct{}, inspectors)
 	for key, k := range found {
@@ -174,14 +189,19 @@ func (f *listFlags) inspect(
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(failed, redlatch.ErrUnavailable):
-				err = failed
 			case failed == nil && isOurs(st):
 				all = append(all, listed{strings.TrimPrefix(key, f.prefix), k, 1, st})
+			case failed == nil, errors.Is(failed, node.ErrOtherData), errors.Is(failed, redlatch.ErrInvalidOption):
+				// It is not ours, or not any more.
+			default:
+				lost, err = lost+1, failed
 			}
 		})
 	}
 	asked.Wait()
+	if err != nil {
+		err = fmt.Errorf("%s could not be read: %w", count(lost, "key"), err)
+	}
 	return all, err
 }
 
@@ -205,89 +225,4 @@ func merge(all, more []listed) []listed {
 		all[i].TTL = max(all[i].TTL, m.TTL)
 	}
 	return all
-}
-
-// print prints a table, or JSON. servers is how many there are.
-func (f *listFlags) print(out io.Writer, all []listed, servers int) {
-	if f.asJSON {
-		for _, l := range all {
-			r := recordOf(l.key, l.Status)
-			r.Kind, r.Servers = l.kindName(), servers
-			r.Votes = l.votes
-			_ = json.NewEncoder(out).Encode(r)
-		}
-		return
-	}
-	if len(all) == 0 {
-		return
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "KEY\tKIND\tOWNER\tSINCE\tLEFT\tWAITERS\tLONGEST")
-	if servers > 1 {
-		fmt.Fprint(w, "\tVOTES")
-	}
-	fmt.Fprintln(w)
-	for _, l := range all {
-		longest := "-"
-		if len(l.Queue) > 0 {
-			longest = rounded(l.Queue[0].Waited)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s",
-			printable(l.key), l.kindName(), l.owners(), age(l.Since), rounded(l.TTL), l.Waiters, longest)
-		if servers > 1 {
-			fmt.Fprintf(w, "\t%d of %d", l.votes, servers)
-		}
-		fmt.Fprintln(w)
-		for _, waiter := range l.Queue {
-			if f.long {
-				fmt.Fprintf(w, "\twaits\t%s\t%s\n", named(waiter.Owner), rounded(waiter.Waited))
-			}
-		}
-	}
-	_ = w.Flush()
-}
-
-// kindName tells a writer from a semaphore. Readers look like the holders of one.
-func (l *listed) kindName() string {
-	if l.Writer {
-		return "writer"
-	}
-	return l.kind.name
-}
-
-// owners names the holder, and counts the others of a semaphore.
-func (l *listed) owners() string {
-	switch {
-	case isKept(l.Status):
-		return "(kept)"
-	case l.Holders > 1:
-		return fmt.Sprintf("%s and %d more", named(l.Owner), l.Holders-1)
-	}
-	return named(l.Owner)
-}
-
-// summary says how much was found and read.
-func summary(all []listed, read int, took time.Duration) string {
-	waiters := 0
-	for _, l := range all {
-		waiters += l.Waiters
-	}
-	return fmt.Sprintf("%s, %s; %s read in %s",
-		count(len(all), "lock"), count(waiters, "waiter"), count(read, "key"), rounded(took))
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return thousands(n) + " " + what
-}
-
-// thousands prints n with commas.
-func thousands(n int) string {
-	text := strconv.Itoa(n)
-	for at := len(text) - 3; at > 0; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -108,15 +109,18 @@ func versionOf(m debug.Module) string {
 	return m.Version
 }
 
-// complain prints err on stderr, on one line. The prefix "redlatch: " appears only once.
-func complain(err error) {
+// complain prints err on stderr, on one line.
+func complain(err error) { note(os.Stderr, err) }
+
+// note writes err on one line. The prefix "redlatch: " appears only once.
+func note(w io.Writer, err error) {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redlatch: "), "\n", " ")
 	text = inFlags(strings.ReplaceAll(text, ": redlatch: ", ": "))
 	var answer redis.Error
 	if errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "MOVED ") {
 		text += " (a Redis Cluster needs a redis+cluster URL)"
 	}
-	fmt.Fprintln(os.Stderr, "redlatch: "+text)
+	fmt.Fprintln(w, "redlatch: "+text)
 }
 
 // exitOf returns the exit status for an error of a Locker.

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/tokens"
 )
 
@@ -40,22 +41,78 @@ type scanner struct {
 	pattern string
 	tell    func(read, found int) // after each page, under mu
 
-	mu     sync.Mutex // guards the fields below
-	read   int        // keys
-	hidden int        // keys that could not be read
-	why    error      // the first of them
-	found  map[string]*kind
+	mu      sync.Mutex // guards the fields below
+	servers int        // that were read to the end
+	read    int        // keys
+	found   int        // that may be locks
+	hidden  int        // keys that could not be read
+	why     error      // the first of them
 }
 
-// all scans a server, or each master of a Cluster.
-func (s *scanner) all(ctx context.Context, client redis.UniversalClient) error {
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		return c.ForEachMaster(ctx, s.server)
-	case *redis.Client:
-		return s.server(ctx, c)
+// all scans a server, or each master of a Cluster. It returns what it has found on those that it
+// could read to the end, and why it could not read others.
+func (s *scanner) all(ctx context.Context, client redis.UniversalClient) (found map[string]*kind, failed []error) {
+	servers, err := serversOf(ctx, client)
+	if err != nil {
+		return nil, []error{explained(err)}
 	}
-	return errors.ErrUnsupported
+	found = make(map[string]*kind)
+	var mu sync.Mutex // guards found and failed
+	var scans sync.WaitGroup
+	for _, c := range servers {
+		scans.Go(func() {
+			here, err := s.server(ctx, c)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = append(failed, of(c, explained(err)))
+				return
+			}
+			maps.Copy(found, here)
+		})
+	}
+	scans.Wait()
+	slices.SortFunc(failed, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return found, failed
+}
+
+// serversOf returns the server of client, or the masters of a Cluster, dead or alive.
+func serversOf(ctx context.Context, client redis.UniversalClient) (all []*redis.Client, err error) {
+	switch c := client.(type) {
+	case *redis.Client:
+		return []*redis.Client{c}, nil
+	case *redis.ClusterClient:
+		var mu sync.Mutex // guards all
+		err := c.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, master)
+			return nil
+		})
+		return all, err
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// of adds to err which server it is of, unless its text says so.
+func of(c *redis.Client, err error) error {
+	addr := c.Options().Addr
+	switch {
+	case addr == "FailoverClient":
+		addr = "the primary"
+	case strings.Contains(err.Error(), addr):
+		return err
+	}
+	return fmt.Errorf("%s: %w", addr, err)
+}
+
+// explained returns an error of a client as the library words it, with a hint where it has one.
+func explained(err error) error {
+	err = node.Explain(err)
+	if node.Silence(err) {
+		err = fmt.Errorf("no reply: %w", err)
+	}
+	return err
 }
 
 const (
@@ -63,15 +120,23 @@ const (
 	pageSize   = 100_000 // bytes of names, or nearly: long names make smaller pages
 )
 
-func (s *scanner) server(ctx context.Context, c *redis.Client) error {
+// server returns what it has found on a server.
+func (s *scanner) server(ctx context.Context, c *redis.Client) (map[string]*kind, error) {
+	found := make(map[string]*kind)
 	cursor, count := uint64(0), int64(100)
 	for {
 		keys, next, err := c.Scan(ctx, cursor, s.pattern, count).Result()
 		if err == nil {
-			err = s.page(ctx, c, keys)
+			err = s.page(ctx, c, keys, found)
 		}
-		if err != nil || next == 0 {
-			return err
+		switch {
+		case err != nil:
+			return nil, err
+		case next == 0:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.servers++
+			return found, nil
 		}
 		if cursor = next; len(strings.Join(keys, "")) > pageSize {
 			count = max(count/2, 10)
@@ -81,8 +146,8 @@ func (s *scanner) server(ctx context.Context, c *redis.Client) error {
 	}
 }
 
-// page looks at the keys of a page of SCAN.
-func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string) error {
+// page looks at the keys of a page of SCAN, and adds those of locks to all.
+func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string, all map[string]*kind) error {
 	read := slices.DeleteFunc(slices.Clone(keys), isCompanion)
 	args := []any{longestValue}
 	for _, key := range read {
@@ -102,7 +167,7 @@ func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string) erro
 		}
 		switch key := read[number-1]; {
 		case len(fields) > 3:
-			hidden, first = hidden+1, cmp.Or(first, errors.New(value))
+			hidden, first = hidden+1, cmp.Or(first, error(answer(value)))
 		case len(fields) == 3 && isPermit(value, fields[2]):
 			found[key] = semaphoreKind
 		case len(fields) == 2 && isToken(value):
@@ -121,9 +186,16 @@ func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string) erro
 			found[key] = legacyKind
 		}
 	}
-	s.add(len(keys), hidden, first, found)
+	maps.Copy(all, found)
+	s.add(len(keys), len(found), hidden, first)
 	return nil
 }
+
+// answer is an error that Redis has answered inside a script.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
 
 // likelyKey returns the number of a key, and what likelyKeys read of it.
 func likelyKey(fields []any) (number int, value string, ok bool) {
@@ -135,13 +207,12 @@ func likelyKey(fields []any) (number int, value string, ok bool) {
 	return int(n), value, isNumber && isText && n > 0
 }
 
-func (s *scanner) add(read, hidden int, why error, found map[string]*kind) {
+func (s *scanner) add(read, found, hidden int, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.read, s.hidden = s.read+read, s.hidden+hidden
+	s.read, s.found, s.hidden = s.read+read, s.found+found, s.hidden+hidden
 	s.why = cmp.Or(s.why, why)
-	maps.Copy(s.found, found)
-	s.tell(s.read, len(s.found))
+	s.tell(s.read, s.found)
 }
 
 // The forms of what redlatch writes.

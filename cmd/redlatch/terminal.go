@@ -54,6 +54,13 @@ func foregroundOf(fd int) (int, bool) {
 	return int(g), errno == 0
 }
 
+// sizeOf returns the size of the terminal f, or zeros if it is unknown.
+func sizeOf(f *os.File) (columns, rows int) {
+	var size struct{ rows, columns, width, height uint16 }
+	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
+	return int(size.columns), int(size.rows)
+}
+
 // isTerminal reports whether f is the controlling terminal, where a user can answer.
 func isTerminal(f *os.File) bool {
 	_, ok := foregroundOf(int(f.Fd()))

@@ -218,3 +218,42 @@ func TestListUsesTheTerminal(t *testing.T) {
 	s.keys("\x03")
 	require.NotZero(t, s.code())
 }
+
+// TestListStaysOnTheScreen: with more locks than rows and keys that are longer than a row, -watch
+// shows those for which somebody waits, at one place of the terminal.
+func TestListStaysOnTheScreen(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	l := s.locker(t, locktest.LongTTL)
+	name := func(i int) string { return fmt.Sprintf("orders:%03d:%s:end", i, strings.Repeat("x", 100)) }
+	const locks, columns, rows = 40, 90, 12
+	for i := range locks {
+		locktest.MustLock(t, l, name(i))
+	}
+	locktest.WaitInLine(t, s.locker(t), name(30))
+	terminal := openSession(t, redlatchCmd(t, s.url, "list", "-watch"))
+	terminal.resize(columns, rows)
+	const top = "\x1b[H\x1b[2J"
+	terminal.shows(top, 4)
+	terminal.mu.Lock()
+	frames := strings.Split(terminal.screen.String(), top)
+	terminal.mu.Unlock()
+	frame := strings.ReplaceAll(strings.ReplaceAll(frames[3], "\x1b[K", ""), "\r", "")
+	lines := strings.Split(frame, "\n") // the last one is that of the cursor
+	require.Len(t, lines, rows, frame)
+	require.Regexp(t, `^orders:030:x+…x+:end +lock `, lines[1])
+	require.Regexp(t, `^orders:000:x+…x+:end +lock `, lines[2])
+	require.Equal(t, "and 32 more", lines[rows-3])
+	require.Regexp(t, `^40 locks, 1 waiter; `, lines[rows-2])
+	for _, line := range lines {
+		require.Less(t, len([]rune(line)), columns, line)
+	}
+}
+
+// resize sets the size of the terminal.
+func (s *session) resize(columns, rows uint16) {
+	s.t.Helper()
+	size := struct{ rows, columns, width, height uint16 }{rows: rows, columns: columns}
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, s.keyboard.(*os.File).Fd(), syscall.TIOCSWINSZ, uintptr(unsafe.Pointer(&size)))
+	require.Zero(s.t, errno)
+}
