@@ -148,6 +148,9 @@
 // neither are those of LegacySetNX that another library holds. With several servers, VOTES says how
 // many of them have the same holder. A lock of a quorum needs more than half.
 //
+// A KEY that a terminal cannot show has the form $'orders:\xff', which bash and zsh read. So it can
+// be given to status and unlock. The field key_base64 of a JSON object has a KEY that is not UTF-8.
+//
 // If a server, or a master of a Cluster, cannot be read, list shows what the others have, names
 // each that is missing on stderr, and exits with 69.
 //

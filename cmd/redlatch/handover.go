@@ -66,7 +66,7 @@ const (
 type watcher struct {
 	out    io.Writer
 	prefix string
-	match  *regexp.Regexp
+	match  func(key string) bool
 	owners map[string]string // the newest of each key
 }
 
@@ -141,7 +141,7 @@ func parseHandOver(message string) (h handOver, ok bool) {
 func (w *watcher) print(message string) {
 	h, ok := parseHandOver(message)
 	key, ours := strings.CutPrefix(h.key, w.prefix)
-	if !ok || !ours || !w.match.MatchString(key) {
+	if !ok || !ours || !w.match(key) {
 		return
 	}
 	owner, begun := tokens.Owner(h.token), tokens.MadeAt(h.token)
@@ -156,8 +156,22 @@ func (w *watcher) print(message string) {
 		rounded(max(h.at.Sub(begun), 0)))
 }
 
-// globbed returns an expression for a pattern of Redis.
-func globbed(pattern string) *regexp.Regexp {
+// globbed reports whether a key matches a pattern of Redis. Both are bytes, and need not be UTF-8.
+func globbed(pattern string) func(key string) bool {
+	expression := globExpression(inRunes(pattern))
+	return func(key string) bool { return expression.MatchString(inRunes(key)) }
+}
+
+// inRunes returns text with a character for each byte.
+func inRunes(text string) string {
+	runes := make([]rune, len(text))
+	for i := range len(text) {
+		runes[i] = rune(text[i])
+	}
+	return string(runes)
+}
+
+func globExpression(pattern string) *regexp.Regexp {
 	var b strings.Builder
 	b.WriteString("(?s)^")
 	for i := 0; i < len(pattern); i++ {

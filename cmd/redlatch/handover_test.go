@@ -103,7 +103,7 @@ func TestWatchIgnoresOtherMessages(t *testing.T) {
 	}
 	require.Empty(t, b.String())
 	w.print(fmt.Sprintf("1 2 3 %d %sa\nb", len(entry), entry))
-	require.Contains(t, b.String(), "\t\"a\\nb\"\t-\t\"x\\x1b\"\t192\t0s\n")
+	require.Contains(t, b.String(), "\t$'a\\x0ab'\t-\t$'x\\x1b'\t192\t0s\n")
 }
 
 // TestGlobIsThatOfRedis: a pattern of watch selects the keys that it selects for list.
@@ -112,8 +112,9 @@ func TestGlobIsThatOfRedis(t *testing.T) {
 	for pattern, keys := range map[string][2]string{
 		"*": {"a\nb", ""}, "imp*": {"import", "simp"}, "a?c": {"abc", "ac"}, "a[bc]d": {"abd", "aed"}, "a[^b]c": {"adc", "abc"},
 		"a[0-9]": {"a7", "ab"}, `a\*`: {"a*", "ab"}, "a.c": {"a.c", "abc"}, "[": {"[", "a"}, "a[z-a]": {"a[z-a]", "az"},
+		"\xff*": {"\xff1", "\xfe1"}, "m??we": {"möwe", "mowe"}, "[\xfe-\xff]": {"\xff", "a"},
 	} {
-		require.True(t, globbed(pattern).MatchString(keys[0]), pattern)
-		require.False(t, keys[1] != "" && globbed(pattern).MatchString(keys[1]), pattern)
+		require.True(t, globbed(pattern)(keys[0]), pattern)
+		require.False(t, keys[1] != "" && globbed(pattern)(keys[1]), pattern)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/redlatch/redlatch"
 )
@@ -122,25 +122,29 @@ type waiting struct {
 
 // A record is a key in JSON. It has no token.
 type record struct {
-	Key     string        `json:"key"`
-	Kind    string        `json:"kind,omitempty"` // of list
-	Held    bool          `json:"held"`
-	Kept    bool          `json:"kept"`
-	Writer  bool          `json:"writer,omitempty"`
-	Owner   string        `json:"owner"`
-	Since   time.Time     `json:"since,omitzero"`
-	TTL     time.Duration `json:"ttl_ns"`
-	Waiters int           `json:"waiters"`
-	Queue   []waiting     `json:"queue"`
-	Holders int           `json:"holders"`
-	Votes   int           `json:"votes,omitempty"`   // of list
-	Servers int           `json:"servers,omitempty"` // of list
+	Key       string        `json:"key"`
+	KeyBase64 []byte        `json:"key_base64,omitempty"` // if JSON has no form for Key
+	Kind      string        `json:"kind,omitempty"`       // of list
+	Held      bool          `json:"held"`
+	Kept      bool          `json:"kept"`
+	Writer    bool          `json:"writer,omitempty"`
+	Owner     string        `json:"owner"`
+	Since     time.Time     `json:"since,omitzero"`
+	TTL       time.Duration `json:"ttl_ns"`
+	Waiters   int           `json:"waiters"`
+	Queue     []waiting     `json:"queue"`
+	Holders   int           `json:"holders"`
+	Votes     int           `json:"votes,omitempty"`   // of list
+	Servers   int           `json:"servers,omitempty"` // of list
 }
 
 func recordOf(key string, st redlatch.Status) record {
 	r := record{
 		Key: key, Held: st.Held, Kept: isKept(st), Writer: st.Writer, Owner: st.Owner, Since: st.Since, TTL: st.TTL,
 		Waiters: st.Waiters, Queue: make([]waiting, len(st.Queue)), Holders: st.Holders,
+	}
+	if !utf8.ValidString(key) {
+		r.KeyBase64 = []byte(key)
 	}
 	for i, w := range st.Queue {
 		r.Queue[i] = waiting(w)
@@ -169,10 +173,27 @@ func timeLeft(st redlatch.Status) string {
 	return st.TTL.String()
 }
 
-// printable quotes text with characters that would break the columns or control the terminal.
+// printable quotes text that a terminal does not show as it is. Shells such as bash and zsh read the
+// form $'…', and give all bytes back.
 func printable(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(text)
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return text
 	}
-	return text
+	var b strings.Builder
+	for rest := text; rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		char := rest[:size]
+		rest = rest[size:]
+		switch {
+		case r == '\'', r == '\\':
+			b.WriteString(`\` + char)
+		case r == utf8.RuneError && size == 1, !unicode.IsPrint(r):
+			for _, c := range []byte(char) {
+				fmt.Fprintf(&b, `\x%02x`, c)
+			}
+		default:
+			b.WriteString(char)
+		}
+	}
+	return "$'" + b.String() + "'"
 }

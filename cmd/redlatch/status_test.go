@@ -5,14 +5,17 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestStatusShowsHolders: it shows them as columns and as JSON, without the token.
@@ -72,6 +75,43 @@ func TestStatusGoesOnAfterAKeyOfAnotherType(t *testing.T) {
 	require.Equal(t, 1, strings.Count(p.errors(), "\n"))
 }
 
+// TestKeyThatIsNotTextCanBeGivenBack: a shell reads the form in which a key is shown, whatever its
+// bytes are, and JSON has them too. So such a lock can be found, and released.
+func TestKeyThatIsNotTextCanBeGivenBack(t *testing.T) {
+	redistest.MustHave(t, "bash")
+	t.Parallel()
+	s := onRedis(t) // miniredis panics at a pattern that is not UTF-8
+	for key, shown := range map[string]string{
+		"orders:\xff\xfe1": `$'orders:\xff\xfe1'`, "it's\n\\x": `$'it\'s\x0a\\x'`, "zero\u200bwidth": `$'zero\xe2\x80\x8bwidth'`,
+		"möwe": "möwe", "\ufffd": "\ufffd",
+	} {
+		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), key)
+		lines, _ := s.listed(t)
+		require.Len(t, lines, 2)
+		require.Regexp(t, "^"+regexp.QuoteMeta(shown)+" +lock ", lines[1])
+		lines, _ = s.listed(t, "-match", key[:1]+"*"+key[len(key)-1:])
+		require.Len(t, lines, 2)
+		bash := func(command string) *program {
+			cmd := redlatchCmd(t, s.url)
+			cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "-c", cmd.Path + " " + command}
+			return start(t, cmd)
+		}
+		require.True(t, strings.HasPrefix(bash("status "+shown).line(), shown+"\theld\t"))
+
+		lines, _ = s.listed(t, "-json")
+		var got record
+		require.NoError(t, json.Unmarshal([]byte(lines[0]), &got))
+		if utf8.ValidString(key) {
+			require.Equal(t, key, got.Key)
+			require.Empty(t, got.KeyBase64)
+		} else {
+			require.Equal(t, key, string(got.KeyBase64))
+		}
+		require.Zero(t, bash("unlock -f "+shown).code())
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+	}
+}
+
 // TestPrefixIsThatOfTheLibrary: -prefix and WithKeyPrefix lead to the same key, for all commands.
 func TestPrefixIsThatOfTheLibrary(t *testing.T) {
 	t.Parallel()
@@ -92,7 +132,7 @@ func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	showLine(&b, "a\tb", redlatch.Status{
 		Held: true, Token: "secret", Owner: "x\x1b[2J\n", Waiters: 2, Queue: []redlatch.Waiter{{Owner: "\x1b", Waited: time.Minute}, {}},
 	}, &redisFlags{})
-	require.Equal(t, `"a\tb"`+"\theld\t"+`"x\x1b[2J\n"`+"\t0s\t2\t-\n\twaits\t"+`"\x1b"`+"\t1m0s\n\twaits\t-\t0s\n", b.String())
+	require.Equal(t, `$'a\x09b'`+"\theld\t"+`$'x\x1b[2J\x0a'`+"\t0s\t2\t-\n\twaits\t"+`$'\x1b'`+"\t1m0s\n\twaits\t-\t0s\n", b.String())
 }
 
 // TestStatusShowsAMinHold: nobody holds the key, and the time left is that of the min hold.
