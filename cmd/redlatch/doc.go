@@ -160,10 +160,12 @@
 //
 //	time	KEY	old OWNER	new OWNER	fence	how long the new owner has waited
 //
-// The flags -match and -prefix are those of list. The old owner is a dash unless watch has seen its
-// hand-over. Watch reads the messages by which Redis tells a waiter that it has a lock or a permit.
-// So it does not see grants of keys that are free, turns that a lock takes within a process, or
-// what polls, such as a quorum. If its connection breaks, it says so and goes on.
+// It shows hand-overs in the database of the URL. A client that wraps another one may hide its
+// database, and counts as one of database 0. The flags -match and -prefix are those of list. The
+// old owner is a dash unless watch has seen its hand-over. Watch reads the messages by which Redis
+// tells a waiter that it has a lock or a permit. So it does not see grants of free keys, turns
+// within a process, or waiters that poll, such as those of a quorum. If its connection breaks, it
+// says so and goes on.
 //
 // # Status
 //

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/tokens"
 )
 
@@ -53,21 +54,24 @@ func watchMessages(args []string) (int, error) {
 		return exitUsage, err
 	}
 	w := &watcher{out: os.Stdout, prefix: f.prefix, match: globbed(*match), owners: make(map[string]string)}
-	return exitUnavailable, w.follow(context.Background(), clients[0].PSubscribe(context.Background(), channels))
+	if client, ok := clients[0].(*redis.Client); ok {
+		w.database = client.Options().DB
+	}
+	return exitUnavailable, w.follow(context.Background(), clients[0].PSubscribe(context.Background(), inbox.Channels))
 }
 
 const (
-	channels  = "redlatch:*"    // of all Lockers
 	silenceOf = 5 * time.Second // a subscription that is silent is asked whether it lives
 	mostNames = 100_000         // of keys whose owner a watcher remembers
 )
 
 // A watcher prints the messages of releases.
 type watcher struct {
-	out    io.Writer
-	prefix string
-	match  func(key string) bool
-	owners map[string]string // the newest of each key
+	out      io.Writer
+	database int
+	prefix   string
+	match    func(key string) bool
+	owners   map[string]string // the newest of each key
 }
 
 // follow prints what a subscription receives. It returns only if there was never a connection.
@@ -86,7 +90,9 @@ func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 			}
 			connected, broken = true, false
 		case *redis.Message:
-			w.print(got.Payload)
+			if inbox.Database(got.Channel) == w.database {
+				w.print(got.Payload)
+			}
 		}
 		switch {
 		case err == nil:

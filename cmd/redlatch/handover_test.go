@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -55,6 +56,29 @@ func TestWatchPrintsHandOvers(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 		fence := (<-next).Fence()
 		require.Contains(t, all.line(), fmt.Sprintf("\tmail\t-\tmailer\t%d\t", fence))
+	})
+}
+
+// TestWatchSeesOneDatabase: pub/sub has none, but applications that share a server by databases may
+// have keys of one name. The queue hands locks and permits on in each of them.
+func TestWatchSeesOneDatabase(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		third := &server{url: s.url + "/3", client: locktest.Closing(t, redis.NewClient(&redis.Options{Network: s.network, Addr: s.addr, DB: 3}))}
+		if s.network == "unix" {
+			third.url = s.url + "?db=3"
+		}
+		zero, three := s.watching(t), third.watching(t)
+		third.handOver(t, "import", "a", "of three")
+		mail := locktest.Semaphore(t, third.client, 2)
+		lock := locktest.MustLock(t, mail, "mail")
+		locktest.MustLock(t, mail, "mail")
+		next := locktest.WaitInLine(t, locktest.Semaphore(t, third.client, 2, redlatch.WithOwner("mailer")), "mail")
+		require.NoError(t, lock.Unlock(t.Context()))
+		<-next
+		s.handOver(t, "import", "a", "of zero")
+		require.Contains(t, three.line(), "\timport\t-\tof three\t")
+		require.Contains(t, three.line(), "\tmail\t-\tmailer\t")
+		require.Contains(t, zero.line(), "\timport\t-\tof zero\t", "it has not seen the others")
 	})
 }
 

@@ -19,7 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -79,7 +78,7 @@ type Inbox struct {
 
 // New returns the inbox of one Locker. If client is nil, no message comes, and lines poll.
 func New(client redis.UniversalClient) *Inbox {
-	return &Inbox{client: client, slots: node.SlotsOf(client), Channel: "redlatch:" + uuid.NewString()}
+	return &Inbox{client: client, slots: node.SlotsOf(client), Channel: newChannel(client)}
 }
 
 // Join opens the inbox unless it is open. The caller must call Leave.
