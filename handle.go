@@ -137,11 +137,8 @@ func (h handle) doneChan() <-chan struct{} {
 	return h.seat.done
 }
 
-// ctxLockKey is the context key under which Lock.Context stores its handle. The two Lockers of
-// NewReadWrite use the same key.
-type ctxLockKey struct{ engine *engine }
-
-func (e *engine) ctxLockKey() ctxLockKey { return ctxLockKey{cmp.Or(e.pair, e)} }
+// ctxLockKey is the context key under which Lock.Context stores its handle, the newest ctxLock.
+type ctxLockKey struct{}
 
 // A ctxLock is a handle. It does not keep the Lock alive.
 type ctxLock struct {
@@ -151,22 +148,30 @@ type ctxLock struct {
 
 // with returns a ctx that holds the handle.
 func (h handle) with(ctx context.Context) context.Context {
-	key := h.lease.attempt.engine.ctxLockKey()
 	c := &ctxLock{handle: h}
-	c.outer, _ = ctx.Value(key).(*ctxLock)
-	return context.WithValue(ctx, key, c)
+	c.outer, _ = ctx.Value(ctxLockKey{}).(*ctxLock)
+	return context.WithValue(ctx, ctxLockKey{}, c)
 }
 
-// refuseOwnWait returns an error if ctx is that of a lock of this Locker, or of its pair, on the
-// key of r: it ends with the lock, so the call would wait for itself. A second reader does if a
-// writer comes in between.
+// refuseOwnWait returns an error if ctx is that of a lock on the key of r which keeps the call out:
+// it ends with the lock, so the call would wait for itself.
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
-	for h, _ := ctx.Value(e.ctxLockKey()).(*ctxLock); h != nil && !e.shares; h = h.outer {
-		if h.lease.attempt.id.lock == r.names.lock && h.status() == nil {
+	for h, _ := ctx.Value(ctxLockKey{}).(*ctxLock); h != nil; h = h.outer {
+		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(a.engine) && h.status() == nil {
 			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
 		}
 	}
 	return nil
+}
+
+// keptOutBy reports whether a lock of holder on the same key is known to keep the callers of e out:
+// one of this Locker or its pair, or of a writer and somebody else on the same client. A second
+// reader is kept out if a writer comes in between.
+func (e *engine) keptOutBy(holder *engine) bool {
+	if cmp.Or(e.pair, e) == cmp.Or(holder.pair, holder) {
+		return !e.shares
+	}
+	return (e.writes || holder.writes) && e.sharesClient(holder)
 }
 
 // context returns a child of parent that ends with the handle.

@@ -86,7 +86,8 @@ type Locker interface {
 	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a
 	// child of it, even by [context.WithoutCancel]: the call could only wait for itself. It fails
 	// with ErrInvalidOption, unless key is a semaphore with several permits. The two Lockers of
-	// [NewReadWrite] count as one.
+	// [NewReadWrite] count as one. A writer and the permits of a semaphore on the same client do,
+	// too.
 	//
 	// A call with options stands in a line of its own, and so costs Redis as much as another
 	// process. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited

@@ -59,7 +59,12 @@ func enginesOf(l Locker) []*engine {
 
 // sharesKeys reports whether a key is in the same place for both Lockers, on at least one client.
 func (e *engine) sharesKeys(other *engine) bool {
-	return e.cfg.prefix == other.cfg.prefix && slices.ContainsFunc(e.clients, func(client redis.UniversalClient) bool {
+	return e.cfg.prefix == other.cfg.prefix && e.sharesClient(other)
+}
+
+// sharesClient reports whether both Lockers have a client in common.
+func (e *engine) sharesClient(other *engine) bool {
+	return slices.ContainsFunc(e.clients, func(client redis.UniversalClient) bool {
 		return slices.ContainsFunc(other.clients, func(c redis.UniversalClient) bool { return same(client, c) })
 	})
 }

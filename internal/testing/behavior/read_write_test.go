@@ -393,6 +393,49 @@ func TestSecondLockInOneCallIsRefused(t *testing.T) {
 }
 
 // TestLeaverLetsReadersBy: a writer that leaves the queue has kept them back, and so has one whose
+// TestWorkerThatWantsMaintenanceIsRefused: the write Locker excludes the permits of a semaphore, and
+// the reverse. With the ctx of the one, a call of the other could only wait for itself. On another
+// key, under another prefix, and once the lock has ended, it is served. Permits do not exclude each
+// other, so a reader and a worker may hold both.
+func TestWorkerThatWantsMaintenanceIsRefused(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client := s.Client(t)
+		workers := newSemaphore(t, client, 5)
+		read, maintenance := locktest.ReadWrite(t, client)
+		_, second := locktest.ReadWrite(t, client)
+		_, elsewhere := locktest.ReadWrite(t, client, redlatch.WithKeyPrefix("v2:"))
+		refused := func(ctx context.Context, l redlatch.Locker) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			_, err := l.Lock(ctx, "queue")
+			requireOnly(t, err, redlatch.ErrInvalidOption)
+			require.ErrorContains(t, err, "wait for itself")
+		}
+		granted := func(ctx context.Context, l redlatch.Locker, key string) {
+			t.Helper()
+			lock, err := l.Lock(ctx, key)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(ctx))
+		}
+		worker := mustLock(t, workers, "queue")
+		ctx := worker.Context(t.Context())
+		refused(ctx, maintenance)
+		refused(context.WithoutCancel(ctx), maintenance)
+		granted(ctx, workers, "queue")
+		granted(ctx, read, "queue")
+		granted(ctx, maintenance, "other")
+		granted(ctx, elsewhere, "queue")
+		require.NoError(t, worker.Unlock(t.Context()))
+		granted(context.WithoutCancel(ctx), maintenance, "queue")
+
+		repair := mustLock(t, maintenance, "queue")
+		refused(repair.Context(t.Context()), workers)
+		refused(repair.Context(t.Context()), second)
+		require.NoError(t, repair.Unlock(t.Context()))
+	})
+}
+
 // process is silent.
 func TestLeaverLetsReadersBy(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
