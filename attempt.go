@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/inbox"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // An attempt asks for a lock with one token, and gives it back. A call makes one, or a line does:
@@ -42,7 +41,8 @@ type place struct {
 	queueing
 	claim   time.Duration // of the entry
 	watch   core.Watch    // of the entry
-	message inbox.Grant   // the newest that has handed the key to the token
+	message wire.HandOver // the newest that has handed the key to the token
+	arrived clock.Instant // when this process learned of that
 }
 
 // A release gives a token back.
@@ -130,7 +130,7 @@ func (a *attempt) granted(start clock.Instant, got reply) {
 func (a *attempt) grantOfClaim() grant {
 	p, drift := a.place, a.request.cfg.drift
 	m := &p.message
-	return grant{start: p.watch.Started(m.At, m.Arrived, drift), length: clock.Validity(p.claim, drift), tick: m.Tick}
+	return grant{start: p.watch.Started(m.At, p.arrived, drift), length: clock.Validity(p.claim, drift), tick: m.Tick}
 }
 
 // claimEnded reports whether nothing is left at now of the claim that the newest message has
@@ -167,9 +167,9 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 		dash := x.Entry == line.Dashed
 		cfg := a.request.cfg
 		if cfg.renew { // else the new owner does not extend the claim. A minimum hold outlasts a crash
-			p.claim = min(p.claim, max(inbox.Claim(dash), cfg.minHold))
+			p.claim = min(p.claim, max(wire.Claim(dash), cfg.minHold))
 		}
-		p.entry = inbox.Entry(p.claim, dash, a.engine.inbox.Channel, a.id.token)
+		p.entry = wire.Entry(p.claim, dash, a.engine.inbox.Channel, a.id.token)
 		p.watch.Sent(m.now)
 		a.engine.lines.tokens[a.id.token] = a
 		a.place, a.acquire.queueing = p, &p.queueing
@@ -214,7 +214,7 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	switch {
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused
-		o.Foreign = got.holder != "" && !tokens.HandsOn(got.holder)
+		o.Foreign = got.holder != "" && !wire.HandsOn(got.holder)
 		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
 		w.holder = cmp.Or(got.holder, w.holder)
 		if got.at != 0 && a.place != nil {
@@ -250,7 +250,7 @@ func (a *attempt) carried(got reply) {
 	default:
 		a.place.watch.Told(a.asked, got.at)
 		if got.tick > 0 {
-			a.place.message = inbox.Grant{Token: a.id.token, Tick: got.tick, At: got.at, Arrived: m.now}
+			a.place.message, a.place.arrived = wire.HandOver{Token: a.id.token, Tick: got.tick, At: got.at}, m.now
 			out = w.machine.Message(m.Facts, a.number, false, out)
 		}
 	}

@@ -16,13 +16,14 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // A fake is a strategy without Redis. Commands, replies and messages are late by chance, and some
 // are lost. It notes what no token may do.
 type fake struct {
 	limit   int
-	deliver func(inbox.Grant)
+	deliver func(wire.HandOver)
 	begin   time.Time
 
 	mu      sync.Mutex // guards the fields below
@@ -46,7 +47,7 @@ func (*fake) trouble(op, *params, time.Duration) error { return errors.New("sile
 func (f *fake) do(_ context.Context, op op, p *params, to hearer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	sent, next := *p, inbox.TokenOf(p.queue().next)
+	sent, next := *p, wire.TokenOf(p.queue().next)
 	switch op {
 	case toAcquire:
 		f.asking(p.token)
@@ -116,11 +117,11 @@ func (f *fake) carryOutLocked(op op, p *params) reply {
 	}
 	if op == toRelease {
 		delete(f.holders, p.token)
-		f.leaveLocked(inbox.TokenOf(p.queue().entry))
-		if p.queue().next != "" && !slices.Contains(f.queue, inbox.TokenOf(p.queue().next)) {
-			f.queue = append(f.queue, inbox.TokenOf(p.queue().next))
+		f.leaveLocked(wire.TokenOf(p.queue().entry))
+		if p.queue().next != "" && !slices.Contains(f.queue, wire.TokenOf(p.queue().next)) {
+			f.queue = append(f.queue, wire.TokenOf(p.queue().next))
 		}
-		got.tick = f.handOnLocked(inbox.TokenOf(p.queue().next))
+		got.tick = f.handOnLocked(wire.TokenOf(p.queue().next))
 	}
 	if fault == 1 && op != toRelease {
 		return reply{err: errFake}
@@ -132,7 +133,7 @@ func (f *fake) now() clock.Redis { return clock.Redis(time.Since(f.begin)) }
 
 func (f *fake) acquireLocked(p *params, holds bool) reply {
 	got := reply{at: f.now()}
-	if token := inbox.TokenOf(p.queue().entry); holds || len(f.holders) < f.limit && len(f.queue) == 0 {
+	if token := wire.TokenOf(p.queue().entry); holds || len(f.holders) < f.limit && len(f.queue) == 0 {
 		f.tick++
 		f.holders[p.token], got.tick = time.Now().Add(p.ttl), f.tick
 		f.leaveLocked(token)
@@ -158,7 +159,7 @@ func (f *fake) leaveLocked(token string) {
 // message.
 func (f *fake) handOnLocked(mine string) (tick uint64) {
 	for len(f.queue) > 0 && len(f.holders) < f.limit {
-		g := inbox.Grant{Token: f.queue[0], At: f.now()}
+		g := wire.HandOver{Token: f.queue[0], At: f.now()}
 		f.queue = f.queue[1:]
 		f.tick++
 		f.holders[g.Token], g.Tick = time.Now().Add(time.Second), f.tick

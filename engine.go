@@ -12,7 +12,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // The way of a call. A mutex is held only where "- name ->" stands: lines.mu, unless another one is
@@ -119,9 +119,9 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 // newToken returns a fresh token. That of a writer has a mark.
 func (e *engine) newToken(owner string) string {
 	if e.writes {
-		return tokens.WriterMark + tokens.New(owner)
+		return wire.WriterMark + wire.NewToken(owner)
 	}
-	return tokens.New(owner)
+	return wire.NewToken(owner)
 }
 
 // identity returns that of an operation on the key of r.
@@ -211,9 +211,9 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	switch {
 	case token == "":
 		return nil, invalid("token is empty")
-	case tokens.IsKeeper(token):
+	case wire.IsKeeper(token):
 		return nil, errNotOurs // nobody holds the key
-	case e.reads && tokens.IsWriter(token), e.writes && !tokens.IsWriter(token):
+	case e.reads && wire.IsWriter(token), e.writes && !wire.IsWriter(token):
 		return nil, errNotOurs // it is that of the other side
 	case e.reads:
 		return e.adoptReader(ctx, r, token)
@@ -238,8 +238,8 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 		return Status{}, wrap("inspect", key, got.err)
 	}
 	st := cmp.Or(got.status, &Status{})
-	st.Owner, st.Since = tokens.Owner(st.Token), tokens.MadeAt(st.Token)
-	if tokens.IsKeeper(st.Token) {
+	st.Owner, st.Since = wire.Owner(st.Token), wire.MadeAt(st.Token)
+	if wire.IsKeeper(st.Token) {
 		st.Token = ""
 	}
 	if st.Held {
@@ -265,7 +265,7 @@ func (e *engine) MinHold(
 		return nil, 0, wrap("inspect", key, err)
 	}
 	got := e.inspect(ctx, r)
-	if got.err != nil || got.status == nil || !tokens.IsKeeper(got.status.Token) {
+	if got.err != nil || got.status == nil || !wire.IsKeeper(got.status.Token) {
 		return nil, 0, wrap("inspect", key, got.err)
 	}
 	kept := e.identity(r, got.status.Token)

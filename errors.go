@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]:
@@ -206,7 +206,7 @@ func heldBy(got reply) error {
 	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errSplit) || got.holder == "" && got.left == 0 {
 		return got.err
 	}
-	return &HeldError{Owner: tokens.Owner(got.holder), TTL: got.left, kept: tokens.IsKeeper(got.holder), err: got.err}
+	return &HeldError{Owner: wire.Owner(got.holder), TTL: got.left, kept: wire.IsKeeper(got.holder), err: got.err}
 }
 
 // permanent reports whether retrying cannot fix err. A client that was closed stays closed, for

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // A handle is what a caller has of a lease: a seat, and its number among the handles that have had
@@ -112,15 +112,7 @@ func (h handle) dropMinHold() {
 }
 
 // fence returns the fence of the handle.
-func (h handle) fence() uint64 { return fenceOf(h.lease.tick, h.number) }
-
-// fenceOf returns the fence of a number of a turn. A tick of 0 has none.
-func fenceOf(tick uint64, number int) uint64 {
-	if tick == 0 {
-		return 0
-	}
-	return tick*fencesOfTick + uint64(number)
-}
+func (h handle) fence() uint64 { return wire.Fence(h.lease.tick, h.number) }
 
 // closed is the Done channel of handles that have ended.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -209,5 +201,5 @@ func (l *lease) refusal() error {
 	l.mu.Lock()
 	left := l.core.Left(clock.Now())
 	l.mu.Unlock()
-	return &HeldError{Owner: tokens.Owner(l.attempt.id.token), TTL: left, ours: true, err: ErrNotAcquired}
+	return &HeldError{Owner: wire.Owner(l.attempt.id.token), TTL: left, ours: true, err: ErrNotAcquired}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // A lease is a lock that an attempt was granted. It belongs to the process. A [Lock] is a handle on
@@ -153,7 +153,7 @@ func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
 		a := l.attempt
 		e.Strategy, e.Key = a.engine.name, a.request.key
-		e.Owner, e.Err = tokens.Owner(a.id.token), marked(e.Err)
+		e.Owner, e.Err = wire.Owner(a.id.token), marked(e.Err)
 		hook(e)
 	}
 }
@@ -161,7 +161,7 @@ func (l *lease) fire(hook func(Event), e Event) {
 // reportLost calls Hooks.Lost of a seat whose lock was lost; that of an empty one has none.
 func (l *lease) reportLost(s seat, err error) {
 	if s.hooks != nil {
-		e := Event{Elapsed: clock.Now().Since(s.since), Fence: fenceOf(l.tick, s.core.Number()), Err: err}
+		e := Event{Elapsed: clock.Now().Since(s.since), Fence: wire.Fence(l.tick, s.core.Number()), Err: err}
 		l.fire(s.hooks.Lost, e)
 	}
 }
@@ -206,7 +206,7 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 		hook = s.hooks.Lost
 	}
 	l.fire(hook, Event{
-		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: fenceOf(l.tick, h.number), Err: err,
+		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: wire.Fence(l.tick, h.number), Err: err,
 	})
 	return err
 }
@@ -295,7 +295,7 @@ func (l *lease) sendExtension(ctx context.Context, by *seat, ttl time.Duration) 
 	x := &extension{params: params{identity: &l.attempt.id}, by: by}
 	l.mu.Lock()
 	x.Extension = l.core.Send(ttl, clock.Now())
-	x.fence, x.ms, x.restore = fenceOf(l.tick, l.first.core.Number()), x.Restore.Milliseconds(), &x.restoring
+	x.fence, x.ms, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore.Milliseconds(), &x.restoring
 	l.mu.Unlock()
 	x.ttl, x.ttlMS, x.timeout = x.TTL, x.TTL.Milliseconds(), x.Timeout
 	got, abandoned := l.attempt.engine.run(ctx, toExtend, &x.params, func(got reply) { _ = l.extensionDone(x, got.err) })

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // The algorithm, as the documentation of SETNX describes it ("Design pattern: Locking with SETNX"):
@@ -84,7 +85,7 @@ func (*legacySetNX) wordsOf(_, name string) words { return words{key: name} }
 // legacyCommand calls a script with the lock and its two companions as keys.
 func legacyCommand(op op, p *params) (*node.Call, parse) {
 	call := func(s *node.Script) *node.Call {
-		return node.Eval(s, 3, p.at.key, companion("owner", p.lock), companion("stamp", p.lock))
+		return node.Eval(s, 3, p.at.key, wire.Companion("owner", p.lock), wire.Companion("stamp", p.lock))
 	}
 	var c *node.Call
 	switch op {

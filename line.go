@@ -9,13 +9,9 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/line"
+	"github.com/redlatch/redlatch/internal/wire"
 )
-
-// fencesOfTick is how many fences a grant of Redis has, one for each grant of a turn: those from
-// tick × 64 to tick × 64 + 63.
-const fencesOfTick = 64
 
 // A keyLine has callers of one Locker that wait for one key. Its Machine decides, see
 // internal/line. An event is handed to it under the mutex, and what it wants done is done after the
@@ -54,7 +50,7 @@ func newLine(e *engine, r *request) *keyLine {
 	}
 	w.machine.Dash = w.machine.Queues && e.inbox.Spread
 	if !w.machine.Shares && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
-		w.machine.Passes = fencesOfTick - 1
+		w.machine.Passes = wire.FencesOfTick - 1
 	}
 	return w
 }
@@ -227,15 +223,14 @@ func (e *engine) changed() {
 }
 
 // deliver tells a line that its token was handed the key.
-func (e *engine) deliver(g inbox.Grant) {
+func (e *engine) deliver(h wire.HandOver) {
 	m := e.enter()
-	a := e.lines.tokens[g.Token]
+	a := e.lines.tokens[h.Token]
 	if a == nil { // it was given up, or has the key
 		e.lines.mu.Unlock()
 		return
 	}
-	g.Arrived = m.now
-	a.place.message = g
+	a.place.message, a.place.arrived = h, m.now
 	var room effects
 	a.line.finish(&m, a.line.machine.Message(m.Facts, a.number, a.claimEnded(m.now), room[:0]))
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
@@ -54,7 +54,7 @@ type replication struct {
 func defaults() config {
 	return config{settings: settings{
 		ttl: 10 * time.Second, renew: true, drift: 0.01, shortest: 8 * time.Millisecond, longest: 128 * time.Millisecond,
-		owner: tokens.ProcessName(),
+		owner: wire.ProcessName(),
 	}}
 }
 
@@ -218,7 +218,7 @@ func WithKeyPrefix(prefix string) Option {
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name
-		if err := tokens.CheckOwner(name); err != nil {
+		if err := wire.CheckOwner(name); err != nil {
 			return invalid("WithOwner(%q): %w", name, err)
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/quorum"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // NewRedlock returns a Locker that keeps each lock on a quorum, N/2+1, of N independent nodes, by
@@ -86,7 +87,7 @@ func (r *redlock) keyOf(prefix, key string) (string, error) {
 }
 
 func (r *redlock) wordsOf(_, name string) words {
-	return words{key: name, fences: companion("fence", name), others: companion("wanted", name)}
+	return words{key: name, fences: wire.Companion("fence", name), others: wire.Companion("wanted", name)}
 }
 
 func (r *redlock) trouble(op op, p *params, since time.Duration) error {
@@ -120,7 +121,7 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read parse) {
 	case quorum.Raise:
 		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, e.Fence), readExtend
 	case quorum.Extend, quorum.Restore:
-		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, p.restore.fence/fencesOfTick)
+		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, p.restore.fence/wire.FencesOfTick)
 		if e.Step == quorum.Restore {
 			c.Append(p.restore.ms)
 			c.AppendLatest()

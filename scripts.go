@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/lua"
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 //go:embed release.lua
@@ -166,7 +165,7 @@ func readQueue(value any) (queue []Waiter) {
 		entry, _ := pair[0].(string)
 		micros, ok := pair[len(pair)-1].(int64)
 		if ok {
-			queue = append(queue, Waiter{tokens.Owner(inbox.TokenOf(entry)), time.Duration(micros) * time.Microsecond})
+			queue = append(queue, Waiter{wire.Owner(wire.TokenOf(entry)), time.Duration(micros) * time.Microsecond})
 		}
 	}
 	return queue

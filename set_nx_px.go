@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 var lockScripts = scriptsOf("")
@@ -79,16 +79,16 @@ type setNXPX struct {
 
 func (s *setNXPX) keyOf(prefix, key string) (string, error) {
 	name := prefix + key
-	if rest, is := strings.CutSuffix(name, registerName); is && rest == s.registerOf(prefix, name) {
+	if rest, is := strings.CutSuffix(name, wire.Register); is && rest == s.registerOf(prefix, name) {
 		return name, invalid("key %q: the fences of all locks are kept there", name)
 	}
 	return name, s.kind.check(name)
 }
 
-// registerOf returns what stands before registerName in the name of the register.
+// registerOf returns what stands before wire.Register in the name of the register.
 func (s *setNXPX) registerOf(prefix, name string) string {
 	if s.kind == cluster {
-		return "{" + slotTag(name) + "}:"
+		return "{" + wire.SlotTag(name) + "}:"
 	}
 	return prefix
 }
@@ -96,9 +96,9 @@ func (s *setNXPX) registerOf(prefix, name string) string {
 func (s *setNXPX) wordsOf(prefix, name string) words {
 	fences := register
 	if before := s.registerOf(prefix, name); before != "" {
-		fences = before + registerName
+		fences = before + wire.Register
 	}
-	return words{key: name, fences: fences, others: companion(s.queue, name)}
+	return words{key: name, fences: fences, others: wire.Companion(s.queue, name)}
 }
 
 func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
@@ -134,7 +134,7 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 func (s *setNXPX) readInspect(r node.Reply) reply {
 	got := readInspect(r)
 	if got.err == nil {
-		got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, tokens.WriterMark)
+		got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, wire.WriterMark)
 	}
 	return got
 }

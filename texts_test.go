@@ -16,7 +16,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // redisAnswer is an error reply of Redis.
@@ -96,13 +96,13 @@ func TestTexts(t *testing.T) {
 		{"refused", unavailable(heldBy(reply{err: ErrNotAcquired}))},
 		{"refused by a caller of the Locker", unavailable(&HeldError{ours: true, err: ErrNotAcquired})},
 		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true, err: ErrNotAcquired})},
-		{"refused by an owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: tokens.New("api-7/pid 12")}))},
+		{"refused by an owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: wire.NewToken("api-7/pid 12")}))},
 		{"refused by a quorum", unavailable(heldBy(reply{err: refused, left: time.Second}))},
 		{"a QuorumError of another package", foreign},
 		{"refused by a split quorum", unavailable(heldBy(reply{err: split, left: time.Second}))},
-		{"refused by the last owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: "~" + tokens.New("api-7")}))},
+		{"refused by the last owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: "~" + wire.NewToken("api-7")}))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
-		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(reply{err: ErrNotAcquired, holder: tokens.New("api-7")})})},
+		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(reply{err: ErrNotAcquired, holder: wire.NewToken("api-7")})})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},
 		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &node.NoReply{Within: time.Second}})},
 		{"no reply", unavailable(&node.NoReply{Within: time.Second})},

@@ -9,14 +9,13 @@ import (
 	"net"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/inbox"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 const watchUsage = `usage: redlatch watch [flags]
@@ -112,54 +111,22 @@ func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 	}
 }
 
-// A handOver is what a message of a release says, see docs/protocols.md.
-type handOver struct {
-	at         time.Time
-	tick       uint64
-	token, key string
-}
-
-// parseHandOver reads <seconds> <µs> <tick> <length of the entry> <entry><key>, with <claim>
-// <channel> <token> as the entry.
-func parseHandOver(message string) (h handOver, ok bool) {
-	fields := strings.SplitN(message, " ", 5)
-	if len(fields) != 5 {
-		return h, false
-	}
-	var n [4]int64
-	for i := range n {
-		var err error
-		if n[i], err = strconv.ParseInt(fields[i], 10, 53); err != nil || n[i] < 0 {
-			return h, false
-		}
-	}
-	if n[3] > int64(len(fields[4])) {
-		return h, false
-	}
-	entry := strings.SplitN(fields[4][:n[3]], " ", 3)
-	if len(entry) != 3 || !isToken(entry[2]) {
-		return h, false
-	}
-	return handOver{time.Unix(n[0], n[1]*1000), uint64(n[2]), entry[2], fields[4][n[3]:]}, true
-}
-
 // print prints a line for a message, if it is one of a release of a key that matches.
 func (w *watcher) print(message string) {
-	h, ok := parseHandOver(message)
-	key, ours := strings.CutPrefix(h.key, w.prefix)
-	if !ok || !ours || !w.match(key) {
+	h, ok := wire.ParseHandOver(message)
+	key, ours := strings.CutPrefix(h.Key, w.prefix)
+	if !ok || !wire.IsValue(h.Token) || !ours || !w.match(key) {
 		return
 	}
-	owner, begun := tokens.Owner(h.token), tokens.MadeAt(h.token)
+	owner, begun := wire.Owner(h.Token), wire.MadeAt(h.Token)
 	if len(w.owners) > mostNames {
 		clear(w.owners)
 	}
-	old := w.owners[h.key]
-	w.owners[h.key] = owner
-	const fencesOfTick = 64
+	old, at := w.owners[h.Key], h.At.Time()
+	w.owners[h.Key] = owner
 	fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n",
-		h.at.Format("15:04:05.000"), printable(key), named(old), named(owner), h.tick*fencesOfTick,
-		rounded(max(h.at.Sub(begun), 0)))
+		at.Format("15:04:05.000"), printable(key), named(old), named(owner), wire.Fence(h.Tick, 0),
+		rounded(max(at.Sub(begun), 0)))
 }
 
 // globbed reports whether a key matches a pattern of Redis. Both are bytes, and need not be UTF-8.

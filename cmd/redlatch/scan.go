@@ -16,7 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/node"
-	"github.com/redlatch/redlatch/internal/tokens"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // A kind is one of locks that list finds.
@@ -149,7 +149,7 @@ func (s *scanner) server(ctx context.Context, c *redis.Client) (map[string]*kind
 // page looks at the keys of a page of SCAN, and adds those of locks to all.
 func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string, all map[string]*kind) error {
 	read := slices.DeleteFunc(slices.Clone(keys), isCompanion)
-	args := []any{longestValue}
+	args := []any{wire.LongestValue}
 	for _, key := range read {
 		args = append(args, key)
 	}
@@ -170,10 +170,10 @@ func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string, all 
 			hidden, first = hidden+1, cmp.Or(first, error(answer(value)))
 		case len(fields) == 3 && isPermit(value, fields[2]):
 			found[key] = semaphoreKind
-		case len(fields) == 2 && isToken(value):
+		case len(fields) == 2 && wire.IsValue(value):
 			found[key] = plainKind
 		case len(fields) == 2 && timestamp.MatchString(value):
-			asked[key] = owners.Exists(ctx, companion("owner", key))
+			asked[key] = owners.Exists(ctx, wire.Companion("owner", key))
 		}
 	}
 	if len(asked) > 0 {
@@ -221,10 +221,7 @@ var (
 	companionOf = regexp.MustCompile(`(?s)^\{.+\}:(owner|stamp|queue|permits|fence|wanted):(.*)$`)
 )
 
-const (
-	longestValue = 1 + tokens.Longest // a tilde and a token
-	leastScore   = 9e14               // of a permit: the end of its lease, in µs
-)
+const leastScore = 9e14 // of a permit: the end of its lease, in µs
 
 // likelyKeys looks at the keys in ARGV, from the second on. It returns those that may be locks: the
 // number of the key and its value, or its first member and the score of that, or an error and two
@@ -252,27 +249,11 @@ return likely`
 func isPermit(token string, score any) bool {
 	text, _ := score.(string)
 	ends, err := strconv.ParseFloat(text, 64)
-	return err == nil && ends >= leastScore && isToken(token)
-}
-
-// isToken reports whether value is a token, or keeps others out after one.
-func isToken(value string) bool {
-	return len(value) <= longestValue && !tokens.MadeAt(strings.TrimPrefix(value, "~")).IsZero()
-}
-
-// companion returns the name of a key beside a lock, as docs/protocols.md describes it.
-func companion(name, key string) string {
-	tag := key
-	if _, rest, found := strings.Cut(key, "{"); found {
-		if inner, _, closed := strings.Cut(rest, "}"); closed && inner != "" {
-			tag = inner
-		}
-	}
-	return "{" + tag + "}:" + name + ":" + key
+	return err == nil && ends >= leastScore && wire.IsValue(token)
 }
 
 // isCompanion reports whether a key stands beside a lock.
 func isCompanion(key string) bool {
 	parts := companionOf.FindStringSubmatch(key)
-	return parts != nil && companion(parts[1], parts[2]) == key
+	return parts != nil && wire.Companion(parts[1], parts[2]) == key
 }

@@ -90,6 +90,9 @@ func RedisAt(seconds, micros int64) Redis {
 // Sub returns the time from earlier to r.
 func (r Redis) Sub(earlier Redis) time.Duration { return time.Duration(r - earlier) }
 
+// Time returns r as a time.
+func (r Redis) Time() time.Time { return time.Unix(0, int64(r)) }
+
 // An Instant is one moment on both clocks of this machine. The monotonic clock may stop while the
 // machine sleeps, and the wall clock may be set.
 type Instant struct {

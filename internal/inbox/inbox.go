@@ -23,6 +23,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 const (
@@ -59,7 +60,7 @@ type Inbox struct {
 
 	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls
 	// Degraded, which must not block.
-	Deliver  func(Grant)                 // a lock was handed to this process
+	Deliver  func(wire.HandOver)         // a lock was handed to this process
 	Changed  func()                      // SUBSCRIBE was confirmed, or the connection broke: messages may be lost
 	Degraded func(error)                 // Redis refuses SUBSCRIBE or PUBLISH
 	Served   func(since clock.Mono) bool // Redis has carried out a command of this client since then
@@ -266,7 +267,7 @@ func (b *Inbox) received(message any) (confirms bool) {
 		b.setSubscribed(true)
 		return true
 	case *redis.Message:
-		if g, ok := parseGrant(message.Payload); ok {
+		if g, ok := wire.ParseHandOver(message.Payload); ok {
 			b.Deliver(g)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 var (
@@ -43,7 +44,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		defer client.Close()
 		changes := make(chan struct{}, 100)
 		s := New(client)
-		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(Grant) {}
+		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(wire.HandOver) {}
 		s.Served = func(clock.Mono) bool { return true }
 
 		s.Join()
@@ -93,8 +94,8 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 // confirmed when the message was lost.
 func TestChangedAfterEachConfirmation(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
-		delivered := make(chan Grant, 1)
-		s.Deliver = func(g Grant) { delivered <- g }
+		delivered := make(chan wire.HandOver, 1)
+		s.Deliver = func(g wire.HandOver) { delivered <- g }
 		begin := clock.MonoNow()
 		time.Sleep(time.Second)
 		<-changed

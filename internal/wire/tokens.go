@@ -1,8 +1,4 @@
-// Package tokens makes the tokens that prove who holds a lock, and reads them.
-//
-// A fresh token is the owner, a slash and a UUID of version 7, or only that UUID without an owner.
-// Readers of the key see the owner, and when the token was made.
-package tokens
+package wire
 
 import (
 	"cmp"
@@ -48,9 +44,12 @@ func hostAndPid(host string, pid int) string {
 	return strings.ToValidUTF8(host, "") + suffix
 }
 
-// New returns a fresh token. Its UUID has the time in ms, and 74 random bits. That of uuid.NewV7
+// A fresh token is the owner, a slash and a UUID of version 7, or only that UUID without an owner.
+// Readers of the key see the owner, and when the token was made.
+
+// NewToken returns a fresh token. Its UUID has the time in ms, and 74 random bits. That of uuid.NewV7
 // would have fewer, and share a mutex. Written here, the token is one allocation.
-func New(owner string) string {
+func NewToken(owner string) string {
 	var id uuid.UUID
 	_, _ = rand.Read(id[:]) // it never fails
 	binary.BigEndian.PutUint64(id[:], uint64(time.Now().UnixMilli())<<16|uint64(binary.BigEndian.Uint16(id[6:])))
@@ -79,7 +78,7 @@ func MadeAt(token string) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:]) >> 16))
 }
 
-// minted reports whether token has the form of New, or of that behind the mark of a writer. Its
+// minted reports whether token has the form of NewToken, or of that behind the mark of a writer. Its
 // holder is a redlatch client then, which hands the lock on.
 func minted(token string) bool {
 	token = strings.TrimPrefix(token, WriterMark)
@@ -99,6 +98,14 @@ func Owner(token string) string {
 // keeperPrefix begins the value that keeps others out after an Unlock: the token follows. No token
 // begins with it, so nobody can acquire, adopt or extend that.
 const keeperPrefix = "~"
+
+// LongestValue is the length of the longest value of a lock of this library.
+const LongestValue = len(keeperPrefix) + Longest
+
+// IsValue reports whether value is a token of this library, or keeps others out for one.
+func IsValue(value string) bool {
+	return len(value) <= LongestValue && !MadeAt(strings.TrimPrefix(value, keeperPrefix)).IsZero()
+}
 
 // IsKeeper reports whether a value keeps others out after an Unlock.
 func IsKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }

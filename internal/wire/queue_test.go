@@ -1,4 +1,4 @@
-package inbox
+package wire
 
 import (
 	"strings"
@@ -12,15 +12,15 @@ import (
 
 // TestHandoverIsReadStrictly: the parser accepts what announce.lua publishes, and nothing else.
 func TestHandoverIsReadStrictly(t *testing.T) {
-	g, ok := parseGrant("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
+	g, ok := ParseHandOver("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
 	require.True(t, ok)
-	require.Equal(t, Grant{Token: "a token", Tick: 220000000123, At: clock.RedisAt(1700000000, 999999)}, g)
+	require.Equal(t, HandOver{Token: "a token", Key: " the key", Tick: 220000000123, At: clock.RedisAt(1700000000, 999999)}, g)
 	for _, good := range []string{
 		"1 1 140737488355327 5 1 c xk", // the highest tick, 2^47 - 1
 		"1 1 1 5 1 c x",                // the key is empty
 		"1 1 1 6 1 -c xk", "8589934592 1 1 5 1 c xk",
 	} {
-		g, ok := parseGrant(good)
+		g, ok := ParseHandOver(good)
 		require.True(t, ok, good)
 		require.Equal(t, "x", g.Token, good)
 	}
@@ -29,7 +29,7 @@ func TestHandoverIsReadStrictly(t *testing.T) {
 		"1 1e3 1 5 1 c xk", "1 1 140737488355328 5 1 c xk", "1 1 9007199254740992 5 1 c xk", "1 1 1 -1 1 c xk", "1 1 1 3 1 c xk",
 		"1 1 5 1 c xk", strings.Repeat("9", 400),
 	} {
-		_, ok := parseGrant(bad)
+		_, ok := ParseHandOver(bad)
 		require.False(t, ok, bad)
 	}
 }
@@ -47,7 +47,7 @@ func FuzzHandover(f *testing.F) {
 	f.Add("1700000000 999999 220000000123 23 2000 redlatch:1 a token the key")
 	f.Add("1 1 1 5")
 	f.Fuzz(func(t *testing.T, message string) {
-		g, ok := parseGrant(message)
+		g, ok := ParseHandOver(message)
 		if ok && (!strings.Contains(message, " "+g.Token) || g.Tick >= 1<<47 || g.At < 0) {
 			t.Errorf("%q was read as %+v", message, g)
 		}

@@ -1,4 +1,4 @@
-package tokens
+package wire
 
 import (
 	"strings"
@@ -17,7 +17,7 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 	for _, owner := range []string{"", "api-7", "a/b"} {
 		for range 1000 {
 			begin := time.Now().Truncate(time.Millisecond)
-			token := New(owner)
+			token := NewToken(owner)
 			require.WithinRange(t, MadeAt(token), begin, time.Now())
 			require.True(t, minted(token))
 			require.Equal(t, owner, Owner(token))
@@ -27,7 +27,7 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 3000, "what follows the time is random")
-	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + New(""), "x" + New("")} {
+	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + NewToken(""), "x" + NewToken("")} {
 		require.Zero(t, MadeAt(token), token)
 	}
 }
@@ -44,7 +44,7 @@ func TestDefaultOwnerIsValid(t *testing.T) {
 		owner := hostAndPid(host, 4711)
 		require.NoError(t, CheckOwner(owner))
 		require.Equal(t, want, owner)
-		require.Equal(t, owner, Owner(New(owner)))
+		require.Equal(t, owner, Owner(NewToken(owner)))
 	}
 	require.NoError(t, CheckOwner(ProcessName()))
 }

@@ -1,4 +1,4 @@
-package inbox
+package wire
 
 import (
 	"strconv"
@@ -35,33 +35,32 @@ func TokenOf(entry string) string {
 	return fields[2]
 }
 
-// A Grant is a lock that a release has handed to a line of this process.
-type Grant struct {
+// A HandOver is the message of a release that has handed the key to a waiter.
+type HandOver struct {
 	Token string
+	Key   string
 	Tick  uint64      // of its fences
 	At    clock.Redis // of the release, by the clock of Redis
-
-	Arrived clock.Instant // when this process learned of it
 }
 
-// parseGrant reads a message of a release, which announce.lua describes. ok is false for any other
-// message.
-func parseGrant(message string) (g Grant, ok bool) {
+// ParseHandOver reads a message of a release, which announce.lua describes. ok is false for any
+// other message.
+func ParseHandOver(message string) (h HandOver, ok bool) {
 	fields := strings.SplitN(message, " ", 5)
 	if len(fields) != 5 {
-		return g, false
+		return h, false
 	}
 	var n [4]uint64 // seconds, µs, tick, length of the entry
 	for i := range n {
 		var err error
 		if n[i], err = strconv.ParseUint(fields[i], 10, 53); err != nil {
-			return g, false
+			return h, false
 		}
 	}
 	if n[0] > 1<<33 || n[1] > 999_999 || n[2] >= 1<<47 || n[3] > uint64(len(fields[4])) {
-		return g, false
+		return h, false
 	}
-	g.Token = TokenOf(fields[4][:n[3]])
-	g.Tick, g.At = n[2], clock.RedisAt(int64(n[0]), int64(n[1]))
-	return g, g.Token != ""
+	h.Token, h.Key = TokenOf(fields[4][:n[3]]), fields[4][n[3]:]
+	h.Tick, h.At = n[2], clock.RedisAt(int64(n[0]), int64(n[1]))
+	return h, h.Token != ""
 }
