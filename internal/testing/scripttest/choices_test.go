@@ -76,8 +76,9 @@ var (
 
 	owners = []string{"a", "b", "c/x+y"}
 
-	semaphoreOthers = `{3*semaphore_release.lua k fence queue : OWNER HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
-		semaphore_release.lua k fence queue : {2*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :}`
+	semaphoreOthers = `{4*semaphore_release.lua k fence queue : OWNER HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
+		semaphore_release.lua k fence queue : {2*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :|
+		semaphore_release.lua k fence queue : OWNER '' '' 0 KEEPS stays}`
 
 	families = map[string]family{
 		"lock": {
