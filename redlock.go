@@ -213,7 +213,7 @@ func (o *quorumOp) send(ctx context.Context, e quorum.Effect) {
 	c, read := o.command(e)
 	c.Timeout, c.Began, c.Urgent = o.params.timeout, o.params.began, o.op == toExtend
 	if e.Step == quorum.Acquire {
-		c.Unwanted = o.params.abandoned
+		c.Abandoned = o.params.abandoned
 	}
 	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
 	o.r.nodes[e.Node].Post(ctx, c)

@@ -189,7 +189,7 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	switch op {
 	case toAcquire:
-		c.Unwanted = p.abandoned
+		c.Abandoned = p.abandoned
 	case toRelease:
 		if p.resentUntil > p.began {
 			c.Again = p.resentUntil

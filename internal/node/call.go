@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,9 @@ type Call struct {
 	// Timeout bounds the call, including all its sends.
 	Timeout time.Duration
 
+	// Urgent sends the call before others.
+	Urgent bool
+
 	// Insists makes the node go on to send the call for a minute if it was not carried out within
 	// the timeout. Nobody gets the reply to that.
 	Insists bool
@@ -31,12 +33,9 @@ type Call struct {
 	// follow may be carried out until then. 0: it is not. Nobody gets the reply to that.
 	Again clock.Mono
 
-	// Urgent sends the call before others.
-	Urgent bool
-
-	// Unwanted says that nobody waits for the outcome any more. A call that has failed is not sent
+	// Abandoned says that nobody waits for the outcome any more. A call that has failed is not sent
 	// again then.
-	Unwanted *atomic.Bool
+	Abandoned *atomic.Bool
 
 	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. 0:
 	// now.
@@ -55,34 +54,44 @@ type Call struct {
 	command
 	ctx context.Context // for its values
 
-	// Guarded by Node.mu. Times are those of Node.now.
-	at       int // its index among the calls that have not ended, or over
-	deadline clock.Mono
-	limit    clock.Mono // until then it may create something, see AppendLatest
-	ready    clock.Mono // when it may be sent, while it is parked
-	gives    clock.Mono // when the node gives up a call that insists; 0: it was posted by a user of the package
-	trip     *trip      // that it is on; nil: it waits, or has ended
+	// Guarded by Node.mu.
+	times
+	place
+	batch *batch // that it is in; nil: it waits, or has ended
 	earlier
 	reply Reply
-	next  *Call // of those that have ended
 }
 
 // over stands for the index of a call that has a reply, and is not sent any more.
 const over = -1
 
+// times says when the node looks at a call, and why.
+type times struct {
+	at          int // its index in deadlines, or over
+	due         clock.Mono
+	ready       clock.Mono // when it may be sent
+	deadline    clock.Mono // when it ends
+	limit       clock.Mono // until then it may create something, see AppendLatest
+	insistUntil clock.Mono // when the node gives up a call that insists; 0: it was posted by a user of the package
+}
+
 // A command is what is sent.
 type command struct {
 	script *Script // the script that words call; nil if they have its source
-	words  []any
-	latest int // the index of the word that says until when the script may create something; 0: it has none
+	words  []any   // what is sent is a copy, since hooks of the client may write into it
+	latest int     // the index of the word that says until when the script may create something; 0: it has none
+	room   [12]any // for words
 }
 
 // earlier is what is known of the sends before.
 type earlier struct {
 	sent    bool          // there was one
 	resent  bool          // one other than that under way may have been carried out
+	parked  bool          // it was parked before that under way
+	refused bool          // the newest has failed
+	sick    bool          // the newest has failed for a reason that is about the whole server
 	pause   time.Duration // before the last one
-	trouble error         // why the call was last resent
+	trouble error         // why the call was last resent, or parked
 	clock   clockOffset   // of the server that has refused one which came too late, if there are several servers
 }
 
@@ -96,18 +105,14 @@ type Reply struct {
 	Resent bool   // an earlier send may also have been carried out, or may be until the timeout has passed
 }
 
-// calls are calls for reuse: without them a call costs a third more memory. The words and the
-// context of a command are new for each, since hooks of the client may keep them.
-var calls = sync.Pool{New: func() any { return new(Call) }}
-
 // Eval returns a call of a script. words are the keys, whose number is keys, and then the
 // arguments: strings and integers, as the hooks of a client expect, or pointers to strings that are
 // secret. A hook that prints words, as tracers do, prints the address of a pointer. The call must
 // not be used after it was posted.
 func Eval(s *Script, keys int, words ...any) *Call {
-	c := calls.Get().(*Call)
+	c := new(Call)
 	c.script = s
-	c.words = append(append(make([]any, 0, 5+len(words)), "evalsha", s.sha, keys), words...) // with room for two more
+	c.words = append(append(c.room[:0], "evalsha", s.sha, keys), words...)
 	return c
 }
 
@@ -117,7 +122,30 @@ func (c *command) Append(words ...any) { c.words = append(c.words, words...) }
 // sendSource has the source of the script sent.
 func (c *command) sendSource() {
 	if c.script != nil {
-		c.words = append([]any{"eval", c.script.source}, c.words[2:]...)
+		c.words[0], c.words[1] = "eval", c.script.source
 		c.script = nil
 	}
+}
+
+func (c *Call) kind() kind {
+	switch {
+	case c.Urgent:
+		return keeps
+	case c.Insists:
+		return gives
+	}
+	return asks
+}
+
+// nextLook returns when the node looks at c next: when it may be sent, when half of its time has
+// passed, or at its deadline.
+func (c *Call) nextLook(now clock.Mono) clock.Mono {
+	half := c.deadline.Add(-c.Timeout / 2)
+	switch {
+	case c.ready > now:
+		return min(c.ready, c.deadline)
+	case half > now:
+		return half
+	}
+	return c.deadline
 }

@@ -163,7 +163,7 @@ func TestHookThatFailsIsNoAnswer(t *testing.T) {
 	}{{io.EOF, false, true}, {io.EOF, true, false}, {nil, false, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			hooked := 0
-			n := answered(t, func(batch) error { return nil }, hook(func(_ context.Context, _ []redis.Cmder, next func() error) error {
+			n := answered(t, func(commands) error { return nil }, hook(func(_ context.Context, _ []redis.Cmder, next func() error) error {
 				if hooked++; hooked > 1 {
 					return next()
 				}
@@ -248,7 +248,7 @@ func TestPairGoesToTheMasterOfItsKey(t *testing.T) {
 			},
 			NewClient: func(o *redis.Options) *redis.Client {
 				server := redis.NewClient(o)
-				server.AddHook(fake(func(b batch) error {
+				server.AddHook(fake(func(b commands) error {
 					require.Len(t, b, 2)
 					if sent = append(sent, o.Addr); o.Addr != master.Load() {
 						return answer("MOVED 12182 " + second)

@@ -3,11 +3,11 @@ package node
 import "github.com/redis/go-redis/v9"
 
 // A connection may take longer to open than a call may last: OnConnect, credentials and a Cluster's
-// slots need network calls. Their ctx is that of the trip, which ends with its calls, so go-redis
+// slots need network calls. Their ctx is that of the batch, which ends with its calls, so go-redis
 // would give each such connection up, and no call would ever succeed. So when a call has been under
 // way for half of its timeout, the node sends a script that does nothing, on the same way, with a
 // ctx that does not end. go-redis then opens a connection, unless one is free, and keeps it for
-// later calls. Nothing else is sent on it. There is at most one such trip at a time, which counts
+// later calls. Nothing else is sent on it. There is at most one such batch at a time, which counts
 // as one whose courier was written off.
 
 // A call that has ended is not sent on it: go-redis gives up what its ctx no longer wants. It sends
@@ -16,25 +16,25 @@ import "github.com/redis/go-redis/v9"
 
 // connectLocked sends a script that does nothing, if c is under way and nothing of that kind is.
 func (n *Node) connectLocked(c *Call) {
-	if c.trip == nil || n.connects != nil || n.lost >= n.mostLost {
+	if c.batch == nil || n.connects != nil || n.writtenOff >= n.mostWrittenOff {
 		return
 	}
 	nothing := []any{"eval", "return 0", 0}
 	if len(c.words) > 3 { // the script has a key, so that the server is the same
 		nothing = append(nothing[:2], 1, c.words[3])
 	}
-	t := &trip{Context: c.ctx, writtenOff: true}
-	p := passenger{call: &Call{at: over, Key: c.Key}, cmd: redis.NewCmd(t, nothing...)}
-	if len(c.trip.passengers) > 1 || c.Then != nil { // pipelines have connections of their own
-		p.then = redis.NewCmd(t, nothing...)
+	b := &batch{Context: c.ctx, writtenOff: true}
+	i := item{call: &Call{times: times{at: over}, Key: c.Key}, cmd: redis.NewCmd(b, nothing...)}
+	if len(c.batch.items) > 1 || c.Then != nil { // pipelines have connections of their own
+		i.then = redis.NewCmd(b, nothing...)
 	}
-	t.passengers = []passenger{p}
-	n.connects = t
-	n.lost++
+	b.items = []item{i}
+	n.connects = b
+	n.writtenOff++
 	go func() { // ends when go-redis returns
-		n.carry(t)
+		n.carry(b)
 		n.mu.Lock()
-		n.landLocked(t)
+		n.landLocked(b)
 		n.unlock()
 	}()
 }

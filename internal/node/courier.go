@@ -14,14 +14,14 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// A trip is one batch that a courier carries. It is also the context of its commands. It ends when
-// all its calls have ended, so that go-redis stops waiting for a connection.
-type trip struct {
+// A batch is what a courier carries at once. It is also the context of its commands. It ends when all
+// its calls have ended, so that go-redis stops waiting for a connection.
+type batch struct {
 	context.Context // that of the first call that has one, for its values
-	passengers      []passenger
-	only            [1]passenger  // the array of passengers if there is only one
+	items           []item
+	only            [1]item       // the array of items if there is only one
 	deadline        time.Time     // zero: it has none
-	done            chan struct{} // closed when the trip is over, or written off; nil: it does not end
+	done            chan struct{} // closed when the batch is back, or written off; nil: it does not end
 
 	// Guarded by Node.mu.
 	left       clock.Mono
@@ -29,19 +29,19 @@ type trip struct {
 	writtenOff bool
 }
 
-// A passenger is a call on one trip. Only its courier uses the commands. The courier uses no other
-// field of the call without Node.mu, since the call may have left the trip.
-type passenger struct {
+// An item is a call in one batch. Only its courier uses the commands. The courier uses no other
+// field of the call without Node.mu, since the call may have left the batch.
+type item struct {
 	call      *Call
 	cmd, then *redis.Cmd
 }
 
-func (t *trip) Deadline() (time.Time, bool) { return t.deadline, !t.deadline.IsZero() }
-func (t *trip) Done() <-chan struct{}       { return t.done }
+func (b *batch) Deadline() (time.Time, bool) { return b.deadline, !b.deadline.IsZero() }
+func (b *batch) Done() <-chan struct{}       { return b.done }
 
-func (t *trip) Err() error {
+func (b *batch) Err() error {
 	select {
-	case <-t.done:
+	case <-b.done:
 		return context.Canceled
 	default:
 		return nil
@@ -55,14 +55,14 @@ type once struct{ *redis.Cmd }
 func (once) NoRetry() bool { return true }
 
 // courier carries calls. It ends when the mailbox is empty, when there are more couriers than are of
-// use, or when a trip that was written off has returned.
+// use, or when a batch that was written off has returned.
 func (n *Node) courier() {
 	n.mu.Lock()
-	for t := n.loadLocked(); t != nil; t = n.loadLocked() {
+	for b := n.loadLocked(); b != nil; b = n.loadLocked() {
 		n.mu.Unlock()
-		n.carry(t)
+		n.carry(b)
 		n.mu.Lock()
-		goesOn := n.landLocked(t)
+		goesOn := n.landLocked(b)
 		n.unlock() // which calls the receivers
 		if !goesOn {
 			return
@@ -77,102 +77,102 @@ func (n *Node) courier() {
 	n.unlock()
 }
 
-// landLocked handles the outcome of t. It reports whether its courier goes on: one that was written
+// landLocked handles the outcome of b. It reports whether its courier goes on: one that was written
 // off ends.
-func (n *Node) landLocked(t *trip) (goesOn bool) {
-	if !t.writtenOff {
-		close(t.done)
+func (n *Node) landLocked(b *batch) (goesOn bool) {
+	if !b.writtenOff {
+		close(b.done)
 	}
 	now := clock.MonoNow()
-	for i := range slices.Backward(t.passengers) { // so that the receiver of the first is called first
-		n.arrivedLocked(&t.passengers[i], now)
+	for i := range b.items {
+		n.arrivedLocked(&b.items[i], now)
 	}
-	if t == n.connects {
+	if b == n.connects {
 		n.connects = nil
 	}
 	if n.answered == now {
-		n.width.observe(now, now.Sub(t.left), len(t.passengers))
+		n.width.observe(now, now.Sub(b.left), len(b.items))
 	}
-	if t.writtenOff {
-		n.lost--
-		n.sendLocked()
+	if b.writtenOff {
+		n.writtenOff--
+		n.startLocked()
 	}
-	return !t.writtenOff
+	return !b.writtenOff
 }
 
-// loadLocked takes calls out of the mailbox for one trip. It returns nil if there are none.
-func (n *Node) loadLocked() *trip {
-	if len(n.mail) == 0 {
+// loadLocked takes calls out of the mailbox for one batch. It returns nil if there are none.
+func (n *Node) loadLocked() *batch {
+	c := n.mail.first()
+	if c == nil {
 		return nil
 	}
-	t := &trip{Context: context.Background(), done: make(chan struct{})}
-	t.passengers = t.only[:0]
+	b := &batch{Context: context.Background(), done: make(chan struct{})}
+	b.items = b.only[:0]
 	now, end := clock.MonoNow(), clock.Mono(0)
-	for i, c := range n.mail[:min(n.batch, len(n.mail))] {
-		if i > 0 && (n.silent && !n.ill() || c.Then != nil || n.mail[0].Then != nil) {
+	for ; c != nil && len(b.items) < n.together; c = n.mail.first() {
+		if len(b.items) > 0 && (n.silent && !n.illness.ill || c.Then != nil || b.items[0].then != nil) {
 			break
 		}
+		c.leave()
 		n.stampLocked(c, now)
-		if n.source {
+		if n.noEvalSHA {
 			c.sendSource()
 		}
-		c.sent, c.trip = true, t
-		p := passenger{call: c, cmd: redis.NewCmd(t, c.words...)}
+		c.sent, c.batch = true, b
+		i := item{call: c, cmd: redis.NewCmd(b, slices.Clone(c.words)...)}
 		if c.Then != nil {
-			p.then = redis.NewCmd(t, c.Then...)
+			i.then = redis.NewCmd(b, slices.Clone(c.Then)...)
 		}
-		t.passengers = append(t.passengers, p)
+		if b.Context == context.Background() { // renewals have that
+			b.Context = c.ctx
+		}
+		b.items = append(b.items, i)
 		end = max(end, c.deadline)
 	}
-	t.deadline, t.live, t.left = end.Time(), len(t.passengers), now
-	n.mail, n.first = slices.Delete(n.mail, 0, t.live), max(n.first-t.live, 0)
-	named := func(p passenger) bool { return p.call.ctx != context.Background() } // renewals have that
-	if i := slices.IndexFunc(t.passengers, named); i >= 0 {
-		t.Context = t.passengers[i].call.ctx
-	}
-	n.sendLocked()
-	return t
+	b.deadline, b.live, b.left = end.Time(), len(b.items), now
+	n.startLocked()
+	return b
 }
 
-// carry sends the commands of t and waits for the replies.
-func (n *Node) carry(t *trip) {
+// carry sends the commands of b and waits for the replies.
+func (n *Node) carry(b *batch) {
 	returned := false
 	defer func() {
 		if !returned {
-			n.survive(t, recover())
+			n.survive(b, recover())
 		}
 	}()
-	n.exchange(t)
+	n.exchange(b)
 	returned = true
 }
 
 // exchange calls the client, which calls hooks of its user.
-func (n *Node) exchange(t *trip) {
-	p := &t.passengers[0]
+func (n *Node) exchange(b *batch) {
+	i := &b.items[0]
 	cluster, clustered := n.client.(*redis.ClusterClient)
 	switch {
-	case clustered && p.then != nil:
-		carryToMaster(t, cluster, p)
-	case len(t.passengers) > 1, p.then != nil:
-		carryTogether(t, n.client)
+	case clustered && i.then != nil:
+		carryToMaster(b, cluster, i)
+	case len(b.items) > 1, i.then != nil:
+		carryTogether(b, n.client)
 	default:
-		if err := n.client.Process(t, once{p.cmd}); err != nil {
-			p.cmd.SetErr(err)
+		if err := n.client.Process(b, once{i.cmd}); err != nil {
+			i.cmd.SetErr(err)
 		}
-		_ = p.cmd.Err() // with a deferred pipeline this waits for the reply
+		_ = i.cmd.Err() // with a deferred pipeline this waits for the reply
 	}
 }
 
-// carryTogether sends all commands of t as one pipeline.
-func carryTogether(t *trip, client redis.UniversalClient) {
+// carryTogether sends all commands of b as one pipeline.
+func carryTogether(b *batch, client redis.UniversalClient) {
 	pipe := client.Pipeline()
-	for _, p := range t.passengers {
-		_ = pipe.Process(t, once{p.cmd})
-		if p.then != nil {
-			_ = pipe.Process(t, once{p.then})
+	for _, i := range b.items {
+		_ = pipe.Process(b, once{i.cmd})
+		if i.then != nil {
+			_ = pipe.Process(b, once{i.then})
 		}
 	}
-	cmds, err := pipe.Exec(t)
+	cmds, err := pipe.Exec(b)
 	if err == nil || Answered(err) {
 		err = errNoReply
 	}
@@ -186,29 +186,29 @@ func carryTogether(t *trip, client redis.UniversalClient) {
 var errNoReply = errors.New("the client returned no reply")
 
 // carryToMaster sends both commands of a call to the master of its key.
-func carryToMaster(t *trip, cluster *redis.ClusterClient, p *passenger) {
-	master, err := cluster.MasterForKey(t, p.call.Key)
+func carryToMaster(b *batch, cluster *redis.ClusterClient, i *item) {
+	master, err := cluster.MasterForKey(b, i.call.Key)
 	if err != nil {
-		p.cmd.SetErr(err)
+		i.cmd.SetErr(err)
 		return
 	}
-	carryTogether(t, master)
-	if err := p.cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
-		cluster.ReloadState(t)
+	carryTogether(b, master)
+	if err := i.cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
+		cluster.ReloadState(b)
 		//nolint:errorlint // a wrapped answer of Redis would not be retried
-		p.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err))
+		i.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err))
 	}
 }
 
 // arrivedLocked handles the outcome of a send. The call may have ended with its timeout.
-func (n *Node) arrivedLocked(p *passenger, now clock.Mono) {
-	c := p.call
-	err, failed := p.outcome()
-	late := n.heardLocked(p, err, now)
+func (n *Node) arrivedLocked(i *item, now clock.Mono) {
+	c := i.call
+	err, failed := i.outcome()
+	late := n.heardLocked(i, err, now)
 	if c.at == over {
 		return
 	}
-	c.trip = nil
+	c.batch = nil
 	if err != nil && (!notSent(err) || failed != nil) { // if the second failed, the first was carried out
 		c.resent = true
 	}
@@ -217,12 +217,12 @@ func (n *Node) arrivedLocked(p *passenger, now clock.Mono) {
 		n.sendLocked(c)
 	case late:
 		n.endLocked(c, Reply{Err: &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble, errTooLate)}})
-	case err == nil && p.then != nil:
-		n.endLocked(c, Reply{Value: p.cmd.Val(), Then: &Reply{Value: p.then.Val(), Err: Explain(failed)}})
+	case err == nil && i.then != nil:
+		n.endLocked(c, Reply{Value: i.cmd.Val(), Then: &Reply{Value: i.then.Val(), Err: Explain(failed)}})
 	case err == nil:
-		n.endLocked(c, Reply{Value: p.cmd.Val()})
+		n.endLocked(c, Reply{Value: i.cmd.Val()})
 	case c.script != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || lacksEval(err)):
-		n.source = n.source || lacksEval(err)
+		n.noEvalSHA = n.noEvalSHA || lacksEval(err)
 		c.sendSource()
 		n.sendLocked(c)
 	case retryable(err):
@@ -237,20 +237,23 @@ func (n *Node) arrivedLocked(p *passenger, now clock.Mono) {
 
 // heardLocked notes what the outcome of a send says of the server. It reports whether the command
 // came too late to create anything.
-func (n *Node) heardLocked(p *passenger, err error, now clock.Mono) (late bool) {
-	c := p.call
+func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
+	c := i.call
 	if err == nil || Answered(err) {
 		n.answered, n.silent, n.trouble = now, false, nil
 	} else {
 		n.slots.Reload()
 	}
+	if err == nil || !aboutServer(err) {
+		n.illness.pass(c.kind(), c.sick, now)
+	}
 	if err == nil {
 		n.served = now
 	}
-	if err == nil || Mistake(err) {
-		n.recoverLocked(now)
+	if c.parked && (err == nil || Mistake(err)) {
+		n.followLocked()
 	}
-	at, late := tooLate(p.cmd.Val())
+	at, late := tooLate(i.cmd.Val())
 	if late = late && err == nil && c.latest > 0; late {
 		n.clock.told(at, now, n.several)
 		if n.several { // each has a clock of its own
@@ -264,13 +267,13 @@ var errTooLate = errors.New("the command came too late")
 
 // outcome returns the error of a send; nil if it was answered. failed is the error of the second
 // command.
-func (p *passenger) outcome() (err, failed error) {
-	err = p.cmd.Err()
+func (i *item) outcome() (err, failed error) {
+	err = i.cmd.Err()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
-	if err == nil && p.then != nil {
-		if failed = p.then.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
+	if err == nil && i.then != nil {
+		if failed = i.then.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
 			err = failed
 		}
 	}

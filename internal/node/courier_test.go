@@ -26,7 +26,7 @@ func TestNothingWaitsForABatchToFill(t *testing.T) {
 		n, g := gated(t)
 		for range couriers {
 			post(n, Command("first"))
-			require.Equal(t, batch{{"first"}}, <-g.sent)
+			require.Equal(t, commands{{"first"}}, <-g.sent)
 		}
 		var calls []<-chan Reply
 		for i := range longestBatch + 10 {
@@ -129,7 +129,7 @@ func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 		next := post(n, within(Command("next"), 2*time.Second))
 		synctest.Wait()
 		require.Empty(t, g.sent)
-		require.Equal(t, batch{{"next"}}, <-g.sent)
+		require.Equal(t, commands{{"next"}}, <-g.sent)
 		require.False(t, isNotDone((<-next).Err))
 
 		const calls = connected + 10
@@ -153,7 +153,7 @@ func TestCourierWhoseCallsEndedIsReplaced(t *testing.T) {
 func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t)
-		n := answered(t, func(sent batch) error {
+		n := answered(t, func(sent commands) error {
 			if sent[0][0] == "refused" {
 				return answer("NOPERM no")
 			}
@@ -189,7 +189,7 @@ func TestCommandTakesOneTrip(t *testing.T) {
 	for _, callers := range []int{1, 4, 5} {
 		synctest.Test(t, func(t *testing.T) {
 			const trip, calls = time.Millisecond, 200
-			n := answered(t, func(batch) error {
+			n := answered(t, func(commands) error {
 				time.Sleep(trip)
 				return nil
 			})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"regexp"
 	"slices"
@@ -54,7 +55,7 @@ func Answered(err error) bool {
 // notSent reports whether a command that failed with err was not carried out. The words of a proxy
 // do not say so: the server behind it may have carried the command out.
 func notSent(err error) bool {
-	return Mistake(err) || says(err, refusals...) || Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
+	return Mistake(err) || says(err, serverRefusals...) || says(err, refusals...) || Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
@@ -98,10 +99,27 @@ var mistakes = []string{
 	"ERR DB index", "ERR invalid DB", "ERR SELECT is not allowed",
 }
 
-// refusals begin the answers of Redis that it cannot carry the command out now, and has not.
-var refusals = []string{
-	"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY ", "OOM", "MISCONF", "NOAUTH", "WRONGPASS",
-	"MOVED ", "ASK ", "NOSCRIPT", "ERR max number of clients",
+// serverRefusals begin the answers of Redis that it cannot carry out commands now, whatever their
+// keys, and has not carried out this one.
+var serverRefusals = []string{
+	"LOADING", "BUSY ", "MASTERDOWN", "READONLY", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "NOAUTH", "WRONGPASS",
+	"ERR max number of clients",
+}
+
+// refusals begin the other answers of Redis that it has not carried out the command.
+var refusals = []string{"OOM", "TRYAGAIN", "MOVED ", "ASK ", "NOSCRIPT"}
+
+// aboutServer reports whether err is about the whole server: it says so, or the connection broke.
+// Any other error may be about one key, since proxies and hooks have words of their own.
+func aboutServer(err error) bool {
+	if Answered(err) {
+		return says(err, serverRefusals...)
+	}
+	return errors.As(err, new(net.Error)) || slices.ContainsFunc(brokenConnection, func(e error) bool { return errors.Is(err, e) })
+}
+
+var brokenConnection = []error{
+	io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, context.DeadlineExceeded, redis.ErrPoolTimeout, redis.ErrPoolExhausted,
 }
 
 // broken is an error without an answer: of the network, of the client, or of a hook of it. It is

@@ -1,9 +1,6 @@
 package node
 
 import (
-	"errors"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -11,106 +8,112 @@ import (
 
 const (
 	firstPause  = 4 * time.Millisecond   // before a resend; doubles, with jitter
-	callPause   = 64 * time.Millisecond  // up to that for one call, if there are several servers
+	callPause   = 64 * time.Millisecond  // up to that for one call that somebody waits for
 	waitedPause = 100 * time.Millisecond // up to that for all calls, while somebody waits for one
-	lastPause   = time.Second            // up to that while nobody does
+	lastPause   = time.Second            // up to those while nobody does
+
+	recently = time.Second   // how long a call that gets through says that others of its kind do
+	goesOn   = 2 * lastPause // failures that are less than this apart are of one illness
+
+	roundMost  = 16                   // calls that leave in one round, while the server is well
+	roundEvery = 4 * time.Millisecond // for each of them, until the next round: at most 250 resends a second
+	followers  = 4                    // parked calls that follow one that was carried out
 )
 
-// An illness says when the next command may be sent to a server that fails. The calls that have
-// failed are parked. They share a pause, after which one of them is sent as a probe, and the pause
-// doubles. All follow when the server has carried one out. With one server, new calls are parked
-// too, but an urgent one is sent with the next probe. With several servers, those that fail need
-// not be all, so new calls are sent, and each call pauses by itself too.
+// An illness decides when calls are sent to a server that fails. It reads no clock, and knows no
+// call.
+//
+// A call that has failed is parked, and leaves in a round. If the failure is about the whole
+// server, the server is ill: few calls leave in each round, and the pause between rounds doubles.
+// New calls are parked, too, except those of a kind that gets through: one of it was carried out
+// since the server fell ill, and recently. So reads go on while writes are refused, and keys behind
+// a proxy go on while one of its servers is away.
+//
+// A server is well again when it carries out a call that it has refused, or if nothing is parked.
+// If it fails again soon, the illness goes on as it was.
 type illness struct {
-	parked []*Call
-	pause  time.Duration // before the next probe; 0: the server is well
-	probed clock.Mono    // when the newest probe was sent
-	probe  clock.Mono    // when the next one is
+	ill     bool
+	since   clock.Mono        // when it began
+	failed  clock.Mono        // the newest failure that was about the whole server
+	through [kinds]clock.Mono // when a call of each kind was last carried out
+	pause   time.Duration     // before the next round
+	last    clock.Mono        // when the newest round left
+	round   clock.Mono        // when the next one may leave
 }
 
-func (i *illness) ill() bool { return i.pause > 0 }
+// A kind is what a call does with a lock.
+type kind int
 
-// jitter returns d, or up to a half more or less.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+const (
+	keeps kind = iota // it extends a lease
+	gives             // it gives a lock back
+	asks              // anything else
+	kinds
+)
 
-// retryLocked has c sent again, which has failed with err.
-func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
-	c.trouble, n.trouble = err, err
-	n.Trouble(err)
-	if n.several {
-		c.pause = min(max(2*c.pause, firstPause), callPause)
-		c.ready = now.Add(jitter(c.pause))
-	}
-	if !n.ill() {
-		n.pause, n.probed = firstPause, now
-		n.probe = now.Add(jitter(firstPause))
-	}
-	n.parkLocked(c, now)
+// jitter returns d, or up to a half more or less. random is from 0 to 1.
+func jitter(d time.Duration, random float64) time.Duration {
+	return d/2 + time.Duration(random*float64(d))
 }
 
-// parkLocked has c wait for the next probe, or until it is ready. If somebody waits for it, that
-// probe is sent soon.
-func (n *Node) parkLocked(c *Call, now clock.Mono) {
-	n.parked = append(n.parked, c)
-	at := c.ready
-	if n.ill() {
-		if c.gives == 0 {
-			n.probe = min(n.probe, n.probed.Add(waitedPause))
-		}
-		at = n.probe
+// fail notes a failure that is about the whole server.
+func (i *illness) fail(now clock.Mono, random float64) {
+	if now.Sub(i.failed) > goesOn {
+		i.since, i.pause = now, firstPause
 	}
-	n.fireByLocked(max(at, now.Add(tick)), now)
-}
-
-// recoverLocked says that the server has carried out a command.
-func (n *Node) recoverLocked(now clock.Mono) {
-	n.pause = 0
-	if len(n.parked) > 0 {
-		n.resendLocked(now)
+	i.failed = now
+	if !i.ill {
+		i.ill, i.last, i.round = true, now, now.Add(jitter(i.pause, random))
 	}
 }
 
-var errUnwanted = errors.New("nobody waits for it any more")
+// pass notes that a call of a kind was carried out, or that its answer was not about the whole
+// server. refused says that the newest answer before was.
+func (i *illness) pass(k kind, refused bool, now clock.Mono) {
+	i.through[k] = now
+	i.ill = i.ill && !refused
+}
 
-// resendLocked sends the parked calls whose time has come. Those that nobody waits for end: an
-// acquire among them would take the key, for a moment, from those who wait.
-func (n *Node) resendLocked(now clock.Mono) {
-	n.parked = slices.DeleteFunc(n.parked, func(c *Call) bool {
-		if c.at != over && c.Unwanted != nil && c.Unwanted.Load() {
-			n.endLocked(c, Reply{Err: errUnwanted})
-		}
-		return c.at == over
-	})
-	if n.ill() && now < n.probe {
-		n.fireByLocked(n.probe, now)
-		return
+// parks reports whether a new call of a kind is parked.
+func (i *illness) parks(k kind, now clock.Mono) bool {
+	return i.ill && (i.through[k] <= i.since || now.Sub(i.through[k]) > recently)
+}
+
+// hasten is called when a call is parked that somebody waits for.
+func (i *illness) hasten() {
+	if i.ill {
+		i.round = min(i.round, i.last.Add(waitedPause))
 	}
-	probes, waited, next := 0, false, clock.Mono(0)
-	n.parked = slices.DeleteFunc(n.parked, func(c *Call) bool {
-		sends := c.ready <= now && (!n.ill() || probes == 0 || c.Urgent && !c.sent)
-		if sends {
-			probes++
-			n.sendLocked(c)
-		} else if next == 0 || c.ready < next {
-			next = c.ready
-		}
-		waited = waited || c.gives == 0
-		return sends
-	})
+}
+
+// leaves reports whether a call of a rank leaves in a round, in which some calls have left, and some
+// of that rank. While the server is ill, all renewals leave that were not sent yet, and one new call
+// of each other kind: it may get through. One that has failed leaves if there are none of these.
+func (i *illness) leaves(rank, ofRank, all int) bool {
 	switch {
-	case probes == 0 && len(n.parked) == 0:
-		n.pause = 0
-		return
-	case n.ill():
-		most := lastPause
+	case !i.ill:
+		return all < roundMost
+	case rank == newKeeps:
+		return true
+	case rank < failedKeeps:
+		return ofRank == 0
+	}
+	return all == 0
+}
+
+// left notes that a round has left, with a number of calls. waited says that somebody waits for one
+// of them, or for one that is still parked.
+func (i *illness) left(calls int, waited bool, now clock.Mono, random float64) {
+	switch most := lastPause; {
+	case calls == 0:
+		i.ill, i.round = false, now
+	case i.ill:
 		if waited {
 			most = waitedPause
 		}
-		n.pause, n.probed = min(2*n.pause, most), now
-		n.probe = now.Add(jitter(n.pause))
-		next = n.probe
-	case len(n.parked) == 0:
-		return
+		i.pause, i.last = min(2*i.pause, most), now
+		i.round = now.Add(jitter(i.pause, random))
+	default:
+		i.round = now.Add(time.Duration(calls) * roundEvery)
 	}
-	n.fireByLocked(max(next, now.Add(tick)), now)
 }

@@ -1,261 +1,127 @@
 package node
 
 import (
-	"io"
-	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// TestSickServerIsNotStormed: while a server refuses everything, 300 renewals and 300 calls that
-// somebody waits for, each of which is made anew when it has failed, make few batches, and few
-// commands. Each renewal is sent nevertheless. When the server is well again, all calls under way
-// succeed within a moment.
-func TestSickServerIsNotStormed(t *testing.T) {
-	for name, fails := range map[string]error{"answers": errLoading, "breaks": io.EOF, "cannot be reached": errDial} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex // guards the variables below
-				var batches, commands, ok, made int
-				sick, sent := true, make(map[string]bool)
-				n := answered(t, func(b batch) error {
-					mu.Lock()
-					defer mu.Unlock()
-					batches++
-					commands += len(b)
-					for _, words := range b {
-						sent[words[1]] = true
-					}
-					if sick {
-						return fails
-					}
-					return nil
-				})
-				var call func(urgent bool)
-				call = func(urgent bool) {
-					mu.Lock()
-					made++
-					id := strconv.Itoa(made)
-					mu.Unlock()
-					c := within(Command("set", id), time.Second)
-					c.Urgent = urgent
-					c.Done = func(r Reply) {
-						mu.Lock()
-						defer mu.Unlock()
-						if urgent && !sent[id] {
-							t.Error("a renewal was not sent")
-						}
-						if r.Err == nil {
-							ok++
-						} else if sick {
-							time.AfterFunc(250*time.Millisecond, func() { call(urgent) })
-						}
-					}
-					n.Post(t.Context(), c)
-				}
-				for i := range 600 {
-					call(i%2 == 0)
-					time.Sleep(2 * time.Millisecond)
-				}
-				const seconds = 20
-				time.Sleep(time.Second) // the first sends of all
-				mu.Lock()
-				batches, commands = 0, 0
-				mu.Unlock()
-				time.Sleep(seconds * time.Second)
-				mu.Lock()
-				require.Less(t, commands, 500*seconds)
-				require.Less(t, batches, 20*seconds)
-				require.Greater(t, commands, 200*seconds, "each renewal is sent")
-				sick = false
-				mu.Unlock()
-				time.Sleep(2 * waitedPause)
-				mu.Lock()
-				require.Greater(t, ok, 300)
-				mu.Unlock()
-				time.Sleep(time.Minute)
-				requireIdle(t, n)
-			})
-		})
+// ms returns an instant.
+func ms(n int) clock.Mono { return clock.Mono(time.Hour).Add(time.Duration(n) * time.Millisecond) }
+
+const middle = 0.5 // random: a pause has its whole length
+
+// rounds returns when the next rounds leave, with a call each.
+func (i *illness) rounds(n int, waited bool) (pauses []time.Duration) {
+	for range n {
+		at := i.round
+		i.left(1, waited, at, middle)
+		pauses = append(pauses, i.round.Sub(at).Round(time.Millisecond))
+	}
+	return pauses
+}
+
+// TestPauseOfAnIllServerDoubles: up to 100 ms while somebody waits, and up to a second while nobody
+// does. It is random by a half.
+func TestPauseOfAnIllServerDoubles(t *testing.T) {
+	var i illness
+	i.fail(ms(0), middle)
+	require.Equal(t, ms(4), i.round)
+	i.fail(ms(1), 0) // of a call that was under way
+	require.Equal(t, ms(4), i.round)
+	want := []time.Duration{8, 16, 32, 64, 100, 100}
+	for n := range want {
+		want[n] *= time.Millisecond
+	}
+	require.Equal(t, want, i.rounds(6, true))
+	require.Equal(t, []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, time.Second}, i.rounds(4, false))
+	at := i.last
+	i.hasten()
+	require.Equal(t, at.Add(waitedPause), i.round)
+	for random, pause := range map[float64]time.Duration{0: 50 * time.Millisecond, 1: 150 * time.Millisecond} {
+		i.left(1, true, at, random)
+		require.Equal(t, at.Add(pause), i.round)
 	}
 }
 
-// TestBackgroundProbesSeldom: while nobody waits for a reply, the pause grows to a second. A call
-// that somebody waits for is sent soon.
-func TestBackgroundProbesSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent atomic.Int64
-		n := answered(t, func(batch) error { sent.Add(1); return io.EOF })
-		for range 50 {
-			c := within(Command("del"), time.Second)
-			c.Insists = true
-			post(n, c)
-		}
-		time.Sleep(20 * time.Second)
-		sent.Store(0)
-		time.Sleep(30 * time.Second)
-		require.Less(t, sent.Load(), int64(2*30))
-		sent.Store(0)
-		require.Error(t, do(n, within(Command("set"), time.Second)).Err)
-		require.Greater(t, sent.Load(), int64(5))
-		time.Sleep(2 * insistFor)
-		requireIdle(t, n)
-	})
-}
-
-// TestOtherServersOfAClientAreNotHeldUp: a client that may have several servers sends new calls
-// while calls to one of them fail, and an answer to any of them has the others sent again.
-func TestOtherServersOfAClientAreNotHeldUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var well atomic.Bool
-		n := answered(t, func(sent batch) error {
-			if !well.Load() && sent[0][0] == "dead" {
-				return answer("CLUSTERDOWN Hash slot not served")
-			}
-			return nil
-		})
-		n.limits = limits{batch: 1, most: singleCouriers, mostLost: singleCouriers, several: true}
-		var dead []<-chan Reply
-		for range 100 {
-			dead = append(dead, post(n, within(Command("dead"), time.Minute)))
-		}
-		time.Sleep(30 * time.Second)
-		begin := time.Now()
-		requireOK(t, false, do(n, Command("alive")))
-		require.Zero(t, time.Since(begin))
-		well.Store(true)
-		for _, c := range dead {
-			requireOK(t, false, <-c)
-		}
-		require.Less(t, time.Since(begin), 2*waitedPause)
-		requireIdle(t, n)
-	})
-}
-
-// TestUrgentCallsGoFirst: in their order, and before all others in the mailbox.
-func TestUrgentCallsGoFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, g := gated(t)
-		n.most = 1 // batches leave one after the other
-		post(n, Command("first"))
-		<-g.sent
-		for i := range 3 * longestBatch {
-			c := Command("set", i)
-			c.Urgent = i%3 == 0
-			post(n, c)
-		}
-		synctest.Wait()
-		g.open()
-		var order []int
-		for len(order) < 3*longestBatch {
-			for _, words := range <-g.sent {
-				i, _ := strconv.Atoi(words[1])
-				order = append(order, i)
+// TestKindThatGetsThroughIsNotParked: for a second after one of it was carried out, while others
+// fail. What was carried out before the server fell ill does not count.
+func TestKindThatGetsThroughIsNotParked(t *testing.T) {
+	var i illness
+	parked := func(at int) (kinds []kind) {
+		for k := range kind(3) {
+			if i.parks(k, ms(at)) {
+				kinds = append(kinds, k)
 			}
 		}
-		require.True(t, slices.IsSorted(order[:longestBatch]))
-		require.True(t, slices.IsSorted(order[longestBatch:]))
-		for _, i := range order[:longestBatch] {
-			require.Zero(t, i%3)
-		}
-		requireIdle(t, n)
-	})
+		return kinds
+	}
+	i.pass(asks, false, ms(0))
+	require.Empty(t, parked(0))
+	i.fail(ms(0), middle)
+	require.Equal(t, []kind{keeps, gives, asks}, parked(1))
+	i.pass(asks, false, ms(10))
+	require.Equal(t, []kind{keeps, gives}, parked(1010))
+	require.Equal(t, []kind{keeps, gives, asks}, parked(1011))
+	i.fail(ms(1500), middle)
+	i.pass(gives, false, ms(1600))
+	require.Equal(t, []kind{keeps, asks}, parked(1600))
 }
 
-// TestRepeatSaysTheTimeOfTheFirstSend: what creates or keeps something says until when, in each
-// send of the minute in which the call insists. If the clock of Redis was not known, the refusal
-// says it, also after that time.
-func TestRepeatSaysTheTimeOfTheFirstSend(t *testing.T) {
-	for name, c := range map[string]struct {
-		knows bool  // the time of Redis, before
-		fails error // for 20 s
-		began time.Duration
-	}{
-		"refused":                  {true, errLoading, 0},
-		"silent":                   {true, nil, 0},
-		"the time is not known":    {false, errLoading, 0},
-		"a second call":            {true, errLoading, 10 * time.Second},
-		"a right is missing":       {true, answer("NOPERM no"), 0},
-		"none, and begun long ago": {false, nil, time.Hour},
+// TestServerIsWellWhenItCarriesOutWhatItRefused: or if nothing is left. If it fails again within
+// two seconds, the illness goes on, with its pause.
+func TestServerIsWellWhenItCarriesOutWhatItRefused(t *testing.T) {
+	for name, ends := range map[string]func(i *illness, now clock.Mono){
+		"carried out":  func(i *illness, now clock.Mono) { i.pass(asks, true, now) },
+		"nothing left": func(i *illness, now clock.Mono) { i.left(0, false, now, middle) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var mu sync.Mutex // guards said
-				var said []int64
-				n := answered(t, func(sent batch) error {
-					latest, _ := strconv.ParseInt(sent[0][4], 10, 64)
-					if sent[0][3] == "warm" {
-						return byClock(sent, 0)
-					}
-					if latest > 0 {
-						mu.Lock()
-						said = append(said, latest)
-						mu.Unlock()
-					}
-					switch {
-					case time.Since(begin) > 20*time.Second && latest > 0:
-						return nil
-					case time.Since(begin) > 20*time.Second:
-						return late(0)
-					case c.fails == nil:
-						time.Sleep(15 * time.Second)
-						return redis.ErrPoolTimeout
-					}
-					return c.fails
-				})
-				if c.knows {
-					requireOK(t, false, do(n, creates("warm")))
-				}
-				call := creates("k")
-				call.Insists = true
-				if c.began > 0 {
-					call.Began = clock.MonoOf(begin.Add(-c.began))
-				}
-				require.Error(t, do(n, call).Err)
-				time.Sleep(2 * insistFor)
-				mu.Lock()
-				defer mu.Unlock()
-				require.NotEmpty(t, said)
-				for _, latest := range said {
-					require.InDelta(t, begin.Add(900*time.Millisecond-c.began).UnixMicro(), latest, 1)
-				}
-				requireIdle(t, n)
-			})
-		})
+		for again, pause := range map[int]time.Duration{2100: waitedPause, 2101: firstPause} {
+			var i illness
+			i.fail(ms(0), middle)
+			i.rounds(6, true)
+			i.fail(ms(100), middle)
+			ends(&i, ms(200))
+			require.False(t, i.ill, name)
+			i.fail(ms(again), middle)
+			require.Equal(t, ms(again).Add(pause), i.round, name)
+		}
 	}
 }
 
-// TestSlowAnswerDoesNotShortenTheNextTry: the first answer was under way for long, so that its time
-// says little. A second call, and a third send of the first, use what a faster one has said.
-func TestSlowAnswerDoesNotShortenTheNextTry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		back := []time.Duration{1600 * time.Millisecond, 0, 0}
-		sends := 0
-		n := answered(t, func(sent batch) error {
-			time.Sleep(500 * time.Millisecond) // the way there
-			err := byClock(sent, 0)
-			if err != nil {
-				time.Sleep(back[sends])
+// TestRoundsOfAWellServerAreBounded: what fails without saying that the whole server does is sent
+// again 250 times a second at most, 16 at once.
+func TestRoundsOfAWellServerAreBounded(t *testing.T) {
+	var i illness
+	sent := 0
+	for i.leaves(failedAsks, sent, sent) {
+		sent++
+	}
+	require.Equal(t, 16, sent)
+	i.left(sent, true, ms(0), middle)
+	require.Equal(t, ms(64), i.round)
+	i.left(1, true, ms(64), middle)
+	require.Equal(t, ms(68), i.round)
+}
+
+// TestRoundOfAnIllServer: all new renewals and one new call of each other kind, or else one call
+// that has failed.
+func TestRoundOfAnIllServer(t *testing.T) {
+	for _, c := range []struct{ parked, leave [ranks]int }{
+		{[ranks]int{5, 5, 5, 5, 5, 5}, [ranks]int{5, 1, 1}},
+		{[ranks]int{0, 0, 5, 5, 5, 5}, [ranks]int{0, 0, 1}},
+		{[ranks]int{0, 0, 0, 5, 5, 5}, [ranks]int{0, 0, 0, 1}},
+		{[ranks]int{0, 0, 0, 0, 0, 5}, [ranks]int{0, 0, 0, 0, 0, 1}},
+	} {
+		i, all, left := illness{ill: true}, 0, [ranks]int{}
+		for rank := range c.parked {
+			for left[rank] < c.parked[rank] && i.leaves(rank, left[rank], all) {
+				left[rank]++
+				all++
 			}
-			sends++
-			return err
-		})
-		requireOK(t, false, do(n, within(creates("k"), 4*time.Second)))
-		require.Equal(t, 3, sends)
-		requireOK(t, false, do(n, within(creates("k"), 4*time.Second)))
-		require.Equal(t, 4, sends)
-		n.clock.told(clock.Redis(time.Now().Add(-time.Second).UnixNano()), clock.MonoNow(), false)
-		requireOK(t, false, do(n, within(creates("k"), time.Second)))
-		require.Equal(t, 5, sends, "a slow answer says less")
-	})
+		}
+		require.Equal(t, c.leave, left)
+	}
 }

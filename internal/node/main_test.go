@@ -51,11 +51,11 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// A batch is what a client sends at once: the words of each command.
-type batch [][]string
+// Commands are what a client sends at once: the words of each command.
+type commands [][]string
 
 // said returns the words of commands. It follows pointers to words.
-func said(cmds []redis.Cmder) (b batch) {
+func said(cmds []redis.Cmder) (b commands) {
 	for _, cmd := range cmds {
 		var words []string
 		for _, word := range cmd.Args() {
@@ -80,14 +80,14 @@ func (r replies) Error() string { return fmt.Sprint([]any(r)...) }
 // A fake is a server without a connection. It gets each batch and decides its outcome. nil replies
 // "OK" to each command, an [answer] refuses each, [replies] has one reply for each, and any other
 // error breaks the connection.
-type fake func(sent batch) error
+type fake func(sent commands) error
 
 // hook has the fake answer in place of a server. At the end of the test it checks that the words of
 // the commands have not changed, since the hooks of a client may keep them.
 func (f fake) hook(t *testing.T) hook {
 	var mu sync.Mutex // guards the variables below
 	var kept []redis.Cmder
-	var want batch
+	var want commands
 	t.Cleanup(func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -119,7 +119,7 @@ func (f fake) hook(t *testing.T) hook {
 }
 
 // opensAConnection reports whether the only purpose of a batch is that.
-func opensAConnection(sent batch) bool { return len(sent[0]) > 1 && sent[0][1] == "return 0" }
+func opensAConnection(sent commands) bool { return len(sent[0]) > 1 && sent[0][1] == "return 0" }
 
 // connected is how many connections a client of a fake has.
 const connected = 50
@@ -141,19 +141,19 @@ func answered(t *testing.T, f fake, hooks ...redis.Hook) *Node {
 
 // A gate holds back what a client sends until it is opened.
 type gate struct {
-	sent   chan batch // as it came; it has room for all
+	sent   chan commands // as it came; it has room for all
 	opened chan struct{}
 	open   func() // may be called any number of times
 }
 
 func newGate(t *testing.T) *gate {
-	g := &gate{sent: make(chan batch, 1000), opened: make(chan struct{})}
+	g := &gate{sent: make(chan commands, 1000), opened: make(chan struct{})}
 	g.open = sync.OnceFunc(func() { close(g.opened) })
 	t.Cleanup(g.open)
 	return g
 }
 
-func (g *gate) pass(sent batch) error {
+func (g *gate) pass(sent commands) error {
 	g.sent <- sent
 	<-g.opened
 	return nil
@@ -168,7 +168,7 @@ func gated(t *testing.T) (*Node, *gate) {
 
 // Command returns a call of a plain command. It must not be used after it was posted.
 func Command(words ...any) *Call {
-	c := calls.Get().(*Call)
+	c := new(Call)
 	c.words = append(make([]any, 0, len(words)), words...)
 	return c
 }
@@ -222,7 +222,7 @@ func together(n *Node, calls ...*Call) (got []<-chan Reply) {
 		n.postLocked(c, clock.MonoNow())
 	}
 	n.busy -= couriers
-	n.sendLocked()
+	n.startLocked()
 	return got
 }
 
@@ -235,7 +235,7 @@ func requireIdle(t *testing.T, n *Node) {
 func idle(n *Node) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.busy == 0 && n.lost == 0 && len(n.mail) == 0 && len(n.timed) == 0 && n.ended == nil
+	return n.busy == 0 && n.writtenOff == 0 && n.mail.first() == nil && len(n.calls) == 0 && n.ended.first == nil
 }
 
 // requireOK checks that a call succeeded. resent says whether an earlier send may have been carried

@@ -24,7 +24,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,11 +36,6 @@ const (
 	couriers       = 4   // batches under way at once, with a client of one server
 	longestBatch   = 64  // calls in one of them
 	singleCouriers = 500 // calls under way at once, with any other client
-
-	insistFor   = time.Minute // after the timeout of a call that insists
-	insistEvery = time.Second // or its timeout, if that is longer
-
-	tick = time.Millisecond // the least time between two runs of the timer
 )
 
 // A Node is one Redis: a server, or whatever a client presents as one. Its methods may be called
@@ -56,31 +50,28 @@ type Node struct {
 	limits
 	run func() // the method courier; a variable saves an allocation at each start
 
-	mu       sync.Mutex // guards the fields below and the lower part of every Call
-	mail     []*Call    // the mailbox: the calls to send, in order. Those that are urgent come first
-	first    int        // how many of them are urgent
-	busy     int        // couriers at work
-	width    width      // how many couriers are of use
-	lost     int        // couriers written off
-	source   bool       // EVALSHA is renamed away, so each call has the source of its script
-	connects *trip      // the one that opens a connection for later calls, or nil
-	timed    []*Call    // those that have not ended
-	timer    *time.Timer
-	fires    clock.Mono // when timer fires; 0: it is not set
-	ended    *Call      // the newest of those whose receivers have not been called yet; next leads to the one before
+	mu         sync.Mutex // guards the fields below and the lower part of every Call
+	mail       queues     // the mailbox: the calls to send. It uses two ranks
+	busy       int        // couriers at work
+	width      width      // how many couriers are of use
+	writtenOff int        // couriers
+	noEvalSHA  bool       // EVALSHA is renamed away, so each call has the source of its script
+	connects   *batch     // the one that opens a connection for later calls, or nil
+	ended      queue      // the calls whose receivers have not been called yet
+	deadlines
 	health
-	illness
+	park
 	clock clockOffset
 	slots Slots
 }
 
 // limits are those of a kind of client.
 type limits struct {
-	batch     int  // calls that one courier takes at once
-	most      int  // couriers at once
-	mostOfUse int  // couriers at once on a long way: others, and other Lockers, need connections too
-	mostLost  int  // couriers written off at once
-	several   bool // the client may have several servers
+	together       int  // calls that one courier takes at once
+	most           int  // couriers at once
+	mostOfUse      int  // couriers at once on a long way: others, and other Lockers, need connections too
+	mostWrittenOff int  // couriers written off at once
+	several        bool // the client may have several servers
 }
 
 // health is what is known of the server.
@@ -95,16 +86,16 @@ type health struct {
 // have several servers, so each call travels alone.
 func New(client redis.UniversalClient) *Node {
 	n := &Node{client: client, slots: SlotsOf(client)}
-	n.limits = limits{batch: 1, most: singleCouriers, mostLost: singleCouriers, several: true}
+	n.limits = limits{together: 1, most: singleCouriers, mostWrittenOff: singleCouriers, several: true}
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
 	if client, plain := client.(*redis.Client); plain {
-		n.batch, n.most, n.several = longestBatch, couriers, false
+		n.together, n.most, n.several = longestBatch, couriers, false
 		n.mostOfUse = connections(client) / 3
 		o := client.Options()
 		// With so many, no connection is left.
-		n.mostLost = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
+		n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
 	}
 	return n
 }
@@ -163,34 +154,42 @@ func (n *Node) Post(ctx context.Context, c *Call) {
 }
 
 func (n *Node) postLocked(c *Call, now clock.Mono) {
-	c.deadline, c.at = max(now, c.ready).Add(c.Timeout), len(n.timed)
+	c.deadline = max(now, c.ready).Add(c.Timeout)
 	if c.limit == 0 {
 		c.limit = c.deadline.Add(-c.Timeout / 10)
 		if c.Began != 0 {
 			c.limit = c.limit.Add(-now.Sub(c.Began))
 		}
 	}
-	n.timed = append(n.timed, c)
-	n.fireByLocked(c.deadline.Add(-c.Timeout/2), now)
-	if n.ill() && !n.several || c.ready > now {
+	n.deadlines.add(c, now)
+	if c.ready <= now {
+		n.readyLocked(c, now)
+	}
+}
+
+// readyLocked sends a call whose time has come, or parks it.
+func (n *Node) readyLocked(c *Call, now clock.Mono) {
+	c.ready = 0
+	if c.refused || !n.several && n.illness.parks(c.kind(), now) {
 		n.parkLocked(c, now)
 		return
 	}
 	n.sendLocked(c)
 }
 
-// sendLocked puts calls into the mailbox. It starts a courier if there are any and one more is
-// allowed.
-func (n *Node) sendLocked(calls ...*Call) {
-	for _, c := range calls {
-		if c.Urgent {
-			n.mail = slices.Insert(n.mail, n.first, c)
-			n.first++
-		} else {
-			n.mail = append(n.mail, c)
-		}
+// sendLocked puts a call into the mailbox.
+func (n *Node) sendLocked(c *Call) {
+	rank := newAsks
+	if c.Urgent {
+		rank = newKeeps
 	}
-	if len(n.mail) > 0 && n.lost < n.mostLost && n.busy < n.mostLocked() {
+	n.mail[rank].put(c)
+	n.startLocked()
+}
+
+// startLocked starts a courier if there are calls to send, and one more courier is allowed.
+func (n *Node) startLocked() {
+	if n.mail.first() != nil && n.writtenOff < n.mostWrittenOff && n.busy < n.mostLocked() {
 		n.busy++
 		go n.run()
 	}
@@ -198,7 +197,7 @@ func (n *Node) sendLocked(calls ...*Call) {
 
 // mostLocked returns how many couriers may be busy now.
 func (n *Node) mostLocked() int {
-	if n.silent || n.ill() {
+	if n.silent || n.illness.ill {
 		return n.most
 	}
 	return max(n.most, min(n.width.couriers(), n.mostOfUse))
@@ -206,23 +205,23 @@ func (n *Node) mostLocked() int {
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
 func (n *Node) endLocked(c *Call, r Reply) {
-	if r.Err != nil && !c.resent && c.trip == nil && !Answered(r.Err) {
+	if r.Err != nil && !c.resent && c.batch == nil && !Answered(r.Err) {
 		r.Err = &NotDone{r.Err}
 	}
 	r.Resent = c.resent
-	if t := c.trip; t != nil {
-		if t.live--; t.live == 0 { // its courier is written off, so that another one takes its place
-			t.writtenOff = true
-			close(t.done)
+	if b := c.batch; b != nil {
+		if b.live--; b.live == 0 { // its courier is written off, so that another one takes its place
+			b.writtenOff = true
+			close(b.done)
 			n.busy--
-			n.lost++
-			n.sendLocked()
+			n.writtenOff++
+			n.startLocked()
 		}
 	}
-	end := len(n.timed) - 1
-	n.timed[c.at], n.timed[end].at = n.timed[end], c.at
-	n.timed[end], n.timed = nil, n.timed[:end]
-	c.at, c.trip, c.reply, c.next, n.ended = over, nil, r, n.ended, c
+	n.deadlines.end(c)
+	c.leave()
+	c.batch, c.reply = nil, r
+	n.ended.put(c)
 	if c.Again != 0 {
 		now := clock.MonoNow()
 		n.repeatLocked(c, max(c.Again, c.limit).Sub(now), now) // so late it creates nothing more
@@ -231,54 +230,41 @@ func (n *Node) endLocked(c *Call, r Reply) {
 
 // unlock unlocks mu, and calls the receivers of the calls that have ended.
 func (n *Node) unlock() {
-	ended := n.ended
-	n.ended = nil
+	c := n.ended.first
+	n.ended = queue{}
 	n.mu.Unlock()
-	for c := ended; c != nil; c = ended {
-		ended = c.next
-		if c.Done != nil {
-			c.Done(c.reply)
-		}
-		if c.reply.Err == nil && !c.reply.Resent { // else a courier may still use it
-			*c = Call{}
-			calls.Put(c)
+	for c != nil {
+		ended := c
+		c, ended.place = c.next, place{}
+		if ended.Done != nil {
+			ended.Done(ended.reply)
 		}
 	}
 }
 
-// fireByLocked has the timer fire at the time at or earlier.
-func (n *Node) fireByLocked(at, now clock.Mono) {
-	if n.fires != 0 && n.fires <= at {
-		return
-	}
-	n.fires = at
-	n.timer.Reset(at.Sub(now))
-}
-
-// fire runs when the timer fires. It ends the calls whose time has passed, and sees to those whose
-// time has half passed.
+// fire runs when the timer fires.
 func (n *Node) fire() {
 	n.mu.Lock()
 	defer n.unlock()
 	now := clock.MonoNow()
 	n.fires = 0
-	for _, c := range slices.Backward(n.timed) { // the last one takes the place of one that ends
-		switch half := c.deadline.Add(-c.Timeout / 2); {
-		case c.deadline <= now:
+	for len(n.calls) > 0 && n.calls[0].due <= now {
+		c := n.calls[0]
+		if c.deadline <= now {
 			n.timeOutLocked(c, now)
-		case half <= now:
-			n.connectLocked(c)
-			n.fireByLocked(max(c.deadline, now.Add(tick)), now)
-		default:
-			n.fireByLocked(max(half, now.Add(tick)), now)
+			continue
 		}
+		if c.ready != 0 {
+			n.readyLocked(c, now)
+		} else { // half of its time has passed
+			n.connectLocked(c)
+		}
+		n.deadlines.again(c, now)
 	}
-	n.mail = slices.DeleteFunc(n.mail, func(c *Call) bool { return c.at == over })
-	n.first = 0
-	for n.first < len(n.mail) && n.mail[n.first].Urgent {
-		n.first++
+	if len(n.calls) > 0 {
+		n.fireBy(n.calls[0].due, now)
 	}
-	n.resendLocked(now)
+	n.roundLocked(now)
 }
 
 // timeOutLocked ends a call whose time has passed.
@@ -291,23 +277,4 @@ func (n *Node) timeOutLocked(c *Call, now clock.Mono) {
 	n.Trouble(err)
 	n.repeatLocked(c, 0, now)
 	n.endLocked(c, Reply{Err: err})
-}
-
-// repeatLocked posts a call once more that ends now, after a pause, if it insists. The node gives
-// up after a minute. What the repeat creates or keeps counts from the first call.
-func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
-	gives := cmp.Or(c.gives, now.Add(insistFor))
-	if !c.Insists || now >= gives {
-		return
-	}
-	repeat := &Call{
-		Timeout: max(c.Timeout, insistEvery), Insists: true, Again: c.Again, command: c.command, ctx: c.ctx,
-		limit: c.limit, ready: now.Add(pause), gives: gives,
-		earlier: earlier{sent: true, resent: c.resent || c.trip != nil},
-	}
-	if repeat.ready >= c.Again {
-		repeat.Again = 0
-	}
-	n.postLocked(repeat, now)
-	c.resent, c.Again = true, 0 // the repeat may be carried out
 }

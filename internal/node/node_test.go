@@ -40,7 +40,7 @@ func TestEveryCallEndsOnceWithinItsTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sends, ended atomic.Int64
-				n := answered(t, func(batch) error { return serve(sends.Add(1)) })
+				n := answered(t, func(commands) error { return serve(sends.Add(1)) })
 				var call func(i int, again bool)
 				call = func(i int, again bool) {
 					begin, timeout := time.Now(), time.Duration(i%50)*10*time.Millisecond
@@ -86,13 +86,13 @@ func TestCallThatWasNotSentInTimeNeverIs(t *testing.T) {
 		require.True(t, isNotDone(do(n, within(Command("set"), time.Second)).Err))
 		require.False(t, isNotDone((<-sentLater).Err))
 		g.open()
-		require.Equal(t, batch{{"del"}}, <-g.sent)
+		require.Equal(t, commands{{"del"}}, <-g.sent)
 		time.Sleep(time.Minute)
 		require.Empty(t, g.sent)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		sends := 0
-		n := answered(t, func(batch) error { sends++; return errSlowDial })
+		n := answered(t, func(commands) error { sends++; return errSlowDial })
 		r := do(n, within(Command("set"), firstPause/4))
 		require.True(t, isNotDone(r.Err))
 		require.NotErrorIs(t, r.Err, context.DeadlineExceeded, "the ctx of no caller has ended")
@@ -121,9 +121,9 @@ func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(t)
-				endsWith := func(last func(sent batch) error) Reply {
+				endsWith := func(last func(sent commands) error) Reply {
 					errs := c.errs
-					r := do(answered(t, func(sent batch) (err error) {
+					r := do(answered(t, func(sent commands) (err error) {
 						if len(errs) == 0 {
 							return last(sent)
 						}
@@ -133,11 +133,11 @@ func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 					require.Equal(t, c.resent, r.Resent)
 					return r
 				}
-				requireOK(t, c.resent, endsWith(func(batch) error { return nil }))
-				r := endsWith(func(batch) error { return answer("NOPERM no") })
+				requireOK(t, c.resent, endsWith(func(commands) error { return nil }))
+				r := endsWith(func(commands) error { return answer("NOPERM no") })
 				require.True(t, Answered(r.Err))
 				require.False(t, isNotDone(r.Err), "a refusal is an answer")
-				r = endsWith(func(batch) error { return redis.ErrClosed })
+				r = endsWith(func(commands) error { return redis.ErrClosed })
 				require.ErrorIs(t, r.Err, redis.ErrClosed)
 				require.Equal(t, !c.resent, isNotDone(r.Err))
 				r = endsWith(g.pass)
@@ -172,7 +172,7 @@ func TestInsistentCallIsSentForAMinuteMore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var last time.Duration
 				begin := time.Now()
-				n := answered(t, func(batch) error {
+				n := answered(t, func(commands) error {
 					if last = time.Since(begin); last < c.down {
 						return c.fails
 					}
@@ -213,7 +213,7 @@ func TestCallIsSentOnceMore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
 				var sends []time.Duration
-				n := answered(t, func(batch) error {
+				n := answered(t, func(commands) error {
 					now := time.Since(begin)
 					sends = append(sends, now)
 					if now < c.lasts {
@@ -238,7 +238,7 @@ func TestCallIsSentOnceMore(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // it fails for some time, which ends after the time that it names
 		begin, last := time.Now(), time.Duration(0)
-		n := answered(t, func(batch) error {
+		n := answered(t, func(commands) error {
 			if last = time.Since(begin); last < 5*time.Second {
 				return io.EOF
 			}
@@ -261,7 +261,7 @@ func TestCallIsSentOnceMore(t *testing.T) {
 func TestTroubleIsEachSendThatIsRetriedAndEachTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, cut := newGate(t), false
-		n := answered(t, func(sent batch) error {
+		n := answered(t, func(sent commands) error {
 			switch sent[0][0] {
 			case "cut once":
 				if !cut {
@@ -298,7 +298,7 @@ func TestTroubleIsEachSendThatIsRetriedAndEachTimeout(t *testing.T) {
 func TestSecondCommandIsPartOfItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		n := answered(t, func(batch) error {
+		n := answered(t, func(commands) error {
 			if time.Since(begin) > 700*time.Millisecond {
 				return nil
 			}

@@ -14,24 +14,24 @@ type panicError string
 
 func (e panicError) Error() string { return string(e) }
 
-// survive makes a panic of the client, or its runtime.Goexit, the outcome of t. The process lives,
+// survive makes a panic of the client, or its runtime.Goexit, the outcome of b. The process lives,
 // as it does when an HTTP handler panics, and the calls are sent again as after any unknown error.
 // After a Goexit the goroutine ends, so that another courier takes its place.
-func (n *Node) survive(t *trip, value any) {
-	err := panicOf(value, t.hideWords)
-	for _, p := range t.passengers {
-		p.cmd.SetErr(err)
-		if p.then != nil {
-			p.then.SetErr(err)
+func (n *Node) survive(b *batch, value any) {
+	err := panicOf(value, b.hideWords)
+	for _, i := range b.items {
+		i.cmd.SetErr(err)
+		if i.then != nil {
+			i.then.SetErr(err)
 		}
 	}
 	if value != nil {
 		return
 	}
 	n.mu.Lock()
-	if n.landLocked(t) {
+	if n.landLocked(b) {
 		n.busy--
-		n.sendLocked()
+		n.startLocked()
 	}
 	n.unlock()
 }
@@ -66,9 +66,9 @@ const shownWord = 35
 
 // hideWords puts the text of a panic on one line, and removes the long words of the commands from
 // it, since they may be tokens.
-func (t *trip) hideWords(text string) string {
-	for _, p := range t.passengers {
-		for _, word := range p.cmd.Args() {
+func (b *batch) hideWords(text string) string {
+	for _, i := range b.items {
+		for _, word := range i.cmd.Args() {
 			for part := range strings.FieldsSeq(textOf(word)) {
 				if len(part) > shownWord {
 					text = strings.ReplaceAll(text, part, "…")

@@ -57,7 +57,7 @@ func TestPanicOfTheClientIsTheOutcomeOfItsCalls(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var left atomic.Int64
 					left.Store(c.lasts)
-					n := answered(t, func(batch) error { return nil }, hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
+					n := answered(t, func(commands) error { return nil }, hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
 						if left.Add(-1) < 0 {
 							return next()
 						}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"slices"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -67,9 +66,6 @@ func (n *Node) latestLocked(c *Call, now clock.Mono) int64 {
 func (n *Node) stampLocked(c *Call, now clock.Mono) {
 	if c.latest == 0 {
 		return
-	}
-	if c.sent {
-		c.words = slices.Clone(c.words) // hooks may keep the words that were sent
 	}
 	latest := n.latestLocked(c, now)
 	if c.words[c.latest] = latest; latest == 0 {

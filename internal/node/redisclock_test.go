@@ -46,7 +46,7 @@ func late(skew time.Duration) replies {
 }
 
 // byClock answers such a call as a script does on a server whose clock is ahead by skew.
-func byClock(sent batch, skew time.Duration) error {
+func byClock(sent commands, skew time.Duration) error {
 	if latest, _ := strconv.ParseInt(sent[0][4], 10, 64); latest < time.Now().Add(skew).UnixMicro() {
 		return late(skew)
 	}
@@ -60,8 +60,8 @@ func TestCallSaysUntilWhenItMayCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const skew = -time.Hour
 		var fails []error
-		var sent batch
-		n := answered(t, func(b batch) (err error) {
+		var sent commands
+		n := answered(t, func(b commands) (err error) {
 			time.Sleep(5 * time.Millisecond) // the way there; the way back takes no time
 			sent = append(sent, b[0])
 			if len(fails) > 0 {
@@ -83,7 +83,7 @@ func TestCallSaysUntilWhenItMayCreate(t *testing.T) {
 			latest := strconv.FormatInt(time.Now().Add(skew+900*time.Millisecond).UnixMicro(), 10)
 			sent, fails = nil, c.fails
 			requireOK(t, c.fails != nil, do(n, creates("k")))
-			var want batch
+			var want commands
 			for _, verb := range c.verbs {
 				script := map[string]any{"eval": increase.source, "evalsha": increase.sha}[verb]
 				want = append(want, []string{verb, script.(string), "1", "k", latest, "x"})
@@ -110,7 +110,7 @@ func TestSecondLateAnswerEndsTheCall(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			sends := 0
-			n := answered(t, func(batch) error {
+			n := answered(t, func(commands) error {
 				sends++
 				time.Sleep(c.takes[sends-1])
 				if c.cut && sends == 1 {
@@ -134,7 +134,7 @@ func TestSecondLateAnswerEndsTheCall(t *testing.T) {
 func TestServersOfAClusterHaveClocksOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		skew := map[string]time.Duration{"one": time.Hour, "two": -time.Hour}
-		n := answered(t, func(sent batch) error { return byClock(sent, skew[sent[0][3]]) })
+		n := answered(t, func(sent commands) error { return byClock(sent, skew[sent[0][3]]) })
 		for i := range 20 {
 			requireOK(t, false, do(n, creates([]string{"one", "two"}[i%2])))
 		}

@@ -43,7 +43,7 @@ func TestSlotsAreReadAgainAfterNoAnswer(t *testing.T) {
 			if !c.silent {
 				g.open()
 			}
-			r := &reloading{Client: answered(t, func(sent batch) error {
+			r := &reloading{Client: answered(t, func(sent commands) error {
 				_ = g.pass(sent)
 				return c.outcome
 			}).client.(*redis.Client)}

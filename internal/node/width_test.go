@@ -62,7 +62,7 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 				release := make(chan struct{})
 				open := sync.OnceFunc(func() { close(release) })
 				defer open()
-				n := answered(t, func(batch) error {
+				n := answered(t, func(commands) error {
 					time.Sleep(way)
 					if hangs.Load() {
 						<-release
@@ -107,7 +107,7 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 func TestCouriersGoHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var way atomic.Int64
-		n := answered(t, func(batch) error { time.Sleep(time.Duration(way.Load())); return nil })
+		n := answered(t, func(commands) error { time.Sleep(time.Duration(way.Load())); return nil })
 		busy := func() int {
 			n.mu.Lock()
 			defer n.mu.Unlock()

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"errors"
+	"math/rand/v2"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+// A park has the calls that have failed, or wait until the server is well.
+type park struct {
+	illness illness
+	parked  queues
+	why     error // the newest failure that was about the whole server
+}
+
+// retryLocked has c sent again, which has failed with err.
+func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
+	c.trouble, n.trouble = err, err
+	n.Trouble(err)
+	c.refused, c.sick = true, !n.several && aboutServer(err)
+	if c.sick {
+		n.why = err
+		n.illness.fail(now, rand.Float64())
+		n.parkLocked(c, now)
+		return
+	}
+	most := callPause
+	if c.insistUntil != 0 {
+		most = lastPause
+	}
+	c.pause = min(max(2*c.pause, firstPause), most)
+	c.ready = now.Add(jitter(c.pause, rand.Float64()))
+	n.deadlines.again(c, now)
+}
+
+// parkLocked has c wait for a round.
+func (n *Node) parkLocked(c *Call, now clock.Mono) {
+	c.parked = true
+	if c.trouble == nil {
+		c.trouble = n.why
+	}
+	n.parked[c.rank()].put(c)
+	if c.insistUntil == 0 {
+		n.illness.hasten()
+	}
+	n.fireBy(n.illness.round, now)
+}
+
+var errAbandoned = errors.New("nobody waits for it any more")
+
+// roundLocked sends parked calls if the next round is due.
+func (n *Node) roundLocked(now clock.Mono) {
+	if n.parked.first() == nil && !n.illness.ill {
+		return
+	}
+	if now >= n.illness.round {
+		sent, waited := 0, false
+		for rank := range n.parked {
+			waited = waited || rank != background && n.parked[rank].first != nil
+			for ofRank := 0; n.parked[rank].first != nil && n.illness.leaves(rank, ofRank, sent); {
+				if n.unparkLocked(n.parked[rank].first) {
+					ofRank++
+					sent++
+				}
+			}
+		}
+		n.illness.left(sent, waited, now, rand.Float64())
+	}
+	n.fireBy(n.illness.round, now)
+}
+
+// followLocked sends more parked calls, since one was carried out.
+func (n *Node) followLocked() {
+	for sent := 0; sent < followers; {
+		c := n.parked.first()
+		if c == nil {
+			return
+		}
+		if n.unparkLocked(c) {
+			sent++
+		}
+	}
+}
+
+// unparkLocked sends a parked call, or ends it if it is abandoned: an acquire would take the key,
+// for a moment, from those who wait.
+func (n *Node) unparkLocked(c *Call) (sent bool) {
+	c.leave()
+	if c.Abandoned != nil && c.Abandoned.Load() {
+		n.endLocked(c, Reply{Err: errAbandoned})
+		return false
+	}
+	n.sendLocked(c)
+	return true
+}
