@@ -27,7 +27,8 @@ import (
 // Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would
 // refuse each other forever: give one of them a WithKeyPrefix. The error is ErrInvalidOption if
 // they have a client in common and the same prefix, if they are the same, or if one is nil. Two
-// clients of one server are not noticed.
+// clients of one server are not noticed. A Locker that wraps another one, and leaves its keys as
+// they are, should have a method Unwrap() Locker, which returns that one.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if isNil(l) {
@@ -46,13 +47,15 @@ func NewMigration(from, to Locker) (Locker, error) {
 	return &migration{from: from, to: to}, nil
 }
 
-// enginesOf returns the Lockers that l consists of, as far as this package made them.
+// enginesOf returns the Lockers that l consists of or wraps, as far as this package made them.
 func enginesOf(l Locker) []*engine {
 	switch l := l.(type) {
 	case *engine:
 		return []*engine{l}
 	case *migration:
 		return slices.Concat(enginesOf(l.from), enginesOf(l.to))
+	case interface{ Unwrap() Locker }:
+		return enginesOf(l.Unwrap())
 	}
 	return nil
 }
@@ -166,7 +169,7 @@ func (m *migration) check(ctx context.Context, key string, opts []Option) error 
 	case cfg.prefix != unset:
 		return invalid("WithKeyPrefix(%q): a call would give both Lockers of a migration one prefix", cfg.prefix)
 	}
-	for _, side := range enginesOf(m) { // a side that is no engine refuses a call itself
+	for _, side := range enginesOf(m) { // a side that hides its engines refuses a call itself
 		if _, err := side.request(ctx, key, opts); err != nil {
 			return err
 		}

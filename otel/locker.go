@@ -74,6 +74,9 @@ type locker struct {
 	oldest   *ages // of the calls that wait
 }
 
+// Unwrap returns the embedded Locker, for [redlatch.NewMigration].
+func (l *locker) Unwrap() redlatch.Locker { return l.Locker }
+
 // Lock calls Lock of the embedded Locker in a span.
 func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
 	waiting, returned := l.waits(key)

@@ -382,6 +382,19 @@ func TestAMigrationHasASpanForEachSide(t *testing.T) {
 	require.Len(t, b.spans.Ended(), 5)
 }
 
+// TestAMigrationToItselfIsRefused: also if one side is wrapped.
+func TestAMigrationToItselfIsRefused(t *testing.T) {
+	b := newLab(t)
+	l, err := redlatch.NewSetNXPX(b.client)
+	require.NoError(t, err)
+	traced, err := redlatchotel.Locker(l, b.opts...)
+	require.NoError(t, err)
+	for _, sides := range [][2]redlatch.Locker{{traced, l}, {l, traced}, {traced, traced}} {
+		_, err = redlatch.NewMigration(sides[0], sides[1])
+		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	}
+}
+
 // TestTheVersionIsOnBothScopes: the meters and the tracer have the version of this module in the
 // program.
 func TestTheVersionIsOnBothScopes(t *testing.T) {

@@ -118,6 +118,7 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 		"a node of a quorum":               {another, locktest.Redlock(t, c)},
 		"quorums with a node in common":    {locktest.Redlock(t, c[:3]), locktest.Redlock(t, c[2:])},
 		"a migration and one of its sides": {another, newMigration(t, one, another)},
+		"one that is wrapped":              {&unwrapped{&unwrapped{one}}, one},
 		"migrations with a common side":    {newMigration(t, one, another), newMigration(t, newLocker(t, c[2]), newLegacy(t, c[0]))},
 	} {
 		for _, pair := range [][2]redlatch.Locker{sides, {sides[1], sides[0]}} {
@@ -127,8 +128,14 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 		}
 	}
 	newMigration(t, one, newLocker(t, c[0], v2))
+	newMigration(t, &unwrapped{nil}, one)
 	newMigration(t, locktest.Redlock(t, c[:1]), locktest.Redlock(t, c[1:]))
 }
+
+// unwrapped is a Locker that wraps another one, and says so.
+type unwrapped struct{ redlatch.Locker }
+
+func (u *unwrapped) Unwrap() redlatch.Locker { return u.Locker }
 
 // TestMigrationTokenAndFenceAreThoseOfTo: if both sides hold the key, Inspect reports to, and else
 // the side that does. The hooks of a side report the events of that side, in their order.
