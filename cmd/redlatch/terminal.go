@@ -43,10 +43,7 @@ func (t *terminal) reclaim(group int) {
 
 // jobControl reports whether a shell can continue redlatch. A shell that can leads the session, and
 // runs its jobs in other groups than its own.
-func jobControl() bool {
-	session, _, _ := syscall.Syscall(syscall.SYS_GETSID, 0, 0, 0)
-	return int(session) != syscall.Getpgrp()
-}
+func (t *terminal) jobControl() bool { return t.session() != syscall.Getpgrp() }
 
 func foregroundOf(fd int) (int, bool) {
 	var g int32

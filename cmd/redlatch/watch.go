@@ -133,7 +133,7 @@ func (w *watch) follow(stop syscall.Signal) {
 		w.command.signal(syscall.SIGCONT)
 	case w.ending:
 		// SIGKILL comes soon.
-	case jobControl():
+	case w.terminal.jobControl():
 		w.suspend(foreground == w.command.group)
 	default: // nobody could continue it
 		w.command.signal(syscall.SIGCONT)
