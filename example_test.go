@@ -248,7 +248,7 @@ func work(ctx context.Context) error {
 func workAlone(ctx context.Context, locker redlatch.Locker) error {
 	turn, cancel := context.WithTimeout(ctx, 5*time.Second) // how long to wait
 	defer cancel()
-	lock, err := locker.Lock(turn, "orders:42", redlatch.WithTTL(30*time.Second))
+	lock, err := locker.Lock(turn, "orders:42")
 	if errors.Is(err, redlatch.ErrNotAcquired) {
 		return errBusy
 	} else if err != nil {

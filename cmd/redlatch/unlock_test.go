@@ -16,6 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // TestUnlockReleasesInThePlaceOfTheOwner: the run that held the lock ends, and a waiter gets the
@@ -264,4 +265,43 @@ func TestUnlockEndsTheMinHoldOfAQuorum(t *testing.T) {
 	p := start(t, redlatchCmd(t, all, "unlock", "-f", "k"))
 	require.Zero(t, p.code(), p.errors())
 	require.Zero(t, redlatchRun(t, all, []string{"-try"}, "exit 0").code())
+}
+
+// TestCommandsNeedTheRightsOfTheirLines: SECURITY.md names the line for each.
+func TestCommandsNeedTheRightsOfTheirLines(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartTCP(t)
+	s := newServer(t, "redis://locks:secret@"+r.Addr(), "tcp", r.Addr())
+	prefix := redlatch.WithKeyPrefix("lock:")
+	for _, c := range []struct {
+		line  string
+		flags []string
+		lock  func() *redlatch.Lock
+	}{
+		{"SetNXPX", nil, func() *redlatch.Lock { return locktest.MustLock(t, s.locker(t, prefix), "k") }},
+		{"Semaphore", []string{"-limit", "2"}, func() *redlatch.Lock { return locktest.MustLock(t, locktest.Semaphore(t, s.client, 2, prefix), "permits") }},
+		{"Semaphore", []string{"-write"}, func() *redlatch.Lock {
+			_, write := locktest.ReadWrite(t, s.client, prefix)
+			return locktest.MustLock(t, write, "catalog")
+		}},
+	} {
+		command := func(name string, more ...string) *program {
+			return start(t, redlatchCmd(t, s.url, append(append([]string{name, "-prefix", "lock:"}, c.flags...), more...)...))
+		}
+		for _, kept := range []time.Duration{0, time.Hour} {
+			lock := c.lock()
+			if kept > 0 {
+				require.NoError(t, lock.UnlockAfter(t.Context(), kept))
+			}
+			r.User(t, rightsOf(t, "list")...)
+			p := command("status", lock.Key())
+			require.NotContains(t, p.line(), "free")
+			require.Zero(t, p.code(), p.errors())
+			r.User(t, rightsOf(t, c.line)...)
+			p = command("unlock", "-f", lock.Key())
+			require.Zero(t, p.code(), p.errors())
+			p = command("run", "-try", lock.Key(), "--", "true")
+			require.Zero(t, p.code(), p.errors())
+		}
+	}
 }
