@@ -93,7 +93,7 @@ func wrap(op, key string, err error) error {
 	if inner, ok := err.(*opError); ok && inner.key == key { //nolint:errorlint // one that another error wraps stays
 		err = inner.err
 	}
-	return &opError{op: op, key: key, err: marked(err)}
+	return &opError{op: op, key: key, err: asOutage(err)}
 }
 
 // outage makes an error match ErrUnavailable.
@@ -101,8 +101,8 @@ type outage struct{ error }
 
 func (e outage) Unwrap() []error { return []error{ErrUnavailable, e.error} }
 
-// marked makes err match ErrUnavailable if Redis is the reason for it.
-func marked(err error) error {
+// asOutage makes err match ErrUnavailable if Redis is the reason for it.
+func asOutage(err error) error {
 	if node.Unavailable(err) && !errors.Is(err, ErrUnavailable) {
 		return outage{err}
 	}

@@ -153,7 +153,7 @@ func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
 		a := l.attempt
 		e.Strategy, e.Key = a.engine.name, a.request.key
-		e.Owner, e.Err = wire.Owner(a.id.token), marked(e.Err)
+		e.Owner, e.Err = wire.Owner(a.id.token), asOutage(e.Err)
 		hook(e)
 	}
 }

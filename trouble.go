@@ -53,7 +53,7 @@ func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(Event
 	if r.cfg.hooks.Trouble == nil || !e.due(c) {
 		return nil, event
 	}
-	event = r.event(e, attempts, marked(err))
+	event = r.event(e, attempts, asOutage(err))
 	event.Cause = c.kind
 	return r.cfg.hooks.Trouble, event
 }
@@ -75,7 +75,7 @@ func kindOfTrouble(err error) string {
 func (e *engine) reportNode(name string, err error) {
 	c := cause{node: name, kind: node.Cause(err)}
 	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
-		go hook(Event{Strategy: e.name, Node: name, Cause: c.kind, Err: marked(err)}) // ends with the hook
+		go hook(Event{Strategy: e.name, Node: name, Cause: c.kind, Err: asOutage(err)}) // ends with the hook
 	}
 }
 
